@@ -20,7 +20,7 @@ import type { FileMaintenance, PlaceMove, StoreMaintenance, StoreRecord } from "
 import { encodeRecord, exportEnd, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { lockFile } from "./files/store.ts";
+import { lockFile } from "./files/lock.ts";
 import { askNode } from "./operations.ts";
 
 type Options = { readonly config: string; readonly json?: boolean; readonly store?: string };

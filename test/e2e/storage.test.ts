@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { lockFile } from "../../src/cli/files/store.ts";
+import { lockFile } from "../../src/cli/files/lock.ts";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
 

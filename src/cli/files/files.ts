@@ -6,7 +6,7 @@
  * Source: interface "Signed DID-document updates" (private keys).
  */
 import { existsSync, rmSync } from "node:fs";
-import { link, lstat, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
+import { link, readdir, rename, rm, stat, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import {
@@ -24,14 +24,12 @@ import type { KeyStore } from "../../client/key-stores.ts";
 import { type Identity, nameForm, parseIdentity } from "../../client/keys.ts";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
-import { alone, replaceDurably } from "./replace.ts";
+import { alone, replaceDurably } from "./lock.ts";
 
-/** Longest file name in bytes on common file systems, with room for ` (999999999)`. */
+/** Longest file name in bytes on common file systems, with room for ` (3f9a2c01)`. */
 const fileNameBytesMax = 240;
 /** Longest ending that a cut name keeps. */
 const extensionBytesMax = 32;
-/** Attempts to find a free name while others take the same ones. */
-const attemptsMax = 100;
 
 const leftoverForm = /\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$/;
 const leftoverAgeMs = 60_000;
@@ -90,38 +88,21 @@ function splitExtension(name: string): [stem: string, extension: string] {
 }
 
 /**
- * Gives a finished temporary file its name in `folder`, or `name (1).ext` and so on when that is in use, and answers the
- * path. No file is ever replaced. Until the temporary name is gone, `isPlaced` shows whether the file has its name.
+ * Gives a finished temporary file its name in `folder`, or `name (3f9a2c01).ext` and the like when that is in use, and
+ * returns the path. No file is ever replaced. Until the temporary name is gone, `isPlaced` shows whether the file has its
+ * name.
  */
 export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
-  for (let i = 0; i < attemptsMax; i++) {
-    const path = await freePath(folder, name);
+  const [stem, extension] = splitExtension(name);
+  for (let path = join(folder, name); ; path = join(folder, `${stem} (${randomHex()})${extension}`)) {
     if (!(await linkAs(temporary, path))) continue;
     await syncFolder(folder);
     await removeIfThere(temporary);
     return path;
   }
-  throw localError("unusable", `other programs take every name like ${name} in ${folder}`);
 }
 
-/** The number doubles until it is free, and is then halved towards the last one in use: 20 looks at a million files. */
-async function freePath(folder: string, name: string): Promise<string> {
-  const [stem, extension] = splitExtension(name);
-  const pathOf = (number: number) => join(folder, number === 0 ? name : `${stem} (${number})${extension}`);
-  let [used, free] = [-1, 0];
-  while (await isThere(pathOf(free))) [used, free] = [free, Math.max(1, free * 2)];
-  while (free - used > 1) {
-    const middle = Math.floor((used + free) / 2);
-    if (await isThere(pathOf(middle))) used = middle;
-    else free = middle;
-  }
-  return pathOf(free);
-}
-
-/** A link to a missing file counts: its name is in use. */
-async function isThere(path: string): Promise<boolean> {
-  return (await ifThere(lstat(path))) !== null;
-}
+const randomHex = (): string => crypto.randomUUID().slice(0, 8);
 
 /** A second name for a finished file; `false` when the name is in use. */
 async function linkAs(temporary: string, path: string): Promise<boolean> {

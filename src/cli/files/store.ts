@@ -6,10 +6,9 @@
 import { mkdir, open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { DatabaseSync } from "node:sqlite";
-import { type ClientError, localError } from "../../client/http.ts";
 import type { Row, StoreDriver, StoreOptions } from "../../client/store/driver.ts";
-import { errorText } from "../../core/fault.ts";
 import { defaultKeysFolder, stateFolder } from "./files.ts";
+import { lockError } from "./lock.ts";
 
 const bytesMaxDefault = 2_147_483_648;
 
@@ -72,36 +71,6 @@ function rollBack(at: DatabaseSync): void {
   } catch {
     // The reason is thrown by the caller.
   }
-}
-
-/**
- * Locks a file, which is made for that and stays, until the result is called or the process dies. Throws `busy` when
- * another process has locked it.
- */
-export async function lockFile(path: string): Promise<() => void> {
-  const { DatabaseSync } = await import("node:sqlite");
-  await (await open(path, "a", 0o600)).close();
-  const opened = new DatabaseSync(path);
-  try {
-    opened.exec("BEGIN EXCLUSIVE");
-    return () => opened.close();
-  } catch (error) {
-    opened.close();
-    throw lockError(path, error);
-  }
-}
-
-function lockError(path: string, error: unknown): ClientError {
-  if (isBusy(error)) return localError("busy", `another process has ${path} open`);
-  return localError("unusable", `${path} can't be used: ${errorText(error)}`);
-}
-
-const sqliteBusy = 5;
-
-/** Deno gives no code of SQLite, only its message. */
-function isBusy(error: unknown): boolean {
-  if (!(error instanceof Error)) return false;
-  return "errcode" in error ? error.errcode === sqliteBusy : error.message === "database is locked";
 }
 
 /**

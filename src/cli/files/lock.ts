@@ -1,0 +1,79 @@
+/**
+ * Locks between processes; and under one, the replacement of a file by a process that has read it, only while nobody else
+ * has replaced or removed it meanwhile. Key files are changed so, because several commands may run over one folder.
+ */
+import { existsSync, readFileSync, renameSync } from "node:fs";
+import { mkdir, open } from "node:fs/promises";
+import { dirname } from "node:path";
+import { removeIfThere, syncFolder, writeBeside } from "../../app/files.ts";
+import { type ClientError, localError } from "../../client/http.ts";
+import { errorText } from "../../core/fault.ts";
+
+/** What others do under the lock of key files takes microseconds. */
+const busyMs = 10_000;
+
+/**
+ * Does `work` while no other process does any under the same lock. The work is synchronous, so nothing else of this process
+ * comes between either. Node before 22.13 has no SQLite: there, other processes are not kept away for the microseconds of
+ * the work.
+ */
+export async function alone<T>(lockPath: string, work: () => T): Promise<T> {
+  if ((await import("node:sqlite").catch(() => null)) === null) return work();
+  await mkdir(dirname(lockPath), { recursive: true, mode: 0o700 });
+  const unlock = await lockFile(lockPath, busyMs);
+  try {
+    return work();
+  } finally {
+    unlock();
+  }
+}
+
+/**
+ * Locks a file, which is made for that and stays, until the result is called or the process dies: by SQLite's exclusive lock,
+ * which the kernel releases however it dies. Throws `busy` when another process keeps it locked.
+ */
+export async function lockFile(path: string, waitMs = 0): Promise<() => void> {
+  const { DatabaseSync } = await import("node:sqlite");
+  // SQLite would make it readable by others.
+  await (await open(path, "a", 0o600)).close();
+  const opened = new DatabaseSync(path);
+  try {
+    opened.exec(`PRAGMA busy_timeout = ${waitMs}`);
+    opened.exec("BEGIN EXCLUSIVE");
+    return () => opened.close();
+  } catch (error) {
+    opened.close();
+    throw lockError(path, error);
+  }
+}
+
+export function lockError(path: string, error: unknown): ClientError {
+  if (isBusy(error)) return localError("busy", `another process has ${path} open`);
+  return localError("unusable", `${path} can't be used: ${errorText(error)}`);
+}
+
+const sqliteBusy = 5;
+
+/** Deno gives no code of SQLite, only its message. */
+function isBusy(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  return "errcode" in error ? error.errcode === sqliteBusy : error.message === "database is locked";
+}
+
+type Replacement = { readonly path: string; readonly before: string; readonly text: string };
+
+/** `false`, and nothing is changed, when the file does not hold `before`. A reader sees the old file or the new one. */
+export async function replaceDurably(lockPath: string, { path, before, text }: Replacement): Promise<boolean> {
+  const temporary = await writeBeside(path, text);
+  try {
+    const isReplaced = await alone(lockPath, () => {
+      if (!existsSync(path) || readFileSync(path, "utf8") !== before) return false;
+      renameSync(temporary, path);
+      return true;
+    });
+    if (isReplaced) await syncFolder(dirname(path));
+    return isReplaced;
+  } finally {
+    await removeIfThere(temporary);
+  }
+}
