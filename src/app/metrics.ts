@@ -48,7 +48,6 @@ export function registerProcessMetrics(metrics: Metrics, { startedAtMs, ...parts
 export function registerHttpGauges(metrics: Metrics, app: App): void {
   const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
-  gauge("http_requests_reading", "Requests whose bodies are still arriving.", () => app.inFlight().reading);
   gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
   gauge("http_answer_bytes_waiting", "Bytes of long answers that clients have not read yet.", () =>
     app.waitingAnswerBytes(),

@@ -119,12 +119,11 @@ export type NetworkPlaces = ReturnType<typeof networkPlaces>;
  * counts in the total alone.
  */
 export function networkPlaces(max: () => number) {
-  const share = createFairShare(max);
+  const share = createFairShare(max, { isSpared: isLoopbackAddress });
+  const keyOf = (client: string) => (isLoopbackAddress(client) ? client : clientNetwork(client));
   return {
-    take: (client: string): boolean => isLoopbackAddress(client) || share.take(clientNetwork(client), 1),
-    give: (client: string): void => {
-      if (!isLoopbackAddress(client)) share.give(clientNetwork(client), 1);
-    },
+    take: (client: string): boolean => share.take(keyOf(client), 1),
+    give: (client: string): void => share.give(keyOf(client), 1),
   };
 }
 

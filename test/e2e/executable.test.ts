@@ -345,7 +345,7 @@ test("a second signal ends it at once", async () => {
     body: new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(10)) }),
   }).catch(() => null);
   const metrics = async () => (await fetch(`http://${admin}/metrics`)).text();
-  while (!/^waypost_http_requests_reading 1$/m.test(await metrics())) await Bun.sleep(5);
+  while (!/^waypost_http_body_bytes_in_flight [1-9]/m.test(await metrics())) await Bun.sleep(5);
   void node.kill("SIGTERM");
   await untilPrinted(node, '"stopping"');
   expect(await node.kill("SIGTERM")).toBe(1);

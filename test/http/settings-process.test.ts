@@ -94,7 +94,8 @@ describe("a process", () => {
   test("waits for what is under way as long as the setting says, and no longer", async () => {
     const unfinished = new ReadableStream({ start: (controller) => controller.enqueue(utf8("{")) });
     const asked = at(main, "/register-did", { method: "POST", body: unfinished }).catch(() => null);
-    while (!/^waypost_http_requests_reading 1$/m.test(await (await at(admin, "/metrics")).text())) await Bun.sleep(5);
+    while (!/^waypost_http_body_bytes_in_flight [1-9]/m.test(await (await at(admin, "/metrics")).text()))
+      await Bun.sleep(5);
     const [beganMs, elapsedMs] = [performance.now(), startOwnTime()];
     await nodes.stop();
     const [tookMs, ownMs] = [performance.now() - beganMs, elapsedMs()];

@@ -24,7 +24,6 @@ export type TestApp = {
 export const testLimits: CapacityLimits = {
   requestsMax: 64,
   reservedRequestsMax: 16,
-  readingMax: 64,
   delayedRefusalsMax: 64,
   refusalDelayMs: 20,
   bodyBytesMax: 64 << 20,

@@ -15,7 +15,6 @@ import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import type { Cursor, Mailbox, MessageSummary, Page } from "../../storage/contract.ts";
-import { createFairShare } from "../http/capacity.ts";
 import type { Answer } from "../http/route.ts";
 import { networkPlaces } from "../rates.ts";
 import type { StoredSignal } from "../signals.ts";
@@ -69,9 +68,7 @@ type Stream = {
 export function createStreams(parts: StreamParts): Streams {
   const { settings, now, signal } = parts;
   const open = new Map<MailboxKey, Set<Stream>>();
-  const streamsMax = () => settings.streams_max;
-  const places = createFairShare(streamsMax, { clientMax: () => settings.recipient_streams_max });
-  const networks = networkPlaces(streamsMax);
+  const networks = networkPlaces(() => settings.streams_max);
   let closed = false;
 
   const add = (stream: Stream) => {
@@ -81,10 +78,7 @@ export function createStreams(parts: StreamParts): Streams {
   };
   const end = (stream: Stream) => {
     const own = open.get(stream.recipient);
-    if (own?.delete(stream) === true) {
-      places.give(stream.recipient, 1);
-      networks.give(stream.client);
-    }
+    if (own?.delete(stream) === true) networks.give(stream.client);
     if (own?.size === 0) open.delete(stream.recipient);
     stream.unfollow();
     stream.ended = true;
@@ -96,17 +90,11 @@ export function createStreams(parts: StreamParts): Streams {
     stream.news.release();
   };
 
-  const takePlace = (recipient: MailboxKey, client: string): boolean => {
-    if (!networks.take(client)) return false;
-    const isTaken = places.take(recipient, 1);
-    if (!isTaken) networks.give(client);
-    return isTaken;
-  };
-
   return {
     async open(recipient, { after, signal: aborted, isPermitted, client }) {
       if (closed) return fault("shutting_down", "the node is shutting down");
-      if (!takePlace(recipient, client))
+      const isFull = (open.get(recipient)?.size ?? 0) >= settings.recipient_streams_max;
+      if (isFull || !networks.take(client))
         return fault("rate_limited", "too many streams are open", { retryAfterSeconds: 30 });
       const endsAtMs = now() + settings.stream_life;
       const fresh = { cursor: after, stale: false, ended: false, news: new Waiters(), unfollow: () => undefined };

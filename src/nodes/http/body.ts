@@ -32,11 +32,10 @@ export const noBody: ReadBody = { bytes: new Uint8Array(0), held: 0 };
 type Unread = { readonly fault: Fault | null };
 
 /**
- * Announced bodies up to this size are read at once. Longer ones count as they arrive, so that connections
- * that announce much and send nothing can't use up the budget: by default all that may be arriving at once hold
- * half of it.
+ * What a body counts at least, from its head on, so that by default 16,384 may be arriving at once. Longer ones count as
+ * they arrive: connections that announce much and send nothing can't use up the budget.
  */
-const atOnceBytesMax = 8 * 1024;
+export const countedBytesMin = 16 * 1024;
 
 export function bodyHeadOf(headers: Headers): BodyHead {
   const announced = headers.get("content-length");
@@ -78,13 +77,13 @@ function checkMediaType({ headers }: BodyHead): Fault | null {
 
 /** The body as sent, when its head is acceptable; a body that stalls or ends early is `invalid_request`. */
 export async function readBody(request: Request, { length }: BodyHead, rules: BodyRules): Promise<ReadBody | Unread> {
-  if (length === null || length > atOnceBytesMax) return readStream(request, rules);
   const { budget, client } = rules;
-  if (!budget.take(client, length)) return { fault: null };
+  if (!budget.take(client, countedBytesMin)) return { fault: null };
+  if (length === null || length > countedBytesMin) return readStream(request, rules);
   const bytes = await withDeadline(request.bytes(), rules.deadlineMs).catch(brokenOff);
   // Fewer bytes than announced: the client went away, or the framing was broken.
-  if (bytes !== late && bytes.length === length) return { bytes, held: length };
-  budget.give(client, length);
+  if (bytes !== late && bytes.length === length) return { bytes, held: countedBytesMin };
+  budget.give(client, countedBytesMin);
   return { fault: bytes === late ? stalled() : fault("invalid_request", "the body ended early") };
 }
 
@@ -93,21 +92,22 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
   const deadlineMs = performance.now() + rules.deadlineMs;
   const bytesMax = rules.bytesMax ?? 0;
   const chunks: Uint8Array[] = [];
-  let held = 0;
+  let [received, held] = [0, countedBytesMin];
   const giveUp = async (refusal: Fault | null): Promise<Unread> => {
-    if (held > 0) rules.budget.give(rules.client, held);
     chunks.length = 0;
     if (refusal === null || refusal.code === "too_large") await drainReader(reader);
     else reader.cancel().catch(brokenOff);
+    rules.budget.give(rules.client, held);
     return { fault: refusal };
   };
   for (;;) {
     const step = await withDeadline(reader.read(), deadlineMs - performance.now()).catch(brokenOff);
     if (step === late) return giveUp(stalled());
     if (step.done) return { bytes: joinBytes(chunks), held };
-    if (held + step.value.length > bytesMax) return giveUp(tooLarge(bytesMax));
-    if (!rules.budget.take(rules.client, step.value.length)) return giveUp(null);
-    held += step.value.length;
+    received += step.value.length;
+    if (received > bytesMax) return giveUp(tooLarge(bytesMax));
+    if (received > held && !rules.budget.take(rules.client, received - held)) return giveUp(null);
+    held = Math.max(held, received);
     chunks.push(step.value);
   }
 }
@@ -163,8 +163,9 @@ function stalled(): Fault {
 // ----------------------------------------------------------------------------------------- long answers
 
 export type ResponseStreams = {
-  /** One answer always goes out, however long it is. */
   readonly budget: FairShare;
+  /** What one answer counts at most: an answer always goes out where nobody else waits, however long its parts are. */
+  readonly countedBytesMax: () => number;
   /** How long a client may take to read one chunk. */
   readonly deadlineMs: number;
   /** Awaited before a large part is read, which occupies the event loop: 4 ms for a mebibyte. */
@@ -180,17 +181,18 @@ const chunkBytes = 256 * 1024;
  * when clients keep too much waiting already. The answer is cut off when a chunk is not read within the deadline.
  */
 export function streamParts(
-  { budget, deadlineMs, nextIteration }: ResponseStreams,
+  { budget, countedBytesMax, deadlineMs, nextIteration }: ResponseStreams,
   { bytes, parts }: JsonParts,
   client: string,
 ): ReadableStream<Uint8Array> | null {
-  if (!budget.take(client, bytes)) return null;
+  const counted = Math.min(bytes, countedBytesMax());
+  if (!budget.take(client, counted)) return null;
   let left = new Uint8Array(0);
   let ended = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
   const end = (): void => {
     clearTimeout(timer);
-    if (!ended) budget.give(client, bytes);
+    if (!ended) budget.give(client, counted);
     ended = true;
   };
   const watch = (controller: ReadableStreamDefaultController): void => {

@@ -1,6 +1,6 @@
 /**
- * Bounds what requests cost before their handlers run: active requests, bodies that are still arriving, and bytes of
- * bodies, each in total and shared fairly between clients. A refusal over capacity is delayed for a moment,
+ * Bounds what requests cost before their handlers run: active requests, and bytes of bodies, also of those that are
+ * still arriving, each in total and shared fairly between clients. A refusal over capacity is delayed for a moment,
  * because clients that retry at once would use up the processor. Long answers share the event loop.
  * Cost: a few lookups in small maps for each request; nothing is allocated.
  * Source: rules section 9, interface "Limits".
@@ -15,12 +15,13 @@ export type CapacityLimits = {
   readonly requestsMax: number;
   /** The same for acknowledgements and health, which are served even when the node is over capacity. */
   readonly reservedRequestsMax: number;
-  /** Requests whose bodies are still arriving. They do not count as active: slow senders can't use up the places. */
-  readonly readingMax: number;
   /** Refusals delayed at once; beyond them a refusal is instant and ends the connection. */
   readonly delayedRefusalsMax: number;
   readonly refusalDelayMs: number;
-  /** Sum of request bodies in memory at once, of which one client gets at most half. A quarter more is reserved. */
+  /**
+   * Sum of request bodies in memory at once, of which one client gets at most half. A quarter more is reserved. A request
+   * whose body is arriving counts here alone: slow senders can't use up the places.
+   */
   readonly bodyBytesMax: number;
   readonly bodyDeadlineMs: number;
 };
@@ -31,8 +32,6 @@ export function capacityLimits(server: Config["server"]): CapacityLimits {
     requestsMax: server.requests_max,
     // Acknowledgements and health are short, and must not wait for the load that they relieve.
     reservedRequestsMax: Math.max(16, Math.ceil(server.requests_max / 4)),
-    // An arriving body costs a socket and the 8 KiB that are read at once, not a place among the active requests.
-    readingMax: 16_384,
     delayedRefusalsMax: 4_096,
     refusalDelayMs: 500,
     bodyBytesMax: server.body_bytes_in_flight,
@@ -56,28 +55,23 @@ export type FairShare = {
 };
 
 type ShareOptions = {
-  /** Half of the whole by default. */
-  readonly clientMax?: () => number;
-  /** One amount larger than the whole is admitted when nothing else is held. */
-  readonly allowOversizeWhenIdle?: boolean;
   /** A client may have half of what the others leave, so that a few can't use up the whole together. */
   readonly shrinks?: boolean;
+  /** Whether a client counts in the total alone. */
+  readonly isSpared?: (client: string) => boolean;
 };
-
-/** What one client may have of a whole by default. */
-const halfOf = (max: number): number => Math.max(1, max / 2);
 
 /** The bounds are asked each time: a reload changes them, and what is held above them drains by itself. */
 export function createFairShare(max: () => number, options: ShareOptions = {}): FairShare {
-  const { allowOversizeWhenIdle = false, shrinks = false, clientMax } = options;
+  const { shrinks = false, isSpared = () => false } = options;
   const held = new Map<string, number>();
   let total = 0;
-  const partOf = (own: number): number => clientMax?.() ?? halfOf(shrinks ? max() - (total - own) : max());
+  const partOf = (client: string, own: number): number =>
+    isSpared(client) ? max() : Math.max(1, (shrinks ? max() - (total - own) : max()) / 2);
   return {
     take(client, amount) {
       const before = held.get(client) ?? 0;
-      const fits = before + amount <= partOf(before) && total + amount <= max();
-      if (!fits && !(allowOversizeWhenIdle && total === 0)) return false;
+      if (before + amount > partOf(client, before) || total + amount > max()) return false;
       held.set(client, before + amount);
       total += amount;
       return true;
@@ -90,7 +84,7 @@ export function createFairShare(max: () => number, options: ShareOptions = {}): 
     },
     hasRoom(client) {
       const own = held.get(client) ?? 0;
-      return total < max() && own < partOf(own);
+      return total < max() && own < partOf(client, own);
     },
     get total() {
       return total;
@@ -103,7 +97,6 @@ export function createFairShare(max: () => number, options: ShareOptions = {}): 
 /** The two capacities of a node: for most requests, and for those that are served even over capacity. */
 export type Room = {
   readonly work: FairShare;
-  readonly reading: FairShare;
   readonly bodyBytes: FairShare;
 };
 
@@ -122,7 +115,6 @@ export type Capacity = {
 export function createCapacity(limits: CapacityLimits): Capacity {
   const room = (requestsMax: () => number, bodyBytesMax: () => number): Room => ({
     work: createFairShare(requestsMax),
-    reading: createFairShare(() => capacity.limits.readingMax),
     bodyBytes: createFairShare(bodyBytesMax),
   });
   const requestsMax = () => capacity.limits.requestsMax;
@@ -148,10 +140,9 @@ export async function delayRefusal(capacity: Capacity): Promise<boolean> {
   return true;
 }
 
-/** What operators read of a limit that refused. The bound of arriving bodies is a constant. */
+/** What operators read of a limit that refused. */
 const capacityNames = {
   requests: { limit: "active requests", setting: "server.requests_max" },
-  reading: { limit: "requests whose bodies are arriving", setting: null },
   bytes: { limit: "bytes of bodies and answers in memory", setting: "server.body_bytes_in_flight" },
 } as const;
 
@@ -172,7 +163,6 @@ export function overCapacity({ capacity, log, now }: Refusing, limit: CapacityLi
 
 export type InFlight = {
   readonly requests: number;
-  readonly reading: number;
   readonly bodyBytes: number;
   readonly delayedRefusals: number;
 };
@@ -180,7 +170,6 @@ export type InFlight = {
 export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacity): InFlight {
   return {
     requests: normal.work.total + reserved.work.total + waiting.total,
-    reading: normal.reading.total + reserved.reading.total,
     bodyBytes: normal.bodyBytes.total + reserved.bodyBytes.total,
     delayedRefusals,
   };

@@ -14,6 +14,7 @@ import {
   type BodyHead,
   bodyHeadOf,
   checkBodyHead,
+  countedBytesMin,
   drainBody,
   isBodiless,
   noBody,
@@ -106,7 +107,8 @@ export function createHttp(options: AppOptions): Http {
     ...options,
     capacity,
     streams: {
-      budget: createFairShare(() => capacity.limits.bodyBytesMax, { allowOversizeWhenIdle: true }),
+      budget: createFairShare(() => capacity.limits.bodyBytesMax),
+      countedBytesMax: () => capacity.limits.bodyBytesMax / 2,
       deadlineMs: capacity.limits.bodyDeadlineMs,
       nextIteration: createIterations(),
     },
@@ -295,12 +297,10 @@ async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHea
   if (refused !== null) return refuseUnread(http, plan, exchange, refused);
   if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
   if (head !== null) {
-    if (!room.reading.take(network, 1)) return refuseLate(http, exchange, true, "reading");
     const deadlineMs = http.capacity.limits.bodyDeadlineMs;
     const rules = { bytesMax, deadlineMs, budget: room.bodyBytes, client: network };
     const body = await readBody(exchange.request, head, rules);
     await iterationEnd();
-    room.reading.give(network, 1);
     if ("fault" in body)
       return body.fault === null ? refuseLate(http, exchange, true, "bytes") : closing(exchange, body.fault);
     exchange.received = body;
@@ -340,10 +340,10 @@ function checkHead(http: Http, plan: Plan, exchange: Exchange): Fault | null {
 async function refuseUnread(http: Http, { room, route }: Plan, exchange: Exchange, refusal: Fault | null) {
   const { network, request } = exchange;
   const takesBody = bodyBytesMaxOf(route) !== null;
-  if (takesBody && room.reading.take(network, 1)) {
+  if (takesBody && room.bodyBytes.take(network, countedBytesMin)) {
     // The body of a client above its rate that announces no length is not read.
     await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
-    room.reading.give(network, 1);
+    room.bodyBytes.give(network, countedBytesMin);
   }
   return refusal === null ? refuseLate(http, exchange, takesBody, "requests") : closing(exchange, refusal);
 }

@@ -132,7 +132,7 @@ async function drain(apps: readonly App[], server: Server<unknown>, timeoutMs: n
   for (const app of apps) app.startDraining();
   const endsAtMs = performance.now() + timeoutMs;
   await withDeadline(server.stop(false), timeoutMs);
-  const isBusy = (app: App) => app.inFlight().requests + app.inFlight().reading > 0;
+  const isBusy = (app: App) => app.inFlight().requests + app.inFlight().bodyBytes > 0;
   while (apps.some(isBusy) && performance.now() < endsAtMs) await Bun.sleep(drainPollMs);
   await server.stop(true);
 }

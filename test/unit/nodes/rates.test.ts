@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { clientNetwork, storingNetwork } from "../../../src/core/message/address.ts";
-import { createRateLimiter } from "../../../src/nodes/rates.ts";
+import { createRateLimiter, networkPlaces } from "../../../src/nodes/rates.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
   const limiter = createRateLimiter({ perSecond: 50, burst: 200, keysMax: 10 });
@@ -63,4 +63,14 @@ test("clients are counted by IPv4 address or by IPv6 /64", () => {
   expect(clientNetwork("unix")).toBe("unix");
   const written = ["1.2.3.4", "2a00:1:2:3::1", "unix"].map((client) => storingNetwork(clientNetwork(client)));
   expect(written).toEqual(["1.2.3.4", "2a00:1:2::/48", "unix"]);
+});
+
+test("clients of this machine may have all places, and count in the total", () => {
+  const places = networkPlaces(() => 4);
+  const take = (...clients: string[]) => clients.map((client) => places.take(client));
+  expect(take("192.0.2.1", "192.0.2.1", "192.0.2.1")).toEqual([true, true, false]);
+  expect(take("127.0.0.1", "127.0.0.1", "127.0.0.1", "198.51.100.1")).toEqual([true, true, false, false]);
+  places.give("192.0.2.1");
+  places.give("192.0.2.1");
+  expect(take("127.0.0.1", "127.0.0.1", "::1")).toEqual([true, true, false]);
 });

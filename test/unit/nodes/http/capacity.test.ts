@@ -1,5 +1,6 @@
 /** Capacity: shares of clients, other limits while requests are active, what a refusal logs, and turns at the event loop. */
 import { describe, expect, test } from "bun:test";
+import { countedBytesMin } from "../../../../src/nodes/http/body.ts";
 import {
   type CapacityLimits,
   createCapacity,
@@ -11,7 +12,6 @@ import { post, testApp, testLimits, testRoute } from "../../../support/app.ts";
 const limits: CapacityLimits = {
   requestsMax: 4,
   reservedRequestsMax: 2,
-  readingMax: 4,
   delayedRefusalsMax: 4,
   refusalDelayMs: 1,
   bodyBytesMax: 1_000,
@@ -39,7 +39,7 @@ test("higher limits give every room more at once, and each client half of it", (
 });
 
 test("other limits hold in every room as they would from the start", () => {
-  const other = { ...limits, requestsMax: 12, reservedRequestsMax: 6, readingMax: 10, bodyBytesMax: 60 };
+  const other = { ...limits, requestsMax: 12, reservedRequestsMax: 6, bodyBytesMax: 60 };
   const changed = createCapacity(limits);
   changed.limits = other;
   const fresh = createCapacity(other);
@@ -51,24 +51,18 @@ test("other limits hold in every room as they would from the start", () => {
       return taken;
     });
   const rooms = ({ normal, reserved, waiting }: typeof fresh) =>
-    [normal.work, normal.reading, normal.bodyBytes, reserved.work, reserved.reading, reserved.bodyBytes, waiting].map(
-      given,
-    );
+    [normal.work, normal.bodyBytes, reserved.work, reserved.bodyBytes, waiting].map(given);
   expect(rooms(changed)).toEqual(rooms(fresh));
 });
 
 describe("a refusal over capacity is logged once a minute, with what refused and the setting that raises it", () => {
+  /** One client has half of it. */
+  const oneBody = { bodyBytesMax: 2 * countedBytesMin };
   const endless = () => new ReadableStream<Uint8Array<ArrayBuffer>>();
   test.each([
     ["active requests", "server.requests_max", { requestsMax: 2 }, "/wait", (): undefined => undefined],
-    ["requests whose bodies are arriving", null, { readingMax: 1 }, "/body", () => post(endless())],
-    [
-      "bytes of bodies and answers in memory",
-      "server.body_bytes_in_flight",
-      { bodyBytesMax: 8 },
-      "/body",
-      () => post("[1,2,3]"),
-    ],
+    ["bytes of bodies and answers in memory", "server.body_bytes_in_flight", oneBody, "/body", () => post(endless())],
+    ["bytes of bodies and answers in memory", "server.body_bytes_in_flight", oneBody, "/body", () => post("[1,2,3]")],
   ] as const)("%s", async (limit, setting, low, path, init) => {
     let nowMs = 1e12;
     const handle = (): Promise<never> => new Promise(() => undefined);
@@ -76,7 +70,7 @@ describe("a refusal over capacity is logged once a minute, with what refused and
     const body = testRoute({ method: "POST", path: "/body", bodyBytesMax: 100, handle });
     const limits = { ...testLimits, ...low, refusalDelayMs: 1 };
     const { ask, lines } = testApp([never, body], { limits, now: () => nowMs });
-    // What stays unanswered takes the one place, where bodies are not refused by their size.
+    // What stays unanswered takes the one place.
     void ask(path, init());
     const refuse = async (): Promise<number> => (await ask(path, init())).status;
     const logged = () => lines.filter(({ message }) => message.startsWith("the node is at capacity"));
@@ -109,11 +103,11 @@ describe("a fair share", () => {
     expect([share.total, share.take("b", 1), share.take("c", 1), share.total]).toEqual([1, false, true, 2]);
   });
 
-  test("takes one amount larger than the whole where nothing else is held, if it may", () => {
-    const share = createFairShare(() => 10, { allowOversizeWhenIdle: true });
-    expect([share.take("a", 50), share.take("b", 1)]).toEqual([true, false]);
-    share.give("a", 50);
-    expect([share.total, share.take("b", 5)]).toEqual([0, true]);
+  test("bounds a client that is spared by the whole alone", () => {
+    const share = createFairShare(() => 4, { isSpared: (client) => client === "a" });
+    expect([share.take("a", 3), share.take("b", 1), share.take("a", 1)]).toEqual([true, true, false]);
+    share.give("b", 1);
+    expect([share.take("a", 1), share.take("b", 1)]).toEqual([true, false]);
   });
 });
 
