@@ -203,6 +203,7 @@ describe("exports", () => {
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/trie.ts": ["orderedRoot"],
     // Tables that tests go through row by row.
+    "core/ledger/refusals.ts": ["ledgerErrors"],
     "cli/program.ts": ["createProgram"],
   };
 

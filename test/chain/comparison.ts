@@ -8,7 +8,7 @@ import type { Vec } from "@polkadot/types-codec";
 import { decodeUtf8, encodeHex0x } from "../../src/core/codec/bytes.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { extrinsicHash, type OperatorKey } from "../../src/plugins/chain/layouts.ts";
-import { prefixOf, type RuntimeMetadata } from "../../src/plugins/chain/metadata.ts";
+import type { RuntimeMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { Ledger } from "../../src/storage/contract.ts";
 import type { LedgerEvent } from "../oracles/ledger-events.ts";
 import type { Identity } from "../support/identity.ts";
@@ -25,6 +25,9 @@ export type ChainSide = {
   /** Names of the errors of the registry pallet by their index. */
   readonly errors: readonly string[];
 };
+
+/** twox128 of `System` and of `Events`. */
+const eventsKey = "0x26aa394eea5630e07c48ae0c9558cef780d41e5e16056765bc8461851072c9d7";
 
 /** An extrinsic for a block, and what the model says of it: events, or the name of the refusal. */
 export type Expected = { readonly bytes: Uint8Array; readonly expected: string; readonly call: LedgerCall };
@@ -63,7 +66,7 @@ export async function blockDifferences(
 
 /** By the index of an extrinsic: events of our pallets in their order, or the name of the error. */
 async function saidOf({ node, registry }: ChainSide, hash: string): Promise<Map<number, string[]>> {
-  const bytes = await node.ask<string>("state_getStorage", [encodeHex0x(prefixOf("Events")), hash]);
+  const bytes = await node.ask<string>("state_getStorage", [eventsKey, hash]);
   const records = registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [bytes]);
   const said = new Map<number, string[]>();
   for (const { phase, event } of records) {

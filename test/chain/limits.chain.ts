@@ -6,6 +6,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { type Fault, isFault } from "../../src/core/fault.ts";
+import type { DeliveryPolicy } from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { encodeExtrinsic } from "../../src/plugins/chain/layouts.ts";
 import { readMetadata } from "../../src/plugins/chain/metadata.ts";
@@ -67,6 +68,16 @@ async function registered(): Promise<Identity> {
   expect(await end(await ledger.submit(call, "register"))).toBe("finalized");
   return person;
 }
+
+const policyOf = (n: number): DeliveryPolicy => ({
+  effectiveTtlBlocks: 14_400,
+  maxMessageBytes: 1_000 + n,
+  cacheEligible: true,
+  replication: null,
+  encryptedHeaderPreviewBytes: null,
+  releasePricing: null,
+  expirationBehavior: null,
+});
 
 const change = ({ did }: Identity, n: number): Intent => {
   const id = `${did}#s`;
@@ -158,6 +169,20 @@ describe("calls with a proof", () => {
     const last = Math.max(...ends.map((one) => Number(one?.block?.number)));
     expect(last - Number(earlyBlock)).toBeWithin(intervalBlocks - 1, intervalBlocks + 16);
   });
+});
+
+test("two policies of one DID in one block are both finalized, and the later one stands", async () => {
+  const { did } = await registered();
+  const policies = [policyOf(1), policyOf(2)];
+  const outcomes: (Submission | Fault)[] = [];
+  for (const policy of policies)
+    outcomes.push(await ledger.submit({ name: "set_delivery_policy", did, policy }, "policy"));
+  await until("both to wait", async () => (await node.ask<string[]>("author_pendingExtrinsics")).length === 2);
+  await makeBlock(node);
+  for (const outcome of outcomes) expect(await end(outcome)).toBe("finalized");
+  const blocks = outcomes.map(async (one) => (await ledger.submission((one as Submission).txHash))?.block?.hash);
+  expect(new Set(await Promise.all(blocks)).size).toBe(1);
+  expect(await ledger.policy("recipient", did)).toEqual(policies[1] as DeliveryPolicy);
 });
 
 /** Sends a call past every Directory, and makes a block of it: why the node refuses it, or an empty text. */

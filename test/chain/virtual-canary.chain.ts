@@ -6,6 +6,7 @@
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
+import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { Session, StateGone } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { StoreError } from "../../src/storage/contract.ts";
@@ -59,7 +60,7 @@ const canaries: readonly Canary[] = [
   {
     name: "M2: a lying state of one endpoint ends calls",
     put: () => replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head, values: ownValues }),
-    schedule: { faults: ["lie"], lies: ["events", "nonce"], endpoints: 2 },
+    schedule: { faults: ["lie"], lies: ["nonce"], endpoints: 2 },
   },
   {
     name: "M3: the last finalized block is forgotten at a restart",
@@ -87,6 +88,11 @@ const canaries: readonly Canary[] = [
           return [{ do: "sign", entry, nonce }];
         },
       }),
+    schedule: { faults: ["down"], endpoints: 1 },
+  },
+  {
+    name: "what a block holds has failed, though the state shows it",
+    put: () => replace(ChainReader.prototype, { showsEffect: async () => false }),
     schedule: { faults: ["down"], endpoints: 1 },
   },
   {

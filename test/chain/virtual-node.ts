@@ -21,10 +21,9 @@ export type Lie =
   | "genesis"
   | "garbage"
   | "nonce"
-  | "events"
   | "hash"
   | "body"
-  /** It has no bodies and events, and no record of a DID. */
+  /** It has no bodies, and no record of a DID. */
   | "records"
   /** It calls every proof invalid, and its state says why: from then on the DID is deactivated. */
   | "reasons";
@@ -265,8 +264,6 @@ export class VirtualNode {
   private storage(keys: readonly string[], hash: unknown): unknown {
     const block = this.stateOf(hash);
     const { lie } = this.state;
-    if (lie === "records" && keys.some((key) => this.prefixes.get(key.slice(2, 66)) === "Events"))
-      throw new Refusal(4003, "UnknownBlock: State already discarded");
     const changes = keys.map((key) => {
       const value = this.valueOf(Uint8Array.fromHex(key.slice(2)), block, this.fakes.has(String(hash)));
       return [key, value === null ? null : encodeHex0x(value)];
@@ -280,7 +277,6 @@ export class VirtualNode {
     const { lie } = this.state;
     if (map === "PlainProofs") return Uint8Array.of(1);
     if (map === "Now") return u64(isFake ? this.parts.time.nowMs : block.timeMs);
-    if (map === "Events") return eventsOf(block, lie === "events");
     if (map === "Account") return accountOf(block.state.nonce + (lie === "nonce" ? 40 : 0));
     const name = new TextDecoder().decode(key.subarray(((key[48] ?? 0) & 3) === 0 ? 49 : 50));
     const { accounts, aliases } = block.state;
@@ -386,14 +382,4 @@ function accountOf(nonce: number): Uint8Array {
   view.setUint32(0, nonce, true);
   view.setBigUint64(16, 10n ** 18n, true);
   return bytes;
-}
-
-/** `System.ExtrinsicSuccess`, or `ExtrinsicFailed` with `DidAlreadyExists`, for each extrinsic. */
-function eventsOf({ failed }: VirtualBlock, allFailed: boolean): Uint8Array {
-  const records = failed.map((isFailed, index) => {
-    const phase = `00${encodeHex0x(u64(index)).slice(2, 10)}`;
-    return isFailed || allFailed ? `${phase}000103080a0000000000000000` : `${phase}00000000000000`;
-  });
-  const count = failed.length < 64 ? Uint8Array.of(failed.length << 2) : u64(failed.length * 4 + 1).slice(0, 2);
-  return Uint8Array.fromHex(`${count.toHex()}${records.join("")}`);
 }

@@ -267,7 +267,7 @@ export const faultKinds = [...firstFaultKinds, "partition", "slow upgrade", "ill
 export type FaultKind = (typeof faultKinds)[number];
 const lies: readonly Lie[] = ["head", "version", "keys", "block", "genesis", "garbage", "hash"];
 /** Lies about a state that nothing but a second endpoint can find out. */
-const deepLies: readonly Lie[] = ["nonce", "events"];
+const deepLies: readonly Lie[] = ["nonce"];
 
 function planFaults(world: World, given: ScheduleOptions, startMs: number): void {
   const { time, chance, nodes, options } = world;

@@ -49,7 +49,7 @@ export type FakeNode = {
   head: number;
   /** How old every block is. */
   ageMs: number;
-  /** Extrinsics in hex, by the number of their block; each succeeds. */
+  /** Extrinsics in hex, by the number of their block. */
   readonly blocks: Map<number, readonly string[]>;
   /** Questions so far, by method. */
   readonly seen: Map<string, number>;
@@ -115,15 +115,6 @@ export function closedAfterEach() {
   return { opened, fakeNode };
 }
 
-/** twox128 of `System` and of `Events`. */
-export const eventsKey = "0x26aa394eea5630e07c48ae0c9558cef780d41e5e16056765bc8461851072c9d7";
-
-/** One `System.ExtrinsicSuccess` for each extrinsic of a block. */
-function eventsOf(count: number): string {
-  const record = (index: number) => `00${index.toString(16).padStart(2, "0")}00000000000000000000`;
-  return `0x${(count << 2).toString(16).padStart(2, "0")}${Array.from({ length: count }, (_, n) => record(n)).join("")}`;
-}
-
 function resultOf({ method, params }: Asked, { head, ageMs, blocks }: FakeNode): unknown {
   const headers = headersTo(head, blocks);
   const numberOf = (asked: unknown) => {
@@ -146,16 +137,8 @@ function resultOf({ method, params }: Asked, { head, ageMs, blocks }: FakeNode):
       return metadata;
     case "state_call":
       return "0x00";
-    case "state_queryStorageAt": {
-      const extrinsics = blocks.get(numberOf(params[1])) ?? [];
-      const events = eventsOf(extrinsics.length);
-      return [
-        {
-          block: params[1],
-          changes: (params[0] as string[]).map((key) => [key, key === eventsKey ? events : storedAt(key, ageMs)]),
-        },
-      ];
-    }
+    case "state_queryStorageAt":
+      return [{ block: params[1], changes: (params[0] as string[]).map((key) => [key, storedAt(key, ageMs)]) }];
     case "system_health":
       return { isSyncing: false, peers: 1, shouldHavePeers: true };
     case "author_submitExtrinsic":

@@ -30,7 +30,7 @@ import { optionsOf } from "../conformance/options.ts";
 import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { World } from "../support/world.ts";
-import { blockHash, closedAfterEach, endpointSecrets, eventsKey, type FakeNode } from "./chain-node.ts";
+import { blockHash, closedAfterEach, endpointSecrets, type FakeNode } from "./chain-node.ts";
 
 const { opened, fakeNode } = closedAfterEach();
 
@@ -399,20 +399,15 @@ describe("submissions", () => {
     expect(stateOf()).toBe("pending");
   });
 
-  test("leave a node whose events can't be read, and end when they can", async () => {
+  test("have failed when a block holds a registration and the state has no record: its deposit can't be paid", async () => {
     const node = fakeNode();
     node.blocks.set(3, [encodeHex0x(extrinsic)]);
-    node.answer = ({ id, params }) => {
-      if (!String(params[0]).startsWith(eventsKey)) return null;
-      const changes = (params[0] as string[]).map((key) => [key, "0x04ffff"]);
-      return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
-    };
-    const { stateOf, logged } = await submissionsTo(node, unread);
-    await until("other connections", () => node.opened > 2);
-    expect(logged.filter((message) => message !== "pending calls found")).toEqual([]);
-    expect(stateOf()).toBe("pending");
-    node.answer = () => null;
-    await until("the end", () => stateOf() === "finalized");
+    const call = registrationOf(identityOf("poor"), { timestamp: "1700000000000" });
+    const { submissions, stateOf } = await submissionsTo(node, unread, call);
+    await until("the end", () => stateOf() === "failed");
+    const ended = submissions.submission(blockHash(99));
+    expect([ended?.reason?.code, ended?.block?.number]).toEqual(["chain_submission_rejected", 3n]);
+    expect(ended?.reason?.detail).toContain("deposit");
   });
 
   test.each([1001, 1002, 1010, 1011])("with the refusal %d of a node are with no node", async (code) => {
@@ -448,6 +443,7 @@ describe("submissions", () => {
     async (before) => {
       const node = fakeNode();
       const world = new World(1_800_000_000_000);
+      world.operator = operator;
       const person = identityOf("twice");
       const call = registrationOf(person, { timestamp: "1700000000000" });
       world.apply(call);
@@ -455,16 +451,21 @@ describe("submissions", () => {
       const { endpoints, submissions, stateOf } = await submissionsTo(node, unread, call);
       await until("the connection", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 0);
       let reads = 0;
+      let included = Number.POSITIVE_INFINITY;
       node.answer = async ({ id, method, params }) => {
         const keys = params[0] as readonly string[];
         // The account is read with all its counters, and other questions are shorter.
         if (method !== "state_queryStorageAt" || keys.length < 7) return null;
-        const isThere = reads > before;
-        node.head++;
-        if (reads++ === before) {
+        const { head } = endpoints.session();
+        // After the block with the call, as the driver reads it to decide.
+        const isAfter = head.number >= included && params[1] === head.hash;
+        const isThere = isAfter || reads > before;
+        if (!isAfter) node.head++;
+        if (!isAfter && reads++ === before) {
           node.blocks.set(node.head, [encodeHex0x(extrinsic)]);
+          included = node.head;
           await until("the end of the first", () => stateOf() === "finalized");
-        } else await until("the new head", () => endpoints.session().head.number === BigInt(node.head));
+        } else if (!isAfter) await until("the new head", () => endpoints.session().head.number === BigInt(node.head));
         const changes = keys.map((key, index) => [key, isThere && index === 0 ? record : null]);
         return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
       };

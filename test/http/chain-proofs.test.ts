@@ -29,7 +29,7 @@ import {
   setDocumentOf,
 } from "../support/identity.ts";
 import { World } from "../support/world.ts";
-import { blockHash, closedAfterEach, eventsKey, type FakeNode, nowKey } from "./chain-node.ts";
+import { blockHash, closedAfterEach, type FakeNode, nowKey } from "./chain-node.ts";
 
 const { opened, fakeNode } = closedAfterEach();
 
@@ -68,7 +68,7 @@ function worldOf(...calls: readonly LedgerCall[]): World {
   return world;
 }
 
-/** A node with the state of a world that shows no events. */
+/** A node with the state of a world. */
 function showState(node: FakeNode, world: World): void {
   const values = new Map<string, string>([[nowKey, encodeHex0x(encodeWith(u64, beganMs))]]);
   for (const [did, { record, counters, registrationExpiryMs, life }] of world.accounts) {
@@ -78,11 +78,9 @@ function showState(node: FakeNode, world: World): void {
     values.set(encodeHex0x(entryKey("DocumentNonces", did)), encodeHex0x(encodeWith(u64, counters.document)));
     values.set(encodeHex0x(entryKey("RegistrationExpiries", did)), encodeHex0x(encodeWith(u64, registrationExpiryMs)));
   }
-  const error = { code: 4003, message: "State already discarded" };
   node.answer = ({ id, method, params }) => {
     if (method !== "state_queryStorageAt") return null;
     const keys = params[0] as readonly string[];
-    if (keys.includes(eventsKey)) return { frame: JSON.stringify({ id, error }) };
     const changes = keys.map((key) => [key, values.get(key) ?? null]);
     return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
   };
@@ -127,7 +125,7 @@ async function proofsOf(
 
 const named = (label: string) => certifiedOf(label, genesisHash);
 
-describe("key proofs, without the events of a block", () => {
+describe("key proofs", () => {
   test("have a registration by an account of every kind of key, beside an extrinsic that can't be read", async () => {
     const node = fakeNode();
     const people = [64, 64, 65, 65].map((signatureBytes, scheme) => {

@@ -232,12 +232,9 @@ describe("extrinsics", () => {
         const extrinsics = [...before, proof, ...between, signed, ...after];
         const found = await extrinsicsIn(session, { header, extrinsics }, metadata);
         for (const { call } of found) decodeLedgerCall(call, frame.callIndices);
-        const places = [before.length, before.length + 1 + between.length];
         const call = encodeLedgerCall(removal);
-        expect(found.filter(({ index }) => places.includes(index))).toEqual([
-          { call, submitter: null, nonce: 0, index: places[0] as number, frame },
-          { call, submitter: publicKey, nonce: 7, index: places[1] as number, frame },
-        ]);
+        expect(found).toContainEqual({ call, submitter: null, nonce: 0, frame });
+        expect(found).toContainEqual({ call, submitter: publicKey, nonce: 7, frame });
       }),
       { numRuns: 1_500 },
     );

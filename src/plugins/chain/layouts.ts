@@ -48,7 +48,6 @@ const policies = { pallet: "DeliveryPolicy", value: deliveryPolicyCodec.shape } 
 /** What the program reads of a chain's storage. */
 export const items = {
   Account: { pallet: "System", value: null },
-  Events: { pallet: "System", value: null },
   Now: { pallet: "Timestamp", value: null },
   Dids: { pallet, value: recordCodec.shape },
   AliasIndex: { pallet, value: "bytes" },

@@ -3,8 +3,8 @@
  * and the keys of its storage. A chain that differs from `layouts.ts` is refused with a list of every difference.
  * Source: docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
-import { Metadata, type PortableRegistry, TypeRegistry, type Vec } from "@polkadot/types";
-import type { DispatchError, EventRecord, PalletMetadataLatest, SiLookupTypeId } from "@polkadot/types/interfaces";
+import { Metadata, type PortableRegistry, TypeRegistry } from "@polkadot/types";
+import type { PalletMetadataLatest, SiLookupTypeId } from "@polkadot/types/interfaces";
 import { compactAddLength } from "@polkadot/util";
 import { xxhashAsU8a } from "@polkadot/util-crypto";
 import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
@@ -39,18 +39,10 @@ export type RuntimeMetadata = {
   readonly lacks: readonly string[];
   /** Optional items that the chain lacks. */
   readonly absent: ReadonlySet<ItemName>;
-  /**
-   * By the index of an extrinsic in its block: its error, or `null` for success; absent without an event about it. `null` in
-   * all when the events can't be read.
-   */
-  outcomes(events: Uint8Array): Map<number, DispatchFailure | null> | null;
 };
 
 /** How many calls with a proof a DID may make at once, and after how many blocks one more (docs/ledger.md 1.7). */
 type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonly intervalBlocks: bigint };
-
-/** A failure by the name of its error; `isOurs`: of one of our pallets. */
-export type DispatchFailure = { readonly isOurs: boolean; readonly error: string };
 
 /** The metadata, or everything that differs. */
 export function readMetadata(
@@ -81,7 +73,6 @@ export function readMetadata(
     proofLimit: proofLimitOf(own),
     lacks: lackOf(chain, absent, callIndices),
     absent,
-    outcomes: (events) => outcomesOf(registry, events),
   };
 }
 
@@ -190,30 +181,6 @@ function blockTimeOf(chain: ChainShape): number {
   const constant = (pallet: string, name: string) => Number(numberOf(chain.get(pallet)?.constants.get(name)));
   const slot = constant("Aura", "SlotDuration") || constant("Babe", "ExpectedBlockTime");
   return slot || 2 * constant("Timestamp", "MinimumPeriod") || blockTimeMsDefault;
-}
-
-function outcomesOf(registry: TypeRegistry, events: Uint8Array): Map<number, DispatchFailure | null> | null {
-  const outcomes = new Map<number, DispatchFailure | null>();
-  let records: readonly EventRecord[];
-  try {
-    records = registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [events]);
-  } catch {
-    return null;
-  }
-  for (const { phase, event } of records) {
-    if (!phase.isApplyExtrinsic || event.section !== "system") continue;
-    const index = phase.asApplyExtrinsic.toNumber();
-    if (event.method === "ExtrinsicSuccess") outcomes.set(index, null);
-    if (event.method === "ExtrinsicFailed") outcomes.set(index, failureOf(event.data[0] as DispatchError));
-  }
-  return outcomes;
-}
-
-function failureOf(error: DispatchError): DispatchFailure {
-  if (!error.isModule) return { isOurs: false, error: error.type };
-  const { section, name } = error.registry.findMetaError(error.asModule);
-  // The library writes names of pallets with a small first letter.
-  return { isOurs: section === "didRegistry" || section === "deliveryPolicy", error: name };
 }
 
 // ------------------------------------------------------------------------------------------------- shapes of types

@@ -1,8 +1,7 @@
 /**
  * What the driver reads of a chain. Its state at one block: every question is one request to the node, and its answer is
  * cached for as long as that block is the head; bytes become records by the program's own codec, and an unreadable value
- * is `corrupt`, never absent. And its blocks: the extrinsics of a block by their fingerprints, and their outcomes by the
- * block's events.
+ * is `corrupt`, never absent. And its blocks: the calls in them.
  */
 import { isDeepStrictEqual } from "node:util";
 import { compactStripLength } from "@polkadot/util";
@@ -24,15 +23,15 @@ import {
 } from "../../core/ledger/account.ts";
 import { counterOf, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
-import { faultOfRefusal, isRefusal, type LedgerError, ledgerErrors, refuse } from "../../core/ledger/refusals.ts";
+import { faultOfRefusal, isRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import { type Block, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { type Carried, carriedBy, type Frame, headOf, type ItemName, isOwned } from "./layouts.ts";
-import { type DispatchFailure, entryKey, entryKeys, numberOf, prefixOf, type RuntimeMetadata } from "./metadata.ts";
-import type { Header, SignedBlock } from "./rpc.ts";
-import { type ChainHead, readable, type Session, Unusable } from "./session.ts";
+import { entryKey, entryKeys, numberOf, type RuntimeMetadata } from "./metadata.ts";
+import type { SignedBlock } from "./rpc.ts";
+import { type ChainHead, readable, type Session } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
@@ -148,7 +147,7 @@ export class ChainReader {
       case "set_document_with_proof":
         return record?.document != null && isEqual(encodeDidDocument(record.document), call.docBlob);
       case "set_alias":
-        return record?.aliases.length === 1 && record.aliases[0] === normalizeAlias(call.alias);
+        return record?.aliases.includes(normalizeAlias(call.alias) ?? "") === true;
       case "set_delivery_policy_links": {
         const { recipientPolicy, tagPolicies, personaPolicies } = call;
         return isDeepStrictEqual(record?.links ?? null, { recipientPolicy, tagPolicies, personaPolicies });
@@ -278,7 +277,7 @@ function corrupt(what: string): never {
 // ------------------------------------------------------------------------------------------------------------ blocks
 
 /** A call in a block, and what surrounds it. */
-type BlockExtrinsic = Carried & { readonly index: number; readonly frame: Frame };
+type BlockExtrinsic = Carried & { readonly frame: Frame };
 
 /**
  * The extrinsics of a block that its author did not make, and that can be read. The state of the block before names the
@@ -291,62 +290,10 @@ export async function extrinsicsIn(
 ): Promise<BlockExtrinsic[]> {
   if (extrinsics.every((extrinsic) => headOf(extrinsic) === null)) return [];
   const { frame } = (await readable(session.metadataAt(header.parentHash))) ?? newest;
-  return extrinsics.flatMap((extrinsic, index) => {
+  return extrinsics.flatMap((extrinsic) => {
     const carried = carriedBy(extrinsic, frame);
-    return carried === null ? [] : [{ ...carried, index, frame }];
+    return carried === null ? [] : [{ ...carried, frame }];
   });
-}
-
-type Outcomes = {
-  readonly block: Block;
-  /** The events as the node sent them. */
-  readonly events: Uint8Array;
-  readonly byIndex: ReadonlyMap<number, DispatchFailure | null>;
-};
-
-/**
- * The outcomes of a block's extrinsics, and the block's time; `null` when the node no longer has the state of the block.
- * Every block has events, so an answer without any is false.
- */
-export async function readOutcomes(session: Session, header: Header): Promise<Outcomes | null> {
-  const { hash, number, parentHash } = header;
-  // A block's events are encoded by the runtime that its parent left.
-  const metadata = await readable(session.metadataAt(parentHash));
-  if (metadata === null) return null;
-  const values = await readable(session.values([prefixOf("Events"), prefixOf("Now")], hash));
-  if (values === null) return null;
-  const [events, now] = values;
-  const byIndex = events && metadata.outcomes(events);
-  if (!events || !now || !byIndex) {
-    session.end(new Unusable("gone", `it shows no events of its block ${number} that can be read`));
-    throw new StoreError("unavailable", "the node shows a block without events");
-  }
-  return { block: { number, hash, timeMs: Number(numberOf(now)) }, events, byIndex };
-}
-
-// ------------------------------------------------------------------------------------------ failures of calls
-
-/** Errors by which the ledger refuses a whole document that contradicts itself. */
-const documentErrors: readonly LedgerError[] = [
-  "InvalidDocument",
-  "VerificationMethodAlreadyExists",
-  "VerificationMethodNotFound",
-  "AuthenticationAlreadyExists",
-  "KeyAgreementAlreadyExists",
-  "ServiceAlreadyExists",
-];
-
-/**
- * From a block's outcome of a call to the program's own codes. The names of errors are the ledger's, so its
- * table decides; an unknown one is `chain_submission_rejected` with the name.
- */
-export function faultOfFailure(failure: DispatchFailure, call: LedgerCall): Fault {
-  const error = ledgerErrors.find((name) => name === failure.error);
-  if (!failure.isOurs || error === undefined) {
-    return fault("chain_submission_rejected", `the chain refused the call: ${failure.error}`);
-  }
-  const whole = "docBlob" in call && documentErrors.includes(error);
-  return faultOfRefusal(refuse(error, whole ? { wholeDocument: true } : {}));
 }
 
 // ----------------------------------------------------------------------------------------- finalized blocks

@@ -13,11 +13,11 @@ import {
   encodeLedgerCall,
   type LedgerCall,
 } from "../../core/ledger/calls.ts";
-import { StoreError, type Submission } from "../../storage/contract.ts";
+import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
+import { type Block, StoreError, type Submission } from "../../storage/contract.ts";
 import { claimKey } from "../../storage/embedded-records.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { encodeExtrinsic, extrinsicHash, fingerprintOf, isOwned } from "./layouts.ts";
-import { prefixOf } from "./metadata.ts";
 import type { Outbox, Pending } from "./outbox.ts";
 import {
   type End,
@@ -29,15 +29,7 @@ import {
   type Signed,
   SubmissionPool,
 } from "./pool.ts";
-import {
-  beyondAllowance,
-  type ChainReader,
-  extrinsicsIn,
-  type Facts,
-  FinalizedScan,
-  faultOfFailure,
-  readOutcomes,
-} from "./reader.ts";
+import { beyondAllowance, type ChainReader, extrinsicsIn, type Facts, FinalizedScan } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type ChainHead, type Common, clockSkewMs, heartbeatMs, readable, silence } from "./session.ts";
 
@@ -64,7 +56,9 @@ const refusalQuietMs = 3_600_000;
 /** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
 const idleBlocksMax = 16n;
 
-const notShown = fault("chain_submission_rejected", "the block does not show the outcome of the call");
+/** What a state without the record leaves as the reason. */
+const noDeposit = faultOfRefusal(refuse("DepositUnavailable"));
+const notShown = fault("chain_submission_rejected", "the chain refused the call; the state does not show why");
 
 export class Submissions {
   private readonly pool: SubmissionPool<Kept>;
@@ -358,36 +352,37 @@ export class Submissions {
   }
 
   private async finishFound(session: OpenSession, block: SignedBlock, head: ChainHead): Promise<void> {
-    const found = new Map<Kept, number>();
-    for (const extrinsic of await extrinsicsIn(session, block, head.metadata)) {
-      const kept = this.pool.holder(fingerprintOf(extrinsic));
-      // Of several with one call, the first has the effect.
-      if (kept !== undefined && !found.has(kept)) found.set(kept, extrinsic.index);
-    }
-    if (found.size === 0) return;
-    const { endpoints } = this.options;
-    const { header } = block;
-    const own = await readOutcomes(session, header);
-    const outcomes = own ?? (await endpoints.elsewhere((other) => readOutcomes(other, header)));
-    const isSame = own !== null && (await readable(endpoints.values([prefixOf("Events")], header.hash))) !== null;
-    const at = outcomes?.block ?? { number: header.number, hash: header.hash, timeMs: head.timeMs };
-    const ends: [Kept, End][] = [];
-    for (const [kept, index] of found) {
-      const failure = outcomes?.byIndex.get(index);
-      const reported = failure === undefined ? notShown : failure && faultOfFailure(failure, kept.call);
-      // Events of one endpoint alone count unless the state shows the opposite.
-      const reason = isSame && failure !== undefined ? reported : await this.reasonByState(kept.call, head, reported);
-      ends.push([kept, { state: reason === null ? "finalized" : "failed", reason, block: at }]);
-    }
-    await this.finish(ends);
+    const extrinsics = await extrinsicsIn(session, block, head.metadata);
+    const found = [...new Set(extrinsics.flatMap((extrinsic) => this.pool.holder(fingerprintOf(extrinsic)) ?? []))];
+    if (found.length === 0) return;
+    const { number, hash } = block.header;
+    // The newest state decides where that of the block is gone.
+    const after = hash === head.hash ? head : ((await readable(session.headAt(hash))) ?? head);
+    const at = { number, hash, timeMs: after.timeMs };
+    const ends = found.map(async (kept, n): Promise<[Kept, End]> => {
+      const { did, name } = kept.call;
+      const isReplaced = found.slice(n + 1).some(({ call }) => call.did === did && call.name === name);
+      const endIn = (state: ChainHead) => this.endIn(state, kept.call, { at, isReplaced });
+      return [kept, (await readable(endIn(after))) ?? (await endIn(head))];
+    });
+    await this.finish(await Promise.all(ends));
   }
 
-  /** For a call in a block whose events are gone or unconfirmed: `null` when the head's state shows its effect. */
-  private async reasonByState(call: LedgerCall, head: ChainHead, reported: Fault | null): Promise<Fault | null> {
-    if (reported === null) return null;
-    const facts = await this.options.reader.factsAt(head, call.did, aliasesNamed(call));
-    if (await this.isShown(call, facts)) return null;
-    return reported === notShown ? (this.dryRun(call, facts) ?? notShown) : reported;
+  /**
+   * How a call in a block ended, by the state after that block: it shows what the call did, or why the ledger refused it.
+   * Only a later one of ours of the same kind writes over it there: an account's calls come after those with a proof, except
+   * those about aliases.
+   */
+  private async endIn(
+    state: ChainHead,
+    call: LedgerCall,
+    { at, isReplaced }: { readonly at: Block; readonly isReplaced: boolean },
+  ): Promise<End> {
+    const facts = await this.options.reader.factsAt(state, call.did, aliasesNamed(call));
+    const unknown = call.name === "register_with_document_proof_signed" ? noDeposit : notShown;
+    const refused = this.dryRun(call, facts) ?? (isReplaced ? null : unknown);
+    const reason = (await this.isShown(call, facts)) ? null : refused;
+    return { state: reason === null ? "finalized" : "failed", reason, block: at };
   }
 
   // -------------------------------------------------------------------------------------------------- finish
