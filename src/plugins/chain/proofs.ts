@@ -11,7 +11,7 @@
  *    show which, but the state does for ever, as two endpoints have it: a name is registered once, and its expiry stays. Of
  *    several with this expiry, those before the first other change are alternatives, the oldest, until the record decides.
  * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks may be read twice, and no
- *    proof goes back. Only the signature that a call adds is verified, once for all alternatives.
+ *    proof goes back. Only the signature that a call adds is verified.
  * 4. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
  * 5. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
  *    reading goes on behind them, and they are asked for again at each start and each hour.
@@ -280,7 +280,6 @@ function proofsAfter(
   { genesisHash, expiryMs }: Expected,
 ): readonly KeyProof[] {
   const binding = { genesisHash, submitter };
-  const holds = verifiedOnce();
   if (call.name === registrationName) {
     if (expiryMs === 0n || before.length === alternativesMax || before.some(isAdvanced)) return before;
     if (before.some(({ registration }) => equalBytes(registration.signature, call.signature))) return before;
@@ -303,20 +302,8 @@ const isAdvanced = ({ rotations, base, calls }: KeyProof): boolean =>
 
 const isBounded = (proof: KeyProof): boolean => decodeKeyProof(encodeKeyProof(proof)) !== null;
 
-/** Alternatives have the same first key, so a call nearly always adds the same signature to each. */
-function verifiedOnce(): (signed: SignedMessage | null) => boolean {
-  const known: { readonly signed: SignedMessage; readonly isValid: boolean }[] = [];
-  return (signed) => {
-    if (signed === null) return false;
-    const { signature, message, publicKey } = signed;
-    const same = known.find(
-      (one) => equalBytes(one.signed.message, message) && equalBytes(one.signed.publicKey, publicKey),
-    );
-    const isValid = same?.isValid ?? verifyEd25519(signature, message, publicKey);
-    if (same === undefined) known.push({ signed, isValid });
-    return isValid;
-  };
-}
+const holds = (signed: SignedMessage | null): boolean =>
+  signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
 
 /** A whole document follows every earlier one, also behind a gap. Counters of aliases and of control are in no proof. */
 function isNext(call: LedgerCall, proof: KeyProof): boolean {
