@@ -25,7 +25,7 @@
  *    proof has one effect in however many. So what a node bans, or a new runtime refuses, is signed again for its nonce an
  *    eighth of a life later, and for another nonce only when none of them can enter any more.
  * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it.
- * 5. The first `windowMax` calls, by nonce, are with the node, and those with their own proof beside them.
+ * 5. Calls are sent by nonce, then those with their own proof; a node whose pool is full gets them again later.
  *
  * Source: docs/decisions.md D74, D75.
  */
@@ -90,7 +90,6 @@ export type PoolAction<E extends Entry = Entry> =
   | { readonly do: "end"; readonly entry: E; readonly end: End };
 
 export type PoolLimits = {
-  readonly windowMax: number;
   readonly resendMs: number;
   /** The life of an extrinsic in blocks. */
   readonly lifetimeBlocks: number;
@@ -207,23 +206,19 @@ export class SubmissionPool<E extends Entry = Entry> {
     return this.sendNext(entry);
   }
 
-  /** Without going through all entries; one that has no place in the window waits for the next tick. */
+  /** Without going through all entries. */
   private sendNext(entry: E): PoolAction<E>[] {
-    if (this.entries.size > this.limits.windowMax) return [];
     this.queue.unshift(entry);
     return this.sendQueue();
   }
 
-  /** Fills the queue with the entries of the window that are due, and sends as many as may wait for an answer. */
+  /** Fills the queue with the entries that are due, and sends as many as may wait for an answer. */
   flush(nowMs?: number): PoolAction<E>[] {
     const dueMs = nowMs === undefined ? Number.NEGATIVE_INFINITY : nowMs - this.limits.resendMs;
-    const owned: E[] = [];
-    const proofs: E[] = [];
-    for (const entry of this.entries.values()) (entry.nonce === null ? proofs : owned).push(entry);
-    owned.sort((a, b) => (a.nonce ?? 0) - (b.nonce ?? 0));
+    const order = ({ nonce }: E) => nonce ?? Number.MAX_SAFE_INTEGER;
     const isDue = ({ sentAtMs }: E) => sentAtMs === null || sentAtMs <= dueMs;
-    const { windowMax } = this.limits;
-    this.queue = [...owned.slice(0, windowMax), ...proofs.slice(0, windowMax)].filter(isDue).reverse();
+    const due = this.all().filter(isDue);
+    this.queue = due.sort((a, b) => order(a) - order(b)).reverse();
     return this.sendQueue();
   }
 

@@ -49,8 +49,6 @@ type Kept = Entry & {
 };
 
 const readsMax = 8;
-/** Calls with a node at a time; its pool takes about twice as many. */
-const windowMax = 4_096;
 /** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
 const refusalQuietMs = 3_600_000;
 /** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
@@ -82,7 +80,7 @@ export class Submissions {
     const { settings, outbox, log } = options;
     const { lifetime_blocks: lifetimeBlocks } = settings;
     this.resendMs = settings.resend_ms ?? 4 * heartbeatMs(settings);
-    this.pool = new SubmissionPool({ windowMax, resendMs: this.resendMs, lifetimeBlocks });
+    this.pool = new SubmissionPool({ resendMs: this.resendMs, lifetimeBlocks });
     this.scan = new FinalizedScan(options.endpoints, log);
     for (const pending of outbox.pending()) {
       this.keep(pending, "waiting", Promise.resolve());
