@@ -21,12 +21,14 @@ type Answered = Readonly<Record<string, unknown>>;
 /** The running node: that of a configuration file, or the one behind a socket. */
 export type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
 
-export function addNodeFlags(command: Command): Command {
+export function addPlaceFlags(command: Command): Command {
   return command
     .option("-c, --config <file>", `configuration file of the running node (default: "${defaultConfigFile}")`)
-    .option("--socket <path>", "Unix socket of the node's admin_listen, instead of --config")
-    .option("--json", "print the result as JSON");
+    .option("--socket <path>", "Unix socket of the node's admin_listen, instead of --config");
 }
+
+export const addNodeFlags = (command: Command): Command =>
+  addPlaceFlags(command).option("--json", "print the result as JSON");
 
 /** Data of `waypost dev`, and its admin socket in there. */
 export const devFolder = ".waypost";

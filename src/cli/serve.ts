@@ -6,7 +6,7 @@
  * Source: rules section 9.
  */
 import { networkInterfaces } from "node:os";
-import { delimiter, join, resolve } from "node:path";
+import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import { renderUnicodeCompact } from "uqr";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
@@ -212,13 +212,7 @@ ${elsewhere}  ${waypost} did create --name alice
 function ownCommand(): string {
   const compiled = Bun.main.startsWith("/$bunfs/") || Bun.main.includes("~BUN");
   if (compiled) return process.execPath;
-  return hasBun() ? "bun run waypost" : "npx -y bun@1.4.5 run waypost";
-}
-
-/** Whether the user has bun; package scripts and npx put folders of their own in front of the PATH. */
-function hasBun(): boolean {
-  const folders = (process.env["PATH"] ?? "").split(delimiter).filter((folder) => !folder.includes("node_modules"));
-  return Bun.which("bun", { PATH: folders.join(delimiter) }) !== null;
+  return "npx -y bun@1.4.5 run waypost";
 }
 
 function logTo(stream: NodeJS.WriteStream, { server }: Config): LogSink {

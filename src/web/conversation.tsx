@@ -123,35 +123,28 @@ function useScrolling({ shown, hasOlder, older }: ReturnType<typeof useMessages>
 const writingMs = 30_000;
 
 function Writing({ me, id, names }: Pick<Props, "me" | "id"> & { readonly names: Names }) {
-  const [writers, setWriters] = useState<readonly string[]>([]);
+  /** Who began last. */
+  const [writer, setWriter] = useState<{ readonly did: string } | null>(null);
+  useEffect(
+    () =>
+      me.on((event) => {
+        const isHere = (event.type === "changed" || event.type === "typing") && event.conversation === id;
+        if (!isHere) return;
+        if (event.type === "typing" && event.isTyping) setWriter({ did: event.from });
+        else if (event.type === "typing") setWriter((now) => (now?.did === event.from ? null : now));
+        else if (event.what === "message") setWriter(null);
+      }),
+    [me, id],
+  );
   useEffect(() => {
-    const ends = new Map<string, ReturnType<typeof setTimeout>>();
-    const end = (did: string) => {
-      clearTimeout(ends.get(did));
-      ends.delete(did);
-      setWriters([...ends.keys()]);
-    };
-    const stop = me.on((event) => {
-      if (event.type === "changed" && event.what === "message" && event.conversation === id) [...ends.keys()].map(end);
-      if (event.type !== "typing" || event.conversation !== id) return;
-      end(event.from);
-      if (!event.isTyping) return;
-      ends.set(
-        event.from,
-        setTimeout(() => end(event.from), writingMs),
-      );
-      setWriters([...ends.keys()]);
-    });
-    return () => {
-      stop();
-      for (const timer of ends.values()) clearTimeout(timer);
-    };
-  }, [me, id]);
+    const timer = setTimeout(() => setWriter(null), writingMs);
+    return () => clearTimeout(timer);
+  }, [writer]);
   return (
     <p class="writing" role="status">
-      {writers.length > 0 && (
+      {writer !== null && (
         <>
-          <bdi>{writers.slice(0, 3).map(names).join(", ")}</bdi> {writers.length === 1 ? "is" : "are"} writing…
+          <bdi>{names(writer.did)}</bdi> is writing…
         </>
       )}
     </p>

@@ -24,17 +24,7 @@ import {
 import { type Panel, show } from "./place.ts";
 import { ProfileSettings } from "./profile.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import {
-  attempt,
-  type Invited,
-  invitationLink,
-  isCompared,
-  isTrial,
-  node,
-  parseInvited,
-  setCompared,
-  textOf,
-} from "./session.ts";
+import { attempt, type Invited, invitationLink, isTrial, node, parseInvited, textOf } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
 
 type Props = { readonly me: Waypost; readonly panel: Panel; readonly open: (panel: Panel | null) => void };
@@ -201,29 +191,17 @@ function GroupPanel({ id, ...props }: Omit<DeleteProps, "id"> & { readonly id: s
 function Fingerprint({ me, did }: PersonProps) {
   const [fingerprint, setFingerprint] = useState<string | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [, again] = useState(0);
   useEffect(() => {
     me.fingerprint(did).then(setFingerprint, (error: unknown) => setProblem(textOf(error)));
   }, [did]);
   if (problem !== null) return <p class="doubt">{problem}</p>;
   if (fingerprint === null) return <p role="status">Asking the server…</p>;
-  const mark = (text: string | null) => {
-    setCompared(did, text);
-    again((count) => count + 1);
-  };
-  const isSame = isCompared(did, fingerprint);
   return (
-    <>
-      <p class="fingerprint">
-        {fingerprint.split(" ").map((group, i) => (
-          <span key={i}>{group} </span>
-        ))}
-      </p>
-      <p class="buttons">
-        {isSame && <span class="good">Compared</span>}
-        <Button onClick={() => mark(isSame ? null : fingerprint)}>{isSame ? "Undo" : "We see the same"}</Button>
-      </p>
-    </>
+    <p class="fingerprint">
+      {fingerprint.split(" ").map((group, i) => (
+        <span key={i}>{group} </span>
+      ))}
+    </p>
   );
 }
 

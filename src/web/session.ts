@@ -1,7 +1,6 @@
 /**
  * The one identity of this origin, and what the app shows of its state. The SDK does the work: it keeps people, messages and
- * the outbox, receives, sends and retries. Here are only its opening, its events as one small state, and what belongs to
- * this device: whose fingerprints were compared.
+ * the outbox, receives, sends and retries. Here are only its opening, and its events as one small state.
  */
 import {
   type ClientError,
@@ -229,16 +228,7 @@ export async function lockNow(me: Waypost): Promise<void> {
   location.reload();
 }
 
-// ------------------------------------------------------------------------------------------------------ this device
-
-const read = (name: string): string => localStorage.getItem(name) ?? "";
-
-/** Whether the fingerprint that is true now was compared. */
-export const isCompared = (did: string, fingerprint: string): boolean => read(`compared:${did}`) === fingerprint;
-export function setCompared(did: string, fingerprint: string | null): void {
-  if (fingerprint === null) localStorage.removeItem(`compared:${did}`);
-  else localStorage.setItem(`compared:${did}`, fingerprint);
-}
+// ------------------------------------------------------------------------------------------------------ invitations
 
 /** The link by which others write to this person. What stands behind `#` is sent to no server. */
 export function invitationLink(did: string, name: string): string {

@@ -34,7 +34,7 @@ const garbage = await fetch(`${url}/cache/store`, {
 });
 await alice.send(bob.did, "hello");
 const bytes = crypto.getRandomValues(new Uint8Array(50_000));
-const sent = await alice.send(bob.did, new Blob([bytes]).stream(), { name: "data.bin", chunkBytes: 20_000 });
+const sent = await alice.send(bob.did, new Blob([bytes]), { name: "data.bin", chunkBytes: 20_000 });
 const [hello, file] = await take(bob, 2);
 const answer = take(alice, 1);
 await hello.reply("hello yourself");
