@@ -246,7 +246,7 @@ describe("a destination's share of the node", () => {
     expect(sender.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
   });
 
-  test("five failures open the circuit, thirty seconds later one trial decides", async () => {
+  test("five failures open the circuit, thirty seconds later a trial decides", async () => {
     let healthy = false;
     let asked = 0;
     const port = serveRaw((write, end) => {

@@ -112,8 +112,8 @@ export function createEgress(options: EgressOptions): Egress {
   };
 
   const sendInSlot = async (endpoint: Endpoint, request: EgressRequest, place: Place): Promise<EgressAnswer> => {
-    const slot = await hosts.acquire(endpoint.origin, place.abort.signal);
-    if (typeof slot === "string") return place.end ?? busy;
+    const release = await hosts.acquire(endpoint.origin, place.abort.signal);
+    if (typeof release === "string") return place.end ?? busy;
     let outcome = unavailable;
     try {
       outcome = place.end ?? (await send(state, endpoint, { ...request, place }));
@@ -122,7 +122,7 @@ export function createEgress(options: EgressOptions): Egress {
       return outcome;
     } finally {
       // A refused address, or a request that gave way, shows nothing about the host.
-      slot.release(outcome === gaveWay || outcome.error === null || outcome.error === "destination_refused");
+      release(outcome === gaveWay || outcome.error === null || outcome.error === "destination_refused");
     }
   };
 

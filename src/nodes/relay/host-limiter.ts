@@ -23,13 +23,13 @@ export const hostLimits: HostLimits = {
   destinationsMax: 4_096,
 };
 
-/** A slot in use. `release` says whether the destination answered at all; a second call changes nothing. */
-export type Slot = { readonly release: (answered: boolean) => void };
+/** Ends the use of a slot, once; says whether the destination answered at all. */
+export type Release = (answered: boolean) => void;
 /** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came before `signal`. */
 export type NoSlot = "busy" | "open" | "late";
 
 type HostLimiter = {
-  acquire(destination: string, signal: AbortSignal): Promise<Slot | NoSlot>;
+  acquire(destination: string, signal: AbortSignal): Promise<Release | NoSlot>;
   /** Failures in a row of a destination. */
   failuresOf(destination: string): number;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
@@ -40,43 +40,34 @@ type Host = {
   /** Each admits one request, from the oldest to the newest. */
   readonly waiting: Set<() => void>;
   failures: number;
-  /** The circuit refuses every request before this time, and admits one trial after it. */
+  /** The circuit refuses every request before this time. The next failure opens it again. */
   openUntilMs: number;
-  trial: boolean;
 };
 
 export function createHostLimiter(limits: HostLimits, now: () => number): HostLimiter {
   const hosts = new BoundedMap<string, Host>(limits.destinationsMax);
   const sums = { active: 0, waiting: 0 };
 
-  const isOpen = (host: Host): boolean =>
-    host.failures >= limits.failuresToOpen && (now() < host.openUntilMs || host.trial);
+  const isOpen = (host: Host): boolean => host.failures >= limits.failuresToOpen && now() < host.openUntilMs;
 
-  const use = (destination: string, host: Host): Slot => {
+  const use = (destination: string, host: Host): Release => {
     host.active += 1;
     sums.active += 1;
-    host.trial = host.failures >= limits.failuresToOpen;
-    let isHeld = true;
-    const releaseOnce = (answered: boolean): void => {
-      if (isHeld) release(destination, host, answered);
-      isHeld = false;
-    };
-    return { release: releaseOnce };
+    return (answered) => release(destination, host, answered);
   };
 
   const release = (destination: string, host: Host, answered: boolean): void => {
     host.active -= 1;
     sums.active -= 1;
-    host.trial = false;
     host.failures = answered ? 0 : host.failures + 1;
     if (host.failures >= limits.failuresToOpen) host.openUntilMs = now() + limits.openMs;
     for (const admit of host.waiting) if (host.active < limits.concurrent) admit();
     forgetIdle(destination, host);
   };
 
-  const wait = (destination: string, host: Host, signal: AbortSignal): Promise<Slot | NoSlot> =>
+  const wait = (destination: string, host: Host, signal: AbortSignal): Promise<Release | NoSlot> =>
     new Promise((resolve) => {
-      const leave = (end: () => Slot | NoSlot): void => {
+      const leave = (end: () => Release | NoSlot): void => {
         signal.removeEventListener("abort", giveUp);
         host.waiting.delete(admit);
         sums.waiting -= 1;
@@ -99,7 +90,7 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
     async acquire(destination, signal) {
       if (signal.aborted) return "late";
       const known = hosts.get(destination);
-      const host = known ?? { active: 0, waiting: new Set(), failures: 0, openUntilMs: 0, trial: false };
+      const host = known ?? { active: 0, waiting: new Set(), failures: 0, openUntilMs: 0 };
       // The newest again: the one that is forgotten first is the one used longest ago.
       hosts.set(destination, host);
       if (isOpen(host)) return "open";
