@@ -14,7 +14,6 @@ import {
   checkExpiry,
   type Envelope,
   type EnvelopeLimits,
-  type EnvelopeSender,
   isTag,
   longestTtlMs,
   tagForm,
@@ -55,24 +54,19 @@ export const senderHomeHeader = "svc-sender-home";
 // ----------------------------------------------------------------------------------------------- gather
 
 /** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
-export type FactsSource = (envelope: Envelope, asked: AskedFor) => Promise<AdmissionFacts>;
-
-export function factsOf(source: RecipientSource): FactsSource {
-  const recipientFacts = (did: Did, tag: string | null, asked: AskedFor) =>
-    gatherRecipientFacts(source, did, { tag, asked: { ...asked, home: null } });
-  const signedFacts = async (envelope: Envelope, sender: EnvelopeSender, asked: AskedFor): Promise<AdmissionFacts> => {
-    const { to, tag } = envelope;
-    const [facts, from] = await Promise.all([recipientFacts(to, tag, asked), source.subject(sender.from, asked)]);
-    // An envelope without a recipient is refused anyway.
-    const isKnown = from !== null && !from.deactivated && facts.policy !== null;
-    const isVerified = isKnown && (await verifySender(sender, from.document));
-    const [senderHome = parseHome(asked.home ?? "")] = homesOf(from?.document ?? null);
-    return { ...facts, senderHome, signature: isVerified ? "verified" : unverified(sender.from, from) };
-  };
-  return (envelope, asked) =>
-    envelope.sender === null
-      ? recipientFacts(envelope.to, envelope.tag, asked)
-      : signedFacts(envelope, envelope.sender, asked);
+export async function gatherFacts(
+  source: RecipientSource,
+  { to, tag, sender }: Envelope,
+  asked: AskedFor,
+): Promise<AdmissionFacts> {
+  const ofRecipient = gatherRecipientFacts(source, to, { tag, asked: { ...asked, home: null } });
+  if (sender === null) return ofRecipient;
+  const [facts, from] = await Promise.all([ofRecipient, source.subject(sender.from, asked)]);
+  // An envelope without a recipient is refused anyway.
+  const isKnown = from !== null && !from.deactivated && facts.policy !== null;
+  const isVerified = isKnown && (await verifySender(sender, from.document));
+  const [senderHome = parseHome(asked.home ?? "")] = homesOf(from?.document ?? null);
+  return { ...facts, senderHome, signature: isVerified ? "verified" : unverified(sender.from, from) };
 }
 
 /** Whoever is at home elsewhere may have signed with a key that this node can't learn now. */

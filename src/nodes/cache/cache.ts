@@ -29,7 +29,7 @@ import {
 } from "../../core/schema/messages.ts";
 import { inOrder } from "../../core/std/order.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
-import { type Admission, factsOf, senderHomeHeader } from "../admission.ts";
+import { type Admission, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
@@ -135,7 +135,6 @@ export function createCache(parts: CacheParts): Cache {
     chunkRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     inChunkOrder: inOrder<string>(),
     signer: { sign: parts.sign, endpoint },
-    facts: factsOf(parts.recipients),
     push,
     onStored: (mailbox) => {
       streams.wake(mailbox);

@@ -17,10 +17,10 @@ import {
   type AdmissionFacts,
   type AdmissionRules,
   decideAdmission,
-  type FactsSource,
+  gatherFacts,
 } from "../admission.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import type { Subject } from "../recipients.ts";
+import type { RecipientSource, Subject } from "../recipients.ts";
 import { acquaintanceOf, type KnownSenders, senderLabel } from "./known.ts";
 import type { Push } from "./push.ts";
 import { type FullReports, labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "./shares.ts";
@@ -28,7 +28,7 @@ import { type FullReports, labelsOf, type Origin, type Sending, sharesOf, storeS
 export type StoreParts = {
   readonly mailbox: Mailbox;
   readonly known: KnownSenders;
-  readonly facts: FactsSource;
+  readonly recipients: RecipientSource;
   readonly settings: Config["cache"];
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
@@ -139,13 +139,13 @@ export function storeRules(
 }
 
 async function admit(
-  { facts, rules }: StoreParts,
+  { recipients, rules }: StoreParts,
   envelope: Envelope,
   { nowMs, relayed, senderHome: home = null, network }: Submitted,
 ): Promise<Admission | Fault> {
   const untimely = checkEnvelopeTime(envelope, nowMs, rules.limits);
   if (untimely !== null) return untimely;
-  const gathered = relayed ?? (await facts(envelope, { home, network }));
+  const gathered = relayed ?? (await gatherFacts(recipients, envelope, { home, network }));
   const admission = decideAdmission(envelope, gathered, rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");

@@ -20,7 +20,7 @@ import { type Channel, type DeliveryPlan, hopsMax, planDelivery } from "../../co
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { type AdmissionRules, decideAdmission, type FactsSource, factsOf, senderHomeHeader } from "../admission.ts";
+import { type AdmissionRules, decideAdmission, gatherFacts, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
@@ -67,7 +67,6 @@ type RelayNode = RelayParts & {
   readonly clientRate: RateLimiter;
   readonly recipientRate: RateLimiter;
   readonly resultRate: RateLimiter;
-  readonly facts: FactsSource;
   readonly rules: AdmissionRules;
 };
 
@@ -84,7 +83,6 @@ export function createRelay(parts: RelayParts): Relay {
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     recipientRate: createRateLimiter(limitOf(settings, "recipient_rate", "recipient_burst")),
     resultRate: createRateLimiter(limitOf(settings, "results_rate", "results_burst")),
-    facts: factsOf(parts.recipients),
     rules: {
       operator: settings,
       blocks: parts.blocks,
@@ -129,7 +127,8 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const received = decodeReceived(node, call);
   if (isFault(received)) return received;
   const { envelope } = received;
-  const facts = await node.facts(envelope, { home: call.headers.get(senderHomeHeader), network: call.network });
+  const asked = { home: call.headers.get(senderHomeHeader), network: call.network };
+  const facts = await gatherFacts(node.recipients, envelope, asked);
   const admission = decideAdmission(envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
   // What is refused costs the recipient nothing, and no network uses up what others may send.

@@ -6,7 +6,7 @@ import type { Did } from "../../../src/core/codec/did.ts";
 import { fault, isFault } from "../../../src/core/fault.ts";
 import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
 import { decidePolicy } from "../../../src/core/message/policy.ts";
-import { decideAdmission, factsOf, type OperatorRules } from "../../../src/nodes/admission.ts";
+import { decideAdmission, gatherFacts, type OperatorRules } from "../../../src/nodes/admission.ts";
 import type { RecipientSource, Subject } from "../../../src/nodes/recipients.ts";
 import { personaOf, policyFacts, policyOf } from "../../support/policies.ts";
 import { limitsDefault, relayDefault } from "../../support/settings.ts";
@@ -44,10 +44,10 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
   });
   const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
   const tagged = decode({ ...unsignedMembers, tag: "t" });
-  const facts = await factsOf(sourceOf({ ...recipient, links: linked }))(tagged, nobody);
+  const facts = await gatherFacts(sourceOf({ ...recipient, links: linked }), tagged, nobody);
   const read = { links: linked, tag: "t", tagPolicy: null, recipientPolicy: policy, personaPolicies: [persona] };
   expect(facts.policy).toEqual(decidePolicy({ ...read, blockTimeMs: 500 }));
-  await factsOf(sourceOf(recipient))(decode(unsignedMembers), nobody);
+  await gatherFacts(sourceOf(recipient), decode(unsignedMembers), nobody);
   expect(asked.toSorted()).toEqual([`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted());
 });
 
@@ -76,7 +76,7 @@ describe("the parties of an envelope", () => {
       persona: async () => null,
       blockTimeMs: async () => 6_000,
     };
-    const facts = await factsOf(source)(given, nobody);
+    const facts = await gatherFacts(source, given, nobody);
     expect(facts.policy).toEqual(open);
     const admitted = decideAdmission(given, facts, admission, given.timestampMs);
     return isFault(admitted) ? admitted.code : "admitted";
