@@ -10,6 +10,7 @@ import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
+import { deriveDid } from "../../src/core/trust/names.ts";
 import { createHomes } from "../../src/nodes/directory/homes.ts";
 import type { Egress } from "../../src/nodes/relay/egress.ts";
 import { openMemory } from "../support/directory.ts";
@@ -127,6 +128,20 @@ test("a failure stands for its time, and a network has a client's eighth of a da
     return (await receipts.get(`home/did/${bob.did}`, stage.nowMs)) !== null;
   };
   expect([await isKept(8 * proof.length), await isKept(8 * proof.length - 8)]).toEqual([true, false]);
+});
+
+test("who asks again for an unknown DID without a home causes no read of the store", async () => {
+  const { stage, homes, receipts } = await homesOver(new Uint8Array(0));
+  const get = receipts.get.bind(receipts);
+  let reads = 0;
+  receipts.get = (key, nowMs) => {
+    reads++;
+    return get(key, nowMs);
+  };
+  const running = homes();
+  const did = deriveDid(new Uint8Array(32), new Uint8Array(32).fill(1));
+  for (let n = 0; n < 5; n++) expect(await running.find(did, { home: null, network: "test" })).toBe("unknown");
+  expect([reads, stage.asked]).toEqual([1, 0]);
 });
 
 test("a Relay in a process of its own learns of other homes from its Directory", async () => {

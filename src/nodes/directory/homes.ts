@@ -85,7 +85,7 @@ type Limit = { readonly bytesMax: number | "denied" | null };
 type State = HomesParts & {
   readonly held: BoundedMap<Did, Held>;
   /** One question at a time for each thing at a home. An absence stands for some seconds, in all of them. */
-  readonly proofs: Memo<"held" | Absence>;
+  readonly proofs: Memo<Held | Absence>;
   readonly aliases: Memo<{ readonly did: Did } | Absence>;
   readonly limits: Memo<Limit | Absence>;
   readonly entries: Memo<Uint8Array | Absence>;
@@ -146,27 +146,27 @@ function allowedHome({ settings }: State, text: string | null): string | null {
 
 async function find(state: State, did: Did, { home: named, network }: AskedFor): Promise<Foreign | Absence> {
   if (!isSelfCertifying(did)) return "unknown";
-  const inMemory = state.held.get(did);
-  const isHeld = inMemory !== undefined && state.now() < inMemory.heldUntilMs;
-  const held = isHeld ? inMemory : await load(state, did);
-  const before = held !== null && allowedHome(state, held.home) === held.home ? held : null;
+  const before = await recall(state, did);
   if (before !== null && isRecent(state, before.checkedAtMs)) return before;
   const homes = new Set([before?.home ?? null, named].map((home) => allowedHome(state, home)));
   let absence: Absence = "unknown";
   for (const home of homes) {
     if (home === null) continue;
-    const found = await state.proofs.get(`${did} ${home}`, async () => {
-      const fetched = await fetchProof(state, did, { home, before, network });
-      return typeof fetched === "string" ? fetched : "held";
-    });
-    const fetched = found === "held" ? state.held.get(did) : undefined;
-    if (fetched !== undefined) return fetched;
-    if (found === "held") continue;
+    const found = await state.proofs.get(`${did} ${home}`, () => fetchProof(state, did, { home, before, network }));
+    if (typeof found !== "string") return found;
     // What another host says of a DID takes nothing away.
     if (before === null || home === before.home) absence = found;
   }
   if (before === null) return absence;
   return absence === "silent" ? { ...before, isFresh: false } : absence;
+}
+
+/** What is remembered of a DID; of one whose home the operator refuses, nothing. */
+async function recall(state: State, did: Did): Promise<Held | null> {
+  const inMemory = state.held.get(did);
+  const isHeld = inMemory !== undefined && state.now() < inMemory.heldUntilMs;
+  const held = isHeld ? inMemory : await state.proofs.get(did, async () => (await load(state, did)) ?? "unknown");
+  return typeof held !== "string" && allowedHome(state, held.home) === held.home ? held : null;
 }
 
 const isRecent = ({ now, settings }: State, atMs: number): boolean => now() < atMs + settings.home_fresh;
