@@ -36,14 +36,15 @@ const leftoverAgeMs = 60_000;
 
 /**
  * Removes temporary files of killed processes, which may hold secrets. One that is younger than a minute may still be
- * written by another process.
+ * written by another process. The last change of the folder gives the time: the clock of its disk may be another one.
  */
 async function sweepLeftovers(folder: string): Promise<void> {
   const names = await readdir(folder).catch(() => []);
+  const changedMs = (await stat(folder).catch(() => null))?.mtimeMs ?? 0;
   for (const name of names.filter((one) => leftoverForm.test(one))) {
     const path = join(folder, name);
     const facts = await stat(path).catch(() => null);
-    if (facts !== null && facts.mtimeMs < Date.now() - leftoverAgeMs) await removeIfThere(path);
+    if (facts !== null && facts.mtimeMs < changedMs - leftoverAgeMs) await removeIfThere(path);
   }
 }
 
