@@ -148,7 +148,7 @@ async function addPeers(
   { nowMs, history }: { readonly nowMs: () => number; readonly history: string | null },
 ): Promise<void> {
   await table.change(async (batch) => {
-    const { logged: sent } = await table.meta();
+    const sent = await placeOf(table, (await table.meta()).logged);
     for (const { did, name, seen = logStart } of devices.slice(0, devicesMax)) {
       const key = peerKey(table, did);
       const begun = { addedMs: nowMs(), seen, sent, history, isLeaving: false };
@@ -206,7 +206,13 @@ export class Devices {
     const { deviceDid, logged } = await this.#table.meta();
     const own = { did: deviceDid as Did, name: this.#host.deviceName, isThis: true, addedAt: null, isCurrent: true };
     const peers = (await peersOf(this.#table)).map(({ did, name, addedMs, history, sent }): Device => {
-      return { did, name, isThis: false, addedAt: new Date(addedMs), isCurrent: history === null && sent >= logged };
+      return {
+        did,
+        name,
+        isThis: false,
+        addedAt: new Date(addedMs),
+        isCurrent: history === null && (sent?.number ?? 0) >= logged,
+      };
     });
     return deviceDid === "" ? peers : [own, ...peers];
   }
@@ -286,7 +292,7 @@ export class Devices {
     await addPeers(this.#table, [{ did: code.did, name }], { nowMs: this.#host.nowMs, history: "" });
     const peers = await peersOf(this.#table);
     const removed = await this.#table.values<Did>("x/");
-    const seen = (await placeOf(this.#table, peers.find(({ did }) => did === code.did)?.sent ?? 0)) ?? logStart;
+    const seen = peers.find(({ did }) => did === code.did)?.sent ?? logStart;
     const own = { did: link.did, name: this.#host.deviceName, seen };
     // What each has logged until then is in the history of this one.
     const others = peers.filter(({ did }) => did !== code.did).map(({ did, name, seen }) => ({ did, name, seen }));

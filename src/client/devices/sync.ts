@@ -7,6 +7,7 @@
  */
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
+import { Waiters } from "../../core/std/bounded.ts";
 import type { Client } from "../client.ts";
 import { Wakeup } from "../connections.ts";
 import { type Content, syncType } from "../content.ts";
@@ -44,8 +45,8 @@ export type PeerRow = DeviceFacts & {
   readonly addedMs: number;
   /** The last of its items that was applied here. */
   readonly seen: LogPlace;
-  /** The last of the items here that its Cache took; -1 when it gets all of the log wherever it is. */
-  readonly sent: number;
+  /** The last of the items here that its Cache took; `null` when it gets all of the log, wherever it is. */
+  readonly sent: LogPlace | null;
   /** Where its history goes on; `null` when it has all. */
   readonly history: string | null;
   /** It is being removed: nothing is sent to it or heard from it. */
@@ -110,8 +111,8 @@ export class Sync {
   readonly #fetching = new Set<string>();
   /** What a part was asked of, by its message, and who waits for it. */
   readonly #wanted = new Map<string, Want & { readonly resolve: (part: Part) => void }>();
+  readonly #progress = new Waiters();
   #logged: number;
-  #waiting: (() => void)[] = [];
 
   constructor(host: SyncHost, logged: number, signal: AbortSignal) {
     this.#host = host;
@@ -127,6 +128,7 @@ export class Sync {
   /** Until the signal: what others send is applied, what happens here is sent. */
   async run(): Promise<void> {
     const receiving = this.#receive();
+    this.#signal.addEventListener("abort", () => this.#progress.release());
     await this.refresh();
     await Promise.all([receiving, this.#askAll()]);
   }
@@ -139,7 +141,7 @@ export class Sync {
       if (this.#peers.has(did)) this.#peers.get(did)?.news.wake();
       else void this.#tellLoop(did);
     }
-    this.#progress();
+    this.#progress.release();
   }
 
   // --------------------------------------------------------------------------------------------------- telling
@@ -157,11 +159,12 @@ export class Sync {
     const number = this.#logged;
     const untilMs = performance.now() + toldMs;
     while (this.#isBehind(number) && performance.now() < untilMs && !this.#signal.aborted)
-      await Promise.race([new Promise<void>((resolve) => this.#waiting.push(resolve)), pause(toldMs, this.#signal)]);
+      await this.#progress.wait(untilMs - performance.now());
   }
 
-  #progress(): void {
-    for (const wake of this.#waiting.splice(0)) wake();
+  #synced(peer: Peer, number: number): void {
+    peer.tried = Math.max(peer.tried, number);
+    this.#progress.release();
   }
 
   async #tellLoop(did: Did): Promise<void> {
@@ -179,46 +182,46 @@ export class Sync {
       }
       // Nothing is left for it, or it can't be synced now: the log keeps it, and nobody waits.
       failures = result instanceof ClientError ? failures + 1 : 0;
-      peer.tried = logged;
-      this.#progress();
+      this.#synced(peer, logged);
       await peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
     }
   }
 
-  /** Sends the next part of history or log. `false` when there is none. */
+  /** Sends the next part of the log, or of the history when there is none. `false` when it has both. */
   async #tellOnce(did: Did, state: Peer): Promise<boolean> {
     const peer = await this.#table.get<PeerRow>(peerKey(this.#table, did));
     if (peer === null || peer.isLeaving) return false;
-    if (peer.history !== null) {
-      const { items, next } = await readHistory(this.#table, peer.history);
-      const history = await this.#load(items.map(({ item }) => item));
-      if (history.length > 0) await this.#send(did, { v: 1, items: history, after: null, at: null });
-      // What did not fit is first in the next part.
-      await this.#change(did, { history: items[history.length]?.place ?? next }, peer);
-      return true;
+    const from = (peer.sent?.number ?? 0) + 1;
+    const rows = await this.#table.scan<LogRow>({ prefix: "y/", from: logKey(from), limit: itemsMax });
+    if (rows[0] === undefined) {
+      this.#synced(state, from - 1);
+      return peer.history !== null && this.#tellHistory(peer, peer.history);
     }
-    const rows = await this.#table.scan<LogRow>({ prefix: "y/", from: logKey(peer.sent + 1), limit: itemsMax });
-    const [first] = rows;
-    if (first === undefined) return false;
-    const from = numberOf(first[0]);
-    if (from > Math.max(peer.sent, 0) + 1) {
-      // What is forgotten before it may be missing there.
-      await this.#change(did, { history: "", sent: from - 1 }, peer);
+    const first = numberOf(rows[0][0]);
+    if (peer.sent !== null && first > from) {
+      // What is forgotten may be missing there.
+      await this.#change(did, { history: "", sent: null }, peer);
       return true;
     }
     // What a clock has removed ends a part.
-    const end = rows.findIndex(([key], i) => numberOf(key) !== from + i);
+    const end = rows.findIndex(([key], i) => numberOf(key) !== first + i);
     const items = await this.#load(rows.slice(0, end < 0 ? rows.length : end).map(([, { item }]) => item));
-    const sent = from + items.length - 1;
-    const after = await placeOf(this.#table, peer.sent);
-    const at = await placeOf(this.#table, sent);
+    const sent = { mark: rows[items.length - 1]?.[1].mark ?? "", number: first + items.length - 1 };
     // Keys are logged with the mark of the device that they are not for: it is read again behind them.
     const now = await this.#table.get<PeerRow>(peerKey(this.#table, did));
     if (now === null || now.isLeaving) return false;
-    await this.#send(did, { v: 1, items, after, at });
+    await this.#send(did, { v: 1, items, after: peer.sent, at: sent });
     await this.#change(did, { sent }, peer);
-    state.tried = Math.max(sent, state.tried);
-    this.#progress();
+    this.#synced(state, sent.number);
+    return true;
+  }
+
+  async #tellHistory(peer: PeerRow, from: string): Promise<true> {
+    const { items, next } = await readHistory(this.#table, from);
+    const history = await this.#load(items.map(({ item }) => item));
+    if (history.length > 0) await this.#send(peer.did, { v: 1, items: history, after: null, at: null });
+    // What did not fit is first in the next part.
+    await this.#change(peer.did, { history: items[history.length]?.place ?? next }, peer);
     return true;
   }
 
@@ -247,7 +250,7 @@ export class Sync {
   #change(did: Did, change: Partial<PeerRow>, since?: PeerRow): Promise<void> {
     return this.#table.change(async (batch) => {
       const row = await batch.get<PeerRow>(peerKey(this.#table, did));
-      const isMoved = since !== undefined && (row?.sent !== since.sent || row.history !== since.history);
+      const isMoved = since && (row?.sent?.number !== since.sent?.number || row?.history !== since.history);
       if (row !== null && !isMoved) batch.put(peerKey(this.#table, did), { ...row, ...change });
     });
   }
@@ -292,27 +295,22 @@ export class Sync {
     if (at !== null) await this.#change(did, { seen: at });
   }
 
-  /** Another device has this log up to a place, and lacks what follows; with `null` it lacks all that there is. */
+  /**
+   * Another device has this log up to a place, and lacks what follows; with `null` it lacks all that there is. A place that
+   * isn't here was forgotten, or this store was set back and lacks what its later copy has sent there.
+   */
   async #goBack({ did, sent }: PeerRow, have: LogPlace | null): Promise<void> {
     const state = this.#peers.get(did);
     if (state === undefined) return;
-    if (have === null) await this.#change(did, { history: "" });
-    else if (!(await this.#isForeign(have))) await this.#change(did, { sent: Math.min(sent, have.number) });
-    else {
-      // This store was set back, and lacks what its later copy had sent there.
+    const isHere = have !== null && (await placeOf(this.#table, have.number))?.mark === have.mark;
+    if (isHere && sent !== null && have.number >= sent.number) return;
+    if (have !== null && !isHere) {
       if (performance.now() - state.strayedMs < strayMs) return;
       state.strayedMs = performance.now();
-      await this.#change(did, { sent: -1 });
       await this.#send(did, { v: 1, have: null });
     }
+    await this.#change(did, isHere ? { sent: have } : { history: "", sent: null });
     state.news.wake();
-  }
-
-  /** Whether a place is not, and was not, in the own log. */
-  async #isForeign({ mark, number }: LogPlace): Promise<boolean> {
-    if (number > this.#logged) return true;
-    const place = await placeOf(this.#table, number);
-    return place !== null && place.mark !== mark;
   }
 
   async #apply(did: Did, item: SentItem): Promise<void> {

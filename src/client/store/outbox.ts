@@ -6,7 +6,8 @@
  */
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
+import { hourMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
+import { Waiters } from "../../core/std/bounded.ts";
 import { Wakeup } from "../connections.ts";
 import { profileType, type Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
@@ -102,8 +103,8 @@ export class Outbox {
   /** Of messages that were sent here, by their places. */
   readonly progress = new Map<string, MessageOptions["onProgress"]>();
   readonly #signal: AbortSignal;
+  readonly #slots = new Waiters();
   #free = sendsAtOnce;
-  #waiting: (() => void)[] = [];
   isLeading = false;
 
   constructor(host: OutboxHost, signal: AbortSignal) {
@@ -167,13 +168,13 @@ export class Outbox {
   }
 
   async #inSlot<T>(work: () => Promise<T>): Promise<T> {
-    while (this.#free === 0) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    while (this.#free === 0) await this.#slots.wait(hourMs);
     this.#free--;
     try {
       return await work();
     } finally {
       this.#free++;
-      for (const wake of this.#waiting.splice(0)) wake();
+      this.#slots.release();
     }
   }
 

@@ -44,7 +44,7 @@ async function devicesOf(
     const table = await Table.open(memoryStore(), crypto.getRandomValues(new Uint8Array(32)));
     await table.change(async (batch) => {
       batch.meta = { hasDevices: true, deviceDid: did };
-      const facts = { name: "", addedMs: 0, seen: logStart, sent: 0, history: null, isLeaving: false };
+      const facts = { name: "", addedMs: 0, seen: logStart, sent: logStart, history: null, isLeaving: false };
       for (const peer of dids) if (peer !== did) batch.put(peerKey(table, peer), { ...facts, did: peer });
     });
     const send: DeviceLink["send"] = async (to, content, { mediaType = "" }) => {

@@ -22,7 +22,7 @@ type Told = readonly [from: typeof phone, item: SentItem];
 async function heard(identity: Identity, told: readonly Told[]) {
   const held = { identity };
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const begun = { name: "", addedMs: 0, seen: logStart, sent: 0, history: null, isLeaving: false };
+  const begun = { name: "", addedMs: 0, seen: logStart, sent: logStart, history: null, isLeaving: false };
   await table.change(async (batch) => {
     batch.meta = { hasDevices: true, deviceDid: own };
     for (const did of [phone, laptop] as const) batch.put(peerKey(table, did), { did, ...begun } satisfies PeerRow);
