@@ -7,9 +7,7 @@ import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
-import { acquaintanceOf, createKnownSenders } from "../nodes/cache/known.ts";
 import type { PushKey } from "../nodes/cache/push-message.ts";
-import { networkOfLabel } from "../nodes/cache/shares.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { createHomes, type Homes } from "../nodes/directory/homes.ts";
 import { createLog, entryRoute } from "../nodes/directory/log.ts";
@@ -62,7 +60,6 @@ export type ComposeParts = NodeOverrides &
 /** What operations on a running node reach. */
 type OperatedNodes = Erasing & {
   readonly explain: ExplainParts;
-  readonly networkOf: (label: string) => string | null;
 };
 
 type Known = ComposeParts & { readonly homes?: Homes };
@@ -107,6 +104,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       : composeDirectory(config, { ...parts, ledger, onSubmitted, invitations, expectDeletion: deletions.expect });
   const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
   const isConnected = (did: Did) => sessions?.isConnected(did) ?? false;
+  const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
   const cache = config.cache.enabled ? composeCache(config, { ...parts, isConnected }) : null;
   const publisher = composeLog(config, parts);
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
@@ -130,8 +128,12 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     ...(sessions === null ? {} : { websocket: sessions.websocket }),
     results,
     operated: {
-      networkOf: networkOfLabel,
-      explain: explainParts(config, { ...parts, results, relay, sessions, pushesOf: cache?.pushesOf ?? null }),
+      explain: {
+        ...parts,
+        results,
+        relay: relay === null ? null : { rules: config.relay, failuresOf: relay.failuresOf, mayListen },
+        cache: cache?.explained ?? null,
+      },
       ...erasing,
     },
     probes: recipientProbes(config, parts.recipients),
@@ -147,38 +149,6 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       blocks.close();
       deletions.close();
     },
-  };
-}
-
-type Explained = NodeParts & {
-  readonly results: Results;
-  readonly relay: Relay | null;
-  readonly sessions: LiveSessions | null;
-  readonly pushesOf: Cache["pushesOf"];
-};
-
-function explainParts(config: Config, parts: Explained): ExplainParts {
-  const { recipients, blocks, results, relay, sessions } = parts;
-  const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
-  return {
-    blocks,
-    results,
-    recipients,
-    relay: relay === null ? null : { rules: config.relay, failuresOf: relay.failuresOf, mayListen },
-    cache: explainedCache(config, parts),
-  };
-}
-
-function explainedCache(config: Config, { stores, log, pushesOf }: Explained): ExplainParts["cache"] {
-  if (!config.cache.enabled) return null;
-  const receipts = stores.capability("cache.store", "receipts");
-  return {
-    mailbox: stores.capability("cache.store", "mailbox"),
-    settings: config.cache,
-    // Read anew each time: what the Cache itself remembers is its own.
-    acquaintanceOf: (mailbox, sender, nowMs) =>
-      acquaintanceOf(createKnownSenders(receipts, log), mailbox, sender, nowMs),
-    pushesOf,
   };
 }
 

@@ -460,7 +460,7 @@ describe("a push service that answers", () => {
     const elapsedMs = startOwnTime();
     for (let n = 0; n < 3; n++) await store(node, known);
     expect(elapsedMs()).toBeLessThan(5_000);
-    const [text = ""] = (await node.cache.pushesOf?.(bob.did as never, node.clock.nowMs)) ?? [];
+    const [text = ""] = (await node.cache.explained.pushesOf?.(bob.did as never, node.clock.nowMs)) ?? [];
     expect(text).toContain("would be pushed to; no push yet; one is due");
   });
 });

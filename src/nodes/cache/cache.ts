@@ -37,7 +37,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import { chargeBody, checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../signals.ts";
-import { createKnownSenders } from "./known.ts";
+import { type Acquaintance, acquaintanceOf, createKnownSenders } from "./known.ts";
 import { createPush, type Push, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
 import {
@@ -102,8 +102,13 @@ export type Cache = {
   readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
-  /** Whether and how each subscription of a mailbox is pushed to; `null` where nothing is. */
-  readonly pushesOf: Push["describe"] | null;
+  /** For `waypost explain`. */
+  readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
+    /** What the mailbox knows of a sender. */
+    readonly acquaintanceOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Acquaintance>;
+    /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
+    readonly pushesOf: Push["describe"] | null;
+  };
   readonly endStreams: () => void;
   /** Ends pushes. */
   readonly close: () => void;
@@ -151,7 +156,12 @@ export function createCache(parts: CacheParts): Cache {
     store: (envelope, submitted) => storeEnvelope(node, envelope, submitted),
     recall: (envelope, admission, nowMs) => recallEnvelope(node, envelope, admission, nowMs),
     limits: () => renderCacheLimits(settings, parts.limits),
-    pushesOf: push?.describe ?? null,
+    explained: {
+      mailbox,
+      settings,
+      acquaintanceOf: (mailbox, sender, nowMs) => acquaintanceOf(node.known, mailbox, sender, nowMs),
+      pushesOf: push?.describe ?? null,
+    },
     endStreams: () => streams.close(),
     close: () => push?.close(),
   };

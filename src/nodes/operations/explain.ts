@@ -4,7 +4,6 @@
  * and the last results. Nothing is sent and nothing changes.
  */
 import type { Static } from "@sinclair/typebox";
-import type { Config } from "../../config/schema.ts";
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
@@ -12,6 +11,7 @@ import type { explainBody } from "../../core/schema/schema.ts";
 import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
 import { mostOf, nothingHeld } from "../../storage/mailbox-rules.ts";
 import { gatherRecipientFacts, type OperatorRules } from "../admission.ts";
+import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
 import { type Acquaintance, senderLabel } from "../cache/known.ts";
 import { shareOfSender } from "../cache/shares.ts";
@@ -31,14 +31,7 @@ export type ExplainParts = {
     readonly mayListen: (did: Did) => boolean;
   } | null;
   /** `null` without a Cache. */
-  readonly cache: {
-    readonly mailbox: Mailbox;
-    readonly settings: Config["cache"];
-    /** What the mailbox knows of a sender. */
-    readonly acquaintanceOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Acquaintance>;
-    /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
-    readonly pushesOf: ((mailbox: MailboxKey, nowMs: number) => Promise<string[]>) | null;
-  } | null;
+  readonly cache: Cache["explained"] | null;
 };
 
 /** `stops`: no envelope can reach the recipient because of this. */

@@ -17,6 +17,7 @@ import {
   reloadBody,
   revokeBody,
 } from "../../core/schema/schema.ts";
+import { networkOfLabel } from "../cache/shares.ts";
 import type { Log } from "../http/log.ts";
 import type { Call, Route } from "../http/route.ts";
 import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
@@ -35,8 +36,6 @@ type OperationsParts = Erasing & {
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
   readonly explain: ExplainParts;
-  /** The client network behind a label of stored entries; `null` for one that sent nothing lately. */
-  readonly networkOf: (label: string) => string | null;
   readonly now: () => number;
   readonly log: Log;
 };
@@ -88,7 +87,7 @@ function operatorRoute({ answer, ...plan }: OperatorPlan, read: (call: Call) => 
 }
 
 function nodeOperations(parts: OperationsParts): Route[] {
-  const { reload, networkOf, now, log } = parts;
+  const { reload, now, log } = parts;
   return [
     operation({
       path: "/operations/reload",
@@ -109,7 +108,7 @@ function nodeOperations(parts: OperationsParts): Route[] {
       answer: "By label, the networks that sent something lately.",
       request: networksBody,
       handle: ({ labels }) => {
-        const named = labels.map((label) => [label, networkOf(label)] as const);
+        const named = labels.map((label) => [label, networkOfLabel(label)] as const);
         return { networks: Object.fromEntries(named.filter(([, network]) => network !== null)) };
       },
     }),
