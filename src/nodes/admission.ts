@@ -183,7 +183,7 @@ function checkSignature(
 
 // ------------------------------------------------------------------------------------- resolution for senders
 
-type ResolutionParts = Pick<HomesOf, "homes"> & {
+type ResolutionParts = HomesOf & {
   readonly recipients: RecipientSource;
   readonly limits: Config["limits"];
   /** What recipients are looked up in: a ledger, or a Directory elsewhere. */
@@ -193,14 +193,12 @@ type ResolutionParts = Pick<HomesOf, "homes"> & {
 };
 
 export function resolutionRoute(parts: ResolutionParts): Route {
-  const { unavailable } = parts;
   return {
     method: "GET",
     path: "/delivery-resolution/:target",
     id: "deliveryResolution",
     tag: "Directory",
     capacity: "normal",
-    unavailable,
     summary: "The key to seal to and the sizes that one recipient accepts",
     query: ["tag", "proof", "home"],
     answer: [200, "Key and constraints at the finalized head.", resolutionAnswer],
@@ -211,7 +209,7 @@ export function resolutionRoute(parts: ResolutionParts): Route {
       "component_not_found",
       "did_deactivated",
       "policy_denied",
-      unavailable,
+      parts.unavailable,
     ],
     handle: (call) => resolve(call, parts),
   };

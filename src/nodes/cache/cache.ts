@@ -300,7 +300,7 @@ const reads: readonly ReadPlan[] = [
   },
 ];
 
-const common = { tag: "Cache", capacity: "normal", unavailable: "service_unavailable" } as const;
+const common = { tag: "Cache", capacity: "normal" } as const;
 const proofHeaders = { requiredHeaders: proofHeaderNames, headers: ["X-Device-Id"] };
 
 /** A device that follows its mailbox. */

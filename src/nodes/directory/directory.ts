@@ -77,7 +77,7 @@ type Check = NonNullable<Route["rateLimit"]>;
 /** The routes say `chain_unavailable`; over an embedded ledger they say what its store is. */
 function nameUnavailable(route: Route, unavailable: DirectoryParts["unavailable"]): Route {
   const codes = route.codes?.map((code) => (code === "chain_unavailable" ? unavailable : code)) ?? [];
-  return { ...route, unavailable, codes };
+  return { ...route, codes };
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */

@@ -11,7 +11,7 @@ import { sha256, verifyEd25519InPool } from "../../core/codec/crypto.ts";
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { jsonObjectOf, parseJson } from "../../core/codec/json.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
-import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { storingNetwork } from "../../core/message/address.ts";
 import { resolutionAnswer } from "../../core/schema/directory.ts";
@@ -347,7 +347,7 @@ const hopsHeader = "svc-hops";
 // ------------------------------------------------------------------------------------------------------------- serving
 
 /** What serves other providers' DIDs beside the own ledger's; without homes there are none. */
-export type HomesOf = { readonly homes?: Homes; readonly unavailable: FaultCode };
+export type HomesOf = { readonly homes?: Homes };
 
 /** What a client's request asks of another home; `null` where it must not go on: another Directory asks. */
 function askedBy({ query, headers, network }: Call): AskedFor | null {
@@ -355,21 +355,21 @@ function askedBy({ query, headers, network }: Call): AskedFor | null {
 }
 
 /** A DID that the own ledger does not have. */
-export async function foreignDid({ homes, unavailable }: HomesOf, did: Did, call: Call): Promise<Foreign | Fault> {
+export async function foreignDid({ homes }: HomesOf, did: Did, call: Call): Promise<Foreign | Fault> {
   const asked = askedBy(call);
   const found = asked === null ? "unknown" : ((await homes?.find(did, asked)) ?? "unknown");
-  if (found === "silent") return fault(unavailable, "the home of this DID can't be asked at the moment");
+  if (found === "silent") return fault("service_unavailable", "the home of this DID can't be asked at the moment");
   if (found === "unknown") return fault("did_not_found", "the DID is not registered");
   return found;
 }
 
 /** The holder of an alias at the home that the request names; `null` when it names none. */
-export async function foreignAlias({ homes, unavailable }: HomesOf, call: Call): Promise<Did | null | Fault> {
+export async function foreignAlias({ homes }: HomesOf, call: Call): Promise<Did | null | Fault> {
   const asked = askedBy(call);
   if (homes === undefined || asked === null || asked.home === null || homes.isOwn(asked.home)) return null;
   const alias = normalizeAlias(call.params["alias"] ?? "");
   const found = alias === null ? "unknown" : await homes.findAlias(alias, asked);
-  if (found === "silent") return fault(unavailable, "the home of this alias can't be asked at the moment");
+  if (found === "silent") return fault("service_unavailable", "the home of this alias can't be asked at the moment");
   return found === "unknown" ? fault("alias_not_found", "no DID has this alias there") : found;
 }
 

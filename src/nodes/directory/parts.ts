@@ -36,7 +36,7 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly replay: Replay;
   readonly settings: DirectorySettings;
   /** What clients get when the ledger does not answer: only a chain is called one. */
-  readonly unavailable: NonNullable<Route["unavailable"]>;
+  readonly unavailable: "chain_unavailable" | "service_unavailable";
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly invitations: Pick<Invitations, "claim">;
@@ -91,7 +91,6 @@ export function directoryRoute({ unstable = false, codes = [], ...plan }: Direct
 const common = {
   tag: "Directory",
   capacity: "normal",
-  unavailable: "chain_unavailable",
   bodyBytesMax: directoryBodyBytesMax,
 } as const;
 

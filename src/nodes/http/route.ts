@@ -79,7 +79,7 @@ export type Route = {
   readonly query?: readonly string[];
   readonly answer: RouteAnswer;
   readonly also?: RouteAnswer;
-  /** Of its refusals, beside those of the server. */
+  /** Of its refusals, beside those of the server. With `chain_unavailable`, that is what an unavailable store means here. */
   readonly codes?: readonly FaultCode[];
   /** Where it takes a body; a function where a reload changes it. */
   readonly bodyBytesMax?: number | (() => number);
@@ -89,8 +89,6 @@ export type Route = {
   readonly capacity: "normal" | "reserved";
   /** How a `Fault` (also of the server itself) is rendered: as a problem unless it is said. */
   readonly faults?: "problem" | "delivery";
-  /** What an `unavailable` store means here; routes that read the ledger answer `chain_unavailable`. */
-  readonly unavailable?: "chain_unavailable" | "service_unavailable";
   /** Headers of every answer of the route, refusals too. */
   readonly answerHeaders?: Readonly<Record<string, string>>;
   /** Called before the body is read: nothing is read from a client above its rate. */
@@ -294,7 +292,7 @@ export const preflightHeaders = {
 
 // --------------------------------------------------------------------------------------------------- failures
 
-type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" | "unavailable"> };
+type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" | "codes"> };
 
 /**
  * An operating failure becomes a refusal, of which the log has one line for each outage (`joinOutages`), and a bug a
@@ -308,12 +306,12 @@ export function faultOf(log: Log, error: unknown, { requestId, route }: Failed):
   return refusal;
 }
 
-function storeFault(error: StoreError, route: Pick<Route, "unavailable">): Fault {
+function storeFault(error: StoreError, { codes = [] }: Pick<Route, "codes">): Fault {
   switch (error.code) {
     case "unavailable":
     case "partial":
     case "busy":
-      return route.unavailable === "chain_unavailable"
+      return codes.includes("chain_unavailable")
         ? fault("chain_unavailable", "the ledger can't be read at the moment")
         : fault("service_unavailable", "a store or a source of this node can't be reached at the moment");
     case "full":

@@ -32,7 +32,7 @@ type StatusOptions = {
   readonly renderMetrics: () => Promise<string>;
   readonly withMetrics: boolean;
   /** What a ledger that does not answer is called. */
-  readonly unavailable: NonNullable<Route["unavailable"]>;
+  readonly unavailable: "chain_unavailable" | "service_unavailable";
   readonly probes: Probes;
   readonly draining: () => boolean;
 };
@@ -54,7 +54,6 @@ export function statusRoutes(options: StatusOptions): Route[] {
       summary: "Limits of this node",
       answer: [200, "The limits that this node applies.", nodeLimitsShape],
       codes: [unavailable],
-      unavailable,
       handle: async () => ({ status: 200, json: await options.limits() }),
     }),
     ...problemRoutes(),
@@ -63,7 +62,7 @@ export function statusRoutes(options: StatusOptions): Route[] {
   return [...routes, description(options, routes)];
 }
 
-type NodeRoute = Pick<Route, "path" | "id" | "summary" | "answer" | "codes" | "unavailable" | "handle">;
+type NodeRoute = Pick<Route, "path" | "id" | "summary" | "answer" | "codes" | "handle">;
 
 /** A read of the node itself, which is served even when the node is over capacity. */
 export function nodeRoute(route: NodeRoute): Route {

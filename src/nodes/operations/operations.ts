@@ -75,7 +75,6 @@ function operatorRoute({ answer, ...plan }: OperatorPlan, read: (call: Call) => 
     ...plan,
     tag: "Node",
     capacity: "reserved",
-    unavailable: "service_unavailable",
     bodyBytesMax,
     answer: [200, answer],
     codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],

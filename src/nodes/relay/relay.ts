@@ -244,7 +244,6 @@ function relayRoutes(node: RelayNode): Route[] {
     also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
     capacity: "normal",
     faults: "delivery",
-    unavailable: "service_unavailable",
     bodyBytesMax: () => node.limits.body_bytes_max,
     rateLimit: (request) =>
       node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),

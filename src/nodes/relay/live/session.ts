@@ -156,7 +156,6 @@ function sessionRoute(registry: Sessions, networks: NetworkPlaces): Route {
       "rate_limited",
     ],
     capacity: "normal",
-    unavailable: "service_unavailable",
     rateLimit: (request) =>
       registry.blocks?.checkClient(request.client) ?? checkClientRate(registry.connects, request, settings),
     handle: async (call) => {

@@ -123,7 +123,7 @@ describe("failures", () => {
     [
       "an unreachable ledger",
       new StoreError("unavailable", "no"),
-      { unavailable: "chain_unavailable" },
+      { codes: ["chain_unavailable" as const] },
       502,
       "chain_unavailable",
     ],

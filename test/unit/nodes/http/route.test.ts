@@ -4,7 +4,7 @@ import { joinOutages, type Log } from "../../../../src/nodes/http/log.ts";
 import { faultOf } from "../../../../src/nodes/http/route.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
-const route = { path: "/dids/:did/nonces", unavailable: "chain_unavailable" } as const;
+const route = { path: "/dids/:did/nonces", codes: ["chain_unavailable"] } as const;
 
 test("an outage is one line without a stack, a new one after a minute of silence, another reason its own", () => {
   const lines: string[] = [];
