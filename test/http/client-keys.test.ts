@@ -11,7 +11,6 @@ import type { WaypostEvent } from "../../src/client/message.ts";
 import { changeIdentity } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
-import type { DidUrl } from "../../src/core/codec/did.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -50,7 +49,7 @@ test("a key that another process adds stays, and is no stranger's", async () => 
   const folder = freshFolder();
   const { me, events } = await follower(folder);
   const secret = ed25519.utils.randomSecretKey();
-  const id = `${me.did}#k2` as DidUrl;
+  const id = `${me.did}#k2`;
   const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(secret));
   const method = { id, controller: me.did, type: "Multikey", publicKeyMultibase };
   await changeIdentity(fileKeys(folder), { name: "alice", did: me.did }, (stored) => ({

@@ -6,12 +6,8 @@
 import { type Fault, fault } from "../fault.ts";
 
 export type Did = string & { readonly __brand: "Did" };
-/** `<did>#<fragment>`, absolute. */
-export type DidUrl = string & { readonly __brand: "DidUrl" };
 /** Lower-case 8-4-4-4-12 form. */
 export type Uuid = string & { readonly __brand: "Uuid" };
-/** Normal form: trimmed, lower case. */
-type Alias = string & { readonly __brand: "Alias" };
 
 /** Names the mailbox of one life of a DID: the DID itself, or `<did>~<life>` after it was deleted `life` times. */
 export type MailboxKey = string & { readonly __brand: "MailboxKey" };
@@ -55,12 +51,12 @@ export function parseUuid(text: string): Uuid | null {
  * The absolute form of a component id: `#key` is expanded against `did`, an absolute id must belong to
  * it. `null` when the fragment is empty, holds characters outside RFC 3986 fragments, or is too long.
  */
-export function parseDidUrl(text: string, did: Did): DidUrl | null {
+export function parseDidUrl(text: string, did: Did): string | null {
   const absolute = text.startsWith("#") ? `${did}${text}` : text;
   if (!absolute.startsWith(`${did}#`)) return null;
   const fragment = absolute.slice(did.length + 1);
   if (!/^[A-Za-z0-9\-._~!$&'()*+,;=:@/?%]+$/.test(fragment)) return null;
-  return absolute.length <= didUrlBytesMax ? (absolute as DidUrl) : null;
+  return absolute.length <= didUrlBytesMax ? absolute : null;
 }
 
 /** The DID in front of the fragment of an absolute DID URL, or `null`. */
@@ -87,10 +83,10 @@ export function trimAscii(text: string): string {
  * Trims ASCII white space and lowers ASCII case; `null` when the result breaks the alias grammar. A ledger
  * may have a smaller bound than ours.
  */
-export function normalizeAlias(text: string, bytesMax: number = aliasBytesMax): Alias | null {
+export function normalizeAlias(text: string, bytesMax: number = aliasBytesMax): string | null {
   const trimmed = trimAscii(text);
   // Every character of the grammar is one byte, so the length counts bytes.
   if (trimmed.length > bytesMax) return null;
   const alias = trimmed.replace(/[A-Z]/g, (c) => c.toLowerCase());
-  return aliasForm.test(alias) ? (alias as Alias) : null;
+  return aliasForm.test(alias) ? alias : null;
 }

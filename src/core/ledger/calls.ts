@@ -271,12 +271,9 @@ export function aliasesNamed(call: LedgerCall): string[] {
   return texts.map((text) => normalizeAlias(text)).filter((alias) => alias !== null);
 }
 
-/** The alias in normal form that a call claims for its DID. */
-function aliasTaken(call: LedgerCall): string | null {
-  if (call.name === "update_alias") return normalizeAlias(call.newAlias);
-  if (call.name === "remove_alias" || !("alias" in call) || call.alias === null) return null;
-  return normalizeAlias(call.alias);
-}
+/** The alias in normal form that a call claims for its DID: the last one that it names, unless it removes that. */
+const aliasTaken = (call: LedgerCall): string | null =>
+  call.name === "remove_alias" ? null : (aliasesNamed(call).at(-1) ?? null);
 
 /**
  * The counter value that a call uses up, so that no two calls with the same one can both be accepted. `null`

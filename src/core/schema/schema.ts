@@ -29,11 +29,6 @@ export const exampleDid = "did:svc:1111111111111111111111";
 export const exampleKey = "z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z";
 export const exampleAgreementKey = "z6LSi16V2fWZVEKxqVaaFo1By6dmYbPjLj6YcnnHvZaiLGQh";
 
-// -------------------------------------------------------------------------------------------- checks
-
-/** More errors than this in one body are not listed: an answer stays small whatever was sent. */
-const inputErrorsMax = 32;
-
 // -------------------------------------------------------------------------------------------- formats
 
 /** What makes a text acceptable. The description of a schema with a format says the same in words. */
@@ -48,6 +43,9 @@ const formats: Readonly<Record<string, (text: string) => boolean>> = {
 for (const [name, accepts] of Object.entries(formats)) FormatRegistry.Set(name, accepts);
 
 // -------------------------------------------------------------------------------------------- checker
+
+/** More errors than this in one body are not listed: an answer stays small whatever was sent. */
+const inputErrorsMax = 32;
 
 /**
  * Compiles a schema once into a checker: the value as the schema's type, or 400 `invalid_request` with
