@@ -131,45 +131,26 @@ export type Changed = { readonly accepted: Accepted; readonly record: Resolved |
 export async function change(
   client: Client,
   intent: Intent,
-  options: { readonly signer: Signer; readonly waiting: Waiting | null },
+  { signer, waiting }: { readonly signer: Signer; readonly waiting: Waiting | null },
 ): Promise<Changed> {
-  const { directory } = client;
-  const { counter } = actions[intent.action];
-  const { submission, nonce } = await signChange(client, intent, options.signer);
-  const accepted = await directory.submit(submission);
-  const left =
-    intent.action === "remove_alias" ? intent.alias : intent.action === "update_alias" ? intent.oldAlias : null;
-  if (left !== null) await forgetOwnAlias(client, intent.did, left);
-  const submitted = {
-    did: intent.did,
-    accepted,
-    counter: counterOf(client, intent.did, { name: counter, value: nonce }),
-  };
-  if (intent.action !== "delete_did" || options.waiting === null) return settled(directory, submitted, options.waiting);
-  await settleRegistration(client, { did: intent.did, tx_id: accepted.tx_hash }, options.waiting, "missing");
+  const { did, action } = intent;
+  const { submission, nonce } = await signChange(client, intent, signer);
+  const accepted = await client.directory.submit(submission);
+  const left = action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
+  if (left !== null) await forgetOwnAlias(client, did, left);
+  if (waiting === null) return { accepted, record: null };
+  if (action !== "delete_did") {
+    const isInForce = async () => (await nonceNow(client, did, actions[action].counter)) > nonce;
+    return { accepted, record: await confirmChange(client, { did, accepted, isInForce }, waiting) };
+  }
+  await settleRegistration(client, { did, tx_id: accepted.tx_hash }, waiting, "missing");
   return { accepted, record: null };
 }
 
-type Submitted = Pick<Parameters<typeof confirmChange>[1], "did" | "counter"> & { readonly accepted: Accepted };
-
-async function settled(
-  directory: Client["directory"],
-  { accepted, ...submitted }: Submitted,
-  waiting: Waiting | null,
-): Promise<Changed> {
-  const expected = { ...submitted, txHash: accepted.tx_hash };
-  return { accepted, record: waiting === null ? null : await confirmChange(directory, expected, waiting) };
-}
-
 /** What a Directory says of a counter that the proof shows is not believed: its owner may discard old keys then. */
-function counterOf(
-  client: Client,
-  did: Did,
-  { name, value }: { readonly name: CounterName; readonly value: bigint },
-): Submitted["counter"] {
-  const isShown = isProven(did, name);
-  const proven = async () => provenTerms(await client.trust.prove(did, null), name).nonce;
-  return { value, read: isShown ? proven : () => toldNonce(client, did, name) };
+async function nonceNow(client: Client, did: Did, counter: CounterName): Promise<bigint> {
+  if (!isProven(did, counter)) return toldNonce(client, did, counter);
+  return provenTerms(await client.trust.prove(did, null), counter).nonce;
 }
 
 async function toldNonce({ directory }: Client, did: Did, counter: CounterName): Promise<bigint> {
@@ -252,8 +233,8 @@ export async function replaceDocument(
   const state = await ownState(client, did);
   const whole = { document: await options.edited(state.document), rootSeed: options.rootSeed, nowMs: Date.now() };
   const accepted = await client.directory.submit(await signDocument(client, state, whole));
-  const counter = counterOf(client, did, { name: "document", value: nextNonce(state) });
-  return settled(client.directory, { did, accepted, counter }, options.waiting);
+  const isInForce = async () => (await nonceNow(client, did, "document")) > nextNonce(state);
+  return { accepted, record: await confirmChange(client, { did, accepted, isInForce }, options.waiting) };
 }
 
 /**
@@ -290,7 +271,8 @@ export async function changeAsOwner(
   const { genesisHash } = await provingAt(client);
   const signed = await signOwnerUpdate(update, options.signer, { nowMs: Date.now(), genesisHash });
   const accepted = await client.directory.submit(signed);
-  return settled(client.directory, { did: update.did, accepted, counter: null }, options.waiting);
+  const expected = { did: update.did, accepted, isInForce: async (state: string | null) => state !== "in_block" };
+  return { accepted, record: options.waiting && (await confirmChange(client, expected, options.waiting)) };
 }
 
 // ------------------------------------------------------------------------------------------------------ key rotation

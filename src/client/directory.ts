@@ -9,6 +9,7 @@ import { minuteMs } from "../core/codec/time.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { keyProofBytesMax } from "../core/trust/proof.ts";
 import {
+  type Accepted,
   acceptedShape,
   aliasShape,
   limitsShape,
@@ -185,22 +186,20 @@ export function settleRegistration(
 
 type Expected = {
   readonly did: string;
-  readonly txHash: string;
-  /** The value of its counter that the change uses up, and the value now. */
-  readonly counter: { readonly value: bigint; readonly read: () => Promise<bigint> } | null;
+  readonly accepted: Accepted;
+  /** Whether what the change leads to is there; `null` when the node knows no state of the submission. */
+  readonly isInForce: (state: string | null) => Promise<boolean>;
 };
 
-/** Waits until the change is in force: the counter has moved on, and the node knows no other state of the submission. */
+/** Waits until a change is in force, and returns the record then. */
 export function confirmChange(
-  directory: DirectoryClient,
-  { did, txHash, counter }: Expected,
+  { directory }: { readonly directory: DirectoryClient },
+  { did, accepted, isInForce }: Expected,
   waiting: Waiting,
 ): Promise<Resolved> {
   return waitUntil(async () => {
-    const state = await stateOf(directory, txHash);
-    if (state === "pending" || (counter === null && state === "in_block")) return state;
-    if (counter !== null && (await counter.read()) <= counter.value) return state ?? "pending";
-    return directory.resolve(did);
+    const state = await stateOf(directory, accepted.tx_hash);
+    return state !== "pending" && (await isInForce(state)) ? directory.resolve(did) : (state ?? "pending");
   }, waiting);
 }
 
