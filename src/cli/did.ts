@@ -23,10 +23,6 @@ export function registerDidCommand(program: Command): void {
   registerReads(did);
   registerChangeCommands(did);
   registerTrust(did);
-  const policy = did
-    .command("policy [target]")
-    .description("show what a DID accepts, how large, and for how long, and which policies apply to it");
-  clientCommand(addIdentityFlag(policy), showPolicy);
 }
 
 // ------------------------------------------------------------------------------------------------- create
@@ -67,7 +63,7 @@ function registerReads(did: Command): void {
   const named = "(default: the one that --as names)";
   const show = did
     .command("show [target]")
-    .description(`show the record of a DID, an alias, or an identity of this machine ${named}`);
+    .description(`show record and policy of a DID, an alias, or an identity of this machine ${named}`);
   clientCommand(addIdentityFlag(show), showDid);
   clientCommand(did.command("list").description("list the identities of this machine"), listNames);
 }
@@ -93,8 +89,9 @@ async function showDid({ client, report, ...session }: Session, _: object, targe
   const did = await didOf({ client, report, ...session }, target);
   const record = await client.directory.resolve(did);
   const trust = record.deactivated ? null : await levelOf(client, did);
-  const text = `${record.did} (${trust ?? "deactivated"})\n${JSON.stringify(record, null, 2)}`;
-  report.result({ ...record, trust }, text);
+  const policy = (await orNull(client.directory.recipientPolicy(did), "policy_not_found"))?.policy ?? null;
+  const text = `${record.did} (${trust ?? "deactivated"})\n${JSON.stringify({ ...record, policy }, null, 2)}`;
+  report.result({ ...record, policy, trust }, text);
 }
 
 async function listNames({ keysFolder, report }: Session): Promise<void> {
@@ -137,18 +134,4 @@ async function forgetTarget({ client, report, ...session }: Session, _: object, 
   await client.trust.forget(known);
   await forgetOwnAlias(client, did, known);
   report.result({ ok: true, forgotten: target }, `${name} has forgotten ${target}`);
-}
-
-// ------------------------------------------------------------------------------------------------- policies
-
-async function showPolicy(session: Session, _: object, target: string | undefined): Promise<void> {
-  const did = await didOf(session, target);
-  const { directory } = session.client;
-  const { delivery_policy_links } = await directory.resolve(did);
-  const policy = (await orNull(directory.recipientPolicy(did), "policy_not_found"))?.policy ?? null;
-  const lines = [
-    policy === null ? `${did} has no policy: each node's own limits apply` : JSON.stringify(policy, null, 2),
-    delivery_policy_links === null ? "no policy is linked" : `links ${JSON.stringify(delivery_policy_links, null, 2)}`,
-  ];
-  session.report.result({ did, policy, delivery_policy_links }, lines.join("\n"));
 }

@@ -25,7 +25,6 @@ const examples = [
   "did delete --as alice",
   "did fingerprint bob --as alice",
   "did forget bob.example --as alice",
-  "did policy alice",
   "send --to bob --file report.pdf --as alice",
   "receive --out inbox --wait-for 5m --as bob",
   "query --as bob",

@@ -360,7 +360,7 @@ test("policies are set and shown: of a recipient, of a tag, of a persona, and wh
   const ends = { mode: "DeleteOnExpiry", retain_until: "5" };
   await set("set_persona_policy", { allowed_relays: ["r1"], expiration_behavior: ends });
   await set("set_delivery_policy_links", { tag_policies: [did], persona_policies: [did] });
-  const shown = JSON.parse((await waypost("did", "policy", "--as", "alice", "--json")).stdout);
+  const shown = JSON.parse((await waypost("did", "show", "--as", "alice", "--json")).stdout);
   expect(shown.policy).toMatchObject({ effective_ttl: 100, replication: 2, cache_eligible: false });
   expect(shown.delivery_policy_links).toEqual({ recipient_policy: null, tag_policies: [did], persona_policies: [did] });
   const read = async (path: string) =>
