@@ -228,15 +228,6 @@ function sum(entries: readonly PlanEntry[]): number {
 
 const sequenceOf = ({ chunk }: PlanEntry): number => chunk?.sequence ?? 0;
 
-/** `complete` speaks of the group, whatever a page of it holds. */
-export function factsOfGroup(chunks: readonly PlanEntry[]): {
-  readonly complete: boolean;
-  readonly total: number | null;
-} {
-  const total = chunks[0]?.chunk?.total ?? null;
-  return { complete: chunks.length === total, total };
-}
-
 /** Cursors of a group count sequence numbers from 1. */
 export function pageOfGroup(chunks: readonly PlanEntry[], page: PageRequest): Page<PlanEntry> | Fault {
   const after = parseCursor(page.after);
@@ -249,10 +240,12 @@ export function pageOfGroup(chunks: readonly PlanEntry[], page: PageRequest): Pa
   return { entries: rest.slice(0, end), next: encodeCursor(last === undefined ? after : sequenceOf(last) + 1) };
 }
 
-export function groupParts(source: Source, chunks: readonly PlanEntry[], context: AnswerContext): JsonParts {
-  const { complete, total } = factsOfGroup(chunks);
-  // Chunks that were acknowledged meanwhile are not in the answer, which is then not complete.
-  const end = (count: number) =>
-    `,"complete":${complete && count === total},"total_chunks":${total}${renderMore(null)}`;
-  return listOf(source, chunks, { name: "chunks", context, end });
+type FoundChunks = { readonly chunks: readonly PlanEntry[]; readonly found: Page<PlanEntry> };
+
+/** `complete` speaks of the group, whatever a page of it holds: chunks that were acknowledged meanwhile are missing. */
+export function groupParts(source: Source, { chunks, found }: FoundChunks, context: AnswerContext): JsonParts {
+  const total = chunks[0]?.chunk?.total ?? null;
+  const isComplete = (count: number) => chunks.length === total && count === found.entries.length;
+  const end = (count: number) => `,"complete":${isComplete(count)},"total_chunks":${total}${renderMore(found.next)}`;
+  return listOf(source, found.entries, { name: "chunks", context, end });
 }

@@ -41,7 +41,6 @@ import { chargeClient, checkClientRate, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import {
   entryParts,
-  factsOfGroup,
   groupParts,
   pageOfGroup,
   renderMore,
@@ -160,14 +159,8 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
     const source = { mailbox, recipient, now };
     const chunks = await countedChunks(parts, call, () => mailbox.chunks(recipient, groupId, call.nowMs));
     if (isFault(chunks)) return chunks;
-    if (page === null) return { status: 200, jsonParts: groupParts(source, chunks, context) };
-    const found = pageOfGroup(chunks, page);
-    if (isFault(found)) return found;
-    const ids = found.entries.map(({ messageId }) => messageId);
-    const entries = await mailbox.read(recipient, ids, call.nowMs);
-    const { complete, total } = factsOfGroup(chunks);
-    const head = `{"count":${entries.length},"complete":${complete},"total_chunks":${total},"chunks":[`;
-    return spliced([head, ...entryParts(entries, context), `]${renderMore(found.next)}}`]);
+    const found = page === null ? { entries: chunks, next: null } : pageOfGroup(chunks, page);
+    return isFault(found) ? found : { status: 200, jsonParts: groupParts(source, { chunks, found }, context) };
   });
 }
 
