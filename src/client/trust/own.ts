@@ -25,7 +25,7 @@ import { aliasesShape, claimsShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
-import { ClientError, jsonBody, localError, orNull, path } from "../http.ts";
+import { attempt, ClientError, jsonBody, localError, orNull, path } from "../http.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, heldSeed, type Identity } from "../keys.ts";
 import { type MemoryStore, recall } from "./trust.ts";
 
@@ -164,13 +164,10 @@ async function isDenied(
 ): Promise<boolean> {
   if (client.known.policy === null) return false;
   const { isLogged } = await import("./log.ts");
-  try {
-    return !(await isLogged(client, subject, true));
-  } catch (error) {
-    if (!(error instanceof ClientError)) throw error;
-    if (error.code !== "not_logged") client.known.doubt(error);
-    return error.code === "not_logged";
-  }
+  const logged = await attempt(() => isLogged(client, subject, true));
+  if (!(logged instanceof ClientError)) return false;
+  if (logged.code !== "not_logged") client.known.doubt(logged);
+  return logged.code === "not_logged";
 }
 
 /** A key of the own record that this device neither holds nor derives. */
