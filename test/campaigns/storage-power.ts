@@ -6,7 +6,16 @@
  * `bun test/campaigns/storage-power.ts --cuts 500` prints the figures; with `--unsafe` the writer answers before
  * the sync, and the campaign must find it. Needs Linux and a C compiler.
  */
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -27,10 +36,13 @@ const disksPerRun = 5;
 const sectorBytes = 512;
 
 /** What is on the disk for certain, and what was written since the last sync. */
-function replayed(before: Buffer, log: Buffer): { readonly disk: Buffer; readonly loose: Logged[] } {
+function replayed(before: Buffer, log: Buffer, length: number) {
   const writes = loggedWrites(log);
   const synced = writes.findLastIndex(({ type }) => type === "S");
-  return { disk: diskAfter(before, writes, false), loose: writes.filter(({ type }, n) => type === "W" && n > synced) };
+  const disk = diskAfter(before, writes, false);
+  // The file is made longer before a commit, whose sync keeps its length too.
+  const whole = Buffer.concat([disk, Buffer.alloc(Math.max(0, length - disk.length))]);
+  return { disk: whole, loose: writes.filter(({ type }, n) => type === "W" && n > synced) };
 }
 
 /** One of the disks that a power cut may leave. */
@@ -64,7 +76,7 @@ try {
       { path, seed: round, mode: values.unsafe ? "unsafe" : "safe", lifeMs: 50 + Math.random() * 400, environment },
       said,
     );
-    const { disk, loose } = replayed(before, readFileSync(log));
+    const { disk, loose } = replayed(before, readFileSync(log), statSync(data).size);
     for (let n = 0; n < disksPerRun && counts.cuts < cuts; n++) {
       writeFileSync(data, cutDisk(disk, loose));
       rmSync(join(path, "lock.mdb"), { force: true });

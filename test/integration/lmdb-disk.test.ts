@@ -1,10 +1,11 @@
 /** The LMDB driver on a disk without room: what is refused and how, what goes on, and that nothing is lost. */
 import { describe, expect, test } from "bun:test";
-import { mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { LogHead } from "../../src/core/trust/log.ts";
 import { verifyConsistency } from "../../src/core/trust/tree.ts";
+import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
 import type { Disk } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
@@ -31,21 +32,19 @@ function codeOf(error: unknown): StoreErrorCode | null {
   return error instanceof StoreError ? error.code : null;
 }
 
-/** A disk of so many bytes; what lies on it is the real file. */
-function smallDisk(file: string, bytes: number): Disk & { bytes: number; asideMax: number } {
+/** A disk of so many bytes, for the file alone; `reserves` is whether its file system can set room aside. */
+function smallDisk(file: string, bytes: number, reserves = true): Disk & { bytes: number } {
   return {
     bytes,
-    asideMax: 0,
+    reserves,
     freeBytes() {
-      return this.bytes - Math.max(this.fileBytes(), this.asideMax);
+      return this.bytes - (reserves ? this.fileBytes() : this.usedBytes());
     },
     fileBytes: () => statSync(file).size,
-    allocatedBytes() {
-      return this.asideMax;
-    },
-    setAside(upTo) {
-      if (upTo > this.bytes) return false;
-      this.asideMax = Math.max(this.asideMax, upTo);
+    usedBytes: () => checkFile(file) ?? 0,
+    extend(to) {
+      if (reserves && to > this.bytes) return false;
+      if (to > this.fileBytes()) truncateSync(file, to);
       return true;
     },
     close() {},
@@ -81,37 +80,45 @@ async function ackAll(mailbox: Mailbox, numbers: readonly number[]): Promise<voi
 }
 
 describe("a disk without room", () => {
-  test("refuses stores with full, while reads, claims and acknowledgements go on, and recovers", async () => {
-    const path = folder();
-    mkdirSync(path, { mode: 0o700 });
-    const disk = smallDisk(join(path, "data.mdb"), 32 * mebibyte);
-    const settings = optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte });
-    const logged: string[] = [];
-    const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
-    const store = await openLmdb(settings, { ...testEnvironment(), log }, { disk });
-    const { mailbox, replay, receipts } = store.capabilities;
-    await store.probe();
-    const { stored, code } = await fillUp(mailbox!, 0, 6_000);
-    expect([code, await store.probe().catch(codeOf)]).toEqual(["full", "full"]);
-    // A warning comes first. Sixteen were refused, and the operator hears of it once.
-    expect(logged.map((line) => line.slice(0, 24))).toEqual(["warn: the disk is nearly", "error: the disk is full:"]);
-    expect(stored.length).toBeGreaterThan(500);
-    expect(await allHeld(mailbox!)).toBe(stored.length);
-    expect(await replay!.claim("tag", 5_000, 1_000)).toBe(true);
-    await receipts!.put("key", bytesOf(1, 50), 5_000);
-    await ackAll(mailbox!, stored.slice(0, stored.length - 10));
-    expect(await allHeld(mailbox!)).toBe(10);
-    // What was freed lies inside the file; the disk itself is as full as before.
-    await storesAgain(mailbox!, 100_000);
-    // Room on the disk is used at once.
-    const refusedAgain = await fillUp(mailbox!, 200_000, 6_000);
-    expect(refusedAgain.code).toBe("full");
-    disk.bytes *= 4;
-    await storesAgain(mailbox!, 300_000);
-    await store.probe();
-    await store.close();
-    expect(statSync(join(path, "data.mdb")).size).toBeLessThan(disk.bytes);
-  }, 60_000);
+  const systems = [
+    { system: "sets room aside", reserves: true },
+    { system: "can't set room aside", reserves: false },
+  ];
+  test.each(systems)(
+    "whose file system $system refuses stores with full, goes on with the rest, and recovers",
+    async ({ reserves }) => {
+      const path = folder();
+      mkdirSync(path, { mode: 0o700 });
+      const disk = smallDisk(join(path, "data.mdb"), 32 * mebibyte, reserves);
+      const settings = optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte });
+      const logged: string[] = [];
+      const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
+      const store = await openLmdb(settings, { ...testEnvironment(), log }, { disk });
+      const { mailbox, replay, receipts } = store.capabilities;
+      await store.probe();
+      const { stored, code } = await fillUp(mailbox!, 0, 6_000);
+      expect([code, await store.probe().catch(codeOf)]).toEqual(["full", "full"]);
+      // A warning comes first. Sixteen were refused, and the operator hears of it once.
+      expect(logged.map((line) => line.slice(0, 24))).toEqual(["warn: the disk is nearly", "error: the disk is full:"]);
+      expect(stored.length).toBeGreaterThan(500);
+      expect(await allHeld(mailbox!)).toBe(stored.length);
+      expect(await replay!.claim("tag", 5_000, 1_000)).toBe(true);
+      await receipts!.put("key", bytesOf(1, 50), 5_000);
+      await ackAll(mailbox!, stored.slice(0, stored.length - 10));
+      expect(await allHeld(mailbox!)).toBe(10);
+      // What was freed lies inside the file; the disk itself is as full as before.
+      await storesAgain(mailbox!, 100_000);
+      // Room on the disk is used at once.
+      const refusedAgain = await fillUp(mailbox!, 200_000, 6_000);
+      expect(refusedAgain.code).toBe("full");
+      disk.bytes *= 4;
+      await storesAgain(mailbox!, 300_000);
+      await store.probe();
+      await store.close();
+      expect(statSync(join(path, "data.mdb")).size).toBeLessThan(disk.bytes);
+    },
+    60_000,
+  );
 
   test("stops blocks with their batches of the log, loses no call that was accepted, and goes on", async () => {
     const path = folder();

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { DiskTable, openLmdb } from "../../src/plugins/lmdb/store.ts";
@@ -170,7 +171,7 @@ describe("blocks", () => {
       // A fourth stays: neighbours, so that most blocks are not needed any more.
       const acked = numbers.filter((n) => Math.floor(n / 25) % 4 !== 0).map(id);
       expect((await mailbox.remove(alice, acked, 2_000)).length).toBe(acked.length);
-      sizeAtEnd = statSync(join(path, "data.mdb")).size;
+      sizeAtEnd = checkFile(join(path, "data.mdb")) ?? 0;
     }
     const held = await listAll(mailbox, alice, pageOf());
     expect(held.length).toBe(12 * 150);

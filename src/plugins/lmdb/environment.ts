@@ -8,7 +8,7 @@
 
 import { dlopen, FFIType } from "bun:ffi";
 import type { Database as LockFile } from "bun:sqlite";
-import { closeSync, fstatSync, openSync, statfsSync } from "node:fs";
+import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { hourMs, minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
@@ -37,6 +37,7 @@ import {
   type Tables,
   tableBytes,
   tablesOf,
+  usedBytesOf,
 } from "./data-file.ts";
 import { dataFile, giveToOwner, lockFolder, prepareDirectory, syncPath } from "./lmdb.ts";
 
@@ -260,7 +261,7 @@ export class Environment {
   private freePageBytes(): number {
     let used = 0;
     for (const name of databaseNames) used += tableBytes(this.databases[name]);
-    return Math.max(this.held.disk.fileBytes() - used, 0);
+    return Math.max(this.held.disk.usedBytes() - used, 0);
   }
 
   /** Throws when writes are refused, or will be soon. */
@@ -273,7 +274,7 @@ export class Environment {
   ledgerPart(): number {
     const { disk } = this.held;
     const left = Math.max(disk.freeBytes() - this.options.space.floorBytes, 0);
-    return tableBytes(this.databases.table) / (disk.fileBytes() + left);
+    return tableBytes(this.databases.table) / (disk.usedBytes() + left);
   }
 
   /** Waits for what was begun, and lets go of the files. */
@@ -322,10 +323,12 @@ export type Disk = {
   freeBytes(): number;
   /** Length of the data file. */
   fileBytes(): number;
-  /** What the file takes on the disk, with what was set aside by an earlier process. */
-  allocatedBytes(): number;
-  /** Sets room aside up to this offset of the file; `false` when there is none, `null` when it can't be done. */
-  setAside(upTo: number): boolean | null;
+  /** Where the last page of the file ends. */
+  usedBytes(): number;
+  /** Whether the file has room on the disk for all of its length; elsewhere its end is a hole. */
+  readonly reserves: boolean;
+  /** Makes the file longer; `false` when there is no room. */
+  extend(to: number): boolean;
   close(): void;
 };
 
@@ -334,8 +337,6 @@ type SpaceLimits = {
   readonly floorBytes: number;
   readonly reserveBytes: number;
 };
-
-const allocationSlackBytes = 256 * 1024;
 
 /** So many reserves before stores are refused, the operator is warned. */
 const lowReserves = 3;
@@ -347,8 +348,9 @@ type SpaceGuard = {
 };
 
 /**
- * LMDB must never meet a full disk. So room is set aside ahead of the file's end (`fallocate` with KEEP_SIZE, where the
- * system has it), and every commit asks first. A look at the disk costs 10 µs.
+ * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length where the system sets
+ * room aside (`fallocate`), and every commit asks first. A look at the disk costs 10 µs. A commit does not write the last
+ * pages when it frees them: so only a file that is longer shows whether it was cut short.
  *
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
  * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
@@ -359,30 +361,27 @@ type SpaceGuard = {
  */
 function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFree: () => number): SpaceGuard {
   const { floorBytes, reserveBytes } = space;
-  // An earlier process may have left room behind the end; a little of it may be the file system's own.
-  let setAsideTo = Math.max(disk.allocatedBytes() - allocationSlackBytes, 0);
-  /** Whether the file system sets room aside at all. */
-  let sets = false;
   let loggedAtMs = Number.NEGATIVE_INFINITY;
   let warnedAtMs = Number.NEGATIVE_INFINITY;
 
-  /** Room behind the end of the file that no other program can use, after trying to have `wanted` of it. */
+  /** Room behind the last page that no other program can use. */
+  const reserved = () => (disk.reserves ? disk.fileBytes() - disk.usedBytes() : 0);
+
+  /** The same after trying to have `wanted` of it; where none is set aside, what is free. */
   function headroom(wanted: number): number {
-    const end = disk.fileBytes();
-    if (setAsideTo - end >= wanted) return setAsideTo - end;
-    const free = disk.freeBytes();
+    const [end, length] = [disk.usedBytes(), disk.fileBytes()];
     const aim = end + wanted + reserveBytes;
-    if (free - (aim - Math.max(setAsideTo, end)) < floorBytes) return Math.max(setAsideTo - end, 0);
-    const done = disk.setAside(aim);
-    sets = done !== null;
-    if (done === true) setAsideTo = aim;
-    if (done === null) return free - floorBytes;
-    return Math.max(setAsideTo - end, 0);
+    if (!disk.reserves) {
+      disk.extend(aim);
+      return disk.freeBytes() - floorBytes;
+    }
+    if (length - end >= wanted || disk.freeBytes() - (aim - length) < floorBytes) return length - end;
+    return (disk.extend(aim) ? aim : length) - end;
   }
 
   function warnLow(): boolean {
     const enough = lowReserves * reserveBytes;
-    const left = Math.max(disk.freeBytes() - floorBytes, 0) + Math.max(setAsideTo - disk.fileBytes(), 0);
+    const left = Math.max(disk.freeBytes() - floorBytes, 0) + reserved();
     if (left >= enough || left + pagesFree() >= enough) return false;
     if (performance.now() - warnedAtMs >= hourMs) {
       warnedAtMs = performance.now();
@@ -402,7 +401,7 @@ function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFr
     // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin.
     const fitsInside = () => pagesFree() >= 4 * bytes + reserveBytes / 4;
     // Growth that free pages can't prevent still has the rest of the reserve.
-    const rest = sets || room > 0 ? room : disk.freeBytes();
+    const rest = disk.reserves || room > 0 ? room : disk.freeBytes();
     return rest >= 2 * bytes + reserveBytes / 32 && fitsInside();
   }
 
@@ -418,7 +417,6 @@ function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFr
   return { checkRoom, warnLow };
 }
 
-const keepSize = 1;
 const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
 
 /** Calls of the C library, or `null` where it is not to be had. */
@@ -437,24 +435,23 @@ function systemCalls() {
 /** The disk below a data file that exists. */
 function openDisk(file: string): Disk {
   const descriptor = openSync(file, "r+");
+  const { size } = fstatSync(descriptor);
   const system = systemCalls();
-  // Some file systems have no such call; after one that fails in spite of room, room is only counted.
-  let usable = system !== null;
-  const freeBytes = () => {
-    const { bavail, bsize } = statfsSync(file);
-    return Number(bavail) * Number(bsize);
-  };
+  const allocate = (to: number) => system?.fallocate(descriptor, 0, 0n, BigInt(to)) === 0;
+  // Some file systems have no such call.
+  const reserves = allocate(size);
   return {
-    freeBytes,
+    freeBytes() {
+      const { bavail, bsize } = statfsSync(file);
+      return Number(bavail) * Number(bsize);
+    },
     fileBytes: () => fstatSync(descriptor).size,
-    allocatedBytes: () => fstatSync(descriptor).blocks * 512,
-    setAside(upTo) {
-      if (system === null || !usable) return null;
-      const free = freeBytes();
-      if (system.fallocate(descriptor, keepSize, 0n, BigInt(upTo)) === 0) return true;
-      if (free < upTo) return false;
-      usable = false;
-      return null;
+    usedBytes: usedBytesOf(descriptor),
+    reserves,
+    extend(to) {
+      if (reserves) return allocate(to);
+      if (to > fstatSync(descriptor).size) ftruncateSync(descriptor, to);
+      return true;
     },
     close: () => closeSync(descriptor),
   };

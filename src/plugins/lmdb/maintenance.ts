@@ -32,13 +32,12 @@ import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import { receiptIn } from "../../storage/records.ts";
 import {
   attempted,
+  checkFile,
   cutShort,
   type DatabaseName,
   hasFormat,
-  lengthen,
   openRoot,
   type Root,
-  readFileState,
   type Tables,
   tablesOf,
   unopened,
@@ -99,9 +98,7 @@ async function finishCopy(folder: string, makeRoom = () => {}): Promise<{ record
 
 /** Opens a file that is not yet in its place. */
 async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>> {
-  const state = readFileState(file);
-  if (state === null) throw cutShort(file);
-  lengthen(file, state);
+  if (checkFile(file) === null) throw cutShort(file);
   const root = openRoot(file, { readOnly: true, isFile: true });
   try {
     if (!hasFormat(root, file)) throw new StoreError("unavailable", `${file} is not a store of this program`);
@@ -209,7 +206,7 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
   sizeOf(path);
   const data = join(path, dataFile);
-  checkLength(path);
+  checkNow(data);
   const root = openRoot(path, { readOnly: true });
   try {
     if (!hasFormat(root, path)) throw new StoreError("unavailable", `${path} is not a finished store`);
@@ -227,29 +224,12 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   }
 }
 
-/**
- * LMDB must not read behind the end of a file. A file may be short by free pages (data-file.ts): the node that has it
- * open has made sure of that; without one, it is not read before a node has.
- */
-function checkLength(path: string): void {
-  const data = join(path, dataFile);
-  if (stateNow(data).missingBytes === 0) return;
-  try {
-    lockFolder(path).close();
-  } catch (error) {
-    if (error instanceof StoreError && error.code === "busy") return;
-    throw error;
-  }
-  throw cutShort(data);
-}
-
 /** Both first pages are written by a running node, so that a look may find them torn apart: the next look does not. */
-function stateNow(data: string): NonNullable<ReturnType<typeof readFileState>> {
+function checkNow(data: string): void {
   for (let attempt = 1; ; attempt++) {
     try {
-      const state = readFileState(data);
-      if (state === null) throw cutShort(data);
-      return state;
+      if (checkFile(data) === null) throw cutShort(data);
+      return;
     } catch (error) {
       if (attempt === attemptsMax) throw error;
     }
