@@ -119,12 +119,12 @@ export function linkOptions(options: WaypostOptions): WaypostOptions {
 
 type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };
 
-/** Registers what the Directory does not know, and waits for what is pending. Returns whether it was registered now. */
-export async function settleIdentity(client: Client, identity: Identity, options: Settling): Promise<boolean> {
+/** Registers what the Directory does not know, and waits for what is pending. */
+export async function settleIdentity(client: Client, identity: Identity, options: Settling): Promise<void> {
   const { alias = null, invitation = null, waiting, urls } = options;
   const read = () => client.directory.registrationStatus(identity.did);
   const status = await read();
-  if (status.registration_status === "confirmed") return false;
+  if (status.registration_status === "confirmed") return;
   let registered = { did: identity.did as string, tx_id: status.tx_id ?? "" };
   // Once in the life of an identity, and loaded then.
   const { checkHomes, firstDocument, homeAt, register } = await import("./registration.ts");
@@ -139,5 +139,4 @@ export async function settleIdentity(client: Client, identity: Identity, options
     }
   }
   await settleRegistration(client, registered, waiting);
-  return true;
 }

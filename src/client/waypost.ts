@@ -48,8 +48,6 @@ export class Waypost {
   readonly #changing = inOrder<"">();
   /** Each write of the key store begins with what is stored, and the last one is what this instance goes on with. */
   readonly #storing = inOrder<"">();
-  /** Registered in this run: nobody can have changed the record before. */
-  #isFresh = false;
   readonly #closed = new AbortController();
   /** The secrets are zero: nothing is stored, or said of the identity, from then on. */
   #isLocked = false;
@@ -86,7 +84,7 @@ export class Waypost {
     const me = await retryTemporary(opening, options);
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
-      me.#isFresh = await settleIdentity(me.#client, me.#identity, { ...options, urls });
+      await settleIdentity(me.#client, me.#identity, { ...options, urls });
       await me.#pinLedger();
       await me.#rotateIfDue();
       await (await import("./resume.ts")).dropExpired(me.#client.known.memory);
@@ -233,7 +231,7 @@ export class Waypost {
     if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
     try {
       receiver.start();
-      if (!this.#isFresh) void this.watch();
+      void this.watch();
       for (let message = await receiver.next(); message !== null; message = await receiver.next()) yield message;
     } finally {
       this.#receiver = null;
