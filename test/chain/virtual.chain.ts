@@ -57,6 +57,8 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
   test("in the schedules that found something once", async () => {
     for (const seed of kept)
       expect(await findings([seed], { calls: 100, faults: firstFaultKinds, scheme: (seed & 1) as 0 | 1 })).toEqual([]);
+    // The only node stands still for a life of the calls that it has, and is back.
+    expect(await findings([40024], { calls: 100 })).toEqual([]);
     // The only node's pool is full of calls that wait for the one which it lost.
     expect(await findings([15], { calls: 1_000 })).toEqual([]);
   });

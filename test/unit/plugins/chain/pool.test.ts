@@ -58,6 +58,10 @@ function play(limits: Partial<PoolLimits> = {}) {
     head(number: number, nonce: number, { recent = true } = {}): string[] {
       return show(pool.scanned({ number: BigInt(number), nonce, recent }));
     },
+    /** Every head up to one, without what they ask for. */
+    heads(last: number, nonce: number): void {
+      for (let number = 2; number <= last; number++) pool.scanned({ number: BigInt(number), nonce, recent: true });
+    },
     connected: () => show(pool.connected()),
     tick(ms: number): string[] {
       nowMs += ms;
@@ -149,7 +153,7 @@ describe("a call is signed again", () => {
     pool.add("a", 1);
     pool.add("b", 1);
     for (const id of ["a", "b"]) pool.answer(id, "taken");
-    pool.head(2, 0);
+    pool.heads(life - 1, 0);
     expect(pool.head(life, 0)).toEqual(["inspect a", "inspect b"]);
     expect(pool.absent("a")).toEqual(["end a dropped"]);
     expect(pool.absent("b")).toEqual(["sign b 1"]);
@@ -199,11 +203,20 @@ describe("an end", () => {
     const pool = play();
     pool.add("a", 1);
     pool.answer("a", "taken");
-    pool.head(2, 0);
+    pool.heads(life - 2, 0);
     expect(pool.head(life - 1, 0)).toEqual([]);
     expect(pool.head(life, 0, { recent: false })).toEqual([]);
     expect(pool.head(life, 0)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["end a dropped"]);
+  });
+
+  test("does not come when the node that had the call stood still for its life: it is signed again", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    pool.head(2, 0);
+    expect(pool.head(life, 0)).toEqual(["inspect a"]);
+    expect(pool.absent("a")).toEqual(["sign a 0"]);
   });
 
   test("is left to the state when the nonce is used and no block shows the call", () => {
