@@ -2,6 +2,7 @@
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { spliced } from "../../src/nodes/http/route.ts";
+import { StoreError } from "../../src/storage/contract.ts";
 import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -88,6 +89,23 @@ test("one client that takes nothing leaves half of the room to others", async ()
   const again = await fetch(`${url}/long`, { headers: { "x-forwarded-for": "192.0.2.1" } });
   expect(again.status).toBe(503);
   expect((await (await fetch(`${url}/long`)).bytes()).length).toBe(jsonBytes.length);
+});
+
+test("a failure before the first part is answered with its status, a later one cuts the answer off", async () => {
+  function* failingAfter(parts: number) {
+    for (let i = 0; i < parts; i++) yield jsonBytes.subarray(0, mebibyte);
+    throw new StoreError("unavailable", "test");
+  }
+  const failing = (path: string, parts: number) =>
+    testRoute({ path, handle: () => ({ status: 200, jsonParts: { bytes: mebibyte, parts: failingAfter(parts) } }) });
+  const { app } = testApp([failing("/at-once", 0), failing("/later", 1)]);
+  const { url, stop } = listenForTest(app);
+  cleanups.push(stop);
+  expect((await fetch(`${url}/at-once`)).status).toBe(503);
+  const cut = await fetch(`${url}/later`);
+  expect(cut.status).toBe(200);
+  expect(await cut.bytes().catch(() => "cut")).toBe("cut");
+  expect(app.waitingAnswerBytes()).toBe(0);
 });
 
 test("an answer that is not taken in time is cut off", async () => {

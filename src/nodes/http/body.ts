@@ -95,9 +95,11 @@ async function readStream(request: Request, rules: BodyRules): Promise<ReadBody 
   let [received, held] = [0, countedBytesMin];
   const giveUp = async (refusal: Fault | null): Promise<Unread> => {
     chunks.length = 0;
+    // What is thrown away counts like any body that begins, so that others which are arriving may go on.
+    rules.budget.give(rules.client, held - countedBytesMin);
     if (refusal === null || refusal.code === "too_large") await drainReader(reader);
     else reader.cancel().catch(brokenOff);
-    rules.budget.give(rules.client, held);
+    rules.budget.give(rules.client, countedBytesMin);
     return { fault: refusal };
   };
   for (;;) {
@@ -178,13 +180,14 @@ const chunkBytes = 256 * 1024;
 
 /**
  * The parts as the client reads them: one is in memory at a time, and room for the largest is taken until the end; `null`
- * when clients keep too much waiting already. The answer is cut off when a chunk is not read within the deadline.
+ * when clients keep too much waiting already. Throws when the first part can't be read, so that a status can still say it.
+ * The answer is cut off when a later one can't be read, or a chunk is not read within the deadline.
  */
-export function streamParts(
+export async function streamParts(
   { budget, countedBytesMax, deadlineMs, nextIteration }: ResponseStreams,
   { bytes, parts }: JsonParts,
   client: string,
-): ReadableStream<Uint8Array> | null {
+): Promise<ReadableStream<Uint8Array> | null> {
   const counted = Math.min(bytes, countedBytesMax());
   if (!budget.take(client, counted)) return null;
   let left = new Uint8Array(0);
@@ -228,5 +231,11 @@ export function streamParts(
       throw error;
     }
   };
+  try {
+    await read();
+  } catch (error) {
+    end();
+    throw error;
+  }
   return new ReadableStream<Uint8Array>({ start: watch, pull, cancel: end }, { highWaterMark: 0 });
 }

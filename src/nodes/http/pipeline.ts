@@ -276,7 +276,7 @@ export async function serve(
     const head = bodyHeadOf(exchange.headers);
     const refused = await receive(http, plan, exchange, isBodiless(request, head) ? null : head);
     const worked = refused ?? (await work(http, plan, exchange));
-    const result = isFault(worked) ? worked : await boundLength(http, exchange, worked);
+    const result = isFault(worked) ? worked : await boundLength(http, plan, exchange, worked);
     return finish(http, plan, exchange, { result, connection, startedMs });
   } catch (error) {
     http.log("error", "the pipeline failed", { error: errorStack(error) });
@@ -394,7 +394,7 @@ function giveBody({ room }: Plan, { network, received }: Exchange): void {
 }
 
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
-async function boundLength(http: Http, exchange: Exchange, answer: Answer): Promise<Result> {
+async function boundLength(http: Http, { route }: Plan, exchange: Exchange, answer: Answer): Promise<Result> {
   const { jsonParts, body, ...rest } = answer;
   const contentType = body?.contentType ?? "application/json";
   // Nobody would read the parts.
@@ -402,8 +402,11 @@ async function boundLength(http: Http, exchange: Exchange, answer: Answer): Prom
     return jsonParts === undefined ? answer : { ...rest, body: { contentType, content: "" } };
   const parts = jsonParts ?? longParts(body?.content);
   if (parts === null) return answer;
-  const content = streamParts(http.streams, parts, exchange.network);
+  const content = await streamParts(http.streams, parts, exchange.network).catch((error: unknown) =>
+    faultOf(http.log, error, { requestId: exchange.requestId, route }),
+  );
   if (content === null) return refuseLate(http, exchange, exchange.close, "bytes");
+  if (isFault(content)) return content;
   return { ...rest, body: { contentType, content } };
 }
 

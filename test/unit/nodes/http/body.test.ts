@@ -1,5 +1,7 @@
 /** Bodies: under their cap, as they arrive, of the right type, before their deadline. */
 import { describe, expect, test } from "bun:test";
+import { bodyHeadOf, countedBytesMin, readBody } from "../../../../src/nodes/http/body.ts";
+import { createFairShare } from "../../../../src/nodes/http/capacity.ts";
 import { codeOf, echo, jsonType, post, take, testApp, testLimits, testRoute } from "../../../support/app.ts";
 
 describe("bodies", () => {
@@ -51,4 +53,31 @@ describe("bodies", () => {
       "invalid_request",
     );
   });
+});
+
+test("a body that found no room lets another one arrive while it is thrown away", async () => {
+  const budget = createFairShare(() => 6 * countedBytesMin);
+  const arriving = () => {
+    const sides = new TransformStream<Uint8Array, Uint8Array>(undefined, undefined, { highWaterMark: 8 });
+    const writer = sides.writable.getWriter();
+    const init = { method: "POST", body: sides.readable, headers: jsonType };
+    const request = new Request("http://waypost.invalid/", init);
+    const rules = { bytesMax: 1 << 20, deadlineMs: 2_000, budget, client: "a" };
+    const send = async (parts: number) => {
+      await writer.write(new Uint8Array(parts * countedBytesMin));
+      await Bun.sleep(5);
+    };
+    return { send, writer, read: readBody(request, bodyHeadOf(request.headers), rules) };
+  };
+  const [first, second] = [arriving(), arriving()];
+  await first.send(1);
+  await second.send(2);
+  await second.send(1);
+  await first.send(1);
+  await first.writer.close();
+  const read = await first.read;
+  expect("bytes" in read && read.bytes.length).toBe(2 * countedBytesMin);
+  await second.writer.close();
+  expect(await second.read).toEqual({ fault: null });
+  expect(budget.total).toBe(2 * countedBytesMin);
 });
