@@ -16,11 +16,13 @@ import {
   exampleAgreementKey,
   exampleDid,
   exampleKey,
+  feeText,
   namedText,
   nullable,
   open,
   u64Text,
   u128Text,
+  utf8Text,
 } from "./schema.ts";
 
 const componentMembers = {
@@ -84,7 +86,7 @@ export function parseDocument(json: unknown, did: Did): DidDocument | Fault {
 
 // ----------------------------------------------------------------------------------------------------------- policies
 
-const linkText = Type.String({ minLength: 1, maxLength: scaleBounds.policyRefBytes });
+const linkText = utf8Text(1, scaleBounds.policyRefBytes);
 const linksMax = { maxItems: scaleBounds.policyRefs };
 const linkMembers = {
   recipient_policy: Type.Optional(nullable(linkText, "DID whose recipient policy counts; null is none")),
@@ -102,14 +104,12 @@ export const linksBody = closed(
 
 const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
 
-const relayText = Type.String({ minLength: 1, maxLength: scaleBounds.allowedRelayBytes });
-
 const personaPolicyMembers = {
-  release_pricing: Type.Optional(
-    closed({ asset: Type.String({ maxLength: scaleBounds.assetBytes }), amount: u128Text }),
-  ),
+  release_pricing: Type.Optional(closed({ asset: utf8Text(0, scaleBounds.assetBytes), amount: u128Text })),
   expiration_behavior: Type.Optional(closed({ mode: expirationBehavior, retain_until: Type.Optional(u64Text) })),
-  allowed_relays: Type.Optional(Type.Array(relayText, { maxItems: scaleBounds.allowedRelays })),
+  allowed_relays: Type.Optional(
+    Type.Array(utf8Text(1, scaleBounds.allowedRelayBytes), { maxItems: scaleBounds.allowedRelays }),
+  ),
 };
 
 const examplePersonaPolicy = {
@@ -129,7 +129,7 @@ const deliveryPolicyMembers = {
   encrypted_header_preview_bytes: Type.Optional(
     Type.Integer({ minimum: 0, maximum: policyLimits.headerPreviewBytesMax }),
   ),
-  release_pricing: Type.Optional(closed({ base_fee: u128Text, per_kib_fee: u128Text })),
+  release_pricing: Type.Optional(closed({ base_fee: feeText, per_kib_fee: feeText })),
   expiration_behavior: Type.Optional(expirationBehavior),
 };
 

@@ -233,7 +233,10 @@ const ackProofMembers = {
   cache_endpoint: Type.String({ examples: ["https://cache.example"] }),
   key_id: Type.String({ examples: [`${exampleDid}#k1`] }),
   timestamp: Type.String({ examples: ["2026-07-16T12:00:00Z"] }),
-  nonce: Type.String({ description: "8 to 128 visible ASCII characters, never used twice" }),
+  nonce: Type.String({
+    description: "8 to 128 visible ASCII characters, never used twice",
+    examples: ["0190b3b4-9a1f"],
+  }),
   signature_b64: Type.String({ examples: signatureText.examples as string[] }),
 };
 

@@ -18,6 +18,7 @@ import { decodeBase64 } from "../codec/bytes.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
 import { parseTimestamp } from "../codec/time.ts";
 import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
+import { longerThan, policyLimits } from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
 
 // ----------------------------------------------------------------------------------------------------------- examples
@@ -35,6 +36,7 @@ export const exampleAgreementKey = "z6LSi16V2fWZVEKxqVaaFo1By6dmYbPjLj6YcnnHvZai
 const formats: Readonly<Record<string, (text: string) => boolean>> = {
   u64: (text) => parseU64(text) !== null,
   u128: (text) => parseU128(text) !== null,
+  fee: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
   timestamp: (text) => parseTimestamp(text) !== null,
   "proof-timestamp": (text) => parseProofTimestamp(text) !== null,
   "ed25519-signature": (text) => text.length === 88 && decodeBase64(text)?.length === 64,
@@ -153,6 +155,12 @@ export const u128Text = Type.String({
   description: "unsigned 128-bit number as text",
   examples: ["0"],
 });
+export const feeText = Type.String({
+  format: "fee",
+  pattern: unsignedPattern,
+  description: `unsigned number of at most ${policyLimits.releaseFeeMax} as text`,
+  examples: ["0"],
+});
 export const timestampText = Type.String({
   format: "timestamp",
   description: "ISO-8601 with seconds and a zone, or epoch seconds or milliseconds as text",
@@ -173,6 +181,14 @@ export const aliasText = Type.String({
   description: "1 to 64 of a-z 0-9 _ - . after lowering",
   examples: ["team.one"],
 });
+
+/** A text with bounds in bytes of UTF-8. Other tools know them in characters alone. */
+export function utf8Text(bytesMin: number, bytesMax: number) {
+  const format = `utf8-${bytesMax}`;
+  FormatRegistry.Set(format, (text) => !longerThan(text, bytesMax));
+  const description = `${bytesMin} to ${bytesMax} bytes of UTF-8`;
+  return Type.String({ format, minLength: bytesMin, maxLength: bytesMax, description });
+}
 
 /** A text with a documented list of values that the route checks itself, with its own code. */
 export function namedText(values: readonly string[]) {

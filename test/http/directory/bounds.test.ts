@@ -17,15 +17,15 @@ describe("what breaks a bound is refused at its place, before its nonce is used"
     [links, { ...most, tag_policies: [...eight, "9"] }, most, "/tag_policies"],
     [
       links,
-      { delivery_policy_links: { persona_policies: ["a", "l".repeat(129)] } },
+      { delivery_policy_links: { persona_policies: ["a", "é".repeat(65)] } },
       most,
       "/delivery_policy_links/persona_policies/1",
     ],
     [links, { ...most, recipient_policy: "r".repeat(129) }, { delivery_policy_links: most }, "/recipient_policy"],
     [
       persona,
-      { policy: { allowed_relays: ["relay-1", "r".repeat(129)] } },
-      { policy: { allowed_relays: ["relay-1", "r".repeat(128)] } },
+      { policy: { allowed_relays: ["relay-1", "ä".repeat(65)] } },
+      { policy: { allowed_relays: ["relay-1", "ä".repeat(64)] } },
       "/policy/allowed_relays/1",
     ],
   ] as const;

@@ -244,10 +244,10 @@ type Rule = readonly [
   spoil: Json | ((stage: Stage) => Json),
   code: FaultCode,
   status: number,
-  pointer?: string | undefined,
+  pointer?: string,
 ];
 
-const policyBreaches: readonly [name: string, policy: Json, pointer?: string][] = [
+const policyBreaches: readonly [name: string, policy: Json, pointer: string][] = [
   ["no effective_ttl", { effective_ttl: undefined }, "/policy/effective_ttl"],
   ["an effective_ttl of 0", { effective_ttl: 0 }, "/policy/effective_ttl"],
   ["an effective_ttl beyond 30 days", { effective_ttl: 432_001 }, "/policy/effective_ttl"],
@@ -261,7 +261,11 @@ const policyBreaches: readonly [name: string, policy: Json, pointer?: string][] 
     { release_pricing: { base_fee: 1, per_kib_fee: "0" } },
     "/policy/release_pricing/base_fee",
   ],
-  ["a fee beyond 10^15", { release_pricing: { base_fee: "0", per_kib_fee: "1000000000000001" } }],
+  [
+    "a fee beyond 10^15",
+    { release_pricing: { base_fee: "0", per_kib_fee: "1000000000000001" } },
+    "/policy/release_pricing/per_kib_fee",
+  ],
   ["another behavior", { expiration_behavior: "Never" }, "/policy/expiration_behavior"],
 ];
 
@@ -290,6 +294,7 @@ const rules: readonly Rule[] = [
     { delivery_policy_links: { recipient_policy: "ü".repeat(65) } },
     "invalid_request",
     400,
+    "/delivery_policy_links/recipient_policy",
   ],
   [
     "set_delivery_policy_links",
@@ -337,6 +342,7 @@ const rules: readonly Rule[] = [
     { policy: { allowed_relays: ["relay-1", "ä".repeat(65)] } },
     "invalid_request",
     400,
+    "/policy/allowed_relays/1",
   ],
   [
     "set_persona_policy",
@@ -344,6 +350,7 @@ const rules: readonly Rule[] = [
     { policy: { release_pricing: { asset: "ä".repeat(17), amount: "1" } } },
     "invalid_request",
     400,
+    "/policy/release_pricing/asset",
   ],
   ...(["set_delivery_policy", "set_tag_policy"] as const).flatMap((extrinsic) =>
     policyBreaches.map(
