@@ -51,8 +51,10 @@ async function make(identityText: string, table: Table | null, { passphrase, wri
   const add = async (plain: Uint8Array, isLast = false) => {
     const taken = new AbortController();
     const written = writer.write(piece(key, number++, plain, isLast)).finally(() => taken.abort());
-    await Promise.race([written, pause(idleMs, taken.signal)]);
-    if (!taken.signal.aborted) throw localError("timed_out", "the backup was not read for a minute");
+    const waited = pause(idleMs, taken.signal).then(() => {
+      if (!taken.signal.aborted) throw localError("timed_out", "the backup was not read for a minute");
+    });
+    await Promise.all([written, waited]);
   };
   const addAll = async () => {
     await add(utf8(identityText));
@@ -178,16 +180,19 @@ function reader(file: ReadableStream<Uint8Array>): Input {
   let held: Uint8Array = new Uint8Array(0);
   return {
     take: async (length) => {
-      const parts = [held];
-      for (let have = held.length; have < length; ) {
-        const { value, done } = await source.read();
-        if (done || value === undefined) throw damaged();
-        parts.push(value);
-        have += value.length;
+      const taken = new Uint8Array(length);
+      for (let at = 0; at < length; ) {
+        if (held.length === 0) {
+          const { value, done } = await source.read();
+          if (done || value === undefined) throw damaged();
+          held = value;
+        }
+        const part = held.subarray(0, length - at);
+        taken.set(part, at);
+        at += part.length;
+        held = held.subarray(part.length);
       }
-      const all = concatBytes(...parts);
-      held = all.subarray(length);
-      return all.subarray(0, length);
+      return taken;
     },
   };
 }

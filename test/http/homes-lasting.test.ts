@@ -144,6 +144,19 @@ test("who asks again for an unknown DID without a home causes no read of the sto
   expect([reads, stage.asked]).toEqual([1, 0]);
 });
 
+test("two seconds after one process has learnt of a DID, another one that found nothing knows it too", async () => {
+  const south = stopping(await startProvider({ port: freePort() }));
+  const bob = await open(south.home);
+  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
+  const { stage, homes } = await homesOver(proof);
+  const [one, other] = [homes(), homes()];
+  const asOther = () => other.find(bob.did, { home: null, network: "test" });
+  expect(await asOther()).toBe("unknown");
+  await one.find(bob.did, { home: south.home, network: "test" });
+  stage.nowMs += 2_000;
+  expect(await asOther()).toMatchObject({ bytes: proof });
+});
+
 test("a Relay in a process of its own learns of other homes from its Directory", async () => {
   const [north, south] = await Promise.all([freePort(), freePort()].map((port) => startProvider({ port }, soon)));
   if (north === undefined || south === undefined) throw new Error("not started");
