@@ -17,7 +17,7 @@ afterEach(async () => {
 const bob = createPerson(1, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
 
 async function world(given: TestRelayOptions & { readonly liveAckMs: number }): Promise<[TestRelay, string]> {
-  const relay = await createTestRelay({ ...given, settings: { live_ack_timeout: given.liveAckMs } });
+  const relay = await createTestRelay({ ...given, settings: { ...given.settings, live_ack_timeout: given.liveAckMs } });
   relay.recipients.add(bob);
   cleanups.push(relay.close);
   return [relay, relay.serve()];
@@ -142,4 +142,26 @@ test("upgrades whose proof is being verified are bounded, and so is what a rush 
   gate.resolve();
   expect(await Promise.all(begun.map(({ opened }) => opened))).toEqual([true, true]);
   expect(await third()).toBe(true);
+});
+
+test("sessions whose proofs are verified at the same time are no more than there may be", async () => {
+  const gate = Promise.withResolvers<void>();
+  let verifying = 0;
+  const claim = async () => {
+    verifying++;
+    await gate.promise;
+    return true;
+  };
+  const settings = { sessions_max: 2 };
+  const [relay, url] = await world({ settings, replay: { claim, expire: async () => 0 }, liveAckMs: 1_000 });
+  const dialed = ["a", "b", "c"].map((device) => {
+    const client = new LiveClient(sessionUrl(url, bob, device), authHeaders(bob, device));
+    cleanups.push(() => client.terminate());
+    return client;
+  });
+  while (verifying < 3) await Bun.sleep(2);
+  gate.resolve();
+  const opened = await Promise.all(dialed.map((client) => client.opened));
+  expect(opened.filter(Boolean).length).toBe(2);
+  expect(relay.app.inFlight().requests).toBe(0);
 });
