@@ -86,6 +86,8 @@ type State = HomesParts & {
   readonly held: BoundedMap<Did, Held>;
   /** One question at a time for each thing at a home. An absence stands for some seconds, in all of them. */
   readonly proofs: Memo<Held | Absence>;
+  /** What the store has of a DID. */
+  readonly stored: Memo<Held | Absence>;
   readonly aliases: Memo<{ readonly did: Did } | Absence>;
   readonly limits: Memo<Limit | Absence>;
   readonly entries: Memo<Uint8Array | Absence>;
@@ -95,6 +97,8 @@ type State = HomesParts & {
 };
 
 const askMs = 5 * secondMs;
+/** Another process may save it meanwhile. An unknown DID is remembered for as long (rules section 7). */
+const storedMs = 2 * secondMs;
 /** What is remembered of a home that has vanished counts for so long. */
 const keptMs = 30 * dayMs;
 const heldMax = 10_000;
@@ -102,10 +106,10 @@ const bytesMax = 32 * 1024 ** 2;
 
 export function createHomes(parts: HomesParts): Homes {
   const { settings, now } = parts;
-  const memo = <T>(keptMs: number) =>
+  const memo = <T>(keptMs: number, absentMs = settings.home_failure) =>
     createMemo<T | Absence>({
-      valueMs: (value) => (value === "silent" || value === "unknown" ? settings.home_failure : keptMs),
-      failureMs: settings.home_failure,
+      valueMs: (value) => (value === "silent" || value === "unknown" ? absentMs : keptMs),
+      failureMs: absentMs,
       entriesMax: heldMax,
       loadsMax: heldMax,
       now,
@@ -114,6 +118,7 @@ export function createHomes(parts: HomesParts): Homes {
     ...parts,
     held: new BoundedMap<Did, Held>(heldMax, { max: bytesMax, of: ({ bytes }) => 512 + 8 * bytes.length }),
     proofs: memo(0),
+    stored: memo(0, storedMs),
     aliases: memo(settings.home_fresh),
     limits: memo(settings.home_fresh),
     // A head changes with each block, and its witnesses' time is what counts.
@@ -165,7 +170,7 @@ async function find(state: State, did: Did, { home: named, network }: AskedFor):
 async function recall(state: State, did: Did): Promise<Held | null> {
   const inMemory = state.held.get(did);
   const isHeld = inMemory !== undefined && state.now() < inMemory.heldUntilMs;
-  const held = isHeld ? inMemory : await state.proofs.get(did, async () => (await load(state, did)) ?? "unknown");
+  const held = isHeld ? inMemory : await state.stored.get(did, async () => (await load(state, did)) ?? "unknown");
   return typeof held !== "string" && allowedHome(state, held.home) === held.home ? held : null;
 }
 
