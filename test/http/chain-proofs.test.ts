@@ -1,5 +1,5 @@
 /** The key proofs that the chain driver reads from blocks which strangers filled. */
-import { describe, expect, test } from "bun:test";
+import { describe, expect, spyOn, test } from "bun:test";
 import { compactAddLength } from "@polkadot/util";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith, u32, u64 } from "../../src/core/codec/scale.ts";
@@ -86,20 +86,14 @@ function showState(node: FakeNode, world: World): void {
   };
 }
 
-/** The key proofs after all blocks of a node with the state of a world, or of several nodes. */
-async function proofsOf(
-  nodes: FakeNode | readonly FakeNode[],
-  world: World,
-  table = new MemoryTable(1 << 20),
-): Promise<(person: Identity) => Promise<KeyProof | null>> {
-  if (!Array.isArray(nodes)) showState(nodes as FakeNode, world);
-  const addresses = [nodes].flat().map(({ endpoint }) => endpoint);
+async function endpointsTo(addresses: readonly string[], changes: Readonly<Record<string, unknown>> = {}) {
   const given = {
     endpoints: addresses,
     operator_key_file: "key",
     outbox: "outbox",
     block_time_ms: 60_000,
     request_timeout_ms: 1_000,
+    ...changes,
   };
   const common: Common = {
     settings: optionsOf(chainPlugin, given),
@@ -114,6 +108,17 @@ async function proofsOf(
   opened.push(endpoints);
   endpoints.start();
   await endpoints.tried();
+  return { endpoints, common };
+}
+
+/** The key proofs after all blocks of a node with the state of a world, or of several nodes. */
+async function proofsOf(
+  nodes: FakeNode | readonly FakeNode[],
+  world: World,
+  table = new MemoryTable(1 << 20),
+): Promise<(person: Identity) => Promise<KeyProof | null>> {
+  if (!Array.isArray(nodes)) showState(nodes as FakeNode, world);
+  const { endpoints, common } = await endpointsTo([nodes].flat().map(({ endpoint }) => endpoint));
   const proofs = new KeyProofs({ ...common, table, endpoints, reader: new ChainReader(endpoints) });
   proofs.follow();
   await proofs.close();
@@ -298,6 +303,30 @@ describe("key proofs", () => {
     expect(await denied(person).catch(String)).toContain("are still read");
     showState(liar, worldOf(registration));
     expect(await (await proofsOf([liar, honest], worldOf(), table))(person)).not.toBeNull();
+  });
+
+  test("are soon known to be missing when the second endpoint is always a block behind", async () => {
+    const node = fakeNode();
+    const { endpoints, common } = await endpointsTo([node.endpoint], { block_time_ms: 20 });
+    const reader = new ChainReader(endpoints);
+    const reads = spyOn(reader, "facts");
+    spyOn(endpoints, "confirm").mockImplementation(async (session, { number }) =>
+      session.headAt(await session.hashAt(number - 1n)),
+    );
+    const proofs = new KeyProofs({ ...common, table: new MemoryTable(1 << 20), endpoints, reader });
+    const asked = proofs.of(named("nowhere").did);
+    let isOver = false;
+    const over = () => {
+      isOver = true;
+    };
+    asked.then(over, over);
+    for (; !isOver && node.head < 60; node.head++) {
+      proofs.follow();
+      await Bun.sleep(25);
+    }
+    expect(await asked).toBeNull();
+    expect(reads.mock.calls.length).toBeLessThan(4);
+    await proofs.close();
   });
 
   test("let other work go on between the calls of one block", async () => {

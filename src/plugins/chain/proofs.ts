@@ -19,6 +19,7 @@
  *
  * Source: docs/trust.md "Key proofs".
  */
+import { isDeepStrictEqual } from "node:util";
 import { equalBytes, publicKeyBytes, signatureBytes } from "../../core/codec/bytes.ts";
 import { verifyEd25519 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
@@ -82,14 +83,16 @@ export class KeyProofs {
 
   /** `null` where nothing proves the keys of the DID. */
   async of(did: Did): Promise<Uint8Array | null> {
+    let before: Account | null = null;
     for (let reads = 0; reads < readsMax; reads++) {
       const { head, account } = await this.options.reader.facts(did, []);
       if (!isSelfCertifying(did) || !head.proofs.selfCertifying) return null;
       const proof = readKept(this.options.table, did).find((one) => leadsTo(one, account));
       if (proof !== undefined) return encodeKeyProof(proof);
-      // A later block may have changed the proof, and the record.
-      if (this.place.number === head.number) return null;
+      // A later block may have changed the proof, and the record. The head is always later where a second endpoint lags.
+      if (this.place.number === head.number || isDeepStrictEqual(account, before)) return null;
       await this.reached(head.number);
+      before = account;
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
   }
