@@ -299,6 +299,27 @@ describe("the way to the chain", () => {
     expect((await endpoints.confirm(session, await session.newest()))?.number).toBe(8n);
   });
 
+  test("that contradict each other about one record and not about the next are one line of the log", async () => {
+    const nodes = [fakeNode(), fakeNode()];
+    const [agreed, disputed] = [Uint8Array.of(1), Uint8Array.of(2)];
+    for (const [n, node] of nodes.entries()) {
+      node.answer = ({ id, method, params }) => {
+        if (method !== "state_queryStorageAt" || (params[0] as readonly string[]).length > 1) return null;
+        const changes = (params[0] as readonly string[]).map((key) => [key, key === "0x02" ? `0x0${n}` : "0x07"]);
+        return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
+      };
+    }
+    const { endpoints, logged } = endpointsTo(nodes.map(({ endpoint }) => endpoint));
+    endpoints.start();
+    await endpoints.tried();
+    const { hash } = endpoints.session().head;
+    for (let n = 0; n < 3; n++) {
+      expect(await endpoints.values([agreed], hash)).toEqual([Uint8Array.of(7)]);
+      expect(await textOf(endpoints.values([disputed], hash))).toContain("no second endpoint agrees");
+    }
+    expect(logged.filter(({ message }) => message.includes("disagree"))).toHaveLength(1);
+  });
+
   test("goes on when the handler of a connection fails", async () => {
     const node = fakeNode();
     let reported = 0;

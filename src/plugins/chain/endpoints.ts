@@ -360,7 +360,8 @@ export class Endpoints {
   private agreed(about: About, other: string): void {
     this.aloneSinceMs = null;
     this.agreedLast = other;
-    this.said.delete(about);
+    // They may agree about one record and not about the next.
+    if (this.options.host.elapsedMs() - (this.said.get(about) ?? 0) >= calmMs) this.said.delete(about);
   }
 
   private contradicted(about: About, others: readonly string[]): void {
