@@ -292,8 +292,8 @@ export class SubmissionPool<E extends Entry = Entry> {
    * that can't enter any more are looked for in the state.
    */
   scanned(head: PoolHead): PoolAction<E>[] {
-    // Over a leap, a node that stood still gave nothing its chance.
-    const leapMin = BigInt(this.limits.lifetimeBlocks >> 2);
+    // Over a leap, a node that stood still gave nothing its chance. The next block is none, however short the life.
+    const leapMin = BigInt(Math.max(2, this.limits.lifetimeBlocks >> 2));
     if (this.head !== null && head.number - this.head.number >= leapMin)
       for (const entry of this.entries.values()) entry.eligibleSince = null;
     this.head = head;

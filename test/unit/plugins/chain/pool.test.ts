@@ -219,6 +219,15 @@ describe("an end", () => {
     expect(pool.absent("a")).toEqual(["sign a 0"]);
   });
 
+  test("comes as well when the life is so short that the next block is a quarter of it", () => {
+    const pool = play({ lifetimeBlocks: 4 });
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    pool.heads(life - 1, 0);
+    expect(pool.head(life, 0)).toEqual(["inspect a"]);
+    expect(pool.absent("a")).toEqual(["end a dropped"]);
+  });
+
   test("is left to the state when the nonce is used and no block shows the call", () => {
     const pool = play();
     pool.add("a", 1);
