@@ -49,6 +49,8 @@ type Kept = Entry & {
 };
 
 const readsMax = 8;
+/** Calls of one block whose ends are read at a time: a light client needs about 13 proofs for each. */
+const endsMax = 16;
 /** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
 const refusalQuietMs = 3_600_000;
 /** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
@@ -64,6 +66,8 @@ export class Submissions {
   private readonly claims = new Map<string, Kept>();
   private nextSequence = 0n;
   private readonly scan: FinalizedScan;
+  /** The last block up to which calls may have ended. */
+  private following = 0n;
   /** The hash of the last head that was followed to the end, and whether the newest one is to be followed. */
   private followed = "";
   private isDue = false;
@@ -112,7 +116,7 @@ export class Submissions {
       if (refused !== null) return refused;
       // Pending calls exclude a call by the pool, ended calls by the state: a call that ended while an older state was read
       // is in neither, and would be accepted a second time.
-      if (facts.head.number >= (this.scan.head?.number ?? 0n)) return this.enqueue(call, label);
+      if (facts.head.number >= this.following) return this.enqueue(call, label);
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
   }
@@ -323,6 +327,7 @@ export class Submissions {
   private async followTo(session: OpenSession, newest: ChainHead): Promise<void> {
     const { endpoints, host } = this.options;
     if (this.pool.size === 0) {
+      this.following = newest.number;
       this.scan.skipTo(newest);
       this.followed = newest.hash;
       this.progress = null;
@@ -330,6 +335,7 @@ export class Submissions {
     }
     const head = await endpoints.confirm(session, newest);
     if (head === null || (await this.scan.isPast(session, head))) return;
+    this.following = head.number;
     const oldest = (this.pool.oldestBirth() ?? head.number) + 1n;
     await this.scan.upTo(session, head, { oldest, onBlock: (block) => this.finishFound(session, block, head) });
     if (this.closing) return;
@@ -357,13 +363,15 @@ export class Submissions {
     // The newest state decides where that of the block is gone.
     const after = hash === head.hash ? head : ((await readable(session.headAt(hash))) ?? head);
     const at = { number, hash, timeMs: after.timeMs };
-    const ends = found.map(async (kept, n): Promise<[Kept, End]> => {
+    const ends = found.map((kept, n) => async (): Promise<[Kept, End]> => {
       const { did, name } = kept.call;
       const isReplaced = found.slice(n + 1).some(({ call }) => call.did === did && call.name === name);
       const endIn = (state: ChainHead) => this.endIn(state, kept.call, { at, isReplaced });
       return [kept, (await readable(endIn(after))) ?? (await endIn(head))];
     });
-    await this.finish(await Promise.all(ends));
+    // What a light client is asked at once must be answered before the first question is late.
+    for (let first = 0; first < ends.length; first += endsMax)
+      await this.finish(await Promise.all(ends.slice(first, first + endsMax).map((end) => end())));
   }
 
   /**
@@ -377,7 +385,8 @@ export class Submissions {
     { at, isReplaced }: { readonly at: Block; readonly isReplaced: boolean },
   ): Promise<End> {
     const facts = await this.options.reader.factsAt(state, call.did, aliasesNamed(call));
-    const unknown = call.name === "register_with_document_proof_signed" ? noDeposit : notShown;
+    const known = call.name === "register_with_document_proof_signed" ? noDeposit : notShown;
+    const unknown = state.hash === at.hash ? known : lostSight;
     const refused = this.dryRun(call, facts) ?? (isReplaced ? null : unknown);
     const reason = (await this.isShown(call, facts)) ? null : refused;
     return { state: reason === null ? "finalized" : "failed", reason, block: at };

@@ -1,0 +1,140 @@
+/** How the calls of blocks end, by what a node shows that the test holds up at will. */
+import { describe, expect, test } from "bun:test";
+import { compactAddLength } from "@polkadot/util";
+import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { encodeWith } from "../../src/core/codec/scale.ts";
+import { isFault } from "../../src/core/fault.ts";
+import { recordCodec } from "../../src/core/ledger/account.ts";
+import { chainPlugin } from "../../src/plugins/chain/chain.ts";
+import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
+import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
+import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { ChainReader } from "../../src/plugins/chain/reader.ts";
+import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
+import type { Common } from "../../src/plugins/chain/session.ts";
+import { Submissions } from "../../src/plugins/chain/submissions.ts";
+import { MemoryTable } from "../../src/plugins/memory/table.ts";
+import type { Submission } from "../../src/storage/contract.ts";
+import { optionsOf } from "../conformance/options.ts";
+import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
+import { World } from "../support/world.ts";
+import { type Asked, blockHash, closedAfterEach, type FakeNode } from "./chain-node.ts";
+
+const { opened, fakeNode } = closedAfterEach();
+const operator = new Uint8Array(32).fill(1);
+const registration = (n: number) => registrationOf(identityOf(`ending ${n}`), { timestamp: "1700000000000" });
+const hashOf = (n: number) => blockHash(1_000 + n);
+
+/** A question about an account with all its counters; others are shorter. */
+const isOfAccount = ({ method, params }: Asked): boolean =>
+  method === "state_queryStorageAt" && (params[0] as readonly string[]).length > 6;
+
+/** Submissions with so many registrations in their outbox, all of them in block 3. */
+async function withCalls(node: FakeNode, count: number) {
+  const outbox = new Outbox(new MemoryTable(1 << 24), 1_000n);
+  const extrinsics: string[] = [];
+  for (let nonce = 0; nonce < count; nonce++) {
+    // Signed by an account, of a call that nobody reads.
+    const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 1), nonce << 2, 0, 0));
+    const fingerprint = fingerprintOf({ call: new Uint8Array(), submitter: new Uint8Array(32), nonce });
+    extrinsics.push(encodeHex0x(extrinsic));
+    const call = registration(nonce);
+    const about = { did: call.did, call: call.name, label: "x", submittedAtMs: 0 };
+    const submission: Submission = { ...about, txHash: hashOf(nonce), state: "pending", reason: null, block: null };
+    const signed = { extrinsic, fingerprint, nonce, birth: 0n, death: 64n };
+    await outbox.keep({ sequence: BigInt(nonce), call, submission, signed });
+  }
+  node.blocks.set(3, extrinsics);
+  const given = { endpoints: [node.endpoint], operator_key_file: "key", outbox: "outbox", block_time_ms: 10 };
+  const common: Common = {
+    settings: optionsOf(chainPlugin, { ...given, request_timeout_ms: 10_000 }),
+    key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
+    host: systemHost(Date.now),
+    log: () => {},
+    runtimes: new Map(),
+    connect: Rpc.open,
+  };
+  const events = { onSession: () => submissions.resume(), onHead: () => submissions.follow() };
+  const endpoints = new Endpoints({ ...common, genesis: null, anchor: null }, events);
+  const submissions = new Submissions({ ...common, endpoints, reader: new ChainReader(endpoints), outbox });
+  submissions.start();
+  endpoints.start();
+  opened.push({ close: () => endpoints.close().then(() => submissions.close()) });
+  await endpoints.tried();
+  return { endpoints, submissions };
+}
+
+async function until(what: string, isSo: () => boolean): Promise<void> {
+  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(2)) if (isSo()) return;
+  throw new Error(`waited too long for ${what}`);
+}
+
+async function ended(submissions: Submissions, n: number): Promise<Submission | null> {
+  await until("an end", () => submissions.submission(hashOf(n))?.state !== "pending");
+  return submissions.submission(hashOf(n));
+}
+
+describe("the calls of a block", () => {
+  test("end a few at a time, and each of them", async () => {
+    const node = fakeNode();
+    let [asked, most] = [0, 0];
+    node.answer = async (question) => {
+      if (!isOfAccount(question)) return null;
+      most = Math.max(most, ++asked);
+      await Bun.sleep(10);
+      asked--;
+      return null;
+    };
+    const { submissions } = await withCalls(node, 40);
+    for (let n = 0; n < 40; n++) expect((await ended(submissions, n))?.state).toBe("failed");
+    expect(most).toBe(16);
+  });
+
+  test("are not accepted again while later blocks are read, by a state from before", async () => {
+    const call = registration(0);
+    const world = new World(1_800_000_000_000);
+    world.operator = operator;
+    world.apply(call);
+    const record = encodeHex0x(encodeWith(recordCodec, world.record(call.did)));
+    const node = fakeNode();
+    node.head = 2;
+    const [state, block] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    let reads = 0;
+    node.answer = async (question) => {
+      const { id, method, params } = question;
+      if (method === "chain_getBlock" && node.seen.get(method) === 4) await block.promise;
+      if (!isOfAccount(question)) return null;
+      if (params[1] === blockHash(2)) {
+        reads++;
+        await state.promise;
+        return null;
+      }
+      const changes = (params[0] as readonly string[]).map((key, index) => [key, index === 0 ? record : null]);
+      return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
+    };
+    const { submissions } = await withCalls(node, 1);
+    await until("the first blocks", () => node.seen.get("chain_getBlock") === 2);
+    const again = submissions.submit({ ...call, alias: null }, "x");
+    await until("the question", () => reads === 1);
+    node.head = 4;
+    expect((await ended(submissions, 0))?.state).toBe("finalized");
+    state.resolve();
+    const answer = await again;
+    expect(isFault(answer) && answer.code).toBe("did_already_registered");
+    block.resolve();
+  });
+
+  test.each([false, true])("that nothing shows were refused, unless the state after it is gone: %p", async (isGone) => {
+    const node = fakeNode();
+    let head: unknown;
+    node.answer = ({ id, method, params }) => {
+      if (!isGone || method !== "state_queryStorageAt") return null;
+      head ??= params[1];
+      const error = { code: 4003, message: "State already discarded" };
+      return params[1] === head ? null : { frame: JSON.stringify({ id, error }) };
+    };
+    const { submissions } = await withCalls(node, 1);
+    const { reason } = (await ended(submissions, 0)) as Submission;
+    expect(reason?.detail).toContain(isGone ? "the record shows it" : "deposit");
+  });
+});
