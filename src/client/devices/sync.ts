@@ -109,8 +109,8 @@ export class Sync {
   readonly #peers = new Map<Did, Peer>();
   /** Messages whose content is being fetched, by their keys. */
   readonly #fetching = new Set<string>();
-  /** What a part was asked of, by its message, and who waits for it. */
-  readonly #wanted = new Map<string, Want & { readonly resolve: (part: Part) => void }>();
+  /** Of which device a part was asked, by its message, and who waits for it. */
+  readonly #wanted = new Map<string, Want & { readonly did: Did; readonly resolve: (part: Part) => void }>();
   readonly #progress = new Waiters();
   #logged: number;
 
@@ -283,7 +283,8 @@ export class Sync {
     }
     if ("part" in message) {
       const wanted = this.#wanted.get(message.part.id);
-      if (wanted?.from === message.part.from) wanted.resolve(message.part);
+      // Who was asked before may answer again.
+      if (wanted?.did === did && wanted.from === message.part.from) wanted.resolve(message.part);
       return;
     }
     const { items, after, at } = message;
@@ -353,7 +354,7 @@ export class Sync {
   async #askPart(did: Did, want: Want): Promise<Part | null> {
     const { promise, resolve } = Promise.withResolvers<Part>();
     const answered = new AbortController();
-    this.#wanted.set(want.id, { ...want, resolve });
+    this.#wanted.set(want.id, { ...want, did, resolve });
     try {
       await this.#send(did, { v: 1, want }, contentRetries);
       const late = pause(this.#host.answerMs, AbortSignal.any([answered.signal, this.#signal]));

@@ -233,3 +233,30 @@ test("who lacks it says so, then the others are asked, and it is gone when all l
   const [key = ""] = rows.find(([, { body }]) => body.is === "elsewhere") ?? [];
   expect(await fetched(phone, key)).toBe("removed");
 });
+
+test("a device that says again that it lacks content does not answer for the next one", async () => {
+  const answered = { isAgain: false };
+  const { devices } = await devicesOf(["phone", "laptop", "tablet"], (message) => {
+    if ("want" in message && lackers.has(message.want.id)) {
+      // The next device is asked: the answer to an earlier question of the first comes just then.
+      if (asks.push(message.want.from) === 2) {
+        answered.isAgain = true;
+        void phone.say(tablet.did, { v: 1, part: { ...message.want, content: null } });
+      }
+    }
+    return false;
+  });
+  const lackers = new Set<string>();
+  const asks: number[] = [];
+  const [phone, laptop, tablet] = devices as [Device, Device, Device];
+  const content = contentOf(100_000);
+  const [held, [atLaptop = "", atTablet = ""]] = await give(phone.table, [laptop.table, tablet.table], content);
+  expect(await fetched(laptop, atLaptop)).toBe(Bun.hash(content));
+  await phone.table.change(async (batch) => {
+    const row = (await batch.get<MessageRow>(held)) as MessageRow;
+    lackers.add(row.id);
+    batch.put(held, { ...row, body: { is: "removed" } });
+  });
+  expect(await fetched(tablet, atTablet)).toBe(Bun.hash(content));
+  expect(answered.isAgain).toBe(true);
+});
