@@ -4,7 +4,7 @@ import { compactAddLength } from "@polkadot/util";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { recordCodec } from "../../src/core/ledger/account.ts";
+import { emptyAccount, recordCodec } from "../../src/core/ledger/account.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
@@ -16,7 +16,7 @@ import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Submission } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
+import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
 import { type Asked, blockHash, closedAfterEach, type FakeNode } from "./chain-node.ts";
 
@@ -136,5 +136,17 @@ describe("the calls of a block", () => {
     const { submissions } = await withCalls(node, 1);
     const { reason } = (await ended(submissions, 0)) as Submission;
     expect(reason?.detail).toContain(isGone ? "the record shows it" : "deposit");
+  });
+
+  test("show a document of version 1 by its time, when a later call of the block has changed it", async () => {
+    const { endpoints } = await withCalls(fakeNode(), 1);
+    const { head } = endpoints.session();
+    const call = setDocumentOf(identityOf("ending 0"), { timestamp: "1700000000000", docBlob: new Uint8Array(3) });
+    const shown = [1_700_000_000_000n, 1_700_000_000_001n].map((documentTimeMs) => {
+      const account = { ...emptyAccount, documentTimeMs };
+      const facts = { head, account, holders: new Map(), reserves: null, allowanceWholeAt: 0n };
+      return new ChainReader(endpoints).showsEffect(call, facts, operator);
+    });
+    expect(await Promise.all(shown)).toEqual([true, false]);
   });
 });

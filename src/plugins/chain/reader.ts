@@ -22,7 +22,7 @@ import {
   recordCodec,
 } from "../../core/ledger/account.ts";
 import { counterOf, type LedgerCall } from "../../core/ledger/calls.ts";
-import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
+import { encodeDidDocument, parseProofTimestamp } from "../../core/ledger/document-codec.ts";
 import { faultOfRefusal, isRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
@@ -144,8 +144,12 @@ export class ChainReader {
     switch (call.name) {
       case "register_with_document_proof_signed":
         return isEqual(record?.rootPubkey, call.pubkey) && isEqual(record?.owner, operator);
-      case "set_document_with_proof":
+      case "set_document_with_proof": {
+        // Of version 1: a later call in the block may have changed the document, and its time stays.
+        const stamp = parseProofTimestamp(call.timestamp);
+        if (stamp?.version === "v1" && account.documentTimeMs === BigInt(stamp.timestampMs)) return true;
         return record?.document != null && isEqual(encodeDidDocument(record.document), call.docBlob);
+      }
       case "set_alias":
         return record?.aliases.includes(normalizeAlias(call.alias) ?? "") === true;
       case "set_delivery_policy_links": {
