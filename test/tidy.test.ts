@@ -127,7 +127,7 @@ describe("import walls", () => {
     { package: /^fastest-levenshtein$/, owner: /^src\/storage\/setting-problem\.ts$/ },
     {
       package: /^@sinclair\/typebox/,
-      owner: /^src\/core\/schema/,
+      owner: /^src\/(core\/schema|storage\/transfer)/,
       typeOnly: /^src\/(core|nodes)\//,
     },
     // Certificates and the key of pushes do not belong to the domain.

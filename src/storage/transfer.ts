@@ -2,7 +2,11 @@
  * Moving a store: its records as JSON lines, and reading them into another store, of the same or another driver: with the
  * embedded ledger, its log, and the copies of other logs. The last line of an export says that it is whole.
  */
+import { Type } from "@sinclair/typebox";
 import { decodeBase64, encodeBase64, encodeHex } from "../core/codec/bytes.ts";
+import { isFault } from "../core/fault.ts";
+import { expirationBehaviors } from "../core/ledger/account.ts";
+import { compileShape } from "../core/schema/schema.ts";
 import {
   type ImportTarget,
   type MailboxQuota,
@@ -32,20 +36,46 @@ function decodeBytes(_: string, value: unknown): unknown {
   return typeof text === "string" ? (decodeBase64(text) ?? value) : value;
 }
 
-const kinds: readonly string[] = ["message", "claim", "receipt", "ledger"] satisfies StoreRecord["kind"][];
+const text = Type.String({ minLength: 1, maxLength: 512 });
+const bytes = Type.Uint8Array();
+const whole = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER });
+const uuid = Type.String({ pattern: "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" });
+const oneOf = (names: readonly string[]) => Type.Union(names.map((name) => Type.Literal(name)));
+
+const entryShape = Type.Object({
+  recipient: text,
+  messageId: uuid,
+  chunk: Type.Union([Type.Null(), Type.Object({ groupId: uuid, sequence: whole, total: whole })]),
+  storedAtMs: whole,
+  expiresAtMs: whole,
+  onExpiry: oneOf(expirationBehaviors),
+  keptUntilMs: whole,
+  headerPreview: Type.Union([Type.Null(), bytes]),
+  labels: Type.Array(Type.String()),
+  envelope: bytes,
+});
+
+const checkRecord = {
+  message: compileShape(Type.Object({ state: oneOf(["active", "acked", "kept"]), entry: entryShape })),
+  claim: compileShape(Type.Object({ tag: text, untilMs: whole })),
+  receipt: compileShape(Type.Object({ key: text, value: bytes, untilMs: whole })),
+  ledger: compileShape(Type.Object({ key: Type.String(), value: bytes })),
+};
 
 /**
- * The record of a line, or what is wrong with it. The end of an export proves that its lines are those of an export, and a
- * store checks what it takes.
+ * The record of a line, or what is wrong with it. The sum of an export shows damage, and not who wrote it: a store that took
+ * something else might not open.
  */
 export function parseRecord(line: string): StoreRecord | string {
   try {
     const record = JSON.parse(line, decodeBytes) as StoreRecord | null;
-    if (record === null || !kinds.includes(record.kind)) return "its kind is unknown";
+    if (record === null || !Object.hasOwn(checkRecord, record.kind)) return "its kind is unknown";
+    const checked = checkRecord[record.kind](record);
+    if (isFault(checked)) return checked.detail;
     if (record.kind === "message") checkEntry(record.entry);
     return record;
   } catch (error) {
-    if (error instanceof SyntaxError || error instanceof RangeError || error instanceof TypeError) return error.message;
+    if (error instanceof SyntaxError || error instanceof RangeError) return error.message;
     throw error;
   }
 }

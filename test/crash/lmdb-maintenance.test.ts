@@ -277,12 +277,19 @@ describe("an export", () => {
     expect(written.filter((line) => line.includes('"kind":"message"'))).toHaveLength(3);
   });
 
-  test.each(['{"kind":"x"}', "[]", "no", '{"kind":"message","state":"active"}'])(
-    "line %s is refused in words",
-    (line) => {
-      expect(parseRecord(line)).toBeString();
-    },
-  );
+  test.each([
+    '{"kind":"x"}',
+    "[]",
+    "no",
+    '{"kind":"claim","tag":1,"untilMs":1}',
+    '{"kind":"claim","tag":"a","untilMs":1e300}',
+    '{"kind":"receipt","key":"a","value":{"length":60000},"untilMs":1}',
+    '{"kind":"ledger","key":"a"}',
+    '{"kind":"message","state":"active"}',
+    encodeRecord({ kind: "message", state: "active", entry: entry(1) }).replace(/did:[^"]*/, "x".repeat(513)),
+  ])("line %s is refused in words", (line) => {
+    expect(parseRecord(line)).toBeString();
+  });
 });
 
 test.skipIf(process.getuid?.() !== 0)("what root makes belongs to the owner of the folder around it", async () => {
