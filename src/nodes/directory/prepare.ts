@@ -268,7 +268,8 @@ function decodeAsked(
 ): Asked | Fault {
   const json = parseJsonObject(call.body);
   if (isFault(json)) return json;
-  const check = checks.get(String(json["action"]));
+  const { action } = json;
+  const check = typeof action === "string" ? checks.get(action) : undefined;
   if (check === undefined) return badInput("action_mismatch", "/action", "must name an action that can be prepared");
   const body = check(json);
   if (isFault(body)) return body;

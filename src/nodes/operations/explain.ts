@@ -1,6 +1,6 @@
 /**
  * `waypost explain` on a node: why an envelope of this sender would or would not reach this recipient, from what the node
- * itself knows and would decide: document, policy, the operator's lists and blocks, mailbox, live sessions, destinations,
+ * itself knows and would decide: document, policy, the operator's blocks, mailbox, live sessions, destinations,
  * and the last results. Nothing is sent and nothing changes.
  */
 import type { Static } from "@sinclair/typebox";

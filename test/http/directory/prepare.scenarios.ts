@@ -106,6 +106,7 @@ type Refusal = readonly [
 const service = { id: "#cache" };
 const refusals: readonly Refusal[] = [
   ["an unknown action", 400, "action_mismatch", "add_device", { device_id: "x" }],
+  ["an action that is no text", 400, "action_mismatch", "RemoveService", { ...service, action: { toString: 1 } }],
   ["an update whose proof is in headers", 400, "action_mismatch", "set_alias", { alias: "x" }],
   ["a body without the members of its action", 400, "invalid_request", "RemoveService", {}],
   ["members of another action", 400, "invalid_request", "RemoveService", { ...service, alias: "x" }],
