@@ -10,11 +10,11 @@ import { inForce, nextIdentity, publishKeys } from "../change.ts";
 import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
 import { bytesSource } from "../content.ts";
 import type { Waiting } from "../directory.ts";
-import { attempt, ClientError, jsonBody, localError, pause } from "../http.ts";
+import { attempt, backoffMs, ClientError, jsonBody, localError, pause } from "../http.ts";
 import { deviceName, type KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
 import type { EditIdentity } from "../opening.ts";
-import { recipientKey, retryTemporary, sendPlan } from "../send.ts";
+import { recipientKey, sendPlan } from "../send.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { StoreChange } from "../store/rows.ts";
 import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
@@ -220,9 +220,8 @@ export class Devices {
   /** Begins when there are other devices. @internal */
   async start(): Promise<void> {
     if (!(await this.#table.meta()).hasDevices) return;
-    const again = () => retryTemporary(() => this.#open(), { retries: Number.POSITIVE_INFINITY, signal: this.#signal });
     const opened = await attempt(() => this.#open());
-    if (opened instanceof ClientError) again().catch((error: unknown) => this.#failed(error));
+    if (opened instanceof ClientError) this.#openLater().catch((error: unknown) => this.#failed(error));
     await this.#resume();
   }
 
@@ -230,6 +229,14 @@ export class Devices {
   async #resume(): Promise<void> {
     for (const { did, isLeaving } of await peersOf(this.#table))
       if (isLeaving) this.remove(did).catch((error: unknown) => this.#failed(error));
+  }
+
+  /** Whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */
+  async #openLater(): Promise<void> {
+    for (let failures = 0; !this.#signal.aborted && this.sync === null; failures++) {
+      await pause(backoffMs(failures), this.#signal);
+      if (!this.#signal.aborted) await attempt(() => this.#open());
+    }
   }
 
   #failed(error: unknown): void {

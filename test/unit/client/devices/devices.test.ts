@@ -7,6 +7,7 @@ import { Devices } from "../../../../src/client/devices/devices.ts";
 import { logStart, type SentItem, type SyncMessage } from "../../../../src/client/devices/items.ts";
 import { type DeviceLink, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
 import { waitingDefault } from "../../../../src/client/directory.ts";
+import { ClientError } from "../../../../src/client/http.ts";
 import { memoryKeys } from "../../../../src/client/key-stores.ts";
 import { advanceChain, createIdentity, type Identity, renderIdentity } from "../../../../src/client/keys.ts";
 import type { Message } from "../../../../src/client/message.ts";
@@ -150,3 +151,38 @@ test("keys that are said to be published take no rotation back that followed the
   const { identity } = await heard({ ...next, agreements, chain }, [[phone, keys(settled(next))]]);
   expect(identity).toEqual({ ...settled(next), agreements, chain });
 });
+
+test("a device goes on to open its own DID whatever the answer was, until it is open", async () => {
+  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
+  await table.change(async (batch) => {
+    batch.meta = { hasDevices: true, deviceDid: own };
+  });
+  const answers = [
+    ["unreadable", 200],
+    ["http_504", 504],
+  ] as const;
+  const stop = new AbortController();
+  const opened = Promise.withResolvers<void>();
+  const failures: string[] = [];
+  let tried = 0;
+  const link = { did: own, close: async () => undefined, lock: async () => undefined } as Partial<DeviceLink>;
+  const openLink = async () => {
+    const [code, status] = answers[tried++] ?? [null, 0];
+    if (code !== null) throw new ClientError("refused", code, code, { status });
+    stop.abort();
+    opened.resolve();
+    return link as DeviceLink;
+  };
+  const devices = new Devices(
+    {
+      ...{ table, keys: memoryKeys(), nowMs: Date.now, tell: () => undefined, openLink },
+      ...{ identity: () => createIdentity("own"), inOrder: (work) => work(), client: {} as Client },
+      ...{ waiting: waitingDefault, change: async () => createIdentity("own"), deviceName: "", leads: () => true },
+      ...{ reconnect: () => undefined, failed: (error: ClientError) => void failures.push(error.code) },
+    },
+    stop.signal,
+  );
+  await devices.start();
+  await opened.promise;
+  expect([tried, failures]).toEqual([3, []]);
+}, 10_000);
