@@ -3,7 +3,7 @@
  * Sealing a message for a group is one function, `GroupsHost.send`: a copy for each member.
  * Source: docs/client.md "People and groups".
  */
-import { utf8 } from "../../core/codec/bytes.ts";
+import { decodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { type Content, groupType, reactionType } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
@@ -22,11 +22,21 @@ import {
   type Standing,
   standingOf,
 } from "./group-rules.ts";
-import { type GroupRow, type GroupState, log, type StoreChange, type StoredMessage } from "./rows.ts";
+import {
+  type GroupRow,
+  type GroupState,
+  log,
+  type MessageRow,
+  messagesOf,
+  type StoreChange,
+  type StoredMessage,
+} from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */
 const [groupsMax, askedMax] = [1_000, 50];
+/** Among how many of the last messages of a group a change is looked for that overtook another. */
+const overtakingMax = 100;
 
 export const keyOfGroup = (table: Table, id: string): string => `g/${table.name(id)}`;
 
@@ -49,11 +59,28 @@ export async function putChange(
   const state = followed ?? claim;
   if (state === null) return null;
   const joined = isOwn ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
-  const row = { ...state, joined };
+  const isNamed = before !== null && before.admin !== state.admin && claim === null;
+  const row = { ...(isNamed ? await withOvertaking(table, state) : state), joined };
   if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return null;
   if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return null;
   putGroup(table, batch, row);
   return "change";
+}
+
+/** What a new admin changed arrives as a claim when it overtakes the change that names them: it follows. */
+async function withOvertaking(table: Table, named: GroupState): Promise<GroupState> {
+  let state = named;
+  const last = await table.scan<MessageRow>({
+    prefix: messagesOf(table, named.id),
+    limit: overtakingMax,
+    isReverse: true,
+  });
+  for (const [, { isClaim, from, body }] of last.toReversed())
+    if (isClaim && from === named.admin && body.is === "inline") {
+      const json = jsonIn(decodeBase64(body.base64) ?? new Uint8Array(0));
+      state = decideChange(state, { id: named.id, from, json }) ?? state;
+    }
+  return state;
 }
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
@@ -182,11 +209,11 @@ export class Group implements GroupFacts {
   }
 
   /** Accepts who has sent the message, an `isClaim`, as the admin. Throws `group_changed` when it asks no longer. */
-  accept({ from, text }: StoredMessage): Promise<void> {
+  accept({ from, text, isClaim }: StoredMessage): Promise<void> {
     const { did } = this.#host;
     return this.#mark(["joined", "asked"], (row) => {
       const change = { id: row.id, from: from ?? row.admin, json: jsonIn(utf8(text ?? "")) };
-      const state = decideClaim(row, change, did);
+      const state = isClaim ? decideClaim(row, change, did) : null;
       if (state === null) throw localError("group_changed", "this change came before what is known of the group now");
       return { ...state, joined: state.version };
     });

@@ -1,11 +1,14 @@
 /** Who is asked about a group, what devices tell one another of it, and how many groups strangers can put somebody into. */
 import { expect, test } from "bun:test";
+import { groupType } from "../../../../src/client/content.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { groupIdOf, mergeGroups, standingOf } from "../../../../src/client/store/group-rules.ts";
 import { factsOf, Groups, keyOfGroup, putChange } from "../../../../src/client/store/groups.ts";
-import type { GroupRow, StoredMessage } from "../../../../src/client/store/rows.ts";
+import { addMessage, type GroupRow, type MessageRow, type StoredMessage } from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
+import { encodeBase64, utf8 } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
+import { clientCode } from "../../../support/client-code.ts";
 import { identityOf } from "../../../support/identity.ts";
 
 const [admin, own, other] = [identityOf("admin").did, identityOf("own").did, identityOf("other").did];
@@ -43,7 +46,12 @@ test("who put themselves into somebody's group first keeps nobody from the true 
     ...{ table, did: own, nowMs: () => 0, tell, messages: nothing, send: nothing, find: async (to) => to as Did },
   });
   const claimed = { v: 1, version: 1, maker: admin, nonce, name: "", admin, members: { [admin]: 1, [own]: 1 } };
-  await (await groups.get(id))?.accept({ from: admin, text: JSON.stringify(claimed) } as StoredMessage);
+  const group = await groups.get(id);
+  // Words that look like a change ask for nothing.
+  const words = { from: other, text: JSON.stringify({ ...claimed, admin }) } as StoredMessage;
+  for (const from of [admin, other])
+    expect(await clientCode(async () => group?.accept({ ...words, from }))).toBe("group_changed");
+  await group?.accept({ from: admin, text: JSON.stringify(claimed), isClaim: true } as StoredMessage);
   expect(factsOf(await seen(), own)).toMatchObject({ admin, standing: "joined" });
   // So it is on another device, which has only what came first.
   const first = { ...(await seen()), admin: other, version: Number.MAX_SAFE_INTEGER, joined: 0 };
@@ -102,6 +110,32 @@ test("a claim asks, changes nothing before it is accepted, and asks neither the 
     expect(await ended.told(other, { ...claim, members })).toBeNull();
     expect((await ended.facts()).standing).toBe("out");
   }
+});
+
+test("a change of the next admin that overtook the one that names them follows it", async () => {
+  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
+  const before = rowOf({});
+  const { maker, nonce, members } = before;
+  const key = keyOfGroup(table, before.id);
+  const late = { v: 1, version: 5, maker, nonce, name: "theirs", admin: other, members: { [own]: 1, [other]: 2 } };
+  const facts = {
+    ...{ conversation: before.id, group: before.id, isOwn: false, verified: true, trust: null, distrusted: null },
+    ...{ arrivedMs: 1, mediaType: groupType, replyTo: null, wantsReceipt: false, messageIds: [], digest: "" },
+    ...{ name: "", sizeBytes: 0, reaction: null, target: null, to: [] },
+  };
+  const claim = (from: Did, sentMs: number, json: object): MessageRow => {
+    const body = { is: "inline", base64: encodeBase64(utf8(JSON.stringify(json))) } as const;
+    return { ...facts, id: crypto.randomUUID(), from, sentMs, body, isClaim: true };
+  };
+  await table.change(async (batch) => {
+    batch.put(key, before);
+    await addMessage(table, batch, claim(other, 1, late));
+  });
+  await table.change((batch) => addMessage(table, batch, claim(admin, 2, { ...late, version: 6, name: "not theirs" })));
+  const named = { ...late, version: 4, name: "handed", members };
+  const change = { id: before.id, from: admin, json: named, own, isKnown: true };
+  expect(await table.change((batch) => putChange(table, batch, change))).toBe("change");
+  expect(await table.get<GroupRow>(key)).toMatchObject({ version: 5, name: "theirs", admin: other, joined: 1 });
 });
 
 test("only members ask, above the last version, for a group that this identity stays in, and not after they have left", async () => {
