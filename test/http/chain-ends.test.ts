@@ -1,5 +1,5 @@
 /** How the calls of blocks end, by what a node shows that the test holds up at will. */
-import { describe, expect, test } from "bun:test";
+import { describe, expect, spyOn, test } from "bun:test";
 import { compactAddLength } from "@polkadot/util";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
@@ -29,8 +29,8 @@ const hashOf = (n: number) => blockHash(1_000 + n);
 const isOfAccount = ({ method, params }: Asked): boolean =>
   method === "state_queryStorageAt" && (params[0] as readonly string[]).length > 6;
 
-/** Submissions with so many registrations in their outbox, all of them in block 3. */
-async function withCalls(node: FakeNode, count: number) {
+/** Submissions with so many registrations in their outbox, all of them in one block. */
+async function withCalls(node: FakeNode, count: number, block = 3) {
   const outbox = new Outbox(new MemoryTable(1 << 24), 1_000n);
   const extrinsics: string[] = [];
   for (let nonce = 0; nonce < count; nonce++) {
@@ -44,7 +44,7 @@ async function withCalls(node: FakeNode, count: number) {
     const signed = { extrinsic, fingerprint, nonce, birth: 0n, death: 64n };
     await outbox.keep({ sequence: BigInt(nonce), call, submission, signed });
   }
-  node.blocks.set(3, extrinsics);
+  node.blocks.set(block, extrinsics);
   const given = { endpoints: [node.endpoint], operator_key_file: "key", outbox: "outbox", block_time_ms: 10 };
   const common: Common = {
     settings: optionsOf(chainPlugin, { ...given, request_timeout_ms: 10_000 }),
@@ -61,7 +61,7 @@ async function withCalls(node: FakeNode, count: number) {
   endpoints.start();
   opened.push({ close: () => endpoints.close().then(() => submissions.close()) });
   await endpoints.tried();
-  return { endpoints, submissions };
+  return { endpoints, submissions, outbox };
 }
 
 async function until(what: string, isSo: () => boolean): Promise<void> {
@@ -149,4 +149,23 @@ describe("the calls of a block", () => {
     });
     expect(await Promise.all(shown)).toEqual([true, false]);
   });
+});
+
+test("calls that a node refuses are signed again with few commits", async () => {
+  const node = fakeNode();
+  node.head = 20;
+  const error = { code: 1010, message: "Inability to pay some fees" };
+  node.answer = ({ id, method }) =>
+    method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
+  const { outbox } = await withCalls(node, 40, 99);
+  const replace = outbox.replace.bind(outbox);
+  let [writing, most] = [0, 0];
+  spyOn(outbox, "replace").mockImplementation(async (entry) => {
+    most = Math.max(most, ++writing);
+    await Bun.sleep(5);
+    await replace(entry);
+    writing--;
+  });
+  await until("new signatures", () => outbox.pending().every(({ signed }) => signed.death > 64n));
+  expect(most).toBeGreaterThan(30);
 });

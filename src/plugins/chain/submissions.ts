@@ -51,6 +51,8 @@ type Kept = Entry & {
 const readsMax = 8;
 /** Calls of one block whose ends are read at a time: a light client needs about 13 proofs for each. */
 const endsMax = 16;
+/** Signatures at a time: half a millisecond each, in which nothing else goes on. */
+const signsMax = 64;
 /** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
 const refusalQuietMs = 3_600_000;
 /** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
@@ -65,6 +67,8 @@ export class Submissions {
   private readonly resendMs: number;
   private readonly claims = new Map<string, Kept>();
   private nextSequence = 0n;
+  /** To be signed again, and for which nonce. */
+  private readonly toSign = new Map<Kept, number | null>();
   private readonly scan: FinalizedScan;
   /** The last block up to which calls may have ended. */
   private following = 0n;
@@ -234,7 +238,7 @@ export class Submissions {
     for (const action of actions) {
       if (action.do === "send") void this.send(action);
       else if (action.do === "end") ends.push([action.entry, action.end]);
-      else if (action.do === "sign") void this.queued(() => this.signAnew(action.entry, action.nonce), action.entry);
+      else if (action.do === "sign") this.signLater(action.entry, action.nonce);
       else void this.queued(() => this.inspect(action.entry), action.entry);
     }
     if (ends.length > 0) void this.queued(() => this.finish(ends));
@@ -255,6 +259,19 @@ export class Submissions {
     this.refusalMs = nowMs;
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
     this.options.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
+  }
+
+  /** Without funds, a node refuses every call of the operator again and again: many share a commit, and blocks go between. */
+  private signLater(entry: Kept, nonce: number | null): void {
+    this.toSign.set(entry, nonce);
+    if (this.toSign.size === 1) void this.queued(() => this.signSome());
+  }
+
+  private async signSome(): Promise<void> {
+    const some = [...this.toSign].slice(0, signsMax);
+    for (const [entry] of some) this.toSign.delete(entry);
+    if (this.toSign.size > 0) void this.queued(() => this.signSome());
+    await Promise.all(some.map(([entry, nonce]) => this.tried(() => this.signAnew(entry, nonce), entry)));
   }
 
   private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
@@ -311,17 +328,19 @@ export class Submissions {
 
   /** Runs one step after another; a step that fails for lack of an answer runs again later. */
   private queued(step: () => Promise<void>, entry?: Kept): Promise<void> {
-    this.work = this.work.then(async () => {
-      if (this.closing || entry?.state === "ended") return;
-      try {
-        await step();
-      } catch (error) {
-        if (entry !== undefined) this.pool.unchanged(entry);
-        if (error instanceof StoreError && error.code !== "corrupt") return;
-        this.options.log("error", "following the chain failed", { error: errorStack(error) });
-      }
-    });
+    this.work = this.work.then(() => this.tried(step, entry));
     return this.work;
+  }
+
+  private async tried(step: () => Promise<void>, entry?: Kept): Promise<void> {
+    if (this.closing || entry?.state === "ended") return;
+    try {
+      await step();
+    } catch (error) {
+      if (entry !== undefined) this.pool.unchanged(entry);
+      if (error instanceof StoreError && error.code !== "corrupt") return;
+      this.options.log("error", "following the chain failed", { error: errorStack(error) });
+    }
   }
 
   private async followTo(session: OpenSession, newest: ChainHead): Promise<void> {
