@@ -433,6 +433,8 @@ export class Waypost {
 
   #relationsOf({ replyTo, group, receipt }: MessageOptions): Relations {
     const wantsReceipt = receipt ?? this.#options.receipts ?? false;
+    // Nothing would hear of it.
+    if (wantsReceipt) this.#stored();
     return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
   }
 

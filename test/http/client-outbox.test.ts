@@ -258,7 +258,7 @@ test("after close no receipt is tried again, and nothing is said of it", async (
     sent.resolve();
     return "refuse";
   }, answer.promise);
-  const [alice, keys] = [await open(), memoryKeys()];
+  const [alice, keys] = [await open({ store: memoryStore() }), memoryKeys()];
   await open({ keys });
   const options = { relayUrl: relay.url, keys, store: memoryStore(), rotateMs: false, receipts: true } as const;
   const bob = await open(options);

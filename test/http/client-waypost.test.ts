@@ -219,6 +219,9 @@ describe("conversations", () => {
     await Promise.all([alice.close(), bob.close()]);
     const unstored = await open({ receipts: true }).catch((error: unknown) => error);
     expect(unstored).toMatchObject({ kind: "local", code: "no_store" });
+    const carol = await open();
+    const asked = await carol.send(bob.did, "and this?", { receipt: true }).catch((error: unknown) => error);
+    expect(asked).toMatchObject({ kind: "local", code: "no_store" });
   });
 
   test("a receipt waits until the Directory can say whose it is", async () => {
