@@ -1,6 +1,6 @@
 /**
- * `fileKeys` of the packed SDK in every runtime with files: the key that others seal to is replaced and found again, and a
- * message in chunks leaves nothing behind. Prints one line of JSON.
+ * `fileKeys` of the packed SDK in every runtime with files: the key that others seal to is replaced and found again, one
+ * of several replacements at once counts, and a message in chunks leaves nothing behind. Prints one line of JSON.
  */
 import { mkdtemp } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -18,6 +18,9 @@ const alice = await open();
 await alice.rotate();
 const sent = await alice.send(alice.did, new Uint8Array(50_000), { chunkBytes: 20_000 });
 const again = await open();
+const store = fileKeys(keys);
+await store.save("default/raced", "0");
+const raced = await Promise.all(["1", "2", "3", "4"].map((text) => store.replace("default/raced", "0", text)));
 const secretOf = ({ identity }) => identity.agreements.at(-1).secret.toString();
 console.log(
   JSON.stringify({
@@ -25,6 +28,7 @@ console.log(
     rotated: events.includes("rotated"),
     chunks: sent.chunks,
     sameDid: again.did === alice.did,
+    replaced: raced.filter((isReplaced) => isReplaced).length,
     isNewer: secretOf(again) !== secretOf(alice),
   }),
 );

@@ -61,6 +61,7 @@ for (const { name, command: runtime } of findRuntimes()) {
         rotated: true,
         chunks: 3,
         sameDid: true,
+        replaced: 1,
         isNewer: true,
       });
     },

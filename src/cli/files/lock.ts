@@ -2,8 +2,8 @@
  * Locks between processes; and under one, the replacement of a file by a process that has read it, only while nobody else
  * has replaced or removed it meanwhile. Key files are changed so, because several commands may run over one folder.
  */
-import { existsSync, readFileSync, renameSync } from "node:fs";
-import { mkdir, open } from "node:fs/promises";
+import { closeSync, existsSync, openSync, readFileSync, renameSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { removeIfThere, syncFolder, writeBeside } from "../../app/files.ts";
 import { type ClientError, localError } from "../../client/http.ts";
@@ -18,9 +18,11 @@ const busyMs = 10_000;
  * the work.
  */
 export async function alone<T>(lockPath: string, work: () => T): Promise<T> {
-  if ((await import("node:sqlite").catch(() => null)) === null) return work();
+  const sqlite = await import("node:sqlite").catch(() => null);
+  if (sqlite === null) return work();
   await mkdir(dirname(lockPath), { recursive: true, mode: 0o700 });
-  const unlock = await lockFile(lockPath, busyMs);
+  // Without a pause until the end: another lock of this process would block the thread, and so wait for this one in vain.
+  const unlock = lockNow(sqlite, lockPath, busyMs);
   try {
     return work();
   } finally {
@@ -32,10 +34,15 @@ export async function alone<T>(lockPath: string, work: () => T): Promise<T> {
  * Locks a file, which is made for that and stays, until the result is called or the process dies: by SQLite's exclusive lock,
  * which the kernel releases however it dies. Throws `busy` when another process keeps it locked.
  */
-export async function lockFile(path: string, waitMs = 0): Promise<() => void> {
-  const { DatabaseSync } = await import("node:sqlite");
+export async function lockFile(path: string): Promise<() => void> {
+  return lockNow(await import("node:sqlite"), path, 0);
+}
+
+type Sqlite = typeof import("node:sqlite");
+
+function lockNow({ DatabaseSync }: Sqlite, path: string, waitMs: number): () => void {
   // SQLite would make it readable by others.
-  await (await open(path, "a", 0o600)).close();
+  closeSync(openSync(path, "a", 0o600));
   const opened = new DatabaseSync(path);
   try {
     opened.exec(`PRAGMA busy_timeout = ${waitMs}`);
