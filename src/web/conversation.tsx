@@ -160,7 +160,8 @@ function Messages({ me, id, at, names, isGroup, sendings, onReply }: MessagesPro
   }, [sendings]);
   useEffect(() => {
     const read = () => {
-      if (document.hasFocus() && isAtEnd()) void me.store.markRead(id).catch(() => undefined);
+      // Before they are read from the store, none is in sight: the place may be an old message.
+      if (shown !== null && document.hasFocus() && isAtEnd()) void me.store.markRead(id).catch(() => undefined);
     };
     read();
     addEventListener("focus", read);

@@ -219,6 +219,10 @@ appTest(
     await alice.page.call("Page.reload", {});
     await alice.sees("line 61 of many");
     expect((await alice.messages()).length).toBe(60);
+    await alice.page.evaluate("location.hash = ''");
+    await bob.say("after all of them");
+    const isUnread = "document.querySelector('.row .count') !== null";
+    await alice.page.until(isUnread, "an unread message");
     await alice.fill(".search", "FLOWERpot");
     const hits = "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
     await alice.page.until(`${hits}.length > 0`, "the message");
@@ -229,9 +233,12 @@ appTest(
       const list = document.querySelector('.messages').getBoundingClientRect();
       return one !== undefined && one.top >= list.top && one.bottom <= list.bottom })()`;
     await alice.page.until(inSight, "it is in sight");
+    await alice.fill(".search", "");
+    await alice.page.until("document.querySelector('.row') !== null", "the list");
+    expect(await alice.page.evaluate(isUnread)).toBe(true);
     await alice.press("Newest");
     await alice.page.until(
-      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'line 61 of many'",
+      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'after all of them'",
       "the newest",
     );
     await alice.fill(".search", "no such words");
