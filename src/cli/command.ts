@@ -436,7 +436,7 @@ function openSession(flags: SessionFlags): Session {
       const isHere = acting !== null && (await listIdentities(keysFolder)).includes(acting);
       const identity = isHere && acting !== null ? await loadIdentity(keysFolder, acting) : null;
       const proven = identity === null ? null : (opened?.client ?? client).trust.provenOf(identity.did);
-      const what = identity === null || proven === null ? null : await strangerIn(identity, proven.state);
+      const what = identity === null || proven === null ? null : await strangerIn(client, identity, proven.state);
       if (what !== null) report.warn(strangerWarning(what));
     },
     waiting: (what) => {

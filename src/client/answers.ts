@@ -249,6 +249,7 @@ export const claimsShape = z.object({
   claims: z.array(z.object({ nonce: counter, sha256: bytes32, untilMs: integer })),
 });
 export const aliasesShape = z.object({ aliases: z.array(text) });
+export const methodKeysShape = z.object({ keys: z.array(text) });
 /** The root key of the shares that they have; `null` until all are sent. */
 export const guardiansShape = z.object({ to: z.array(text), rootKey: z.nullable(bytes32) });
 export const shareShape = z.object({ did, root_key: bytes32, splitting: text, share: text });

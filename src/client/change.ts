@@ -47,6 +47,7 @@ import {
   markSeen,
   nextNonce,
   reconcileAgreements,
+  rememberAddedKey,
   signDocument,
   takesComponents,
 } from "./trust/own.ts";
@@ -135,6 +136,8 @@ export async function change(
 ): Promise<Changed> {
   const { did, action } = intent;
   const { submission, nonce } = await signChange(client, intent, signer);
+  if (action === "AddVerificationMethod" || action === "UpdateVerificationMethod")
+    await rememberAddedKey(client, did, intent.verificationMethod.publicKeyMultibase);
   const accepted = await client.directory.submit(submission);
   const left = action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
   if (left !== null) await forgetOwnAlias(client, did, left);

@@ -21,7 +21,7 @@ import { inOrder } from "../../core/std/order.ts";
 import { rememberedOf } from "../../core/trust/follow.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
-import { aliasesShape, claimsShape, renderKept } from "../answers.ts";
+import { aliasesShape, claimsShape, methodKeysShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
@@ -111,7 +111,7 @@ export async function watchOwn(client: Client, identity: Identity, alias: string
   const { did } = identity;
   if (isSelfCertifying(did)) {
     const state = await client.trust.prove(did, null);
-    const stranger = await strangerIn(identity, state);
+    const stranger = await strangerIn(client, identity, state);
     const isNew = await isNewHere(client, state);
     if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
     else if (await isDenied(client, { did, alias: null })) news.push({ type: "stranger_change", what: "log" });
@@ -170,15 +170,30 @@ async function isDenied(
   return logged.code === "not_logged";
 }
 
-/** A key of the own record that this device neither holds nor derives. */
-export async function strangerIn(identity: Identity, state: KeyState): Promise<Stranger | null> {
+const addedKeysMax = 100;
+
+async function loadAddedKeys({ known }: Client, did: Did): Promise<readonly string[]> {
+  return (await recall(known.memory, `methods/${did}`, methodKeysShape))?.keys ?? [];
+}
+
+/** Before a change that this device makes: the method's key is no stranger's, wherever its secret is. */
+export async function rememberAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
+  const others = (await loadAddedKeys(client, did)).filter((one) => one !== publicKey);
+  const keys = [...others, publicKey].slice(-addedKeysMax);
+  await client.known.memory.save(`methods/${did}`, renderKept({ keys }));
+}
+
+/** A key of the own record that this device neither holds nor derives, and has not added. */
+export async function strangerIn(client: Client, identity: Identity, state: KeyState): Promise<Stranger | null> {
   const rootKey = state.rootKeys.at(-1) as Uint8Array;
   if (!(await holdsRoot(identity, rootKey))) return "root_key";
   const { holdsPublished } = await reconcileAgreements(identity, state.document, { nowMs: Date.now(), keptMs: 0 });
   if (sealingKeyOf(state.document) !== null && !holdsPublished) return "sealing_key";
+  const added = await loadAddedKeys(client, identity.did);
   for (const method of state.document.verificationMethod) {
     const key = parseMethodKey(method);
-    if (key !== null && (await heldSeed(identity, key)) === null) return "method";
+    if (key === null || added.includes(method.publicKeyMultibase)) continue;
+    if ((await heldSeed(identity, key)) === null) return "method";
   }
   return null;
 }
