@@ -119,7 +119,8 @@ function publicEndpoints(config: Config): Promise<Finding>[] {
     (config[role].enabled ? config[role].public_endpoints : []).map(async (endpoint): Promise<Finding> => {
       const name = `public endpoint ${endpoint} (${role})`;
       const reply = await askNamed(endpoint);
-      if (typeof reply === "string") return { name, ok: true, warning: true, detail: reply };
+      if (typeof reply === "string")
+        return { name, ok: true, warning: true, detail: `${reply}; others can't reach the node there once it runs` };
       return check(name, () => checkIdentity(reply, endpoint, role));
     }),
   );

@@ -45,6 +45,7 @@ type InitFlags = {
 };
 
 const usualProgram = "/usr/local/bin/waypost";
+const packaged = { program: "/usr/bin/waypost", unit: "/usr/lib/systemd/system/waypost.service" };
 const defaults = { data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
 
 export function registerInitCommand(program: Command): void {
@@ -228,18 +229,21 @@ function metricsListen(listen: string): string {
 
 /** Where the Debian package has put this program, or where the first step puts it. */
 function installedProgram(): string {
-  return process.execPath === "/usr/bin/waypost" ? process.execPath : usualProgram;
+  return process.execPath === packaged.program ? packaged.program : usualProgram;
 }
 
 export function nextSteps({ url, data, proxy, tls }: InitAnswers, folder: string): string {
+  const [program, unit] = [installedProgram(), `${folder}/waypost.service`];
   const steps = [
-    `command -v waypost || install -m 755 waypost ${usualProgram}`,
+    `test -x ${program} || install -m 755 waypost ${program}`,
     `id waypost || useradd --system --home-dir ${data} --shell /usr/sbin/nologin waypost`,
     `install -d -m 700 -o waypost ${data}`,
     `chown waypost: ${folder}/signing.key`,
     ...(tls === null ? [] : [`chgrp waypost ${tls.certificate} ${tls.key} && chmod 640 ${tls.key}`]),
     `waypost doctor --config ${folder}/waypost.toml`,
-    `cp ${folder}/waypost.service /etc/systemd/system/ && systemctl enable --now waypost`,
+    // A copy of the package's own unit would hide that of its next version.
+    `cmp -s ${unit} ${packaged.unit} || cp ${unit} /etc/systemd/system/`,
+    "systemctl enable --now waypost",
     ...(proxy ? [`cp ${folder}/Caddyfile /etc/caddy/Caddyfile && systemctl reload caddy`] : []),
     `waypost health ${url} --wait 60s`,
   ];

@@ -76,9 +76,16 @@ describe("the next steps", () => {
       "chown waypost:",
       "waypost doctor",
       "cp /etc/waypost/waypost.service",
+      "systemctl enable",
       "cp /etc/waypost/Caddyfile",
       "waypost health",
     ]);
+  });
+
+  test("look for the program where the unit starts it, and leave the unit of the package in force", () => {
+    const text = nextSteps(answers, "/etc/waypost");
+    expect(text).toContain("  test -x /usr/local/bin/waypost || install -m 755 waypost /usr/local/bin/waypost\n");
+    expect(text).toContain("  cmp -s /etc/waypost/waypost.service /usr/lib/systemd/system/waypost.service || cp ");
   });
 
   test("make the folder for data, and warn of folders that the unit hides", () => {
