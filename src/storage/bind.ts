@@ -119,6 +119,7 @@ async function openWhole(plugin: StoragePlugin, options: unknown, environment: S
   const store: Partial<Store> | undefined = await plugin.open(options, environment);
   const missing = plugin.provides.find((capability) => store?.capabilities?.[capability] === undefined);
   if (missing === undefined) return store as Store;
+  await store?.close?.();
   throw new Error(`plugin "${plugin.name}" gives it no ${missing}`);
 }
 

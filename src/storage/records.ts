@@ -36,7 +36,7 @@ export function checkPrefix(prefix: string): void {
 export class Claims {
   /** When the last claim of each tag ends. */
   private readonly ends = new Map<string, number>();
-  /** The first to end is in front; also has claims that were released. */
+  /** The first to end is in front; also has claims that were released, which count too until then. */
   private readonly queue = new TinyQueue<TagClaim>([], (a, b) => a.untilMs - b.untilMs);
 
   constructor(
@@ -50,7 +50,7 @@ export class Claims {
     checkText("tag", tag);
     const before = this.ends.get(tag);
     if (untilMs <= this.forgottenMs || (before !== undefined && before > nowMs)) return false;
-    if (before === undefined && this.ends.size >= this.max) {
+    if (before === undefined && this.queue.length >= this.max) {
       throw new StoreError("full", `the store knows ${this.max} claims`);
     }
     this.add(claim);

@@ -24,9 +24,9 @@ export interface TableChange extends TableView {
 export interface Table extends TableView {
   /**
    * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it throws, not
-   * at all; a throw is passed on. Resolves with its result once they are as durable as the store
-   * declares. `change` is synchronous and calls no other operation of the store. `size`: what a disk that is nearly full
-   * is asked for; without it, what the ledger writes.
+   * at all; a throw is passed on. Resolves with its result once they survive the death of the machine, where the
+   * store has a disk. `change` is synchronous and calls no other operation of the store. `size`: what a disk that is
+   * nearly full is asked for; without it, what the ledger writes.
    */
   commit<T>(change: (view: TableChange) => T, size?: CommitSize): Promise<T>;
 }

@@ -6,6 +6,7 @@ import { openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import type { Replay, Store } from "../../src/storage/contract.ts";
+import { Claims } from "../../src/storage/records.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { did, entry, id, quota } from "../conformance/samples.ts";
@@ -169,4 +170,14 @@ test("more claims than the store knows are refused, written or not, until some h
   expect(await replay.expire(5_000, 100)).toBe(10);
   expect(await replay.claim("more", 9_000, 5_000)).toBe(true);
   await store.close();
+});
+
+test("claims that a full disk refused are bounded like the others, until they would have ended", () => {
+  const claims = new Claims(3);
+  for (let n = 0; n < 3; n++) {
+    expect(claims.claim({ tag: `${n}`, untilMs: 2_000 }, 1_000)).toBe(true);
+    claims.release({ tag: `${n}`, untilMs: 2_000 });
+  }
+  expect(() => claims.claim({ tag: "more", untilMs: 3_000 }, 1_000)).toThrow("the store knows 3 claims");
+  expect([claims.expire(2_000, 10), claims.claim({ tag: "more", untilMs: 3_000 }, 2_000)]).toEqual([0, true]);
 });

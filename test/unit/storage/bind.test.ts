@@ -66,14 +66,16 @@ describe("binding", () => {
     ]);
   });
 
-  test("a plugin that opens a store without capabilities is named with the store", async () => {
-    const sample = sampleDriver("external");
+  test("a plugin that opens a store without capabilities is named with the store, which is closed", async () => {
+    const closed: string[] = [];
+    const sample = sampleDriver("external", { closed });
     const open = async () => ({ ...(await sample.open(null, testEnvironment())), capabilities: undefined as never });
     const stores = { main: { plugin: "external", options: {} } };
     const needs = [need({ capability: "replay" })];
     const opening = openStores({ stores, plugins: [{ ...sample, open }], needs }, testEnvironment());
     const error = await opening.catch((thrown: StoreError) => thrown);
     expect(String(error)).toContain('store "main" can\'t be opened: plugin "external" gives it no replay');
+    expect(closed).toEqual(["external"]);
   });
 
   test("a name that every object has, such as toString, is not a store", () => {
