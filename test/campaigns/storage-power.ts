@@ -1,7 +1,7 @@
 /**
  * Power cuts under the LMDB driver. A shim records every write and every sync of a writer that is killed.
  * From the record, disks are made as a power cut may leave them: what was synced is there, and of what was
- * written since each write is there, missing, or torn at a sector. Every disk must hold what was answered.
+ * written since each write is there, missing, or torn at a sector, and each new length of the file is there or missing. Every disk must hold what was answered.
  *
  * `bun test/campaigns/storage-power.ts --cuts 500` prints the figures; with `--unsafe` the writer answers before
  * the sync, and the campaign must find it. Needs Linux and a C compiler.
@@ -13,12 +13,13 @@ import {
   mkdtempSync,
   readFileSync,
   rmSync,
-  statSync,
+  truncateSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
 import { seeded } from "../conformance/samples.ts";
 import { findings, killedWriter, openStore, Said } from "../crash/store-rig.ts";
 import { buildShim, diskAfter, type Logged, loggedWrites, withWrite } from "./storage-shim.ts";
@@ -36,13 +37,10 @@ const disksPerRun = 5;
 const sectorBytes = 512;
 
 /** What is on the disk for certain, and what was written since the last sync. */
-function replayed(before: Buffer, log: Buffer, length: number) {
+function replayed(before: Buffer, log: Buffer): { readonly disk: Buffer; readonly loose: Logged[] } {
   const writes = loggedWrites(log);
   const synced = writes.findLastIndex(({ type }) => type === "S");
-  const disk = diskAfter(before, writes, false);
-  // The file is made longer before a commit, whose sync keeps its length too.
-  const whole = Buffer.concat([disk, Buffer.alloc(Math.max(0, length - disk.length))]);
-  return { disk: whole, loose: writes.filter(({ type }, n) => type === "W" && n > synced) };
+  return { disk: diskAfter(before, writes, false), loose: writes.filter(({ type }, n) => type === "W" && n > synced) };
 }
 
 /** One of the disks that a power cut may leave. */
@@ -51,6 +49,8 @@ function cutDisk(disk: Buffer, loose: readonly Logged[]): Buffer {
   const share = random();
   for (const { at, bytes } of loose) {
     if (random() > share) continue;
+    // The file was made longer: a write of no bytes at its new end.
+    if (bytes.length === 0) left = withWrite(left, { at, bytes });
     for (let from = 0; from < bytes.length; from += sectorBytes) {
       const isTorn = random() < 0.1;
       if (!isTorn) left = withWrite(left, { at: at + from, bytes: bytes.subarray(from, from + sectorBytes) });
@@ -76,7 +76,7 @@ try {
       { path, seed: round, mode: values.unsafe ? "unsafe" : "safe", lifeMs: 50 + Math.random() * 400, environment },
       said,
     );
-    const { disk, loose } = replayed(before, readFileSync(log), statSync(data).size);
+    const { disk, loose } = replayed(before, readFileSync(log));
     for (let n = 0; n < disksPerRun && counts.cuts < cuts; n++) {
       writeFileSync(data, cutDisk(disk, loose));
       rmSync(join(path, "lock.mdb"), { force: true });
@@ -89,8 +89,9 @@ try {
       counts.cuts++;
       counts.loose += loose.length;
     }
-    // The next writer goes on from one of them.
-    if (wrong.length > 0) copyFileSync(data, join(base, "wrong.mdb"));
+    // The next writer goes on from one of them, and makes the file longer first.
+    if (wrong.length === 0) truncateSync(data, checkFile(data) ?? 0);
+    else copyFileSync(data, join(base, "wrong.mdb"));
     if (wrong.length > 20) break;
   }
   const { size } = said.of("did store");

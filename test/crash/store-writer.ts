@@ -3,7 +3,9 @@
  * It prints each operation before it begins and as soon as it is answered, one line each. With `unsafe` it answers
  * before the commit, which the rig must notice.
  */
-import { writeSync } from "node:fs";
+import { appendFileSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { type Disk, openDisk } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import type { Mailbox } from "../../src/storage/contract.ts";
@@ -17,13 +19,38 @@ const options = optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 });
 // Folds all the time, so that kills come at every stage of one.
 const journal = { operationsMax: 150, recordsMax: 20 };
 // A block that is freed and still needed is missed before the kill.
-const settings = { journal, blocksToFreeMin: 8 };
+const log = process.env.WAYPOST_SHIM_LOG;
+const disk = log === undefined ? {} : { disk: notedDisk(join(path, "data.mdb"), log) };
+const settings = { journal, blocksToFreeMin: 8, ...disk };
 // A sync that does not return is noticed within the life of the writer.
 const isHanging = process.env.WAYPOST_SHIM_FAIL?.startsWith("hang") === true;
 const store = await openLmdb(options, environment, { ...settings, ...(isHanging ? { commitMsMax: 8_000 } : {}) });
 const { mailbox, replay, receipts } = store.capabilities;
 const random = seeded(Number(seedText));
 let next = Number(firstText);
+
+/** The disk, which notes each length of the file as the shim notes writes: as one of no bytes at the new end. */
+function notedDisk(file: string, log: string): Disk {
+  let opened: Disk | null = null;
+  // The file exists once it is asked for.
+  const real = () => (opened ??= openDisk(file));
+  return {
+    get reserves() {
+      return real().reserves;
+    },
+    freeBytes: () => real().freeBytes(),
+    fileBytes: () => real().fileBytes(),
+    usedBytes: () => real().usedBytes(),
+    extend(to) {
+      const note = Buffer.alloc(17);
+      note.write("W");
+      note.writeBigInt64LE(BigInt(to), 1);
+      if (real().fileBytes() < to) appendFileSync(log, note);
+      return real().extend(to);
+    },
+    close: () => real().close(),
+  };
+}
 
 function say(line: string): void {
   writeSync(1, `${line}\n`);

@@ -433,7 +433,7 @@ function systemCalls() {
 }
 
 /** The disk below a data file that exists. */
-function openDisk(file: string): Disk {
+export function openDisk(file: string): Disk {
   const descriptor = openSync(file, "r+");
   const { size } = fstatSync(descriptor);
   const system = systemCalls();
