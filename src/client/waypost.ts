@@ -243,8 +243,8 @@ export class Waypost {
    * For programs that keep messages in a storage of their own, as `openInbox` does; everybody else reads `messages`. A local
    * store keeps them first, so that the other devices get them.
    */
-  receiver(storage: ReceiverStorage): Promise<Receiver> {
-    return this.#receiverFor(this.#session?.incoming.savingBefore(storage) ?? storage);
+  async receiver(storage: ReceiverStorage): Promise<Receiver> {
+    return this.#receiverFor((await this.#session?.savingBefore(storage)) ?? storage);
   }
 
   async #receiverFor(storage?: ReceiverStorage): Promise<Receiver> {

@@ -94,6 +94,7 @@ export class StoreSession {
   #adding: Promise<unknown> = Promise.resolve();
   #receiver: Receiver | null = null;
   #work: Promise<unknown> = Promise.resolve();
+  readonly #withDevices = Promise.withResolvers<void>();
 
   private constructor(host: SessionHost, table: Table, tabs: Tabs) {
     this.#host = host;
@@ -184,6 +185,7 @@ export class StoreSession {
     globalThis.addEventListener?.("online", () => this.#outbox.retry(), { signal });
     // First, so that nothing is acknowledged of which they could be informed before.
     await this.devices.start();
+    this.#withDevices.resolve();
     await Promise.all([this.#receive(), this.#sweep()]);
   }
 
@@ -205,6 +207,14 @@ export class StoreSession {
         await this.incoming.sweep(signal);
         await this.devices.sync?.sweep();
       });
+  }
+
+  /** `Incoming.savingBefore`, as soon as the other devices can get what is saved. */
+  async savingBefore(storage: ReceiverStorage): Promise<ReceiverStorage> {
+    const { signal } = this.#stop;
+    const closed = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
+    await Promise.race([this.#withDevices.promise, closed]);
+    return this.incoming.savingBefore(storage);
   }
 
   /** A connection is back. */
