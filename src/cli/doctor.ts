@@ -120,7 +120,12 @@ function publicEndpoints(config: Config): Promise<Finding>[] {
       const name = `public endpoint ${endpoint} (${role})`;
       const reply = await askNamed(endpoint);
       if (typeof reply === "string")
-        return { name, ok: true, warning: true, detail: `${reply}; others can't reach the node there once it runs` };
+        return {
+          name,
+          ok: true,
+          warning: true,
+          detail: `${reply}: if the node is running, others can't reach it there`,
+        };
       return check(name, () => checkIdentity(reply, endpoint, role));
     }),
   );

@@ -285,6 +285,8 @@ export class Sync {
       const wanted = this.#wanted.get(message.part.id);
       // Who was asked before may answer again.
       if (wanted?.did === did && wanted.from === message.part.from) wanted.resolve(message.part);
+      // Over a slow line it comes late: who asks again goes on behind it.
+      if (wanted === undefined) await attempt(() => takePart(this.#table, message.part));
       return;
     }
     const { items, after, at } = message;

@@ -148,6 +148,22 @@ test("it comes in parts, goes on in the next run where it was, and is a file of 
   expect([await laptop.table.values("a/"), (await laptop.table.meta()).bytes < 10_000]).toEqual([[], true]);
 }, 30_000);
 
+test("a part that comes late is kept, and who asks again goes on behind it", async () => {
+  const late: SyncMessage[] = [];
+  const isFirst = (message: SyncMessage) => "part" in message && late.length === 0 && late.push(message) > 0;
+  const { devices, asked } = await devicesOf(["phone", "laptop"], isFirst, 200);
+  const [phone, laptop] = devices as [Device, Device];
+  const content = contentOf(part + 5);
+  const [, [key = ""]] = await give(phone.table, [laptop.table], content);
+  expect(await fetched(laptop, key)).toBe("elsewhere");
+  const bodyHere = async () => (await laptop.table.get<MessageRow>(key))?.body;
+  const before = await bodyHere();
+  await phone.say(laptop.did, late[0] as SyncMessage);
+  while (Bun.deepEquals(await bodyHere(), before)) await Bun.sleep(5);
+  expect(await fetched(laptop, key, laptop.run(60_000))).toBe(Bun.hash(content));
+  expect(asked).toEqual([0, part].map((from) => ["phone", from]));
+}, 30_000);
+
 test("an answer that is lost is a change of the message, which may be asked for again", async () => {
   const away = { isIt: true };
   const { devices } = await devicesOf(["phone", "laptop"], (message) => away.isIt && "part" in message, 20);
