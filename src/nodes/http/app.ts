@@ -91,15 +91,16 @@ function createElsewhere(http: Http): Respond {
   const load = async () => {
     const { Elysia } = await import("elysia");
     const app = new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } });
-    const add = (paths: string, faults: Route["faults"]) => {
-      const plan = planOf(http, refusing(http, unknown, faults));
-      app.all(paths, ({ request }) => serve(http, plan, request, connections.get(request) as Connection), {
-        parse: "none",
-      });
+    const problem = planOf(http, refusing(http, unknown));
+    const delivery = planOf(http, refusing(http, unknown, "delivery"));
+    const delivering = http.routes.filter(({ faults }) => faults === "delivery").map(({ path }) => path.split("/")[1]);
+    const answer = ({ request }: { readonly request: Request }) => {
+      // The path as it was sent: Elysia's patterns see it without `..`.
+      const first = /^\w+:\/\/[^/]*\/([^/?]*)/.exec(request.url)?.[1] ?? "";
+      const plan = delivering.includes(first) ? delivery : problem;
+      return serve(http, plan, request, connections.get(request) as Connection);
     };
-    const delivering = http.routes.filter(({ faults }) => faults === "delivery");
-    for (const first of new Set(delivering.map(({ path }) => path.split("/")[1]))) add(`/${first}/*`, "delivery");
-    add("/*", "problem");
+    app.all("/*", answer, { parse: "none" });
     return app;
   };
   let loading: ReturnType<typeof load> | null = null;

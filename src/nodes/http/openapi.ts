@@ -121,7 +121,10 @@ function describeRefusals(route: Route): Record<string, DescribedResponse> {
 
 const exampleId = "7a0c0b4e-6d3c-4a52-9d1c-0f6f5f6f6b10";
 
-function faultContent(faults: Route["faults"], [code]: readonly FaultCode[]) {
+function faultContent(
+  faults: Route["faults"],
+  [code]: readonly FaultCode[],
+): NonNullable<DescribedResponse["content"]> {
   const example = fault(code as FaultCode, "what was wrong with this request");
   const shapeOf = (name: string) => ({ $ref: `#/components/schemas/${name}` });
   return faults === "delivery"
