@@ -94,16 +94,7 @@ const signerKeyId = Type.Optional(
   Type.String({ description: "root or <did>#<fragment>", default: "root", examples: ["root"] }),
 );
 
-/** An extension: a client that sends it knows what version 3 binds. */
-const proofVersion = Type.Optional(
-  Type.String({ description: "v3 for the version that binds the ledger and the Directory", examples: ["v3"] }),
-);
-
-export const prepareRegistrationBody = closed({
-  ...registrationMembers,
-  valid_until: Type.Optional(validUntil),
-  proof_version: proofVersion,
-});
+export const prepareRegistrationBody = closed(registrationMembers);
 
 export const preparedAnswer = open(
   {
@@ -130,7 +121,7 @@ export const preparedAnswer = open(
   },
 );
 
-/** The body of a preparation: DID and action, who signs and until when, then the members of that action. */
+/** The body of a preparation: DID and action, who signs, then the members of that action. */
 function prepareBody<M extends TProperties>(action: string, members: M, example: object = {}) {
   return closed({ ...prepareMembers, action: namedText([action]), ...members }, example);
 }
@@ -139,8 +130,6 @@ const prepareMembers = {
   did: didText,
   action: Type.String(),
   signer_key_id: signerKeyId,
-  valid_until: Type.Optional(validUntil),
-  proof_version: proofVersion,
 };
 
 /** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its members. */

@@ -34,7 +34,7 @@ import {
   withinDayBytes,
 } from "./parts.ts";
 import { ownerRoutes, ownerUpdates, policyReadRoutes } from "./policy.ts";
-import { prepareRoutes } from "./prepare.ts";
+import { prepareRegistrationRoute, prepareUpdateRoute } from "./prepare.ts";
 import { keyProofRoute } from "./proof.ts";
 import { registrationRoutes } from "./register.ts";
 import { documentRoute, updateRoutes } from "./update.ts";
@@ -50,7 +50,8 @@ export function createDirectory(parts: DirectoryParts): Directory {
   const others = [
     ...[noncesRoute, keyProofRoute, resolveRoute, aliasRoute, submissionRoute].map((route) => route(parts)),
     ...policyReadRoutes(parts),
-    ...prepareRoutes(parts),
+    prepareRegistrationRoute(parts),
+    prepareUpdateRoute(parts),
   ];
   const { settings } = parts;
   const checkBlocked: Check = ({ client }) => parts.blocks?.checkClient(client) ?? null;

@@ -1,9 +1,10 @@
 /**
- * What the routes of the Directory share: their stores and settings, the common part of a route, the first steps of
- * decoding (body, path, the DID that both must name), and the versions of proofs: which ones this Directory accepts on its
- * ledger, which one a preparation makes, and what version 3 binds.
+ * What the routes of the Directory share: their stores and settings, the common part of a route, the steps of every change
+ * (body, path, the DID that both must name, submission), and the versions of proofs: which ones this Directory accepts on
+ * its ledger, and what version 3 binds.
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
+import type { Static, TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
@@ -20,9 +21,10 @@ import {
 } from "../../core/ledger/document-codec.ts";
 import { storingNetwork } from "../../core/message/address.ts";
 import type { DirectoryLimits } from "../../core/schema/directory.ts";
+import { compileShape } from "../../core/schema/schema.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
-import type { Answer, Call, Route } from "../http/route.ts";
+import type { Call, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { Invitations } from "../operations/invitations.ts";
 import { bytesOfDay, createRateLimiter, isUnlimited } from "../rates.ts";
@@ -50,18 +52,6 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
 /** Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes. */
 export const directoryBodyBytesMax = 128 * 1024;
 
-export async function submit(
-  { ledger, expectDeletion, onSubmitted }: DirectoryParts,
-  call: LedgerCall,
-  label: string,
-): Promise<Submission | Fault> {
-  const takeBack = label === "delete_did" ? await expectDeletion?.(call.did) : undefined;
-  const submission = await ledger.submit(call, label);
-  if (isFault(submission)) await takeBack?.();
-  else onSubmitted?.(submission);
-  return submission;
-}
-
 // ------------------------------------------------------------------------------------------------ routes
 
 type DirectoryPlan = Omit<Route, keyof typeof common> & {
@@ -71,16 +61,6 @@ type DirectoryPlan = Omit<Route, keyof typeof common> & {
 
 /** Codes of every route that names a DID in its path. */
 export const pathCodes = ["invalid_did", "chain_unavailable"] as const satisfies readonly FaultCode[];
-/** Codes of every route that changes something, beyond those of the server. */
-export const mutationCodes = [
-  ...pathCodes,
-  "path_body_mismatch",
-  "did_not_found",
-  "did_deactivated",
-  "chain_submission_rejected",
-  "rate_limited",
-  "storage_full",
-] as const satisfies readonly FaultCode[];
 
 export function directoryRoute({ unstable = false, codes = [], ...plan }: DirectoryPlan): Route {
   // A client of a blocked network writes nothing.
@@ -164,22 +144,75 @@ export function checkProofTime(time: ProofTimestamp, nowMs: number, skewMs: numb
   return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }
 
-// --------------------------------------------------------------------------------------------- rendering
+// ------------------------------------------------------------------------------------------------ changes
+
+/** A change of a DID, once its request is decoded and checked. */
+export type Change = {
+  readonly call: LedgerCall;
+  /** What the answer names besides DID and submission. */
+  readonly named: { readonly action?: string; readonly alias?: string; readonly extrinsic?: string };
+  /** The bytes that the signature in the body covers. */
+  readonly signed?: () => Uint8Array | Promise<Uint8Array>;
+};
+
+type ChangePlan<S extends TSchema> = Pick<DirectoryPlan, "method" | "path" | "id" | "summary" | "headers"> & {
+  readonly request: S;
+  readonly answer: TSchema;
+  /** Beside those of every change. */
+  readonly codes: readonly FaultCode[];
+  readonly unstable?: boolean;
+  /** Path value that holds the DID. */
+  readonly subject?: string;
+  readonly decide: (body: Static<S>, did: Did, call: Call) => Promise<Change | Fault> | Change | Fault;
+};
+
+const changeCodes = [
+  ...pathCodes,
+  "path_body_mismatch",
+  "did_not_found",
+  "did_deactivated",
+  "chain_submission_rejected",
+  "rate_limited",
+  "storage_full",
+] as const satisfies readonly FaultCode[];
+
+/** A route that submits a change: 202 when the ledger has accepted it. */
+export function changeRoute<S extends TSchema & { static: { readonly did: string } }>(
+  parts: DirectoryParts,
+  { subject = "did", decide, answer, ...plan }: ChangePlan<S>,
+): Route {
+  const parseShape: (json: unknown) => Static<S> | Fault = compileShape(plan.request);
+  return directoryRoute({
+    ...plan,
+    answer: [202, "The ledger has accepted the change; it is not settled yet.", answer],
+    codes: [...changeCodes, ...plan.codes],
+    handle: async (call) => {
+      const body = decodeBody(call, parseShape);
+      if (isFault(body)) return body;
+      const did = bindDid(call, body.did, subject);
+      if (isFault(did)) return did;
+      const change = await decide(body, did, call);
+      if (isFault(change)) return change;
+      const submission = await submit(parts, change.call, plan.id);
+      if (isFault(submission)) return explainSignature(submission, (await change.signed?.()) ?? new Uint8Array(0));
+      const { txHash: tx_hash } = submission;
+      return { status: 202, json: { status: "accepted", did, ...change.named, tx_hash, message: acceptedMessage } };
+    },
+  });
+}
 
 const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} reports its outcome";
 
-/** The members that an accepted mutation answers besides `status`, `tx_hash` and `message`. */
-type Accepted = {
-  readonly did: Did;
-  readonly action?: string;
-  readonly alias?: string;
-  readonly extrinsic?: string;
-};
-
-/** `202`: the ledger has accepted the call; it is not settled yet. */
-export function renderAccepted(accepted: Accepted, submission: Submission): Answer {
-  const json = { status: "accepted", ...accepted, tx_hash: submission.txHash, message: acceptedMessage };
-  return { status: 202, json };
+export async function submit(
+  { ledger, expectDeletion, onSubmitted }: DirectoryParts,
+  call: LedgerCall,
+  label: string,
+): Promise<Submission | Fault> {
+  const takeBack = label === "delete_did" ? await expectDeletion?.(call.did) : undefined;
+  const submission = await ledger.submit(call, label);
+  if (isFault(submission)) await takeBack?.();
+  else onSubmitted?.(submission);
+  return submission;
 }
 
 /** A refusal of a signature shows which bytes were verified; any other refusal stays as it is. */
@@ -221,37 +254,10 @@ export function renderProofs(
   };
 }
 
-/** A self-certifying DID needs version 3, whatever is asked for (docs/trust.md). */
-export function askedVersion(asked: string | undefined, did: Did, { proofs }: Binding): string | undefined {
-  return asked === undefined && proofs.selfCertifying && isSelfCertifying(did) ? "v3" : asked;
-}
-
 /**
- * Whether version 3 is prepared: when it is asked for, or when the ledger accepts nothing else. Otherwise the older
- * versions are, because clients of the family compare what they sign with the form that they know.
+ * Whether a preparation makes version 3: for a DID that needs it, and where the ledger accepts nothing else. Otherwise it
+ * makes the older ones, because clients of the family compare what they sign with the form that they know.
  */
-export function decideBound(asked: string | undefined, { proofs }: Binding): boolean | Fault {
-  if (asked !== undefined && asked !== "v3")
-    return badInput("invalid_request", "/proof_version", "must be v3 or absent");
-  if (asked === "v3" && !proofs.bound) {
-    return badInput("invalid_request", "/proof_version", "the ledger accepts no proofs of version 3");
-  }
-  return asked === "v3" || !proofs.plain;
-}
-
-/** Version 1 needs no SCALE. */
-export type PreparedVersion = Exclude<ProofVersion, "v1">;
-
-export function decideVersion(
-  asked: string | undefined,
-  settings: DirectorySettings,
-  binding: Binding,
-): PreparedVersion | Fault {
-  const bound = decideBound(asked, binding);
-  if (isFault(bound)) return bound;
-  const accepted = acceptedVersions(settings, binding.proofs);
-  const order: readonly PreparedVersion[] = bound ? ["v3", "v2"] : ["v2", "v3"];
-  const version = order.find((one) => accepted.includes(one));
-  if (version !== undefined && (asked === undefined || version === "v3")) return version;
-  return badInput("invalid_request", "/proof_version", "this Directory accepts no registration proof of that version");
+export function isBound(did: Did, { proofs }: Binding): boolean {
+  return !proofs.plain || (proofs.selfCertifying && isSelfCertifying(did));
 }

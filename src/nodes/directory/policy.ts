@@ -17,7 +17,6 @@ import {
   decodeUpdateProof,
   ledgerHeader,
   proofReplayed,
-  type ReplayClaim,
   type UpdateProof,
   updateHeaders,
 } from "../../core/message/proof.ts";
@@ -29,23 +28,14 @@ import {
   personaPolicyAnswer,
   personaPolicyBody,
 } from "../../core/schema/identity.ts";
-import { compileShape } from "../../core/schema/schema.ts";
-import type { Replay } from "../../storage/contract.ts";
 import type { Call, Route } from "../http/route.ts";
-import {
-  bindDid,
-  type DirectoryParts,
-  decodeBody,
-  directoryRoute,
-  mutationCodes,
-  pathValue,
-  renderAccepted,
-  submit,
-} from "./parts.ts";
+import { changeRoute, type DirectoryParts, directoryRoute, pathValue } from "./parts.ts";
 
-// ------------------------------------------------------------------------------------------------- table
+// ---------------------------------------------------------------------------------------------- mutations
 
-export type OwnerUpdate = {
+type OwnedSchema = TSchema & { static: { readonly did: string } };
+
+type OwnerRow<S extends OwnedSchema> = {
   readonly extrinsic: OwnerCall["name"];
   readonly path: string;
   /** Path value that holds the DID. */
@@ -53,122 +43,97 @@ export type OwnerUpdate = {
   readonly summary: string;
   /** Beside those of every update. */
   readonly codes?: readonly FaultCode[];
-  readonly request: TSchema;
-  /** The call that a body asks for, once the path names the same DID. */
-  readonly decode: (call: Call) => OwnerCall | Fault;
+  readonly request: S;
+  readonly callOf: (body: Static<S>, did: Did) => OwnerCall | Fault;
 };
 
-function defineUpdate<S extends TSchema & { static: { readonly did: string } }>(
-  request: S,
-  described: Omit<OwnerUpdate, "request" | "decode">,
-  callOf: (body: Static<S>, did: Did) => OwnerCall | Fault,
-): OwnerUpdate {
-  const check: (json: unknown) => Static<S> | Fault = compileShape(request);
-  const decode = (call: Call) => {
-    const body = decodeBody(call, check);
-    if (isFault(body)) return body;
-    const did = bindDid(call, body.did, described.subject);
-    return isFault(did) ? did : callOf(body, did);
-  };
-  return { ...described, request, decode };
-}
+/** A row whose `callOf` takes what its `request` has checked. */
+export type OwnerUpdate = Omit<OwnerRow<OwnedSchema>, "callOf"> & {
+  readonly callOf: (body: never, did: Did) => OwnerCall | Fault;
+};
+
+const rowOf = <S extends OwnedSchema>(row: OwnerRow<S>): OwnerUpdate => row;
 
 export const ownerUpdates: readonly OwnerUpdate[] = [
-  defineUpdate(
-    primaryAliasBody,
-    {
-      extrinsic: "set_alias",
-      path: "/dids/:did/alias",
-      subject: "did",
-      summary: "Replace all aliases of a DID by one",
-      codes: ["alias_taken"],
-    },
-    ({ alias: text }, did) => {
+  rowOf({
+    extrinsic: "set_alias",
+    path: "/dids/:did/alias",
+    subject: "did",
+    summary: "Replace all aliases of a DID by one",
+    codes: ["alias_taken"],
+    request: primaryAliasBody,
+    callOf: ({ alias: text }, did) => {
       const alias = parseAlias(text, "/alias");
       return isFault(alias) ? alias : { name: "set_alias", did, alias };
     },
-  ),
-  defineUpdate(
-    linksBody,
-    {
-      extrinsic: "set_delivery_policy_links",
-      path: "/dids/:did/delivery-policy-links",
-      subject: "did",
-      summary: "Set the policy links of a DID",
-    },
-    (body, did) => {
+  }),
+  rowOf({
+    extrinsic: "set_delivery_policy_links",
+    path: "/dids/:did/delivery-policy-links",
+    subject: "did",
+    summary: "Set the policy links of a DID",
+    request: linksBody,
+    callOf: (body, did) => {
       const links = parseLinks(body);
       return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
     },
-  ),
-  defineUpdate(
-    personaPolicyBody,
-    {
-      extrinsic: "set_persona_policy",
-      path: "/delivery-policies/personas/:personaDid",
-      subject: "personaDid",
-      summary: "Set the policy of a persona",
-    },
-    ({ policy }, did) => ({ name: "set_persona_policy", did, policy: normalizePersonaPolicy(policy) }),
-  ),
-  defineUpdate(
-    deliveryPolicyBody,
-    {
-      extrinsic: "set_delivery_policy",
-      path: "/delivery-policies/recipients/:did",
-      subject: "did",
-      summary: "Set the policy of a recipient",
-    },
-    ({ policy }, did) => ({ name: "set_delivery_policy", did, policy: normalizeDeliveryPolicy(policy) }),
-  ),
-  defineUpdate(
-    deliveryPolicyBody,
-    {
-      extrinsic: "set_tag_policy",
-      path: "/delivery-policies/tags/:tag",
-      subject: "tag",
-      summary: "Set the policy of a tag that is a registered DID",
-    },
-    ({ policy }, did) => ({ name: "set_tag_policy", did, policy: normalizeDeliveryPolicy(policy) }),
-  ),
+  }),
+  rowOf({
+    extrinsic: "set_persona_policy",
+    path: "/delivery-policies/personas/:personaDid",
+    subject: "personaDid",
+    summary: "Set the policy of a persona",
+    request: personaPolicyBody,
+    callOf: ({ policy }, did) => ({ name: "set_persona_policy", did, policy: normalizePersonaPolicy(policy) }),
+  }),
+  rowOf({
+    extrinsic: "set_delivery_policy",
+    path: "/delivery-policies/recipients/:did",
+    subject: "did",
+    summary: "Set the policy of a recipient",
+    request: deliveryPolicyBody,
+    callOf: ({ policy }, did) => ({ name: "set_delivery_policy", did, policy: normalizeDeliveryPolicy(policy) }),
+  }),
+  rowOf({
+    extrinsic: "set_tag_policy",
+    path: "/delivery-policies/tags/:tag",
+    subject: "tag",
+    summary: "Set the policy of a tag that is a registered DID",
+    request: deliveryPolicyBody,
+    callOf: ({ policy }, did) => ({ name: "set_tag_policy", did, policy: normalizeDeliveryPolicy(policy) }),
+  }),
 ];
 
-// ---------------------------------------------------------------------------------------------- mutations
-
 export function ownerRoutes(parts: DirectoryParts): Route[] {
-  return ownerUpdates.map((update) => ownerRoute(parts, update));
+  return ownerUpdates.map(({ extrinsic, callOf, codes = [], ...plan }) =>
+    changeRoute(parts, {
+      ...plan,
+      method: "PUT",
+      id: extrinsic,
+      headers: updateProofHeaders,
+      answer: extrinsicAnswer,
+      codes: [...updateProofCodes, ...codes],
+      unstable: extrinsic === "set_alias",
+      decide: async (body, did, call) => {
+        const owned = callOf(body as never, did);
+        if (isFault(owned)) return owned;
+        return (await checkOwner(parts, owned, call)) ?? { call: owned, named: { extrinsic } };
+      },
+    }),
+  );
 }
 
-function ownerRoute(parts: DirectoryParts, update: OwnerUpdate): Route {
-  const { extrinsic, path, summary, request, codes } = update;
-  return directoryRoute({
-    method: "PUT",
-    path,
-    id: extrinsic,
-    summary,
-    request,
-    headers: updateProofHeaders,
-    answer: [202, "The ledger has accepted the update; it is not settled yet.", extrinsicAnswer],
-    codes: [...mutationCodes, ...updateProofCodes, ...(codes ?? [])],
-    unstable: extrinsic === "set_alias",
-    handle: async (call) => {
-      const owned = update.decode(call);
-      if (isFault(owned)) return owned;
-      const { did } = owned;
-      const proof = decodeHeaderProof(call, { operation: extrinsic, did }, parts);
-      if (isFault(proof)) return proof;
-      const { ledger } = parts;
-      const [account, proofs] = await Promise.all([ledger.account(did), ledger.proofs()]);
-      const claim = proof === null ? null : decideUpdateProof(proof, account.record, proofs.genesisHash);
-      if (isFault(claim)) return claim;
-      const replayed = await claimProof(parts.replay, claim, call.nowMs);
-      if (replayed !== null) return replayed;
-      // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.
-      if (account.record?.deactivated) return fault("did_deactivated", "the DID is deactivated");
-      const submission = await submit(parts, owned, extrinsic);
-      return isFault(submission) ? submission : renderAccepted({ did, extrinsic }, submission);
-    },
-  });
+/** The proof of an update: its form and time, who signed it, its nonce, which counts as used from here on. */
+async function checkOwner(parts: DirectoryParts, { name, did }: OwnerCall, call: Call): Promise<Fault | null> {
+  const { ledger, replay } = parts;
+  const proof = decodeHeaderProof(call, { operation: name, did }, parts);
+  if (isFault(proof)) return proof;
+  const [{ record }, { genesisHash }] = await Promise.all([ledger.account(did), ledger.proofs()]);
+  const claim = proof === null ? null : decideUpdateProof(proof, record, genesisHash);
+  if (isFault(claim)) return claim;
+  if (claim !== null && !(await replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
+  // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.
+  return record?.deactivated ? fault("did_deactivated", "the DID is deactivated") : null;
 }
 
 // -------------------------------------------------------------------------------------- proofs in headers
@@ -200,12 +165,6 @@ function decodeHeaderProof(
   }
   if (settings.unsigned_updates === "allow") return null;
   return fault("unsigned_update_denied", `this update needs a proof in the headers ${updateProofHeaders.join(", ")}`);
-}
-
-/** 409 `proof_replayed` for everyone but the first who presents a nonce. */
-async function claimProof(replay: Replay, claim: ReplayClaim | null, nowMs: number): Promise<Fault | null> {
-  if (claim === null) return null;
-  return (await replay.claim(claim.tag, claim.untilMs, nowMs)) ? null : proofReplayed();
 }
 
 // ---------------------------------------------------------------------------------------------- decoding

@@ -262,7 +262,7 @@ function decodeRegistration(
   };
 }
 
-export type RegistrationSubject = {
+type RegistrationSubject = {
   readonly did: Did;
   readonly document: DidDocument;
   /** As sent; its rules come after those of the document. */

@@ -4,7 +4,7 @@
  * with a proof of the root key. What the ledger refuses is not checked before (D147).
  * Source: interface "Signed DID-document updates", rules section 4 ("Signing order of checks").
  */
-import type { Static } from "@sinclair/typebox";
+import type { Static, TSchema } from "@sinclair/typebox";
 import { decodeBase64, decodePayloadText, equalBytes, parsePublicKey } from "../../core/codec/bytes.ts";
 import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/codec/did.ts";
 import { parseU64 } from "../../core/codec/json.ts";
@@ -12,14 +12,14 @@ import { parseTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { renderDocument } from "../../core/ledger/account.ts";
 import { type ActionName, actionNames, actionRows, counters, type Intent } from "../../core/ledger/actions.ts";
-import { callOfIntent, type DocumentCall, type ProofCall } from "../../core/ledger/calls.ts";
+import { callOfIntent } from "../../core/ledger/calls.ts";
 import { type DocumentForm, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
-import type { Terms } from "../../core/ledger/document-codec.ts";
 import {
   decodeDidDocument,
   documentMessage,
   encodeDidDocument,
   parseProofTimestamp,
+  type Terms,
 } from "../../core/ledger/document-codec.ts";
 import { parseIntent, subjectOf, subjectParameter } from "../../core/ledger/intents.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
@@ -32,27 +32,20 @@ import {
   updateBody,
 } from "../../core/schema/directory.ts";
 import { parseDocument } from "../../core/schema/identity.ts";
-import { compileShape } from "../../core/schema/schema.ts";
 import { actionText } from "../../core/schema/signing.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
-  bindDid,
+  type Change,
+  changeRoute,
   checkEnd,
   checkFreshness,
   checkProofTime,
   type DirectoryParts,
-  decodeBody,
-  directoryRoute,
-  explainSignature,
-  mutationCodes,
   parsePathId,
   pathValue,
-  renderAccepted,
-  submit,
 } from "./parts.ts";
 
 const updateCodes = [
-  ...mutationCodes,
   "action_mismatch",
   "invalid_canonical_payload",
   "payload_mismatch",
@@ -67,81 +60,63 @@ export function updateRoutes(parts: DirectoryParts): Route[] {
 }
 
 function updateRoute(parts: DirectoryParts, action: ActionName): Route {
-  const { method, path } = actionRows[action].route;
+  const { route, counter } = actionRows[action];
   const { summary, codes } = actionText(action);
-  const request = updateBody(action);
-  const parseShape = compileShape(request) as (value: unknown) => UpdateBody | Fault;
-  const schema = isAliasAction(action) ? aliasUpdateAnswer : updateAnswer;
-  return directoryRoute({
-    method,
-    path,
+  const isOfAlias = counter === "alias";
+  return changeRoute(parts, {
+    ...route,
     id: action,
     summary,
-    request,
-    answer: [202, "The ledger has accepted the update; it is not settled yet.", schema],
-    codes: [
-      ...updateCodes,
-      ...codes,
-      ...(actionRows[action].counter === "document" ? (["document_needed"] as const) : []),
-    ],
-    unstable: isAliasAction(action),
-    handle: async (call) => {
-      const update = decodeUpdate(call, action, decodeBody(call, parseShape));
-      if (isFault(update)) return update;
-      const untimely = checkTimes(update, call.nowMs, parts);
-      if (untimely !== null) return untimely;
-      const submission = await submit(parts, update.call, action);
-      if (isFault(submission)) return explainSignature(submission, update.call.signedPayload);
-      return renderAccepted(acceptedOf(update.intent), submission);
-    },
+    request: updateBody(action) as UpdateSchema,
+    answer: isOfAlias ? aliasUpdateAnswer : updateAnswer,
+    codes: [...updateCodes, ...codes, ...(counter === "document" ? (["document_needed"] as const) : [])],
+    unstable: isOfAlias,
+    decide: (body, did, call) => decideUpdate(parts, action, { ...body, did }, call),
   });
-}
-
-function isAliasAction(action: ActionName): boolean {
-  return actionRows[action].counter === "alias";
-}
-
-function acceptedOf(intent: Intent) {
-  const { did, action } = intent;
-  if (intent.action === "update_alias") return { did, action, alias: intent.newAlias };
-  return "alias" in intent ? { did, action, alias: intent.alias } : { did, action };
 }
 
 // ---------------------------------------------------------------------------------------------- decoding
 
-type Members = Readonly<Record<string, unknown>>;
-type UpdateBody = Static<typeof authorizationShape> & Members;
+type UpdateBody = Static<typeof authorizationShape> & Readonly<Record<string, unknown>>;
+type UpdateSchema = TSchema & { static: UpdateBody };
 
-/** A signed update whose payload agrees with the request. */
-type SignedUpdate = {
-  readonly intent: Intent;
-  readonly terms: Terms;
-  readonly call: ProofCall;
-  /** `timestamp` of alias bodies, which the signature does not cover. */
-  readonly timestampMs: number | null;
-};
-
-function decodeUpdate(call: Call, action: ActionName, body: UpdateBody | Fault): SignedUpdate | Fault {
-  if (isFault(body)) return body;
-  const did = bindDid(call, body.did);
-  if (isFault(did)) return did;
-  const intent = parseIntent(action, body, did);
+/** A signed update whose payload agrees with the request. What it needs of the ledger is the ledger's to check. */
+function decideUpdate(
+  { settings, limits }: DirectoryParts,
+  action: ActionName,
+  body: UpdateBody & { readonly did: Did },
+  call: Call,
+): Change | Fault {
+  const intent = parseIntent(action, body, body.did);
   if (isFault(intent)) return intent;
   const mismatch = compareSubject(call, actionRows[action].route.path, intent);
   if (mismatch !== null) return mismatch;
   if (body.action !== action) return badInput("action_mismatch", "/action", `must be ${JSON.stringify(action)} here`);
-  const terms = parseTerms(body);
-  if (isFault(terms)) return terms;
+  const signerKeyId = parseSigner(body.signer_key_id);
+  if (isFault(signerKeyId)) return signerKeyId;
+  const terms = { nonce: parseU64(body.nonce) as bigint, validUntilMs: BigInt(body.valid_until), signerKeyId };
   const signedPayload = decodeSignedPayload(body.canonical_payload, intent, terms);
   if (isFault(signedPayload)) return signedPayload;
+  const endRule = { aheadMsMax: settings.authorization_max_ahead, pointer: "/valid_until" };
+  const { timestamp } = body;
+  const untimely =
+    checkEnd(terms.validUntilMs, call.nowMs, endRule) ??
+    // Of alias bodies; the signature does not cover it.
+    (typeof timestamp === "string"
+      ? checkFreshness(parseTimestamp(timestamp) as number, call.nowMs, limits.clock_skew)
+      : null);
+  if (untimely !== null) return untimely;
   const signature = decodeBase64(body.signature) as Uint8Array;
-  const timestamp = body["timestamp"];
   return {
-    intent,
-    terms,
-    call: callOfIntent(intent, { signedPayload, signature, signerKeyId: terms.signerKeyId }),
-    timestampMs: typeof timestamp === "string" ? parseTimestamp(timestamp) : null,
+    call: callOfIntent(intent, { signedPayload, signature, signerKeyId }),
+    named: { action, ...aliasOf(intent) },
+    signed: () => signedPayload,
   };
+}
+
+function aliasOf(intent: Intent): { readonly alias?: string } {
+  if (intent.action === "update_alias") return { alias: intent.newAlias };
+  return "alias" in intent ? { alias: intent.alias } : {};
 }
 
 /** The component or alias of the path must be the one of the body, in normal form. */
@@ -159,15 +134,7 @@ function parsePathAlias(text: string): string | Fault {
   return normalizeAlias(text) ?? fault("invalid_request", "the path must name an alias");
 }
 
-/** Counter value, end and signer of an authorization. `signer_key_id` is `root` or an absolute id. */
-function parseTerms(body: UpdateBody): Terms | Fault {
-  const signerKeyId = parseSigner(body.signer_key_id);
-  if (isFault(signerKeyId)) return signerKeyId;
-  const nonce = parseU64(body.nonce) as bigint;
-  const validUntilMs = BigInt(body.valid_until);
-  return { nonce, validUntilMs, signerKeyId };
-}
-
+/** `root` or an absolute id. */
 export function parseSigner(text: string = rootKeyId): string | Fault {
   if (text === rootKeyId) return text;
   const did = didOfUrl(text);
@@ -197,30 +164,19 @@ function payloadMismatch(pointer: string): Fault {
   return fault("payload_mismatch", `${pointer}: differs from the signed payload`, { errors });
 }
 
-/** Expiry comes before everything that is read from the ledger: now < valid_until <= now + the window. */
-function checkTimes(update: SignedUpdate, nowMs: number, { settings, limits }: DirectoryParts): Fault | null {
-  const { validUntilMs } = update.terms;
-  return (
-    checkEnd(validUntilMs, nowMs, { aheadMsMax: settings.authorization_max_ahead, pointer: "/valid_until" }) ??
-    (update.timestampMs === null ? null : checkFreshness(update.timestampMs, nowMs, limits.clock_skew))
-  );
-}
-
 // ------------------------------------------------------------------------------------------ the full document
 
 export const documentPath = "/dids/:did/document/proof";
 
 export function documentRoute(parts: DirectoryParts): Route {
-  const parseShape = compileShape(replaceDocumentBody);
-  return directoryRoute({
+  return changeRoute(parts, {
     method: "PUT",
     path: documentPath,
     id: "replace_document",
     summary: "Replace the full document",
     request: replaceDocumentBody,
-    answer: [202, "The ledger has accepted the document; it is not settled yet.", replaceDocumentAnswer],
+    answer: replaceDocumentAnswer,
     codes: [
-      ...mutationCodes,
       "authorization_expired",
       "authorization_too_far_ahead",
       "document_invalid",
@@ -228,34 +184,22 @@ export function documentRoute(parts: DirectoryParts): Route {
       "nonce_mismatch",
       "invalid_signature",
     ],
-    handle: async (call) => {
-      const replacement = decodeReplacement(call, decodeBody(call, parseShape));
-      if (isFault(replacement)) return replacement;
-      const time = parseProofTimestamp(replacement.timestamp);
+    decide: (body, did, { nowMs }) => {
+      const docBlob = parseDocumentMember(body, did);
+      if (isFault(docBlob)) return docBlob;
+      const pubkey = parsePublicKey(body.pubkey);
+      if (pubkey === null) return badInput("invalid_request", "/pubkey", "must be a public key");
+      const time = parseProofTimestamp(body.timestamp);
       if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
-      const untimely = checkProofTime(time, call.nowMs, parts.limits.clock_skew);
+      const untimely = checkProofTime(time, nowMs, parts.limits.clock_skew);
       if (untimely !== null) return untimely;
-      const submission = await submit(parts, replacement, "replace_document");
-      if (isFault(submission)) {
-        const { genesisHash } = await parts.ledger.proofs();
-        return explainSignature(submission, documentMessage(replacement, genesisHash) ?? new Uint8Array(0));
-      }
-      const { did, name } = replacement;
-      return renderAccepted({ did, action: "replace_document", extrinsic: name }, submission);
+      const signature = decodeBase64(body.signature) as Uint8Array;
+      const name = "set_document_with_proof";
+      const call = { name, did, docBlob, timestamp: body.timestamp, pubkey, signature } as const;
+      const signed = async () => documentMessage(call, (await parts.ledger.proofs()).genesisHash) ?? new Uint8Array(0);
+      return { call, named: { action: "replace_document", extrinsic: name }, signed };
     },
   });
-}
-
-function decodeReplacement(call: Call, body: Static<typeof replaceDocumentBody> | Fault): DocumentCall | Fault {
-  if (isFault(body)) return body;
-  const did = bindDid(call, body.did);
-  if (isFault(did)) return did;
-  const docBlob = parseDocumentMember(body, did);
-  if (isFault(docBlob)) return docBlob;
-  const pubkey = parsePublicKey(body.pubkey);
-  if (pubkey === null) return badInput("invalid_request", "/pubkey", "must be a public key");
-  const signature = decodeBase64(body.signature) as Uint8Array;
-  return { name: "set_document_with_proof", did, docBlob, timestamp: body.timestamp, pubkey, signature };
 }
 
 /**

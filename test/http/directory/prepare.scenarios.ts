@@ -75,18 +75,16 @@ const journeys: readonly Scenario[] = [
   ),
   journey("replace_document", null, (identity) => ({ document: simpleDocument(identity) })),
   {
-    name: "names another signer and another end when asked to",
+    name: "names another signer when asked to",
     route: prepare,
     status: 200,
     act: async (stage) => {
       const identity = await stage.fresh();
-      const signer = { signer_key_id: `${identity.did}#k1`, valid_until: String(stage.nowMs() + 3_600_000) };
-      return ask(stage, identity, "RemoveService", { id: "#cache", ...signer });
+      return ask(stage, identity, "RemoveService", { id: "#cache", signer_key_id: `${identity.did}#k1` });
     },
     check: async (reply, stage) => {
       const did = String(reply.body["did"]);
-      const end = String(stage.nowMs() + 3_600_000);
-      expect(reply.body["request"]).toMatchObject({ signer_key_id: `${did}#k1`, valid_until: end });
+      expect(reply.body["request"]).toMatchObject({ signer_key_id: `${did}#k1` });
       const path = `/dids/${encodeURIComponent(did)}/document/services/${encodeURIComponent(`${did}#cache`)}`;
       expect(reply.body["submit"]).toEqual({ method: "DELETE", path });
       await expectSettled(reply, stage);
@@ -116,20 +114,6 @@ const refusals: readonly Refusal[] = [
     "path_body_mismatch",
     "RemoveService",
     (stage) => ({ ...service, did: stage.unknown.did }),
-  ],
-  [
-    "an end that has passed",
-    400,
-    "authorization_expired",
-    "RemoveService",
-    (stage) => ({ ...service, valid_until: stage.nowMs() }),
-  ],
-  [
-    "an end too far ahead",
-    400,
-    "authorization_too_far_ahead",
-    "RemoveService",
-    (stage) => ({ ...service, valid_until: stage.nowMs() + 3_600_001 }),
   ],
   [
     "a signer that is neither root nor absolute",
@@ -176,8 +160,6 @@ type RegistrationRefusal = readonly [
 const registrationRefusals: readonly RegistrationRefusal[] = [
   ["an unknown member", 400, "invalid_request", { timestamp: "now" }],
   ["a DID of another method", 400, "invalid_did", { did: "did:web:example.com" }],
-  ["an end that has passed", 400, "authorization_expired", (stage) => ({ valid_until: stage.nowMs() })],
-  ["an end too far ahead", 400, "authorization_too_far_ahead", (stage) => ({ valid_until: stage.nowMs() + 3_600_001 })],
   ["a key of small order", 422, "document_invalid", { root_pubkey: smallOrderKey }],
   ["an alias of another DID", 409, "alias_taken", (stage) => ({ alias: aliasOf(stage.standing) })],
   ["a DID that is registered", 409, "did_already_registered", {}, (stage) => stage.standing],
@@ -248,18 +230,6 @@ const registrationScenarios: readonly Scenario[] = [
       expect(body["version"]).toBe(1);
     },
   },
-  {
-    name: "refuses an end after a deletion that would be refused later",
-    route: prepareRegistration,
-    status: 409,
-    code: "document_stale",
-    act: async (stage) => {
-      const own = newcomer();
-      await registerAndDelete(stage, own);
-      return askRegistration(stage, own, { valid_until: String(stage.nowMs() + 60_000) });
-    },
-    check: (reply) => expect(reply.body["detail"]).toContain("valid_until must be later than"),
-  },
   ...registrationRefusals.map(
     ([name, status, code, members, about]): Scenario => ({
       name: `refuses ${name}`,
@@ -305,7 +275,6 @@ export const versionScenarios: Readonly<Record<"v1" | "v2", readonly Scenario[]>
       route: prepareRegistration,
       status: 400,
       code: "invalid_request",
-      pointers: ["/proof_version"],
       act: (stage) => askRegistration(stage, newcomer()),
     },
   ],
