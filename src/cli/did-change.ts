@@ -6,16 +6,8 @@
  */
 import { Argument, type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
-import { parseRecord } from "../client/answers.ts";
-import {
-  type Changed,
-  change,
-  changeAsOwner,
-  inForce,
-  nextIdentity,
-  type OwnerUpdate,
-  publishKeys,
-} from "../client/change.ts";
+import { type Accepted, parseRecord } from "../client/answers.ts";
+import { change, changeAsOwner, inForce, nextIdentity, type OwnerUpdate, publishKeys } from "../client/change.ts";
 import type { Signer } from "../client/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys.ts";
 import { changeIdentity } from "../client/opening.ts";
@@ -55,24 +47,27 @@ export function registerChangeCommands(did: Command): void {
 
 const signerOf = ({ rootSeed }: Identity): Signer => ({ keyId: rootSignerId, seed: rootSeed });
 
-async function apply({ session, identity }: Changing, intent: Intent): Promise<Changed> {
+function apply({ session, identity }: Changing, intent: Intent): Promise<Accepted> {
   session.report.progress(`submitting ${intent.action}`);
   const waiting = session.waiting(`waiting for ${intent.action}`);
   return change(session.client, intent, { signer: signerOf(identity), waiting });
 }
 
 async function applyAndReport(changing: Changing, intent: Intent, text: string): Promise<void> {
-  reportChange(changing.session, await apply(changing, intent), text);
+  await reportChange(changing, await apply(changing, intent), text);
 }
 
-async function applyAsOwner({ session, identity }: Changing, update: OwnerUpdate, text: string) {
+async function applyAsOwner(changing: Changing, update: OwnerUpdate, text: string): Promise<void> {
+  const { session, identity } = changing;
   const waiting = session.waiting(`waiting for ${update.extrinsic}`);
-  reportChange(session, await changeAsOwner(session.client, update, { signer: signerOf(identity), waiting }), text);
+  const accepted = await changeAsOwner(session.client, update, { signer: signerOf(identity), waiting });
+  await reportChange(changing, accepted, text);
 }
 
-function reportChange({ report }: Session, { accepted, record }: Changed, text: string): void {
-  const version = record?.version ?? null;
-  report.result({ ok: true, ...accepted, version }, `${text} (${accepted.tx_hash.slice(0, 14)}…, version ${version})`);
+async function reportChange({ session, identity }: Changing, accepted: Accepted, text: string): Promise<void> {
+  const { version } = await session.client.directory.resolve(identity.did);
+  const shown = `${text} (${accepted.tx_hash.slice(0, 14)}…, version ${version})`;
+  session.report.result({ ok: true, ...accepted, version }, shown);
 }
 
 // ------------------------------------------------------------------------------------------------- keys
@@ -200,7 +195,7 @@ function registerEndCommands(did: Command): void {
       const { session, identity, flags } = changing;
       const { did, name } = identity;
       confirmed(`Delete ${name} (${did})?`, flags);
-      const { accepted } = await apply(changing, { action: "delete_did", did });
+      const accepted = await apply(changing, { action: "delete_did", did });
       await fileKeys(session.keysFolder).save(name, null);
       session.report.result({ ok: true, ...accepted }, `${name} is deleted`);
     },

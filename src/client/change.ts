@@ -25,26 +25,25 @@ import { renderUpdate } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../core/message/proof.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import { applyComponent, type KeyState } from "../core/trust/proof.ts";
-import type { Accepted, Resolved } from "./answers.ts";
+import type { Accepted } from "./answers.ts";
 import { activeDocument, type Client, readLimits, rootKeyOf } from "./client.ts";
 import { ed25519PublicKey, randomUuid, type Signer, signEd25519, x25519PublicKey } from "./crypto.ts";
 import {
   authorizationLifeMs,
-  confirmChange,
   provingAt,
   type Submission,
+  settle,
   settleRegistration,
   type Waiting,
   waitingDefault,
 } from "./directory.ts";
-import { ClientError, endpoint, jsonBody, localError, orNull, path } from "./http.ts";
+import { endpoint, jsonBody, localError, path } from "./http.ts";
 import { advanceChain, freshSeed, heldSeed, type Identity, rootSignerId } from "./keys.ts";
 import type { EditIdentity } from "./opening.ts";
 import {
   claimNonce,
   findOpening,
   forgetOwnAlias,
-  markSeen,
   nextNonce,
   reconcileAgreements,
   rememberAddedKey,
@@ -52,7 +51,6 @@ import {
   takesComponents,
 } from "./trust/own.ts";
 
-/** The counter value that a change uses up, and the time of its signature. */
 type ChangeTerms = {
   readonly nonce: bigint;
   readonly nowMs: number;
@@ -125,89 +123,62 @@ export async function signOwnerUpdate(
 
 // --------------------------------------------------------------------------------------------------------- submitting
 
-/** `record` is `null` when the caller did not wait, and after a deletion. */
-export type Changed = { readonly accepted: Accepted; readonly record: Resolved | null };
-
-/** Signs and submits a change with the current counter value, and waits for it when `waiting` is given. */
+/** Signs and submits a change with the current counter value, and waits until it is in force. */
 export async function change(
   client: Client,
   intent: Intent,
-  { signer, waiting }: { readonly signer: Signer; readonly waiting: Waiting | null },
-): Promise<Changed> {
+  { signer, waiting }: { readonly signer: Signer; readonly waiting: Waiting },
+): Promise<Accepted> {
   const { did, action } = intent;
-  const { submission, nonce } = await signChange(client, intent, signer);
+  const { counter } = actions[action];
+  const terms = await termsOf(client, did, counter);
+  const submission = await signChange(client, intent, signer, terms);
   if (action === "AddVerificationMethod" || action === "UpdateVerificationMethod")
     await rememberAddedKey(client, did, intent.verificationMethod.publicKeyMultibase);
   const accepted = await client.directory.submit(submission);
   const left = action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
   if (left !== null) await forgetOwnAlias(client, did, left);
-  if (waiting === null) return { accepted, record: null };
-  if (action !== "delete_did") {
-    const isInForce = async () => (await nonceNow(client, did, actions[action].counter)) > nonce;
-    return { accepted, record: await confirmChange(client, { did, accepted, isInForce }, waiting) };
-  }
-  await settleRegistration(client, { did, tx_id: accepted.tx_hash }, waiting, "missing");
-  return { accepted, record: null };
+  const { tx_hash: txHash } = accepted;
+  const isInForce = async () => (await termsOf(client, did, counter)).nonce > terms.nonce;
+  if (action === "delete_did") await settleRegistration(client, { did, tx_id: txHash }, waiting, "missing");
+  else await settle(client, { txHash, isInForce }, waiting);
+  return accepted;
 }
+
+/** What the next change of a counter is signed with; `state` where the proof of the DID shows the counter. */
+type Terms = { readonly nonce: bigint; readonly genesisHash: Uint8Array | null; readonly state: KeyState | null };
 
 /** What a Directory says of a counter that the proof shows is not believed: its owner may discard old keys then. */
-async function nonceNow(client: Client, did: Did, counter: CounterName): Promise<bigint> {
-  if (!isProven(did, counter)) return toldNonce(client, did, counter);
-  return provenTerms(await client.trust.prove(did, null), counter).nonce;
+async function termsOf(client: Client, did: Did, counter: CounterName): Promise<Terms> {
+  if (isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey")) {
+    const state = await ownState(client, did);
+    const nonce = counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
+    return { nonce, genesisHash: state.genesisHash, state };
+  }
+  const [nonces, { genesisHash }] = await Promise.all([client.directory.nonces(did), provingAt(client)]);
+  return { nonce: BigInt(nonces[counters[counter].nonceDomain] ?? "0"), genesisHash, state: null };
 }
-
-async function toldNonce({ directory }: Client, did: Did, counter: CounterName): Promise<bigint> {
-  return BigInt((await directory.nonces(did))[counters[counter].nonceDomain] ?? "0");
-}
-
-const isProven = (did: Did, counter: CounterName): boolean =>
-  isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey");
-
-type SignedChange = { readonly submission: Submission; readonly nonce: bigint };
 
 /**
  * A change of a document or a root key is made on top of what is proven of a self-certifying DID: its nonce is that of the
  * proof, and where the ledger takes no component call, the change is made in a whole document. What a Directory says of the
  * DID is never signed, and no second, different call with the same nonce while the first is valid.
  */
-async function signChange(client: Client, intent: Intent, signer: Signer): Promise<SignedChange> {
+async function signChange(client: Client, intent: Intent, signer: Signer, terms: Terms): Promise<Submission> {
   const { did, action } = intent;
-  const { counter } = actions[action];
+  const { state, nonce } = terms;
   const nowMs = Date.now();
-  const state = isProven(did, counter) ? await ownState(client, did) : null;
-  const { nonce, genesisHash } = state === null ? await toldTerms(client, did, counter) : provenTerms(state, counter);
-  const component = documentActions.find((one) => one === action);
-  if (state !== null && component !== undefined) {
-    const document = applyComponent(state.document, component, itemsOf(intent));
+  if (state !== null) {
+    const component = documentActions.find((one) => one === action);
+    const document = component === undefined ? null : applyComponent(state.document, component, itemsOf(intent));
     if (document !== null && !takesComponents(state) && signer.keyId === rootSignerId)
-      return { nonce, submission: await signDocument(client, state, { document, rootSeed: signer.seed, nowMs }) };
+      return signDocument(client, state, { document, rootSeed: signer.seed, nowMs });
+    const content = document === null ? utf8(JSON.stringify(renderItems(intent))) : encodeDidDocument(document);
     // What can't be applied to the proven state is left to the ledger to refuse.
-    const content = document === null ? null : encodeDidDocument(document);
-    if (content !== null) await claimNonce(client.known.memory, did, { counter, nonce, content, nowMs });
-  } else if (isSelfCertifying(did)) {
-    await checkAlias(client, intent);
-    const content = utf8(JSON.stringify([action, renderItems(intent)]));
-    await claimNonce(client.known.memory, did, { counter, nonce, content, nowMs });
+    if (component === undefined || document !== null)
+      await claimNonce(client.known.memory, did, { counter: actions[action].counter, nonce, content, nowMs });
   }
-  return { nonce, submission: await signIntent(intent, signer, { nonce, nowMs, genesisHash }) };
-}
-
-function provenTerms(state: KeyState, counter: CounterName): Pick<Required<ChangeTerms>, "nonce" | "genesisHash"> {
-  const nonce = counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
-  return { nonce, genesisHash: state.genesisHash };
-}
-
-async function toldTerms(client: Client, did: Did, counter: CounterName): Promise<ReturnType<typeof provenTerms>> {
-  const [nonce, { genesisHash }] = await Promise.all([toldNonce(client, did, counter), provingAt(client)]);
-  return { nonce, genesisHash };
-}
-
-/** An alias that somebody has is refused before a call for it is signed, since no other could be for five minutes. */
-async function checkAlias({ directory }: Client, intent: Intent): Promise<void> {
-  const alias =
-    intent.action === "add_alias" ? intent.alias : intent.action === "update_alias" ? intent.newAlias : null;
-  const found = alias === null ? null : await orNull(directory.alias(alias), "alias_not_found");
-  if (found !== null) throw new ClientError("refused", "alias_taken", `${alias} is taken`, { status: 409 });
+  return signIntent(intent, signer, { ...terms, nowMs });
 }
 
 /** The proven state to sign on. Its ledger must be the one that the Directory names and the identity is pinned to. */
@@ -219,44 +190,29 @@ async function ownState(client: Client, did: Did): Promise<KeyState> {
 }
 
 type Edit = (document: DidDocument) => DidDocument | Promise<DidDocument>;
+type Publishing = { readonly rootSeed: Uint8Array; readonly edited: Edit; readonly waiting: Waiting };
 
 /**
  * Signs the whole document of a self-certifying DID, `edited` from its proven state, and waits for it. With it, the
  * present root key stands for all that came before.
  */
-export async function replaceDocument(
-  client: Client,
-  did: Did,
-  options: {
-    readonly rootSeed: Uint8Array;
-    readonly edited: Edit;
-    readonly waiting: Waiting;
-  },
-): Promise<Changed> {
+export async function replaceDocument(client: Client, did: Did, { rootSeed, edited, waiting }: Publishing) {
   const state = await ownState(client, did);
-  const whole = { document: await options.edited(state.document), rootSeed: options.rootSeed, nowMs: Date.now() };
-  const accepted = await client.directory.submit(await signDocument(client, state, whole));
-  const isInForce = async () => (await nonceNow(client, did, "document")) > nextNonce(state);
-  return { accepted, record: await confirmChange(client, { did, accepted, isInForce }, options.waiting) };
+  const whole = { document: await edited(state.document), rootSeed, nowMs: Date.now() };
+  const { tx_hash: txHash } = await client.directory.submit(await signDocument(client, state, whole));
+  const isInForce = async () => nextNonce(await client.trust.prove(did, null)) > nextNonce(state);
+  await settle(client, { txHash, isInForce }, waiting);
 }
 
 /**
  * Publishes other keys: in a whole document of a self-certifying DID, so that its proof stays small, otherwise by a call
  * for each key that `edited` changes.
  */
-async function publishEdited(
-  client: Client,
-  did: Did,
-  edited: Edit,
-  { rootSeed, waiting }: { readonly rootSeed: Uint8Array; readonly waiting: Waiting },
-): Promise<void> {
-  if (isSelfCertifying(did)) {
-    await replaceDocument(client, did, { rootSeed, edited, waiting });
-    return;
-  }
-  const options = { signer: { keyId: rootSignerId, seed: rootSeed }, waiting };
+async function publishEdited(client: Client, did: Did, publishing: Publishing): Promise<void> {
+  if (isSelfCertifying(did)) return replaceDocument(client, did, publishing);
+  const options = { signer: { keyId: rootSignerId, seed: publishing.rootSeed }, waiting: publishing.waiting };
   const before = await activeDocument(client, did);
-  const after = await edited(before);
+  const after = await publishing.edited(before);
   for (const verificationMethod of after.verificationMethod)
     if (!before.verificationMethod.includes(verificationMethod))
       await change(client, { action: "UpdateVerificationMethod", did, verificationMethod }, options);
@@ -265,17 +221,18 @@ async function publishEdited(
       await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, options);
 }
 
-/** The same for primary alias, policy links and policies, whose proof travels in headers. */
+/** The same as `change` for primary alias, policy links and policies, whose proof travels in headers. */
 export async function changeAsOwner(
   client: Client,
   update: OwnerUpdate,
-  options: { readonly signer: Signer; readonly waiting: Waiting | null },
-): Promise<Changed> {
+  { signer, waiting }: { readonly signer: Signer; readonly waiting: Waiting },
+): Promise<Accepted> {
   const { genesisHash } = await provingAt(client);
-  const signed = await signOwnerUpdate(update, options.signer, { nowMs: Date.now(), genesisHash });
+  const signed = await signOwnerUpdate(update, signer, { nowMs: Date.now(), genesisHash });
   const accepted = await client.directory.submit(signed);
-  const expected = { did: update.did, accepted, isInForce: async (state: string | null) => state !== "in_block" };
-  return { accepted, record: options.waiting && (await confirmChange(client, expected, options.waiting)) };
+  const isInForce = async (state: string | null) => state !== "in_block";
+  await settle(client, { txHash: accepted.tx_hash, isInForce }, waiting);
+  return accepted;
 }
 
 // ------------------------------------------------------------------------------------------------------ key rotation
@@ -298,7 +255,6 @@ type RotationOptions = {
 };
 
 type Rotated = {
-  readonly identity: Identity;
   readonly rotated: boolean;
   /** `false`: another device published a key whose secret this one can't derive. */
   readonly holdsPublished: boolean;
@@ -306,54 +262,49 @@ type Rotated = {
 
 /** Reconciles, and replaces the published key when it is due. */
 export async function rotateAgreement(client: Client, did: Did, options: RotationOptions): Promise<Rotated> {
-  const { nowMs } = options;
+  const { nowMs, everyMs, waiting = waitingDefault } = options;
   const document = await activeDocument(client, did);
   const keptMs = await longestLifeMs(document, client.timeoutMs);
-  const reconcile = async (shown: DidDocument) => {
-    let holdsPublished = false;
-    const identity = await options.change(async (stored) => {
+  let holdsPublished = false;
+  const reconcile = (shown: DidDocument) =>
+    options.change(async (stored) => {
       const reconciled = await reconcileAgreements(stored, shown, { nowMs, keptMs });
       holdsPublished = reconciled.holdsPublished;
       return reconciled.identity;
     });
-    return { identity, holdsPublished };
-  };
   const before = await reconcile(document);
   const published = sealingKeyOf(document);
-  const isDue = before.holdsPublished && nowMs - before.identity.chain.sinceMs >= options.everyMs;
-  if (published === null || !isDue) return { ...before, rotated: false };
-  const nextOf = async (stored: Identity) =>
-    nextSecret(stored, published.id, await findOpening(stored.agreements, published));
-  const next = await options.change(async (stored) => (await nextOf(stored)).identity);
-  const { secret } = await nextOf(next);
-  const { publicKey: _, ...replaced } = published;
-  const keyAgreement = { ...replaced, publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)) };
+  if (published === null || !holdsPublished || nowMs - before.chain.sinceMs < everyMs)
+    return { rotated: false, holdsPublished };
+  const next = await options.change(async (stored) =>
+    (await secretAfter(stored, published)) === null ? withNextSecret(stored, published.id) : stored,
+  );
+  const secret = (await secretAfter(next, published)) as Uint8Array;
+  const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
   const edited = (one: DidDocument): DidDocument => ({
     ...one,
-    keyAgreement: one.keyAgreement.map((held) => (held.id === keyAgreement.id ? keyAgreement : held)),
+    keyAgreement: one.keyAgreement.map((held) => (held.id === published.id ? { ...held, publicKeyMultibase } : held)),
   });
-  const rootSeed = await rootSeedInForce(client, next);
-  await publishEdited(client, did, edited, { rootSeed, waiting: options.waiting ?? waitingDefault });
-  const after = await reconcile(await activeDocument(client, did));
-  await markSeen(client, did);
-  return { ...after, rotated: true };
+  // The replacement of the root key may have been interrupted.
+  const rootSeed = (await heldSeed(next, await rootKeyOf(client, did))) ?? next.rootSeed;
+  await publishEdited(client, did, { rootSeed, edited, waiting });
+  await reconcile(await activeDocument(client, did));
+  return { rotated: true, holdsPublished };
 }
 
-/** Of the root key that the ledger has: its replacement may have been interrupted. */
-async function rootSeedInForce(client: Client, identity: Identity): Promise<Uint8Array> {
-  return (await heldSeed(identity, await rootKeyOf(client, identity.did))) ?? identity.rootSeed;
+type Published = NonNullable<ReturnType<typeof sealingKeyOf>>;
+
+/** The secret to publish next, which is stored behind the one in force; also what an interrupted rotation left there. */
+async function secretAfter({ agreements }: Identity, published: Published): Promise<Uint8Array | null> {
+  const current = await findOpening(agreements, published);
+  const next = agreements.find((one, i) => i > current && one.id === published.id && one.destroyAtMs === null);
+  return next?.secret ?? null;
 }
 
-/**
- * The secret to publish next, stored from now on: the one that an interrupted rotation left behind that in force, or a new
- * one. The time of the chain stays that of the key in force, so an interrupted rotation is still due.
- */
-function nextSecret(identity: Identity, id: string, current: number): { identity: Identity; secret: Uint8Array } {
-  const left = identity.agreements.find((one, i) => i > current && one.id === id && one.destroyAtMs === null);
-  if (left !== undefined) return { identity, secret: left.secret };
+/** The time of the chain stays that of the key in force, so an interrupted rotation is still due. */
+function withNextSecret(identity: Identity, id: string): Identity {
   const { secret, chain } = advanceChain(identity.chain, identity.chain.sinceMs);
-  const agreements = [...identity.agreements, { id, secret, destroyAtMs: null }];
-  return { identity: { ...identity, agreements, chain }, secret };
+  return { ...identity, agreements: [...identity.agreements, { id, secret, destroyAtMs: null }], chain };
 }
 
 /** The longest life that the Caches of the document allow; 30 days for one that states none. */
@@ -397,7 +348,8 @@ export async function publishKeys(client: Client, next: Identity, waiting: Waiti
     const signer = { keyId: rootSignerId, seed: next.rootSeed };
     await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
   }
-  await publishEdited(client, did, (document) => withNewKeys(document, next), { rootSeed, waiting });
+  const edited = (document: DidDocument) => withNewKeys(document, next);
+  await publishEdited(client, did, { rootSeed, edited, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey))
     throw localError("root_replaced", `the root key of ${did} was replaced by another device`);
   return { ...next, rootSeed, nextRootSeed: null };

@@ -9,13 +9,11 @@ import { minuteMs } from "../core/codec/time.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { keyProofBytesMax } from "../core/trust/proof.ts";
 import {
-  type Accepted,
   acceptedShape,
   aliasShape,
   limitsShape,
   noncesShape,
   type RegistrationStatus,
-  type Resolved,
   recipientPolicyShape,
   registeredShape,
   registrationStatusShape,
@@ -26,6 +24,7 @@ import {
 import {
   ask,
   askBytes,
+  attempt,
   ClientError,
   type Endpoint,
   type Exchange,
@@ -150,57 +149,47 @@ export type Waiting = {
 
 export const waitingDefault: Waiting = { timeoutMs: 120_000, intervalMs: 250 };
 
-/** Reads until there is a value; a text names the state in between. */
-async function waitUntil<T extends object>(read: () => Promise<T | string>, waiting: Waiting): Promise<T> {
-  const begunMs = performance.now();
-  for (;;) {
-    const seen = await read().catch((error: unknown) => {
-      if (error instanceof ClientError && isTemporary(error)) return error.code;
-      throw error;
-    });
-    if (typeof seen !== "string") return seen;
-    const elapsedMs = performance.now() - begunMs;
-    if (elapsedMs + waiting.intervalMs > waiting.timeoutMs) {
-      const waitedS = waiting.timeoutMs / 1_000;
-      throw new ClientError("timed_out", "timed_out", `not settled after ${waitedS} s, last seen: ${seen}`);
-    }
-    waiting.onProgress?.(elapsedMs, seen);
-    await new Promise((resolve) => setTimeout(resolve, waiting.intervalMs));
-  }
-}
-
 /** Waits for `confirmed`, or after a deletion for `missing`. What the ledger refused ends the wait with its reason. */
 export function settleRegistration(
   { directory }: { readonly directory: DirectoryClient },
   { did, tx_id: txHash }: { readonly did: string; readonly tx_id: string },
   waiting: Waiting = waitingDefault,
   wanted: RegistrationStatus["registration_status"] = "confirmed",
-): Promise<RegistrationStatus> {
-  return waitUntil(async () => {
-    const status = await directory.registrationStatus(did);
-    const { registration_status: seen } = status;
-    if (seen === wanted) return status;
-    return seen === "pending" ? seen : ((await stateOf(directory, txHash)) ?? seen);
-  }, waiting);
+): Promise<void> {
+  const isWanted = async () => (await directory.registrationStatus(did)).registration_status === wanted;
+  return settle({ directory }, { txHash, isInForce: isWanted }, waiting);
 }
 
 type Expected = {
-  readonly did: string;
-  readonly accepted: Accepted;
+  readonly txHash: string;
   /** Whether what the change leads to is there; `null` when the node knows no state of the submission. */
   readonly isInForce: (state: string | null) => Promise<boolean>;
 };
 
-/** Waits until a change is in force, and returns the record then. */
-export function confirmChange(
+/** Waits until a change is in force. Throws the ledger's refusal of it. */
+export async function settle(
   { directory }: { readonly directory: DirectoryClient },
-  { did, accepted, isInForce }: Expected,
+  { txHash, isInForce }: Expected,
   waiting: Waiting,
-): Promise<Resolved> {
-  return waitUntil(async () => {
-    const state = await stateOf(directory, accepted.tx_hash);
-    return state !== "pending" && (await isInForce(state)) ? directory.resolve(did) : (state ?? "pending");
-  }, waiting);
+): Promise<void> {
+  const read = async (): Promise<string | null> => {
+    const state = await stateOf(directory, txHash);
+    return state !== "pending" && (await isInForce(state)) ? null : (state ?? "pending");
+  };
+  const begunMs = performance.now();
+  for (;;) {
+    const seen = await attempt(read);
+    if (seen instanceof ClientError && !isTemporary(seen)) throw seen;
+    if (seen === null) return;
+    const state = seen instanceof ClientError ? seen.code : seen;
+    const elapsedMs = performance.now() - begunMs;
+    if (elapsedMs + waiting.intervalMs > waiting.timeoutMs) {
+      const waitedS = waiting.timeoutMs / 1_000;
+      throw new ClientError("timed_out", "timed_out", `not settled after ${waitedS} s, last seen: ${state}`);
+    }
+    waiting.onProgress?.(elapsedMs, state);
+    await new Promise((resolve) => setTimeout(resolve, waiting.intervalMs));
+  }
 }
 
 /** The state of a submission, `null` when the node no longer knows it. Throws the ledger's refusal. */

@@ -135,8 +135,6 @@ export type WaypostEvent =
   | { readonly type: "rotated" }
   /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
-  /** The own record has changed, by keys that this device holds: another device of this identity. */
-  | { readonly type: "identity_updated" }
   /**
    * A receipt, a rotation or a look at the own record failed in the background; the SDK tries again later. Or the clock is
    * wrong: messages go on by the nodes' time, and changes of the identity fail. Or nothing is `logged`, and why.

@@ -14,7 +14,6 @@ export {
   versionsOf,
 } from "./caches.ts";
 export {
-  type Changed,
   change,
   changeAsOwner,
   type OwnerUpdate,

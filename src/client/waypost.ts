@@ -184,9 +184,9 @@ export class Waypost {
       const { alias = null } = this.#options;
       // Keys that another process or tab has made are no stranger's.
       await this.#change((stored) => stored);
-      const news = await watchOwn(this.#client, this.#identity, alias);
+      const changed = await watchOwn(this.#client, this.#identity, alias);
       // Without its secrets every key looks like a stranger's.
-      if (!this.#isLocked) for (const event of news) this.#emit(event);
+      if (!this.#isLocked) for (const what of changed) this.#emit({ type: "stranger_change", what });
     });
   }
 

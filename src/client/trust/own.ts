@@ -7,7 +7,7 @@
  */
 import { blake2b256 } from "#blake2";
 import { sha256 } from "#sha256";
-import { encodeBase64, encodeHex, equalBytes, renderPublicKey } from "../../core/codec/bytes.ts";
+import { encodeBase64, equalBytes, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import {
   type CounterName,
@@ -18,7 +18,6 @@ import {
 } from "../../core/ledger/account.ts";
 import { boundDocumentMessage, encodeDidDocument, renderProofTimestamp } from "../../core/ledger/document-codec.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { rememberedOf } from "../../core/trust/follow.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
 import { aliasesShape, claimsShape, methodKeysShape, renderKept } from "../answers.ts";
@@ -101,24 +100,16 @@ async function addClaim(memory: MemoryStore, did: Did, { counter, nonce, content
 /** A key of the own record that this device can't explain. */
 export type Stranger = "root_key" | "sealing_key" | "method";
 
-type OwnNews =
-  | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
-  | { readonly type: "identity_updated" };
-
 /** What somebody else has changed about an identity; an `alias` is watched too. */
-export async function watchOwn(client: Client, identity: Identity, alias: string | null): Promise<OwnNews[]> {
-  const news: OwnNews[] = [];
+export async function watchOwn(client: Client, identity: Identity, alias: string | null) {
   const { did } = identity;
-  if (isSelfCertifying(did)) {
-    const state = await client.trust.prove(did, null);
-    const stranger = await strangerIn(client, identity, state);
-    const isNew = await isNewHere(client, state);
-    if (stranger !== null) news.push({ type: "stranger_change", what: stranger });
-    else if (await isDenied(client, { did, alias: null })) news.push({ type: "stranger_change", what: "log" });
-    else if (isNew) news.push({ type: "identity_updated" });
-  }
-  if (await hasLostAlias(client, did, alias)) news.push({ type: "stranger_change", what: "alias" });
-  return news;
+  const state = isSelfCertifying(did) ? await client.trust.prove(did, null) : null;
+  const stranger = state === null ? null : await strangerIn(client, identity, state);
+  const changed: (Stranger | "alias" | "log")[] = [];
+  if (stranger !== null) changed.push(stranger);
+  else if (state !== null && (await isDenied(client, { did, alias: null }))) changed.push("log");
+  if (await hasLostAlias(client, did, alias)) changed.push("alias");
+  return changed;
 }
 
 const ownAliasesMax = 1_000;
@@ -186,7 +177,7 @@ export async function rememberAddedKey(client: Client, did: Did, publicKey: stri
 /** A key of the own record that this device neither holds nor derives, and has not added. */
 export async function strangerIn(client: Client, identity: Identity, state: KeyState): Promise<Stranger | null> {
   const rootKey = state.rootKeys.at(-1) as Uint8Array;
-  if (!(await holdsRoot(identity, rootKey))) return "root_key";
+  if ((await heldSeed({ ...identity, methods: [] }, rootKey)) === null) return "root_key";
   const { holdsPublished } = await reconcileAgreements(identity, state.document, { nowMs: Date.now(), keptMs: 0 });
   if (sealingKeyOf(state.document) !== null && !holdsPublished) return "sealing_key";
   const added = await loadAddedKeys(client, identity.did);
@@ -196,27 +187,6 @@ export async function strangerIn(client: Client, identity: Identity, state: KeyS
     if ((await heldSeed(identity, key)) === null) return "method";
   }
   return null;
-}
-
-async function holdsRoot({ rootSeed, nextRootSeed }: Identity, rootKey: Uint8Array): Promise<boolean> {
-  for (const seed of [rootSeed, nextRootSeed])
-    if (seed !== null && equalBytes(await ed25519PublicKey(seed), rootKey)) return true;
-  return false;
-}
-
-/** Whether this device sees a state for the first time, and has seen another before. */
-async function isNewHere(client: Client, state: KeyState): Promise<boolean> {
-  const { memory } = client.known;
-  const { root, nonce, hash } = rememberedOf(state);
-  const key = `seen/${state.did}`;
-  const [before, now] = [await memory.load(key), `${root} ${nonce} ${encodeHex(hash)}`];
-  if (before !== now) await memory.save(key, now);
-  return before !== null && before !== now;
-}
-
-/** After a change that this device has made: what it leads to is no news. */
-export async function markSeen(client: Client, did: Identity["did"]): Promise<void> {
-  if (isSelfCertifying(did)) await isNewHere(client, await client.trust.prove(did, null));
 }
 
 // ------------------------------------------------------------------------------------------------------- sealing keys
