@@ -30,7 +30,7 @@ import {
   valueOfProof,
   valueOfRecord,
 } from "../core/trust/log.ts";
-import { announcePages, changeMap, type MapChange, proveInMap, type ReadPage, valueInMap } from "../core/trust/map.ts";
+import { changeMap, type MapChange, proveInMap, type ReadPage, valueInMap } from "../core/trust/map.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   decodeBundle,
@@ -120,7 +120,8 @@ function readTile(view: TableView, at: string, { level, index }: { level: number
 function appendEntries(view: TableChange, at: string, size: number, entries: readonly Uint8Array[]): Uint8Array {
   for (let done = 0; done < entries.length; ) {
     const index = Math.floor((size + done) / tileWidth);
-    const before = readBundle(view, at, index).slice(0, (size + done) % tileWidth);
+    const held = (size + done) % tileWidth;
+    const before = held === 0 ? [] : readBundle(view, at, index).slice(0, held);
     const bundle = [...before, ...entries.slice(done, done + tileWidth - before.length)];
     view.put(bundleKey(at, index), encodeBundle(bundle));
     done += bundle.length - before.length;
@@ -139,7 +140,9 @@ function appendHash(
 ): void {
   const above = Math.floor(index / tileWidth);
   const key = tileKey(at, level, above);
-  const tile = concatBytes((view.get(key) ?? new Uint8Array(0)).subarray(0, (index % tileWidth) * hashBytes), hash);
+  const held = (index % tileWidth) * hashBytes;
+  const before = held === 0 ? null : view.get(key);
+  const tile = concatBytes((before ?? new Uint8Array(0)).subarray(0, held), hash);
   view.put(key, tile);
   if (tile.length === tileWidth * hashBytes) appendHash(view, at, { level: level + 1, index: above }, hashTile(tile));
 }
@@ -156,11 +159,6 @@ function writePages(view: TableChange, at: string, pages: ReadonlyMap<string, Ui
     if (page === null) view.remove(pageKey(at, path));
     else view.put(pageKey(at, path), page);
   }
-}
-
-/** A table behind a network fetches what is read next together. */
-function fetchPages(view: TableView, at: string, keys: readonly Uint8Array[]): void {
-  announcePages(pagesOf(view, at), keys, (paths) => view.prefetch(paths.map((path) => pageKey(at, path))));
 }
 
 const sameValue = (a: Uint8Array | null, b: Uint8Array | null) =>
@@ -191,36 +189,23 @@ export function touch(touched: Touched, did: Did, { aliases }: Applied): void {
 export const logHeadKey = `${own}head`;
 
 /**
- * All that a block reads is fetched before its calls are verified, because each miss runs the block again. `displaced`: the
- * keys of settled submissions that it forgets. The head of the log is there.
+ * All that a block reads is read before its calls are verified, because a run that misses something is run again.
+ * `displaced`: the keys of settled submissions that it forgets.
  */
 export function fetchBlock(
   view: TableView,
   { pending, displaced }: { readonly pending: readonly Pending[]; readonly displaced: readonly string[] },
 ): void {
   const calls = pending.flatMap(({ call }) => (call === null ? [] : [call]));
-  const submissions = pending.map(({ txHash }) => submissionKey(txHash));
-  const log = readLogHead(view, own);
+  let index = Math.floor((readLogHead(view, own)?.size ?? 0) / tileWidth);
   const keys = calls.flatMap((call) => [keyOfDid(call.did), ...aliasesNamed(call).map(keyOfAlias)]);
-  const ofLog = log === null ? [] : keysOfLog(log, keys);
-  view.prefetch([...displaced, ...submissions, ...calls.flatMap(keysOfCall), ...ofLog]);
-  if (log !== null) fetchPages(view, own, keys);
-}
-
-/** What a batch behind a log reads, but for the pages that are deeper than most. */
-function keysOfLog({ size }: LogHead, keys: readonly Uint8Array[]): string[] {
-  const depth = Math.ceil(Math.log2(size + 1) / 4);
-  const paths = keys
-    .map(encodeHex)
-    .flatMap((digits) => Array.from({ length: depth + 1 }, (_, n) => digits.slice(0, n)));
-  const bundle = Math.floor(size / tileWidth);
-  const tiles: string[] = [];
-  for (let level = 1, index = bundle; index > 0 || level === 1; level++) {
+  for (const key of keys) valueInMap(pagesOf(view, own), key);
+  view.get(bundleKey(own, index));
+  for (let level = 1; index > 0; level++) {
     index = Math.floor(index / tileWidth);
-    tiles.push(tileKey(own, level, index), tileKey(own, level, index + 1));
+    view.get(tileKey(own, level, index));
   }
-  const bundles = [bundle, bundle + 1, bundle + 2].map((index) => bundleKey(own, index));
-  return [...new Set(paths)].map((path) => pageKey(own, path)).concat(bundles, tiles);
+  view.prefetch([...displaced, ...pending.map(({ txHash }) => submissionKey(txHash)), ...calls.flatMap(keysOfCall)]);
 }
 
 /** In the commit of the block. */
@@ -285,11 +270,6 @@ function beginLog(view: TableChange, oldHead: LogHead | null): void {
 function appendBatch(view: TableChange, wanted: readonly MapChange[]): void {
   const head = readLogHead(view, own);
   if (head === null || wanted.length === 0) return;
-  fetchPages(
-    view,
-    own,
-    wanted.map(({ key }) => key),
-  );
   const read = pagesOf(view, own);
   const before = wanted.map(({ key }) => ({ key, value: valueInMap(read, key) }));
   const changes = wanted.filter(({ value }, i) => !sameValue(value, before[i]?.value ?? null));
@@ -329,11 +309,6 @@ function undoTo(view: TableView, head: StoredHead, size: number): Undone | null 
   if (at !== size) return null;
   const [read, changes] = [pagesOf(view, own), [...undone.values()]];
   if (changes.length === 0) return { read, changes };
-  fetchPages(
-    view,
-    own,
-    changes.map(({ key }) => key),
-  );
   return { read: over(read, changeMap(read, changes).pages), changes };
 }
 

@@ -12,7 +12,10 @@ export interface TableView {
   get(key: string): Uint8Array | null;
   /** Entries whose key starts with `prefix` and is greater than `after`, in key order, at most `limit`. */
   range(prefix: string, options: { readonly after?: string; readonly limit: number }): [string, Uint8Array][];
-  /** Keys that are read next: a table behind a network fetches them at once. Changes no outcome. */
+  /**
+   * Keys that are read next. A table behind a network ends the run here until it has them and whatever was read before,
+   * so that what is dear runs once. Changes no outcome.
+   */
   prefetch(keys: readonly string[]): void;
 }
 
@@ -36,8 +39,8 @@ export type CommitSize = { readonly kind: "record" | "removal"; readonly bytes: 
 
 /**
  * A table that several processes share, behind a network. What reads or changes it may run several times,
- * each time against one state, until everything that it reads was fetched: it has no effect but its writes,
- * passes on a `StoreError` that a read throws; its outcome is that of its last run.
+ * each time against one state, until everything that it reads was fetched; what was not yet reads as absent. It has no
+ * effect but its writes, and its outcome, also when it throws, is that of its last run.
  */
 export interface SharedTable {
   read<T>(work: (view: TableView) => T): Promise<T>;

@@ -142,18 +142,6 @@ function changeSlot(
   return leafNode({ key: only.key, value: only.value as Uint8Array });
 }
 
-/** Names the pages that changes of these keys read, level by level, before they are read: a table can fetch them together. */
-export function announcePages(read: ReadPage, keys: readonly Uint8Array[], announce: (paths: string[]) => void): void {
-  let open = keys.map(encodeHex);
-  for (let depth = 0; open.length > 0; depth++) {
-    announce([...new Set(open.map((digits) => digits.slice(0, depth)))]);
-    open = open.filter((digits) => {
-      const slot = decodePage(read(digits.slice(0, depth)))[Number.parseInt(digits.charAt(depth), 16)];
-      return slot != null && slot.leaf === null;
-    });
-  }
-}
-
 /** The value of a key, without a proof and without a hash. */
 export function valueInMap(read: ReadPage, key: Uint8Array): Uint8Array | null {
   const digits = encodeHex(key);

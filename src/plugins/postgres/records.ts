@@ -23,48 +23,64 @@ import { Batcher, type Pool, type Query } from "./pool.ts";
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];
 
-type Wanted = { readonly keys: readonly string[] } | { readonly range: RangeRequest };
+/** Far more runs than a tree of pages is deep. */
+const runsMax = 1_000;
 
-/** Work read a key that was not fetched. The work sees an outage, which it passes on. */
-class NotFetched extends StoreError {
-  constructor(readonly wanted: Wanted) {
-    super("unavailable", "not fetched yet");
-  }
-}
-
-/** More runs than the longest block has keys. */
-const runsMax = 2_000;
-
-/** Fetched records; `null` is known to be absent. */
+/**
+ * What was fetched of the table. Anything else reads as absent, and is wanted: whoever read it runs again with it, and
+ * what the run before came to counts for nothing.
+ */
 class Fetched implements TableView {
-  readonly keys = new Map<string, Uint8Array | null>();
   readonly ranges = new Map<string, Entries>();
+  readonly wantedKeys = new Set<string>();
+  readonly wantedRanges = new Map<string, RangeRequest>();
+
+  constructor(readonly keys = new Map<string, Uint8Array | null>()) {}
+
+  get isWhole(): boolean {
+    return this.wantedKeys.size + this.wantedRanges.size === 0;
+  }
 
   get(key: string): Uint8Array | null {
     const value = this.keys.get(key);
-    if (value === undefined) throw new NotFetched({ keys: [key] });
+    if (value === undefined) this.wantedKeys.add(key);
     return value?.slice() ?? null;
   }
 
   prefetch(keys: readonly string[]): void {
-    const missing = keys.filter((key) => !this.keys.has(key));
-    if (missing.length > 0) throw new NotFetched({ keys: missing });
+    for (const key of keys) if (!this.keys.has(key)) this.wantedKeys.add(key);
+    if (!this.isWhole) throw new StoreError("unavailable", "not fetched yet");
   }
 
   range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
     const request = { prefix, after, limit };
-    const fetched = this.ranges.get(JSON.stringify(request));
-    if (fetched === undefined) throw new NotFetched({ range: request });
-    return fetched.map(([key, value]): [string, Uint8Array] => [key, value.slice()]);
+    const name = JSON.stringify(request);
+    const fetched = this.ranges.get(name);
+    if (fetched === undefined) this.wantedRanges.set(name, request);
+    return (fetched ?? []).map(([key, value]): [string, Uint8Array] => [key, value.slice()]);
+  }
+
+  /** All wanted keys in one statement, and each range in one. */
+  async fetch(query: Query): Promise<void> {
+    const wanted = [...this.wantedKeys];
+    const found = wanted.length === 0 ? null : await fetchKeys(query, wanted);
+    for (const key of wanted) this.keys.set(key, found?.get(key) ?? null);
+    for (const [name, range] of this.wantedRanges) {
+      const entries = await fetchRange(query, range);
+      this.ranges.set(name, entries);
+      for (const [key, value] of entries) if (!this.keys.has(key)) this.keys.set(key, value);
+    }
+    this.wantedKeys.clear();
+    this.wantedRanges.clear();
   }
 }
 
-type WaitingChange = { readonly change: (view: TableChange) => unknown };
-type ChangeOutcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown };
+type Change = (view: TableChange) => unknown;
+type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown };
 
 export class PostgresTable implements SharedTable {
   private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
-  private readonly commits: Batcher<WaitingChange, ChangeOutcome>;
+  private readonly commits: Batcher<Change, Outcome>;
   /** How far the database's clock is ahead of this machine's: blocks of all nodes follow one clock. */
   private aheadMs = 0;
 
@@ -96,48 +112,40 @@ export class PostgresTable implements SharedTable {
 
   /** Everything that the last run reads was fetched by one statement. */
   async read<T>(work: (view: TableView) => T): Promise<T> {
-    const wanted = new Set<string>();
+    const keys = new Set<string>();
     for (let run = 0; run < runsMax; run++) {
-      const fetched = new Fetched();
-      if (wanted.size > 0) {
-        const found = await this.reads.add({ given: [...wanted], bytes: 64 * wanted.size, key: "" });
-        for (const key of wanted) fetched.keys.set(key, found.get(key) ?? null);
-      }
-      try {
-        return work(fetched);
-      } catch (error) {
-        if (!(error instanceof NotFetched) || !("keys" in error.wanted)) throw error;
-        for (const key of error.wanted.keys) wanted.add(key);
-      }
+      const found = keys.size === 0 ? null : await this.reads.add({ given: [...keys], bytes: 64 * keys.size, key: "" });
+      const fetched = new Fetched(new Map([...keys].map((key) => [key, found?.get(key) ?? null])));
+      const outcome = outcomeOf(() => work(fetched));
+      if (fetched.isWhole) return resultOf(outcome) as T;
+      for (const key of fetched.wantedKeys) keys.add(key);
     }
     throw new StoreError("unavailable", "a read of the ledger did not finish");
   }
 
   private async fetchSets(sets: readonly (readonly string[])[]): Promise<ReadonlyMap<string, Uint8Array>[]> {
-    const found = await fetchKeys((text, given) => this.pool.query(text, given), new Set(sets.flat()));
+    const found = await fetchKeys((text, given) => this.pool.query(text, given), [...new Set(sets.flat())]);
     return sets.map(() => found);
   }
 
   async commit<T>(change: (view: TableChange) => T): Promise<T> {
-    const outcome = await this.commits.add({ given: { change }, bytes: 1_024, key: "" });
-    if (!outcome.ok) throw outcome.error;
-    return outcome.value as T;
+    return resultOf(await this.commits.add({ given: change, bytes: 1_024, key: "" })) as T;
   }
 
-  private commitBatch(batch: readonly WaitingChange[]): Promise<ChangeOutcome[]> {
+  /** A change sees the writes of those before it; one that throws leaves nothing. */
+  private commitBatch(batch: readonly Change[]): Promise<Outcome[]> {
     return this.pool.transaction(async (query) => {
       const [locked] = await query(lockQuery);
       this.followClock(locked);
       const fetched = new Fetched();
       for (let run = 0; run < runsMax; run++) {
         const changes = new Overlay(fetched);
-        const outcomes = batch.map(({ change }) => outcomeOf(changes, change));
-        const wanted = outcomes.flatMap((outcome) => (isMissing(outcome) ? [outcome.error.wanted] : []));
-        if (wanted.length === 0) {
+        const outcomes = batch.map((change) => outcomeOf(() => changes.attempt(change)));
+        if (fetched.isWhole) {
           await writeAll(query, changes.written);
           return outcomes;
         }
-        await fetchAll(query, fetched, wanted);
+        await fetched.fetch(query);
       }
       throw new StoreError("unavailable", "a change of the ledger did not finish");
     });
@@ -153,44 +161,30 @@ const lockQuery = `with locked as materialized (
       pg_advisory_xact_lock(hashtextextended('{s}', 3)))
   select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
 
-/** A change sees the writes of those before it; one that throws leaves nothing. */
-function outcomeOf(changes: Overlay, change: (view: TableChange) => unknown): ChangeOutcome {
+function outcomeOf(work: () => unknown): Outcome {
   try {
-    return { ok: true, value: changes.attempt(change) };
+    return { ok: true, value: work() };
   } catch (error) {
     return { ok: false, error };
   }
 }
 
-function isMissing(outcome: ChangeOutcome): outcome is { readonly ok: false; readonly error: NotFetched } {
-  return !outcome.ok && outcome.error instanceof NotFetched;
+function resultOf(outcome: Outcome): unknown {
+  if (outcome.ok) return outcome.value;
+  throw outcome.error;
 }
 
-/** All keys in one statement, and each range in one. */
-async function fetchAll(query: Query, fetched: Fetched, wanted: readonly Wanted[]): Promise<void> {
-  const keys = new Set(wanted.flatMap((one) => ("keys" in one ? one.keys : [])));
-  if (keys.size > 0) {
-    const found = await fetchKeys(query, keys);
-    for (const key of keys) fetched.keys.set(key, found.get(key) ?? null);
-  }
-  const ranges = wanted.flatMap((one) => ("range" in one ? [one.range] : []));
-  for (const range of ranges) if (!fetched.ranges.has(JSON.stringify(range))) await fetchRange(query, fetched, range);
-}
-
-async function fetchRange(query: Query, fetched: Fetched, range: RangeRequest): Promise<void> {
-  const { prefix, after, limit } = range;
+async function fetchRange(query: Query, { prefix, after, limit }: RangeRequest): Promise<Entries> {
   const rows = await query(
     `select key, value from {s}.ledger where key >= $1 and key > $2 and starts_with(key, $1) order by key limit $3`,
     [prefix, after, limit],
   );
-  const entries = rows.map((row) => [String(row["key"]), bytesOf(row)] as const);
-  fetched.ranges.set(JSON.stringify(range), entries);
-  for (const [key, value] of entries) if (!fetched.keys.has(key)) fetched.keys.set(key, value);
+  return rows.map((row) => [String(row["key"]), bytesOf(row)] as const);
 }
 
-async function fetchKeys(query: Query, keys: ReadonlySet<string>): Promise<Map<string, Uint8Array>> {
+async function fetchKeys(query: Query, keys: readonly string[]): Promise<Map<string, Uint8Array>> {
   // No key of the ledger holds U+0000, so one that is asked for is absent.
-  const possible = [...keys].filter((key) => !key.includes("\u0000") && key.isWellFormed());
+  const possible = keys.filter((key) => !key.includes("\u0000") && key.isWellFormed());
   const rows = await query(
     "select l.key, l.value from {s}.ledger l where l.key = any (array(select json_array_elements_text($1::text::json)))",
     [JSON.stringify(possible)],
