@@ -33,7 +33,7 @@ const server = await startPostgres([
 const quota: MailboxQuota = {
   recipientEntriesMax: 10_000,
   recipientBytesMax: 256 << 20,
-  shares: [{ label: "new", entriesMax: 1_000, bytesMax: 1 << 24, rest: null }],
+  shares: [{ label: "new", entriesMax: 1_000, bytesMax: 1 << 24 }],
   storeEntriesMax: 10_000_000,
   storeBytesMax: 2 ** 40,
   storeShare: null,

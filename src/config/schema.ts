@@ -331,7 +331,7 @@ const cacheSchema = z.strictObject({
     "Percent of a recipient's quota for all unsigned and first-time senders together.",
   ),
   network_share: count(25, { max: 100 }).describe(
-    "Percent of a recipient's quota for unsigned and first-time senders of one client network while no other network has stored anything. The next network gets the same part of the rest.",
+    "Percent of a recipient's quota for unsigned and first-time senders of one client network.",
   ),
   client_rate: count(500, { max: 1_000_000 }).describe(
     "Envelopes stored per second from one client network; one of more than 256 KiB counts once for each 256 KiB. A burst of 4 times as many is allowed first.",

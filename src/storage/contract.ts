@@ -73,37 +73,8 @@ export type MailboxEntry = {
   readonly envelope: Uint8Array;
 };
 
-/**
- * The most that active entries with `label` may use of one mailbox. With a `rest`, the share shrinks as the others
- * grow, so that many labels together never fill the mailbox and a new label always finds room.
- */
-export type MailboxShare = {
-  readonly label: string;
-  readonly entriesMax: number;
-  readonly bytesMax: number;
-  readonly rest:
-    | (Rest & {
-        /**
-         * Who the others are: the active entries with this label, or of the whole mailbox (`null`), except those with
-         * `label`.
-         */
-        readonly among: string | null;
-      })
-    | null;
-};
-
-/**
- * Entries of the label may use `part` (above 0, at most 1) of what the others leave of `entriesMax` and of
- * `bytesMax`, rounded down, and always `entriesMin` and `bytesMin`.
- */
-export type Rest = { readonly part: number; readonly entriesMin: number; readonly bytesMin: number };
-
-/**
- * Such a share of the whole store. Its label begins with `via:`; these labels are counted over the store, not within
- * a mailbox, and at most 65,536 different ones should exist. A store with less room for ids or bytes than the quota of
- * the store limits the label to the same `part` of its room. There, remembered and kept ids count like active ones.
- */
-export type StoreShare = Omit<MailboxShare, "rest"> & { readonly rest: Rest };
+/** The most that active entries with `label` may use. */
+export type MailboxShare = { readonly label: string; readonly entriesMax: number; readonly bytesMax: number };
 
 /** Limits count active entries: neither acknowledged nor expired. Bytes are envelope bytes. */
 export type MailboxQuota = {
@@ -113,8 +84,12 @@ export type MailboxQuota = {
   readonly shares: readonly MailboxShare[];
   readonly storeEntriesMax: number;
   readonly storeBytesMax: number;
-  /** Applies when the new entry has its label. */
-  readonly storeShare: StoreShare | null;
+  /**
+   * Of the whole store; applies when the new entry has its label. That begins with `via:`; these labels are counted over
+   * the store, not within a mailbox, and at most 65,536 different ones should exist. Of the ids and
+   * bytes that the store has room for, remembered and kept ids included, such a label gets at most half.
+   */
+  readonly storeShare: MailboxShare | null;
 };
 
 export type StoreOutcome =

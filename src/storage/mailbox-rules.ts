@@ -4,15 +4,7 @@
  */
 import { sha256 } from "../core/codec/crypto.ts";
 import { type Fault, fault } from "../core/fault.ts";
-import type {
-  Cursor,
-  MailboxEntry,
-  MailboxQuota,
-  MailboxShare,
-  MailboxStats,
-  StoreOutcome,
-  StoreShare,
-} from "./contract.ts";
+import type { Cursor, MailboxEntry, MailboxQuota, MailboxStats, StoreOutcome } from "./contract.ts";
 
 const previewBytesMax = 4_096;
 const labelsMax = 4;
@@ -78,67 +70,26 @@ export function checkQuota(
   quota: MailboxQuota,
   sums: QuotaSums,
 ): Extract<StoreOutcome, { kind: "full" }> | null {
-  const { mailbox, store } = sums;
+  const { mailbox, store, known, room } = sums;
   const bytes = envelope.length;
   if (isOver(mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax)) {
     return { kind: "full", scope: "recipient" };
   }
-  for (const share of quota.shares) {
-    const { label, rest } = share;
-    if (!labels.includes(label)) continue;
-    const use = { own: mailbox(label), all: mailbox(rest?.among ?? null) };
-    if (exceedsShare(share, use, bytes)) return { kind: "full", scope: "share", label };
-  }
+  for (const { label, entriesMax, bytesMax } of quota.shares)
+    if (labels.includes(label) && isOver(mailbox(label), bytes, entriesMax, bytesMax))
+      return { kind: "full", scope: "share", label };
   if (isOver(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
   const { storeShare } = quota;
   if (storeShare === null || !labels.includes(storeShare.label)) return null;
-  const { label } = storeShare;
+  const { label, entriesMax, bytesMax } = storeShare;
+  // An acknowledged id is remembered: a sender could use up the ids by storing for one who acknowledges at once.
   const isFull =
-    exceedsShare(storeShare, { own: store(label), all: store(null) }, bytes) || exceedsRoom(storeShare, sums, bytes);
+    isOver(store(label), bytes, entriesMax, bytesMax) || isOver(known(label), bytes, room.entries / 2, room.bytes / 2);
   return isFull ? { kind: "full", scope: "store_share", label } : null;
 }
 
-function isOver(held: MailboxStats, bytes: number, entriesMax: number, bytesMax: number): boolean {
+export function isOver(held: MailboxStats, bytes: number, entriesMax: number, bytesMax: number): boolean {
   return held.entries + 1 > entriesMax || held.bytes + bytes > bytesMax;
-}
-
-/** What the label of a share holds, and what all hold with which the share shrinks. */
-type ShareUse = { readonly own: MailboxStats; readonly all: MailboxStats };
-
-/** Whether one more entry of so many bytes is beyond the share. */
-export function exceedsShare(share: MailboxShare | StoreShare, use: ShareUse, bytes: number): boolean {
-  const most = mostOf(share, use);
-  return isOver(use.own, bytes, most.entries, most.bytes);
-}
-
-/** What the label of a share may hold now. */
-export function mostOf(
-  { entriesMax, bytesMax, rest }: MailboxShare | StoreShare,
-  { own, all }: ShareUse,
-): MailboxStats {
-  if (rest === null) return { entries: entriesMax, bytes: bytesMax };
-  const left = (max: number, others: number) => Math.floor(rest.part * (max - Math.max(0, others)));
-  return {
-    entries: Math.max(rest.entriesMin, left(entriesMax, all.entries - own.entries)),
-    bytes: Math.max(rest.bytesMin, left(bytesMax, all.bytes - own.bytes)),
-  };
-}
-
-/** The last tenth of a store is for the least that every label may hold. */
-const sharedPart = 0.9;
-
-/**
- * The same for what the store itself has room for, where the operator's quota is larger. An acknowledged id is
- * remembered, so a sender could use up the ids by storing for a recipient who acknowledges at once.
- */
-function exceedsRoom({ label, rest }: StoreShare, { room, known }: QuotaSums, bytes: number): boolean {
-  const least = {
-    entriesMin: Math.min(rest.entriesMin, Math.floor(room.entries / 10_000)),
-    bytesMin: Math.min(rest.bytesMin, Math.floor(room.bytes / 4_096)),
-  };
-  const [entriesMax, bytesMax] = [room.entries * sharedPart, room.bytes * sharedPart];
-  const share = { label, entriesMax, bytesMax, rest: { part: rest.part, ...least } };
-  return exceedsShare(share, { own: known(label), all: known(null) }, bytes);
 }
 
 /** Decides which entries belong to a page. `bytesMax` null does not limit bytes. */

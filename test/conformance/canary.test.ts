@@ -131,18 +131,6 @@ const bugs: Readonly<Record<string, Bugs>> = {
   "ignores the shares of a mailbox": {
     mailbox: (real) => ({ store: (entry, quota) => real.store(entry, { ...quota, shares: [] }) }),
   },
-  "ignores what others hold of a share that shrinks": {
-    mailbox: (real) => ({
-      store: (entry, quota) => {
-        const shares = quota.shares.map((share) => {
-          const { rest } = share;
-          if (rest === null) return share;
-          return { ...share, rest: { ...rest, among: share.label } };
-        });
-        return real.store(entry, { ...quota, shares });
-      },
-    }),
-  },
   "ignores the share of the store": {
     mailbox: (real) => ({
       store: (entry, quota) => real.store(entry, { ...quota, storeShare: null }),

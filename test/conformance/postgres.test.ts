@@ -161,7 +161,7 @@ if (absence !== null) {
       );
       expect(lists.map(ids)).toEqual([ids(lists[0]!), ids(lists[0]!), ids(lists[0]!)]);
       expect(lists[0]!.length).toBe(37);
-      const shared = quota({ shares: [{ label: "new", entriesMax: 11, bytesMax: 1e6, rest: null }] });
+      const shared = quota({ shares: [{ label: "new", entriesMax: 11, bytesMax: 1e6 }] });
       const more = await spread(90, (mailbox, n) =>
         mailbox.store(entry(n, { recipient: did(2), labels: ["new"] }), shared),
       );

@@ -61,15 +61,9 @@ export function openTwin(): Twin {
       if (mine.length >= quota.recipientEntriesMax || sum(mine) + size > quota.recipientBytesMax) {
         return { kind: "full", scope: "recipient" };
       }
-      const isOver = ({ label, entriesMax, bytesMax, rest }: MailboxShare, held: readonly Line[]): boolean => {
+      const isOver = ({ label, entriesMax, bytesMax }: MailboxShare, held: readonly Line[]): boolean => {
         const own = held.filter((line) => line.labels.includes(label));
-        const among = rest?.among ?? null;
-        const all = held.filter((line) => among === null || line.labels.includes(among));
-        if (rest === null) return own.length + 1 > entriesMax || sum(own) + size > bytesMax;
-        const [lines, bytes] = [Math.max(0, all.length - own.length), Math.max(0, sum(all) - sum(own))];
-        const entriesLeft = Math.max(rest.entriesMin, Math.floor(rest.part * (entriesMax - lines)));
-        const bytesLeft = Math.max(rest.bytesMin, Math.floor(rest.part * (bytesMax - bytes)));
-        return own.length + 1 > entriesLeft || sum(own) + size > bytesLeft;
+        return own.length + 1 > entriesMax || sum(own) + size > bytesMax;
       };
       for (const share of quota.shares) {
         const { label } = share;
@@ -80,8 +74,7 @@ export function openTwin(): Twin {
       }
       const whole = quota.storeShare;
       if (whole !== null && entry.labels.includes(whole.label)) {
-        const share = { ...whole, rest: { ...whole.rest, among: null } };
-        if (isOver(share, all)) return { kind: "full", scope: "store_share", label: whole.label };
+        if (isOver(whole, all)) return { kind: "full", scope: "store_share", label: whole.label };
       }
       lines = lines.filter((l) => l.recipient !== entry.recipient || l.messageId !== entry.messageId);
       lines.push({ ...entry, place: ++place, acked: false });

@@ -205,13 +205,10 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   seen.set("cache.recipient_bytes_max", quota?.recipientBytesMax);
   seen.set("cache.store_entries_max", quota?.storeEntriesMax);
   seen.set("cache.store_bytes_max", quota?.storeBytesMax);
-  const percentOf = (place: number, part: number) => {
-    const { bytesMax, rest } = quota?.shares[place] ?? { bytesMax: 0 };
-    return Math.round((100 * bytesMax * (rest?.part ?? 1)) / (quota?.recipientBytesMax ?? 1) / part);
-  };
-  seen.set("cache.stranger_share", percentOf(0, 1));
-  // An unsigned envelope takes at most four fifths of a network's share.
-  seen.set("cache.network_share", percentOf(2, 0.8));
+  const percentOf = (place: number) =>
+    Math.round((100 * (quota?.shares[place]?.bytesMax ?? 0)) / (quota?.recipientBytesMax ?? 1));
+  seen.set("cache.stranger_share", percentOf(0));
+  seen.set("cache.network_share", percentOf(1));
   const read = await cache.read(`/cache/messages/${bob.did}`, proofHeaders(bob));
   const answered = ((await read.json()) as { messages: unknown[] }).messages;
   const sizes = answered.map((_one, n) => bytesOf(envelopeTo(bob, n, { payload })).length);

@@ -37,7 +37,7 @@ import type { Blocks } from "../operations/blocks.ts";
 import { chargeBody, checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { noSignal, type StoredSignal } from "../signals.ts";
-import { type Acquaintance, acquaintanceOf, createKnownSenders } from "./known.ts";
+import { createKnownSenders, isKnownSender } from "./known.ts";
 import { createPush, type Push, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
 import {
@@ -104,8 +104,8 @@ export type Cache = {
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** For `waypost explain`. */
   readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
-    /** What the mailbox knows of a sender. */
-    readonly acquaintanceOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Acquaintance>;
+    /** Whether the mailbox knows a sender. */
+    readonly isKnown: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<boolean>;
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
     readonly pushesOf: Push["describe"] | null;
   };
@@ -159,7 +159,7 @@ export function createCache(parts: CacheParts): Cache {
     explained: {
       mailbox,
       settings,
-      acquaintanceOf: (mailbox, sender, nowMs) => acquaintanceOf(node.known, mailbox, sender, nowMs),
+      isKnown: (mailbox, sender, nowMs) => isKnownSender(node.known, mailbox, sender, nowMs),
       pushesOf: push?.describe ?? null,
     },
     endStreams: () => streams.close(),

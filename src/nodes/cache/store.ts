@@ -21,9 +21,9 @@ import {
 } from "../admission.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
-import { acquaintanceOf, type KnownSenders, senderLabel } from "./known.ts";
+import { isKnownSender, type KnownSenders, senderLabel } from "./known.ts";
 import type { Push } from "./push.ts";
-import { type FullReports, labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "./shares.ts";
+import { type FullReports, isStranger, labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
@@ -69,7 +69,7 @@ export async function storeEnvelope(
   const sending = await sendingOf(parts, admission, { mailbox, nowMs });
   const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, submitted), nowMs });
   const outcome = await parts.mailbox.store(entry, quotaOf(parts.settings, sending, submitted));
-  const refused = checkOutcome(parts, outcome, envelope.to, submitted);
+  const refused = checkOutcome(parts, outcome, envelope.to);
   if (refused !== null) return refused;
   const deduped = outcome.kind === "duplicate";
   if (deduped && relayed !== undefined && !outcome.isSame) return otherContent;
@@ -77,8 +77,7 @@ export async function storeEnvelope(
   if (!deduped) parts.onStored(mailbox);
   // A repeat too: a crash may have come between the entry and what is due for it.
   if (parts.push !== null && submitted.isQuiet !== true && (!deduped || outcome.isSame)) {
-    const isKnown = sending !== "unsigned" && sending.acquaintance !== "stranger";
-    await parts.push.stored({ mailbox, isKnown, expiresAtMs, nowMs });
+    await parts.push.stored({ mailbox, isKnown: !isStranger(sending), expiresAtMs, nowMs });
   }
   return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
 }
@@ -116,8 +115,7 @@ async function sendingOf(
   { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
 ): Promise<Sending> {
   if (sender === null) return "unsigned";
-  const acquaintance = await acquaintanceOf(known, mailbox, sender, nowMs);
-  return { label: senderLabel(sender), acquaintance };
+  return { label: senderLabel(sender), isKnown: await isKnownSender(known, mailbox, sender, nowMs) };
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -198,10 +196,10 @@ function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): M
 }
 
 /** What the mailbox refuses: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
-function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient: Did, origin: Origin): Fault | null {
+function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient: Did): Fault | null {
   if (outcome.kind === "chunk_conflict")
     return fault("chunk_conflict", "the group has another total, or another message has this sequence number");
-  return outcome.kind === "full" ? reports.refuse(outcome, recipient, origin) : null;
+  return outcome.kind === "full" ? reports.refuse(outcome, recipient) : null;
 }
 
 // ---------------------------------------------------------------------------------------------- receipts

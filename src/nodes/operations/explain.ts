@@ -9,11 +9,11 @@ import { type Fault, isFault } from "../../core/fault.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
 import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
-import { mostOf, nothingHeld } from "../../storage/mailbox-rules.ts";
+import { nothingHeld } from "../../storage/mailbox-rules.ts";
 import { gatherRecipientFacts, type OperatorRules } from "../admission.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
-import { type Acquaintance, senderLabel } from "../cache/known.ts";
+import { senderLabel } from "../cache/known.ts";
 import { shareOfSender } from "../cache/shares.ts";
 import { checkService } from "../cache/store.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
@@ -142,12 +142,13 @@ async function mailboxSteps(
   const all = held(null);
   const { recipient_entries_max: entries, recipient_bytes_max: bytes } = settings;
   const text = useText(all, { entries, bytes });
-  const acquaintance = from === null ? "stranger" : await cache.acquaintanceOf(key, from, now());
-  const share = shareOfSender(from === null ? "unsigned" : { label: senderLabel(from), acquaintance }, settings);
+  const isKnown = from !== null && (await cache.isKnown(key, from, now()));
+  const share = shareOfSender(from === null ? "unsigned" : { label: senderLabel(from), isKnown }, settings);
   const own = held(share.label);
-  const most = mostOf(share, { own, all });
-  const shown = `${shareText(from, acquaintance, settings)}: ${useText(own, most)}`;
-  const ofSender = acquaintance === "stranger" ? note : ok;
+  const most = { entries: share.entriesMax, bytes: share.bytesMax };
+  const who = isKnown ? "the mailbox knows the sender" : "unsigned and first-time senders together";
+  const shown = `${who}: ${useText(own, most)}`;
+  const ofSender = isKnown ? ok : note;
   return [
     isFull(all, { entries, bytes })
       ? stops("mailbox", `full: ${text}`)
@@ -176,14 +177,6 @@ function useText(held: MailboxStats, most: MailboxStats): string {
 
 function isFull(held: MailboxStats, most: MailboxStats): boolean {
   return held.entries >= most.entries || held.bytes >= most.bytes;
-}
-
-type ShareSettings = NonNullable<ExplainParts["cache"]>["settings"];
-
-function shareText(from: Did | null, known: Acquaintance, { stranger_share, network_share }: ShareSettings): string {
-  if (known !== "stranger") return "the mailbox knows the sender, which may use half of what others leave";
-  const who = from === null ? "unsigned and first-time senders" : "the mailbox does not know the sender: strangers";
-  return `${who} together have ${stranger_share} % of the mailbox, one client network ${network_share} %`;
 }
 
 /** Which sleeping devices would be woken, and what became of the last push. */

@@ -10,7 +10,6 @@ import {
   type Mailbox,
   type MailboxEntry,
   type MailboxQuota,
-  type MailboxShare,
   type MailboxStats,
   type MessageState,
   type MessageSummary,
@@ -233,8 +232,8 @@ function encodeEntry(entry: MailboxEntry) {
 }
 
 function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
-  const shares = quota.shares.flatMap(({ label, entriesMax, bytesMax, rest }, ord) =>
-    labels.includes(label) ? [{ ord, label, entries: entriesMax, bytes: bytesMax, ...encodeRest(rest) }] : [],
+  const shares = quota.shares.flatMap(({ label, entriesMax, bytesMax }, ord) =>
+    labels.includes(label) ? [{ ord, label, entries: entriesMax, bytes: bytesMax }] : [],
   );
   return {
     entries_max: quota.recipientEntriesMax,
@@ -243,12 +242,6 @@ function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
     store_bytes_max: quota.storeBytesMax,
     shares,
   };
-}
-
-function encodeRest(rest: MailboxShare["rest"]) {
-  if (rest === null) return {};
-  const { among, part, entriesMin, bytesMin } = rest;
-  return { among, part, entries_min: entriesMin, bytes_min: bytesMin };
 }
 
 /** Number, outcome, and what belongs to it: end of the known entry, label, size, whether the known one is the same. */

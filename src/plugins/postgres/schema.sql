@@ -398,31 +398,14 @@ begin
         ) then 'chunk_conflict'
         when g.entries + 1 > g.entries_max or g.bytes + g.size > g.bytes_max then 'recipient'
       end as refusal,
-      -- The sums of the mailbox bound those of a label, so most entries read no sum of a label. What is left to a
-      -- share of a part is at least that part of its limit, less what the mailbox holds.
+      -- The sums of the mailbox bound those of a label, so most entries read no sum of a label.
       (
-        select s.label from json_to_recordset(g.shares) as s(
-          ord integer, label text, entries bigint, bytes bigint,
-          part float8, among text, entries_min bigint, bytes_min bigint)
-        where (
-          g.entries + 1 > coalesce(floor(s.part * s.entries), s.entries)
-          or g.bytes + g.size > coalesce(floor(s.part * s.bytes), s.bytes)
-        ) and exists (
-          select 1 from (
-            select
-              count(*) filter (where h.labels @> array[s.label]) as entries,
-              coalesce(sum(h.size) filter (where h.labels @> array[s.label]), 0) as bytes,
-              count(*) filter (where s.among is null or h.labels @> array[s.among]) as all_entries,
-              coalesce(sum(h.size) filter (where s.among is null or h.labels @> array[s.among]), 0) as all_bytes
-            from {s}.held h
-            where h.mailbox_no = g.no and h.expires_ms > g.at
-          ) used
-          where used.entries + 1 > coalesce(
-              greatest(s.entries_min, floor(s.part * (s.entries - greatest(0, used.all_entries - used.entries)))),
-              s.entries)
-            or used.bytes + g.size > coalesce(
-              greatest(s.bytes_min, floor(s.part * (s.bytes - greatest(0, used.all_bytes - used.bytes)))),
-              s.bytes)
+        select s.label
+        from json_to_recordset(g.shares) as s(ord integer, label text, entries bigint, bytes bigint)
+        where (g.entries + 1 > s.entries or g.bytes + g.size > s.bytes) and exists (
+          select 1 from {s}.held h
+          where h.mailbox_no = g.no and h.expires_ms > g.at and h.labels @> array[s.label]
+          having count(*) + 1 > s.entries or coalesce(sum(h.size), 0) + g.size > s.bytes
         )
         order by s.ord limit 1
       ) as share

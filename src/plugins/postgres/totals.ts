@@ -1,7 +1,7 @@
 /** Sums of the whole store: of its databases, for the quota and the statistics, and of labels that are counted over all. */
 import { withDeadline } from "../../core/std/bounded.ts";
-import { type MailboxStats, StoreError, type StoreShare } from "../../storage/contract.ts";
-import { exceedsShare, nothingHeld } from "../../storage/mailbox-rules.ts";
+import { type MailboxShare, type MailboxStats, StoreError } from "../../storage/contract.ts";
+import { isOver, nothingHeld } from "../../storage/mailbox-rules.ts";
 import type { Pool } from "./pool.ts";
 
 const statsMsMax = 1_000;
@@ -74,16 +74,16 @@ export class StoreTotals {
   }
 
   /** Whether one more entry of so many bytes is beyond the share. `nowMs` is the time of the entry. */
-  async exceeds(share: StoreShare, all: MailboxStats, { bytes, nowMs }: { bytes: number; nowMs: number }) {
-    const { entriesMax, bytesMax, rest } = share;
-    if (all.entries + 1 <= rest.part * entriesMax && all.bytes + bytes <= rest.part * bytesMax) return false;
+  async exceeds(share: MailboxShare, all: MailboxStats, { bytes, nowMs }: { bytes: number; nowMs: number }) {
+    const { entriesMax, bytesMax } = share;
+    if (!isOver(all, bytes, entriesMax, bytesMax)) return false;
     const { scan } = this;
     const isExact = this.ageMsMax === 0;
     const ageMsMax = isExact ? 0 : Math.max(this.ageMsMax * scanAgeFactor, scan.tookMs / scanPart);
     if (performance.now() - scan.endedAtMs >= ageMsMax) scan.running ??= this.scanAll(nowMs);
     if (isExact) await scan.running;
     const own = sumOf(this.labels.map((held) => held.get(share.label) ?? nothingHeld));
-    return exceedsShare(share, { own, all }, bytes);
+    return isOver(own, bytes, entriesMax, bytesMax);
   }
 
   private async scanAll(nowMs: number): Promise<void> {
