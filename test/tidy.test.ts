@@ -197,7 +197,6 @@ describe("exports", () => {
     "plugins/chain/rpc.ts": ["withoutSecrets"],
     // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
     "app/keys.ts": ["openPushKey"],
-    "cli/files/inbox.ts": ["storeMessage"],
     "client/change.ts": ["replaceDocument", "signOwnerUpdate"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.

@@ -47,14 +47,13 @@ async function backupIdentity(
   const passphrase = await passphraseIn(flags);
   const identity = await session.identity();
   const { name, did, storeKey } = identity;
-  const path = storePath(keysFolder, name);
-  const driver = storeKey !== null && existsSync(path) ? fileStore(path) : null;
+  const driver = fileStore(storePath(keysFolder, name));
   const file = await open(to, "wx", 0o600).catch((error: unknown) => {
     throw failed(`${to} can't be made: ${errorText(error)}`);
   });
   let bytes = 0;
   try {
-    const table = driver === null || storeKey === null ? null : await Table.open(driver, storeKey);
+    const table = storeKey === null ? null : await Table.open(driver, storeKey);
     for await (const piece of backup(renderIdentity(identity), table, { passphrase })) {
       await file.writeFile(piece);
       bytes += piece.length;
@@ -65,7 +64,7 @@ async function backupIdentity(
     throw error;
   } finally {
     await file.close();
-    await driver?.close();
+    await driver.close();
   }
   report.result({ ok: true, name, did, file: to, bytes }, `${name} is in ${to}: ${bytes} bytes`);
 }

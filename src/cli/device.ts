@@ -30,9 +30,9 @@ export function registerDeviceCommand(program: Command): void {
   clientCommand(addIdentityFlag(remove), removeDevice);
 }
 
-/** The store that devices share, which no other program may have open. Messages are taken by `receive` alone. */
+/** The store of an identity, which no other program may have open. Messages are taken by `receive` alone. */
 export function withStore({ keysFolder }: Session, name: string) {
-  return { store: fileStore(storePath(keysFolder, name)), acknowledge: "by-hand" } as const;
+  return { store: fileStore(storePath(keysFolder, name), { bytesMax: Infinity }), acknowledge: "by-hand" } as const;
 }
 
 async function openDevice(session: Session): Promise<Waypost> {

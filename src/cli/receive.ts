@@ -1,14 +1,23 @@
 /**
- * `waypost receive` fetches the messages that wait in the Caches of an identity, writes each file to disk, and only then
- * acknowledges it; with `--follow` it receives until interrupted, live from the Relays too, and reconnects by itself.
+ * `waypost receive` fetches the messages that wait in the Caches of an identity, saves each before it is acknowledged, and
+ * writes it as a file; with `--follow` it receives until interrupted, live from the Relays too, and reconnects by itself.
  * `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
  * Source: rules sections 5 ("Live sessions") and 6.
  */
-import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
-import { cachesOf, isComplete, listPending, messageIdsOf, type PendingMessage } from "../client/caches.ts";
+import {
+  cachesOf,
+  isComplete,
+  listPending,
+  messageIdsOf,
+  type PendingMessage,
+  type Unreachable,
+} from "../client/caches.ts";
+import type { WaypostEvent } from "../client/message.ts";
 import { removeUnread } from "../client/retrieve.ts";
+import type { StoredMessage } from "../client/store/rows.ts";
+import type { Waypost } from "../client/waypost.ts";
 import {
   addIdentityFlag,
   clientCommand,
@@ -16,15 +25,12 @@ import {
   describeTrust,
   parseWait,
   printable,
-  renderBar,
   renderBytes,
   type Session,
 } from "./command.ts";
 import { withStore } from "./device.ts";
 import { confirmed } from "./did-change.ts";
-import { stateFolder } from "./files/files.ts";
-import { type Inbox, openInbox, type Problem, type Received, type Round } from "./files/inbox.ts";
-import { storePath } from "./files/store.ts";
+import { type ReceivedFile, receivedFiles } from "./files/received.ts";
 
 export function registerReceiveCommands(program: Command): void {
   const receiveCommand = program
@@ -53,82 +59,91 @@ export function registerReceiveCommands(program: Command): void {
 
 type ReceiveFlags = { readonly out: string; readonly follow?: boolean; readonly waitFor?: number };
 
+/** A Cache that could not be read (its address), or a message that can't be opened (its id, or that of its group). */
+type Problem = { readonly what: string; readonly code: string; readonly message: string; readonly remove?: string };
+type Round = { readonly received: readonly ReceivedFile[]; readonly problems: readonly Problem[] };
+
 /** Pause between two reads while waiting. */
 const pollMs = 1_000;
 
-/** The inbox is this process's alone until the work is done. */
-async function receive(session: Session, { out: folder, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
-  const { keysFolder, report } = session;
-  const { name } = await session.identity();
-  // Of a linked device the others get what it receives.
-  const me = await session.open(existsSync(storePath(keysFolder, name)) ? withStore(session, name) : {});
-  const onChunk = (done: number, total: number) => report.progress(`receiving ${renderBar(done, total)}`);
-  const inbox = await openInbox(me, { folder, state: stateFolder(keysFolder, name), onChunk });
-  const work = follow === true ? followInbox(session, inbox) : receiveWaiting(session, inbox, waitFor);
-  await work.finally(inbox.close);
-}
-
-async function receiveWaiting({ report }: Session, inbox: Inbox, waitMs: number): Promise<void> {
-  const begunMs = performance.now();
-  let round = await inbox.receive();
-  while (round.received.length === 0 && performance.now() - begunMs < waitMs) {
-    report.progress("nothing yet");
-    await Bun.sleep(Math.min(pollMs, waitMs));
-    round = await inbox.receive();
+/** Messages are saved in the identity's store, acknowledged, and then written as files. */
+async function receive(session: Session, { out, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
+  const { store, acknowledge } = withStore(session, (await session.identity()).name);
+  if (follow === true) return followInto(session, out, await session.open({ store }));
+  const me = await session.open({ store, acknowledge });
+  const unreadable = new Map<string, Problem>();
+  me.on((event) => event.type === "unreadable" && unreadable.set(event.messageIds[0] ?? "", unreadableOf(event)));
+  const received: ReceivedFile[] = [];
+  for (const endMs = performance.now() + waitFor; ; await Bun.sleep(Math.min(pollMs, waitFor))) {
+    session.report.progress("receiving");
+    const { isComplete, unreachable } = await me.receiveWaiting();
+    for await (const file of receivedFiles(me, out)) received.push(file);
+    if (received.length === 0 && performance.now() < endMs) continue;
+    // Opening has no time to end what is due.
+    await me.rotate();
+    const problems = [...unreadable.values(), ...unreachable.map(unreachableOf)];
+    if (waitFor > 0 && isComplete && received.length + problems.length === 0) throw timedOut("nothing arrived");
+    reportRound(session, { received, problems }, isComplete);
+    if (!isComplete) throw failedInResult("something could not be fetched: receive again");
+    return;
   }
-  if (waitMs > 0 && round.received.length + round.unreadable.length + round.failed.length === 0)
-    throw timedOut("nothing arrived");
-  report.result(renderRound(round), describeRound(round).join("\n") || "Nothing is waiting.");
-  if (round.failed.length > 0) throw failedInResult(`not received: ${countOf(round.failed.length, "message")}`);
 }
 
-async function followInbox({ report }: Session, inbox: Inbox): Promise<void> {
-  const stop = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stop.abort());
-  // Each problem is reported once.
-  const reported = new Set<string>();
-  const onRound = (round: Round) => {
-    const problems = [...round.unreadable, ...round.failed, ...round.unreachable];
-    const isNew = problems.every(({ what, code }) => !reported.has(`${what} ${code}`));
-    if (!isNew || round.received.length + problems.length === 0) return;
-    for (const { what, code } of problems) if (reported.size < 10_000) reported.add(`${what} ${code}`);
-    report.result(renderRound(round), describeRound(round).join("\n"));
+/** Until it is interrupted, or can neither save nor write. */
+async function followInto(session: Session, out: string, me: Waypost): Promise<void> {
+  const ended = Promise.withResolvers<void>();
+  for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => ended.resolve());
+  let writing = Promise.resolve();
+  const write = () => {
+    writing = writing.then(async () => {
+      for await (const file of receivedFiles(me, out)) reportRound(session, { received: [file], problems: [] });
+    });
+    writing.catch(ended.reject);
   };
-  await inbox.follow(onRound, stop.signal);
+  const tell = (problem: Problem) => reportRound(session, { received: [], problems: [problem] });
+  me.on((event) => {
+    if (event.type === "changed" && event.what !== "removed") write();
+    else if (event.type === "unreadable") tell(unreadableOf(event));
+    else if (event.type === "disconnected" && event.what === "cache" && event.error !== null)
+      tell(unreachableOf({ endpoint: event.url, error: event.error }));
+    else if (event.type === "failed" && event.what === "store") ended.reject(event.error);
+  });
+  write();
+  await ended.promise;
+  await writing;
 }
 
-function renderRound({ failed, unreachable, ...round }: Round): Record<string, unknown> {
-  const received = round.received.map((one) => ({
-    path: one.path,
-    name: one.name,
-    media_type: one.mediaType,
-    size_bytes: one.sizeBytes,
-    sha256: one.sha256,
-    message_ids: one.messageIds,
-    from: one.from,
-    from_verified: one.verified,
-    from_trust: one.trust,
-    from_distrusted: one.distrusted,
+function unreadableOf({ messageIds: [what = "?"], code, reason }: Extract<WaypostEvent, { type: "unreadable" }>) {
+  return { what, code, message: reason, remove: `waypost purge --id ${what}` };
+}
+
+const unreachableOf = ({ endpoint: what, error: { code, message } }: Unreachable): Problem => ({ what, code, message });
+
+function reportRound({ report }: Session, { received, problems }: Round, isComplete = true): void {
+  const files = received.map(({ message, path, sha256 }) => ({
+    path,
+    name: message.name,
+    media_type: message.mediaType,
+    size_bytes: message.sizeBytes,
+    sha256,
+    message_ids: message.messageIds,
+    from: message.from,
+    from_verified: message.verified,
+    from_trust: message.trust,
+    from_distrusted: message.distrusted,
   }));
-  const incomplete = round.incomplete.map(({ groupId, held, total }) => ({ message_group_id: groupId, held, total }));
-  const unreadable = round.unreadable.map((one) => ({ ...one, remove: removal(one) }));
-  return { ok: failed.length === 0, received, incomplete, unreadable, failed, unreachable };
-}
-
-function describeRound({ received, incomplete, unreadable, failed, unreachable }: Round): string[] {
   const lines = [
-    ...received.map((one) => `${one.path} (${renderBytes(one.sizeBytes)}) ${describeSender(one)}`),
-    ...incomplete.map(({ held, total }) => `a file is on its way: ${held} of ${total} chunks so far`),
-    ...unreadable.map((one) => `${describe(one)}; to remove it unread: ${removal(one)}`),
-    ...[...failed, ...unreachable].map(describe),
+    ...received.map(({ message, path }) => `${path} (${renderBytes(message.sizeBytes)}) ${describeSender(message)}`),
+    ...problems.map(
+      ({ what, message, code, remove }) =>
+        `${what}: ${message} (${code})${remove === undefined ? "" : `; to remove it unread: ${remove}`}`,
+    ),
   ];
-  return lines.map(printable);
+  const text = lines.map(printable).join("\n") || "Nothing is waiting.";
+  report.result({ ok: isComplete, received: files, problems }, text);
 }
 
-const describe = ({ what, message, code }: Problem): string => `${what}: ${message} (${code})`;
-const removal = ({ what }: Problem): string => `waypost purge --id ${what}`;
-
-function describeSender({ from, verified, trust, distrusted }: Received): string {
+function describeSender({ from, verified, trust, distrusted }: StoredMessage): string {
   if (from === null) return "from an unnamed sender";
   if (verified === true) return `from ${from}${describeTrust(trust)}`;
   if (distrusted !== null) return `claims to be from ${from}: NOT BELIEVED (${distrusted})`;
@@ -141,7 +156,7 @@ function describeSender({ from, verified, trust, distrusted }: Received): string
 async function waitingOf(session: Session) {
   const caches = await cachesOf(session.client, await session.identity());
   const { pending, unreachable } = await listPending(caches);
-  const problems = unreachable.map(({ endpoint: what, error: { code, message } }) => ({ what, code, message }));
+  const problems = unreachable.map(unreachableOf);
   for (const { what, message } of problems) session.report.note(printable(`${what}: ${message}`));
   return { pending, unreachable: problems };
 }

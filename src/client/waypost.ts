@@ -6,6 +6,7 @@
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
 import { askDid, type Client, connect, lookUp, normalizeName, rootKeyOf, senderOf } from "./client.ts";
+import type { PollResult } from "./connections.ts";
 import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
@@ -239,12 +240,9 @@ export class Waypost {
     }
   }
 
-  /**
-   * For programs that keep messages in a storage of their own, as `openInbox` does; everybody else reads `messages`. A local
-   * store keeps them first, so that the other devices get them.
-   */
-  async receiver(storage: ReceiverStorage): Promise<Receiver> {
-    return this.#receiverFor((await this.#session?.savingBefore(storage)) ?? storage);
+  /** Saves what waits in the Caches now, and acknowledges it: for a store that was opened `by-hand`. */
+  receiveWaiting(): Promise<PollResult> {
+    return this.#stored().receiveWaiting();
   }
 
   async #receiverFor(storage?: ReceiverStorage): Promise<Receiver> {

@@ -244,8 +244,7 @@ test("a message that can't be opened is reported with the command that removes i
   expect(JSON.parse(received.stdout)).toMatchObject({
     ok: true,
     received: [{ name: "note.txt" }],
-    unreadable: [{ what: envelope.message_id, code: "unknown_profile", remove }],
-    failed: [],
+    problems: [{ what: envelope.message_id, code: "unknown_profile", remove }],
   });
   const purged = await waypost(...remove.split(" ").slice(1), "--as", "bob", "--yes");
   expect(purged.stdout).toContain("1 message removed");

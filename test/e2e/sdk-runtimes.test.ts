@@ -84,7 +84,6 @@ for (const { name, command: runtime } of findRuntimes().filter((one) => one.name
         mode: "600",
         chunks: 3,
         received: [["data.bin", true, true]],
-        progress: ["1/3", "2/3", "3/3"],
         same: true,
         again: 0,
         files: ["data.bin"],

@@ -7,26 +7,22 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { storeMessage } from "../../src/cli/files/inbox.ts";
-import { openJournal } from "../../src/cli/files/journal.ts";
+import { type ReceivedFile, receivedFiles } from "../../src/cli/files/received.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
-import {
-  type CacheClient,
-  cachesOf,
-  isComplete,
-  listPending,
-  type PendingMessage,
-  splitReceived,
-} from "../../src/client/caches.ts";
+import { type CacheClient, cachesOf, listPending, type PendingMessage } from "../../src/client/caches.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
 import { activeDocument, connect, lookUp, senderOf } from "../../src/client/client.ts";
 import type { Signer } from "../../src/client/crypto.ts";
 import { settleRegistration, waitingDefault } from "../../src/client/directory.ts";
 import { ClientError } from "../../src/client/http.ts";
-import { createIdentity, type Identity } from "../../src/client/keys.ts";
+import { memoryKeys } from "../../src/client/key-stores.ts";
+import { createIdentity, type Identity, renderIdentity } from "../../src/client/keys.ts";
+import type { WaypostEvent } from "../../src/client/message.ts";
 import { firstDocument, register } from "../../src/client/registration.ts";
-import { acknowledge, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
+import { readMessage, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
 import { buildEnvelope, chunkCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -105,23 +101,22 @@ function writeFile(name: string, content: string | Uint8Array): string {
   return path;
 }
 
-/** Receives what is complete; answers the names in the folder. */
-async function receive(identity: Identity, folder: string, options: { ack: boolean } = { ack: true }) {
-  const journal = await openJournal(join(scratch, "state", identity.name), Date.now());
+const stores = new Map<string, StoreDriver>();
+
+/** Receives what is complete as files, as `waypost receive` does; `refused`: codes of what can't be opened. */
+async function receive(identity: Identity, folder: string, refused: string[] = []): Promise<ReceivedFile[]> {
+  const store = stores.get(identity.name) ?? memoryStore();
+  stores.set(identity.name, store);
+  const keys = memoryKeys();
+  const storeKey = new Uint8Array(32).fill(1);
+  await keys.save("default", renderIdentity({ ...identity, storeKey }));
+  const onEvent = (event: WaypostEvent) => event.type === "unreadable" && void refused.push(event.code);
+  const me = await Waypost.open({ url: nodes.url, keys, store, waiting, onEvent, acknowledge: "by-hand" });
   try {
-    const { pending } = await listPending(await cachesOf(client, identity));
-    const recipient = recipientOf(client, identity);
-    const received = [];
-    for (const message of pending.filter(isComplete)) {
-      if (isComplete((await splitReceived(message, journal)).fresh)) {
-        const stored = await storeMessage(message, recipient, { folder, journal, temporaryPrefix: ".t-" });
-        received.push(stored.received);
-      }
-      if (options.ack) expect(await acknowledge(message.parts.flat(), journal)).toEqual([]);
-    }
-    return received;
+    expect((await me.receiveWaiting()).isComplete).toBe(true);
+    return await Array.fromAsync(receivedFiles(me, folder));
   } finally {
-    await journal.close();
+    await me.close();
   }
 }
 
@@ -147,17 +142,20 @@ describe("files", () => {
       const [received] = await receive(bob, folder);
       expect(readdirSync(folder)).toEqual([`${name}.bin`]);
       expect(Buffer.compare(readFileSync(join(folder, `${name}.bin`)), content)).toBe(0);
-      expect(received).toMatchObject({ from: alice.did, verified: true, trust: "unproven", distrusted: null });
+      expect(received?.message).toMatchObject({ from: alice.did, verified: true, trust: "unproven", distrusted: null });
       expect((await listPending(await cachesOf(client, bob))).pending).toEqual([]);
     });
   }
 
-  test("a file that was stored but not acknowledged is not stored twice", async () => {
-    const path = writeFile("once.txt", "once");
+  test("a file that is offered again is not stored twice", async () => {
+    const { plan, source } = await planFor(writeFile("once.txt", "once"), bob);
+    const { body } = await buildEnvelope(plan, 0, await source.read(0, 4));
+    const headers = { "Content-Type": "application/json" };
     const folder = freshFolder();
-    await send(path, bob);
-    expect((await receive(bob, folder, { ack: false })).length).toBe(1);
-    expect(await receive(bob, folder)).toEqual([]);
+    for (const count of [1, 0]) {
+      expect((await fetch(`${nodes.url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
+      expect((await receive(bob, folder)).length).toBe(count);
+    }
     expect(readdirSync(folder)).toEqual(["once.txt"]);
     expect((await listPending(await cachesOf(client, bob))).pending).toEqual([]);
   });
@@ -188,7 +186,9 @@ describe("files", () => {
     });
     expect(posted.status).toBe(202);
     const folder = freshFolder();
-    expect(await refusal(receive(bob, folder))).toBe("not_authentic");
+    const refused: string[] = [];
+    expect(await receive(bob, folder, refused)).toEqual([]);
+    expect(refused).toEqual(["not_authentic"]);
     expect(readdirSync(folder)).toEqual([]);
     const { pending } = await listPending(await cachesOf(client, bob));
     expect(pending.length).toBe(1);
@@ -219,7 +219,7 @@ describe("files", () => {
       options,
     );
     const [long] = await receive(bob, folder);
-    expect([long?.name.length, readdirSync(folder).length]).toEqual([1_024, 4]);
+    expect([long?.message.name.length, readdirSync(folder).length]).toEqual([1_024, 4]);
   });
 });
 
@@ -317,16 +317,9 @@ describe("several Caches", () => {
       const spoiled = { ...answer.message?.envelope, payload: { ciphertext_b64: "AAAA" } };
       return { ...answer, message: { ...answer.message, envelope: spoiled } } as typeof answer;
     };
-    const journal = await openJournal(join(scratch, "state", dave.name), Date.now());
-    const folder = freshFolder();
     const { pending } = await listPending([{ ...honest, message }, honest]);
-    const options = { folder, journal, temporaryPrefix: ".t-" };
-    try {
-      for (const message of pending) await storeMessage(message, recipientOf(client, dave), options);
-    } finally {
-      await journal.close();
-    }
-    expect(readdirSync(folder)).toEqual(["kept.txt"]);
+    const read = await Promise.all(pending.map((one) => readMessage(one, recipientOf(client, dave))));
+    expect(read.map(({ name }) => name)).toEqual(["kept.txt"]);
   });
 });
 

@@ -1,20 +1,21 @@
 /**
  * Live reception over running nodes: messages of a live session are files before they are acknowledged, and streams of a
- * Cache announce messages. With the inbox that `receive --follow` uses.
+ * Cache announce messages. With the store and the files of `receive --follow`.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import { openInbox, type Round } from "../../src/cli/files/inbox.ts";
+import { receivedFiles } from "../../src/cli/files/received.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
 import { cachesOf, type LiveEnvelope, liveEndpoints } from "../../src/client/caches.ts";
 import { activeDocument, type Client } from "../../src/client/client.ts";
 import { listenLive } from "../../src/client/connections.ts";
 import { ClientError } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
 import type { Identity } from "../../src/client/keys.ts";
 import { recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -22,11 +23,12 @@ const scratch = mkdtempSync(join(tmpdir(), "waypost-live-"));
 let nodes: TestNodes;
 let client: Client;
 let me: Waypost;
+const keys = memoryKeys();
 let bob: Identity;
 
 beforeAll(async () => {
   nodes = await startTestNodes();
-  me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
+  me = await Waypost.open({ url: nodes.url, keys, waiting: { timeoutMs: 60_000, intervalMs: 20 } });
   ({ client, identity: bob } = me);
 });
 afterAll(async () => {
@@ -72,28 +74,45 @@ async function whileListening(onEnvelope: (chunk: LiveEnvelope) => Promise<boole
   await ended;
 }
 
-/** An inbox that follows while `work` runs, which waits until so many files are stored; returns their names. */
-async function whileFollowing(work: (stored: (count: number) => Promise<void>) => Promise<void>) {
-  const inbox = await openInbox(me, { folder: join(scratch, "in"), state: join(scratch, "in-state") });
-  const stop = new AbortController();
+/** Writes what arrives as files, and calls back with the name of each. */
+async function follow(keys: KeyStore, folder: string, onFile: (name: string) => void) {
   const ready = Promise.withResolvers<void>();
-  me.on((event) => event.type === "connected" && event.what === "live" && ready.resolve());
-  const names: string[] = [];
-  const onRound = (round: Round) => void names.push(...round.received.map(({ path }) => basename(path)));
-  const ended = inbox.follow(onRound, stop.signal);
-  await Promise.race([ready.promise, ended]);
-  await work(async (count) => {
-    while (names.length < count) await Promise.race([Bun.sleep(5), ended]);
+  let writing = Promise.resolve();
+  const opened = await Waypost.open({
+    url: nodes.url,
+    keys,
+    store: memoryStore(),
+    onEvent: (event) => {
+      if (event.type === "connected" && event.what === "live") ready.resolve();
+      if (event.type !== "changed" || event.what !== "message") return;
+      writing = writing.then(async () => {
+        for await (const { path } of receivedFiles(opened, join(scratch, folder))) onFile(basename(path));
+      });
+    },
   });
-  stop.abort();
-  await ended;
-  await inbox.close();
+  await ready.promise;
+  return {
+    close: async () => {
+      await writing;
+      await opened.close();
+    },
+  };
+}
+
+/** Receives while `work` runs, which waits until so many files are stored; returns their names. */
+async function whileFollowing(work: (stored: (count: number) => Promise<void>) => Promise<void>) {
+  const names: string[] = [];
+  const following = await follow(keys, "in", (name) => names.push(name));
+  await work(async (count) => {
+    while (names.length < count) await Bun.sleep(5);
+  });
+  await following.close();
   const [cache] = await cachesOf(client, bob);
   expect((await cache?.summary())?.count).toBe(0);
   return names;
 }
 
-test("an inbox that follows stores what comes live, and takes chunks from the Cache", async () => {
+test("a store is given what comes live, and takes chunks from the Cache", async () => {
   const names = await whileFollowing(async (stored) => {
     expect(await send("whole.bin", 500)).toBe("direct");
     await stored(1);
@@ -103,7 +122,7 @@ test("an inbox that follows stores what comes live, and takes chunks from the Ca
   expect(names).toEqual(["whole.bin", "chunked.bin"]);
 }, 60_000);
 
-test("an inbox that follows stores what a stream of a Cache announces, and acknowledges it", async () => {
+test("a store is given what a stream of a Cache announces, and acknowledges it", async () => {
   const names = await whileFollowing(async (stored) => {
     expect(await send("first.bin", 10, { hint: "cache" })).toBe("cache");
     await stored(1);
@@ -114,25 +133,19 @@ test("an inbox that follows stores what a stream of a Cache announces, and ackno
   expect(names).toEqual(["first.bin", "announced.bin"]);
 }, 60_000);
 
-test("an inbox that follows opens what is sealed to a key that another device has published meanwhile", async () => {
+test("a store is given what is sealed to a key that another device has published meanwhile", async () => {
   const waiting = { timeoutMs: 60_000, intervalMs: 20 };
   const [laptopKeys, phoneKeys] = [memoryKeys(), memoryKeys()];
   const laptop = await Waypost.open({ url: nodes.url, keys: laptopKeys, waiting });
   await phoneKeys.replace("default", null, (await laptopKeys.load("default")) ?? "");
-  const inbox = await openInbox(laptop, { folder: join(scratch, "new"), state: join(scratch, "new-state") });
-  const stop = new AbortController();
   const stored = Promise.withResolvers<string>();
-  const ended = inbox.follow(({ received }) => {
-    for (const { name } of received) stored.resolve(name);
-  }, stop.signal);
+  const following = await follow(laptopKeys, "new", stored.resolve);
   const weekLater = Date.now() + 7 * 86_400_000;
   const phone = await Waypost.open({ url: nodes.url, keys: phoneKeys, waiting, nowMs: () => weekLater });
   expect(phone.identity.agreements.length).toBe(2);
   await me.send(laptop.did, "sealed to the new key", { name: "new.txt" });
-  expect(await Promise.race([stored.promise, ended])).toBe("new.txt");
-  stop.abort();
-  await ended;
-  await inbox.close();
+  expect(await stored.promise).toBe("new.txt");
+  await following.close();
   await Promise.all([laptop.close(), phone.close()]);
 }, 60_000);
 

@@ -89,16 +89,14 @@ function splitExtension(name: string): [stem: string, extension: string] {
 }
 
 /**
- * Gives a finished temporary file its name in `folder`, or `name (3f9a2c01).ext` and the like when that is in use, and
- * returns the path. No file is ever replaced. Until the temporary name is gone, `isPlaced` shows whether the file has its
- * name.
+ * Gives a finished temporary file a second name in `folder`, or `name (3f9a2c01).ext` and the like when that is in use, and
+ * returns the path. No file is ever replaced.
  */
 export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
   const [stem, extension] = splitExtension(name);
   for (let path = join(folder, name); ; path = join(folder, `${stem} (${randomHex()})${extension}`)) {
     if (!(await linkAs(temporary, path))) continue;
     await syncFolder(folder);
-    await removeIfThere(temporary);
     return path;
   }
 }
@@ -118,12 +116,6 @@ async function linkAs(temporary: string, path: string): Promise<boolean> {
   }
 }
 
-/** `null` when the temporary file is gone; `true` when it already has a second name. */
-export async function isPlaced(temporary: string): Promise<boolean | null> {
-  const facts = await ifThere(stat(temporary));
-  return facts === null ? null : facts.nlink > 1;
-}
-
 // ----------------------------------------------------------------------------------------------------------- key files
 
 /** Default folder of identities: `~/.waypost/keys`. */
@@ -139,8 +131,8 @@ function checkedName(name: string): string {
 const identityPath = (folder: string, name: string): string => join(folder, `${checkedName(name)}.json`);
 
 /**
- * Folder of an identity's state between runs, such as received ids. It holds no keys, but seeds of messages that are being
- * sent; it goes with the identity.
+ * Folder of an identity's state between runs, such as its store. It holds no keys, but seeds of messages that are being sent; it
+ * goes with the identity.
  */
 export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);

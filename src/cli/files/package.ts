@@ -7,13 +7,6 @@ export {
   loadIdentity,
   stateFolder,
 } from "./files.ts";
-export {
-  type Inbox,
-  type InboxOptions,
-  openInbox,
-  type Problem,
-  type Received,
-  type Round,
-} from "./inbox.ts";
+export { type ReceivedFile, receivedFiles } from "./received.ts";
 export { fileSource } from "./source.ts";
 export { fileStore } from "./store.ts";

@@ -12,7 +12,7 @@ import { lockError } from "./lock.ts";
 
 const bytesMaxDefault = 2_147_483_648;
 
-/** Where an identity of several devices has its store: beside its keys. */
+/** Where the commands keep the store of an identity: beside its keys. */
 export const storePath = (keysFolder: string, name: string): string =>
   join(stateFolder(keysFolder, name), "store.sqlite");
 
@@ -94,6 +94,8 @@ async function openTable(path: string): Promise<DatabaseSync> {
 }
 
 const openingStatements = [
+  // What was removed leaves the disk.
+  "PRAGMA auto_vacuum = FULL",
   "PRAGMA locking_mode = EXCLUSIVE",
   "PRAGMA journal_mode = WAL",
   "PRAGMA synchronous = FULL",

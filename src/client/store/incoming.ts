@@ -56,8 +56,8 @@ type IncomingHost = {
 
 /** Longest name and media type that are kept; a sender may write millions of characters. */
 const charactersMax = 1_024;
-/** What was not handed over within this time isn't any more; no message waits longer in a Cache. */
-const handOverMs = 30 * dayMs;
+/** What was not handed over within this time isn't any more. */
+const handOverMs = 366 * dayMs;
 
 /** Who surely sent a message. */
 type By = { readonly sender: Did; readonly person: Person | null };
@@ -88,15 +88,6 @@ export class Incoming {
       waitMs: toldMs,
       read: (version, recipient) => this.#read(version, recipient),
     };
-  }
-
-  /** For a receiver whose program keeps messages itself: each is stored here, and synced, before it is read there. */
-  savingBefore(storage: ReceiverStorage): ReceiverStorage {
-    const read: ReceiverStorage["read"] = async (version, recipient) => {
-      await this.#read(version, recipient);
-      return storage.read(version, recipient);
-    };
-    return { ...storage, waitMs: toldMs, read };
   }
 
   /** For a receiver whose messages are saved when the program acknowledges them. */

@@ -5,7 +5,9 @@
  */
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
+import { cachesOf } from "../caches.ts";
 import { type Client, find, planSend } from "../client.ts";
+import type { PollResult } from "../connections.ts";
 import {
   type Content,
   groupType,
@@ -104,7 +106,7 @@ export class StoreSession {
     tabs.onNews = (news) => this.#hear(news as News);
     const { did, nowMs, emit, send, sender, forgetSender, client } = host;
     const tell = (news: News) => this.#tell(news);
-    table.makeRoom = (bytes) => removeOldFiles({ table, tell }, bytes);
+    table.makeRoom = async (bytes) => host.driver.bytesMax < Infinity && removeOldFiles({ table, tell }, bytes);
     const failed = (error: ClientError) => emit({ type: "failed", what: "devices", error });
     const reconnect = () => void this.#receiver?.stop();
     const leads = () => this.#outbox.isLeading;
@@ -209,12 +211,14 @@ export class StoreSession {
       });
   }
 
-  /** `Incoming.savingBefore`, as soon as the other devices can get what is saved. */
-  async savingBefore(storage: ReceiverStorage): Promise<ReceiverStorage> {
+  /** Saves what waits in the Caches, as soon as the other devices can get it. */
+  async receiveWaiting(): Promise<PollResult> {
+    const { client, devices, receiver } = this.#host;
     const { signal } = this.#stop;
     const closed = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
     await Promise.race([this.#withDevices.promise, closed]);
-    return this.incoming.savingBefore(storage);
+    const receiving = await receiver(this.incoming.storage);
+    return receiving.poll(await cachesOf(client, devices.identity())).finally(() => receiving.stop());
   }
 
   /** A connection is back. */

@@ -229,6 +229,20 @@ export class LocalStore {
     return new File(parts, message.name === "" ? "message" : message.name, { type: message.mediaType });
   }
 
+  /**
+   * Gives the oldest message that was received and not handed over yet to `work`, and counts it as handed over when that
+   * returns. `false`: there is none.
+   */
+  async handOver(work: (message: StoredMessage) => Promise<void>): Promise<boolean> {
+    const [next] = await this.#table.scan<Pick<StoredMessage, "key">>({ prefix: "l/", limit: 1 });
+    if (next === undefined) return false;
+    const [place, { key }] = next;
+    const row = await this.#table.get<MessageRow>(key);
+    for (const view of row === null ? [] : await this.#views(row.conversation, [[key, row]])) await work(view);
+    await this.#table.change(async (batch) => batch.delete(place));
+    return true;
+  }
+
   // ------------------------------------------------------------------------------------------------- removing
 
   /** Removes a message here, and keeps it from being sent when it waits for that. */
