@@ -14,9 +14,7 @@ import {
   checkExpiry,
   type Envelope,
   type EnvelopeLimits,
-  isTag,
   longestTtlMs,
-  tagForm,
   verifySender,
 } from "../core/message/envelope.ts";
 import {
@@ -29,6 +27,7 @@ import {
   type Resolution,
 } from "../core/message/policy.ts";
 import { resolutionAnswer } from "../core/schema/directory.ts";
+import { isTag, tagForm } from "../core/schema/schema.ts";
 import { homesOf, parseHome } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { LedgerReader } from "../storage/contract.ts";

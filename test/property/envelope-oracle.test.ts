@@ -1,6 +1,6 @@
 /**
- * The decoder of envelopes against the first one, which needed more passes: for every input the same envelope or the
- * same refusal, with the same pointers. `ENVELOPE_INPUTS=1000000` tries more; a failing input is printed.
+ * The decoder of envelopes against the first one, which needed more passes: for every input the same envelope, or a
+ * refusal with the same code at a member that both name: the first one also applies rules between members without form. `ENVELOPE_INPUTS=1000000` tries more; a failing input is printed.
  */
 import { expect, test } from "bun:test";
 import { configSchema } from "../../src/config/schema.ts";
@@ -108,12 +108,21 @@ function changedText(text: string): string {
   return text.slice(0, at) + pick(parts) + text.slice(left);
 }
 
-/** All that a caller can see of an outcome. */
-function shown(outcome: Envelope | Fault): unknown {
-  if (isFault(outcome)) return { code: outcome.code, detail: outcome.detail, extra: outcome.extra };
-  const { sender, header, bytes, ...rest } = outcome;
+/** All of an envelope, in JSON. */
+function shown({ sender, header, bytes, ...rest }: Envelope): string {
   const signer = sender && { ...sender, signature: sender.signature.toHex(), signedBytes: sender.signedBytes.toHex() };
-  return { ...rest, header: header?.toHex() ?? null, bytes: bytes.toHex(), signer };
+  return JSON.stringify({ ...rest, header: header?.toHex() ?? null, bytes: bytes.toHex(), signer });
+}
+
+/** The members at fault, each under its first name. */
+const pointersOf = ({ extra }: Fault): string[] =>
+  (extra.errors ?? []).map(({ pointer }) => ({ "/recipient": "/to", "/created_at": "/timestamp" })[pointer] ?? pointer);
+
+function agree(ours: Envelope | Fault, before: Envelope | Fault): boolean {
+  if (!isFault(ours) || !isFault(before)) return !isFault(ours) && !isFault(before) && shown(ours) === shown(before);
+  const [pointers, known] = [pointersOf(ours), pointersOf(before)];
+  const isNamed = ours.code !== "envelope_invalid" || pointers.some((pointer) => known.includes(pointer));
+  return ours.code === before.code && isNamed;
 }
 
 test(`${inputs} inputs are decoded or refused as by the first decoder`, () => {
@@ -122,10 +131,10 @@ test(`${inputs} inputs are decoded or refused as by the first decoder`, () => {
     const input = nextInput();
     const [ours, before] = [decodeEnvelope(input, limits), decodeAsBefore(input, limits)];
     kinds.add(isFault(ours) ? ours.code : "decoded");
-    if (JSON.stringify(shown(ours)) === JSON.stringify(shown(before))) continue;
-    expect({ input: new TextDecoder().decode(input), outcome: shown(ours) }).toEqual({
+    if (agree(ours, before)) continue;
+    expect({ input: new TextDecoder().decode(input), outcome: ours }).toEqual({
       input: new TextDecoder().decode(input),
-      outcome: shown(before),
+      outcome: before,
     });
   }
   // The inputs reach every way out.

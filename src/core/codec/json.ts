@@ -15,8 +15,6 @@ export type JsonObject = { [name: string]: JsonValue };
 const jsonDepthMax = 32;
 /** Values inside the outermost one, containers included; an empty container counts twice. */
 const jsonValuesMax = 4_096;
-/** Members of one object. */
-const jsonMembersMax = 256;
 /**
  * JSON of an opaque member outside of strings. Values and members are not counted there, and this bounds
  * what parsing and walking them costs: about 50 ms at worst.
@@ -26,9 +24,11 @@ const jsonOpaqueCharsMax = 256 * 1024;
 /** Where a member name of the outermost object is in the text, quotes included. */
 type NameSpan = { readonly start: number; readonly end: number };
 
-type JsonReading = {
+export type JsonReading = {
   readonly value: JsonValue;
   readonly text: string;
+  /** Of the outermost object, in order. */
+  readonly names: readonly NameSpan[];
   /** Some number is an integer beyond ±(2^53 - 1), which two parsers may round differently. */
   readonly unsafeInteger: boolean;
 };
@@ -63,18 +63,20 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
   if (text === null) return invalid("not well-formed UTF-8");
-  const structure = scanStructure(text, { outerNames: null, opaque });
+  const structure = scanStructure(text, opaque);
   if (typeof structure === "string") return invalid(structure);
   if (structure.opaqueChars > jsonOpaqueCharsMax)
     return fault("too_large", `${opaque} has more than ${jsonOpaqueCharsMax} characters outside of strings`);
   const value = parseText(text);
   if (value === undefined) return invalid("not JSON");
-  const census: Census = { members: 0, unsafeInteger: false, opaque };
-  const problem = inspect(value, census, "outer");
+  const census: Census = { members: 0, unsafeInteger: false };
+  const problem = inspect(value, census);
   if (problem !== null) return invalid(problem);
+  if (isJsonObject(value) && (Object.hasOwn(value, "constructor") || Object.hasOwn(value, "prototype")))
+    return invalid("a member name is not allowed");
   // The text has one colon per member. A repeated name leaves the tree with fewer members.
   if (census.members !== structure.members) return invalid("a member name appears twice in one object");
-  return { value, text, unsafeInteger: census.unsafeInteger };
+  return { value, text, names: structure.names, unsafeInteger: census.unsafeInteger };
 }
 
 /** `undefined` when the text is not JSON. */
@@ -86,29 +88,20 @@ function parseText(text: string): JsonValue | undefined {
   }
 }
 
-/** The name spans of the outermost object, in order, of a text that `readJson` has accepted. */
-export function outerNameSpans(text: string): NameSpan[] {
-  const spans: NameSpan[] = [];
-  scanStructure(text, { outerNames: spans, opaque: null });
-  return spans;
-}
-
 function invalid(detail: string): Fault {
   return fault("invalid_json", detail);
 }
 
 const quoteCode = 0x22;
 
-type ScanOptions = { readonly outerNames: NameSpan[] | null; readonly opaque: string | null };
+type Structure = { readonly members: number; readonly opaqueChars: number; readonly names: NameSpan[] };
 
 /**
  * Counts colons and values outside strings and bounds the depth, without checking the grammar: the counts are exact for
  * every text that `JSON.parse` accepts. Returns why a text is refused.
  */
-function scanStructure(
-  text: string,
-  { outerNames, opaque }: ScanOptions,
-): { members: number; opaqueChars: number } | string {
+function scanStructure(text: string, opaque: string | null): Structure | string {
+  const names: NameSpan[] = [];
   const length = text.length;
   // White space around the opaque value is not part of it.
   let isOpaqueNext = false;
@@ -135,7 +128,7 @@ function scanStructure(
       case 0x3a: // a colon
         members++;
         if (depth !== 1) break;
-        outerNames?.push({ start: nameStart, end: nameEnd });
+        names.push({ start: nameStart, end: nameEnd });
         isOpaqueNext = opaque !== null && isName(text.slice(nameStart, nameEnd), opaque);
         break;
       case 0x7b: // an opening brace
@@ -158,7 +151,7 @@ function scanStructure(
     if (inOpaque) opaqueChars++;
     at++;
   }
-  return { members, opaqueChars };
+  return { members, opaqueChars, names };
 }
 
 function isSpace(code: number): boolean {
@@ -193,57 +186,28 @@ function endOfString(text: string, start: number, ahead: Ahead): number {
   return -1;
 }
 
-type Census = { members: number; unsafeInteger: boolean; readonly opaque: string | null };
-
-/** Where a value is: the outermost one, inside it, or inside its opaque member. */
-type Surroundings = "outer" | "inner" | "opaque";
+type Census = { members: number; unsafeInteger: boolean };
 
 /** Counts the members of a tree and returns what is wrong with it, or `null`. The scan has bounded the depth. */
-function inspect(value: JsonValue, census: Census, place: Surroundings): string | null {
-  switch (typeof value) {
-    case "string":
-      return value.isWellFormed() ? null : "a string holds a lone surrogate";
-    case "number":
-      if (!Number.isFinite(value)) return "a number is out of range";
-      if (Number.isInteger(value) && !Number.isSafeInteger(value)) census.unsafeInteger = true;
-      return null;
-    case "boolean":
-      return null;
-    default:
-      if (value === null) return null;
-      return Array.isArray(value) ? inspectArray(value, census, place) : inspectObject(value, census, place);
+function inspect(value: JsonValue, census: Census): string | null {
+  if (typeof value === "string") return value.isWellFormed() ? null : "a string holds a lone surrogate";
+  if (typeof value === "number") {
+    census.unsafeInteger ||= Number.isInteger(value) && !Number.isSafeInteger(value);
+    return Number.isFinite(value) ? null : "a number is out of range";
   }
-}
-
-function inspectArray(values: readonly JsonValue[], census: Census, place: Surroundings): string | null {
-  for (const value of values) {
-    const problem = inspect(value, census, insideOf(place));
-    if (problem !== null) return problem;
-  }
-  return null;
-}
-
-function insideOf(place: Surroundings): Surroundings {
-  return place === "opaque" ? "opaque" : "inner";
-}
-
-function inspectObject(object: JsonObject, census: Census, place: Surroundings): string | null {
-  const names = Object.keys(object);
-  if (place !== "opaque" && names.length > jsonMembersMax) return `an object has more than ${jsonMembersMax} members`;
+  if (typeof value === "boolean" || value === null) return null;
+  const isList = Array.isArray(value);
+  const names = isList ? [] : Object.keys(value);
   census.members += names.length;
   for (const name of names) {
-    if (isForbiddenName(name, place === "outer")) return "a member name is not allowed";
+    if (name === "__proto__") return "a member name is not allowed";
     if (!name.isWellFormed()) return "a member name holds a lone surrogate";
-    const inside = place === "outer" && name === census.opaque ? "opaque" : insideOf(place);
-    const problem = inspect(object[name] as JsonValue, census, inside);
+  }
+  for (const inner of isList ? value : Object.values(value)) {
+    const problem = inspect(inner, census);
     if (problem !== null) return problem;
   }
   return null;
-}
-
-/** `__proto__` anywhere; outside opaque payloads also the two other ways to a prototype. */
-function isForbiddenName(name: string, outermost: boolean): boolean {
-  return name === "__proto__" || (outermost && (name === "constructor" || name === "prototype"));
 }
 
 // ------------------------------------------------------------------------------------------------------ large numbers

@@ -17,7 +17,8 @@ const durationMsMax = 30 * dayMs;
 /** Decimal timestamps below this are seconds, the others milliseconds. */
 const secondsBelow = 100_000_000_000;
 
-const isoForm = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?(?:Z|([+-])(\d{2}):(\d{2}))$/;
+const isoForm =
+  /^(\d{4}-(?:0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))T(?:[01]\d|2[0-3])(?::[0-5]\d){2}(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
 
 /** The last millisecond of the year 9999, so that what is read can be written in ISO-8601. */
 const timestampMsMax = 253_402_300_799_999;
@@ -35,18 +36,10 @@ function parseEpoch(text: string): number {
 }
 
 function parseIso(text: string): number | null {
-  const parts = isoForm.exec(text);
-  if (parts === null) return null;
-  const part = (at: number) => Number(parts[at] ?? 0);
-  const [year, month, day] = [part(1), part(2), part(3)];
-  const date = new Date(Date.UTC(year, month - 1, day));
-  // `Date.UTC` carries a 31st of June over, and takes a year below 100 for one of the last century.
-  if (year < 100 || date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return null;
-  const [hour, minute, second, offsetHours, offsetMinutes] = [part(4), part(5), part(6), part(9), part(10)];
-  if (hour > 23 || minute > 59 || second > 59 || offsetHours > 23 || offsetMinutes > 59) return null;
-  const fractionMs = Number((parts[7] ?? "").padEnd(3, "0").slice(0, 3));
-  const offsetMs = (parts[8] === "-" ? -1 : 1) * (offsetHours * hourMs + offsetMinutes * minuteMs);
-  return date.getTime() + hour * hourMs + minute * minuteMs + second * secondMs + fractionMs - offsetMs;
+  const [, date = "", day = ""] = isoForm.exec(text) ?? [];
+  // The parser carries a 31st of June over.
+  const isReal = date !== "" && (day <= "28" || new Date(date).toISOString().startsWith(date));
+  return isReal ? Date.parse(text) : null;
 }
 
 /** ISO-8601 UTC with milliseconds and `Z`. */
@@ -55,27 +48,19 @@ export function renderTimestamp(ms: number): string {
 }
 
 const shortForm = /^(?:(\d{1,10})w)?(?:(\d{1,10})d)?(?:(\d{1,10})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s)?$/;
-const isoWeeksForm = /^P(\d{1,10})W$/;
-const isoDurationForm = /^P(?:(\d{1,10})D)?(?:T(?=\d)(?:(\d{1,10})H)?(?:(\d{1,10})M)?(?:(\d{1,10})S)?)?$/;
+const isoDurationForm = /^P(?:\d+W|(?:\d+D)?(?:T(?:\d+H)?(?:\d+M)?(?:\d+S)?)?)$/;
+const units = [weekMs, dayMs, hourMs, minuteMs, secondMs];
 
 /** Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form, else `null`. */
 export function parseDuration(text: string): number | null {
-  const parts = text.length === 0 || text.length > 64 ? null : durationParts(text);
-  if (parts === null || parts.some((part) => part === 0)) return null;
-  const units = [weekMs, dayMs, hourMs, minuteMs, secondMs];
-  const ms = parts.reduce<number>((sum, part, i) => sum + (part ?? 0) * (units[i] as number), 0);
+  const short = isoDurationForm.test(text) && !text.endsWith("T") ? text.replace(/[PT]/g, "").toLowerCase() : text;
+  let ms = 0;
+  for (const [i, part] of (shortForm.exec(short) ?? []).slice(1).entries()) {
+    if (part === undefined) continue;
+    if (Number(part) === 0) return null;
+    ms += Number(part) * (units[i] as number);
+  }
   return ms >= durationMsMin && ms <= durationMsMax ? ms : null;
-}
-
-/** Weeks, days, hours, minutes, seconds as written; `undefined` where the text has none. */
-function durationParts(text: string): (number | undefined)[] | null {
-  const number = (digits: string | undefined) => (digits === undefined ? undefined : Number(digits));
-  const weeks = isoWeeksForm.exec(text);
-  if (weeks !== null) return [number(weeks[1])];
-  const iso = text.length > 1 ? isoDurationForm.exec(text) : null;
-  if (iso !== null) return [undefined, number(iso[1]), number(iso[2]), number(iso[3]), number(iso[4])];
-  const short = shortForm.exec(text);
-  return short === null ? null : [1, 2, 3, 4, 5].map((i) => number(short[i]));
 }
 
 /** ISO-8601 in hours, minutes and seconds: `PT24H`, `PT1H30M`, `PT45S`; a fraction of a second is cut off. */

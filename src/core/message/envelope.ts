@@ -5,17 +5,20 @@
  * of the ciphertext is copied.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
-import { decodeBase64, signatureBytes, utf8 } from "../codec/bytes.ts";
+import type { Static } from "@sinclair/typebox";
+import { decodeBase64, utf8 } from "../codec/bytes.ts";
 import { verifyEd25519InPool } from "../codec/crypto.ts";
-import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
-import { isJsonObject, type JsonObject, type JsonValue, outerNameSpans, readJson } from "../codec/json.ts";
+import { type Did, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
+import { type JsonObject, type JsonReading, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
-import { badInput, type Fault, fault, type InputError, isFault, jsonPointer, pointerNameCharsMax } from "../fault.ts";
+import { badInput, type Fault, fault, type InputError, isFault } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
+import { envelopeShape } from "../schema/messages.ts";
+import { compileShape, inputFault } from "../schema/schema.ts";
 import { encodeSenderText } from "./proof.ts";
 
-export type DeliveryHint = "standard" | "chunked" | "direct" | "cache";
+export type DeliveryHint = NonNullable<Members["delivery_hint"]>;
 
 export type Envelope = {
   readonly messageId: Uuid;
@@ -55,54 +58,35 @@ export type EnvelopeLimits = {
   readonly clock_skew: number;
 };
 
-export const chunksMax = 65_535;
-const tagBytesMax = 96;
-/** Bounds of members that the interface leaves without one. */
-const headerKeyIdCharsMax = 256;
-const headerNonceBytesMax = 64;
-const errorsMax = 32;
-
 /**
- * Refuses with `too_large` (body, header, payload, chunk), `invalid_json`, or `envelope_invalid` with every rule that
- * is broken. Reads no clock.
+ * Refuses with `too_large` (body, header, payload, chunk), `invalid_json`, or `envelope_invalid` with the members at
+ * fault. Reads no clock.
  */
 export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelope | Fault {
   if (body.length > limits.body_bytes_max) return tooLarge("the body", limits.body_bytes_max);
   const reading = readJson(body, "payload");
   if (isFault(reading)) return reading;
-  if (!isJsonObject(reading.value)) return badInput("envelope_invalid", "", "must be a JSON object");
-  const members = reading.value;
-  const errors: InputError[] = [];
-  refuseUnknown(members, errors);
+  const members = checkShape(reading.value);
+  if (isFault(members)) return members;
+  const payloadBytes = sizeOfPayload(members.payload);
+  const errors = brokenRules(members, payloadBytes);
   if (reading.unsafeInteger) errors.push({ pointer: "", message: "holds an integer beyond ±(2^53 - 1)" });
-  const messageId = readText(members, "message_id", uuidForm, errors);
-  const to = readText(members, chosenName(members, "to", "recipient", errors), didForm, errors);
-  const timestampMs = readText(members, chosenName(members, "timestamp", "created_at", errors), timestampForm, errors);
-  const ttlMs = readText(members, "ttl", ttlForm, errors);
-  const tag = readText(members, "tag", tagTextForm, errors);
-  const payloadBytes = readPayload(members, errors);
-  const header = readHeader(members, errors);
-  const isChunk = hasAny(members, chunkNames);
-  const chunk = isChunk ? readChunk(members, errors) : null;
-  const hint = readHint(members, { named: isChunk, valid: chunk !== null }, errors);
-  const sender = hasAny(members, senderNames) ? readSender(members, errors) : null;
-  if (errors.length > 0 || messageId === null || to === null || timestampMs === null || payloadBytes === null)
-    return invalidEnvelope(errors);
-  const sizeFault = checkSizes({ payloadBytes, header, chunked: chunk !== null }, limits);
-  if (sizeFault !== null) return sizeFault;
-  return {
-    messageId,
-    to,
-    timestampMs,
-    ttlMs,
-    hint,
-    tag,
+  if (errors.length > 0 || payloadBytes === null) return inputFault("envelope_invalid", errors);
+  const { encrypted_header: headerText } = members.context ?? members;
+  const envelope: Envelope = {
+    messageId: parseUuid(members.message_id) as Uuid,
+    to: (members.to ?? members.recipient) as Did,
+    timestampMs: parseTimestamp((members.timestamp ?? members.created_at) as string) as number,
+    ttlMs: members.ttl === undefined ? null : parseDuration(members.ttl),
+    hint: members.delivery_hint ?? "standard",
+    tag: members.tag ?? null,
     payloadBytes,
-    header,
-    chunk,
-    sender: sender === null ? null : { ...sender, signedBytes: encodeSenderText(members) },
-    bytes: hasAny(members, alternateNames) ? normalBytes(reading.text) : body,
+    header: headerText === undefined ? null : decodeBase64(headerText),
+    chunk: chunkOf(members),
+    sender: senderOf(members),
+    bytes: members.recipient === undefined && members.created_at === undefined ? body : normalBytes(reading),
   };
+  return checkSizes(envelope, limits) ?? envelope;
 }
 
 /** A timestamp too far ahead: 400 `envelope_invalid`. A life that is over: 422 `message_expired`. */
@@ -134,12 +118,8 @@ function wholeSeconds(ms: number): number {
 
 /** Whether the document lists the key of the sender in `authentication` and the key made the signature. */
 export async function verifySender(sender: EnvelopeSender, document: DidDocument | null): Promise<boolean> {
-  const key = senderKey(sender, document);
+  const key = document === null || document.id !== sender.from ? null : keyFor({ document }, sender.keyId, "send");
   return key !== null && (await verifyEd25519InPool(sender.signature, sender.signedBytes, key));
-}
-
-function senderKey(sender: EnvelopeSender, document: DidDocument | null): Uint8Array | null {
-  return document === null || document.id !== sender.from ? null : keyFor({ document }, sender.keyId, "send");
 }
 
 /** The members of `GET /limits` that every node for envelopes answers (rules section 10). */
@@ -155,204 +135,74 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, num
   };
 }
 
-// --------------------------------------------------------------------------------------------- members
+// ----------------------------------------------------------------------------------------------- members
 
-const alternateNames = ["recipient", "created_at"] as const;
-/** Each of these groups is sent whole or not at all. */
-const headerNames = ["encrypted_header", "header_nonce", "header_key_id", "schema_version"] as const;
-const chunkNames = ["message_group_id", "sequence_number", "total_chunks"] as const;
-const senderNames = ["from", "sender_key_id", "sender_signature"] as const;
+type Members = Static<typeof envelopeShape>;
 
-const memberNames: ReadonlySet<string> = new Set([
-  ...["message_id", "to", "timestamp", ...alternateNames, "payload", "ttl", "delivery_hint", "tag", "context"],
-  ...[...headerNames, ...chunkNames, ...senderNames],
-]);
+const checkShape = compileShape(envelopeShape, "envelope_invalid");
 
-function refuseUnknown(members: JsonObject, errors: InputError[]): void {
-  for (const name of Object.keys(members))
-    if (!memberNames.has(name)) errors.push({ pointer: pointerTo(name), message: "is not a member of an envelope" });
+/** Decoded `ciphertext_b64`, which no format decodes a second time, or the compact JSON; `null` when it isn't Base64. */
+function sizeOfPayload(payload: Members["payload"]): number | null {
+  const { ciphertext_b64: ciphertext } = payload;
+  return ciphertext === undefined ? utf8(JSON.stringify(payload)).length : (decodeBase64(ciphertext)?.length ?? null);
 }
 
-function hasAny(members: JsonObject, names: readonly string[]): boolean {
-  return names.some((name) => members[name] !== undefined);
-}
+/** Members that are sent all together or not at all. `schema_version` may also stand alone. */
+const groups = [
+  { marks: ["encrypted_header", "header_nonce", "header_key_id"], others: ["schema_version"] },
+  { marks: ["message_group_id", "sequence_number", "total_chunks"], others: [] },
+  { marks: ["from", "sender_key_id", "sender_signature"], others: [] },
+] as const;
+const headerNames = [...groups[0].marks, ...groups[0].others];
 
-/** RFC 6901; to the parent where the name is too long to repeat. Cutting it could halve a character. */
-function pointerTo(name: string): string {
-  return name.length > pointerNameCharsMax ? "" : jsonPointer(name);
-}
-
-/** Which of the two names of a member was sent; both together are refused. */
-function chosenName(members: JsonObject, name: string, alternate: string, errors: InputError[]): string {
-  if (members[alternate] === undefined) return name;
-  if (members[name] !== undefined)
-    errors.push({ pointer: `/${alternate}`, message: `cannot be combined with ${name}` });
-  return alternate;
-}
-
-/** The text of a required member. */
-function requiredText(members: JsonObject, name: string, errors: InputError[]): string | null {
-  const value = members[name];
-  if (typeof value === "string") return value;
-  errors.push({ pointer: `/${name}`, message: value === undefined ? "is missing" : "must be a string" });
-  return null;
-}
-
-/** The text of an optional member; `null` when it is absent, and when it is not text, which is an error. */
-function optionalText(members: JsonObject, name: string, errors: InputError[]): string | null {
-  return members[name] === undefined ? null : requiredText(members, name, errors);
-}
-
-/** What a tag must be, in words. */
-export const tagForm = `1 to ${tagBytesMax} bytes without control characters`;
-
-type TextForm<T> = { readonly parse: (text: string) => T | null; readonly must: string; readonly isOptional?: true };
-
-const uuidForm = { parse: parseUuid, must: "must be a UUID and not the nil UUID" };
-const didForm: TextForm<Did> = {
-  parse: (text) => (isDid(text) ? text : null),
-  must: "must be did:svc: and 16 to 96 base58btc characters",
-};
-const timestampForm = {
-  parse: parseTimestamp,
-  must: "must be ISO-8601 with seconds and a zone, or epoch digits, as text",
-};
-const ttlForm = { parse: parseDuration, must: "must be a duration of 1 second to 30 days", isOptional: true } as const;
-const tagTextForm: TextForm<string> = {
-  parse: (text) => (isTag(text) ? text : null),
-  must: `must be ${tagForm}`,
-  isOptional: true,
-};
-
-/** The value of a member that is text of a form; `null` where it is absent or breaks the form, which is an error. */
-function readText<T>(members: JsonObject, name: string, form: TextForm<T>, errors: InputError[]): T | null {
-  const text = (form.isOptional ? optionalText : requiredText)(members, name, errors);
-  const value = text === null ? null : form.parse(text);
-  if (text !== null && value === null) errors.push({ pointer: `/${name}`, message: form.must });
-  return value;
-}
-
-export function isTag(text: string): boolean {
-  const length = text.length > tagBytesMax ? text.length : utf8(text).length;
-  return length >= 1 && length <= tagBytesMax && !/[\u0000-\u001f\u007f-\u009f]/.test(text);
-}
-
-/** The size of the payload. Only `ciphertext_b64` is read; all other members are opaque. */
-function readPayload(members: JsonObject, errors: InputError[]): number | null {
-  const payload = members["payload"];
-  if (!isJsonObject(payload)) {
-    errors.push({ pointer: "/payload", message: payload === undefined ? "is missing" : "must be an object" });
-    return null;
+/** The rules between members. */
+function brokenRules(members: Members, payloadBytes: number | null): InputError[] {
+  const errors: InputError[] = [];
+  const refuse = (name: string, message: string) => errors.push({ pointer: `/${name}`, message });
+  for (const [name, alternate] of [
+    ["to", "recipient"],
+    ["timestamp", "created_at"],
+  ] as const) {
+    if (members[name] === undefined && members[alternate] === undefined) refuse(name, "is missing");
+    if (members[name] !== undefined && members[alternate] !== undefined)
+      refuse(alternate, `cannot be combined with ${name}`);
   }
-  const ciphertext = payload["ciphertext_b64"];
-  if (ciphertext === undefined) return utf8(JSON.stringify(payload)).length;
-  const bytes = typeof ciphertext === "string" ? (decodeBase64(ciphertext)?.length ?? null) : null;
-  if (bytes === null) errors.push({ pointer: "/payload/ciphertext_b64", message: "must be standard Base64, padded" });
-  return bytes;
+  if (payloadBytes === null) refuse("payload/ciphertext_b64", "expected standard Base64, padded");
+  for (const { marks, others } of groups)
+    if (marks.some((name) => members[name] !== undefined))
+      for (const name of [...marks, ...others]) if (members[name] === undefined) refuse(name, "is missing");
+  if (members.context !== undefined)
+    for (const name of headerNames) if (members[name] !== undefined) refuse(name, "cannot be combined with context");
+  const { sequence_number: sequence = 0, total_chunks: total } = members;
+  if (total !== undefined && sequence >= total) refuse("sequence_number", "must be below total_chunks");
+  if ((total !== undefined) !== (members.delivery_hint === "chunked"))
+    refuse("delivery_hint", "must be chunked with, and only with, chunk members");
+  const { from, sender_key_id: keyId = "#" } = members;
+  if (from !== undefined && (keyId.startsWith("#") || parseDidUrl(keyId, from as Did) === null))
+    refuse("sender_key_id", "must be an absolute id of a method of from");
+  return errors;
 }
 
-const hints: readonly string[] = ["standard", "chunked", "direct", "cache"];
-
-function readHint(
-  members: JsonObject,
-  chunk: { readonly named: boolean; readonly valid: boolean },
-  errors: InputError[],
-): DeliveryHint {
-  const text = optionalText(members, "delivery_hint", errors);
-  if (text !== null && !hints.includes(text))
-    errors.push({ pointer: "/delivery_hint", message: `must be one of ${hints.join(", ")}` });
-  else if (text === "chunked" && !chunk.named)
-    errors.push({ pointer: "/delivery_hint", message: "is chunked without chunk members" });
-  else if (text !== "chunked" && chunk.valid)
-    errors.push({ pointer: "/delivery_hint", message: "must be chunked when the envelope has chunk members" });
-  return (text ?? "standard") as DeliveryHint;
-}
-
-// ---------------------------------------------------------------------------------------------- groups
-
-/** The decoded header: from the four flat members together, or from exactly these in `context`. */
-function readHeader(members: JsonObject, errors: InputError[]): Uint8Array | null {
-  const flat = headerNames.filter((name) => members[name] !== undefined);
-  const context = members["context"];
-  if (context === undefined) {
-    if (flat.some((name) => name !== "schema_version")) return readHeaderGroup(members, "", errors);
-    if (flat.length > 0) readSchemaVersion(members, "", errors);
-    return null;
-  }
-  if (!isJsonObject(context)) {
-    errors.push({ pointer: "/context", message: "must be an object" });
-    return null;
-  }
-  for (const name of flat) errors.push({ pointer: `/${name}`, message: "cannot be combined with context" });
-  for (const name of Object.keys(context))
-    if (!(headerNames as readonly string[]).includes(name))
-      errors.push({ pointer: `/context${pointerTo(name)}`, message: "is not a member of context" });
-  return readHeaderGroup(context, "/context", errors);
-}
-
-function readHeaderGroup(group: JsonObject, at: string, errors: InputError[]): Uint8Array | null {
-  const header = readBase64(group, { name: "encrypted_header", at }, errors);
-  const nonce = readBase64(group, { name: "header_nonce", at }, errors);
-  if (nonce !== null && nonce.length > headerNonceBytesMax)
-    errors.push({ pointer: `${at}/header_nonce`, message: `must be at most ${headerNonceBytesMax} bytes` });
-  const keyId = group["header_key_id"];
-  if (typeof keyId !== "string" || keyId.length < 1 || keyId.length > headerKeyIdCharsMax)
-    errors.push({ pointer: `${at}/header_key_id`, message: `must be text of 1 to ${headerKeyIdCharsMax} characters` });
-  readSchemaVersion(group, at, errors);
-  return header;
-}
-
-function readSchemaVersion(group: JsonObject, at: string, errors: InputError[]): void {
-  if (group["schema_version"] !== "1") errors.push({ pointer: `${at}/schema_version`, message: 'must be "1"' });
-}
-
-/** Base64 of at least one byte. */
-function readBase64(group: JsonObject, member: { name: string; at: string }, errors: InputError[]): Uint8Array | null {
-  const text = group[member.name];
-  const bytes = typeof text === "string" && text.length > 0 ? decodeBase64(text) : null;
-  if (bytes === null)
-    errors.push({ pointer: `${member.at}/${member.name}`, message: "must be standard Base64, padded" });
-  return bytes;
-}
-
-function readChunk(members: JsonObject, errors: InputError[]): Envelope["chunk"] {
-  const groupId = readText(members, "message_group_id", uuidForm, errors);
-  const total = readCount(members["total_chunks"], { from: 1, to: chunksMax });
-  if (total === null) errors.push({ pointer: "/total_chunks", message: `must be an integer from 1 to ${chunksMax}` });
-  const sequence = readCount(members["sequence_number"], { from: 0, to: (total ?? chunksMax) - 1 });
-  if (sequence === null)
-    errors.push({ pointer: "/sequence_number", message: "must be an integer from 0 and below total_chunks" });
-  return groupId === null || total === null || sequence === null ? null : { groupId, sequence, total };
-}
-
-function readCount(value: JsonValue | undefined, range: { from: number; to: number }): number | null {
-  if (typeof value !== "number" || !Number.isInteger(value)) return null;
+function chunkOf(members: Members): Envelope["chunk"] {
+  const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = members;
+  if (groupId === undefined || sequence === undefined || total === undefined) return null;
   // Adding 0 turns -0 into 0.
-  return value >= range.from && value <= range.to ? value + 0 : null;
+  return { groupId: parseUuid(groupId) as Uuid, sequence: sequence + 0, total };
 }
 
-function readSender(members: JsonObject, errors: InputError[]): Omit<EnvelopeSender, "signedBytes"> | null {
-  const from = readText(members, "from", didForm, errors);
-  const keyText = requiredText(members, "sender_key_id", errors);
-  const keyId = from === null || keyText === null || keyText.startsWith("#") ? null : parseDidUrl(keyText, from);
-  if (keyText !== null && from !== null && keyId === null)
-    errors.push({ pointer: "/sender_key_id", message: "must be an absolute id of a method of from" });
-  const text = requiredText(members, "sender_signature", errors);
-  const signature = text === null ? null : decodeBase64(text);
-  if (text !== null && signature?.length !== signatureBytes)
-    errors.push({ pointer: "/sender_signature", message: `must be Base64 of ${signatureBytes} bytes` });
-  return from === null || keyId === null || signature === null ? null : { from, keyId, signature };
+function senderOf(members: Members): EnvelopeSender | null {
+  const { from, sender_key_id: keyId, sender_signature: signature } = members;
+  if (from === undefined || keyId === undefined || signature === undefined) return null;
+  const signedBytes = encodeSenderText(members as JsonObject);
+  return { from: from as Did, keyId, signature: decodeBase64(signature) as Uint8Array, signedBytes };
 }
 
-// ----------------------------------------------------------------------------------- sizes, normal form
+// --------------------------------------------------------------------------------------- sizes, normal form
 
-type Sizes = { readonly payloadBytes: number; readonly header: Uint8Array | null; readonly chunked: boolean };
-
-function checkSizes(sizes: Sizes, limits: EnvelopeLimits): Fault | null {
-  const payloadBytesMax = sizes.chunked ? limits.chunk_bytes_max : limits.unchunked_bytes_max;
-  if (sizes.payloadBytes > payloadBytesMax)
-    return tooLarge(sizes.chunked ? "the chunk" : "the payload", payloadBytesMax);
-  if ((sizes.header?.length ?? 0) > limits.header_bytes_max) return tooLarge("the header", limits.header_bytes_max);
+function checkSizes({ payloadBytes, header, chunk }: Envelope, limits: EnvelopeLimits): Fault | null {
+  const payloadBytesMax = chunk === null ? limits.unchunked_bytes_max : limits.chunk_bytes_max;
+  if (payloadBytes > payloadBytesMax) return tooLarge(chunk === null ? "the payload" : "the chunk", payloadBytesMax);
+  if ((header?.length ?? 0) > limits.header_bytes_max) return tooLarge("the header", limits.header_bytes_max);
   return null;
 }
 
@@ -360,19 +210,13 @@ function tooLarge(what: string, bytesMax: number): Fault {
   return fault("too_large", `${what} is larger than ${bytesMax} bytes`);
 }
 
-function invalidEnvelope(errors: readonly InputError[]): Fault {
-  const first = errors[0] ?? { pointer: "", message: "is not acceptable" };
-  const detail = `${first.pointer === "" ? "envelope" : first.pointer}: ${first.message}`;
-  return fault("envelope_invalid", detail, { errors: errors.slice(0, errorsMax) });
-}
-
 const normalNames: Readonly<Record<string, string>> = { recipient: '"to"', created_at: '"timestamp"' };
 
 /** The sender's text with the alternate names replaced where they stand. */
-function normalBytes(text: string): Uint8Array {
+function normalBytes({ text, names }: JsonReading): Uint8Array {
   let normal = "";
   let kept = 0;
-  for (const { start, end } of outerNameSpans(text)) {
+  for (const { start, end } of names) {
     const name = normalNames[JSON.parse(text.slice(start, end)) as string];
     if (name === undefined) continue;
     normal += text.slice(kept, start) + name;

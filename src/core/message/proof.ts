@@ -373,6 +373,9 @@ export function decideUpdateProof(
 
 // --------------------------------------------------------------------------------------------------- sender signature
 
+/** Chunks of one message. */
+export const chunksMax = 65_535;
+
 /**
  * What a sender signs: the outer members of an envelope as text, one line each, with its opaque parts as hashes of their
  * canonical form. Clients build the same text. Absent members are empty text; `sender_signature` is left out.

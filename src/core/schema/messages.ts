@@ -1,10 +1,10 @@
 /**
- * Shapes of the message path: the envelope, what the Relay and the Cache answer, and the acknowledgement.
- * Envelopes are decoded by `envelope.ts`, which knows rules that no schema states; the shape here
- * documents them.
+ * Shapes of the message path: the envelope, what the Relay and the Cache answer, and the acknowledgement. The rules
+ * between the members of an envelope are in `core/message/envelope.ts`.
  * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
 import { type Static, Type } from "@sinclair/typebox";
+import { chunksMax } from "../message/proof.ts";
 import {
   closed,
   didText,
@@ -14,6 +14,7 @@ import {
   nullable,
   open,
   signatureText,
+  tagForm,
   timestampText,
   uuidText,
 } from "./schema.ts";
@@ -26,10 +27,10 @@ const isChunked = Type.Boolean({ examples: [false] });
 const base64Text = Type.String({ description: "standard Base64, padded" });
 
 const headerMembers = {
-  encrypted_header: base64Text,
-  header_nonce: base64Text,
-  header_key_id: Type.String(),
-  schema_version: Type.String({ enum: ["1"] }),
+  encrypted_header: Type.String({ ...base64Text, format: "base64" }),
+  header_nonce: Type.String({ format: "header-nonce", description: "standard Base64, padded, of 1 to 64 bytes" }),
+  header_key_id: Type.String({ minLength: 1, maxLength: 256 }),
+  schema_version: Type.Literal("1"),
 };
 
 const exampleMessageId = "0190b3b4-0000-7000-8000-000000000001";
@@ -41,27 +42,43 @@ const exampleEnvelope = {
   payload: { ciphertext_b64: "c2VhbGVk" },
 };
 
+const formedUuid = Type.String({ ...uuidText, format: "uuid" });
+const formedDid = Type.String({ ...didText, format: "did" });
+
 /** Body of `POST /relay`, `POST /relay/{recipientDid}` and `POST /cache/store`. */
 export const envelopeShape = closed(
   {
-    message_id: uuidText,
-    to: Type.Optional(didText),
-    recipient: Type.Optional(Type.String({ description: "alternate name of to; never both" })),
+    message_id: formedUuid,
+    to: Type.Optional(formedDid),
+    recipient: Type.Optional(Type.String({ format: "did", description: "alternate name of to; never both" })),
     timestamp: Type.Optional(timestampText),
-    created_at: Type.Optional(Type.String({ description: "alternate name of timestamp; never both" })),
+    created_at: Type.Optional(
+      Type.String({ format: "timestamp", description: "alternate name of timestamp; never both" }),
+    ),
     payload: Type.Object(
       { ciphertext_b64: Type.Optional(base64Text) },
       { description: "opaque to every node; further members are allowed" },
     ),
-    ttl: Type.Optional(Type.String({ description: "1d12h, 24h, or ISO-8601; 1 second to 30 days", examples: ["24h"] })),
-    delivery_hint: Type.Optional(Type.String({ enum: ["standard", "chunked", "direct", "cache"] })),
+    ttl: Type.Optional(
+      Type.String({
+        format: "duration",
+        description: "1d12h, 24h, or ISO-8601; 1 second to 30 days",
+        examples: ["24h"],
+      }),
+    ),
+    delivery_hint: Type.Optional(
+      Type.Union(
+        (["standard", "chunked", "direct", "cache"] as const).map((hint) => Type.Literal(hint)),
+        { description: "standard, chunked, direct or cache" },
+      ),
+    ),
     ...Type.Partial(Type.Object(headerMembers)).properties,
     context: Type.Optional(closed(headerMembers, {}, { description: "instead of the four flat members" })),
-    message_group_id: Type.Optional(uuidText),
-    sequence_number: Type.Optional(Type.Integer({ minimum: 0, maximum: 65_534 })),
-    total_chunks: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535 })),
-    tag: Type.Optional(Type.String({ description: "public; 1 to 96 bytes of UTF-8 without control characters" })),
-    from: Type.Optional(didText),
+    message_group_id: Type.Optional(formedUuid),
+    sequence_number: Type.Optional(Type.Integer({ minimum: 0, maximum: chunksMax - 1 })),
+    total_chunks: Type.Optional(Type.Integer({ minimum: 1, maximum: chunksMax })),
+    tag: Type.Optional(Type.String({ format: "tag", description: `public; ${tagForm}` })),
+    from: Type.Optional(formedDid),
     sender_key_id: Type.Optional(didUrlText),
     sender_signature: Type.Optional(signatureText),
   },

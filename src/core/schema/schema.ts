@@ -15,9 +15,10 @@ import {
 } from "@sinclair/typebox";
 import { type TypeCheck, TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "../codec/bytes.ts";
+import { isDid, parseUuid } from "../codec/did.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
-import { parseTimestamp } from "../codec/time.ts";
-import { type Fault, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
+import { parseDuration, parseTimestamp } from "../codec/time.ts";
+import { type Fault, type FaultCode, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
 import { longerThan, policyLimits } from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
 
@@ -32,8 +33,23 @@ export const exampleAgreementKey = "z6LSi16V2fWZVEKxqVaaFo1By6dmYbPjLj6YcnnHvZai
 
 // -------------------------------------------------------------------------------------------- formats
 
+const headerNonceBytesMax = 64;
+const tagBytesMax = 96;
+/** What a tag must be, in words. */
+export const tagForm = `1 to ${tagBytesMax} bytes without control characters`;
+
+export function isTag(text: string): boolean {
+  return text !== "" && !longerThan(text, tagBytesMax) && !/[\u0000-\u001f\u007f-\u009f]/.test(text);
+}
+
 /** What makes a text acceptable. The description of a schema with a format says the same in words. */
 const formats: Readonly<Record<string, (text: string) => boolean>> = {
+  did: isDid,
+  uuid: (text) => parseUuid(text) !== null,
+  duration: (text) => parseDuration(text) !== null,
+  tag: isTag,
+  base64: (text) => text !== "" && decodeBase64(text) !== null,
+  "header-nonce": (text) => text !== "" && (decodeBase64(text)?.length ?? 65) <= headerNonceBytesMax,
   u64: (text) => parseU64(text) !== null,
   u128: (text) => parseU128(text) !== null,
   fee: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
@@ -55,15 +71,18 @@ const inputErrorsMax = 32;
  * a missing member points at that member. Costs nothing but the compiled check on good input; on bad
  * input it stops at the last error it lists.
  */
-export function compileShape<S extends TSchema>(schema: S): (value: unknown) => Static<S> | Fault {
+export function compileShape<S extends TSchema>(
+  schema: S,
+  code: FaultCode = "invalid_request",
+): (value: unknown) => Static<S> | Fault {
   let compiled: TypeCheck<S> | null = null;
   return (value) => {
     compiled ??= TypeCompiler.Compile(schema);
-    return compiled.Check(value) ? value : faultOfErrors(compiled.Errors(value));
+    return compiled.Check(value) ? value : inputFault(code, errorsOf(compiled.Errors(value)));
   };
 }
 
-function faultOfErrors(found: Iterable<ValueError>): Fault {
+function errorsOf(found: Iterable<ValueError>): InputError[] {
   const errors = new Map<string, InputError>();
   for (const error of found) {
     const pointer = boundedPointer(error.path);
@@ -71,20 +90,21 @@ function faultOfErrors(found: Iterable<ValueError>): Fault {
     if (!errors.has(pointer)) errors.set(pointer, { pointer, message: messageOf(error) });
     if (errors.size === inputErrorsMax) break;
   }
-  return fault("invalid_request", detailOf([...errors.values()]), { errors: [...errors.values()] });
+  return [...errors.values()];
 }
 
-/** The first error in words, for callers that show only the detail, and the number of the others. */
-function detailOf([first, ...others]: readonly InputError[]): string {
-  if (first === undefined) return "the body is not acceptable";
-  const where = first.pointer === "" ? "the body" : first.pointer;
-  return `${where}: ${first.message}${others.length === 0 ? "" : `; ${others.length} more in errors`}`;
+/** The detail has the first error in words, for callers that show only that, and the number of the others. */
+export function inputFault(code: FaultCode, errors: readonly InputError[]): Fault {
+  const [first, ...others] = errors;
+  const where = first?.pointer || "the body";
+  const more = others.length === 0 ? "" : `; ${others.length} more in errors`;
+  return fault(code, `${where}: ${first?.message ?? "is not acceptable"}${more}`, { errors });
 }
 
 /** A pointer whose last step is too long to repeat ends at the parent. */
 function boundedPointer(pointer: string): string {
   const lastStep = pointer.lastIndexOf("/");
-  return pointer.length - lastStep > pointerNameCharsMax ? pointer.slice(0, lastStep) : pointer;
+  return pointer.length - lastStep - 1 > pointerNameCharsMax ? pointer.slice(0, lastStep) : pointer;
 }
 
 function messageOf({ type, schema, message }: ValueError): string {

@@ -11,7 +11,6 @@ import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core
 import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy, PolicyScope } from "../../core/ledger/account.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
-import { isTag, tagForm } from "../../core/message/envelope.ts";
 import {
   decideUpdateProof,
   decodeUpdateProof,
@@ -28,6 +27,7 @@ import {
   personaPolicyAnswer,
   personaPolicyBody,
 } from "../../core/schema/identity.ts";
+import { isTag, tagForm } from "../../core/schema/schema.ts";
 import type { Call, Route } from "../http/route.ts";
 import { changeRoute, type DirectoryParts, directoryRoute, pathValue } from "./parts.ts";
 

@@ -5,9 +5,16 @@
 import type { TSchema, TString } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
 import { describeFault, type FaultCode, fault } from "../../core/fault.ts";
-import { tagForm } from "../../core/message/envelope.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
-import { aliasText, didText, didUrlText, problemShape, txHashText, uuidText } from "../../core/schema/schema.ts";
+import {
+  aliasText,
+  didText,
+  didUrlText,
+  problemShape,
+  tagForm,
+  txHashText,
+  uuidText,
+} from "../../core/schema/schema.ts";
 import { bodyBytesMaxOf, type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = ReturnType<typeof describeInterface>;

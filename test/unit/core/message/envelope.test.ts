@@ -81,7 +81,7 @@ describe("decodeEnvelope", () => {
     for (const envelope of [text, JSON.stringify(JSON.parse(text), null, 2)])
       expect(accepted(decode({ name: "wide", text: envelope })).payloadBytes).toBeGreaterThan(20_000);
     const deep = JSON.parse("[".repeat(31) + "]".repeat(31));
-    const refused = [{ payload: { deep } }, { tag: numbers }, { context: { payload: numbers } }, { context: members }];
+    const refused = [{ payload: { deep } }, { tag: numbers }, { context: { payload: numbers } }];
     for (const change of refused) {
       const outcome = decode({ name: "bounded", envelope: { ...base, ...change } });
       expect([change, isFault(outcome) && outcome.code]).toEqual([change, "invalid_json"]);
