@@ -209,9 +209,9 @@ export const identityShape = z.object({
   nextRootSeed: z.nullable(bytes32),
   methods: z.array(z.object(held)),
   agreements: z.array(z.object({ ...held, destroyAtMs: z.nullable(integer) })),
-  agreementChain: z.object({ epoch: integer, key: bytes32, sinceMs: integer }),
+  chain: z.object({ epoch: integer, key: bytes32, sinceMs: integer }),
   ledger: z.nullable(hex32),
-  storeKey: z.optional(bytes32),
+  storeKey: bytes32,
 });
 export const planShape = z.object({
   version: one,

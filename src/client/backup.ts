@@ -134,8 +134,7 @@ export async function restore(file: ReadableStream<Uint8Array>, options: Restori
     if (plain === null) break;
     if (store !== undefined) await store.apply(parseRows(plain));
   }
-  if (store !== undefined && identity.storeKey !== null)
-    await forgetDevices(await Table.open(store, identity.storeKey));
+  if (store !== undefined) await forgetDevices(await Table.open(store, identity.storeKey));
   await keys.save(deviceName(name), null);
   if (!(await keys.replace(name, null, text)))
     throw localError("name_taken", `an identity called ${name} already exists`);

@@ -7,6 +7,7 @@
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
+import { deriveDid } from "../core/trust/names.ts";
 import { keyProofBytesMax } from "../core/trust/proof.ts";
 import {
   acceptedShape,
@@ -21,6 +22,7 @@ import {
   resolvedShape,
   submissionShape,
 } from "./answers.ts";
+import { ed25519PublicKey } from "./crypto.ts";
 import {
   ask,
   askBytes,
@@ -35,7 +37,7 @@ import {
   path,
   queryOf,
 } from "./http.ts";
-import { createCertifiedIdentity, createIdentity, type Identity } from "./keys.ts";
+import { createIdentity, freshSeed, type Identity, newIdentity } from "./keys.ts";
 
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
 export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> & Pick<Exchange, "headers">;
@@ -129,8 +131,11 @@ export async function identityFor(
   nowMs: number = Date.now(),
 ): Promise<Identity> {
   const { genesisHash, selfCertifying } = await provingAt(client);
-  const certified = selfCertifying && genesisHash !== null;
-  return certified ? createCertifiedIdentity(name, genesisHash, nowMs) : createIdentity(name, nowMs);
+  if (genesisHash === null) return createIdentity(name, nowMs);
+  const ledger = encodeHex(genesisHash);
+  if (!selfCertifying) return { ...createIdentity(name, nowMs), ledger };
+  const rootSeed = freshSeed();
+  return newIdentity({ name, did: deriveDid(genesisHash, await ed25519PublicKey(rootSeed)), rootSeed, ledger }, nowMs);
 }
 
 function decodeHash(text = ""): Uint8Array | null {

@@ -15,7 +15,7 @@ import { ed25519PublicKey, randomUuid } from "./crypto.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, reliable } from "./key-stores.ts";
-import { freshSeed, type Identity, renderIdentity, startChain } from "./keys.ts";
+import { type Identity, newIdentity, renderIdentity } from "./keys.ts";
 import type { MessageOptions } from "./send.ts";
 import { type MemoryStore, recall } from "./trust/trust.ts";
 
@@ -99,11 +99,11 @@ export async function restoreFromGuardians({
     throw localError("root_replaced", "the root key was replaced after these shares were made");
   const document = await activeDocument(client, did);
   await provingAt(client);
-  const { secret, chain } = startChain(Date.now());
-  const agreement = { id: sealingKeyOf(document)?.id ?? `${did}#x25519-1`, secret, destroyAtMs: null };
-  const methods = [...ownMethods(document, rootKey), `${did}#root`].map((id) => ({ id, secret: seed }));
-  const held = { name, did, rootSeed: seed, nextRootSeed: null, methods, agreements: [agreement], chain };
-  const identity: Identity = { ...held, ledger: client.known.ledger, storeKey: freshSeed() };
+  const made = newIdentity({ name, did, rootSeed: seed, ledger: client.known.ledger });
+  const methods = [...ownMethods(document, rootKey).map((id) => ({ id, secret: seed })), ...made.methods];
+  const sealing = sealingKeyOf(document)?.id;
+  const agreements = made.agreements.map((one) => ({ ...one, id: sealing ?? one.id }));
+  const identity = { ...made, methods, agreements };
   if (!(await keys.replace(name, null, renderIdentity(identity))))
     throw localError("name_taken", `an identity called ${name} already exists`);
   await publishKeys(client, identity, waitingDefault);

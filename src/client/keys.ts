@@ -3,10 +3,9 @@
  * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
 
-import { encodeBase58, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import { encodeBase58, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { weekMs } from "../core/codec/time.ts";
-import { deriveDid } from "../core/trust/names.ts";
 import { identityShape, parseKept, renderKept } from "./answers.ts";
 import { ed25519PublicKey, hkdf } from "./crypto.ts";
 import { localError } from "./http.ts";
@@ -43,23 +42,15 @@ export type Identity = {
   /** Secrets of key agreements, old ones too, since messages sealed to them may still arrive. */
   readonly agreements: readonly HeldAgreement[];
   readonly chain: AgreementChain;
-  /**
-   * The genesis hash of the ledger that the identity belongs to, in hex: pinned with its first use at a Directory that
-   * accepts proofs of version 3. Nothing is signed for another ledger from then on.
-   */
+  /** Genesis hash in hex of the only ledger for which it signs; `null` where the Directory named none when it was made. */
   readonly ledger: string | null;
-  /** Seals the local store of this device; `null` until there is one. */
-  readonly storeKey: Uint8Array | null;
+  /** Seals the local store of this device. */
+  readonly storeKey: Uint8Array;
 };
 
 export const rootSignerId = "root";
 
 export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
-
-/** A new chain and its first secret. */
-export function startChain(nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
-  return advanceChain({ epoch: 0, key: crypto.getRandomValues(new Uint8Array(32)), sinceMs: nowMs }, nowMs);
-}
 
 /** The next secret. Whoever keeps only the new chain can't derive the secrets before it. */
 export function advanceChain(chain: AgreementChain, nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
@@ -77,29 +68,17 @@ export function isRotationDue({ agreements, chain }: Identity, nowMs: number, ev
 
 /** New keys and a new DID of 16 random bytes, whose keys nothing proves. Nothing is written. */
 export function createIdentity(name: string, nowMs: number = Date.now()): Identity {
-  const did = `did:svc:${freshAddress()}` as Did;
-  return newIdentity({ name, did, rootSeed: freshSeed(), ledger: null }, nowMs);
-}
-
-/** New keys, and the self-certifying DID that follows from the root key and the ledger. Nothing is written. */
-export async function createCertifiedIdentity(
-  name: string,
-  genesisHash: Uint8Array,
-  nowMs: number = Date.now(),
-): Promise<Identity> {
-  const rootSeed = freshSeed();
-  const did = deriveDid(genesisHash, await ed25519PublicKey(rootSeed));
-  return newIdentity({ name, did, rootSeed, ledger: encodeHex(genesisHash) }, nowMs);
+  return newIdentity({ name, did: `did:svc:${freshAddress()}` as Did, rootSeed: freshSeed(), ledger: null }, nowMs);
 }
 
 export const freshSeed = (): Uint8Array => crypto.getRandomValues(new Uint8Array(32));
 
-function newIdentity(
+export function newIdentity(
   { name, did, rootSeed, ledger }: Pick<Identity, "name" | "did" | "rootSeed" | "ledger">,
-  nowMs: number,
+  nowMs: number = Date.now(),
 ): Identity {
   if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
-  const { secret, chain } = startChain(nowMs);
+  const { secret, chain } = advanceChain({ epoch: 0, key: freshSeed(), sinceMs: nowMs }, nowMs);
   return {
     name,
     did,
@@ -131,14 +110,23 @@ export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[
   return identity.agreements.filter((agreement) => agreement.id === keyId).map(({ secret }) => secret);
 }
 
-function secretsOf({ rootSeed, nextRootSeed, methods, agreements, chain, storeKey }: Identity): Uint8Array[] {
-  const held = [...methods, ...agreements].map(({ secret }) => secret);
-  return [rootSeed, nextRootSeed, chain.key, storeKey, ...held].filter((secret) => secret !== null);
+function mapSecrets(identity: Identity, map: (secret: Uint8Array) => Uint8Array): Identity {
+  const { rootSeed, nextRootSeed, methods, agreements, chain, storeKey } = identity;
+  const held = <T extends HeldKey>(one: T): T => ({ ...one, secret: map(one.secret) });
+  return {
+    ...identity,
+    rootSeed: map(rootSeed),
+    nextRootSeed: nextRootSeed && map(nextRootSeed),
+    methods: methods.map(held),
+    agreements: agreements.map(held),
+    chain: { ...chain, key: map(chain.key) },
+    storeKey: map(storeKey),
+  };
 }
 
 /** What was read of the secrets is zero afterwards, wherever it is referred to. */
 export function wipe(identity: Identity): void {
-  for (const secret of secretsOf(identity)) secret.fill(0);
+  mapSecrets(identity, (secret) => secret.fill(0));
 }
 
 /**
@@ -146,37 +134,32 @@ export function wipe(identity: Identity): void {
  * wipe reaches every copy. All others of the two are wiped.
  */
 export function takeOver(former: Identity, next: Identity): Identity {
-  const held = secretsOf(former);
+  const known: Uint8Array[] = [];
   const same = (secret: Uint8Array): Uint8Array => {
-    const found = held.find((one) => equalBytes(one, secret));
-    if (found === undefined) held.push(secret);
-    return found ?? secret;
+    const found = known.find((one) => equalBytes(one, secret)) ?? secret;
+    known.push(found);
+    return found;
   };
-  const taken: Identity = {
-    ...next,
-    rootSeed: same(next.rootSeed),
-    nextRootSeed: next.nextRootSeed && same(next.nextRootSeed),
-    methods: next.methods.map((method) => ({ ...method, secret: same(method.secret) })),
-    agreements: next.agreements.map((agreement) => ({ ...agreement, secret: same(agreement.secret) })),
-    chain: { ...next.chain, key: same(next.chain.key) },
-    storeKey: next.storeKey && same(next.storeKey),
-  };
-  const kept = new Set(secretsOf(taken));
-  for (const secret of [...secretsOf(former), ...secretsOf(next)]) if (!kept.has(secret)) secret.fill(0);
+  mapSecrets(former, same);
+  const kept = new Set<Uint8Array>();
+  const taken = mapSecrets(next, (secret) => {
+    const one = same(secret);
+    kept.add(one);
+    return one;
+  });
+  for (const one of [former, next]) mapSecrets(one, (secret) => (kept.has(secret) ? secret : secret.fill(0)));
   return taken;
 }
 
 // ----------------------------------------------------------------------------------------------- text
 
 /** The text of a key file. Everything in it is secret. */
-export function renderIdentity({ chain: agreementChain, storeKey, ...identity }: Identity): string {
-  return renderKept({ version: 1, ...identity, agreementChain, ...(storeKey === null ? {} : { storeKey }) });
-}
+export const renderIdentity = (identity: Identity): string => renderKept({ version: 1, ...identity });
 
 /** `null` when the text is not that of an identity. */
 export function parseIdentity(text: string, name: string): Identity | null {
   const kept = parseKept(text, identityShape);
   if (kept === null) return null;
-  const { version: _, agreementChain: chain, storeKey = null, ...identity } = kept;
-  return { ...identity, name, chain, storeKey };
+  const { version: _, ...identity } = kept;
+  return { ...identity, name };
 }

@@ -10,10 +10,10 @@ import type { PollResult } from "./connections.ts";
 import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
-import { provingAt, waitingDefault } from "./directory.ts";
+import { waitingDefault } from "./directory.ts";
 import { attempt, ClientError, clockProblem, localError } from "./http.ts";
 import { memoryOf, reliable } from "./key-stores.ts";
-import { freshSeed, type Identity, isRotationDue, renderIdentity, rotationMsDefault, takeOver, wipe } from "./keys.ts";
+import { type Identity, isRotationDue, renderIdentity, rotationMsDefault, takeOver, wipe } from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import {
   changeIdentity,
@@ -86,7 +86,6 @@ export class Waypost {
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
       await settleIdentity(me.#client, me.#identity, { ...options, urls });
-      await me.#pinLedger();
       await me.#rotateIfDue();
       await (await import("./resume.ts")).dropExpired(me.#client.known.memory);
       void me.#orFailed("watch", () => me.#renewGuardians());
@@ -305,13 +304,10 @@ export class Waypost {
 
   async #openStore(driver: StoreDriver): Promise<StoreSession> {
     const { StoreSession } = await import("./store/session.ts");
-    // Another tab may have made the key of the store that they share.
-    if (this.#identity.storeKey === null)
-      await this.#change((stored) => ({ ...stored, storeKey: stored.storeKey ?? freshSeed() }));
     const { trust = null, acknowledge, nowMs = Date.now } = this.#options;
     return StoreSession.open({
       ...{ client: this.#client, did: this.did, driver, trust, nowMs },
-      storeKey: this.#identity.storeKey as Uint8Array,
+      storeKey: this.#identity.storeKey,
       isByHand: acknowledge === "by-hand",
       emit: (event) => this.#emit(event),
       sender: () => this.#asSender(),
@@ -410,15 +406,6 @@ export class Waypost {
       if (result.code === "sender_signature_invalid") this.#sender = null;
       throw result;
     });
-  }
-
-  /** Once in the life of an identity: stores the only ledger for which it signs from now on. */
-  async #pinLedger(): Promise<void> {
-    const { known } = this.#client;
-    if (this.#identity.ledger !== null) return;
-    if (known.ledger === null) await provingAt(this.#client);
-    if (known.ledger === null) return;
-    ({ ledger: known.ledger } = await this.#change((stored) => ({ ...stored, ledger: stored.ledger ?? known.ledger })));
   }
 
   #asSender(): Promise<NonNullable<SendPlan["sender"]>> {

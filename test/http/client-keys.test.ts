@@ -187,5 +187,5 @@ const isZero = (secret: Uint8Array): boolean => secret.every((byte) => byte === 
 
 function secretsIn({ rootSeed, methods, agreements, chain, storeKey }: Identity): Uint8Array[] {
   const held = [...methods, ...agreements].map(({ secret }) => secret);
-  return [rootSeed, chain.key, ...(storeKey === null ? [] : [storeKey]), ...held];
+  return [rootSeed, chain.key, storeKey, ...held];
 }

@@ -59,7 +59,7 @@ test("a device that is linked later hears of no removed one, and has the keys in
   expect(await until(name, (is) => is === "Alice")).toBe("Alice");
   await knowsJust(tablet, [phone, laptop]);
   await shareKeys(phone, tablet);
-  const table = await Table.open(where.store, tablet.identity.storeKey as Uint8Array);
+  const table = await Table.open(where.store, tablet.identity.storeKey);
   const removed = await Promise.all([lost, thief].map(ownDid));
   expect((await table.values<string>("x/")).sort()).toEqual(removed.sort());
 }, 90_000);

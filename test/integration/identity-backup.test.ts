@@ -29,7 +29,7 @@ test("an identity with its store moves to another folder in a sealed file", asyn
   mkdirSync(folder);
   const identity = createIdentity("alice");
   await fileKeys(from).replace("alice", null, renderIdentity(identity));
-  const storeKey = identity.storeKey as Uint8Array;
+  const storeKey = identity.storeKey;
   const store = fileStore(join(stateFolder(from, "alice"), "store.sqlite"));
   const table = await Table.open(store, storeKey);
   await table.change(async (batch) => batch.put("people/bob", { name: "Bob" }));

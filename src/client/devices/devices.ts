@@ -414,4 +414,4 @@ function without<T extends Held>(some: readonly T[], others: readonly Held[]): T
   return some.filter(({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)));
 }
 
-const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: null });
+const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: new Uint8Array(32) });

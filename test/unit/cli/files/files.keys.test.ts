@@ -55,7 +55,7 @@ describe("identities", () => {
     const folder = freshFolder();
     await fileKeys(folder).save("a", renderIdentity(createIdentity("a")));
     const held = JSON.parse(readFileSync(join(folder, "a.json"), "utf8"));
-    for (const changed of [{ version: 2 }, { agreementChain: null }]) {
+    for (const changed of [{ version: 2 }, { chain: null }]) {
       await writeDurably(join(folder, "a.json"), JSON.stringify({ ...held, ...changed }));
       expect(await clientCode(() => loadIdentity(folder, "a"))).toBe("keys_unreadable");
     }

@@ -73,7 +73,7 @@ const devices = (added: readonly (typeof phone)[], removed: readonly (typeof pho
 });
 const keys = (identity: Identity): SentItem => ({
   kind: "keys",
-  text: renderIdentity({ ...identity, storeKey: null }),
+  text: renderIdentity({ ...identity, storeKey: new Uint8Array(32) }),
 });
 const settled = (next: Identity): Identity => ({
   ...next,
