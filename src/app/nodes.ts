@@ -33,7 +33,7 @@ import { hostLimits } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../nodes/relay/relay.ts";
-import { announceChange, createStoredSignal } from "../nodes/signals.ts";
+import { announceChange, type Bell, createBell } from "../nodes/signals.ts";
 import { createWitness } from "../nodes/witness/witness.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
@@ -79,7 +79,7 @@ export type ComposedNodes = {
   readonly results: Results;
   /** What `/readyz` asks besides the stores. */
   readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
-  /** Ends streams and live sessions, which would hold the drain up. */
+  /** Ends live sessions, which would hold the drain up. */
   readonly endLasting: () => void;
   /** Ends what is left when all requests are answered. */
   readonly close: () => void;
@@ -102,10 +102,10 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     ledger === null || invitations === null
       ? null
       : composeDirectory(config, { ...parts, ledger, onSubmitted, invitations, expectDeletion: deletions.expect });
-  const sessions = config.relay.enabled ? composeSessions(config, parts) : null;
-  const isConnected = (did: Did) => sessions?.isConnected(did) ?? false;
+  const bell = createBell(bus);
+  const sessions = config.relay.enabled ? composeSessions(config, { ...parts, bell }) : null;
   const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
-  const cache = config.cache.enabled ? composeCache(config, { ...parts, isConnected }) : null;
+  const cache = config.cache.enabled ? composeCache(config, { ...parts, bell }) : null;
   const publisher = composeLog(config, parts);
   const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
   return {
@@ -137,10 +137,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       ...erasing,
     },
     probes: recipientProbes(config, parts.recipients),
-    endLasting: () => {
-      sessions?.close();
-      cache?.endStreams();
-    },
+    endLasting: () => sessions?.close(),
     close: () => {
       relay?.close();
       cache?.close();
@@ -250,14 +247,14 @@ function witnessRoutes({ witness }: Config, parts: NodeParts): readonly Route[] 
   return createWitness({ ...parts, ...witnessKey, watched, logs: stores.capability("witness.store", "logs") });
 }
 
-type PushedNodes = { readonly isConnected: (did: Did) => boolean };
+type BellParts = NodeParts & { readonly bell: Bell };
 
-function composeCache(config: Config, { pushKey: key, isConnected, ...parts }: NodeParts & PushedNodes): Cache {
-  const { stores, bus, recipients, eventKey } = parts;
+function composeCache(config: Config, { pushKey: key, ...parts }: BellParts): Cache {
+  const { stores, recipients, eventKey } = parts;
   const { cache, limits, push: settings, relay } = config;
   const push = (key: PushKey) => {
     const egress = createEgress({ settings: relay, hosts: pushHosts, ...definedOf(parts) });
-    return { key, egress, settings, isConnected };
+    return { key, egress, settings };
   };
   return createCache({
     ...parts,
@@ -268,7 +265,6 @@ function composeCache(config: Config, { pushKey: key, isConnected, ...parts }: N
     sign: eventKey.sign,
     settings: cache,
     limits,
-    signal: createStoredSignal(bus),
     ...(key === null ? {} : { push: push(key) }),
   });
 }
@@ -276,7 +272,7 @@ function composeCache(config: Config, { pushKey: key, isConnected, ...parts }: N
 /** Most devices of the world are behind three push services. */
 const pushHosts = { ...hostLimits, concurrent: 32, queued: 128 };
 
-function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: NodeParts): LiveSessions {
+function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: BellParts): LiveSessions {
   return createSessions({
     ...parts,
     // One process without others holds all sessions.

@@ -20,19 +20,7 @@ import {
 import { ackShape, isRecord, messageStateShape, messagesShape, type Shape, summaryShape } from "./answers.ts";
 import { activeDocument, type Client, signerIn } from "./client.ts";
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
-import {
-  ask,
-  attempt,
-  ClientError,
-  type Endpoint,
-  endpoint,
-  followEvents,
-  jsonBody,
-  localError,
-  path,
-  queryOf,
-  type StreamEvents,
-} from "./http.ts";
+import { ask, attempt, ClientError, type Endpoint, endpoint, jsonBody, localError, path, queryOf } from "./http.ts";
 import type { Identity } from "./keys.ts";
 import type { SealBinding } from "./seal.ts";
 
@@ -64,15 +52,6 @@ export function cacheClient(reader: Reader) {
       read("summary", "*", `${path`/cache/summary/${did}`}${queryOf({ cursor })}`, summaryShape),
     message: (messageId: string) =>
       read("pull_message", messageId, path`/cache/message/${did}/${messageId}`, messageStateShape),
-    /**
-     * Calls `onNews` for every entry that the Cache announces, the waiting ones first. Ends when the
-     * Cache ends the stream or `signal` is aborted.
-     */
-    stream: (events: StreamEvents, signal: AbortSignal) =>
-      atItsTime(async () => {
-        const headers = await proofHeaders(reader, "stream", "*");
-        return followEvents(at, { path: path`/cache/stream/${did}`, headers }, { ...events, signal });
-      }),
     /** Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. */
     ack: (messageIds: readonly string[]) =>
       atItsTime(async () => {
@@ -275,6 +254,12 @@ function copyOf(
   return { ...facts, read: readOnce, digest, forget: () => void digests.delete(name) };
 }
 
+/** What a Cache may have got of a live session. */
+export function passedCopy(cache: CacheClient, { messageId, expiresAtMs, envelope }: LiveEnvelope): EnvelopeCopy {
+  const facts = { messageId, expiresAtMs, chunk: chunkOf(envelope), cache };
+  return copyOf(facts, { read: () => readById(cache, messageId), name: "", digests: new Map() });
+}
+
 /** An envelope that a live session brought. */
 export function localCopy({ messageId, expiresAtMs, envelope }: LiveEnvelope): EnvelopeCopy {
   const facts = { messageId, expiresAtMs, chunk: chunkOf(envelope), cache: null };
@@ -314,8 +299,7 @@ function envelopeReader(cache: CacheClient, isLong: () => boolean): (id: string)
     }
     const known = page.get(messageId);
     if (known !== undefined) return known;
-    const { state, message } = await cache.message(messageId);
-    return state === "active" && isRecord(message?.envelope) ? (message.envelope as EnvelopeJson) : null;
+    return readById(cache, messageId);
   };
   return async (messageId) => {
     if (failure !== null) throw failure;
@@ -324,6 +308,11 @@ function envelopeReader(cache: CacheClient, isLong: () => boolean): (id: string)
     if (["timed_out", "unreachable"].includes(result.kind)) failure = result;
     throw result;
   };
+}
+
+async function readById(cache: CacheClient, messageId: string): Promise<EnvelopeJson | null> {
+  const { state, message } = await cache.message(messageId);
+  return state === "active" && isRecord(message?.envelope) ? (message.envelope as EnvelopeJson) : null;
 }
 
 function interleave<T>(lists: readonly (readonly T[])[]): T[] {

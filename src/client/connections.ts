@@ -1,7 +1,7 @@
 /**
- * Stays connected for an identity: a live session at every Relay, a stream of every Cache, and a poll of the Caches
- * whenever one of them announces a message. Each reconnects after a pause that grows with its failures. What arrives goes to
- * the host, which decides what is acknowledged.
+ * Stays connected for an identity: a live session at every Relay, and a poll of the Caches whenever a session says that
+ * they stored something. Each reconnects after a pause that grows with its failures. What arrives goes to the host, which
+ * decides what is acknowledged.
  * Source: docs/client.md "Receiving", interface "Live sessions" and "Cache", rules sections 5 and 6.
  */
 import { parseUuid } from "../core/codec/did.ts";
@@ -31,14 +31,13 @@ type ConnectionHost = {
   /** Names the live session; a second session of the same device replaces the first. */
   readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
+  /** Pause between two reads of the Caches when nothing wakes. */
+  readonly pollMs: number;
   /** Woken, the Caches are polled next. */
   readonly news: Wakeup;
   readonly receiveWaiting: (caches: readonly CacheClient[]) => Promise<PollResult>;
   readonly receiveLive: LiveEvents["onEnvelope"];
 };
-
-/** Pause between two reads of the Caches when no stream announces anything. */
-export const pollMs = 60_000;
 
 type Connections = Omit<ConnectionHost, "emit"> & { readonly signal: AbortSignal; readonly report: Report };
 
@@ -48,11 +47,7 @@ export async function stayConnected(host: ConnectionHost, signal: AbortSignal): 
   const report = createReport(host.emit);
   const connections = { ...host, report, signal: AbortSignal.any([signal, failed.signal]) };
   const { caches, relays } = await readEndpoints(connections);
-  const loops = [
-    ...caches.map((cache) => follow(connections, cache)),
-    ...relays.map((relay) => listen(connections, relay)),
-    catchUp(connections, caches),
-  ];
+  const loops = [...relays.map((relay) => listen(connections, relay)), catchUp(connections, caches)];
   // A loop that fails because of a bug ends the others.
   const endAll = (error: unknown) => {
     failed.abort();
@@ -101,19 +96,6 @@ async function readEndpoints({ client, identity, signal, report }: Connections):
   return { caches: [], relays: [] };
 }
 
-async function follow({ signal, news, report }: Connections, cache: CacheClient): Promise<void> {
-  const url = cache.reader.at.url;
-  for (let failures = 0; !signal.aborted; failures++) {
-    const begunMs = performance.now();
-    news.wake();
-    const events = { onOpen: () => report("stream", url), onNews: () => news.wake() };
-    const error = await attempt(() => cache.stream(events, signal));
-    if (error !== undefined && !signal.aborted) report("stream", url, error);
-    if (performance.now() - begunMs > backoffMs(10)) failures = 0;
-    await pause(backoffMs(failures), signal);
-  }
-}
-
 async function listen({ signal, news, report, device, receiveLive }: Connections, relay: Reader): Promise<void> {
   const { url } = relay.at;
   for (let failures = 0; !signal.aborted; failures++) {
@@ -122,7 +104,7 @@ async function listen({ signal, news, report, device, receiveLive }: Connections
       report("live", url);
       news.wake();
     };
-    const events = { onReady, onEnvelope: receiveLive };
+    const events = { onReady, onEnvelope: receiveLive, onStored: () => news.wake() };
     const error = (await attempt(() => listenLive(relay, device, events, signal))) ?? null;
     // A proof that is refused for its time is made again with the node's, which its limits tell.
     if (error?.code === "proof_invalid" && (await learnsClock(relay))) continue;
@@ -138,7 +120,7 @@ async function learnsClock({ at }: Reader): Promise<boolean> {
 }
 
 async function catchUp(
-  { signal, news, report, receiveWaiting }: Connections,
+  { signal, news, report, receiveWaiting, pollMs }: Connections,
   caches: readonly CacheClient[],
 ): Promise<void> {
   for (let failures = 0; !signal.aborted; ) {
@@ -162,6 +144,8 @@ export type LiveEvents = {
   readonly onReady: () => void;
   /** Whether the envelope is taken over and acknowledged; otherwise it is passed to the next destination. Its sender waits. */
   readonly onEnvelope: (envelope: LiveEnvelope) => Promise<boolean>;
+  /** A Cache beside the Relay has stored something. */
+  readonly onStored?: () => void;
 };
 
 const welcomeMs = 10_000;
@@ -232,6 +216,7 @@ async function receiveFrame(
   frame: Record<string, unknown> | null,
   { reader, events }: { readonly reader: Reader; readonly events: LiveEvents },
 ): Promise<void> {
+  if (frame?.["type"] === "stored") events.onStored?.();
   const messageId = typeof frame?.["message_id"] === "string" ? parseUuid(frame["message_id"]) : null;
   if (frame === null || messageId === null || frame["to"] !== reader.did) return;
   const envelope = { messageId, expiresAtMs: expiryOf(frame), envelope: frame as EnvelopeJson };

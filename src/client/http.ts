@@ -196,17 +196,6 @@ async function fetchFrom(
   return response;
 }
 
-/** The chunks of a body. Not every browser can iterate a stream. */
-async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
-  const reader = response.body?.getReader();
-  if (reader === undefined) return;
-  try {
-    for (let part = await reader.read(); !part.done; part = await reader.read()) yield part.value;
-  } finally {
-    await reader.cancel().catch(() => undefined);
-  }
-}
-
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
 export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): Promise<T> {
   const received = await exchange(to, request);
@@ -216,39 +205,6 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
   if (problem === null) return answer as T;
   const extra = { status: received.status, answer };
   throw new ClientError("unreadable", "unreadable", `${to.url} returned an unexpected answer: ${problem}`, extra);
-}
-
-export type StreamEvents = { readonly onOpen: () => void; readonly onNews: () => void };
-
-/** Longest silence on a stream of events: nodes send a comment every 15 seconds. */
-const silenceMsMax = 40_000;
-
-/** Calls `onNews` for every server-sent event except comments, until the stream ends. */
-export async function followEvents(
-  to: Endpoint,
-  request: { readonly path: string; readonly headers: Readonly<Record<string, string>> },
-  { onOpen, onNews, signal }: StreamEvents & { readonly signal: AbortSignal },
-): Promise<void> {
-  const silence = new AbortController();
-  let timer = setTimeout(() => silence.abort(), to.timeoutMs);
-  try {
-    const headers = { Accept: "text/event-stream", ...request.headers };
-    const events = { method: "GET", path: request.path, headers } as const;
-    const response = await fetchFrom(to, events, AbortSignal.any([signal, silence.signal]));
-    if (response.status !== 200) throw refusal(to, await receive(response, answerBytesMax));
-    onOpen();
-    const decoder = new TextDecoder();
-    for await (const chunk of chunksOf(response)) {
-      clearTimeout(timer);
-      timer = setTimeout(() => silence.abort(), silenceMsMax);
-      if (/(^|\n)(event|data|id):/.test(decoder.decode(chunk, { stream: true }))) onNews();
-    }
-  } catch (cause) {
-    if (cause instanceof ClientError) throw cause;
-    throw new ClientError("unreachable", "unreachable", `the stream of ${to.url} broke off`, { cause });
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** Codes of nodes for a time that is not theirs. */

@@ -104,7 +104,7 @@ export function parseReaction(json: unknown): Reaction | null {
 
 // ------------------------------------------------------------------------------------------------------------- events
 
-type ConnectionKind = "directory" | "cache" | "stream" | "live";
+type ConnectionKind = "directory" | "cache" | "live";
 
 /** Events other than messages. None needs a reaction. */
 export type WaypostEvent =

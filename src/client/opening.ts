@@ -41,6 +41,8 @@ export type WaypostOptions = {
   /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
   readonly rotateMs?: number | false;
   readonly timeoutMs?: number;
+  /** How often the Caches are asked while no live session says that they have something; 30 s by default. */
+  readonly pollMs?: number;
   /** How often `open` tries again after a temporary failure; 3 by default. */
   readonly retries?: number;
   readonly waiting?: Waiting;

@@ -3,7 +3,7 @@
  * program acknowledges. A message that can't be opened is an event; other messages still arrive.
  * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
  */
-import { hourMs } from "../core/codec/time.ts";
+import { hourMs, minuteMs } from "../core/codec/time.ts";
 import { Waiters } from "../core/std/bounded.ts";
 import {
   type CacheClient,
@@ -17,12 +17,13 @@ import {
   messageIdsOf,
   nameOf,
   type PendingMessage,
+  passedCopy,
   type ReceivedBefore,
   splitReceived,
   versionsOf,
 } from "./caches.ts";
 import type { Client } from "./client.ts";
-import { type PollResult, pollMs, stayConnected, Wakeup } from "./connections.ts";
+import { type PollResult, stayConnected, Wakeup } from "./connections.ts";
 import { attempt, ClientError, pause } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { type Message, type MessageActions, messageOf, noteIn, type WaypostEvent } from "./message.ts";
@@ -43,6 +44,8 @@ type ReceiverHost = {
   /** Names the live session; a second session of the same device replaces the first. */
   readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
+  /** Pause between two reads of the Caches when nothing wakes. */
+  readonly pollMs: number;
   readonly send: MessageActions["send"];
   readonly onAcked: (facts: MessageFacts) => void;
   /** Saves a message that the program acknowledges, before its copies are removed. */
@@ -68,6 +71,7 @@ type Left =
   | { readonly type: "incomplete"; readonly message: PendingMessage }
   | { readonly type: "failed" | "unacknowledged"; readonly what: string; readonly error: ClientError };
 
+export const pollMsDefault = 30_000;
 /** Messages that are opened and not yet read by the program. */
 const queuedMax = 32;
 /** How long the sender of a live message waits for the program to acknowledge it. */
@@ -108,6 +112,7 @@ export class Receiver {
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Wakeup();
+  #caches: readonly CacheClient[] = [];
   /** How many live sessions have begun, and how many of them before the last poll: what came earlier waits in a Cache. */
   #sessions = 1;
   #sessionsPolled = 0;
@@ -162,12 +167,10 @@ export class Receiver {
   // ------------------------------------------------------------------------------------------------ loops
 
   async #run(): Promise<void> {
-    const { client, identity, device, emit } = this.#host;
+    const { client, identity, device, emit, pollMs } = this.#host;
     const connected = stayConnected(
       {
-        client,
-        identity,
-        device,
+        ...{ client, identity, device, pollMs },
         emit: (event) => {
           if (event.type === "connected" && event.what === "live") this.#sessions++;
           emit(event);
@@ -193,6 +196,7 @@ export class Receiver {
 
   /** Receives what waits in the Caches. */
   async poll(caches: readonly CacheClient[]): Promise<PollResult> {
+    this.#caches = caches;
     const sessions = this.#sessions;
     this.#isPolling = true;
     let isBlind = true;
@@ -285,7 +289,7 @@ export class Receiver {
 
   /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
   async #refreshSoon(): Promise<boolean> {
-    if (performance.now() - this.#refreshedMs < pollMs) return false;
+    if (performance.now() - this.#refreshedMs < minuteMs) return false;
     this.#refreshedMs = performance.now();
     await this.#host.refreshKeys(true);
     return true;
@@ -321,7 +325,7 @@ export class Receiver {
   #forgetExpired(): void {
     const nowMs = Date.now();
     for (const [name, { untilMs }] of this.#known)
-      if (untilMs < nowMs - pollMs || this.#known.size > knownMax) this.#known.delete(name);
+      if (untilMs < nowMs - minuteMs || this.#known.size > knownMax) this.#known.delete(name);
   }
 
   // -------------------------------------------------------------------------------------------------- live
@@ -346,11 +350,14 @@ export class Receiver {
     const waitMs = this.#isLate ? 0 : liveAckMs;
     await pause(waitMs, AbortSignal.any([known.acked.signal, this.#stop.signal]));
     const isAcked = known.acked.signal.aborted;
-    if (!isAcked) this.#isLate = true;
-    return isAcked;
+    if (isAcked) return true;
+    this.#isLate = true;
+    // The program may acknowledge it before a poll has found it there.
+    known.copies = [...known.copies, ...this.#caches.map((cache) => passedCopy(cache, live))];
+    return false;
   }
 
-  /** Without a stream nothing announces what was passed. */
+  /** A Cache elsewhere announces nothing. */
   async #pollAfterPassed(): Promise<void> {
     if (this.#isAwaitingPassed) return;
     this.#isAwaitingPassed = true;

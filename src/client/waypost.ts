@@ -246,13 +246,14 @@ export class Waypost {
 
   async #receiverFor(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
-    const { Receiver } = await import("./receiver.ts");
+    const { pollMsDefault, Receiver } = await import("./receiver.ts");
     const session = this.#session;
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
       ...(session === null ? {} : { onAck: (version, opened) => session.incoming.saveOpened(version, opened) }),
       client: this.#client,
       identity: () => this.#identity,
+      pollMs: this.#options.pollMs ?? pollMsDefault,
       device: this.#options.device ?? session?.device ?? randomUuid().slice(0, 8),
       emit: (event) => this.#emit(event),
       send: (to, content, options) => this.send(to, content, options),

@@ -79,12 +79,6 @@ export const cacheConstants = ({ client_rate }: { readonly client_rate: number }
   retrieve_entries_max: 1_000,
   /** Clients ask for up to 1,000 with `limit`; `page_bytes_max` bounds the bytes. */
   page_entries_max: 100,
-  /** The devices of one person. */
-  recipient_streams_max: 8,
-  /** Proxies cut connections after 30 to 60 silent seconds. */
-  stream_heartbeat: 15 * secondMs,
-  /** Then the client reconnects with a new proof, where it left off. */
-  stream_life: 15 * minuteMs,
   /** Of pushes to one subscription, and of looks for those that are due: a device that was woken fetches everything. */
   push_interval: 30 * secondMs,
 });

@@ -344,9 +344,6 @@ const cacheSchema = z.strictObject({
   page_bytes_max: size("1MiB", { min: 1_024, max: 16 << 20 }).describe(
     "Bytes of envelopes in one page. A page contains at least one envelope, whatever its size.",
   ),
-  streams_max: count(10_000, { max: 1_000_000 }).describe(
-    "Open event streams, for all recipients together. One client network gets at most half.",
-  ),
   require_sender_signature: signatureRequired,
 });
 

@@ -1,43 +1,37 @@
 /**
- * What the processes of one installation signal to each other over the bus: "something was stored for this mailbox",
- * to those whose streams wait for it, and "this record or policy changes", to those that remember
- * what this Directory answered. A signal is a hint and holds no message: its receiver reads the store or asks
- * again. A lost one costs a stream the time to its next heartbeat, or an answer the time for which it may be
- * remembered anyway.
+ * What the processes of one installation signal to each other over the bus: "something was stored for this DID", to those
+ * with live sessions of it, and "this record or policy changes", to those that remember what this Directory answered. A
+ * signal is a hint and holds no message: its receiver reads the store or asks again. A lost one costs the time to the next
+ * look, or for which an answer may be remembered anyway.
  * Source: rules section 7 ("Changes").
  */
 import { utf8 } from "../core/codec/bytes.ts";
-import type { MailboxKey } from "../core/codec/did.ts";
+import type { Did } from "../core/codec/did.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Submission } from "../storage/contract.ts";
 
 // -------------------------------------------------------------------------------------------- stored messages
 
-export type StoredSignal = {
-  readonly send: (mailbox: MailboxKey) => void;
-  /** Calls back for what other processes store from then on; resolves once it does, or when the bus is away. */
-  readonly follow: (mailbox: MailboxKey, wake: () => void) => Promise<() => void>;
+/** Rings at the live sessions of a DID when a Cache of the installation has stored something for it. */
+export type Bell = {
+  readonly ring: (did: Did) => void;
+  /** Calls back at each ring, and when one may have been lost; returns a function that ends that. */
+  readonly listen: (did: Did, onRing: () => void) => () => void;
+  /** Whether a live session of the DID is open, as far as this process knows. */
+  readonly isHeard: (did: Did) => boolean;
 };
 
-export const noSignal: StoredSignal = { send: () => {}, follow: async () => () => {} };
+const nothing = new Uint8Array(0);
 
-export function createStoredSignal(bus: Bus): StoredSignal {
-  const own = crypto.getRandomValues(new Uint8Array(8));
-  const isOwn = (message: Uint8Array) => Buffer.compare(message, own) === 0;
-  const subjectOf = (mailbox: MailboxKey) => `stored:${mailbox}`;
+export function createBell(bus: Bus): Bell {
+  const subjectOf = (did: Did) => `stored:${did}`;
+  const isHeard = (did: Did) => bus.mayReach(subjectOf(did));
   return {
-    send: (mailbox) => {
-      const subject = subjectOf(mailbox);
-      if (bus.mayReach(subject)) bus.publish(subject, own);
+    ring: (did) => {
+      if (isHeard(did)) bus.publish(subjectOf(did), nothing);
     },
-    async follow(mailbox, wake) {
-      const receive = (message: Uint8Array): undefined => {
-        if (!isOwn(message)) wake();
-      };
-      const subscription = bus.subscribe(subjectOf(mailbox), receive, { missed: wake });
-      await subscription.ready;
-      return subscription.unsubscribe;
-    },
+    listen: (did, onRing) => bus.subscribe(subjectOf(did), () => void onRing(), { missed: onRing }).unsubscribe,
+    isHeard,
   };
 }
 

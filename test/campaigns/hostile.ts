@@ -8,7 +8,7 @@
  * - `framing`: lengths that contradict each other, chunks that lie, heads that break off, with a second request inside.
  * - `heads`: headers and targets of up to 1 MiB. `bodies`: deep, long and endless JSON to the routes that take some.
  * - `slow`: announced bodies of 25 MiB that trickle. `idle`: thousands of connections that wait.
- * - `sockets`: WebSockets that flood, lie about their frames, and never read. `unread`: streams that nobody reads.
+ * - `sockets`: WebSockets that flood, lie about their frames, and never read. `unread`: retrievals that nobody reads.
  *
  * `bun test/campaigns/hostile.ts --scale 1` prints the figures; `--only framing` runs one of them.
  */
@@ -353,7 +353,7 @@ async function waitIdle(stage: Stage): Promise<void> {
   findings.expect(during.mib - before.mib < 300, `memory grew from ${before.mib} to ${during.mib} MiB`);
 }
 
-// ------------------------------------------------------------------------------------- sockets and streams
+// ------------------------------------------------------------------------------------- sockets and unread answers
 
 /** A client's frame with a mask of zeros. */
 function frameOf(opcode: number, payload: Uint8Array, { length = payload.length, masked = true, fin = true } = {}) {
@@ -412,9 +412,9 @@ async function leaveUnread(stage: Stage): Promise<void> {
   const people = await registered(stage, 20);
   const heads = await Promise.all(
     people.map(async ({ did, reader }) => {
-      const lines = await proofHeaders(reader, "stream", "*");
+      const lines = await proofHeaders(reader, "pull", "*");
       const text = Object.entries(lines).map(([name, value]) => `${name}: ${value}\r\n`);
-      return `GET /cache/stream/${did} HTTP/1.1\r\nHost: a\r\n${text.join("")}\r\n`;
+      return `GET /cache/messages/${did} HTTP/1.1\r\nHost: a\r\n${text.join("")}\r\n`;
     }),
   );
   const before = residentMib(stage.node().pid);
@@ -425,7 +425,7 @@ async function leaveUnread(stage: Stage): Promise<void> {
   const honest = await Promise.all(people.map((person) => beHonest(stage, person, 20_000 * scale)));
   const after = residentMib(stage.node().pid);
   for (const socket of sockets) socket.destroy();
-  console.log(`  ${sockets.length} streams: ${before} to ${after} MiB, honest ${JSON.stringify(honest[0])}`);
+  console.log(`  ${sockets.length} unread: ${before} to ${after} MiB, honest ${JSON.stringify(honest[0])}`);
   findings.expect(after - before < 300, `memory grew from ${before} to ${after} MiB`);
 }
 

@@ -1,6 +1,6 @@
 /**
- * Live reception over running nodes: messages of a live session are files before they are acknowledged, and streams of a
- * Cache announce messages. With the store and the files of `receive --follow`.
+ * Live reception over running nodes: messages of a live session are files before they are acknowledged, and sessions
+ * announce what Caches stored. With the store and the files of `receive --follow`.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -122,11 +122,11 @@ test("a store is given what comes live, and takes chunks from the Cache", async 
   expect(names).toEqual(["whole.bin", "chunked.bin"]);
 }, 60_000);
 
-test("a store is given what a stream of a Cache announces, and acknowledges it", async () => {
+test("a store is given what its session says a Cache has stored, and acknowledges it", async () => {
   const names = await whileFollowing(async (stored) => {
     expect(await send("first.bin", 10, { hint: "cache" })).toBe("cache");
     await stored(1);
-    // No look is due for a minute: only the stream tells of this one.
+    // No look is due for half a minute: only the session tells of this one.
     expect(await send("announced.bin", 10, { hint: "cache" })).toBe("cache");
     await stored(2);
   });
@@ -174,18 +174,4 @@ test("a proof by a key that the document does not authorize ends the session wit
     (cause: unknown) => cause,
   );
   expect(error instanceof ClientError && [error.kind, error.code]).toEqual(["refused", "proof_invalid"]);
-});
-
-test("a stream of a Cache announces a stored envelope", async () => {
-  const [cache] = await cachesOf(client, bob);
-  if (cache === undefined) throw new Error("no Cache");
-  const stop = new AbortController();
-  const news = Promise.withResolvers<void>();
-  const ended = cache
-    .stream({ onOpen: () => undefined, onNews: news.resolve }, stop.signal)
-    .catch((cause: unknown) => cause);
-  await send("news.bin", 10);
-  await news.promise;
-  stop.abort();
-  await ended;
 });

@@ -5,12 +5,9 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { listSettings } from "../../src/config/reference.ts";
 import type { Config } from "../../src/config/schema.ts";
-import { mailboxOf } from "../../src/core/codec/did.ts";
 import { minuteMs, secondMs } from "../../src/core/codec/time.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
-import { createStreams } from "../../src/nodes/cache/stream.ts";
 import { capacityLimits, createCapacity } from "../../src/nodes/http/capacity.ts";
-import { noSignal } from "../../src/nodes/signals.ts";
 import type { Mailbox, Receipts } from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
 import { serverSettings } from "../support/app.ts";
@@ -19,7 +16,7 @@ import { firstTimeout } from "../support/delivery-shape.ts";
 import { openMemory, registerBodyOf, testDirectory } from "../support/directory.ts";
 import { identityOf } from "../support/identity.ts";
 import { relayEndpoint } from "../support/relay-node.ts";
-import { cacheDefault, relayDefault, settings } from "../support/settings.ts";
+import { relayDefault, settings } from "../support/settings.ts";
 import { authFrame, LiveClient, sessionUrl } from "./live-client.ts";
 import { alice, cleanUp, inboxAt, inboxFor, knownBob, relayAt, relayFor, status } from "./relay-scenario.ts";
 
@@ -48,9 +45,6 @@ const own = {
     client_burst: 9,
     retrieve_entries_max: 7,
     page_entries_max: 4,
-    recipient_streams_max: 2,
-    stream_heartbeat: 23_000,
-    stream_life: 5 * minuteMs,
   },
 } satisfies Values;
 
@@ -222,61 +216,9 @@ async function observeCache({ cache: own }: Values, seen: Seen): Promise<void> {
   const { next_cursor } = await read("?limit=1");
   await read(`?cursor=${next_cursor}`);
   seen.set("cache.page_entries_max", asked.at(-1) ?? 0);
-  const streams: Response[] = [];
-  const open = async () => {
-    const stream = await cache.read(`/cache/stream/${alice.did}`, proofHeaders(alice, { operation: "stream" }));
-    streams.push(stream);
-    return stream;
-  };
-  seen.set("cache.recipient_streams_max", await passedBefore(429, open));
-  for (const stream of streams) if (stream.status === 200) await stream.body?.cancel();
 }
 
-async function observeStreams({ cache: own }: Values, seen: Seen): Promise<void> {
-  let nowMs = testNowMs;
-  const mailbox: Partial<Mailbox> = { summary: async () => ({ entries: [], next: null }) };
-  const streams = createStreams({
-    mailbox: mailbox as Mailbox,
-    now: () => nowMs,
-    settings: { ...cacheDefault, ...own },
-    signal: noSignal,
-  });
-  const open = () =>
-    streams.open(mailboxOf(bob.did, 0), {
-      after: null,
-      client: "192.0.2.7",
-      signal: new AbortController().signal,
-      isPermitted: async () => true,
-    });
-  const opened = await open();
-  if (!("body" in opened)) throw new Error("the stream did not open");
-  seen.set("cache.stream_heartbeat", ((opened.idleSeconds ?? 0) * secondMs) / 3);
-  const isOverAfter = async (ms: number): Promise<boolean> => {
-    nowMs = testNowMs;
-    const stream = await open();
-    if (!("body" in stream) || !(stream.body?.content instanceof ReadableStream)) throw new Error("no stream");
-    nowMs += ms;
-    const reader = stream.body.content.getReader();
-    await reader.read();
-    const ended = await Promise.race([reader.read().then(({ done }) => done), Bun.sleep(20).then(() => false)]);
-    await reader.cancel();
-    return ended;
-  };
-  const minutes = [1, 2, 3, 4, 5, 6, 10, 15].map((count) => count * minuteMs);
-  for (const ms of minutes)
-    if (!(await isOverAfter(ms - 1)) && (await isOverAfter(ms))) seen.set("cache.stream_life", ms);
-  streams.close();
-}
-
-const observers = [
-  observeServer,
-  observeDirectory,
-  observeRelay,
-  observeSteps,
-  observeRelayBounds,
-  observeCache,
-  observeStreams,
-];
+const observers = [observeServer, observeDirectory, observeRelay, observeSteps, observeRelayBounds, observeCache];
 
 async function observe(values: Values): Promise<Seen> {
   const seen: Seen = new Map();

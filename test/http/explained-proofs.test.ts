@@ -1,6 +1,6 @@
 /**
  * In development, every refusal of a signature shows what the node verified: proofs of retrieval, acknowledgement,
- * stream and live session, and the sender's signature on an envelope. Elsewhere none does. A proof for another endpoint
+ * live session, and the sender's signature on an envelope. Elsewhere none does. A proof for another endpoint
  * names the right one at every node.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
@@ -72,7 +72,6 @@ describe("a refused signature is shown in development", () => {
     ["summary", "*", "/cache/summary/:did"],
     ["chunks", group, `/cache/chunks/:did/${group}`],
     ["pull_message", group, `/cache/message/:did/${group}`],
-    ["stream", "*", "/cache/stream/:did"],
   ];
   for (const [operation, subject, path] of reads) {
     test(`of ${operation}`, async () => {

@@ -63,6 +63,8 @@ const Socket = WebSocket as typeof WebSocket & (new (url: string, options: Bun.W
 
 export class LiveClient {
   readonly frames: Frame[] = [];
+  /** How often the Relay said that the Cache stored something. */
+  rings = 0;
   readonly opened: Promise<boolean>;
   readonly closed: Promise<number>;
   /** Called for every envelope after the welcome. */
@@ -83,6 +85,10 @@ export class LiveClient {
     };
     this.#socket.onmessage = (event) => {
       const frame = JSON.parse(String(event.data)) as Frame;
+      if (frame["type"] === "stored") {
+        this.rings++;
+        return;
+      }
       this.frames.push(frame);
       this.#arrived();
       if (frame["type"] !== "welcome") this.onEnvelope(frame);

@@ -50,7 +50,8 @@ async function nodeAt({ connected = () => false, beside }: { connected?: () => b
   let looked = 0;
   const node = await cacheFor({
     push_interval: interval,
-    push: { key, egress: createEgress({ settings: network }), settings, isConnected: connected },
+    push: { key, egress: createEgress({ settings: network }), settings },
+    bell: { ring: () => undefined, isHeard: connected },
     receipts: (receipts) => ({
       scan: (prefix, page) => {
         if (prefix === "/push-due/") looked++;
@@ -309,19 +310,6 @@ describe("a push", () => {
     isConnected = false;
     await service.atLeast(2);
     expect(device.woken().length).toBe(1);
-  });
-
-  test("waits while a stream is open", async () => {
-    const { node, service } = await stage();
-    const device = service.device("a");
-    await subscribe({ node, service }, device);
-    const headers = proofHeaders(bob, { operation: "stream" });
-    const stream = await node.read(`/cache/stream/${bob.did}`, headers);
-    await store(node, known);
-    await looks(node);
-    expect(device.woken()).toEqual([]);
-    await stream.body?.cancel();
-    await service.atLeast(2);
   });
 
   test("is sent for strangers six times an hour, and for known senders as often as is due", async () => {

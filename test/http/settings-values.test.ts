@@ -60,7 +60,6 @@ const own = {
     store_entries_max: 100_003,
     store_bytes_max: 20_000_003,
     page_bytes_max: 12_007,
-    streams_max: 4,
   },
 } satisfies ConfigInput;
 
@@ -218,17 +217,6 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   // A read of everything asks for no more than the smaller of the two; a page asks for its own.
   await cache.read(`/cache/messages/${bob.did}?limit=50`, proofHeaders(bob));
   seen.set("cache.page_bytes_max", pages.at(-1));
-  const streams: Response[] = [];
-  const open = await passedBefore(429, 19, async (n) => {
-    const person = createPerson(n + 1);
-    // Each from its own network: one gets only half of all.
-    const headers = { ...proofHeaders(person, { operation: "stream" }), "x-forwarded-for": `198.51.100.${n + 1}` };
-    const stream = await cache.read(`/cache/stream/${person.did}`, headers);
-    streams.push(stream);
-    return stream;
-  });
-  seen.set("cache.streams_max", open);
-  for (const stream of streams) if (stream.status === 200) await stream.body?.cancel();
 }
 
 async function observeSignatures({ relay, cache }: Config, seen: Seen): Promise<void> {

@@ -145,7 +145,7 @@ const json = { "content-type": "application/json" };
 const post = (path: string, body: unknown): Promise<Response> =>
   fetch(url + path, { method: "POST", headers: json, body: JSON.stringify(body) });
 
-/** One registration, one delivery to an inbox that fails, one store, one read, one stream, one live session. */
+/** One registration, one delivery to an inbox that fails, one store, one read, one live session. */
 async function useEverything(): Promise<void> {
   const seed = ed25519.utils.randomSecretKey();
   const did = `did:svc:${"oddSettings".padEnd(22, "2")}`;
@@ -193,9 +193,6 @@ async function useEverything(): Promise<void> {
     proofHeaders({ did, seed, operation, service: `${did}#${name}` });
   const read = await fetch(`${url}/cache/messages/${did}`, { headers: headers("pull", "cache") });
   expect(await read.json()).toMatchObject({ count: 4 });
-  const stream = await fetch(`${url}/cache/stream/${did}`, { headers: headers("stream", "cache") });
-  expect(stream.status).toBe(200);
-  await stream.body?.cancel();
   const socket = new Socket(`${url.replace("http", "ws")}/ws/${did}/phone`, {
     headers: proofHeaders({ did, seed, operation: "connect", service: `${did}#relay`, device: "phone" }),
   });
@@ -297,7 +294,6 @@ describe("/limits shows the own value of", () => {
     ["max_mailbox_bytes", () => config.cache.recipient_bytes_max],
     ["max_page_entries", () => config.cache.page_entries_max],
     ["max_page_bytes", () => config.cache.page_bytes_max],
-    ["max_streams_per_recipient", () => config.cache.recipient_streams_max],
   ];
   test.each(shown)("%s", (limit, value) => expect([limit, limits[limit]]).toEqual([limit, value()]));
 });

@@ -104,7 +104,6 @@ describe("the description", () => {
     ["get", "/cache/summary/{did}"],
     ["get", "/cache/summary/{did}/{deviceId}"],
     ["get", "/cache/message/{did}/{messageId}"],
-    ["get", "/cache/stream/{did}"],
     ["get", "/healthz"],
     ["get", "/node"],
     ["get", "/readyz"],
@@ -156,10 +155,9 @@ describe("the description", () => {
         .map((one) => one.name);
     const proof = ["X-Service-Id", "X-Cache-Endpoint", "X-Key-Id", "X-Timestamp", "X-Nonce", "X-Signature"];
     const paths = Object.keys(description.paths).filter((path) => /^\/cache\/\w+\/\{did\}/.test(path));
-    expect(paths.length).toBe(6);
+    expect(paths.length).toBe(5);
     for (const path of paths) expect(headersOf(path, true)).toEqual(proof);
     expect(headersOf("/cache/messages/{did}", false)).toEqual(["X-Device-Id"]);
-    expect(headersOf("/cache/stream/{did}", false)).toEqual(["X-Device-Id", "Last-Event-ID"]);
   });
 
   test("a DeliveryResult names the copies that are kept and all that its details may hold", () => {

@@ -59,7 +59,6 @@ export function testApp(
 export function connectionFrom(address: string | null): Connection {
   return {
     requestIP: () => (address === null ? null : { address }),
-    timeout: () => undefined,
     upgrade: () => false,
   };
 }

@@ -17,7 +17,6 @@ import {
 import { type Cache, type CacheParts, createCache } from "../../src/nodes/cache/cache.ts";
 import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
-import { noSignal } from "../../src/nodes/signals.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Capabilities, type Mailbox, type Receipts, StoreError } from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
@@ -209,7 +208,7 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   readonly receipts?: (receipts: Receipts) => Partial<Receipts>;
   /** Of the memory driver, shared with another Cache. */
   readonly shared?: Required<Pick<Capabilities, "mailbox" | "replay" | "receipts">>;
-  readonly signal?: CacheParts["signal"];
+  readonly bell?: CacheParts["bell"];
   readonly trustedProxies?: string[];
 };
 
@@ -222,7 +221,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     shared,
     receipts: wrapReceipts = () => ({}),
     limits,
-    signal,
+    bell,
     claim,
     trustedProxies = [],
     ...changed
@@ -252,7 +251,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     now,
     settings: { ...cacheDefault, ...unlimited, public_endpoints: [cacheEndpoint], ...changed },
     limits: { ...limitsDefault, ...limits },
-    signal: signal ?? { ...noSignal, send: (mailbox) => void stored.push(mailbox) },
+    bell: bell ?? { ring: (did) => void stored.push(did), isHeard: () => false },
     ...(push === undefined ? {} : { push }),
   });
   // Room for the races that tests run on one route.

@@ -15,7 +15,8 @@ import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.
 import type { SessionParts } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
-import { createStoredSignal } from "../../src/nodes/signals.ts";
+import { createBell } from "../../src/nodes/signals.ts";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Bus } from "../../src/storage/bus.ts";
 import type { Receipts, Replay } from "../../src/storage/contract.ts";
@@ -71,8 +72,8 @@ export type TestRelayOptions = {
 };
 
 export async function createTestRelay(given: TestRelayOptions = {}): Promise<TestRelay> {
-  const signal = given.bus === undefined ? {} : { signal: createStoredSignal(given.bus) };
-  const cache = given.beside?.cache ?? (await createTestCache({ ...signal, ...given.cache }));
+  const bell = createBell(given.bus ?? openLocalBus({ log: () => {} }));
+  const cache = given.beside?.cache ?? (await createTestCache({ bell, ...given.cache }));
   const { clock, recipients } = cache;
   const now = () => clock.nowMs;
   const parsed = memoryPlugin.parseOptions(undefined);
@@ -105,6 +106,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     settings,
     bounds: given.sessions ?? {},
     ...(given.bus === undefined ? {} : { bus: given.bus }),
+    bell,
     now,
     log: () => {},
   });

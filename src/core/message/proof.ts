@@ -17,7 +17,7 @@ import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
 import { isSelfCertifying } from "../trust/names.ts";
 
-export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "push" | "connect";
+export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "push" | "connect";
 
 /** The values of a retrieval proof as texts, exactly as sent: lines 2 to 10. */
 export type RetrievalClaims = {

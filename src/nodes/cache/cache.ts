@@ -36,14 +36,13 @@ import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
 import { chargeBody, checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
-import { noSignal, type StoredSignal } from "../signals.ts";
+import type { Bell } from "../signals.ts";
 import { createKnownSenders, isKnownSender } from "./known.ts";
 import { createPush, type Push, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
 import {
   ackIdsMax,
   acknowledge,
-  openStream,
   proofHeaderNames,
   provenRead,
   type RetrieveParts,
@@ -63,7 +62,6 @@ import {
   storeEnvelope,
   storeRules,
 } from "./store.ts";
-import { createStreams, type Streams } from "./stream.ts";
 
 export type CacheParts = {
   readonly mailbox: Mailbox;
@@ -73,7 +71,6 @@ export type CacheParts = {
   readonly recipients: RecipientSource;
   /** Signs event proofs with the node's own key; `null` leaves their signatures `null`. */
   readonly sign: EventSigner["sign"];
-  /** For streams, which outlive the request that opened them. */
   readonly now: () => number;
   /** Of the public endpoints, which recipients publish and sign for, events name the first. */
   readonly settings: Config["cache"];
@@ -85,13 +82,9 @@ export type CacheParts = {
   /** The operator's block list. */
   readonly blocks?: Blocks;
   /** How pushes go out; without it none do. */
-  readonly push?: Pick<SenderParts, "egress" | "key"> & {
-    readonly settings: Config["push"];
-    /** Whether a live session of the recipient is open here. */
-    readonly isConnected: (did: Did) => boolean;
-  };
-  /** Publishes what was stored to the other processes of this installation, and receives what they stored. */
-  readonly signal?: StoredSignal;
+  readonly push?: Pick<SenderParts, "egress" | "key"> & { readonly settings: Config["push"] };
+  /** Live sessions of the recipients. */
+  readonly bell: Pick<Bell, "ring" | "isHeard">;
 };
 
 export type Cache = {
@@ -109,7 +102,6 @@ export type Cache = {
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
     readonly pushesOf: Push["describe"] | null;
   };
-  readonly endStreams: () => void;
   /** Ends pushes. */
   readonly close: () => void;
 };
@@ -123,15 +115,12 @@ type CacheNode = StoreParts &
   };
 
 export function createCache(parts: CacheParts): Cache {
-  const { settings, mailbox, now, receipts, log } = parts;
+  const { settings, mailbox, receipts, log, bell } = parts;
   const [endpoint] = settings.public_endpoints;
   if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
-  const signal = parts.signal ?? noSignal;
-  const streams = createStreams({ mailbox, now, settings, signal });
-  const push = pushOf(parts, streams);
+  const push = pushOf(parts);
   const node: CacheNode = {
     ...parts,
-    streams,
     known: createKnownSenders(receipts, log),
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createFullReports(parts),
@@ -141,10 +130,7 @@ export function createCache(parts: CacheParts): Cache {
     inChunkOrder: inOrder<string>(),
     signer: { sign: parts.sign, endpoint },
     push,
-    onStored: (mailbox) => {
-      streams.wake(mailbox);
-      signal.send(mailbox);
-    },
+    onStored: (mailbox) => bell.ring(didOf(mailbox)),
   };
   return {
     routes: [
@@ -162,14 +148,13 @@ export function createCache(parts: CacheParts): Cache {
       isKnown: (mailbox, sender, nowMs) => isKnownSender(node.known, mailbox, sender, nowMs),
       pushesOf: push?.describe ?? null,
     },
-    endStreams: () => streams.close(),
     close: () => push?.close(),
   };
 }
 
-function pushOf({ push, settings, ...parts }: CacheParts, streams: Streams): Push | null {
+function pushOf({ push, settings, bell, ...parts }: CacheParts): Push | null {
   if (push === undefined) return null;
-  const isConnected = (mailbox: MailboxKey) => streams.isOpen(mailbox) || push.isConnected(didOf(mailbox));
+  const isConnected = (mailbox: MailboxKey) => bell.isHeard(didOf(mailbox));
   // The contact may change with a reload.
   const own = { interval: settings.push_interval, contact: () => push.settings.contact };
   return createPush({ ...parts, ...push, settings: own, isConnected });
@@ -188,7 +173,6 @@ function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): R
     max_page_bytes: settings.page_bytes_max,
     max_summary_ids: summaryIdsMax,
     max_ack_ids: ackIdsMax,
-    max_streams_per_recipient: settings.recipient_streams_max,
   };
 }
 
@@ -242,7 +226,7 @@ const ackIdBytesMax = 128;
 /** An endpoint, keys and what the device wants to get, with generous escapes. */
 const pushBytesMax = 16 * 1024;
 
-type ReadPlan = Pick<Route, "path" | "id" | "summary" | "query" | "headers" | "codes"> & {
+type ReadPlan = Pick<Route, "path" | "id" | "summary" | "query" | "codes"> & {
   readonly answer: readonly [description: string, schema?: TSchema];
   readonly handle: (parts: RetrieveParts, call: Call) => Promise<Answer | Fault> | Fault;
 };
@@ -287,16 +271,6 @@ const reads: readonly ReadPlan[] = [
     summary: "Retrieve one envelope, or its state when it is gone",
     answer: ["The state of the message", messageStateShape],
     handle: readMessage,
-  },
-  {
-    path: "/cache/stream/:did",
-    id: "cacheStream",
-    summary: "Follow the ids of new envelopes as server-sent events",
-    answer: ["One event `message` per stored envelope; its id, as ?cursor= or Last-Event-ID, continues the stream"],
-    query: ["cursor"],
-    headers: ["Last-Event-ID"],
-    codes: ["rate_limited"],
-    handle: openStream,
   },
 ];
 
@@ -344,13 +318,12 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
   ];
 }
 
-function readRoute(node: CacheNode, { answer, headers = [], codes = [], handle, ...plan }: ReadPlan): Route {
+function readRoute(node: CacheNode, { answer, codes = [], handle, ...plan }: ReadPlan): Route {
   return {
     ...common,
     ...plan,
     method: "GET",
-    requiredHeaders: proofHeaderNames,
-    headers: [...proofHeaders.headers, ...headers],
+    ...proofHeaders,
     answer: [200, ...answer],
     codes: [...proofCodes, ...codes],
     handle: (call) => handle(node, call),

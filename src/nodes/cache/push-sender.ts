@@ -1,7 +1,7 @@
 /**
  * Sends the pushes that are due: at once when something was stored, and again at the start and every 30 s, so that no crash
  * and no outage loses one. Of the nodes that share a store, one pushes to a subscription in 30 s. Nothing is pushed while a
- * session or stream of the recipient is open here, or when its mailbox is empty: it has fetched all.
+ * live session of the recipient is open, or when its mailbox is empty: it has fetched all.
  * A push holds what the device asked for, and nothing about senders and messages. Bounded: pushes at once, of strangers
  * six an hour, pauses after failures.
  * Source: D392; RFC 8030 sections 5 and 7.
@@ -61,7 +61,7 @@ export type SenderParts = {
   readonly key: PushKey;
   /** Whom a push service may write to: `mailto:` or `https:`. */
   readonly settings: { readonly contact: () => string | null; readonly interval: number };
-  /** Whether a session or stream of the recipient is open here. */
+  /** Whether a live session of the recipient is open. */
   readonly isConnected: (mailbox: MailboxKey) => boolean;
   readonly now: () => number;
   readonly log: Log;

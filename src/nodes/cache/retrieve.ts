@@ -51,7 +51,6 @@ import {
 } from "./entries.ts";
 import { type KnownSenders, remember } from "./known.ts";
 import type { AnswerContext, EventSigner } from "./store.ts";
-import type { Streams } from "./stream.ts";
 
 export type RetrieveParts = {
   readonly mailbox: Mailbox;
@@ -61,7 +60,6 @@ export type RetrieveParts = {
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
-  readonly streams: Streams;
   readonly chunkRate: RateLimiter;
   readonly inChunkOrder: ReturnType<typeof inOrder<string>>;
   readonly now: () => number;
@@ -180,18 +178,6 @@ export function readMessage(parts: RetrieveParts, call: Call): Reply {
   return provenRead(parts, call, { operation: "pull_message", subject }, async ({ did, mailbox }) => {
     const state = await parts.mailbox.message(mailbox, messageId, call.nowMs);
     return renderState(state, messageId, contextOf(parts, did, call));
-  });
-}
-
-export function openStream(parts: RetrieveParts, call: Call): Reply {
-  return provenRead(parts, call, { operation: "stream", subject: "*" }, async ({ did, proof, mailbox }) => {
-    // An event source that has no id sends an empty Last-Event-ID.
-    const after = parseCursor(call.headers.get("last-event-id") || call.query.get("cursor"));
-    const isPermitted = async () => {
-      const subject = await parts.recipients.subject(did);
-      return !isFault(await decideRetrievalProof(proof, subject)) && mailboxOf(did, subject?.life ?? 0) === mailbox;
-    };
-    return parts.streams.open(mailbox, { after, client: call.client, signal: call.signal, isPermitted });
   });
 }
 

@@ -78,8 +78,6 @@ export type Connection<R extends Request = Request> = {
   /** Of a TCP listener, where every client has an address. */
   readonly port?: number | undefined;
   readonly requestIP: (request: R) => { readonly address: string } | null;
-  /** Seconds the connection may be silent. */
-  readonly timeout: (request: R, seconds: number) => void;
   /** Makes the connection a WebSocket that carries `data`; `false` when the request asks for none. */
   readonly upgrade: (request: R, socket: { readonly data: unknown }) => boolean;
 };
@@ -230,10 +228,6 @@ class Exchange implements Call {
     return this.parsedQuery;
   }
 
-  get signal(): AbortSignal {
-    return this.request.signal;
-  }
-
   concerns({ messageId, to, sender }: Pick<Envelope, "messageId" | "to" | "sender">): void {
     this.envelope = { messageId, to, from: sender?.from ?? null };
   }
@@ -277,7 +271,7 @@ export async function serve(
     const refused = await receive(http, plan, exchange, isBodiless(request, head) ? null : head);
     const worked = refused ?? (await work(http, plan, exchange));
     const result = isFault(worked) ? worked : await boundLength(http, plan, exchange, worked);
-    return finish(http, plan, exchange, { result, connection, startedMs });
+    return finish(http, plan, exchange, { result, startedMs });
   } catch (error) {
     http.log("error", "the pipeline failed", { error: errorStack(error) });
     const bare = { requestId: requestIdOf(request.headers), faults: plan.route.faults, close: true, cors: {} };
@@ -371,13 +365,12 @@ async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Result>
   }
 }
 
-type End = { readonly result: Result; readonly connection: Connection; readonly startedMs: number };
+type End = { readonly result: Result; readonly startedMs: number };
 
-function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection, startedMs }: End) {
-  if (!isFault(result) && result.idleSeconds !== undefined) connection.timeout(exchange.request, result.idleSeconds);
+function finish(http: Http, plan: Plan, exchange: Exchange, { result, startedMs }: End) {
   record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
   if (result.status === 101) return undefined;
-  const response = renderResponse(result, {
+  return renderResponse(result, {
     requestId: exchange.requestId,
     faults: plan.route.faults,
     close: exchange.close || http.draining,
@@ -386,7 +379,6 @@ function finish(http: Http, plan: Plan, exchange: Exchange, { result, connection
     showSignedText: http.settings.show_signed_text,
     headOnly: exchange.method === "HEAD",
   });
-  return exchange.method === "HEAD" ? withoutStream(response, result) : response;
 }
 
 function giveBody({ room }: Plan, { network, received }: Exchange): void {
@@ -410,17 +402,10 @@ async function boundLength(http: Http, { route }: Plan, exchange: Exchange, answ
   return { ...rest, body: { contentType, content } };
 }
 
-/** `null` for what is short, or streams by itself. */
+/** `null` for what is short. */
 function longParts(content: NonNullable<Answer["body"]>["content"] | undefined): JsonParts | null {
   if (!(content instanceof Uint8Array) || content.length <= shortAnswerBytesMax) return null;
   return { bytes: content.length, parts: [content as Uint8Array<ArrayBuffer>].values() };
-}
-
-/** The server leaves the body of a HEAD request out. Nobody would read a stream, so it ends at once. */
-function withoutStream(response: Response, result: Result): Response {
-  if (isFault(result) || !(result.body?.content instanceof ReadableStream)) return response;
-  response.body?.cancel().catch(() => undefined);
-  return new Response(null, { status: response.status, headers: response.headers });
 }
 
 // --------------------------------------------------------------------------------------- log and metrics

@@ -27,8 +27,6 @@ export type Call = {
   /** The network under which the client is counted (`clientNetwork`). */
   readonly network: string;
   readonly nowMs: number;
-  /** Aborted when the client has gone. */
-  readonly signal: AbortSignal;
   /** Names the envelope that the request is about, for the log and for those who ask what became of it. */
   readonly concerns: (envelope: Pick<Envelope, "messageId" | "to" | "sender">) => void;
   /**
@@ -47,11 +45,6 @@ export type Answer = {
   readonly json?: unknown;
   readonly jsonParts?: JsonParts;
   readonly body?: { readonly contentType: string; readonly content: string | Uint8Array | ReadableStream };
-  /**
-   * For answers that stream: the connection may be silent this long before it is cut, at most 255.
-   * Without it, the listener's 30 s hold.
-   */
-  readonly idleSeconds?: number;
 };
 
 /** JSON that is too long to hold. The next part is read when the client has read the one before. */

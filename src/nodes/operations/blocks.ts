@@ -50,7 +50,7 @@ export type Blocks = {
   readonly checkClient: (client: string) => Fault | null;
   /** 403 `policy_denied` for a DID that is blocked altogether. */
   readonly checkDid: (did: Did) => Fault | null;
-  /** Calls back after each change, so that sessions and streams from before are checked again; the result unsubscribes. */
+  /** Calls back after each change, so that sessions from before are checked again; the result unsubscribes. */
   readonly follow: (changed: () => void) => () => void;
   readonly close: () => void;
 };

@@ -34,6 +34,7 @@ import type { Call } from "../../http/route.ts";
 import type { Blocks } from "../../operations/blocks.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "../../rates.ts";
 import type { RecipientSource } from "../../recipients.ts";
+import type { Bell } from "../../signals.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 type SessionBounds = {
@@ -78,6 +79,7 @@ export type SessionParts = {
   readonly limits: Pick<Config["limits"], "clock_skew">;
   readonly bounds?: Partial<SessionBounds>;
   readonly bus?: Bus;
+  readonly bell: Pick<Bell, "listen">;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "follow">;
@@ -106,7 +108,7 @@ type Unacked = {
 export type SessionSocket = {
   readonly target: SessionTarget;
   readonly client: string;
-  /** Whether the client may pass an envelope on to the next destination: it asks for that in the query. */
+  /** Whether the client may pass an envelope on to the next destination, and hears the bell: it asks for that in the query. */
   readonly passes: boolean;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
   /** `null` until the proof was verified. */

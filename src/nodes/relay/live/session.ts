@@ -7,6 +7,7 @@
  */
 import type { WebSocketHandler } from "bun";
 import type { Did } from "../../../core/codec/did.ts";
+import { secondMs } from "../../../core/codec/time.ts";
 import { errorStack, type Fault, fault, isFault } from "../../../core/fault.ts";
 import {
   decideRetrievalProof,
@@ -56,8 +57,6 @@ export type LiveSessions = {
   readonly websocket: WebSocketHandler<SessionSocket>;
   /** Whether a session of the DID may listen, as far as this process knows. */
   mayListen(did: Did): boolean;
-  /** Whether a session of the DID is open in this process. */
-  isConnected(did: Did): boolean;
   /** The Relay's deliveries. Sessions go live only after those of them that no longer reach them. */
   readonly inFlight: Map<string, InFlight>;
   /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
@@ -86,13 +85,11 @@ export function createSessions(parts: SessionParts): LiveSessions {
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
-  const isConnected = (did: Did): boolean => registry.proven.has(did);
-  const mayListen = (did: Did): boolean => isConnected(did) || registry.remote?.mayReach(did) === true;
+  const mayListen = (did: Did): boolean => registry.proven.has(did) || registry.remote?.mayReach(did) === true;
   const networks = networkPlaces(() => registry.settings.sessions_max);
   return {
     routes: registry.settings.public_endpoints.length === 0 ? [] : [sessionRoute(registry, networks)],
     websocket: socketEvents(registry, networks),
-    isConnected,
     mayListen,
     inFlight: registry.inFlight,
     async deliver(delivery) {
@@ -324,9 +321,11 @@ async function joinSession(registry: Sessions, socket: SessionWebSocket): Promis
   }
   const leave = add(registry.proven, did, socket);
   const unlisten = registry.remote?.listen(did);
+  const muteBell = registry.bell.listen(did, ringerOf(socket));
   session.leave = () => {
     leave();
     unlisten?.();
+    muteBell();
     session.leave = () => undefined;
   };
   const inFlight = deliveriesEnding(registry, did);
@@ -336,6 +335,26 @@ async function joinSession(registry: Sessions, socket: SessionWebSocket): Promis
   }
   if (inFlight.length > 0) await settledWithin(inFlight, registry.bounds.joinMs);
   goLive(socket);
+}
+
+/** What is stored together rings once, and between two rings is a second: the client then reads everything. */
+const ringMs = 50;
+const storedFrame = JSON.stringify({ type: "stored" });
+
+/** Tells a client that its Cache has stored something, when it speaks more than envelopes. */
+function ringerOf(socket: SessionWebSocket): () => void {
+  let rungMs = Number.NEGATIVE_INFINITY;
+  let isDue = false;
+  const send = () => {
+    isDue = false;
+    rungMs = performance.now();
+    if (socket.data.state === "live") socket.sendText(storedFrame);
+  };
+  return () => {
+    if (isDue || !socket.data.passes) return;
+    isDue = true;
+    setTimeout(send, Math.max(ringMs, rungMs + secondMs - performance.now()));
+  };
 }
 
 function sameDevice(registry: Sessions, { did, deviceId }: SessionTarget): SessionWebSocket[] {
