@@ -23,7 +23,6 @@ export type TestApp = {
 
 export const testLimits: CapacityLimits = {
   requestsMax: 64,
-  reservedRequestsMax: 16,
   delayedRefusalsMax: 64,
   refusalDelayMs: 20,
   bodyBytesMax: 64 << 20,

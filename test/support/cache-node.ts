@@ -255,7 +255,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     ...(push === undefined ? {} : { push }),
   });
   // Room for the races that tests run on one route.
-  const app = testApp(cache.routes, { now, trustedProxies, limits: { ...testLimits, reservedRequestsMax: 128 } });
+  const app = testApp(cache.routes, { now, trustedProxies, limits: { ...testLimits, requestsMax: 256 } });
   const post = (path: string, body: unknown) =>
     app.ask(path, {
       method: "POST",

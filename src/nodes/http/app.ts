@@ -39,7 +39,7 @@ export function createApp(options: AppOptions): App {
     draining: () => http.draining,
     readSettings: () => readSettings(http),
     inFlight: () => inFlight(http.capacity),
-    waitingAnswerBytes: () => http.streams.budget.total,
+    waitingAnswerBytes: () => http.capacity.answerBytes.total,
   };
 }
 

@@ -6,15 +6,12 @@
  * Source: rules section 9, interface "Limits".
  */
 import type { Config } from "../../config/schema.ts";
-import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import type { Log } from "./log.ts";
 
 export type CapacityLimits = {
-  /** Active requests; one client gets at most half of them. */
+  /** Active requests; one client gets at most half of them. As many again are reserved. */
   readonly requestsMax: number;
-  /** The same for acknowledgements and health, which are served even when the node is over capacity. */
-  readonly reservedRequestsMax: number;
   /** Refusals delayed at once; beyond them a refusal is instant and ends the connection. */
   readonly delayedRefusalsMax: number;
   readonly refusalDelayMs: number;
@@ -26,12 +23,16 @@ export type CapacityLimits = {
   readonly bodyDeadlineMs: number;
 };
 
+/**
+ * What a body counts at least, from its head on, so that by default 16,384 may be arriving at once. Longer ones count as
+ * they arrive: connections that announce much and send nothing can't use up the budget.
+ */
+export const countedBytesMin = 16 * 1024;
+
 /** What operators set, and the constants beside it. */
 export function capacityLimits(server: Config["server"]): CapacityLimits {
   return {
     requestsMax: server.requests_max,
-    // Acknowledgements and health are short, and must not wait for the load that they relieve.
-    reservedRequestsMax: Math.max(16, Math.ceil(server.requests_max / 4)),
     delayedRefusalsMax: 4_096,
     refusalDelayMs: 500,
     bodyBytesMax: server.body_bytes_in_flight,
@@ -51,6 +52,7 @@ export type FairShare = {
   readonly give: (client: string, amount: number) => void;
   /** Whether there is room for the least amount. */
   readonly hasRoom: (client: string) => boolean;
+  readonly max: () => number;
   readonly total: number;
 };
 
@@ -69,6 +71,7 @@ export function createFairShare(max: () => number, options: ShareOptions = {}): 
   const partOf = (client: string, own: number): number =>
     isSpared(client) ? max() : Math.max(1, (shrinks ? max() - (total - own) : max()) / 2);
   return {
+    max,
     take(client, amount) {
       const before = held.get(client) ?? 0;
       if (before + amount > partOf(client, before) || total + amount > max()) return false;
@@ -94,7 +97,7 @@ export function createFairShare(max: () => number, options: ShareOptions = {}): 
 
 // ---------------------------------------------------------------------------------------------- capacity
 
-/** The two capacities of a node: for most requests, and for those that are served even over capacity. */
+/** Places of active requests, and the bytes of their bodies. */
 export type Room = {
   readonly work: FairShare;
   readonly bodyBytes: FairShare;
@@ -104,29 +107,25 @@ export type Capacity = {
   /** Replaced when a reload changes them. */
   limits: CapacityLimits;
   readonly normal: Room;
+  /** Of acknowledgements and health: they are short, and must not wait for the load that they relieve. */
   readonly reserved: Room;
   /** Requests that wait for what another client does, as many as may be active. */
   readonly waiting: FairShare;
+  /** Bytes of long answers that clients have not read yet. */
+  readonly answerBytes: FairShare;
   delayedRefusals: number;
-  /** When the last warning of a refusal was logged. */
-  warnedMs: number;
 };
 
 export function createCapacity(limits: CapacityLimits): Capacity {
-  const room = (requestsMax: () => number, bodyBytesMax: () => number): Room => ({
-    work: createFairShare(requestsMax),
-    bodyBytes: createFairShare(bodyBytesMax),
-  });
   const requestsMax = () => capacity.limits.requestsMax;
-  const reservedMax = () => capacity.limits.reservedRequestsMax;
   const bodyBytesMax = () => capacity.limits.bodyBytesMax;
   const capacity: Capacity = {
     limits,
-    normal: room(requestsMax, bodyBytesMax),
-    reserved: room(reservedMax, () => bodyBytesMax() / 4),
+    normal: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax) },
+    reserved: { work: createFairShare(requestsMax), bodyBytes: createFairShare(() => bodyBytesMax() / 4) },
     waiting: createFairShare(requestsMax, { shrinks: true }),
+    answerBytes: createFairShare(bodyBytesMax),
     delayedRefusals: 0,
-    warnedMs: Number.NEGATIVE_INFINITY,
   };
   return capacity;
 }
@@ -148,13 +147,11 @@ const capacityNames = {
 
 export type CapacityLimit = keyof typeof capacityNames;
 
-type Refusing = { readonly capacity: Capacity; readonly log: Log; readonly now: () => number };
+type Refusing = { readonly log: Log; readonly isDue: (what: string) => boolean };
 
 /** The refusal, of which one a minute is logged. One client network may have used up its half alone. */
-export function overCapacity({ capacity, log, now }: Refusing, limit: CapacityLimit, network: string): Fault {
-  const nowMs = now();
-  if (nowMs - capacity.warnedMs >= minuteMs) {
-    capacity.warnedMs = nowMs;
+export function overCapacity({ log, isDue }: Refusing, limit: CapacityLimit, network: string): Fault {
+  if (isDue("capacity")) {
     const what = "the node is at capacity and refuses requests; this is logged once a minute at most";
     log("warn", what, { ...capacityNames[limit], network });
   }
@@ -175,18 +172,17 @@ export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacit
   };
 }
 
-// ------------------------------------------------------------------------------------------------------ iterations of the event loop
+// ---------------------------------------------------------------------------------------- iterations of the event loop
+
+let last = Promise.resolve();
 
 /**
- * For what occupies the event loop for milliseconds: each call gets an iteration of its own, so that a hundred
- * clients that read long answers do not make everybody else wait for all of them.
+ * For what occupies the event loop for milliseconds, 4 for a mebibyte of an answer: each call gets an iteration of its
+ * own, so that a hundred clients that read long answers do not make everybody else wait for all of them.
  */
-export function createIterations(): () => Promise<void> {
-  let last = Promise.resolve();
-  return () => {
-    last = last.then(() => new Promise((resolve) => void setImmediate(resolve)));
-    return last;
-  };
+export function nextIteration(): Promise<void> {
+  last = last.then(() => new Promise((resolve) => void setImmediate(resolve)));
+  return last;
 }
 
 let iteration: Promise<void> | null = null;

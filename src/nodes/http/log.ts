@@ -5,10 +5,10 @@
  * rather than kept in memory without bound.
  * Source: docs/run.md, "Watch".
  */
-
 import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { clientNetwork, storingNetwork } from "../../core/message/address.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 
 const logLevels = ["debug", "info", "warn", "error"] as const;
@@ -79,23 +79,29 @@ export function createLog(options: {
   };
 }
 
-/** Silence after which a store that fails for the same reason is a new outage. */
-const outageEndMs = minuteMs;
+const remindedMax = 1_000;
+
+/** Whether something is to be said again: at once, then once a minute. */
+export function onceAMinute(now: () => number): (what: string) => boolean {
+  const lastMs = new BoundedMap<string, number>(remindedMax);
+  return (what) => {
+    const isDue = now() - (lastMs.get(what) ?? Number.NEGATIVE_INFINITY) >= minuteMs;
+    if (isDue) lastMs.set(what, now());
+    return isDue;
+  };
+}
 
 /**
  * A store that is full or does not answer fails everything that needs it: requests, sweeps, blocks. Of the lines whose
- * `error` says so, one goes out for each outage.
+ * `error` says so, one a minute goes out for each reason.
  */
 export function joinOutages(log: Log, now: () => number): Log {
-  const lastMs = new Map<string, number>();
+  const isDue = onceAMinute(now);
   return (level, message, fields) => {
     const error = fields?.["error"];
-    if (!(error instanceof Error)) return log(level, message, fields);
-    if (!(error instanceof StoreError)) return log(level, message, { ...fields, error: errorText(error) });
-    const reason = error.code === "busy" ? "unavailable" : error.code;
-    const isNew = reason === "corrupt" || now() - (lastMs.get(reason) ?? Number.NEGATIVE_INFINITY) >= outageEndMs;
-    lastMs.set(reason, now());
-    if (isNew) log(level, message, { ...fields, error: errorText(error) });
+    const isOutage = error instanceof StoreError && error.code !== "corrupt";
+    if (isOutage && !isDue(error.code === "busy" ? "unavailable" : error.code)) return;
+    log(level, message, error instanceof Error ? { ...fields, error: errorText(error) } : fields);
   };
 }
 

@@ -11,15 +11,12 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import type { RequestedEnvelope, Results } from "../operations/results.ts";
 import {
-  type BodyHead,
-  bodyHeadOf,
+  announcedBytes,
   checkBodyHead,
-  countedBytesMin,
-  drainBody,
+  discardBody,
   isBodiless,
   noBody,
   type ReadBody,
-  type ResponseStreams,
   readBody,
   shortAnswerBytesMax,
   streamParts,
@@ -30,15 +27,13 @@ import {
   type CapacityLimits,
   capacityLimits,
   createCapacity,
-  createFairShare,
-  createIterations,
   delayRefusal,
   type FairShare,
   iterationEnd,
   overCapacity,
   type Room,
 } from "./capacity.ts";
-import { type Log, maskAddress, traceparentOf } from "./log.ts";
+import { type Log, maskAddress, onceAMinute, traceparentOf } from "./log.ts";
 import type { HttpMetrics } from "./metrics.ts";
 import {
   type Answer,
@@ -85,7 +80,6 @@ export type Connection<R extends Request = Request> = {
 /** An app at work. */
 export type Http = AppOptions & {
   readonly capacity: Capacity;
-  readonly streams: ResponseStreams;
   /** Derived from the settings; `readSettings` derives them again. */
   addressOf: ClientAddress;
   readsForwarded: boolean;
@@ -93,6 +87,8 @@ export type Http = AppOptions & {
   logsRequests: boolean;
   /** Facts about recent clients, by address: parsing an address costs more than the rest of the head. */
   readonly clients: BoundedMap<string, Client>;
+  /** Whether a warning is to be logged again. */
+  readonly isDue: (what: string) => boolean;
   draining: boolean;
 };
 
@@ -100,18 +96,12 @@ type Client = { readonly address: string; readonly network: string; readonly mas
 const clientsMax = 10_000;
 
 export function createHttp(options: AppOptions): Http {
-  const capacity = createCapacity(limitsOf(options));
   return {
     ...options,
-    capacity,
-    streams: {
-      budget: createFairShare(() => capacity.limits.bodyBytesMax),
-      countedBytesMax: () => capacity.limits.bodyBytesMax / 2,
-      deadlineMs: capacity.limits.bodyDeadlineMs,
-      nextIteration: createIterations(),
-    },
+    capacity: createCapacity(limitsOf(options)),
     ...derivedFrom(options),
     clients: new BoundedMap(clientsMax),
+    isDue: onceAMinute(options.now),
     draining: false,
   };
 }
@@ -141,18 +131,12 @@ export function readSettings(http: Http): void {
 type Plan = {
   readonly route: Route;
   readonly room: Room;
-  /** Where a request is counted while it is active: a client that has used up its reserved places gets a normal one. */
-  readonly places: readonly FairShare[];
   /** Whether its path has values. */
   readonly hasValues: boolean;
 };
 
 export function planOf(http: Http, route: Route): Plan {
-  const { normal, reserved } = http.capacity;
-  const room = route.capacity === "reserved" ? reserved : normal;
-  const places = room === normal ? [normal.work] : [reserved.work, normal.work];
-  const hasValues = route.path.includes(":");
-  return { route, room, places, hasValues };
+  return { route, room: http.capacity[route.capacity], hasValues: route.path.includes(":") };
 }
 
 // --------------------------------------------------------------------------------------- who asks, and ids
@@ -267,8 +251,7 @@ export async function serve(
     const requestId = requestIdOf(request.headers);
     const client = clientOf(http, request, peer);
     const exchange = new Exchange(request, requestId, client, http.now(), http.capacity.waiting, connection);
-    const head = bodyHeadOf(exchange.headers);
-    const refused = await receive(http, plan, exchange, isBodiless(request, head) ? null : head);
+    const refused = await receive(http, plan, exchange);
     const worked = refused ?? (await work(http, plan, exchange));
     const result = isFault(worked) ? worked : await boundLength(http, plan, exchange, worked);
     return finish(http, plan, exchange, { result, startedMs });
@@ -279,33 +262,31 @@ export async function serve(
   }
 }
 
-/**
- * Everything before the handler: what the head alone refuses, the body (`head` is `null` when there is none), a place
- * among the active requests.
- */
-async function receive(http: Http, plan: Plan, exchange: Exchange, head: BodyHead | null): Promise<Fault | null> {
+/** Everything before the handler: what the head alone refuses, the body, a place among the active requests. */
+async function receive(http: Http, plan: Plan, exchange: Exchange): Promise<Fault | null> {
   const { room, route } = plan;
-  const { network } = exchange;
-  const bytesMax = bodyBytesMaxOf(route);
-  const refused = checkHead(http, plan, exchange) ?? (head === null ? null : checkBodyHead(head, bytesMax, route));
-  if (refused !== null) return refuseUnread(http, plan, exchange, refused);
-  if (!plan.places.some((places) => places.hasRoom(network))) return refuseUnread(http, plan, exchange, null);
-  if (head !== null) {
-    const deadlineMs = http.capacity.limits.bodyDeadlineMs;
-    const rules = { bytesMax, deadlineMs, budget: room.bodyBytes, client: network };
-    const body = await readBody(exchange.request, head, rules);
+  const { network, request, headers } = exchange;
+  const announced = announcedBytes(headers);
+  const hasBody = !isBodiless(request, announced);
+  const refused = checkHead(http, plan, exchange) ?? (hasBody ? checkBodyHead(headers, announced, route) : null);
+  if (refused !== null) return refuseUnread(plan, exchange, refused);
+  if (hasBody) {
+    // Slow senders can't use up the places, so a body arrives before it has one.
+    if (!room.work.hasRoom(network)) return refuseLate(http, plan, exchange, { limit: "requests", unread: true });
+    const bytesMax = bodyBytesMaxOf(route) ?? 0;
+    const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
+    const body = await readBody(request, announced, { bytesMax, deadlineMs, budget: room.bodyBytes, client: network });
     await iterationEnd();
-    if ("fault" in body)
-      return body.fault === null ? refuseLate(http, exchange, true, "bytes") : closing(exchange, body.fault);
+    if (body === "full") return refuseLate(http, plan, exchange, { limit: "bytes", unread: true });
+    if (isFault(body)) return refuseUnread(plan, exchange, body);
     exchange.received = body;
   }
-  for (const places of plan.places) {
-    if (!places.take(network, 1)) continue;
-    exchange.places = places;
+  if (room.work.take(network, 1)) {
+    exchange.places = room.work;
     return null;
   }
   giveBody(plan, exchange);
-  return refuseLate(http, exchange, false, "requests");
+  return refuseLate(http, plan, exchange, { limit: "requests", unread: false });
 }
 
 const hostForm = /^[A-Za-z0-9._~[\]:-]{1,255}$/;
@@ -330,28 +311,24 @@ function checkHead(http: Http, plan: Plan, exchange: Exchange): Fault | null {
   return checkPathValues(exchange.params) ?? plan.route.rateLimit?.(exchange) ?? null;
 }
 
-/** A refusal of a request whose body, if it has one, is thrown away unread; `null` is for no room. */
-async function refuseUnread(http: Http, { room, route }: Plan, exchange: Exchange, refusal: Fault | null) {
-  const { network, request } = exchange;
-  const takesBody = bodyBytesMaxOf(route) !== null;
-  if (takesBody && room.bodyBytes.take(network, countedBytesMin)) {
-    // The body of a client above its rate that announces no length is not read.
-    await drainBody(request, bodyHeadOf(exchange.headers), { announcedOnly: refusal?.code === "rate_limited" });
-    room.bodyBytes.give(network, countedBytesMin);
-  }
-  return refusal === null ? refuseLate(http, exchange, takesBody, "requests") : closing(exchange, refusal);
-}
-
-/** A refusal after which the connection ends, because the body may be unread. */
-function closing(exchange: Exchange, refusal: Fault): Fault {
+/** A refusal before the body was read: it is thrown away, and the connection ends, because some of it may be left. */
+async function refuseUnread({ room }: Plan, exchange: Exchange, refusal: Fault): Promise<Fault> {
   exchange.close = true;
+  await discardBody(exchange.request, { budget: room.bodyBytes, client: exchange.network });
   return refusal;
 }
 
-/** 503 after a delay. `unread`: the body has not been read, so the connection must end. */
-async function refuseLate(http: Http, exchange: Exchange, unread: boolean, limit: CapacityLimit): Promise<Fault> {
-  exchange.close = !(await delayRefusal(http.capacity)) || unread;
-  return overCapacity(http, limit, exchange.source.masked);
+type Late = {
+  readonly limit: CapacityLimit /** Whether there is a body that has not been read. */;
+  readonly unread: boolean;
+};
+
+/** 503 after a delay. */
+async function refuseLate(http: Http, plan: Plan, exchange: Exchange, { limit, unread }: Late): Promise<Fault> {
+  const isDelayed = await delayRefusal(http.capacity);
+  const refusal = overCapacity(http, limit, exchange.source.masked);
+  if (!isDelayed) exchange.close = true;
+  return unread ? refuseUnread(plan, exchange, refusal) : refusal;
 }
 
 async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Result> {
@@ -386,26 +363,24 @@ function giveBody({ room }: Plan, { network, received }: Exchange): void {
 }
 
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
-async function boundLength(http: Http, { route }: Plan, exchange: Exchange, answer: Answer): Promise<Result> {
+async function boundLength(http: Http, plan: Plan, exchange: Exchange, answer: Answer): Promise<Result> {
   const { jsonParts, body, ...rest } = answer;
-  const contentType = body?.contentType ?? "application/json";
-  // Nobody would read the parts.
-  if (exchange.method === "HEAD")
-    return jsonParts === undefined ? answer : { ...rest, body: { contentType, content: "" } };
   const parts = jsonParts ?? longParts(body?.content);
-  if (parts === null) return answer;
-  const content = await streamParts(http.streams, parts, exchange.network).catch((error: unknown) =>
-    faultOf(http.log, error, { requestId: exchange.requestId, route }),
+  if (parts === null || exchange.method === "HEAD") return answer;
+  const { answerBytes: budget, limits } = http.capacity;
+  const rules = { budget, client: exchange.network, deadlineMs: limits.bodyDeadlineMs };
+  const content = await streamParts(parts, rules).catch((error: unknown) =>
+    faultOf(http.log, error, { requestId: exchange.requestId, route: plan.route }),
   );
-  if (content === null) return refuseLate(http, exchange, exchange.close, "bytes");
+  if (content === null) return refuseLate(http, plan, exchange, { limit: "bytes", unread: false });
   if (isFault(content)) return content;
-  return { ...rest, body: { contentType, content } };
+  return { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
 }
 
 /** `null` for what is short. */
 function longParts(content: NonNullable<Answer["body"]>["content"] | undefined): JsonParts | null {
   if (!(content instanceof Uint8Array) || content.length <= shortAnswerBytesMax) return null;
-  return { bytes: content.length, parts: [content as Uint8Array<ArrayBuffer>].values() };
+  return { bytes: content.length, parts: [content as Uint8Array<ArrayBuffer>] };
 }
 
 // --------------------------------------------------------------------------------------- log and metrics

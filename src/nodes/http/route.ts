@@ -51,7 +51,7 @@ export type Answer = {
 export type JsonParts = {
   /** About what the largest part has. */
   readonly bytes: number;
-  readonly parts: Iterator<Uint8Array<ArrayBuffer>> | AsyncIterator<Uint8Array<ArrayBuffer>>;
+  readonly parts: Iterable<Uint8Array<ArrayBuffer>> | AsyncIterable<Uint8Array<ArrayBuffer>>;
 };
 
 /** A status of a route, and what it means. Without a schema the answer is not JSON that clients read. */
@@ -155,7 +155,9 @@ function baseOf(cors: ReturnType<Cors>): Headers {
   return base;
 }
 
-function answerContent({ body, json }: Answer, isHead: boolean): BodyInit {
+/** The server leaves the content of an answer to HEAD out; nobody would read parts. */
+function answerContent({ body, json, jsonParts }: Answer, isHead: boolean): BodyInit | null {
+  if (jsonParts !== undefined) return null;
   const content = body === undefined ? JSON.stringify(json ?? null) : body.content;
   if (content instanceof ReadableStream) return content;
   const isShort = content.length < bunOneWriteBytesMax || isHead;

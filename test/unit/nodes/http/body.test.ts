@@ -1,7 +1,7 @@
 /** Bodies: under their cap, as they arrive, of the right type, before their deadline. */
 import { describe, expect, test } from "bun:test";
-import { bodyHeadOf, countedBytesMin, readBody } from "../../../../src/nodes/http/body.ts";
-import { createFairShare } from "../../../../src/nodes/http/capacity.ts";
+import { discardBody, readBody } from "../../../../src/nodes/http/body.ts";
+import { countedBytesMin, createFairShare } from "../../../../src/nodes/http/capacity.ts";
 import { codeOf, echo, jsonType, post, take, testApp, testLimits, testRoute } from "../../../support/app.ts";
 
 describe("bodies", () => {
@@ -67,7 +67,7 @@ test("a body that found no room lets another one arrive while it is thrown away"
       await writer.write(new Uint8Array(parts * countedBytesMin));
       await Bun.sleep(5);
     };
-    return { send, writer, read: readBody(request, bodyHeadOf(request.headers), rules) };
+    return { send, writer, read: readBody(request, null, rules), discard: () => discardBody(request, rules) };
   };
   const [first, second] = [arriving(), arriving()];
   await first.send(1);
@@ -75,9 +75,11 @@ test("a body that found no room lets another one arrive while it is thrown away"
   await second.send(1);
   await first.send(1);
   await first.writer.close();
-  const read = await first.read;
-  expect("bytes" in read && read.bytes.length).toBe(2 * countedBytesMin);
+  expect(await first.read).toMatchObject({ held: 2 * countedBytesMin });
+  expect(await second.read).toBe("full");
+  const discarded = second.discard();
+  expect(budget.total).toBe(3 * countedBytesMin);
   await second.writer.close();
-  expect(await second.read).toEqual({ fault: null });
+  await discarded;
   expect(budget.total).toBe(2 * countedBytesMin);
 });

@@ -1,17 +1,16 @@
 /** Capacity: shares of clients, other limits while requests are active, what a refusal logs, and turns at the event loop. */
 import { describe, expect, test } from "bun:test";
-import { countedBytesMin } from "../../../../src/nodes/http/body.ts";
 import {
   type CapacityLimits,
+  countedBytesMin,
   createCapacity,
   createFairShare,
-  createIterations,
+  nextIteration,
 } from "../../../../src/nodes/http/capacity.ts";
 import { post, testApp, testLimits, testRoute } from "../../../support/app.ts";
 
 const limits: CapacityLimits = {
   requestsMax: 4,
-  reservedRequestsMax: 2,
   delayedRefusalsMax: 4,
   refusalDelayMs: 1,
   bodyBytesMax: 1_000,
@@ -39,7 +38,7 @@ test("higher limits give every room more at once, and each client half of it", (
 });
 
 test("other limits hold in every room as they would from the start", () => {
-  const other = { ...limits, requestsMax: 12, reservedRequestsMax: 6, bodyBytesMax: 60 };
+  const other = { ...limits, requestsMax: 12, bodyBytesMax: 60 };
   const changed = createCapacity(limits);
   changed.limits = other;
   const fresh = createCapacity(other);
@@ -114,10 +113,9 @@ describe("a fair share", () => {
 const iteration = () => new Promise((resolve) => setImmediate(resolve));
 
 test("of many one goes in each iteration, in the order in which they came", async () => {
-  const turn = createIterations();
   const gone: number[] = [];
   const all = [0, 1, 2, 3, 4].map(async (number) => {
-    await turn();
+    await nextIteration();
     gone.push(number);
   });
   const seen: number[] = [];
