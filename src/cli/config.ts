@@ -127,20 +127,16 @@ function* secretWarnings(file: string): Generator<InputProblem> {
 }
 
 function* machineWarnings(config: Config): Generator<InputProblem> {
-  const { cache, stores, server } = config;
+  const { cache, server } = config;
   for (const [store, option, folder] of foldersOf(config)) {
     const { blocks, bsize, type } = statfsSync(nearestFolder(folder));
     const setting = `stores.${store}.${option}`;
-    const size = `the file system of ${folder} (${Math.floor((blocks * bsize) / 2 ** 30)} GiB)`;
-    const kept = ["free_space_floor_bytes", "reserve_bytes"].map((name) => Number(stores[store]?.[name] ?? 0));
     if (memoryFileSystems.includes(type))
       yield { setting, message: `${folder} is on a file system in memory: everything is lost when the machine stops` };
     if (networkFileSystems.includes(type))
       yield { setting, message: `${folder} is on another machine: a store needs a local disk` };
-    if (kept.reduce((sum, bytes) => sum + bytes) > blocks * bsize)
-      yield { setting: `stores.${store}`, message: `free_space_floor_bytes and reserve_bytes are larger than ${size}` };
     if (cache.enabled && cache.store === store && option === "path" && cache.store_bytes_max > blocks * bsize)
-      yield { setting: "cache.store_bytes_max", message: `is larger than ${size}` };
+      yield { setting: "cache.store_bytes_max", message: `is larger than the file system of ${folder}` };
   }
   const message = `is more than half of the memory of this machine (${Math.floor(totalmem() / 2 ** 20)} MiB)`;
   if (server.body_bytes_in_flight > totalmem() / 2) yield { setting: "server.body_bytes_in_flight", message };

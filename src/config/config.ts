@@ -4,18 +4,11 @@
  * process takes over from a changed configuration.
  */
 import type { InputProblem } from "../storage/contract.ts";
-import { describeFinding, firstFindings, meant, nearestName, problemsOfIssue } from "../storage/setting-problem.ts";
+import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
 import { relationProblems } from "./checks.ts";
 import { listSettings } from "./reference.ts";
 import { type Config, configSchema, type SectionName, sectionNames } from "./schema.ts";
-import {
-  type Environment,
-  isTable,
-  overrideFromEnvironment,
-  type Position,
-  parseSource,
-  readSecretFiles,
-} from "./source.ts";
+import { type Environment, overrideFromEnvironment, type Position, parseSource, readSecretFiles } from "./source.ts";
 
 export type ConfigProblem = InputProblem & {
   /** `null` when the setting is not in the file. */
@@ -64,18 +57,18 @@ function refuseFiles(): never {
   throw new Error("files of secrets are not read here");
 }
 
-/** An override with one underscore too few would be ignored. */
+/** An override with one underscore too few would be ignored. Commands have variables of addresses. */
 function* misspeltVariables(env: Environment): Generator<InputProblem> {
-  for (const { section, name } of listSettings()) {
-    const [table, variable] = [section, name].map((part) => part.toUpperCase());
-    const wrong = `WAYPOST_${table}_${variable}`;
-    if (env[wrong] !== undefined)
-      yield { setting: `${section}.${name}`, message: `${wrong} is not read: write WAYPOST_${table}__${variable}` };
+  for (const wrong of Object.keys(env)) {
+    const [, section = "", name = ""] = /^WAYPOST_([A-Z]+)_([A-Z0-9]\w*)$/.exec(wrong) ?? [];
+    if (!tables.includes(section.toLowerCase()) || /^WAYPOST_(DIRECTORY|RELAY|CACHE)_URL$/.test(wrong)) continue;
+    const setting = `${section}.${name}`.toLowerCase();
+    const right = section === "STORES" ? name.replace("_", "__") : name;
+    yield { setting, message: `${wrong} is not read: write WAYPOST_${section}__${right}` };
   }
-  for (const wrong of Object.keys(env).filter((variable) => /^WAYPOST_STORES_[A-Z0-9]/.test(variable)))
-    yield { setting: "stores", message: `${wrong} is not read: write WAYPOST_STORES__<NAME>__<OPTION>` };
 }
 
+const tables: readonly string[] = [...sectionNames, "stores"];
 const wording = { error: describeFinding };
 
 /** Checks a value of the shape of the file: every setting by itself, and then, if all are valid, their relations. */
@@ -83,34 +76,27 @@ export function checkConfig(input: unknown): ConfigResult {
   const parsed = configSchema.safeParse(input, wording);
   const problems = parsed.success
     ? relationProblems(parsed.data)
-    : firstFindings(parsed.error.issues)
-        .flatMap(problemsOfIssue)
-        .map((one) => withNearestName(one, input));
+    : firstFindings(parsed.error.issues).flatMap(problemsOfIssue).map(withNearestName);
   if (parsed.success && problems.length === 0) return { ok: true, config: parsed.data, placeOf: nowhere };
   return { ok: false, problems: problems.map((problem) => ({ ...problem, place: null })), placeOf: nowhere };
 }
 
 /** Names the setting or the section that was probably meant. */
-function withNearestName({ setting, message }: InputProblem, input: unknown): InputProblem {
+function withNearestName({ setting, message }: InputProblem): InputProblem {
   if (message !== "unknown setting") return { setting, message };
   const [section = "", name] = setting.split(".");
-  const settings = listSettings();
-  const say = (text: string) => ({ setting, message: text });
-  if (name !== undefined) {
-    const known = settings.filter((one) => one.section === section).map((one) => one.name);
-    const elsewhere = settings.find((one) => one.name === name);
-    if (nearestName(name, known) !== null || elsewhere === undefined) return say(`${message}${meant(name, known)}`);
-    return say(`unknown setting here; [${elsewhere.section}] has one of that name`);
-  }
-  const sections = [...sectionNames, "stores"];
-  const nearest = nearestName(section, sections);
-  if (isTable(input) && isTable(input[section]))
-    return say(
-      `unknown section; ${nearest === null ? `there are ${sections.join(", ")}` : `did you mean [${nearest}]?`}`,
-    );
-  const owner = settings.find((one) => one.name === section);
-  if (owner === undefined) return say("unknown setting outside of a section");
-  return say(`is outside of every section; write it under [${owner.section}]`);
+  const names = listSettings().filter((one) => one.section === section);
+  return {
+    setting,
+    message:
+      message +
+      (name === undefined
+        ? meant(section, tables)
+        : meant(
+            name,
+            names.map((one) => one.name),
+          )),
+  };
 }
 
 // ----------------------------------------------------------------------------------------------- changes while running

@@ -63,16 +63,14 @@ function optionLines(options: Readonly<Record<string, unknown>>): string[] {
   return Object.entries(options).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
 }
 
-const renderers: Readonly<Record<string, (value: number) => string>> = {
-  duration: renderDurationSetting,
-  size: renderSizeSetting,
-};
-
-function renderLine({ name, form }: Setting, value: unknown): string {
-  if (value === null) return `# ${name} is not set`;
-  const render = renderers[form];
-  return `${name} = ${JSON.stringify(render !== undefined && typeof value === "number" ? render(value) : value)}`;
+/** As it would be written in the file. */
+export function renderValue(form: string, value: unknown): string {
+  const render = { duration: renderDurationSetting, size: renderSizeSetting }[form];
+  return JSON.stringify(render !== undefined && typeof value === "number" ? render(value) : value);
 }
+
+const renderLine = ({ name, form }: Setting, value: unknown): string =>
+  value === null ? `# ${name} is not set` : `${name} = ${renderValue(form, value)}`;
 
 /** The schemas of the options that plugins take, by the name of the plugin. */
 type OptionSchemas = {

@@ -75,15 +75,7 @@ const store = name.prefault("main");
 const text = z.string().min(1).max(2_048);
 const filePath = z.string().min(1).max(4_096).nullable().prefault(null);
 const listOf = (entry: typeof text, { min = 0, max = 1_000, standard = [] as string[] } = {}) =>
-  z.array(entry).min(min).max(max).superRefine(refuseRepeats).prefault(standard);
-
-/** Two spellings of one URL are one entry. */
-function refuseRepeats(entries: readonly string[], context: z.RefinementCtx): void {
-  const forms = entries.map((entry) => (/^https?:/.test(entry) && URL.canParse(entry) ? new URL(entry).href : entry));
-  const again = forms.findIndex((form, i) => forms.indexOf(form) < i);
-  if (again >= 0)
-    context.addIssue({ code: "custom", path: [again], message: "is listed twice: remove one of the two" });
-}
+  z.array(entry).min(min).max(max).prefault(standard);
 
 const listenAddress = text
   .refine(

@@ -24,17 +24,12 @@ type SourceResult =
 
 export type TomlTable = Record<string, unknown>;
 
-export function isTable(value: unknown): value is TomlTable {
+function isTable(value: unknown): value is TomlTable {
   return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date);
 }
 
 /** Reads the text of a TOML file. */
 export function parseSource(text: string): SourceResult {
-  const line = text.split("\n").findIndex((one) => one.includes("\ufffd"));
-  if (line >= 0) {
-    const message = "the line is not UTF-8: save the file as UTF-8";
-    return { ok: false, problem: { setting: "(file)", message, place: { line: line + 1, column: 1 } } };
-  }
   try {
     const program = parseTOML(text);
     const positions = positionsIn(program);
@@ -49,34 +44,8 @@ export function parseSource(text: string): SourceResult {
   } catch (error) {
     if (!(error instanceof ParseError)) throw error;
     const place = { line: error.lineNumber, column: error.column + 1 };
-    return {
-      ok: false,
-      problem: { setting: "(file)", message: `${error.message}${hintFor(text, error, place)}`, place },
-    };
+    return { ok: false, problem: { setting: "(file)", message: error.message, place } };
   }
-}
-
-/** What a person probably wrote, and what to write instead. */
-function hintFor(text: string, { message }: ParseError, place: Position): string {
-  const [before = "", line = ""] = ["", ...text.split("\n")].slice(place.line - 1);
-  const strange = /[^\t\x20-\x7e]/u.exec(line.slice(place.column - 1, place.column + 1))?.[0];
-  if (strange === "\ufeff") return ": a byte order mark; save the file as UTF-8 without BOM";
-  if (strange !== undefined && message.startsWith("Unexpected character")) {
-    const name = `U+${(strange.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
-    return `: ${name}; ${/[\u2018-\u201f]/.test(strange) ? "use straight quotes" : "type it again"}`;
-  }
-  if (message.startsWith("Unterminated")) return "; close the text with the quote that opened it";
-  if (message.startsWith("Expected comma") && /["']/.test(line.charAt(place.column - 1)))
-    return "; put a comma between two entries";
-  if (/^\s*\/\//.test(line)) return "; a comment begins with #";
-  if (message.startsWith("Defining a key")) return "; remove one of the two";
-  if ([line, before].some((one) => /^\s*\[[^\]]*$/.test(one))) return "; close the name of the section with ]";
-  if (/=\s*(yes|no|on|off|true|false)\s*$/i.test(line)) return "; write true or false";
-  if (/^\s*[\w".-]+\s*:/.test(line) || /^\s*\{/.test(line))
-    return "; this is TOML: a section is [name], and a setting name = value";
-  // The parser stopped inside a value: the usual cause is a text without quotes.
-  if (/=\s*\S*$/.test(line.slice(0, place.column))) return "; texts, durations and addresses need quotes";
-  return "; a setting is name = value";
 }
 
 // ------------------------------------------------------------------------------------------------ positions

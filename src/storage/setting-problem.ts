@@ -56,17 +56,12 @@ export function firstFindings<One extends Issue>(issues: readonly One[]): One[] 
   return issues.filter(({ code, path }) => code === "invalid_type" || !wrongKinds.has(path.join(".")));
 }
 
-/** The name that was probably meant: at most one edit for every three letters. */
-export function nearestName(name: string, known: readonly string[]): string | null {
+/** `; did you mean path?` with the nearest name, at most one edit for every three letters away; or nothing. */
+export function meant(name: string, known: readonly string[]): string {
   const wanted = name.toLowerCase().replaceAll("-", "_");
   const [nearest] = known.map((one) => ({ one, edits: distance(wanted, one) })).sort((a, b) => a.edits - b.edits);
-  return nearest !== undefined && nearest.edits <= Math.ceil(nearest.one.length / 3) ? nearest.one : null;
-}
-
-/** `; did you mean path?`, or nothing. */
-export function meant(name: string, known: readonly string[]): string {
-  const nearest = nearestName(name, known);
-  return nearest === null ? "" : `; did you mean ${nearest}?`;
+  const isNear = nearest !== undefined && nearest.edits <= Math.ceil(nearest.one.length / 3);
+  return isNear ? `; did you mean ${nearest.one}?` : "";
 }
 
 export function problemsOfIssue({ code, path, message, keys = [] }: Issue): InputProblem[] {

@@ -30,21 +30,10 @@ test.each([
   [
     "lmdb",
     'plugin = "lmdb"\npath = "data"',
-    `${endpoint}\nstranger_share = 10\nstore_bytes_max = "900TiB"`,
-    [
-      "server.trusted_proxies.0",
-      "cache.public_endpoints.0",
-      "cache.network_share",
-      "stores.main.path",
-      "cache.store_bytes_max",
-    ],
+    `${endpoint}\nstore_bytes_max = "900TiB"`,
+    ["server.trusted_proxies.0", "stores.main.path", "cache.store_bytes_max"],
   ],
-  [
-    "memory",
-    'plugin = "memory"',
-    endpoint,
-    ["server.trusted_proxies.0", "cache.public_endpoints.0", "cache.store", "directory.ledger"],
-  ],
+  ["memory", 'plugin = "memory"', endpoint, ["server.trusted_proxies.0", "cache.store", "directory.ledger"]],
 ])(
   "with a store of %s",
   async (name, store, cache, settings) => {
