@@ -12,12 +12,10 @@ import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
-import { Session } from "../../src/plugins/chain/session.ts";
 import { applyWithEvents } from "../oracles/ledger-events.ts";
 import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
 import { type Apply, type Contest, openContest, type Script } from "./contest.ts";
 import { canaryRuntime, endStand, makeBlock, type Node, startNode } from "./stand.ts";
-import { replace } from "./virtual-replace.ts";
 
 /** twox128 of `DidRegistry` and of `PlainProofs`. */
 const plainProofsKey = Uint8Array.fromHex("72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8");
@@ -204,15 +202,11 @@ describe("the runtime and the model", () => {
 describe("the model and a runtime that breaks rules on command", () => {
   let node: Node;
   let contest: Contest;
-  // A Directory refuses this build.
-  let refuseAgain = () => {};
   beforeAll(async () => {
-    refuseAgain = replace(Session.prototype, { checkBuild: () => {} });
     node = await startNode({ manual: true, runtime: canaryRuntime });
     contest = await openContest(node);
   });
   afterAll(async () => {
-    refuseAgain();
     await contest.close();
     await node.kill();
   });

@@ -8,9 +8,8 @@ import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { Session, StateGone } from "../../src/plugins/chain/session.ts";
-import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { StoreError } from "../../src/storage/contract.ts";
-import { methodOf, ownValues, replace, replaceAnchor } from "./virtual-replace.ts";
+import { methodOf, ownValues, replace, replaceAnchor, submitToOne } from "./virtual-replace.ts";
 import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean } from "./virtual-verdict.ts";
 
@@ -96,8 +95,8 @@ const canaries: readonly Canary[] = [
     schedule: { faults: ["down"], endpoints: 1 },
   },
   {
-    name: "a node whose pool fails for good is not left",
-    put: () => replace(Submissions.prototype, { checkProgress: () => {} }),
+    name: "one node alone gets the calls, and its pool fails for good",
+    put: () => replace(Endpoints.prototype, { submit: submitToOne }),
     schedule: { faults: ["ill pool"], endpoints: 2 },
   },
 ];

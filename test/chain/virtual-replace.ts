@@ -25,6 +25,11 @@ export function ownValues(this: Endpoints, keys: readonly Uint8Array[], hash: st
   return this.session().values(keys, hash);
 }
 
+/** In the place of `Endpoints.submit`: to the endpoint in use alone. */
+export async function submitToOne(this: Endpoints, extrinsic: Uint8Array) {
+  return this.session().submit(extrinsic);
+}
+
 /** What no block shows is signed again, without a look at the state. */
 export const signUnseen = () => {
   const inspect = methodOf<(entry: Entry) => PoolAction[]>(SubmissionPool.prototype, "inspect");

@@ -103,11 +103,13 @@ async function endpointsTo(addresses: readonly string[], changes: Readonly<Recor
     runtimes: new Map(),
     connect: Rpc.open,
   };
-  const events = { onSession: () => {}, onHead: () => {} };
+  const all = Promise.withResolvers<void>();
+  let heads = 0;
+  const events = { onSession: () => {}, onHead: () => void (++heads === addresses.length && all.resolve()) };
   const endpoints = new Endpoints({ ...common, anchor: null, genesis: null }, events);
   opened.push(endpoints);
   endpoints.start();
-  await endpoints.tried();
+  await all.promise;
   return { endpoints, common };
 }
 

@@ -35,7 +35,7 @@ export const chainOptions = z.strictObject({
     .min(1)
     .max(16)
     .describe(
-      "Nodes of the chain, ws:// or wss://, or light:<specification>, used in turn; of several, two must agree before a call ends",
+      "Nodes of the chain, ws:// or wss://, or light:<specification>; of several, two must agree before a call ends",
     ),
   operator_key_file: z.string().min(1).describe("File with the seed or secret phrase of the operator account"),
   operator_key_type: z.enum(["sr25519", "ed25519"]).default("sr25519").describe("Kind of the operator's key"),

@@ -1,9 +1,10 @@
 /**
- * The configured nodes: one connection at a time to one of them. When it is lost, the next node is tried; when none can
- * be used, after a growing pause. Meanwhile `session()` throws `unavailable` with the reason: a chain that can't be asked
- * never counts as an empty one. Which nodes are trusted: the anchor is the last finalized block that a node showed, also
- * after a restart, and every node must have it; and with two endpoints or more, a call ends only by a block that a second
- * one has finalized too, with the same state (`confirm`). Source: docs/chain.md "A Directory on a chain", D76.
+ * The configured nodes, each with a connection that is kept: when it is lost, it is opened again after a growing pause.
+ * Reads go to one of them, the node in use; when none can be used, `session()` throws `unavailable` with the reasons: a
+ * chain that can't be asked never counts as an empty one. Calls go to all. Which nodes are trusted: with two endpoints or
+ * more, a call ends only by a block that a second one has finalized too, with the same state (`confirm`); and the last
+ * block that two agreed about is the anchor, also after a restart, which every node must have.
+ * Source: docs/chain.md "A Directory on a chain", D76.
  */
 import { StoreError } from "../../storage/contract.ts";
 import { isLight } from "./chain.ts";
@@ -12,10 +13,11 @@ import {
   type Anchor,
   type ChainHead,
   type Common,
-  heartbeatMs,
+  type NodeAnswer,
   readable,
   Session,
   StateGone,
+  silence,
   Unusable,
   unusable,
 } from "./session.ts";
@@ -23,220 +25,246 @@ import {
 type EndpointsOptions = Common & { readonly genesis: string | null; readonly anchor: Anchor | null };
 
 export type EndpointsEvents = {
-  /** A connection is open, the first one or a later one. Its head was reported before. */
-  readonly onSession: (session: Session) => void;
+  /** Another connection is in use. */
+  readonly onSession: (session: OpenSession) => void;
+  /** A node, in use or not, shows another head. */
   readonly onHead: (head: ChainHead) => void;
 };
 
 export type OpenSession = Session & { readonly head: ChainHead };
 
+/** One of the configured nodes. */
+type Node = {
+  readonly endpoint: string;
+  readonly name: string;
+  session: OpenSession | null;
+  /** Why there is no connection. */
+  reason: Unusable | null;
+  /** When its head moved last. */
+  movedMs: number;
+  /** When the trouble that the log tells was seen last; `null` when all is well. */
+  troubledMs: number | null;
+};
+
 const firstPauseMs = 200;
-/** For how many block times the anchor wins against nodes that lack it: an hour, in which one that is behind catches up. */
-const disputeBlocksMax = 600;
 /** How long calls wait for the confirmation of a second endpoint when none can be asked: once for all of them. */
 const aloneMsMax = 600_000;
 /** A second endpoint further behind than this confirms nothing. */
 const behindMax = { blocks: 16n, ms: 120_000 } as const;
-/** How long a head may stand still before another endpoint is asked for a later one. */
+/** How long the head of the node in use may stand still while another has a later one. */
 const standsMsMax = 120_000;
-/** An outage is over when a connection has lasted so long: then its lines in the log are written again. */
+/** An outage is over when a node was well for so long: then the log tells of the next one. */
 const calmMs = 60_000;
 
-type About = "block or state" | "records";
-type Ask<T> = (other: OpenSession, endpoint: string) => Promise<T | "differs" | "silent">;
+type Ask<T> = (other: OpenSession, node: Node) => Promise<T | "differs" | "silent">;
 
 export class Endpoints {
-  private current: OpenSession | null = null;
-  private currentEndpoint = "";
-  /** Connections to the others, which are asked before calls end; `null`: it can't be had. */
-  private readonly asked = new Map<string, Promise<OpenSession | null>>();
-  /** Until when one that could not be opened is not tried again: whoever asks for many blocks would wait for each. */
-  private readonly absentUntilMs = new Map<string, number>();
-  private agreedLast = "";
+  private readonly nodes: readonly Node[];
+  private current: Node | null = null;
   private aloneSinceMs: number | null = null;
-  private reasons: Unusable[] = [];
   private anchorBlock: Anchor | null;
-  /** By endpoint: since when it has not had the anchor. */
-  private readonly disputes = new Map<string, number>();
-  private genesisHash: string | null;
+  private genesis: string | null;
   /** Aborted when the store closes. */
   private readonly stop = new AbortController();
-  private wake: () => void = () => {};
-  private readonly firstRound = Promise.withResolvers<void>();
-  private running: Promise<void> = Promise.resolve();
-  private cancelWatch: () => void = () => {};
-  /** Endpoints, and what two of them disagree about, whose present trouble is in the log; and when it was seen last. */
-  private readonly said = new Map<string, number>();
+  private readonly firstUse = Promise.withResolvers<void>();
+  private running: Promise<unknown> = Promise.resolve();
 
   constructor(
     private readonly options: EndpointsOptions,
     private readonly events: EndpointsEvents,
   ) {
-    this.genesisHash = options.genesis;
+    this.genesis = options.genesis;
     this.anchorBlock = options.anchor;
+    this.nodes = options.settings.endpoints.map((endpoint) => ({
+      endpoint,
+      name: nameOf(endpoint),
+      session: null,
+      reason: null,
+      movedMs: 0,
+      troubledMs: null,
+    }));
   }
 
   start(): void {
     this.running = this.run();
   }
 
-  /** Resolves when every endpoint was tried once, or one of them answers. */
+  /** At a first start one after the other, until one has decided which chain the store belongs to. */
+  private async run(): Promise<void> {
+    const kept: Promise<void>[] = [];
+    const tries: Promise<void>[] = [];
+    for (const node of this.nodes) {
+      const tried = Promise.withResolvers<void>();
+      kept.push(this.keep(node, tried.resolve));
+      tries.push(tried.promise);
+      if (this.genesis === null) await tried.promise;
+    }
+    await Promise.all(tries);
+    this.firstUse.resolve();
+    await Promise.all(kept);
+  }
+
+  /** Resolves when every endpoint was tried once, or one of them is in use. */
   tried(): Promise<void> {
-    return this.firstRound.promise;
+    return this.firstUse.promise;
   }
 
   get closed(): boolean {
     return this.stop.signal.aborted;
   }
 
-  /** The last finalized block that was shown. */
+  /** The last finalized block that two endpoints agreed about. */
   get anchor(): Anchor | null {
     return this.anchorBlock;
   }
 
-  /** The connection, or why there is none. */
+  /** The connection in use, or why there is none. */
   session(): OpenSession {
     if (this.closed) throw new StoreError("closed", "the store is closed");
-    if (this.current !== null) return this.current;
+    if (this.current?.session != null) return this.current.session;
     throw new StoreError("unavailable", this.outage());
   }
 
-  /** Why no endpoint can be used, by kind. */
   outage(): string {
-    if (this.reasons.length === 0) return "the chain has not answered yet";
-    const list = this.reasons.map(({ message }) => message).join("; ");
-    if (this.reasons.some(({ kind }) => kind === "differs")) return `no endpoint has the right chain: ${list}`;
-    if (this.reasons.some(({ kind }) => kind !== "gone")) return `no endpoint is up to date: ${list}`;
-    return `no endpoint of the chain answers: ${list}`;
+    const reasons = this.nodes.map(({ name, session, reason }) => {
+      if (session === null) return `${name}: ${reason?.message ?? "no answer yet"}`;
+      return `${name}: it is at block ${session.head.number}, block ${this.anchorBlock?.number} was final before`;
+    });
+    return `no endpoint of the chain can be used: ${reasons.join("; ")}`;
   }
 
   /** Whether an endpoint was refused for what it is: a mistake in the configuration, not an outage. */
   differs(): boolean {
-    return this.reasons.some(({ kind }) => kind === "differs");
+    return this.current === null && this.nodes.some(({ reason }) => reason?.isMistake === true);
   }
 
-  /** Tries the endpoints in turn, so a bad first one is not preferred. */
-  private async run(): Promise<void> {
-    const { endpoints, reconnect_max_ms: reconnectMsMax } = this.options.settings;
-    let pauseMs = firstPauseMs;
-    for (let turn = 0, failed: Unusable[] = []; !this.closed; turn++) {
-      const endpoint = endpoints[turn % endpoints.length] as string;
-      const beganMs = this.options.host.elapsedMs();
-      const { hasBegun, reason } = await this.use(endpoint);
-      if (this.closed) return;
-      failed = [...failed, new Unusable(reason.kind, `${nameOf(endpoint)}: ${reason.message}`)];
-      if (hasBegun) {
-        const stoodMs = this.options.host.elapsedMs() - beganMs;
-        if (stoodMs >= calmMs && (this.said.get(endpoint) ?? 0) < beganMs) this.said.delete(endpoint);
-        const ended = { endpoint: nameOf(endpoint), reason: reason.message };
-        this.logOnce([endpoint], "the connection to the chain has ended", ended);
-        failed = failed.slice(-1);
-        // A node that soon ends every connection is asked as rarely as one that is gone.
-        if (stoodMs >= reconnectMsMax) pauseMs = firstPauseMs;
-      }
-      this.reasons = failed;
-      if (failed.length < endpoints.length) continue;
-      failed = [];
-      this.firstRound.resolve();
-      this.logOnce(endpoints, "the chain can't be reached", { reason: this.outage(), pause_ms: pauseMs });
-      await this.pause(pauseMs * (0.75 + this.options.host.chance() / 2));
-      pauseMs = Math.min(pauseMs * 2, reconnectMsMax);
+  // ------------------------------------------------------------------------------------------------ connections
+
+  /** Never throws: without this loop there is no connection to the node ever again. */
+  private async keep(node: Node, tried: () => void): Promise<void> {
+    const { host, settings } = this.options;
+    for (let pauseMs = firstPauseMs; !this.closed; pauseMs = Math.min(pauseMs * 2, settings.reconnect_max_ms)) {
+      const beganMs = host.elapsedMs();
+      node.reason = await this.use(node, tried);
+      node.session = null;
+      // A node that soon ends every connection is asked as rarely as one that is gone.
+      if (host.elapsedMs() - beganMs >= settings.reconnect_max_ms) pauseMs = firstPauseMs;
+      if (!this.closed) this.lost(node, node.reason);
+      tried();
+      await this.pause(pauseMs * (0.75 + host.chance() / 2));
     }
   }
 
-  /** One line for all that an outage is about: reasons change while it lasts. */
-  private logOnce(about: readonly string[], message: string, fields: Readonly<Record<string, unknown>>): void {
-    const isNew = about.some((endpoint) => !this.said.has(endpoint));
-    for (const endpoint of about) this.said.set(endpoint, this.options.host.elapsedMs());
-    if (isNew) this.options.log("warn", message, fields);
-  }
-
-  /** The log says what is wrong with the endpoint in use, so the end of its connection is no further line. */
-  trouble(): void {
-    this.said.set(this.currentEndpoint, this.options.host.elapsedMs());
-  }
-
-  /** Uses one endpoint for as long as it lasts. Never throws: without this loop there is no connection ever again. */
-  private async use(endpoint: string): Promise<{ readonly hasBegun: boolean; readonly reason: Unusable }> {
-    let session: Session | null = null;
+  /** Uses a connection for as long as it lasts. */
+  private async use(node: Node, tried: () => void): Promise<Unusable> {
+    const { genesis, stop, options } = this;
     try {
-      session = await this.open(endpoint, () => this.anchorBlock);
-      this.begin(session as OpenSession, endpoint);
-      return { hasBegun: true, reason: await session.over.promise };
+      const session = (await Session.open({
+        ...options,
+        endpoint: node.endpoint,
+        genesis,
+        signal: stop.signal,
+        anchor: () => this.anchorBlock,
+      })) as OpenSession;
+      try {
+        this.genesis = session.genesis;
+        node.session = session;
+        session.onHead = (head) => this.moved(node, head);
+        this.moved(node, session.head);
+        tried();
+        return await session.over.promise;
+      } catch (error) {
+        session.end(unusable(error));
+        throw error;
+      }
     } catch (error) {
-      const reason = unusable(error);
-      session?.end(reason);
-      this.dispute(endpoint, reason);
-      return { hasBegun: false, reason };
-    } finally {
-      this.current = null;
+      return unusable(error);
     }
   }
 
-  private open(endpoint: string, anchor: () => Anchor | null): Promise<Session> {
-    const { genesisHash: genesis, stop } = this;
-    return Session.open({ ...this.options, endpoint, genesis, signal: stop.signal, anchor });
+  private lost(node: Node, { message }: Unusable): void {
+    this.logOnce([node], "an endpoint of the chain can't be used", { endpoint: node.name, reason: message });
+    if (node !== this.current) return;
+    this.current = null;
+    this.choose();
   }
 
-  private begin(session: OpenSession, endpoint: string): void {
-    this.genesisHash = session.genesis;
-    session.onHead = (head) => this.show(head);
-    this.disputes.clear();
-    this.show(session.head);
-    this.current = session;
-    this.currentEndpoint = endpoint;
-    this.reasons = [];
-    this.firstRound.resolve();
-    this.watch(session, session.head.number);
-    this.options.log("info", "connected to the chain", {
-      endpoint: nameOf(endpoint),
-      block: String(session.head.number),
-    });
-    this.events.onSession(session);
-  }
-
-  private show(head: ChainHead): void {
-    this.anchorBlock = { number: head.number, hash: head.hash, timeMs: head.timeMs };
+  private moved(node: Node, head: ChainHead): void {
+    const nowMs = this.options.host.elapsedMs();
+    node.movedMs = nowMs;
+    if (nowMs - (node.troubledMs ?? nowMs) >= calmMs) node.troubledMs = null;
+    this.choose();
     this.events.onHead(head);
   }
 
-  /** Counts endpoints without the anchor; when most of them have lacked it for long, the anchor is given up. */
-  private dispute(endpoint: string, { kind }: Unusable): void {
-    const { settings, host, log } = this.options;
-    if (kind !== "behind" && kind !== "forked") return void this.disputes.delete(endpoint);
-    const nowMs = host.elapsedMs();
-    const sinceMs = this.disputes.get(endpoint) ?? nowMs;
-    this.disputes.set(endpoint, sinceMs);
-    const patienceMs = disputeBlocksMax * heartbeatMs(settings);
-    if (this.disputes.size * 2 <= settings.endpoints.length || nowMs - sinceMs < patienceMs) return;
-    log("error", "most endpoints lack a block that was final before; the driver follows them from now on", {
-      block: String(this.anchorBlock?.number),
-      hash: this.anchorBlock?.hash,
-    });
-    this.anchorBlock = null;
-    this.disputes.clear();
+  /** Uses the first node that has the anchor, until it is lost, or stands still while another one has a later head. */
+  private choose(): void {
+    const { current, options } = this;
+    const standsAt =
+      current?.session != null && options.host.elapsedMs() - current.movedMs >= standsMsMax
+        ? current.session.head.number
+        : null;
+    if (current !== null && standsAt === null) return;
+    const least = standsAt === null ? (this.anchorBlock?.number ?? 0n) : standsAt + 1n;
+    const next = this.nodes.find(({ session }) => session !== null && session.head.number >= least);
+    if (next?.session == null) return;
+    this.current = next;
+    this.firstUse.resolve();
+    options.log("info", "connected to the chain", { endpoint: next.name, block: String(next.session.head.number) });
+    this.events.onSession(next.session);
   }
 
-  /** Leaves a node whose head stands still while another endpoint has a later one. */
-  private watch(session: OpenSession, seen: bigint): void {
-    this.cancelWatch();
-    this.cancelWatch = this.options.host.after(standsMsMax, async () => {
-      if (this.current !== session) return;
-      const { number } = session.head;
-      if (number === seen && (await this.isOvertaken(number))) this.leave("its head stands still");
-      else if (this.current === session) this.watch(session, number);
+  /** One line for all that an outage is about: reasons change while it lasts. */
+  private logOnce(about: readonly Node[], message: string, fields: Readonly<Record<string, unknown>>): void {
+    const isNew = about.some(({ troubledMs }) => troubledMs === null);
+    for (const node of about) node.troubledMs = this.options.host.elapsedMs();
+    if (isNew) this.options.log("warn", message, fields);
+  }
+
+  private pause(ms: number): Promise<void> {
+    const { signal } = this.stop;
+    return new Promise((resolve) => {
+      const done = () => {
+        cancel();
+        signal.removeEventListener("abort", done);
+        resolve();
+      };
+      const cancel = this.options.host.after(ms, done);
+      signal.addEventListener("abort", done);
+      if (signal.aborted) done();
     });
   }
 
-  private async isOvertaken(number: bigint): Promise<boolean> {
-    return (await this.elsewhere(async ({ head }) => head.number > number || null)) !== null;
+  async close(): Promise<void> {
+    this.stop.abort();
+    this.firstUse.resolve();
+    await this.running;
+  }
+
+  // -------------------------------------------------------------------------------------------------- questions
+
+  private open(): OpenSession[] {
+    return this.nodes.flatMap(({ session }) => session ?? []);
+  }
+
+  /** To every node, so that none can keep it from the chain. Resolves with the first that takes it, or the best answer. */
+  async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
+    const answers = this.open().map((session) => session.submit(extrinsic));
+    const taken = answers.map(async (answer) => {
+      if (rankOf(await answer) > 0) throw new Error();
+      return answer;
+    });
+    return Promise.any(taken).catch(async () => {
+      const all = await Promise.all(answers);
+      return all.sort((a, b) => rankOf(a) - rankOf(b))[0] ?? silence;
+    });
   }
 
   /** The first answer of another endpoint. */
   async elsewhere<T>(ask: (other: OpenSession) => Promise<T | null>): Promise<T | null> {
-    for (const endpoint of this.others()) {
-      const other = await this.other(endpoint);
-      const answer = other && (await ask(other).catch(() => null));
+    for (const other of this.open()) {
+      if (other === this.current?.session) continue;
+      const answer = await ask(other).catch(() => null);
       if (answer !== null) return answer;
     }
     return null;
@@ -254,57 +282,23 @@ export class Endpoints {
     return hash === null ? null : this.block(hash);
   }
 
-  /** The connection ends, and the next endpoint is used. Without another one, a bad node is better than none. */
-  leave(why: string): void {
-    if (this.others().length > 0) this.current?.end(new Unusable("gone", why));
-  }
-
-  /** The one that agreed last goes first: a false or silent one is asked only in its place. */
-  private others(): readonly string[] {
-    const others = this.options.settings.endpoints.filter((endpoint) => endpoint !== this.currentEndpoint);
-    return others.sort((a, b) => Number(b === this.agreedLast) - Number(a === this.agreedLast));
-  }
-
-  /** It need not have the anchor: it may be a little behind. */
-  private async other(endpoint: string): Promise<OpenSession | null> {
-    const { host, settings } = this.options;
-    const known = this.asked.get(endpoint);
-    if (known !== undefined) return known;
-    if (host.elapsedMs() < (this.absentUntilMs.get(endpoint) ?? 0)) return null;
-    const forget = () => void this.asked.delete(endpoint);
-    const opening = this.open(endpoint, () => null).then(
-      (session) => {
-        void session.over.promise.then(forget);
-        return session as OpenSession;
-      },
-      () => {
-        this.absentUntilMs.set(endpoint, host.elapsedMs() + settings.reconnect_max_ms);
-        forget();
-        return null;
-      },
-    );
-    this.asked.set(endpoint, opening);
-    return opening;
-  }
-
-  // ------------------------------------------------------------------------------------------ second endpoint
-
   /**
    * The head by which calls may end: `head` itself, or the newest before it that a second endpoint has finalized as
    * well and whose state gives the operator the same account; `null` when there is none for now.
    */
-  confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
-    return this.agreement("block or state", head, async (other, endpoint) => {
-      const newest = other.head.number < head.number ? await other.newest() : other.head;
-      if (this.isBehind(endpoint, newest, head)) return "silent";
-      const common = newest.number < head.number ? await session.headAt(await session.hashAt(newest.number)) : head;
-      // The state that was read of `common` is compared, not what a second request would answer now.
+  async confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
+    const { agreed, isAlone } = await this.agreement(head, async (other, node) => {
+      if (this.isBehind(node, other.head, head)) return "silent";
+      const { number } = other.head;
+      const common = number < head.number ? await session.headAt(await session.hashAt(number)) : head;
       const hash = await other.hashAt(common.number);
+      // The state that was read of `common` is compared, not what a second request would answer now.
       if (common.hash !== hash || !isSameState(common, await other.headAt(hash))) return "differs";
-      // One that stands still may agree about what was before.
-      if (common === head) this.said.delete(endpoint);
       return common;
     });
+    if (agreed !== null && !isAlone && agreed.number >= (this.anchorBlock?.number ?? 0n))
+      this.anchorBlock = { number: agreed.number, hash: agreed.hash, timeMs: agreed.timeMs };
+    return agreed;
   }
 
   /**
@@ -314,7 +308,7 @@ export class Endpoints {
   async values(keys: readonly Uint8Array[], hash: string): Promise<(Uint8Array | null)[]> {
     const own = await this.session().values(keys, hash);
     let isGone = false;
-    const agreed = await this.agreement("records", own, async (other) => {
+    const { agreed } = await this.agreement(own, async (other) => {
       const found = await readable(other.values(keys, hash));
       isGone ||= found === null;
       if (found === null) return "silent";
@@ -329,76 +323,52 @@ export class Endpoints {
    * Asks the other endpoints until one agrees, and answers what it agrees to: `own`, or less. `silent`: it can't be asked,
    * or stands still. When every other one contradicts the endpoint in use, its connection ends.
    */
-  private async agreement<T>(about: About, own: T, ask: Ask<T>): Promise<T | null> {
+  private async agreement<T>(own: T, ask: Ask<T>): Promise<{ readonly agreed: T | null; readonly isAlone: boolean }> {
+    const { current, nodes } = this;
+    const others = nodes.filter((node) => node !== current);
     // With one endpoint there is nothing to compare, and a light client proves its answers.
-    const others = this.others();
-    if (others.length === 0 || isLight(this.currentEndpoint)) return own;
-    const differing: string[] = [];
-    for (const endpoint of others) {
-      const other = await this.other(endpoint);
-      const answer = other === null ? "silent" : await ask(other, endpoint).catch(silentOf);
-      if (answer === "differs") differing.push(endpoint);
+    if (current === null || others.length === 0 || isLight(current.endpoint)) return { agreed: own, isAlone: false };
+    const differing: Node[] = [];
+    for (const node of others) {
+      const answer = node.session === null ? "silent" : await ask(node.session, node).catch(silentOf);
+      if (answer === "differs") differing.push(node);
       else if (answer !== "silent") {
-        this.agreed(about, endpoint);
-        return answer;
+        this.aloneSinceMs = null;
+        return { agreed: answer, isAlone: false };
       }
     }
-    if (differing.length === 0) return this.isAloneForLong(others) ? own : null;
-    this.contradicted(about, differing);
+    if (differing.length === 0) return { agreed: this.isAloneForLong(others) ? own : null, isAlone: true };
+    const about = [current, ...differing];
+    const endpoints = about.map(({ name }) => name).join(", ");
+    this.logOnce(about, "two endpoints of the chain disagree; no call ends meanwhile", { endpoints });
     if (differing.length === others.length && others.length > 1)
-      this.current?.end(new Unusable("forked", "every other endpoint contradicts it"));
-    return null;
+      current.session?.end(new Unusable("every other endpoint contradicts it"));
+    return { agreed: null, isAlone: false };
   }
 
-  private isBehind(endpoint: string, other: ChainHead, head: ChainHead): boolean {
+  private isBehind(node: Node, other: ChainHead, head: ChainHead): boolean {
     if (other.number + behindMax.blocks >= head.number && other.timeMs + behindMax.ms >= head.timeMs) return false;
-    const fields = { endpoint: nameOf(endpoint), block: String(other.number) };
-    this.logOnce([endpoint], "an endpoint is too far behind to confirm calls", fields);
+    const fields = { endpoint: node.name, block: String(other.number) };
+    this.logOnce([node], "an endpoint is too far behind to confirm calls", fields);
     return true;
   }
 
-  private agreed(about: About, other: string): void {
-    this.aloneSinceMs = null;
-    this.agreedLast = other;
-    // They may agree about one record and not about the next.
-    if (this.options.host.elapsedMs() - (this.said.get(about) ?? 0) >= calmMs) this.said.delete(about);
-  }
-
-  private contradicted(about: About, others: readonly string[]): void {
-    this.trouble();
-    const endpoints = [this.currentEndpoint, ...others].map(nameOf).join(", ");
-    const text = "two endpoints of the chain disagree; no call ends meanwhile";
-    this.logOnce([about], text, { reason: about, endpoints });
-  }
-
   /** The time without a second endpoint goes on while no call is pending, and over connections. */
-  private isAloneForLong(others: readonly string[]): boolean {
+  private isAloneForLong(others: readonly Node[]): boolean {
     const nowMs = this.options.host.elapsedMs();
     this.aloneSinceMs ??= nowMs;
     if (nowMs - this.aloneSinceMs < aloneMsMax) return false;
     const text = "no second endpoint of the chain can be asked; calls end with the confirmation of one";
-    this.logOnce(others, text, { endpoints: others.map(nameOf).join(", ") });
+    this.logOnce(others, text, { endpoints: others.map(({ name }) => name).join(", ") });
     return true;
   }
-
-  private pause(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const cancel = this.options.host.after(ms, resolve);
-      this.wake = () => {
-        cancel();
-        resolve();
-      };
-    });
-  }
-
-  async close(): Promise<void> {
-    this.stop.abort();
-    this.wake();
-    this.cancelWatch();
-    this.firstRound.resolve();
-    await this.running;
-  }
 }
+
+/** The lower, the better for the call: what one node takes, no other refuses. */
+const rankOf = ({ verdict }: NodeAnswer): number =>
+  ["taken known", "nonce-used nonce-taken", "silence", "full", "banned", "invalid"].findIndex((some) =>
+    some.includes(verdict),
+  );
 
 function silentOf(error: unknown): "silent" {
   if (error instanceof StoreError || error instanceof Unusable) return "silent";

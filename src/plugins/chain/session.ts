@@ -31,10 +31,7 @@ import {
   type SignedBlock,
 } from "./rpc.ts";
 
-/**
- * A finalized block that a node showed: every later head must follow it. Its time is the block's own: a clock of ours that
- * was wrong when it was shown does no harm once it is right.
- */
+/** A finalized block that every later head must follow. Its time is its own: a clock of ours may have been wrong. */
 export type Anchor = Pick<Block, "number" | "hash" | "timeMs">;
 
 /** What all parts of the driver share. */
@@ -71,15 +68,11 @@ export type ChainHead = Block & {
   readonly proofs: LedgerProofs;
 };
 
-/**
- * Why a node can't be used: it has another chain or runtime, it is catching up or behind, its finalized blocks differ from
- * those shown before, or it does not answer.
- */
-type UnusableKind = "differs" | "syncing" | "behind" | "forked" | "gone";
+/** Why a node can't be used. A mistake of the configuration is one with another chain or runtime. */
 export class Unusable extends Error {
   constructor(
-    readonly kind: UnusableKind,
     message: string,
+    readonly isMistake = false,
   ) {
     super(message);
   }
@@ -99,7 +92,7 @@ export async function readable<T>(work: Promise<T>): Promise<T | null> {
 }
 
 /** What a node answered to an extrinsic, and its words when it refused. */
-type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
+export type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
 export const silence: NodeAnswer = { verdict: "silence", refusal: null };
 
 /** The usual meanings of a node's refusals of an extrinsic, by the codes of Substrate's `author` methods. */
@@ -122,8 +115,6 @@ const isStale = ({ code, message }: NodeRefusal): boolean => code === 1010 && /o
 
 /** How many times longer a submission may take: a node checks many extrinsics one after another. */
 const submitPatience = 6;
-/** `runtime/README.md`, "The canary". */
-const canaryName = "waypost-canary";
 /** Between two blocks. */
 export const heartbeatMs = ({ block_time_ms }: ChainOptions): number => block_time_ms ?? blockTimeMsDefault;
 /** Largest difference between a node's clock and ours. */
@@ -150,18 +141,13 @@ export class Session {
     try {
       rpc = await options.connect(endpoint, { waitMs: requestMs, signal, host });
       const genesis = parseHash(await rpc.ask("chain_getBlockHash", [0], requestMs));
-      if (options.genesis !== null && genesis !== options.genesis) {
-        throw new Unusable(
-          "differs",
-          `its chain begins with block ${genesis}, this store belongs to ${options.genesis}`,
-        );
-      }
+      if (options.genesis !== null && genesis !== options.genesis)
+        throw new Unusable(`its chain begins with block ${genesis}, this store belongs to ${options.genesis}`, true);
       if (parseSyncing(await rpc.ask("system_health", [], requestMs)))
-        throw new Unusable("syncing", "the node is catching up with its chain");
+        throw new Unusable("the node is catching up with its chain");
       const session = new Session(options, rpc, genesis);
       await session.follow();
-      await session.checkAnchor();
-      void rpc.over.then((reason) => session.end(new Unusable("gone", reason)));
+      void rpc.over.then((reason) => session.end(new Unusable(reason)));
       session.poll();
       return session;
     } catch (error) {
@@ -182,14 +168,14 @@ export class Session {
     } catch (error) {
       const text = `the chain did not answer: ${errorText(error)}`;
       if (error instanceof NodeRefusal) throw new StateGone("unavailable", text, { cause: error });
-      this.end(new Unusable("gone", errorText(error)));
+      this.end(new Unusable(errorText(error)));
       throw new StoreError("unavailable", text, { cause: error });
     }
     try {
       return parse(answer);
     } catch (error) {
       const reason = `its answer to ${method} can't be read: ${errorText(error)}`;
-      this.end(new Unusable("gone", reason));
+      this.end(new Unusable(reason));
       throw new StoreError("unavailable", reason, { cause: error });
     }
   }
@@ -245,31 +231,29 @@ export class Session {
     });
   }
 
-  /** The finalized head now: `head` may be half a block time old. */
-  async newest(): Promise<ChainHead> {
-    return this.headAt(await this.finalizedHash());
-  }
-
-  private finalizedHash(): Promise<string> {
-    return this.ask("chain_getFinalizedHead", [], parseHash);
-  }
-
   private async follow(): Promise<void> {
-    const hash = await this.finalizedHash();
+    const hash = await this.ask("chain_getFinalizedHead", [], parseHash);
     if (this.ended || hash === this.head?.hash) return;
     const head = await this.headAt(hash);
+    await this.checkHead(head);
     if (this.ended) return;
-    this.checkHead(head);
     this.head = head;
     this.onHead(head);
   }
 
-  private checkHead({ number, metadata }: ChainHead): void {
-    const { anchor, settings, host } = this.options;
-    const before = anchor();
-    if (before === null) return;
-    const blockTimeMs = settings.block_time_ms ?? metadata.blockTimeMs;
-    checkNumber(number, before, { nowMs: host.nowMs(), blockTimeMs });
+  /** Law: a head is never much further than time allows, never goes back, and follows the anchor. */
+  private async checkHead({ number, metadata }: ChainHead): Promise<void> {
+    const { settings, host } = this.options;
+    if (this.head !== null && number < this.head.number)
+      throw new Unusable(`the node went back from block ${this.head.number} to ${number}`);
+    const anchor = this.options.anchor();
+    if (anchor === null) return;
+    const passedMs = Math.max(0, host.nowMs() - anchor.timeMs);
+    const blocks = Math.ceil((passedMs / (settings.block_time_ms ?? metadata.blockTimeMs)) * 1.5);
+    if (number > anchor.number + BigInt(blocks) + leapBlocksMax)
+      throw new Unusable(`its head ${number} can't be true: block ${anchor.number} is ${passedMs} ms old`);
+    if (number >= anchor.number && (await this.hashAt(anchor.number)) !== anchor.hash)
+      throw new Unusable(`it has another block ${anchor.number} than the one that was final before`);
   }
 
   /** A block, with time, runtime and operator's account as its state has them. */
@@ -284,20 +268,12 @@ export class Session {
     const [now, plain, account] = await this.values([...names.map(prefixOf), accountKey(key.publicKey)], hash);
     const timeMs = Number(numberOf(now));
     if (timeMs > host.nowMs() + clockSkewMs)
-      throw new Unusable("gone", `the time of its block ${number} is more than 5 minutes ahead of this clock`);
+      throw new Unusable(`the time of its block ${number} is more than 5 minutes ahead of this clock`);
     // A chain without the switch knows only the versions before 3, and accepts them.
     const bound = !metadata.absent.has("PlainProofs");
     const selfCertifying = !metadata.absent.has("ComponentCallsLeft");
     const proofs = { genesisHash: metadata.frame.genesis, bound, plain: !bound || plain?.[0] === 1, selfCertifying };
     return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
-  }
-
-  /** A node that is not behind must have the block that was shown before. */
-  private async checkAnchor(): Promise<void> {
-    const anchor = this.options.anchor();
-    if (anchor === null || this.head === null) return;
-    if ((await this.hashAt(anchor.number)) === anchor.hash) return;
-    throw new Unusable("forked", `it has another block ${anchor.number} than the one that was final before`);
   }
 
   /** The metadata of the runtime in force after a block. */
@@ -311,21 +287,13 @@ export class Session {
     const { runtimes } = this.options;
     const known = runtimes.get(name);
     if (known !== undefined) return known;
-    this.checkBuild(version);
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
     const bytes = await this.ask("state_getMetadata", [hash], parseHex);
     const metadata = readMetadata(bytes, { version, genesis });
-    if (Array.isArray(metadata)) {
-      throw new Unusable("differs", `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`);
-    }
+    if (Array.isArray(metadata))
+      throw new Unusable(`its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`, true);
     runtimes.set(name, metadata);
     return metadata;
-  }
-
-  /** The differential test, which needs this build, replaces the method. */
-  private checkBuild({ specName }: RuntimeVersion): void {
-    if (specName === canaryName)
-      throw new Unusable("differs", `its runtime ${canaryName} is a build for tests, which breaks rules on command`);
   }
 
   end(reason: Unusable): void {
@@ -345,19 +313,5 @@ function checkHash({ hash, number }: Header, asked: string): void {
 /** How many blocks more than its block time allows a chain may have. */
 const leapBlocksMax = 16n;
 
-/** Law: a head is never much further than time allows, and never behind a finalized block that was shown. */
-function checkNumber(
-  number: bigint,
-  anchor: Anchor,
-  { nowMs, blockTimeMs }: { nowMs: number; blockTimeMs: number },
-): void {
-  if (number < anchor.number)
-    throw new Unusable("behind", `the node is at block ${number}, block ${anchor.number} was final before`);
-  const passedMs = Math.max(0, nowMs - anchor.timeMs);
-  const most = anchor.number + BigInt(Math.ceil((passedMs / blockTimeMs) * 1.5)) + leapBlocksMax;
-  if (number > most)
-    throw new Unusable("gone", `its head ${number} can't be true: block ${anchor.number} is ${passedMs} ms old`);
-}
-
 export const unusable = (error: unknown): Unusable =>
-  error instanceof Unusable ? error : new Unusable("gone", errorText(error));
+  error instanceof Unusable ? error : new Unusable(errorText(error));

@@ -31,7 +31,7 @@ import {
 } from "./pool.ts";
 import { beyondAllowance, type ChainReader, extrinsicsIn, type Facts, FinalizedScan } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
-import { type ChainHead, type Common, clockSkewMs, heartbeatMs, readable, silence } from "./session.ts";
+import { type ChainHead, type Common, clockSkewMs, heartbeatMs, readable } from "./session.ts";
 
 type SubmissionsOptions = Common & {
   readonly endpoints: Endpoints;
@@ -55,8 +55,6 @@ const endsMax = 16;
 const signsMax = 64;
 /** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
 const refusalQuietMs = 3_600_000;
-/** Finalized blocks in which a node may include none of the operator's calls before another one gets them. */
-const idleBlocksMax = 16n;
 
 /** What a state without the record leaves as the reason. */
 const noDeposit = faultOfRefusal(refuse("DepositUnavailable"));
@@ -80,9 +78,6 @@ export class Submissions {
   private closing = false;
   /** When the log showed a refusal of the operator's calls last. */
   private refusalMs = Number.NEGATIVE_INFINITY;
-  /** How many calls have ended, and the connection and block since which it was so many. */
-  private ended = 0;
-  private progress: { readonly session: OpenSession; readonly ended: number; readonly since: bigint } | null = null;
 
   constructor(private readonly options: SubmissionsOptions) {
     const { settings, outbox, log } = options;
@@ -246,7 +241,7 @@ export class Submissions {
 
   private async send(sent: Send<Kept>): Promise<void> {
     const { signed } = sent.entry;
-    const { verdict, refusal } = (await this.sessionOrNull()?.submit(signed.extrinsic)) ?? silence;
+    const { verdict, refusal } = await this.options.endpoints.submit(signed.extrinsic);
     const isUsual = verdict === "known" || verdict === "nonce-used" || verdict === "banned";
     if (signed.nonce !== null && refusal !== null && !isUsual) this.logRefusal(refusal);
     this.perform(this.pool.answered(sent, verdict, this.options.host.elapsedMs()));
@@ -254,7 +249,6 @@ export class Submissions {
 
   private logRefusal(reason: string): void {
     const nowMs = this.options.host.elapsedMs();
-    this.options.endpoints.trouble();
     if (nowMs - this.refusalMs < refusalQuietMs) return;
     this.refusalMs = nowMs;
     const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
@@ -349,7 +343,6 @@ export class Submissions {
       this.following = newest.number;
       this.scan.skipTo(newest);
       this.followed = newest.hash;
-      this.progress = null;
       return;
     }
     const head = await endpoints.confirm(session, newest);
@@ -361,17 +354,6 @@ export class Submissions {
     const { number, nonce, timeMs } = head;
     this.perform(this.pool.scanned({ number, nonce, recent: timeMs > host.nowMs() - clockSkewMs }));
     if (head === newest) this.followed = head.hash;
-    this.checkProgress(session, head);
-  }
-
-  /**
-   * A node may take calls and include none of them, or fail to check any: the pool of a real one stayed in that state for
-   * good after a long fork, while the node itself followed the chain.
-   */
-  private checkProgress(session: OpenSession, { number }: ChainHead): void {
-    const { progress: before, ended } = this;
-    if (before?.session !== session || before.ended !== ended) this.progress = { session, ended, since: number };
-    else if (number - before.since >= idleBlocksMax) this.options.endpoints.leave("it includes none of the calls");
   }
 
   private async finishFound(session: OpenSession, block: SignedBlock, head: ChainHead): Promise<void> {
@@ -422,7 +404,6 @@ export class Submissions {
       known.map(([{ sequence, submission }, end]) => ({ sequence, submission: { ...submission, ...end } })),
       endpoints.anchor,
     );
-    this.ended += known.length;
     this.forget(known.map(([kept]) => kept));
   }
 
