@@ -54,7 +54,7 @@ async function backupIdentity(
   let bytes = 0;
   try {
     const table = await Table.open(driver, storeKey);
-    for await (const piece of backup(renderIdentity(identity), table, { passphrase })) {
+    for await (const piece of backup(renderIdentity(identity), table, passphrase)) {
       await file.writeFile(piece);
       bytes += piece.length;
     }

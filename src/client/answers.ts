@@ -45,11 +45,6 @@ export function isInteger(value: unknown): value is number {
   return Number.isSafeInteger(value);
 }
 
-/** 32 bytes from their lower hex; `null` for anything else. */
-function parseHex32(value: unknown): Uint8Array | null {
-  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value) ? decodeHex(value) : null;
-}
-
 /** A JSON object, or `null` for any other text. */
 export function parseRecord(text: string): Record<string, unknown> | null {
   try {
@@ -190,11 +185,11 @@ export const ackShape = z.object({ acked: integer });
 
 // What programs keep between runs.
 const did = z.custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");
-const hex32 = z.custom<string>((value) => parseHex32(value) !== null, "64 lower hex digits");
-const bytes32 = z.pipe(
-  hex32,
-  z.transform((hex) => parseHex32(hex) as Uint8Array),
-);
+const hexOf = (form: RegExp) => z.custom<string>((value) => typeof value === "string" && form.test(value), "lower hex");
+const toBytes = z.transform((hex: string) => decodeHex(hex) as Uint8Array);
+const hex32 = hexOf(/^[0-9a-f]{64}$/);
+const bytes32 = z.pipe(hex32, toBytes);
+const bytes = z.pipe(hexOf(/^([0-9a-f]{2})*$/), toBytes);
 const counter = z.pipe(
   decimal,
   z.transform((digits) => BigInt(digits)),
@@ -254,15 +249,17 @@ export const methodKeysShape = z.object({ keys: z.array(text) });
 export const guardiansShape = z.object({ to: z.array(text), rootKey: z.nullable(bytes32) });
 export const shareShape = z.object({ did, root_key: bytes32, splitting: text, share: text });
 export const headShape = z.object({ logKey: text, note: text });
-const lock = {
+/** The key of locked texts, sealed with that of a lock. */
+const wrap = {
   kind: oneOf("passphrase", "passkey"),
-  saltB64: text,
-  credentialB64: z.nullable(text),
-  sealedB64: text,
+  salt: bytes,
+  credential: z.nullable(bytes),
+  sealed: bytes,
 };
-export const locksShape = z.object({ format: text, locks: z.array(z.object(lock)) });
+export const locksShape = z.object({ format: text, locks: z.array(z.object(wrap)) });
+export const sealedShape = z.object({ format: text, sealed: bytes });
 
-export type LockText = z.infer<typeof locksShape>["locks"][number];
+export type Wrap = z.infer<typeof locksShape>["locks"][number];
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;
 export type About = z.infer<typeof aboutShape>;

@@ -5,14 +5,14 @@
  * Source: docs/client.md "Lost and found", D395; WebAuthn Level 3 section 10.1.4 (PRF).
  */
 import { scryptAsync } from "@noble/hashes/scrypt.js";
-import { decodeBase64, decodeUtf8, encodeBase32, encodeBase64, utf8 } from "../core/codec/bytes.ts";
-import { type LockText, locksShape, parseKept, parseRecord, renderKept } from "./answers.ts";
+import { decodeUtf8, encodeBase32, utf8 } from "../core/codec/bytes.ts";
+import { locksShape, parseKept, parseRecord, renderKept, sealedShape, type Wrap } from "./answers.ts";
 import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, memoryOf } from "./key-stores.ts";
 
 /** What a lock needs again to unlock; nothing of it is secret. */
-type Kept = { readonly salt: Uint8Array; readonly credential: Uint8Array | null };
+type Kept = Pick<Wrap, "salt" | "credential">;
 
 export type Lock = {
   readonly kind: "passphrase" | "passkey";
@@ -132,21 +132,16 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
     if (key === null) throw localError("locked", "the keys are locked");
     return key;
   };
-  const wraps = async (): Promise<LockText[]> => {
+  const wraps = async (): Promise<Wrap[]> => {
     const text = await place.load("locks");
-    const json = text === null ? { format, locks: [] } : parseKept(text, locksShape);
-    if (json?.format !== format) throw localError("keys_unreadable", "the locks of the keys can't be read");
-    return json.locks;
+    const kept = text === null ? { format, locks: [] } : parseKept(text, locksShape);
+    if (kept?.format !== format) throw localError("keys_unreadable", "the locks of the keys can't be read");
+    return kept.locks;
   };
-  const save = (locks: readonly LockText[]) => place.save("locks", renderKept({ format, locks }));
-  const wrap = async ({ kind, keyFor }: Lock): Promise<LockText> => {
-    const { key: with_, kept } = await keyFor(null);
-    return {
-      kind,
-      saltB64: encodeBase64(kept.salt),
-      credentialB64: kept.credential && encodeBase64(kept.credential),
-      sealedB64: encodeBase64(seal(with_, unlocked(), locksName)),
-    };
+  const save = (locks: readonly Wrap[]) => place.save("locks", renderKept({ format, locks }));
+  const wrap = async ({ kind, keyFor }: Lock): Promise<Wrap> => {
+    const { key: wrapping, kept } = await keyFor(null);
+    return { kind, ...kept, sealed: sealBytes(wrapping, unlocked(), boundTo(locksName)) };
   };
   return {
     load: async (name) => {
@@ -189,11 +184,10 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
   };
 }
 
-async function unwrap(lock: Lock, wraps: readonly LockText[]): Promise<Uint8Array> {
-  for (const { kind, saltB64, credentialB64, sealedB64 } of wraps) {
+async function unwrap(lock: Lock, wraps: readonly Wrap[]): Promise<Uint8Array> {
+  for (const { kind, sealed, ...kept } of wraps) {
     if (kind !== lock.kind) continue;
-    const kept = { salt: bytesOf(saltB64), credential: credentialB64 === null ? null : bytesOf(credentialB64) };
-    const opened = open((await lock.keyFor(kept)).key, bytesOf(sealedB64), locksName);
+    const opened = openBytes((await lock.keyFor(kept)).key, sealed, boundTo(locksName));
     if (opened !== null) return opened;
   }
   throw localError("wrong_passphrase", `no lock of the kind ${lock.kind} opens with this`);
@@ -201,21 +195,16 @@ async function unwrap(lock: Lock, wraps: readonly LockText[]): Promise<Uint8Arra
 
 // ------------------------------------------------------------------------------------------------------------- sealing
 
-const seal = (key: Uint8Array, plain: Uint8Array, name: string) => sealBytes(key, plain, utf8(`${format}:${name}`));
-const open = (key: Uint8Array, sealed: Uint8Array, name: string) => openBytes(key, sealed, utf8(`${format}:${name}`));
+const boundTo = (name: string): Uint8Array => utf8(`${format}:${name}`);
 
-function sealText(key: Uint8Array, text: string, name: string): string {
-  return JSON.stringify({ format, sealed_b64: encodeBase64(seal(key, utf8(text), name)) });
-}
+const sealText = (key: Uint8Array, text: string, name: string): string =>
+  renderKept({ format, sealed: sealBytes(key, utf8(text), boundTo(name)) });
 
 /** `null` for text that was never sealed. */
 function openText(key: Uint8Array, text: string, name: string): string | null {
-  const json = parseRecord(text);
-  if (json?.["format"] !== format) return null;
-  const plain = open(key, bytesOf(json["sealed_b64"]), name);
-  if (plain === null)
-    throw localError("keys_unreadable", `what is kept for ${name} was changed, or locked with another key`);
-  return decodeUtf8(plain);
+  if (parseRecord(text)?.["format"] !== format) return null;
+  const kept = parseKept(text, sealedShape);
+  const plain = kept === null ? null : openBytes(key, kept.sealed, boundTo(name));
+  if (plain !== null) return decodeUtf8(plain);
+  throw localError("keys_unreadable", `what is kept for ${name} was changed, or locked with another key`);
 }
-
-const bytesOf = (base64: unknown): Uint8Array => decodeBase64(String(base64)) ?? new Uint8Array(0);

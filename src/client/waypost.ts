@@ -278,7 +278,7 @@ export class Waypost {
   /** Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
     const table = this.#session?.table ?? null;
-    return (await import("./backup.ts")).backup(renderIdentity(this.#identity), table, options);
+    return (await import("./backup.ts")).backup(renderIdentity(this.#identity), table, options.passphrase);
   }
 
   /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */

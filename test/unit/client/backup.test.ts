@@ -21,7 +21,7 @@ async function storeOf(rows: number) {
 
 test("a reader that gives up lets the store go on at once", async () => {
   const { table, reads } = await storeOf(20);
-  const reader = backup("identity", table, { passphrase: "p" }).getReader();
+  const reader = backup("identity", table, "p").getReader();
   for (let n = 0; n < 3; n++) await reader.read();
   await reader.cancel();
   await table.change(async (batch) => batch.put("next", 1));
@@ -31,7 +31,7 @@ test("a reader that gives up lets the store go on at once", async () => {
 test("a file that comes in single bytes is restored", async () => {
   const { table } = await storeOf(1);
   const text = renderIdentity(createIdentity("alice"));
-  const saved = await new Response(backup(text, table, { passphrase: "p" })).bytes();
+  const saved = await new Response(backup(text, table, "p")).bytes();
   let at = 0;
   const bytes = new ReadableStream<Uint8Array>({
     pull: (controller) => {

@@ -78,7 +78,8 @@ test("a text that was changed, or moved to another name, is not believed", async
   const sealed = (await inner.load("me")) ?? "";
   await inner.replace("other", null, sealed);
   expect(await codeOf(keys.load("other"))).toBe("keys_unreadable");
-  await inner.save("me", sealed.replace(/.{6}"}$/, 'AAAAAA"}'));
+  expect(sealed).toEndWith('"\n}\n');
+  await inner.save("me", sealed.replace(/.{6}"\n}\n$/, '000000"\n}\n'));
   expect(await codeOf(keys.load("me"))).toBe("keys_unreadable");
 });
 
