@@ -18,8 +18,8 @@ import {
 import type { Did } from "../core/codec/did.ts";
 import { dayMs, hourMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
 import { type CounterName, type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
-import { actions, counters, type Intent, itemsOf } from "../core/ledger/actions.ts";
-import { authorizationMessage, documentActions, encodeDidDocument } from "../core/ledger/document-codec.ts";
+import { actions, counters, type Intent, isDocumentAction, itemsOf } from "../core/ledger/actions.ts";
+import { authorizationMessage, encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
 import { renderUpdate } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../core/message/proof.ts";
@@ -169,13 +169,13 @@ async function signChange(client: Client, intent: Intent, signer: Signer, terms:
   const { state, nonce } = terms;
   const nowMs = Date.now();
   if (state !== null) {
-    const component = documentActions.find((one) => one === action);
-    const document = component === undefined ? null : applyComponent(state.document, component, itemsOf(intent));
+    const isComponent = isDocumentAction(action);
+    const document = isComponent ? applyComponent(state.document, action, itemsOf(intent)) : null;
     if (document !== null && !takesComponents(state) && signer.keyId === rootSignerId)
       return signDocument(client, state, { document, rootSeed: signer.seed, nowMs });
     const content = document === null ? utf8(JSON.stringify(renderItems(intent))) : encodeDidDocument(document);
     // What can't be applied to the proven state is left to the ledger to refuse.
-    if (component === undefined || document !== null)
+    if (!isComponent || document !== null)
       await claimNonce(client.known.memory, did, { counter: actions[action].counter, nonce, content, nowMs });
   }
   return signIntent(intent, signer, { ...terms, nowMs });

@@ -128,17 +128,6 @@ export function describeFault(code: FaultCode): { code: FaultCode; status: numbe
   return { code, status, title };
 }
 
-// ------------------------------------------------------------------------------------------------------ JSON pointers
-
-/** The JSON pointer (RFC 6901) along these names and list indices. Without any it is "", the whole document. */
-export function jsonPointer(...steps: readonly (string | number)[]): string {
-  return steps.map((step) => `/${typeof step === "number" ? step : escapeName(step)}`).join("");
-}
-
-function escapeName(name: string): string {
-  return name.replaceAll("~", "~0").replaceAll("/", "~1");
-}
-
 // ------------------------------------------------------------------------------------------------------ thrown errors
 
 /** The message of a thrown value, which need not be an `Error`. For operators, in a sentence that names what failed. */

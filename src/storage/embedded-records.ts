@@ -37,14 +37,7 @@ import {
   personaPolicyCodec,
 } from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
-import {
-  aliasesNamed,
-  type Claim,
-  claimsOf,
-  decideClash,
-  decodeLedgerCall,
-  type LedgerCall,
-} from "../core/ledger/calls.ts";
+import { aliasesNamed, claimsOf, decideClash, decodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { keepKeyProof } from "../core/trust/keep.ts";
 import { genesisOfLog } from "../core/trust/log.ts";
@@ -65,18 +58,6 @@ export const policyKey = (scope: PolicyScope, key: string) => `p/${scope}/${key}
 export const poolPrefix = "q/";
 export const poolKey = (sequence: bigint) => `${poolPrefix}${ordered(sequence)}`;
 export const submissionKey = (txHash: string) => `s/${txHash}`;
-
-/** The key of a claim. */
-export function claimKey(claim: Claim): string {
-  switch (claim.kind) {
-    case "counter":
-      return `c/${claim.did}/${claim.domain}/${claim.nonce}`;
-    case "registration":
-      return `r/${claim.did}`;
-    case "alias":
-      return `u/${claim.alias}`;
-  }
-}
 
 const settledKey = (number: bigint) => `t/${ordered(number)}`;
 
@@ -264,19 +245,18 @@ export function readSubmission(view: TableView, txHash: string): Submission | nu
 
 /** All that accepting or applying a call reads. */
 export function keysOfCall(call: LedgerCall): string[] {
-  const claims = claimsOf(call).map(claimKey);
   const named = aliasesNamed(call).flatMap((alias) => [aliasKey(alias), reserveKey(alias)]);
-  return [accountKey(call.did), keyProofKey(call.did), ...named, ...claims];
+  return [accountKey(call.did), keyProofKey(call.did), ...named, ...claimsOf(call)];
 }
 
 /** Writes the claims of a pending call. `holder`: its pool key. */
 export function writeClaims(view: TableChange, call: LedgerCall, holder: string): void {
-  for (const claim of claimsOf(call)) view.put(claimKey(claim), utf8(holder));
+  for (const claim of claimsOf(call)) view.put(claim, utf8(holder));
 }
 
 /** Releases the claims of a call. A claim that a later call of the same DID holds by now stays. `holder`: the pool key. */
 export function releaseClaims(view: TableChange, call: LedgerCall, holder: string): void {
-  for (const key of claimsOf(call).map(claimKey)) {
+  for (const key of claimsOf(call)) {
     const standing = view.get(key);
     if (standing !== null && decodeUtf8(standing) === holder) view.remove(key);
   }
@@ -285,7 +265,7 @@ export function releaseClaims(view: TableChange, call: LedgerCall, holder: strin
 /** The pending call that excludes this one: its submission when it is the same call, else why it does. */
 export function findCollision(view: TableView, call: LedgerCall): Submission | Fault | null {
   for (const claim of claimsOf(call)) {
-    const pointer = view.get(claimKey(claim));
+    const pointer = view.get(claim);
     const pending = pointer === null ? null : view.get(decodeUtf8(pointer) ?? "");
     const standing = pending === null ? null : decodePending(pending);
     if (standing === null || standing.call === null) continue;

@@ -15,8 +15,8 @@ import type {
   Service,
   VerificationMethod,
 } from "../../src/core/ledger/account.ts";
-import type { ControlAction } from "../../src/core/ledger/actions.ts";
-import type { LedgerCall, SignedPayload } from "../../src/core/ledger/calls.ts";
+import type { ActionOf } from "../../src/core/ledger/actions.ts";
+import type { LedgerCall, ProofCall } from "../../src/core/ledger/calls.ts";
 import type { payloadCodecs } from "../../src/core/ledger/structures.ts";
 
 type Payloads = { readonly [C in keyof typeof payloadCodecs]: Decoded<(typeof payloadCodecs)[C]> };
@@ -222,7 +222,7 @@ const persona = (p: PersonaPolicy) => ({
   allowedRelays: hexes(p.allowedRelays),
 });
 
-const proof = (p: SignedPayload) => ({
+const proof = (p: Pick<ProofCall, "signedPayload" | "signature" | "signerKeyId">) => ({
   signedPayload: hex(p.signedPayload),
   signature: hex(p.signature),
   signerKeyId: hex(p.signerKeyId),
@@ -294,7 +294,7 @@ export const oracle = {
   },
 } as const;
 
-function controlAction(action: ControlAction): unknown {
+function controlAction(action: ActionOf<"control">): unknown {
   return action === "delete_did" ? { DeleteDid: null } : { DeactivateDid: null };
 }
 

@@ -17,9 +17,8 @@ import {
   type Service,
   type VerificationMethod,
 } from "../../src/core/ledger/account.ts";
-import { type ActionName, type AliasAction, actionsOf, type ControlAction } from "../../src/core/ledger/actions.ts";
+import { type ActionOf, actionsOf } from "../../src/core/ledger/actions.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import type { DocumentAction } from "../../src/core/ledger/document-codec.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";
@@ -82,12 +81,12 @@ const persona: fc.Arbitrary<PersonaPolicy> = fc.record({
   expirationBehavior: maybe(fc.record({ mode: expiration, retainUntilMs: maybe(u64) })),
   allowedRelays: list(text(bounds.allowedRelayBytes), bounds.allowedRelays),
 });
-const actionOf = <A extends ActionName>(counter: accounts.CounterName): fc.Arbitrary<A> =>
-  fc.constantFrom(...actionsOf<A>(counter).filter((action) => action !== undefined));
+const actionOf = <C extends accounts.CounterName>(counter: C): fc.Arbitrary<ActionOf<C>> =>
+  fc.constantFrom(...actionsOf(counter).filter((action) => action !== undefined));
 const sealed = { did: text(bounds.didBytes), nonce: u64, validUntilMs: u64, signerKeyId: id };
 const documentPayload = fc.record({
   did: sealed.did,
-  action: actionOf<DocumentAction>("document"),
+  action: actionOf("document"),
   verificationMethod: maybe(method),
   keyAgreement: maybe(method),
   service: maybe(service),
@@ -144,7 +143,7 @@ const call: fc.Arbitrary<LedgerCall> = fc.oneof(
   fc
     .record({
       did,
-      action: actionOf<ControlAction>("control"),
+      action: actionOf("control"),
       nonce: u64,
       validUntilMs: u64,
       signature: bytes(64),
@@ -216,7 +215,7 @@ const cases = [
     runs: 1_000,
     values: fc.record({
       did: sealed.did,
-      action: actionOf<AliasAction>("alias"),
+      action: actionOf("alias"),
       alias: maybe(alias),
       oldAlias: maybe(alias),
       newAlias: maybe(alias),
@@ -232,7 +231,7 @@ const cases = [
     runs: 1_000,
     values: fc.record({
       did: sealed.did,
-      action: actionOf<ControlAction>("control"),
+      action: actionOf("control"),
       nonce: u64,
       validUntilMs: u64,
       signerKeyId: id,

@@ -27,10 +27,17 @@ import {
   type PolicyScope,
   type Service,
 } from "./account.ts";
-import { type ActionName, actions, type Intent, type IntentOf, type Items, itemsOf } from "./actions.ts";
+import {
+  type ActionName,
+  type DocumentAction,
+  type Intent,
+  type IntentOf,
+  type Items,
+  isDocumentAction,
+  itemsOf,
+} from "./actions.ts";
 import type { LedgerCall } from "./calls.ts";
 import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
-import type { DocumentAction } from "./document-codec.ts";
 import { type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** What the rules of a call read. */
@@ -134,8 +141,7 @@ const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = 
 
 /** What an authorized intent changes. */
 export function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): RuleResult {
-  const isOfDocument = (one: Intent): one is DocumentIntent => actions[one.action].counter === "document";
-  if (isOfDocument(intent)) return changeDocument(input, intent, record);
+  if (isDocumentAction(intent.action)) return changeDocument(input, intent as DocumentIntent, record);
   const rule = rules[intent.action] as (input: LedgerInput, intent: Intent, record: DidRecord) => RuleResult;
   return rule(input, intent, record);
 }

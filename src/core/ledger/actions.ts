@@ -1,14 +1,11 @@
 /**
  * THE table of signed actions: what a key of a DID can authorize. Payloads, calls, requests, the client, OpenAPI and the
- * documents are made of it. A new action is one row here, what the documents say of its route in
- * `core/schema/signing.ts`, its rule in `action-rules.ts`, and its test. An intent is an action with its items
- * (`intents.ts` parses and renders it).
+ * documents are made of it. A new action is one row here, one in `actionTexts` of `core/schema/directory.ts`, its rule in
+ * `action-rules.ts`, and its test. An intent is an action with its items (`intents.ts` parses and renders it).
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7 and 1.8, rules section 4.
  */
-
 import type { Did } from "../codec/did.ts";
 import type { CounterName, KeyAgreement, Service, VerificationMethod } from "./account.ts";
-import type { LedgerError } from "./refusals.ts";
 
 // ------------------------------------------------------------------------------------------------- items
 
@@ -116,51 +113,51 @@ export const actions = {
   delete_did: { ...control, discriminant: 7, route: { method: "DELETE", path: "/dids/:did" } },
 } as const satisfies Readonly<Record<string, ActionRow>>;
 
-type Actions = typeof actions;
-export type ActionName = keyof Actions;
-type NameBy<Row> = { [A in ActionName]: Actions[A] extends Row ? A : never }[ActionName];
-export type AliasAction = NameBy<{ readonly counter: "alias" }>;
-export type ControlAction = NameBy<{ readonly counter: "control" }>;
+export type ActionName = keyof typeof actions;
+/** The actions of one counter. */
+export type ActionOf<C extends CounterName> = {
+  [A in ActionName]: (typeof actions)[A]["counter"] extends C ? A : never;
+}[ActionName];
+
+/** A component call: its name says what it does to which list of the document. */
+export type DocumentAction = ActionOf<"document">;
+
+export function isDocumentAction(action: ActionName): action is DocumentAction {
+  return actionRows[action].counter === "document";
+}
 
 /** The table as rows of one type. */
 export const actionRows: Readonly<Record<ActionName, ActionRow>> = actions;
 export const actionNames = Object.keys(actions) as readonly ActionName[];
 
-export type Route = ActionRow["route"];
-
 /** The actions of one structure, each at its discriminant. */
-export function actionsOf<A extends ActionName>(counter: CounterName): readonly (A | undefined)[] {
-  const found: A[] = [];
+export function actionsOf<C extends CounterName>(counter: C): readonly (ActionOf<C> | undefined)[] {
+  const found: ActionOf<C>[] = [];
   for (const name of actionNames) {
     const { counter: own, discriminant } = actionRows[name];
-    if (own === counter && discriminant !== null) found[discriminant] = name as A;
+    if (own === counter && discriminant !== null) found[discriminant] = name as ActionOf<C>;
   }
   return found;
 }
 
-type Counter = {
-  /** The member of `GET /dids/{did}/nonces` that shows the counter. */
-  readonly nonceDomain: "document_nonce" | "alias_nonce" | "root_pubkey_nonce" | "control_nonce";
-  readonly payloadError: LedgerError;
-  readonly nonceError: LedgerError;
-  readonly expiredError: LedgerError;
-};
-
-const counterOf = <const D extends Counter["nonceDomain"], const N extends string>(nonceDomain: D, name: N) =>
+const counterOf = <const D extends string, const N extends string>(domain: D, name: N) =>
   ({
-    nonceDomain,
+    /** In the text that version 3 signs. */
+    domain,
+    /** The member of `GET /dids/{did}/nonces` that shows the counter. */
+    nonceDomain: `${domain}_nonce`,
     payloadError: `Invalid${name}Payload`,
     nonceError: `Invalid${name}Nonce`,
     expiredError: `${name}AuthorizationExpired`,
   }) as const;
 
 /** The four counters, each with the errors of the ledger for it. */
-export const counters: { readonly [C in CounterName]: Counter } = {
-  document: counterOf("document_nonce", "Document"),
-  alias: counterOf("alias_nonce", "Alias"),
-  rootPubkey: counterOf("root_pubkey_nonce", "RootPubkey"),
-  control: counterOf("control_nonce", "Control"),
-};
+export const counters = {
+  document: counterOf("document", "Document"),
+  alias: counterOf("alias", "Alias"),
+  rootPubkey: counterOf("root_pubkey", "RootPubkey"),
+  control: counterOf("control", "Control"),
+} as const satisfies Readonly<Record<CounterName, object>>;
 
 // ------------------------------------------------------------------------------------------------ intents
 

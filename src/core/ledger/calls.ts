@@ -9,6 +9,7 @@ import { aliasBytesMax, type Did, didBytesMax, isDid, normalizeAlias, trimAscii 
 import {
   byteVector,
   type Codec,
+  type Decoded,
   decodeWith,
   encodeWith,
   formed,
@@ -20,11 +21,8 @@ import {
 import { type Fault, fault } from "../fault.ts";
 import {
   type CounterName,
-  type DeliveryPolicy,
-  type DeliveryPolicyLinks,
   deliveryPolicyCodec,
   longerThan,
-  type PersonaPolicy,
   personaPolicyCodec,
   scaleBounds,
   serviceCodec,
@@ -32,69 +30,118 @@ import {
 } from "./account.ts";
 import {
   type ActionName,
+  type ActionOf,
   actionNames,
   actionRows,
   actions,
-  type ControlAction,
   type Intent,
   type IntentOf,
-  type ItemName,
   itemsOf,
 } from "./actions.ts";
 import { parseProofTimestamp } from "./document-codec.ts";
-import { type LedgerRefusal, refuse } from "./refusals.ts";
+import { isRefusal, type LedgerRefusal, refuse } from "./refusals.ts";
 import { decodePayload } from "./structures.ts";
 
-// ------------------------------------------------------------------------------------------------- values
+// -------------------------------------------------------------------------------------------------------------- calls
+
+/** Call arguments are unbounded in the runtime; a whole call has a bound, which nothing that is accepted comes near. */
+const callBytesMax = 65_536;
+const argument = text(callBytesMax);
+const bytes = byteVector(callBytesMax);
+const did: Codec<Did> = formed(text(didBytesMax), isDid);
 
 /** What every call signed by a DID key has: the SCALE payload, its signature, who signed. */
-export type SignedPayload = {
-  readonly signedPayload: Uint8Array;
-  readonly signature: Uint8Array;
-  readonly signerKeyId: string;
+const proof = { signedPayload: bytes, signature: bytes, signerKeyId: text(scaleBounds.idBytes) };
+const signed = structure(proof);
+type SignedPayload = Decoded<typeof signed>;
+
+/** The DID of a control call is only inside its payload; it is repeated here so that every call names its DID. */
+const controlArguments: Codec<SignedPayload & { readonly did: Did }> = {
+  shape: signed.shape,
+  write: (writer, value) => signed.write(writer, value),
+  read: (reader) => {
+    const value = signed.read(reader);
+    const named = reader.failed ? undefined : decodePayload("control", value.signedPayload)?.did;
+    if (named === undefined || !isDid(named)) reader.refuse();
+    return { did: (named ?? "") as Did, ...value };
+  },
 };
 
+/** Each item as an argument of a call. */
+const itemCodecs = {
+  verificationMethod: verificationMethodCodec,
+  keyAgreement: verificationMethodCodec,
+  service: serviceCodec,
+  id: argument,
+  alias: argument,
+  oldAlias: argument,
+  newAlias: argument,
+  newRootPubkey: bytes,
+} as const;
+
+const policyCall = structure({ did, policy: deliveryPolicyCodec });
+
+/** The calls that are not made of the table of actions: where a chain has each, and its arguments. */
+const otherCalls = {
+  register_with_document_proof_signed: {
+    pallet: "DidRegistry",
+    index: 7,
+    codec: structure({
+      did,
+      alias: option(argument),
+      timestamp: argument,
+      pubkey: bytes,
+      signature: bytes,
+      docBlob: bytes,
+    }),
+  },
+  set_document_with_proof: {
+    pallet: "DidRegistry",
+    index: 5,
+    codec: structure({ did, docBlob: bytes, timestamp: argument, pubkey: bytes, signature: bytes }),
+  },
+  apply_control_with_proof: { pallet: "DidRegistry", index: actions.delete_did.callIndex, codec: controlArguments },
+  set_alias: { pallet: "DidRegistry", index: 1, codec: structure({ did, alias: argument }) },
+  set_delivery_policy_links: {
+    pallet: "DidRegistry",
+    index: 8,
+    codec: structure({
+      did,
+      recipientPolicy: option(argument),
+      tagPolicies: vector(argument, callBytesMax),
+      personaPolicies: vector(argument, callBytesMax),
+    }),
+  },
+  set_delivery_policy: { pallet: "DeliveryPolicy", index: 0, codec: policyCall },
+  /** Keyed by a DID-shaped tag: only a tag that is a registered DID can have a policy. */
+  set_tag_policy: { pallet: "DeliveryPolicy", index: 2, codec: policyCall },
+  set_persona_policy: {
+    pallet: "DeliveryPolicy",
+    index: 3,
+    codec: structure({ did, policy: personaPolicyCodec }),
+  },
+} as const;
+
+type OtherCall = {
+  [N in keyof typeof otherCalls]: { readonly name: N } & Decoded<(typeof otherCalls)[N]["codec"]>;
+}[keyof typeof otherCalls];
+type Named<N extends OtherCall["name"]> = Extract<OtherCall, { readonly name: N }>;
+
+export type RegistrationCall = Named<"register_with_document_proof_signed">;
+export type DocumentCall = Named<"set_document_with_proof">;
+type ControlCall = Named<"apply_control_with_proof">;
+/** Calls without a proof: the operator's account makes them, and must own the record. */
+export type OwnerCall = Exclude<OtherCall, RegistrationCall | DocumentCall | ControlCall>;
+
 /** The actions whose items are arguments of their call. */
-type ArgumentAction = Exclude<ActionName, ControlAction>;
+type ArgumentAction = Exclude<ActionName, ActionOf<"control">>;
 type ArgumentCall = {
   [A in ArgumentAction]: { readonly name: (typeof actions)[A]["call"] } & Omit<IntentOf<A>, "action"> & SignedPayload;
 }[ArgumentAction];
-
-/** On the wire the DID is inside the payload; it is repeated here so that every call names its DID. */
-type ControlCall = { readonly name: "apply_control_with_proof"; readonly did: Did } & SignedPayload;
-
 /** A call that a DID key authorizes. */
 export type ProofCall = ArgumentCall | ControlCall;
 
-export type RegistrationCall = {
-  readonly name: "register_with_document_proof_signed";
-  readonly did: Did;
-  readonly alias: string | null;
-  readonly timestamp: string;
-  readonly pubkey: Uint8Array;
-  readonly signature: Uint8Array;
-  readonly docBlob: Uint8Array;
-};
-
-export type DocumentCall = {
-  readonly name: "set_document_with_proof";
-  readonly did: Did;
-  readonly docBlob: Uint8Array;
-  readonly timestamp: string;
-  readonly pubkey: Uint8Array;
-  readonly signature: Uint8Array;
-};
-
-/** Calls without a proof: the operator's account makes them, and must own the record. */
-export type OwnerCall =
-  | { readonly name: "set_alias"; readonly did: Did; readonly alias: string }
-  | ({ readonly name: "set_delivery_policy_links"; readonly did: Did } & DeliveryPolicyLinks)
-  | { readonly name: "set_delivery_policy"; readonly did: Did; readonly policy: DeliveryPolicy }
-  /** Keyed by a DID-shaped tag: only a tag that is a registered DID can have a policy. */
-  | { readonly name: "set_tag_policy"; readonly did: Did; readonly policy: DeliveryPolicy }
-  | { readonly name: "set_persona_policy"; readonly did: Did; readonly policy: PersonaPolicy };
-
-export type LedgerCall = RegistrationCall | DocumentCall | ProofCall | OwnerCall;
+export type LedgerCall = OtherCall | ArgumentCall;
 export type LedgerCallName = LedgerCall["name"];
 
 const actionsByCall = new Map<string, ActionName>(actionNames.map((action) => [actionRows[action].call, action]));
@@ -123,17 +170,15 @@ export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax
     return { action: payload.action, did } as Intent;
   }
   const action = actionOfCall(call);
-  const values: Partial<Record<ItemName, unknown>> = call;
-  const intent: Record<string, unknown> = { action, did };
-  for (const item of actions[action].items) {
-    const value = aliasItems.has(item) ? ledgerAlias(values[item] as string, aliasBytes) : values[item];
-    if (aliasItems.has(item) && typeof value !== "string") return value as LedgerRefusal;
-    intent[item] = value;
+  const intent: Record<string, unknown> = { action, ...itemsOf({ ...call, action } as Intent), did };
+  for (const item of ["alias", "oldAlias", "newAlias"]) {
+    if (intent[item] === undefined) continue;
+    const alias = ledgerAlias(intent[item] as string, aliasBytes);
+    if (isRefusal(alias)) return alias;
+    intent[item] = alias;
   }
   return intent as Intent;
 }
-
-const aliasItems: ReadonlySet<ItemName> = new Set(["alias", "oldAlias", "newAlias"]);
 
 /** The normal form of an alias argument, or the ledger's name for what is wrong with it: length comes first. */
 export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefusal {
@@ -148,88 +193,18 @@ export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefu
 const pallets = { DidRegistry: 8, DeliveryPolicy: 9 } as const;
 export type PalletName = keyof typeof pallets;
 
-/** An encoded call is at most this long; nothing that the Directory accepts comes near. */
-const callBytesMax = 65_536;
-
-type Arguments<N extends LedgerCallName> = Omit<Extract<LedgerCall, { readonly name: N }>, "name">;
 type CallLayout = { readonly pallet: PalletName; readonly index: number; readonly codec: Codec<object> };
 
-/** Call arguments are unbounded byte vectors in the runtime; the bound of the whole call holds for them. */
-const argument = text(callBytesMax);
-const bytes = byteVector(callBytesMax);
-const did: Codec<Did> = formed(text(didBytesMax), isDid);
-const proof = { signedPayload: bytes, signature: bytes, signerKeyId: text(scaleBounds.idBytes) };
-
-/** Each item as an argument of a call. */
-const argumentCodecs = {
-  verificationMethod: verificationMethodCodec,
-  keyAgreement: verificationMethodCodec,
-  service: serviceCodec,
-  id: argument,
-  alias: argument,
-  oldAlias: argument,
-  newAlias: argument,
-  newRootPubkey: bytes,
-} as const;
-
-const signed = structure<SignedPayload>(proof);
-
-/** The DID of a control call is only inside its payload. */
-const controlArguments: Codec<Arguments<"apply_control_with_proof">> = {
-  shape: signed.shape,
-  write: (writer, value) => signed.write(writer, value),
-  read: (reader) => {
-    const value = signed.read(reader);
-    const named = reader.failed ? undefined : decodePayload("control", value.signedPayload)?.did;
-    if (named === undefined || !isDid(named)) reader.refuse();
-    return { did: (named ?? "") as Did, ...value };
-  },
-};
-
-function layout<N extends LedgerCallName>(pallet: PalletName, index: number, codec: Codec<Arguments<N>>): CallLayout {
-  return { pallet, index, codec: codec as Codec<object> };
+function layoutOf(action: ActionName): CallLayout {
+  const { callIndex: index, items } = actionRows[action];
+  const codecs = Object.fromEntries(items.map((item) => [item, itemCodecs[item]]));
+  return { pallet: "DidRegistry", index, codec: structure<object>({ did, ...codecs, ...proof }) };
 }
-
-function argumentLayout(action: ArgumentAction): CallLayout {
-  const items = actions[action].items.map((item) => [item, argumentCodecs[item]]);
-  const codec = structure({ did, ...Object.fromEntries(items), ...proof }) as Codec<object>;
-  return { pallet: "DidRegistry", index: actions[action].callIndex, codec };
-}
-
-const policyCall = structure<Arguments<"set_delivery_policy">>({ did, policy: deliveryPolicyCodec });
 
 /** Every call of the ledger: where a chain has it, and the layout of its arguments. */
 export const callLayouts = {
-  ...Object.fromEntries(
-    [...actionsByCall].flatMap(([call, action]) =>
-      actionRows[action].counter === "control" ? [] : [[call, argumentLayout(action as ArgumentAction)]],
-    ),
-  ),
-  apply_control_with_proof: layout("DidRegistry", actions.delete_did.callIndex, controlArguments),
-  set_alias: layout<"set_alias">("DidRegistry", 1, structure({ did, alias: argument })),
-  set_document_with_proof: layout<"set_document_with_proof">(
-    "DidRegistry",
-    5,
-    structure({ did, docBlob: bytes, timestamp: argument, pubkey: bytes, signature: bytes }),
-  ),
-  register_with_document_proof_signed: layout<"register_with_document_proof_signed">(
-    "DidRegistry",
-    7,
-    structure({ did, alias: option(argument), timestamp: argument, pubkey: bytes, signature: bytes, docBlob: bytes }),
-  ),
-  set_delivery_policy_links: layout<"set_delivery_policy_links">(
-    "DidRegistry",
-    8,
-    structure({
-      did,
-      recipientPolicy: option(argument),
-      tagPolicies: vector(argument, callBytesMax),
-      personaPolicies: vector(argument, callBytesMax),
-    }),
-  ),
-  set_delivery_policy: layout("DeliveryPolicy", 0, policyCall),
-  set_tag_policy: layout("DeliveryPolicy", 2, policyCall),
-  set_persona_policy: layout<"set_persona_policy">("DeliveryPolicy", 3, structure({ did, policy: personaPolicyCodec })),
+  ...Object.fromEntries([...actionsByCall].map(([call, action]) => [call, layoutOf(action)])),
+  ...otherCalls,
 } as Readonly<Record<LedgerCallName, CallLayout>>;
 
 /** The two bytes that a call begins with, by its name. */
@@ -292,24 +267,17 @@ export function counterOf(call: LedgerCall): { readonly domain: CounterName; rea
 }
 
 /**
- * What a call will use up or take: a counter value, the registration of a DID, an alias. A second call with one of a
- * pending call's claims is refused when it is submitted; otherwise it would be accepted and then fail in its block.
+ * What a call will use up or take, as keys: a counter value, the registration of a DID, an alias. A second call with one
+ * of a pending call's claims is refused when it is submitted; otherwise it would be accepted and then fail in its block.
  */
-export type Claim =
-  | { readonly kind: "counter"; readonly did: Did; readonly domain: CounterName; readonly nonce: bigint }
-  | { readonly kind: "registration"; readonly did: Did }
-  /** In normal form. */
-  | { readonly kind: "alias"; readonly alias: string };
-
-export function claimsOf(call: LedgerCall): Claim[] {
-  const { did } = call;
-  const claims: Claim[] = [];
+export function claimsOf(call: LedgerCall): string[] {
   const counter = counterOf(call);
-  if (counter !== null) claims.push({ kind: "counter", did, ...counter });
-  if (call.name === "register_with_document_proof_signed") claims.push({ kind: "registration", did });
   const alias = aliasTaken(call);
-  if (alias !== null) claims.push({ kind: "alias", alias });
-  return claims;
+  return [
+    ...(counter === null ? [] : [`c/${call.did}/${counter.domain}/${counter.nonce}`]),
+    ...(call.name === "register_with_document_proof_signed" ? [`r/${call.did}`] : []),
+    ...(alias === null ? [] : [`u/${alias}`]),
+  ];
 }
 
 /**
@@ -317,19 +285,15 @@ export function claimsOf(call: LedgerCall): Claim[] {
  * signature, is the first one (`same`); `null` when the two are compatible. Refuses with `nonce_mismatch`,
  * `registration_pending` or `alias_taken`.
  */
-export function decideClash(claim: Claim, pending: LedgerCall, call: LedgerCall): Fault | "same" | null {
-  switch (claim.kind) {
-    case "counter": {
-      const expected = (claim.nonce + 1n).toString();
-      return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
-    }
-    case "registration":
-      if (isSameRegistration(pending, call)) return "same";
-      return fault("registration_pending", "another registration of this DID is pending");
-    case "alias":
-      if (pending.did === call.did) return null;
-      return fault("alias_taken", "a pending change already claims this alias");
+export function decideClash(claim: string, pending: LedgerCall, call: LedgerCall): Fault | "same" | null {
+  if (claim.startsWith("c/")) {
+    const expected = String((counterOf(call)?.nonce ?? 0n) + 1n);
+    return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
   }
+  if (claim.startsWith("u/"))
+    return pending.did === call.did ? null : fault("alias_taken", "a pending change already claims this alias");
+  if (isSameRegistration(pending, call)) return "same";
+  return fault("registration_pending", "another registration of this DID is pending");
 }
 
 function isSameRegistration(a: LedgerCall, b: LedgerCall): boolean {

@@ -33,6 +33,7 @@ import {
   serviceCodec,
   verificationMethodCodec,
 } from "./account.ts";
+import { actionsOf, counters } from "./actions.ts";
 
 export const encodeDidDocument = (document: DidDocument): Uint8Array => encodeWith(documentCodec, document);
 
@@ -160,22 +161,6 @@ export function boundDocumentMessage(
 // Component calls and rotations, and what every authorization signs. Apart from the other structures, because every page
 // that verifies a key proof loads this.
 
-/** The component calls, in the order of their discriminants. A name says what it does to which list of a document. */
-export const documentActions = [
-  "AddVerificationMethod",
-  "UpdateVerificationMethod",
-  "RemoveVerificationMethod",
-  "AddAuthentication",
-  "RemoveAuthentication",
-  "AddKeyAgreement",
-  "UpdateKeyAgreement",
-  "RemoveKeyAgreement",
-  "AddService",
-  "UpdateService",
-  "RemoveService",
-] as const;
-export type DocumentAction = (typeof documentActions)[number];
-
 /** What every payload ends with: which counter value, until when (strictly before), signed by whom. */
 export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
 export const termsCodecs = { nonce: u64, validUntilMs: u64, signerKeyId: id };
@@ -183,7 +168,7 @@ export const termsCodecs = { nonce: u64, validUntilMs: u64, signerKeyId: id };
 /** The nine positions of the interface, in order. */
 export const documentPayloadCodec = structure({
   did,
-  action: enumeration(documentActions),
+  action: enumeration(actionsOf("document")),
   verificationMethod: option(verificationMethodCodec),
   keyAgreement: option(verificationMethodCodec),
   service: option(serviceCodec),
@@ -194,14 +179,7 @@ export const documentPayloadCodec = structure({
 /** Rotation has its own structure, because the nine positions would not bind the new key. */
 export const rootPubkeyPayloadCodec = structure({ did, newRootPubkey: exactByteVector(32), ...termsCodecs });
 
-const authorizationDomains = {
-  document: "document",
-  rootPubkey: "root_pubkey",
-  alias: "alias",
-  control: "control",
-} as const satisfies Record<CounterName, string>;
-
 /** The bytes that version 3 signs for a payload: which structure it is, and which ledger it is for. */
 export function authorizationMessage(counter: CounterName, genesisHash: Uint8Array, payload: Uint8Array): Uint8Array {
-  return concatBytes(utf8(`svc:authorization:v3:${authorizationDomains[counter]}|`), genesisHash, payload);
+  return concatBytes(utf8(`svc:authorization:v3:${counters[counter].domain}|`), genesisHash, payload);
 }

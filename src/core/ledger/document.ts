@@ -92,7 +92,7 @@ export function normalizeService(form: ServiceForm, did: Did, pointer: string): 
   return { id, type, serviceEndpoint: typeof endpoint === "string" ? [endpoint] : endpoint, authorization, priority };
 }
 
-function normalizeId(text: string, did: Did, pointer: string): string | Fault {
+export function normalizeId(text: string, did: Did, pointer: string): string | Fault {
   const id = parseDidUrl(text, did);
   return id ?? badInput("invalid_request", pointer, "must be an id of this DID, <did>#<fragment> or #<fragment>");
 }

@@ -4,37 +4,18 @@
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, rules section 4.
  */
 import { parsePublicKey, renderPublicKey } from "../codec/bytes.ts";
-import { type Did, normalizeAlias, parseDidUrl } from "../codec/did.ts";
-import { badInput, type Fault, isFault, jsonPointer } from "../fault.ts";
-import { renderService, type VerificationMethod } from "./account.ts";
-import {
-  type ActionName,
-  actionRows,
-  actions,
-  type Intent,
-  type ItemName,
-  type Items,
-  itemsOf,
-  type Route,
-} from "./actions.ts";
-import { normalizeMethod, normalizeService } from "./document.ts";
+import { type Did, normalizeAlias } from "../codec/did.ts";
+import { badInput, type Fault, isFault } from "../fault.ts";
+import { renderService } from "./account.ts";
+import { type ActionName, actionRows, actions, type Intent, type ItemName, type Items, itemsOf } from "./actions.ts";
+import { normalizeId, normalizeMethod, normalizeService } from "./document.ts";
 
 // ---------------------------------------------------------------------------------------------------- items in a body
 
-/** The form of an item in a body. */
-type ItemForm<T> = {
-  readonly member: string;
-  /** Parses JSON that has the item's shape (`core/schema`). Refuses with `invalid_request` and the pointer. */
-  readonly parse: (json: never, did: Did, pointer: string) => T | Fault;
-  readonly render: (value: T) => unknown;
-  /** What a path that leads to the item must name, and its place in the item. */
-  readonly subject?: { readonly of: (value: T) => string; readonly at: string };
-};
-
-const itself = { of: (text: string) => text, at: "" };
-const itsId = { of: (component: { readonly id: string }) => component.id, at: "/id" };
-
-const method = { parse: normalizeMethod, render: (value: VerificationMethod) => value, subject: itsId } as const;
+/** The member of a body that holds an item: `old_alias`. */
+export function memberOf(item: ItemName): string {
+  return item.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
 
 /** An alias from a body, in normal form. Refuses with `invalid_request`. */
 export function parseAlias(text: string, pointer: string): string | Fault {
@@ -42,36 +23,27 @@ export function parseAlias(text: string, pointer: string): string | Fault {
   return normalizeAlias(text) ?? badInput("invalid_request", pointer, rule);
 }
 
-const aliasText = {
-  parse: (json: string, _did: Did, pointer: string) => parseAlias(json, pointer),
-  render: (value: string) => value,
-  subject: itself,
-} as const;
+type ParseItem<T> = (json: never, did: Did, pointer: string) => T | Fault;
 
-export const itemForms = {
-  verificationMethod: { member: "verification_method", ...method },
-  keyAgreement: { member: "key_agreement", ...method },
-  service: { member: "service", parse: normalizeService, render: renderService, subject: itsId },
-  id: {
-    member: "id",
-    parse: (json: string, did: Did, pointer: string) =>
-      parseDidUrl(json, did) ?? badInput("invalid_request", pointer, "must be an id of this DID"),
-    render: (value: string) => value,
-    subject: itself,
-  },
-  alias: { member: "alias", ...aliasText },
-  oldAlias: { member: "old_alias", ...aliasText },
-  newAlias: { member: "new_alias", ...aliasText },
-  newRootPubkey: {
-    member: "new_root_pubkey",
-    parse: (json: string, _did: Did, pointer: string) =>
-      parsePublicKey(json) ?? badInput("invalid_request", pointer, "must be a public key"),
-    render: renderPublicKey,
-  },
-} as const satisfies { readonly [I in ItemName]: ItemForm<Items[I]> };
+const alias = (json: string, _did: Did, pointer: string) => parseAlias(json, pointer);
 
-type AnyForm = Omit<ItemForm<never>, "parse">;
-const formOf = (item: string): AnyForm => itemForms[item as ItemName];
+/** Parse JSON that has the item's shape (`core/schema`). They refuse with `invalid_request` and the pointer. */
+const parsers: { readonly [I in ItemName]: ParseItem<Items[I]> } = {
+  verificationMethod: normalizeMethod,
+  keyAgreement: normalizeMethod,
+  service: normalizeService,
+  id: normalizeId,
+  alias,
+  oldAlias: alias,
+  newAlias: alias,
+  newRootPubkey: (json: string, _did: Did, pointer: string) =>
+    parsePublicKey(json) ?? badInput("invalid_request", pointer, "must be a public key"),
+};
+
+function renderItem(value: Items[ItemName]): unknown {
+  if (value instanceof Uint8Array) return renderPublicKey(value);
+  return typeof value === "object" && "serviceEndpoint" in value ? renderService(value) : value;
+}
 
 // ---------------------------------------------------------------------------------------------------------- intents
 
@@ -79,30 +51,27 @@ const formOf = (item: string): AnyForm => itemForms[item as ItemName];
 export function parseIntent(action: ActionName, body: Readonly<Record<string, unknown>>, did: Did): Intent | Fault {
   const intent: Record<string, unknown> = { action, did };
   for (const name of actions[action].items) {
-    const { member, parse } = itemForms[name];
-    const value = parse(body[member] as never, did, jsonPointer(member));
+    const member = memberOf(name);
+    const value = parsers[name](body[member] as never, did, `/${member}`);
     if (isFault(value)) return value;
     intent[name] = value;
   }
   return intent as Intent;
 }
 
+const entriesOf = (intent: Intent) => Object.entries(itemsOf(intent)) as [ItemName, Items[ItemName]][];
+
 /** The members of a body that name the change. */
 export function renderItems(intent: Intent): Record<string, unknown> {
-  const members: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(itemsOf(intent))) {
-    const { member, render } = formOf(name);
-    members[member] = render(value as never);
-  }
-  return members;
+  return Object.fromEntries(entriesOf(intent).map(([name, value]) => [memberOf(name), renderItem(value)]));
 }
 
 /** The component or alias that an intent is about, and where the body names it; `null` when it is about the DID. */
 export function subjectOf(intent: Intent): { readonly value: string; readonly pointer: string } | null {
-  const [first] = Object.entries(itemsOf(intent));
-  if (first === undefined) return null;
-  const [{ member, subject }, value] = [formOf(first[0]), first[1] as never];
-  return subject === undefined ? null : { value: subject.of(value), pointer: `${jsonPointer(member)}${subject.at}` };
+  const [[name, value] = ["id", null] as const] = entriesOf(intent);
+  if (value === null || value instanceof Uint8Array) return null;
+  const pointer = `/${memberOf(name)}`;
+  return typeof value === "string" ? { value, pointer } : { value: value.id, pointer: `${pointer}/id` };
 }
 
 /** The name of the path value that holds the subject, or `null`. */
@@ -110,15 +79,14 @@ export function subjectParameter(path: string): string | null {
   return path.match(/:[A-Za-z]+/g)?.[1]?.slice(1) ?? null;
 }
 
-/** A path template with its values, percent-encoded. */
-export function fillPath(template: string, values: Readonly<Record<string, string>>): string {
-  return template.replace(/:([A-Za-z]+)/g, (_, name: string) => encodeURIComponent(values[name] ?? ""));
+/** A path template with its values in order, percent-encoded. */
+export function fillPath(template: string, ...values: readonly string[]): string {
+  const rest = [...values];
+  return template.replace(/:[A-Za-z]+/g, () => encodeURIComponent(rest.shift() ?? ""));
 }
 
 /** Where an intent is submitted. */
-export function requestOf(intent: Intent): { readonly method: Route["method"]; readonly path: string } {
-  const { route } = actionRows[intent.action];
-  const parameter = subjectParameter(route.path);
-  const subject = parameter === null ? {} : { [parameter]: subjectOf(intent)?.value ?? "" };
-  return { method: route.method, path: fillPath(route.path, { did: intent.did, ...subject }) };
+export function requestOf(intent: Intent) {
+  const { method, path } = actionRows[intent.action].route;
+  return { method, path: fillPath(path, intent.did, subjectOf(intent)?.value ?? "") };
 }

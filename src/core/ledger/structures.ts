@@ -5,40 +5,22 @@
  * authorization of it.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
-
-import { encodeHex0x, equalBytes } from "../codec/bytes.ts";
+import { encodeHex0x } from "../codec/bytes.ts";
 import { type Codec, decodeWith, encodeWith, enumeration, option, structure } from "../codec/scale.ts";
 import { renderTimestamp } from "../codec/time.ts";
-import { jsonPointer } from "../fault.ts";
 import { alias, type CounterName, did } from "./account.ts";
-import {
-  type ActionName,
-  type AliasAction,
-  actions,
-  actionsOf,
-  type ControlAction,
-  type Intent,
-  type ItemName,
-  type Items,
-  itemsOf,
-} from "./actions.ts";
+import { type ActionName, actions, actionsOf, type Intent, type ItemName, type Items, itemsOf } from "./actions.ts";
 import { documentPayloadCodec, rootPubkeyPayloadCodec, type Terms, termsCodecs } from "./document-codec.ts";
-import { itemForms, renderItems } from "./intents.ts";
+import { memberOf, renderItems } from "./intents.ts";
 
 // -------------------------------------------------------------------------------- authorization payloads
 
 const aliasPayloadCodec = structure({
   did,
-  action: enumeration(actionsOf<AliasAction>("alias")),
+  action: enumeration(actionsOf("alias")),
   alias: option(alias),
   oldAlias: option(alias),
   newAlias: option(alias),
-  ...termsCodecs,
-});
-
-const controlPayloadCodec = structure({
-  did,
-  action: enumeration(actionsOf<ControlAction>("control")),
   ...termsCodecs,
 });
 
@@ -47,7 +29,7 @@ export const payloadCodecs = {
   document: documentPayloadCodec,
   rootPubkey: rootPubkeyPayloadCodec,
   alias: aliasPayloadCodec,
-  control: controlPayloadCodec,
+  control: structure({ did, action: enumeration(actionsOf("control")), ...termsCodecs }),
 };
 
 // ----------------------------------------------------------------------------------------------- payloads
@@ -98,23 +80,9 @@ export function firstDifference(payload: Payload, intent: Intent, terms: Terms):
   if (payload.did !== intent.did) return "/did";
   if (payload.action !== intent.action) return "/action";
   const asked = itemsOf(intent);
-  for (const [name, value] of Object.entries(payload.items) as [ItemName, unknown][]) {
-    const at = itemDifference(value, asked[name] ?? null);
-    if (at !== null) return `${jsonPointer(itemForms[name].member)}${at}`;
-  }
+  for (const [name, value] of Object.entries(payload.items) as [ItemName, unknown][])
+    if (JSON.stringify(value) !== JSON.stringify(asked[name] ?? null)) return `/${memberOf(name)}`;
   if (payload.nonce !== terms.nonce) return "/nonce";
   if (payload.validUntilMs !== terms.validUntilMs) return "/valid_until";
   return payload.signerKeyId === terms.signerKeyId ? "/canonical_payload" : "/signer_key_id";
-}
-
-/** Where two values of an item differ, or `null`. Lists count as one value. */
-function itemDifference(signed: unknown, asked: unknown): string | null {
-  if (signed instanceof Uint8Array && asked instanceof Uint8Array) return equalBytes(signed, asked) ? null : "";
-  if (!isComponent(signed) || !isComponent(asked)) return JSON.stringify(signed) === JSON.stringify(asked) ? null : "";
-  const name = Object.keys(signed).find((key) => JSON.stringify(signed[key]) !== JSON.stringify(asked[key]));
-  return name === undefined ? null : jsonPointer(name);
-}
-
-function isComponent(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !(value instanceof Uint8Array);
 }

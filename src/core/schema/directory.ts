@@ -6,8 +6,9 @@
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
+import type { FaultCode } from "../fault.ts";
 import { type ActionName, actionRows, actions, type ItemName } from "../ledger/actions.ts";
-import { itemForms } from "../ledger/intents.ts";
+import { memberOf } from "../ledger/intents.ts";
 import {
   documentInShape,
   documentShape,
@@ -159,8 +160,37 @@ const itemShapes: { readonly [I in ItemName]: TSchema } = {
 
 /** The members of an action besides `did`, `action` and the authorization. */
 function itemMembers(action: ActionName): Record<never, TSchema> {
-  return Object.fromEntries(actionRows[action].items.map((item) => [itemForms[item].member, itemShapes[item]]));
+  return Object.fromEntries(actionRows[action].items.map((item) => [memberOf(item), itemShapes[item]]));
 }
+
+/** What the description says of the route of an action, and the codes of the action's own rules. */
+export const actionTexts: { readonly [A in ActionName]: readonly [summary: string, ...codes: FaultCode[]] } = {
+  AddVerificationMethod: ["Add a verification method", "component_exists", "document_invalid"],
+  UpdateVerificationMethod: ["Replace a verification method", "component_not_found", "document_invalid"],
+  RemoveVerificationMethod: ["Remove a verification method", "component_not_found", "component_in_use"],
+  AddAuthentication: [
+    "List a verification method in authentication",
+    "component_not_found",
+    "component_exists",
+    "document_invalid",
+  ],
+  RemoveAuthentication: ["Remove a verification method from authentication", "component_not_found"],
+  AddKeyAgreement: ["Add a key agreement", "component_exists", "document_invalid"],
+  UpdateKeyAgreement: ["Replace a key agreement", "component_not_found", "document_invalid"],
+  RemoveKeyAgreement: ["Remove a key agreement", "component_not_found"],
+  AddService: ["Add a service", "component_exists", "document_invalid"],
+  UpdateService: ["Replace a service", "component_not_found", "document_invalid"],
+  RemoveService: ["Remove a service", "component_not_found"],
+  UpdateRootPubkey: [
+    "Rotate the root key; the signed structure is (did, new root key, nonce, valid_until, signer_key_id)",
+    "document_invalid",
+  ],
+  add_alias: ["Add an alias", "alias_taken", "alias_exists", "document_invalid"],
+  update_alias: ["Rename an alias in its place", "alias_taken", "alias_exists", "alias_not_found"],
+  remove_alias: ["Remove an alias", "alias_not_found"],
+  deactivate_did: ["Deactivate a DID permanently; its record stays"],
+  delete_did: ["Delete a DID, its aliases and its policies; its counters stay"],
+};
 
 const authorizationMembers = {
   nonce: u64Text,

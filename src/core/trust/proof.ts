@@ -32,11 +32,11 @@ import {
   scaleBounds,
   type VerificationMethod,
 } from "../ledger/account.ts";
+import type { DocumentAction } from "../ledger/actions.ts";
 import {
   authorizationMessage,
   boundDocumentMessage,
   boundRegistrationMessage,
-  type DocumentAction,
   decodeDidDocument,
   documentPayloadCodec,
   encodeDidDocument,

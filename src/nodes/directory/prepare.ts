@@ -263,6 +263,6 @@ function prepareDocument(
     payload: documentMessage({ did, timestamp, docBlob }, binding.genesisHash) as Uint8Array,
     proof_version: version,
     request: { did, ...request, timestamp, pubkey: renderPublicKey(record.rootPubkey) },
-    submit: { method: "PUT", path: fillPath(documentPath, { did }) },
+    submit: { method: "PUT", path: fillPath(documentPath, did) },
   };
 }

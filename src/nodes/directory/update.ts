@@ -24,6 +24,7 @@ import {
 import { parseIntent, subjectOf, subjectParameter } from "../../core/ledger/intents.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
 import {
+  actionTexts,
   aliasUpdateAnswer,
   type authorizationShape,
   replaceDocumentAnswer,
@@ -32,7 +33,6 @@ import {
   updateBody,
 } from "../../core/schema/directory.ts";
 import { parseDocument } from "../../core/schema/identity.ts";
-import { actionText } from "../../core/schema/signing.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
   type Change,
@@ -61,7 +61,7 @@ export function updateRoutes(parts: DirectoryParts): Route[] {
 
 function updateRoute(parts: DirectoryParts, action: ActionName): Route {
   const { route, counter } = actionRows[action];
-  const { summary, codes } = actionText(action);
+  const [summary, ...codes] = actionTexts[action];
   const isOfAlias = counter === "alias";
   return changeRoute(parts, {
     ...route,

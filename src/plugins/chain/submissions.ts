@@ -15,7 +15,6 @@ import {
 } from "../../core/ledger/calls.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { type Block, StoreError, type Submission } from "../../storage/contract.ts";
-import { claimKey } from "../../storage/embedded-records.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { encodeExtrinsic, extrinsicHash, fingerprintOf, isOwned } from "./layouts.ts";
 import type { Outbox, Pending } from "./outbox.ts";
@@ -167,7 +166,7 @@ export class Submissions {
   /** The pending call that excludes this one: the same call, or why it does. */
   private collision(call: LedgerCall): Kept | Fault | null {
     for (const claim of claimsOf(call)) {
-      const other = this.claims.get(claimKey(claim));
+      const other = this.claims.get(claim);
       const clash = other === undefined ? null : decideClash(claim, other.call, call);
       if (clash === "same") return other ?? null;
       if (clash !== null) return clash;
@@ -178,7 +177,7 @@ export class Submissions {
   private keep(pending: Pending, state: "storing" | "waiting", durable: Promise<void>): Kept {
     const { sequence, call, submission, signed } = pending;
     const entry = newEntry({ id: submission.txHash, sequence, signed, state });
-    const kept = { ...entry, call, submission, claims: claimsOf(call).map(claimKey), durable };
+    const kept = { ...entry, call, submission, claims: claimsOf(call), durable };
     this.pool.add(kept);
     for (const key of kept.claims) this.claims.set(key, kept);
     return kept;

@@ -59,10 +59,10 @@ const service = serviceOf(identity, "inbox");
 
 /** A body is signed and then says something else: the member at fault comes first. */
 const differences: readonly [pointer: string, action: "AddVerificationMethod" | "AddService", change: Json][] = [
-  ["/verification_method/type", "AddVerificationMethod", { verification_method: { ...method, type: "Other" } }],
-  ["/verification_method/id", "AddVerificationMethod", { verification_method: { ...method, id: "#other" } }],
-  ["/service/serviceEndpoint", "AddService", { service: { ...service, serviceEndpoint: ["https://other.example"] } }],
-  ["/service/priority", "AddService", { service: { ...service, priority: 1 } }],
+  ["/verification_method", "AddVerificationMethod", { verification_method: { ...method, type: "Other" } }],
+  ["/verification_method", "AddVerificationMethod", { verification_method: { ...method, id: "#other" } }],
+  ["/service", "AddService", { service: { ...service, serviceEndpoint: ["https://other.example"] } }],
+  ["/service", "AddService", { service: { ...service, priority: 1 } }],
   ["/nonce", "AddService", { nonce: "7", valid_until: "1" }],
   ["/valid_until", "AddService", { valid_until: "1", signer_key_id: `${identity.did}#k1` }],
   ["/signer_key_id", "AddService", { signer_key_id: `${identity.did}#k1` }],

@@ -10,7 +10,7 @@ import {
   embeddedBounds,
   type PersonaPolicy,
 } from "../../../../src/core/ledger/account.ts";
-import { type ControlAction, counters, type Intent } from "../../../../src/core/ledger/actions.ts";
+import { type ActionOf, counters, type Intent } from "../../../../src/core/ledger/actions.ts";
 import { aliasesNamed, counterOf, type LedgerCall, type ProofCall } from "../../../../src/core/ledger/calls.ts";
 import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
 import { applyWithEvents } from "../../../oracles/ledger-events.ts";
@@ -203,7 +203,7 @@ describe("aliases", () => {
 });
 
 describe("control actions", () => {
-  const act = (world: World, action: ControlAction) => world.apply(signed(world, { action, did }));
+  const act = (world: World, action: ActionOf<"control">) => world.apply(signed(world, { action, did }));
 
   test("deactivation refuses everything that follows", () => {
     const world = aliceWorld();
