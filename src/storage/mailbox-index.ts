@@ -66,8 +66,8 @@ type IndexDriver = {
   readonly checkRoom: (entry: MailboxEntry) => void;
   /** A row changes; its arrays are still as before. */
   readonly onChange: (slot: number, change: RowChange) => void;
-  /** A number names a text from now on, or none (`null`). */
-  readonly onText: (number: number, text: string | null) => void;
+  /** A number names another text from now on, or none. */
+  readonly onText: (number: number) => void;
 };
 
 export class MailboxIndex {

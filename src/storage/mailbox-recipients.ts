@@ -17,8 +17,8 @@ export class TextTable {
   private users = new Uint32Array(1_024);
   private freeNumbers: number[] = [];
 
-  /** Calls `onChange` when a number gets a text or loses it (`null`). */
-  constructor(private readonly onChange: (number: number, text: string | null) => void) {}
+  /** Calls `onChange` when a number gets a text or loses it. */
+  constructor(private readonly onChange: (number: number) => void) {}
 
   find(text: string): number | undefined {
     return this.numbers.get(text);
@@ -39,7 +39,7 @@ export class TextTable {
       number = this.freeNumbers.pop() ?? this.texts.length;
       this.set(number, text);
       this.numbers.set(text, number);
-      this.onChange(number, text);
+      this.onChange(number);
     }
     this.users[number]!++;
     return number;
@@ -51,16 +51,13 @@ export class TextTable {
     this.numbers.delete(this.texts[number]!);
     this.texts[number] = undefined;
     this.freeNumbers.push(number);
-    this.onChange(number, null);
+    this.onChange(number);
     return true;
   }
 
-  /** The texts of the numbers from `from` up to but without `to` that have one. */
-  *between(from: number, to: number): Generator<readonly [number, string]> {
-    for (let number = from; number < Math.min(to, this.texts.length); number++) {
-      const text = this.texts[number];
-      if (text !== undefined) yield [number, text];
-    }
+  /** The texts of the numbers from `from` up to but without `to`. */
+  slice(from: number, to: number): (string | undefined)[] {
+    return this.texts.slice(from, to);
   }
 
   /** Sets a text while the index is loaded; rows are counted by `loadUser`, and `finishLoading` must follow. */

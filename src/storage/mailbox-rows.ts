@@ -4,12 +4,13 @@
  * strings would take 300 and the collector's time. Recipients, label sets and chunk groups are numbers of interned
  * texts (mailbox-recipients.ts).
  */
+import { concatBytes } from "../core/codec/bytes.ts";
 import type { Uuid } from "../core/codec/did.ts";
 import { type ExpirationBehavior, expirationBehaviors } from "../core/ledger/account.ts";
 
 export const none = 0xffffffff;
 
-/** The life of a row; the numbers of all but `released` are also their form on disk. */
+/** The life of a row. */
 export const free = 0;
 /** Held for the recipient until its expiry. */
 export const held = 1;
@@ -38,19 +39,14 @@ export function resized<T extends Elements>(from: T, length: number): T {
   return new Kind(from.buffer.transfer(length * from.BYTES_PER_ELEMENT));
 }
 
-/** What is kept of a row on disk, besides its id and digest, in this order. */
-const byteFields = ["status", "behavior"] as const;
-export const wordFields = [
-  ...(["recipient", "labels", "group", "sequence", "total"] as const),
-  ...(["envelopeBytes", "previewBytes", "offset"] as const),
+/** What is kept of a row on disk, in this order: 98 bytes. */
+const keptArrays = [
+  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id", "digest", "recipient", "labels", "group"] as const),
+  ...(["sequence", "total", "envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
 ];
-export const numberFields = ["arrival", "expiresAtMs", "keptUntilMs", "block"] as const;
-const arrays = [
-  ...byteFields,
-  ...wordFields,
-  ...numberFields,
-  ...(["id", "digest", "next", "previous", "chain"] as const),
-];
+const arrays = [...keptArrays, ...(["next", "previous", "chain"] as const)];
+/** Elements for each slot. */
+const widthOf = (name: (typeof arrays)[number]): number => (name === "id" || name === "digest" ? 4 : 1);
 
 /** Rows that are chained by `next` and `previous`; `none` for both ends without any. */
 export type RowList = { first: number; last: number };
@@ -174,15 +170,39 @@ export class RowTable {
     if (slots <= this.capacity) return;
     this.capacity = Math.ceil(slots * 1.25);
     for (const name of arrays) {
-      const perRow = name === "id" || name === "digest" ? 4 : 1;
-      Object.assign(this, { [name]: resized(this[name], this.capacity * perRow) });
+      Object.assign(this, { [name]: resized(this[name], this.capacity * widthOf(name)) });
     }
+  }
+
+  /** The bytes of neighbouring rows as they are kept, or `null` where none is used. */
+  bytesOf(first: number, count: number): Uint8Array | null {
+    this.expect(first + count);
+    if (!Array.from({ length: count }, (_, n) => first + n).some((slot) => this.isUsed(slot))) return null;
+    return concatBytes(...keptArrays.map((name) => this.memoryOf(name, first, count)));
+  }
+
+  /** Rows as `bytesOf` has returned them; `finishLoading` must follow. */
+  load(first: number, count: number, bytes: Uint8Array): void {
+    let at = 0;
+    for (const memory of keptArrays.map((name) => this.memoryOf(name, first, count))) {
+      memory.set(bytes.subarray(at, at + memory.length));
+      at += memory.length;
+    }
+  }
+
+  private memoryOf(name: (typeof keptArrays)[number], first: number, count: number): Uint8Array {
+    const array = this[name];
+    const bytes = array.BYTES_PER_ELEMENT * widthOf(name);
+    return new Uint8Array(array.buffer, first * bytes, count * bytes);
   }
 
   /** After the arrays were loaded: finds the rows and the free slots. */
   finishLoading(): void {
     const { status, fresh } = this;
-    for (let slot = fresh - 1; slot >= 0; slot--) if (status[slot] === free) this.freeSlots.push(slot);
+    for (let slot = fresh - 1; slot >= 0; slot--) {
+      if (status[slot] === released) status[slot] = free;
+      if (status[slot] === free) this.freeSlots.push(slot);
+    }
     this.used = fresh - this.freeSlots.length;
     this.rehash();
   }

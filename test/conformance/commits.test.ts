@@ -35,7 +35,6 @@ type Open = (path: string, freeing?: Freeing) => Promise<Store>;
 
 const openDisk: Open = (path, freeing = {}) =>
   openLmdb(optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 }), testEnvironment(), {
-    journal: { operationsMax: 50, recordsMax: 5 },
     ...freeing,
   });
 const openMemory: Open = () => memoryPlugin.open(optionsOf(memoryPlugin, {}), testEnvironment());

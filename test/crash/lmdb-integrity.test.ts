@@ -184,7 +184,7 @@ describe("a flipped bit", () => {
 
 describe("how many records a table has", () => {
   /** Removes or adds a record as damage could: without the record that counts. */
-  async function behindItsBack(table: "receipts" | "claims" | "pages", change: "remove" | "add"): Promise<string> {
+  async function behindItsBack(table: "receipts" | "claims" | "texts", change: "remove" | "add"): Promise<string> {
     const path = await copied();
     const root = openRoot(path);
     const opened = tablesOf(root)[table];
@@ -199,7 +199,7 @@ describe("how many records a table has", () => {
     ["receipts", "remove"],
     ["claims", "remove"],
     ["receipts", "add"],
-    ["pages", "add"],
+    ["texts", "add"],
   ] as const)("is compared at each start and by verify: %s, %s", async (table, change) => {
     const path = await behindItsBack(table, change);
     expect(await failureOf(() => open(path))).toMatchObject({ code: "corrupt" });

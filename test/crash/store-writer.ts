@@ -16,12 +16,10 @@ import { crashEntry, crashReceipt, crashTimes, recipientsMax } from "./store-fac
 const [path, firstText, seedText, mode] = process.argv.slice(2) as [string, string, string, string];
 const environment = { now: Date.now, log: () => {}, fatal: () => process.exit(9) };
 const options = optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 });
-// Folds all the time, so that kills come at every stage of one.
-const journal = { operationsMax: 150, recordsMax: 20 };
 // A block that is freed and still needed is missed before the kill.
 const log = process.env.WAYPOST_SHIM_LOG;
 const disk = log === undefined ? {} : { disk: notedDisk(join(path, "data.mdb"), log) };
-const settings = { journal, blocksToFreeMin: 8, ...disk };
+const settings = { blocksToFreeMin: 8, ...disk };
 // A sync that does not return is noticed within the life of the writer.
 const isHanging = process.env.WAYPOST_SHIM_FAIL?.startsWith("hang") === true;
 const store = await openLmdb(options, environment, { ...settings, ...(isHanging ? { commitMsMax: 8_000 } : {}) });

@@ -12,9 +12,9 @@ const queueLengthMax = 4_096;
 const queueBytesMax = 64 * 1024 * 1024;
 const batchLengthMax = 2_048;
 const batchBytesMax = 8 * 1024 * 1024;
-/** What a commit of stores writes besides: pages of trees, the journal, and up to 8 index pages. */
-const commitBytes = 768 * 1024;
-const bytesPerStore = 256;
+/** What a commit of stores writes besides: pages of trees, and for each store a part of a page of the index. */
+const commitBytes = 256 * 1024;
+const bytesPerStore = 1_024;
 /** If a turn of the event loop adds at least 16 operations, one more is waited for, until the commit has 24. */
 const busyTurnMin = 16;
 const busyBatchLength = 24;

@@ -20,7 +20,7 @@ import { dataFile } from "./lmdb.ts";
 import { bodiesOf, howToGoOn, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
 
 /** Databases of the environment. Their keys are bytes. */
-export const databaseNames = ["meta", "table", "receipts", "claims", "journal", "pages", "blocks"] as const;
+export const databaseNames = ["meta", "table", "receipts", "claims", "rows", "texts", "blocks"] as const;
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";

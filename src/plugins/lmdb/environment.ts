@@ -10,7 +10,7 @@ import { dlopen, FFIType } from "bun:ffi";
 import type { Database as LockFile } from "bun:sqlite";
 import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { hourMs, minuteMs } from "../../core/codec/time.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import {
@@ -267,7 +267,7 @@ export class Environment {
   /** Throws when writes are refused, or will be soon. */
   checkReady(): void {
     this.checkWork();
-    if (this.space.warnLow()) throw new StoreError("full", "the disk is nearly full for this store");
+    if (this.space.isLow()) throw new StoreError("full", "the disk is nearly full for this store");
   }
 
   /** How much of the file, and of the disk that it may still take, the embedded ledger has: 0 to 1. */
@@ -338,13 +338,13 @@ type SpaceLimits = {
   readonly reserveBytes: number;
 };
 
-/** So many reserves before stores are refused, the operator is warned. */
+/** With so many reserves left, the store is not ready. */
 const lowReserves = 3;
 
 type SpaceGuard = {
   readonly checkRoom: CommitHost["checkRoom"];
-  /** Whether little is left on the disk and inside the file; logs that once an hour. */
-  readonly warnLow: () => boolean;
+  /** Whether little is left on the disk and inside the file. */
+  readonly isLow: () => boolean;
 };
 
 /**
@@ -361,60 +361,50 @@ type SpaceGuard = {
  */
 function openSpaceGuard(disk: Disk, { space, host }: EnvironmentOptions, pagesFree: () => number): SpaceGuard {
   const { floorBytes, reserveBytes } = space;
-  let loggedAtMs = Number.NEGATIVE_INFINITY;
-  let warnedAtMs = Number.NEGATIVE_INFINITY;
+  /** What the operator was told since there was enough. */
+  const told = new Set<string>();
 
-  /** Room behind the last page that no other program can use. */
-  const reserved = () => (disk.reserves ? disk.fileBytes() - disk.usedBytes() : 0);
-
-  /** The same after trying to have `wanted` of it; where none is set aside, what is free. */
-  function headroom(wanted: number): number {
-    const [end, length] = [disk.usedBytes(), disk.fileBytes()];
-    const aim = end + wanted + reserveBytes;
-    if (!disk.reserves) {
-      disk.extend(aim);
-      return disk.freeBytes() - floorBytes;
-    }
-    if (length - end >= wanted || disk.freeBytes() - (aim - length) < floorBytes) return length - end;
-    return (disk.extend(aim) ? aim : length) - end;
+  function tell(level: "warn" | "error", message: string): void {
+    if (!told.has(message)) host.log(level, message);
+    told.add(message);
   }
 
-  function warnLow(): boolean {
-    const enough = lowReserves * reserveBytes;
-    const left = Math.max(disk.freeBytes() - floorBytes, 0) + reserved();
-    if (left >= enough || left + pagesFree() >= enough) return false;
-    if (performance.now() - warnedAtMs >= hourMs) {
-      warnedAtMs = performance.now();
-      host.log("warn", "the disk is nearly full: writes will be refused", { bytes_left: left });
-    }
-    return true;
+  const behindPages = () => disk.fileBytes() - disk.usedBytes();
+  /** What the file may still take of the disk. A hole at its end takes nothing yet. */
+  const spare = () => Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behindPages()), 0);
+
+  /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
+  function roomOf(wanted: number): number {
+    const [have, end] = [behindPages(), disk.usedBytes()];
+    if (have >= wanted) return have;
+    const left = spare();
+    const made = [wanted + reserveBytes, wanted].find((aim) => aim - have <= left && disk.extend(end + aim));
+    return made ?? have;
+  }
+
+  function isLow(): boolean {
+    const [enough, left] = [lowReserves * reserveBytes, spare() + behindPages()];
+    if (left < enough && left + pagesFree() < enough) return true;
+    told.clear();
+    return false;
   }
 
   function admits(kind: WriteKind, bytes: number): boolean {
     const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
-    const wanted = 2 * bytes + reserveBytes * share;
-    const room = headroom(2 * bytes + reserveBytes);
-    if (room >= wanted) {
-      warnLow();
-      return true;
-    }
-    // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin.
-    const fitsInside = () => pagesFree() >= 4 * bytes + reserveBytes / 4;
-    // Growth that free pages can't prevent still has the rest of the reserve.
-    const rest = disk.reserves || room > 0 ? room : disk.freeBytes();
-    return rest >= 2 * bytes + reserveBytes / 32 && fitsInside();
+    const room = roomOf(2 * bytes + reserveBytes);
+    if (room >= 2 * bytes + reserveBytes * share) return true;
+    // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin. Growth that
+    // they can't prevent still has the rest of the reserve.
+    return room >= 2 * bytes + reserveBytes / 32 && pagesFree() >= 4 * bytes + reserveBytes / 4;
   }
 
   const checkRoom: CommitHost["checkRoom"] = (kind, bytes) => {
+    if (isLow()) tell("warn", "the disk is nearly full: writes will be refused");
     if (admits(kind, bytes)) return;
-    // The operator learns of it at once, and again each minute that writes are refused.
-    if (performance.now() - loggedAtMs >= minuteMs) {
-      loggedAtMs = performance.now();
-      host.log("error", "the disk is full: writes are refused", { kind, bytes });
-    }
+    tell("error", "the disk is full: writes are refused");
     throw new StoreError(kind === "removal" ? "unavailable" : "full", "the disk is full for this store");
   };
-  return { checkRoom, warnLow };
+  return { checkRoom, isLow };
 }
 
 const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];

@@ -4,24 +4,22 @@
  *
  * **Written.** `store` joins the next group commit (commits.ts), which decides its operations one after the other: the
  * index admits an entry (storage/mailbox-index.ts: duplicate, conflict, quota) and gives it a slot, a row of typed arrays
- * (storage/mailbox-rows.ts). Its bytes are packed into the commit's blocks (bodies.ts), the row into its journal record
- * (journal.ts). One transaction writes blocks, journal record and the number of records of every table
- * (environment.ts); callers are answered, and reads go on, when it is synced.
+ * (storage/mailbox-rows.ts). Its bytes are packed into the commit's blocks (bodies.ts). One transaction writes the blocks,
+ * the pages of the index that have changed (pages.ts), and the number of records of every table (environment.ts); callers
+ * are answered, and reads go on, when it is synced.
  * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
- * **Removed.** An acknowledgement is an operation of the journal; the row stays until its expiry, so that the id stays
- * known. Blocks that no row needs any more are removed.
+ * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. Blocks that no row needs any more
+ * are removed.
  * **Expired.** Reads leave out rows whose time has come. A store first takes them out, a bounded number in a commit, and
- * so does `expire`: each is cut down to what it retains, or dropped, by an operation of the journal.
- * **Found again.** A start reads all index pages, then the journal over them, then the keys of the blocks. A commit that
- * makes the journal longer than its limit writes the pages that its oldest records changed, and removes these records.
+ * so does `expire`: each is cut down to what it retains, or dropped.
+ * **Found again.** A start reads all pages of the index, then the keys of the blocks.
  *
  * What must hold at every commit, and after a crash at any moment:
- * 1. Pages and journal give the index as of the last commit: whatever changes a row or a text in memory is an operation
- *    of the commit that is being decided, and marks its page as changed since that journal record (`Journal.touch`).
- * 2. A journal record is removed only with or after the pages that changed in it.
- * 3. A row that needs bytes names a block that is on disk, or is written in the same transaction; a block is removed only
+ * 1. The pages give the index as of the last commit: whatever changes a row or a text in memory happens in the commit
+ *    that is being decided, and marks its page.
+ * 2. A row that needs bytes names a block that is on disk, or is written in the same transaction; a block is removed only
  *    when no row needs it.
- * 4. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
+ * 3. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
  *    commit that fails ends the store.
  */
 import {
@@ -39,7 +37,7 @@ import { checkEntry } from "../../storage/mailbox-rules.ts";
 import { Bodies } from "./bodies.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import { Journal, type JournalLimits } from "./journal.ts";
+import { IndexPages } from "./pages.ts";
 import { bodyBytes } from "./records.ts";
 
 /** Freeing blocks touches scattered pages, so it waits until many are not needed, or for the next sweep. */
@@ -55,7 +53,6 @@ export type ClaimWithin = <T>(
 type MailboxSettings = {
   readonly rowsMax: number;
   readonly claimWithin: ClaimWithin;
-  readonly journal?: JournalLimits;
   /** Instead of 512, in tests. */
   readonly blocksToFreeMin?: number;
 };
@@ -63,7 +60,7 @@ type MailboxSettings = {
 export class DiskMailbox extends IndexedMailbox implements Mailbox {
   protected readonly index: MailboxIndex;
   private readonly bodies: Bodies;
-  private readonly journal: Journal;
+  private readonly pages: IndexPages;
   /** Whether the commit that is being decided frees blocks, however few. */
   private isFreeing = false;
 
@@ -78,11 +75,11 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
       room: { entries: settings.rowsMax, bytes: Number.POSITIVE_INFINITY },
       checkRoom: () => this.checkRows(),
       onChange: (slot, change) => this.changed(slot, change),
-      onText: (number, text) => (text === null ? this.journal.textGone(number) : this.journal.text(number, text)),
+      onText: (number) => this.pages.textChanges(number),
     });
-    this.journal = new Journal(this.index, settings.journal);
+    this.pages = new IndexPages(this.index);
     this.bodies = new Bodies(environment, this.index.rows, log);
-    this.index.finishLoading(this.journal.load(environment));
+    this.index.finishLoading(this.pages.load(environment));
     this.bodies.load();
     environment.takePart({ begin: () => this.begin(), finish: (batch) => this.finish(batch) });
   }
@@ -98,7 +95,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
       if (outcome.kind !== "stored") return outcome;
       const { slot } = outcome;
       this.bodies.add(slot, preview, entry.envelope);
-      this.journal.row(slot);
+      this.pages.rowChanges(slot);
       return stored;
     });
   }
@@ -109,14 +106,14 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
-    return this.environment.join(removal, () => this.removed(this.index.remove(...removing)));
+    return this.environment.join(removalOf(removing[1].length), () => this.removed(this.index.remove(...removing)));
   }
 
   async claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
     return this.settings.claimWithin(claim, nowMs, (write) =>
-      this.environment.join(removal, () => {
+      this.environment.join(removalOf(messageIds.length), () => {
         write();
         return this.removed(this.index.remove(mailbox, messageIds, nowMs));
       }),
@@ -124,7 +121,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   expire(nowMs: number, limit: number): Promise<number> {
-    return this.environment.join(removal, () => {
+    return this.environment.join(removalOf(limit), () => {
       this.isFreeing = true;
       return this.index.expire(nowMs, limit);
     });
@@ -135,22 +132,21 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     const { rows } = this.index;
     const keepsPreview = change === "cut" && rows.hasPreview(slot);
     if (rows.needsBody(slot) && !keepsPreview) this.bodies.release(slot);
-    this.journal.change(slot, change);
+    this.pages.rowChanges(slot);
   }
 
   private begin(): void {
     this.isFreeing = false;
     this.index.begin();
     this.bodies.begin();
-    this.journal.begin();
   }
 
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
     // A commit without an operation of the mailbox may have no room for removals.
     const areMany = this.bodies.toFree >= (this.settings.blocksToFreeMin ?? blocksToFree);
-    if (this.isFreeing || (areMany && this.journal.operations > 0)) this.bodies.free(batch);
-    this.journal.finish(batch);
+    if (this.isFreeing || (areMany && this.pages.areChanged)) this.bodies.free(batch);
+    this.pages.finish(batch);
   }
 
   // --------------------------------------------------------------------------------------------- reading
@@ -165,5 +161,6 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 }
 
 const stored: StoreOutcome = { kind: "stored" };
-const removal = { kind: "removal", bytes: 0 } as const;
+/** Each row may be on another page of the index. */
+const removalOf = (rows: number) => ({ kind: "removal", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) }) as const;
 const noBytes = new Uint8Array(0);

@@ -44,9 +44,9 @@ import {
   verifyRoot,
   verifyTables,
 } from "./data-file.ts";
-import { type IndexTables, replayRecord } from "./journal.ts";
 import { dataFile, giveToOwner, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
-import { bodyAt, type FoundBody, howToGoOn, orderedKey, orderedNumber, unsealed } from "./records.ts";
+import { loadPages, type Reads } from "./pages.ts";
+import { bodyAt, type FoundBody, howToGoOn, orderedKey, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
@@ -253,7 +253,7 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
       const receipt = attempted(() => receiptIn(key.toString(), unsealed(key, value, "a receipt")), skipped);
       if (receipt !== null) yield { kind: "receipt", ...receipt };
     }
-    const index = indexOf(whole("pages"), whole("journal"), skipped);
+    const index = indexOf(snapshot, skipped);
     const used = Array.from({ length: index.rows.slots }, (_, slot) => slot).filter((slot) => index.rows.isUsed(slot));
     for (const slot of used.sort((a, b) => index.rows.arrival[a]! - index.rows.arrival[b]!)) {
       const message = messageOf(snapshot, index, slot);
@@ -278,17 +278,16 @@ function* recordsOf({ tables, transaction }: Snapshot, name: DatabaseName, skipp
   }
 }
 
-type Index = IndexTables & { readonly recipients: RecipientIndex };
+type Index = { readonly rows: RowTable; readonly texts: TextTable; readonly recipients: RecipientIndex };
 
-/** What the pages and then the journal hold. */
-function indexOf(pages: Iterable<FileRecord>, journal: Iterable<FileRecord>, skipped: Skipped): Index {
-  const tables = { rows: new RowTable(), texts: new TextTable(() => {}) };
-  for (const page of pages)
-    attempted(() => replayRecord(tables, page, `index page ${orderedNumber(page[0])}`), skipped);
-  for (const record of journal) {
-    attempted(() => replayRecord(tables, record, `journal record ${orderedNumber(record[0])}`), skipped);
-  }
-  return { ...tables, recipients: new RecipientIndex(tables.rows, tables.texts) };
+function indexOf({ tables, transaction }: Snapshot, skipped: Skipped): Index {
+  const [rows, texts] = [new RowTable(), new TextTable(() => {})];
+  const reads: Reads = {
+    keys: (name, range) => Array.from(tables[name].getKeys({ ...range, transaction }), (key) => Buffer.from(key)),
+    borrow: (name, key) => Uint8Array.from(tables[name].get(key, { transaction })!),
+  };
+  loadPages(reads, { rows, texts }, (load) => void attempted(load, skipped));
+  return { rows, texts, recipients: new RecipientIndex(rows, texts) };
 }
 
 const noBytes = new Uint8Array(0);

@@ -3,7 +3,6 @@
  * Loaded only when a store is opened, because it brings the native addon along.
  */
 import { resolve } from "node:path";
-import { minuteMs } from "../../core/codec/time.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
 import {
   type ImportTarget,
@@ -19,15 +18,13 @@ import { type CommitSize, Overlay, type Table, type TableChange } from "../../st
 import { endOfPrefix, openLedger } from "../drivers.ts";
 import type { Batch, WriteKind } from "./commits.ts";
 import { type Disk, type Environment, openEnvironment } from "./environment.ts";
-import type { JournalLimits } from "./journal.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { type ClaimWithin, DiskMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
 
-/** Tests give their own disk, shorter journals, blocks that go at once, and commits as long as a busy machine needs. */
+/** Tests give their own disk, blocks that go at once, and commits as long as a busy machine needs. */
 type LmdbTestSettings = {
   readonly disk?: Disk;
-  readonly journal?: JournalLimits;
   readonly blocksToFreeMin?: number;
   readonly claimsMax?: number;
   readonly commitMsMax?: number;
@@ -79,7 +76,7 @@ export async function openLmdb(...opening: Opening): Promise<Store> {
     let isOpening = true;
     // Opening must succeed even on a full disk.
     const table = new DiskTable(environment, "table", () => (isOpening ? "removal" : "record"));
-    const checkRoom = ledgerBound(environment, host);
+    const checkRoom = ledgerBound(environment);
     const ledger = await openLedger(table, options.block_time_ms, { ...host, checkRoom });
     isOpening = false;
     let closed: Promise<void> | null = null;
@@ -107,16 +104,11 @@ export async function openLmdb(...opening: Opening): Promise<Store> {
 /** Records of the ledger stay for ever, so it leaves the mailboxes half of the disk, and a quarter when keys must change. */
 const ledgerPartMax = { registration: 1 / 2, change: 3 / 4 };
 
-function ledgerBound(environment: Environment, { log }: StoreEnvironment): (call: LedgerCall) => void {
-  let loggedAtMs = Number.NEGATIVE_INFINITY;
+function ledgerBound(environment: Environment): (call: LedgerCall) => void {
   return ({ name }) => {
     const kind = name === "register_with_document_proof_signed" ? "registration" : "change";
-    if (environment.ledgerPart() <= ledgerPartMax[kind]) return;
-    if (performance.now() - loggedAtMs >= minuteMs) {
-      loggedAtMs = performance.now();
-      log("error", "the ledger has its part of the disk: it takes no more", { kind });
-    }
-    throw new StoreError("full", "the ledger has its part of the disk");
+    if (environment.ledgerPart() > ledgerPartMax[kind])
+      throw new StoreError("full", "the ledger has its part of the disk");
   };
 }
 

@@ -1,0 +1,83 @@
+/**
+ * The mailbox's index on disk: a page holds the rows of 40 neighbouring slots, or the texts of 40 neighbouring numbers. A
+ * commit writes the pages that it changes, whole; a start reads all of them. A page of rows fills one page of the file.
+ * Slots are handed out side by side, so the stores of a commit share pages.
+ */
+import type { MailboxIndex } from "../../storage/mailbox-index.ts";
+import type { TextTable } from "../../storage/mailbox-recipients.ts";
+import type { RowTable } from "../../storage/mailbox-rows.ts";
+import type { Batch } from "./commits.ts";
+import type { Environment } from "./environment.ts";
+import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
+
+const pageSlots = 40;
+/** The latest arrival of all rows, also of those that are gone. */
+const arrivalKey = Buffer.from("last arrival");
+const all = { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER };
+
+/** What a start, or an export, reads the pages from. */
+export type Reads = Pick<Environment, "keys" | "borrow">;
+
+/** Reads all pages; `attempt` runs the reading of each. */
+export function loadPages(
+  reads: Reads,
+  { rows, texts }: { readonly rows: RowTable; readonly texts: TextTable },
+  attempt: (load: () => void) => void,
+): void {
+  const content = (table: "rows" | "texts", key: Buffer) =>
+    unsealed(key, reads.borrow(table, key)!, `page ${orderedNumber(key)} of the ${table} of the index`);
+  const pages = reads.keys("rows", all);
+  rows.reserve(pages.length === 0 ? 0 : (orderedNumber(pages.at(-1)!) + 1) * pageSlots);
+  for (const key of pages) attempt(() => rows.load(orderedNumber(key) * pageSlots, pageSlots, content("rows", key)));
+  for (const key of reads.keys("texts", all))
+    attempt(() => {
+      const found = JSON.parse(new TextDecoder().decode(content("texts", key))) as (string | null)[];
+      for (const [n, text] of found.entries()) if (text !== null) texts.load(orderedNumber(key) * pageSlots + n, text);
+    });
+}
+
+/** Notes which pages the commit changes that is being decided, and writes them with it. */
+export class IndexPages {
+  private readonly rows = new Set<number>();
+  private readonly texts = new Set<number>();
+
+  constructor(private readonly index: MailboxIndex) {}
+
+  /** Returns the last arrival. */
+  load(environment: Environment): number {
+    loadPages(environment, this.index, (load) => load());
+    const arrival = environment.get("meta", arrivalKey);
+    return arrival === null ? 0 : orderedNumber(unsealed(arrivalKey, arrival, "the last arrival"));
+  }
+
+  rowChanges(slot: number): void {
+    this.rows.add(Math.floor(slot / pageSlots));
+  }
+
+  textChanges(number: number): void {
+    this.texts.add(Math.floor(number / pageSlots));
+  }
+
+  /** Whether the commit changes anything. */
+  get areChanged(): boolean {
+    return this.rows.size > 0;
+  }
+
+  finish(batch: Batch): void {
+    if (!this.areChanged) return;
+    const { rows, texts, lastArrival } = this.index;
+    const write = (table: "rows" | "texts", page: number, content: Uint8Array | null) => {
+      const key = orderedKey(page);
+      if (content === null) batch.remove(table, key);
+      else batch.put(table, key, sealed(key, content));
+    };
+    for (const page of this.rows) write("rows", page, rows.bytesOf(page * pageSlots, pageSlots));
+    for (const page of this.texts) {
+      const found = texts.slice(page * pageSlots, (page + 1) * pageSlots);
+      write("texts", page, found.some((text) => text !== undefined) ? Buffer.from(JSON.stringify(found)) : null);
+    }
+    batch.put("meta", arrivalKey, sealed(arrivalKey, orderedKey(lastArrival)));
+    this.rows.clear();
+    this.texts.clear();
+  }
+}
