@@ -190,7 +190,6 @@ describe("exports", () => {
   const testedAlone: Readonly<Record<string, readonly string[]>> = {
     // Pure decisions and texts.
     "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
-    "client/receiver.ts": ["Queue"],
     "client/send.ts": ["buildEnvelope"],
     "nodes/cache/entries.ts": ["planWhole"],
     // Parsers, which fuzzing and tables of bad inputs call.

@@ -375,13 +375,10 @@ export function expiryOf(message: PendingMessage, nowMs: number): number {
 
 // ------------------------------------------------------------------------------------------------ received before
 
-/** What was received before: the ids of envelopes, in lower case, and their digests. */
-export type ReceivedBefore = { readonly has: (name: string) => boolean | Promise<boolean> };
-
-/** Separates copies of what was received before. A copy that can't be read now, and may be one, is in neither. */
+/** Separates copies of what was received before, by id in lower case and digest. A copy that can't be read now, and may be one, is in neither. */
 export async function splitReceived(
   message: PendingMessage,
-  before: ReceivedBefore,
+  before: { readonly has: (name: string) => Promise<boolean> },
 ): Promise<{ readonly again: readonly EnvelopeCopy[]; readonly fresh: PendingMessage }> {
   const again: EnvelopeCopy[] = [];
   const parts: EnvelopeCopy[][] = [];

@@ -1,30 +1,33 @@
 /**
- * Continuous receiving into memory: messages of live sessions and those that wait in the Caches, each once. Only the
- * program acknowledges. A message that can't be opened is an event; other messages still arrive.
- * Source: docs/client.md "Receiving", interface "Cache", rules sections 5 and 6.
+ * Continuous receiving: a live session at every Relay, and a look into the Caches at the start of a session, when one says
+ * that they stored something, and from time to time. Each message comes once, and is acknowledged when it is saved: by the
+ * program, or by the storage that keeps it. One that can't be opened is an event; other messages still arrive.
+ * Source: docs/client.md "Receiving", interface "Cache" and "Live sessions", rules sections 5 and 6.
  */
-import { hourMs, minuteMs } from "../core/codec/time.ts";
+import { hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
 import { Waiters } from "../core/std/bounded.ts";
 import {
   type CacheClient,
+  cachesOf,
   chunkOf,
   type EnvelopeCopy,
   expiryOf,
   isComplete,
   type LiveEnvelope,
   listPending,
+  liveEndpoints,
   localCopy,
   messageIdsOf,
-  nameOf,
   type PendingMessage,
   passedCopy,
-  type ReceivedBefore,
+  type Reader,
   splitReceived,
+  type Unreachable,
   versionsOf,
 } from "./caches.ts";
-import type { Client } from "./client.ts";
-import { type PollResult, stayConnected, Wakeup } from "./connections.ts";
-import { attempt, ClientError, pause } from "./http.ts";
+import { type Client, readLimits } from "./client.ts";
+import { listenLive, Wakeup } from "./connections.ts";
+import { attempt, backoffMs, ClientError, orNull, pause } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
 import { type Message, type MessageActions, messageOf, noteIn, type WaypostEvent } from "./message.ts";
 import {
@@ -44,49 +47,43 @@ type ReceiverHost = {
   /** Names the live session; a second session of the same device replaces the first. */
   readonly device: string;
   readonly emit: (event: WaypostEvent) => void;
-  /** Pause between two reads of the Caches when nothing wakes. */
+  /** Pause between two looks when nothing wakes. */
   readonly pollMs: number;
   readonly send: MessageActions["send"];
   readonly onAcked: (facts: MessageFacts) => void;
-  /** Saves a message that the program acknowledges, before its copies are removed. */
-  readonly onAck?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
   /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
   readonly refreshKeys: (force: boolean) => Promise<void>;
-  /** Keeps what is received between runs; without it, messages are in memory, and known for one run. */
+  /** Remembers between runs; without it, messages are in memory, and known for one run. */
   readonly storage?: ReceiverStorage;
 };
 
-/** `read` stores a message safely before it returns; what it returns is absorbed. */
-export type ReceiverStorage = ReceivedBefore & {
-  /** Every message that was read is in it: nothing is handed over. */
-  readonly isKeeping: boolean;
+export type ReceiverStorage = {
+  /** Whether an envelope was saved, by its id in lower case or its digest. */
+  readonly has: (name: string) => Promise<boolean>;
+  /** Saves a message before it returns: nothing is handed over, and what was read is acknowledged. */
+  readonly read?: typeof readMessage;
   /** How long a live message may take to be read; `liveAckMs` when it isn't given. */
   readonly waitMs?: number;
-  readonly read: typeof readMessage;
-  readonly onLeft: (left: Left) => void;
+  /** Saves what the program acknowledges. */
+  readonly save?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
 };
 
-/** What a poll leaves for a later one, by the address of a Cache or the id of a message. */
-type Left =
-  | { readonly type: "incomplete"; readonly message: PendingMessage }
-  | { readonly type: "failed" | "unacknowledged"; readonly what: string; readonly error: ClientError };
+/** One look into the Caches. After an incomplete one, the next follows soon. */
+export type PollResult = { readonly isComplete: boolean; readonly unreachable: readonly Unreachable[] };
 
 export const pollMsDefault = 30_000;
 /** Messages that are opened and not yet read by the program. */
 const queuedMax = 32;
 /** How long the sender of a live message waits for the program to acknowledge it. */
 const liveAckMs = 500;
-/** How long it waits for a poll of the Caches, when something of the same sender may wait there. */
+/** How long it waits at the beginning of a session for the look into the Caches. */
 const behindMs = 200;
-const behindStepMs = 10;
 /** How long a Relay may take to give an envelope that was passed to a Cache. */
 const passedMs = 5_000;
 const passedMax = 1_000;
 const refreshMs = hourMs;
 /** Most names of messages remembered as known; expired ones are forgotten first. */
 const knownMax = 200_000;
-/** Longest wait for acknowledgements under way. */
-const stopMs = 2_000;
 
 type Known = {
   state: "queued" | "acked" | "unreadable";
@@ -101,32 +98,33 @@ type Known = {
 
 export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 
+type Place = Extract<WaypostEvent, { type: "disconnected" }>["what"];
+
 export class Receiver {
   readonly #host: ReceiverHost;
   readonly #recipient: Recipient;
-  readonly #queue = new Queue<Message>(queuedMax);
+  /** For the program. */
+  readonly #queue: Message[] = [];
+  /** The queue has, or a look has ended. */
+  readonly #changed = new Waiters();
   /** By the digests and the ids of their envelopes; of an id the last one. */
   readonly #known = new Map<string, Known>();
-  readonly #before: ReceivedBefore = {
-    has: (name) => this.#known.has(name) || (this.#host.storage?.has(name) ?? false),
+  readonly #before = {
+    has: async (name: string) => this.#known.has(name) || ((await this.#host.storage?.has(name)) ?? false),
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Wakeup();
+  /** Kinds and addresses that were lost and are not back. */
+  readonly #lost = new Set<string>();
   #caches: readonly CacheClient[] = [];
-  /** How many live sessions have begun, and how many of them before the last poll: what came earlier waits in a Cache. */
+  /** How many live sessions have begun, and how many of them before the last look: what came earlier waits in a Cache. */
   #sessions = 1;
   #sessionsPolled = 0;
-  #isPolling = false;
-  /** A Cache could not be read: live sessions don't wait for it. */
-  #isBlind = false;
   /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
   readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
-  #isAwaitingPassed = false;
   /** The program acknowledges late: senders don't wait for it. */
   #isLate = false;
   readonly #stop = new AbortController();
-  /** Acknowledgements under way of messages that the SDK took for itself. */
-  readonly #acking = new Set<Promise<unknown>>();
   #loops: Promise<unknown> = Promise.resolve();
   #failure: unknown = null;
   #refreshedMs = Number.NEGATIVE_INFINITY;
@@ -142,46 +140,109 @@ export class Receiver {
   start(): void {
     this.#loops = this.#run().catch((error: unknown) => {
       this.#failure = error;
-      this.#stop.abort();
-      this.#queue.close();
+      this.#end();
     });
   }
 
-  /** The next message; `null` after `stop`. Throws only for bugs. */
+  /** The next message; `null` after `stop`. Throws only for bugs, and when the document names no Cache. */
   async next(): Promise<Message | null> {
-    const message = await this.#queue.take();
+    while (this.#queue.length === 0 && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
+    this.#changed.release();
     if (this.#failure !== null) throw this.#failure;
-    return message;
+    return this.#queue.shift() ?? null;
   }
 
   async stop(): Promise<void> {
-    this.#queue.close();
-    // Acknowledgements of events go out first, so that the next run does not report them again. One turn of the event
-    // loop sends the frames of a session.
-    await Promise.race([Promise.allSettled(this.#acking), pause(stopMs, this.#stop.signal)]);
+    // One turn of the event loop sends the frames of a session.
     await pause(0, this.#stop.signal);
-    this.#stop.abort();
+    this.#end();
     await this.#loops;
+  }
+
+  #end(): void {
+    this.#stop.abort();
+    this.#queue.length = 0;
+    this.#changed.release();
   }
 
   // ------------------------------------------------------------------------------------------------ loops
 
   async #run(): Promise<void> {
-    const { client, identity, device, emit, pollMs } = this.#host;
-    const connected = stayConnected(
-      {
-        ...{ client, identity, device, pollMs },
-        emit: (event) => {
-          if (event.type === "connected" && event.what === "live") this.#sessions++;
-          emit(event);
-        },
-        news: this.#news,
-        receiveWaiting: (caches) => this.poll(caches),
-        receiveLive: (envelope) => this.#receiveLive(envelope),
-      },
-      this.#stop.signal,
-    );
-    await Promise.all([connected, this.#refresh()]);
+    const { caches, relays } = await this.#endpoints();
+    const loops = [this.#watch(caches), ...relays.map((relay) => this.#listen(relay)), this.#refresh()];
+    // A loop that fails because of a bug ends the others.
+    for (const loop of loops) loop.catch(() => this.#end());
+    await Promise.all(loops);
+  }
+
+  /** Where to receive, from the document; asked until the Directory answers. */
+  async #endpoints(): Promise<{ readonly caches: readonly CacheClient[]; readonly relays: readonly Reader[] }> {
+    const { client, identity } = this.#host;
+    const { url } = client.directory.endpoint;
+    for (let failures = 0; !this.#stop.signal.aborted; failures++) {
+      const found = await attempt(async () => {
+        const caches = await cachesOf(client, identity());
+        const canListen = typeof WebSocket !== "undefined";
+        const relays = canListen ? await orNull(liveEndpoints(client, identity()), "no_relay") : null;
+        return { caches, relays: relays ?? [] };
+      });
+      if (found instanceof ClientError && found.kind === "local") throw found;
+      this.#report("directory", url, found instanceof ClientError ? found : undefined);
+      if (!(found instanceof ClientError)) return found;
+      await pause(backoffMs(failures), this.#stop.signal);
+    }
+    return { caches: [], relays: [] };
+  }
+
+  /** Each loss is an event once, and so is its end: without `error`. The first connection is one only of a live session. */
+  #report(what: Place, url: string, error?: ClientError | null): void {
+    const name = `${what} ${url}`;
+    const wasLost = this.#lost.has(name);
+    if (error === undefined) {
+      this.#lost.delete(name);
+      if (wasLost || what === "live") this.#host.emit({ type: "connected", what, url });
+    } else if (!wasLost) {
+      this.#lost.add(name);
+      this.#host.emit({ type: "disconnected", what, url, error });
+    }
+  }
+
+  async #listen(relay: Reader): Promise<void> {
+    const { signal } = this.#stop;
+    const { url } = relay.at;
+    for (let failures = 0; !signal.aborted; failures++) {
+      const onReady = () => {
+        failures = 0;
+        this.#sessions++;
+        this.#report("live", url);
+        this.#news.wake();
+      };
+      const onEnvelope = (envelope: LiveEnvelope) => this.#receiveLive(envelope);
+      const events = { onReady, onEnvelope, onStored: () => this.#news.wake() };
+      const error = (await attempt(() => listenLive(relay, this.#host.device, events, signal))) ?? null;
+      // Made again with the node's time, which its answer tells.
+      if (error?.code === "proof_invalid" && failures === 0 && (await readLimits(relay.at)) !== null) continue;
+      if (!signal.aborted || error === null) this.#report("live", url, error);
+      await pause(backoffMs(failures), signal);
+    }
+  }
+
+  async #watch(caches: readonly CacheClient[]): Promise<void> {
+    const { signal } = this.#stop;
+    for (let failures = 0; !signal.aborted; ) {
+      this.#news.begin();
+      const poll = await attempt(() => this.poll(caches));
+      failures = !(poll instanceof ClientError) && poll.isComplete ? 0 : failures + 1;
+      for (const { reader } of caches) {
+        const { url } = reader.at;
+        const error =
+          poll instanceof ClientError ? poll : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
+        if (error === undefined || !signal.aborted) this.#report("cache", url, error);
+      }
+      // A Cache elsewhere does not say when it has what was passed.
+      const waitMs = this.#passed.size > 0 ? secondMs : this.#host.pollMs;
+      await this.#news.next(failures === 0 ? waitMs : backoffMs(failures), signal);
+    }
   }
 
   async #refresh(): Promise<void> {
@@ -194,20 +255,15 @@ export class Receiver {
 
   // ------------------------------------------------------------------------------------------------ Caches
 
-  /** Receives what waits in the Caches. */
+  /** Receives what waits in the Caches. Throws when none could be reached. */
   async poll(caches: readonly CacheClient[]): Promise<PollResult> {
     this.#caches = caches;
     const sessions = this.#sessions;
-    this.#isPolling = true;
-    let isBlind = true;
     try {
-      const result = await this.#receiveWaiting(caches);
-      isBlind = result.unreachable.length > 0;
-      return result;
+      return await this.#receiveWaiting(caches);
     } finally {
-      this.#isPolling = false;
-      this.#isBlind = isBlind;
       this.#sessionsPolled = sessions;
+      this.#changed.release();
     }
   }
 
@@ -221,19 +277,22 @@ export class Receiver {
       // What an earlier run received was acknowledged then, but not everywhere.
       for (const copy of again) if (((await this.#join(copy))?.state ?? "acked") === "acked") acked.push(copy);
       if (isComplete(fresh)) waiting.push(fresh);
-      else if (fresh.parts.length > 0 && again.length === 0) this.#leave({ type: "incomplete", message: fresh });
     }
-    await this.#acknowledge(acked, this.#before);
-    let isPartial = unreachable.length > 0;
+    await acknowledge(acked, this.#before);
+    let isWhole = unreachable.length === 0;
     for (const one of waiting) {
-      await this.#queue.space();
+      while (this.#isFull && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
       if (this.#stop.signal.aborted) break;
-      if (!(await this.#receive(one))) isPartial = true;
+      if (!(await this.#receive(one))) isWhole = false;
     }
     const listed = new Set(pending.flatMap(messageIdsOf).map((id) => id.toLowerCase()));
     for (const [sender, { messageId, untilMs }] of this.#passed)
       if (listed.has(messageId) || untilMs < performance.now()) this.#passed.delete(sender);
-    return { isComplete: !isPartial, unreachable };
+    return { isComplete: isWhole, unreachable };
+  }
+
+  get #isFull(): boolean {
+    return this.#queue.length >= queuedMax;
   }
 
   /** Remembers where a known message has a copy. */
@@ -245,9 +304,9 @@ export class Receiver {
     return known;
   }
 
-  /** Opens what waits under one id and queues it, verified first. `false` when it could not be fetched now. */
+  /** Opens what waits under one id and hands it over, verified first. `false` when it could not be fetched now. */
   async #receive(pending: PendingMessage): Promise<boolean> {
-    let complete = true;
+    let isWhole = true;
     const opened: { readonly version: PendingMessage; readonly read: OpenedMessage }[] = [];
     const versions = await versionsOf(pending);
     for (const version of versions) {
@@ -255,15 +314,11 @@ export class Receiver {
       if (!(read instanceof ClientError)) opened[read.verified === true ? "unshift" : "push"]({ version, read });
       else if (isUnreadable(read))
         await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
-      else {
-        complete = false;
-        this.#leave({ type: "failed", what: nameOf(version), error: read });
-      }
+      else isWhole = false;
     }
-    for (const { version, read } of opened) this.#handOver(version, read);
     // One after the other: what is stored is acknowledged before the next is fetched.
-    if (this.#host.storage?.isKeeping === true) await Promise.all(this.#acking);
-    return complete;
+    for (const { version, read } of opened) await this.#handOver(version, read);
+    return isWhole;
   }
 
   async #open(version: PendingMessage): Promise<OpenedMessage> {
@@ -275,16 +330,6 @@ export class Receiver {
 
   #read(version: PendingMessage): Promise<OpenedMessage> {
     return (this.#host.storage?.read ?? readMessage)(version, this.#recipient);
-  }
-
-  #leave(left: Left): void {
-    this.#host.storage?.onLeft(left);
-  }
-
-  /** A Cache that can't be reached offers it again; the acknowledgement follows then. */
-  async #acknowledge(copies: readonly EnvelopeCopy[], received: Pick<ReceivedBefore, "has">): Promise<void> {
-    for (const { endpoint: what, error } of await acknowledge(copies, received))
-      this.#leave({ type: "unacknowledged", what, error });
   }
 
   /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
@@ -336,51 +381,35 @@ export class Receiver {
    * there, and what comes behind it follows it.
    */
   async #receiveLive(live: LiveEnvelope): Promise<boolean> {
-    const isWhole = chunkOf(live.envelope) === null;
-    const canOpen = isWhole && !this.#queue.isFull && (await this.#hasCaughtUp(live));
+    if (this.#sessionsPolled < this.#sessions) await this.#changed.wait(behindMs);
+    const isBehind = this.#sessionsPolled < this.#sessions || this.#passedUntilMs(live) > performance.now();
+    const canOpen = chunkOf(live.envelope) === null && !this.#isFull && !isBehind;
     const known = canOpen ? await this.#openLive(live) : null;
-    if (known === null) {
-      if (this.#passed.size >= passedMax) this.#passed.clear();
-      const messageId = live.messageId.toLowerCase();
-      this.#passed.set(live.envelope["from"], { messageId, untilMs: performance.now() + passedMs });
-      void this.#pollAfterPassed();
-      return false;
-    }
+    if (known === null) return this.#pass(live);
     if (known.state !== "queued") return known.state === "acked";
     const waitMs = this.#isLate ? 0 : liveAckMs;
     await pause(waitMs, AbortSignal.any([known.acked.signal, this.#stop.signal]));
-    const isAcked = known.acked.signal.aborted;
-    if (isAcked) return true;
+    if (known.acked.signal.aborted) return true;
     this.#isLate = true;
-    // The program may acknowledge it before a poll has found it there.
+    // The program may acknowledge it before a look has found it there.
     known.copies = [...known.copies, ...this.#caches.map((cache) => passedCopy(cache, live))];
     return false;
   }
 
-  /** A Cache elsewhere announces nothing. */
-  async #pollAfterPassed(): Promise<void> {
-    if (this.#isAwaitingPassed) return;
-    this.#isAwaitingPassed = true;
-    for (const { signal } = this.#stop; this.#passed.size > 0 && !signal.aborted; this.#news.wake())
-      await pause(passedMs, signal);
-    this.#isAwaitingPassed = false;
-  }
-
-  /** Looks at the Caches when something waits there that came before. `false` when that takes long. */
-  async #hasCaughtUp(live: LiveEnvelope): Promise<boolean> {
-    const { signal } = this.#stop;
-    for (const untilMs = performance.now() + behindMs; this.#isBehind(live); await pause(behindStepMs, signal)) {
-      if (performance.now() > untilMs || signal.aborted) return false;
-      if (!this.#isPolling) this.#news.wake();
-    }
-    return true;
-  }
-
   /** Garbage delays only its own sender. */
-  #isBehind({ envelope }: LiveEnvelope): boolean {
-    if (this.#isBlind) return false;
-    const { untilMs = 0 } = this.#passed.get(envelope["from"]) ?? {};
-    return this.#sessionsPolled < this.#sessions || untilMs > performance.now();
+  #passedUntilMs({ envelope }: LiveEnvelope): number {
+    return this.#passed.get(envelope["from"])?.untilMs ?? 0;
+  }
+
+  #pass(live: LiveEnvelope): false {
+    const nowMs = performance.now();
+    const untilMs = this.#passedUntilMs(live);
+    if (this.#passed.size === 0) this.#news.wake();
+    if (this.#passed.size >= passedMax) this.#passed.clear();
+    const messageId = live.messageId.toLowerCase();
+    // A Cache that can't be read holds a sender up no longer.
+    this.#passed.set(live.envelope["from"], { messageId, untilMs: untilMs > nowMs ? untilMs : nowMs + passedMs });
+    return false;
   }
 
   /** `null` when it can't be opened, or not in time. */
@@ -392,7 +421,7 @@ export class Receiver {
     if (before !== undefined) return before;
     if (await this.#before.has(digest)) return this.#remember(version, { state: "acked", digests: new Set([digest]) });
     const opening = attempt(() => this.#read(version)).then((read) =>
-      read instanceof ClientError || this.#queue.isFull ? null : this.#handOver(version, read),
+      read instanceof ClientError || this.#isFull ? null : this.#handOver(version, read),
     );
     const waitMs = this.#host.storage?.waitMs ?? liveAckMs;
     return Promise.race([opening, pause(waitMs, this.#stop.signal).then(() => null)]);
@@ -401,76 +430,33 @@ export class Receiver {
   // -------------------------------------------------------------------------------------------- handing over
 
   /** Another session or Cache may have brought the same message meanwhile. */
-  #handOver(version: PendingMessage, opened: OpenedMessage): Known {
-    const { digests } = opened;
-    const same = [...digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
-    if (same !== undefined) return same;
-    const known = this.#remember(version, { state: "queued", digests });
-    const ack = async () => {
-      if (known.state !== "acked") await this.#host.onAck?.(version, opened);
-      await this.#ack(opened, known);
-    };
+  async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<Known> {
     const { data, ...facts } = opened;
-    const isSaved = this.#host.storage?.isKeeping === true;
-    // A note is no message of its own: it is acknowledged, and without a store nothing hears of it.
-    if (!isSaved && noteIn(facts, data) === null) {
-      this.#queue.put(messageOf(facts, data, { ack, send: this.#host.send }));
-      return known;
+    const same = [...facts.digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
+    if (same !== undefined) return same;
+    const known = this.#remember(version, { state: "queued", digests: facts.digests });
+    const { storage, send } = this.#host;
+    const ack = async () => {
+      if (known.state === "acked") return;
+      await storage?.save?.(version, opened);
+      await this.#ack(facts, known);
+    };
+    // A note is no message of its own, and without a store nothing hears of it. A store without room gets it again later.
+    if (storage?.read !== undefined || noteIn(facts, data) !== null) await attempt(ack);
+    else {
+      this.#queue.push(messageOf(facts, data, { ack, send }));
+      this.#changed.release();
     }
-    // A store without room gets it again later.
-    const work = attempt(() => (isSaved ? this.#ack(opened, known) : ack()));
-    const acking: Promise<unknown> = work.finally(() => this.#acking.delete(acking));
-    this.#acking.add(acking);
     return known;
   }
 
+  /** A Cache that can't be reached offers it again; the acknowledgement follows then. */
   async #ack(facts: MessageFacts, known: Known): Promise<void> {
     if (known.state === "acked") return;
     known.state = "acked";
     known.acked.abort();
     this.#isLate = performance.now() - known.sinceMs > liveAckMs;
-    await this.#acknowledge(known.copies, known.digests);
+    await acknowledge(known.copies, known.digests);
     this.#host.onAcked(facts);
-  }
-}
-
-// ------------------------------------------------------------------------------------------------------------- waiting
-
-/** Holds at most `max` items for one consumer; a producer of more waits until one is consumed. */
-export class Queue<T> {
-  readonly #items: T[] = [];
-  readonly #max: number;
-  readonly #changed = new Waiters();
-  #closed = false;
-
-  constructor(max: number) {
-    this.#max = max;
-  }
-
-  get isFull(): boolean {
-    return this.#items.length >= this.#max;
-  }
-
-  /** Resolves when there is space, or when the queue is closed. */
-  async space(): Promise<void> {
-    while (this.isFull && !this.#closed) await this.#changed.wait(hourMs);
-  }
-
-  put(item: T): void {
-    this.#items.push(item);
-    this.#changed.release();
-  }
-
-  /** The oldest item, or `null` once the queue is closed. */
-  async take(): Promise<T | null> {
-    while (this.#items.length === 0 && !this.#closed) await this.#changed.wait(hourMs);
-    this.#changed.release();
-    return this.#items.shift() ?? null;
-  }
-
-  close(): void {
-    this.#closed = true;
-    this.#items.length = 0;
-    this.#changed.release();
   }
 }

@@ -6,7 +6,6 @@
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
 import { askDid, type Client, connect, lookUp, normalizeName, rootKeyOf, senderOf } from "./client.ts";
-import type { PollResult } from "./connections.ts";
 import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
@@ -27,7 +26,7 @@ import {
 } from "./opening.ts";
 import { prepare } from "./prepare.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
-import type { Receiver, ReceiverStorage } from "./receiver.ts";
+import type { PollResult, Receiver, ReceiverStorage } from "./receiver.ts";
 import type { MessageFacts } from "./retrieve.ts";
 import { type MessageOptions, retryTemporary, type SendPlan, type Sent } from "./send.ts";
 import type { StoreDriver } from "./store/driver.ts";
@@ -225,7 +224,7 @@ export class Waypost {
   async *messages(): AsyncGenerator<Message, void, undefined> {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
-    this.#receiver = this.#receiverFor(this.#session?.incoming.seen);
+    this.#receiver = this.#receiverFor(this.#session?.incoming.byHand);
     const receiver = await this.#receiver;
     const wrong = clockProblem(this.#client.directory.endpoint);
     if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
@@ -250,7 +249,6 @@ export class Waypost {
     const session = this.#session;
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
-      ...(session === null ? {} : { onAck: (version, opened) => session.incoming.saveOpened(version, opened) }),
       client: this.#client,
       identity: () => this.#identity,
       pollMs: this.#options.pollMs ?? pollMsDefault,

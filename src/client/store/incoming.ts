@@ -23,7 +23,7 @@ import {
 } from "../message.ts";
 import type { Note } from "../notes.ts";
 import type { OpenedMessage, ReceiverStorage } from "../receiver.ts";
-import { type ReadMessage, type Recipient, readChunks, readMessage } from "../retrieve.ts";
+import { type ReadMessage, type Recipient, readChunks, type readMessage } from "../retrieve.ts";
 import { type Body, deleteBody, saveContent, sweepUnfinished, type Write, wholeBody } from "./files.ts";
 import { conversationOf, putChange } from "./groups.ts";
 import { putProfile } from "./profiles.ts";
@@ -78,29 +78,28 @@ export class Incoming {
   }
 
   /** For the receiver: what it reads is stored when it returns. */
-  get storage(): ReceiverStorage {
-    const { has } = this.seen;
+  get storage(): ReceiverStorage & { readonly read: typeof readMessage } {
     return {
-      ...this.seen,
       // A message of which own devices are not synced yet is read again, and acknowledged after that.
-      has: async (digest) => this.#host.sync()?.isSyncing !== true && (await has(digest)),
-      isKeeping: true,
+      has: async (digest) => this.#host.sync()?.isSyncing !== true && (await this.#has(digest)),
       waitMs: toldMs,
       read: (version, recipient) => this.#read(version, recipient),
     };
   }
 
   /** For a receiver whose messages are saved when the program acknowledges them. */
-  get seen(): ReceiverStorage {
-    const has = async (text: string) => (await this.#table.bytes(seenKey(this.#table, text))) !== null;
-    return { has, isKeeping: false, onLeft: () => undefined, read: readMessage };
+  get byHand(): ReceiverStorage {
+    const save = async (version: PendingMessage, { data, ...read }: OpenedMessage) => {
+      await this.#save(version, async (write) => {
+        await write(data);
+        return read;
+      });
+    };
+    return { has: (digest) => this.#has(digest), save };
   }
 
-  async saveOpened(version: PendingMessage, { data, ...read }: OpenedMessage): Promise<void> {
-    await this.#save(version, async (write) => {
-      await write(data);
-      return read;
-    });
+  async #has(text: string): Promise<boolean> {
+    return (await this.#table.bytes(seenKey(this.#table, text))) !== null;
   }
 
   async #read(version: PendingMessage, recipient: Recipient) {

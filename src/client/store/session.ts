@@ -7,7 +7,6 @@ import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import { cachesOf } from "../caches.ts";
 import { type Client, find, planSend } from "../client.ts";
-import type { PollResult } from "../connections.ts";
 import {
   type Content,
   groupType,
@@ -23,7 +22,7 @@ import { randomUuid } from "../crypto.ts";
 import { Devices, type DevicesHost } from "../devices/devices.ts";
 import { attempt, ClientError, isTemporary, localError, pause } from "../http.ts";
 import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
-import type { Receiver, ReceiverStorage } from "../receiver.ts";
+import type { PollResult, Receiver, ReceiverStorage } from "../receiver.ts";
 import { parseMediaType } from "../retrieve.ts";
 import { type MessageOptions, type SendPlan, type Sent, sendPlan } from "../send.ts";
 import { loadAlias, type NameTrust, type TrustDemand, trustOf } from "../trust/trust.ts";
