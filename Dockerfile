@@ -19,7 +19,7 @@ COPY --from=build /build/dist/waypost /usr/local/bin/waypost
 COPY examples/container.toml /etc/waypost/waypost.toml
 RUN mkdir /data && waypost config check --config /etc/waypost/waypost.toml \
   && (waypost serve --config /etc/waypost/waypost.toml & echo $! > /tmp/pid) \
-  && waypost health http://127.0.0.1:7400 --wait 20s \
+  && timeout 20 sh -c 'until waypost health http://127.0.0.1:7400; do sleep 0.2; done' \
   && kill "$(cat /tmp/pid)" && touch /smoke-passed
 
 FROM debian:12-slim

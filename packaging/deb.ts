@@ -5,7 +5,6 @@
 import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "bun";
-import { unitFile } from "../src/cli/init.ts";
 import { renderNotices } from "./notices.ts";
 import type { Platform } from "./platforms.ts";
 import { run } from "./run.ts";
@@ -67,8 +66,8 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   };
   copyFileSync(join(root, "dist", file), place("usr/bin/waypost"));
   chmodSync(place("usr/bin/waypost"), 0o755);
-  const places = { config: "/etc/waypost/waypost.toml", data: "/var/lib/waypost", listen: "127.0.0.1:7400" };
-  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unitFile({ ...places, program: "/usr/bin/waypost" }));
+  const unit = readFileSync(join(root, "examples", "waypost.service"), "utf8");
+  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unit.replaceAll("/usr/local/bin/", "/usr/bin/"));
   mkdirSync(place("etc/waypost"), { mode: 0o755 });
   const doc = "usr/share/doc/waypost";
   writeFileSync(place(`${doc}/copyright`), copyright);

@@ -189,7 +189,7 @@ describe("exports", () => {
   /** Parts that tests reach alone, because the function around them can't be given such inputs. May only shrink. */
   const testedAlone: Readonly<Record<string, readonly string[]>> = {
     // Pure decisions and texts.
-    "cli/init.ts": ["nextSteps", "proxyFile", "renderConfiguration"],
+    "cli/init.ts": ["filesOf", "nextSteps"],
     "client/send.ts": ["buildEnvelope"],
     "nodes/cache/entries.ts": ["planWhole"],
     // Parsers, which fuzzing and tables of bad inputs call.

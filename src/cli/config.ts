@@ -45,9 +45,7 @@ export function registerConfigCommand(program: Command): void {
     .action(() => console.log(renderSchema()));
 }
 
-/** The first line of a file for editors that know it; `init` writes the schema beside the configuration. */
-export const schemaLine = "#:schema waypost.schema.json";
-
+/** For editors: `init` writes it beside the configuration, whose first line names it. */
 export function renderSchema(): string {
   return renderJsonSchema({ stores: optionSchemas, bus: { nats: natsOptions } });
 }

@@ -1,18 +1,17 @@
 /**
  * What an operator asks of a running node. `waypost health <url>` asks `GET /readyz`, for supervisors and images that
- * hold no other client (exit code 0 ready, 1 not ready, 2 not ready within `--wait`). `waypost reload` and `waypost
+ * hold no other client. `waypost reload` and `waypost
  * block` change the node over a Unix socket of `server.admin_listen`: only users who may open that socket can use them.
  */
 import { createReadStream, existsSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { type Command, Option } from "commander";
-import { failed, timedOut } from "../app/failure.ts";
+import type { Command } from "commander";
+import { failed } from "../app/failure.ts";
 import { isDid } from "../core/codec/did.ts";
 import { parseNetwork } from "../core/message/address.ts";
-import { askJson, createReport, parseUrl, parseWait, printable } from "./command.ts";
+import { askJson, createReport, parseUrl, printable } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { confirmed } from "./did-change.ts";
 
 const askTimeoutMs = 60_000;
 
@@ -75,12 +74,7 @@ export function registerOperationsCommands(program: Command): void {
     .command("health")
     .description("ask a node whether it is ready")
     .argument("<url>", "base URL of the node", parseUrl)
-    .addOption(
-      new Option("-w, --wait <duration>", "keep asking until it is ready, for at most this long: 20s, 2m")
-        .argParser(parseWait)
-        .default(0, "ask once"),
-    )
-    .action((url: string, { wait }: { wait: number }) => askHealth(url, wait));
+    .action(askHealth);
 }
 
 async function reload(flags: NodeFlags): Promise<void> {
@@ -110,7 +104,7 @@ async function printLog(subject: string, file: string | undefined, flags: NodeFl
 
 type BlockFlags = NodeFlags & { readonly sender?: boolean; readonly reason?: string | null; readonly yes?: boolean };
 
-/** A network of millions of clients, such as `0.0.0.0/0`: more than an operator blocks on purpose. */
+/** Such as `0.0.0.0/0`: more than an operator blocks on purpose. */
 function isBroad(subject: string): boolean {
   const network = parseNetwork(subject);
   return network !== null && network.prefixBits < (network.address.length === 4 ? 8 : 20);
@@ -123,10 +117,10 @@ function registerBlock(block: Command): void {
       .description("block DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on")
       .option("--sender", "block the DIDs only as senders: they still receive")
       .option("--reason <text>", "why, for the list")
-      .option("--yes", "do not ask about very large networks"),
-  ).action(async (subjects: string[], { sender = false, reason = null, ...flags }: BlockFlags) => {
-    const broad = subjects.filter(isBroad);
-    if (broad.length > 0) confirmed(`Block every client of ${broad.join(", ")}?`, flags);
+      .option("--yes", "block a network of millions of clients too"),
+  ).action(async (subjects: string[], { sender = false, reason = null, yes = false, ...flags }: BlockFlags) => {
+    const broad = yes ? undefined : subjects.find(isBroad);
+    if (broad !== undefined) throw failed(`${broad} has millions of clients: confirm with --yes`);
     await change(flags, { add: subjects.map((subject) => ({ subject, sender_only: sender, reason })), remove: [] });
   });
   addNodeFlags(
@@ -153,21 +147,10 @@ async function change(flags: NodeFlags, body: unknown): Promise<void> {
 
 // ------------------------------------------------------------------------------------------------------ waypost health
 
-const againMs = 200;
-
-async function askHealth(url: string, waitMs: number): Promise<void> {
-  const endsAtMs = performance.now() + waitMs;
-  let answer = await askReadiness(url);
-  while (!answer.ready && performance.now() < endsAtMs) {
-    await Bun.sleep(againMs);
-    answer = await askReadiness(url);
-  }
-  if (!answer.ready) throw waitMs > 0 ? timedOut(answer.text) : failed(answer.text);
-  console.log(answer.text);
-}
-
-async function askReadiness(url: string): Promise<{ readonly ready: boolean; readonly text: string }> {
+async function askHealth(url: string): Promise<void> {
   const reply = await askJson(url, "/readyz");
-  if (typeof reply === "string") return { ready: false, text: `${url}: ${reply}` };
-  return { ready: reply.status === 200, text: reply.text.slice(0, 4_096) };
+  if (typeof reply === "string") throw failed(`${url}: ${reply}`);
+  const text = reply.text.slice(0, 4_096);
+  if (reply.status !== 200) throw failed(text);
+  console.log(text);
 }

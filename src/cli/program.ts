@@ -12,70 +12,20 @@ function describeOption(option: Option): string {
   return option.mandatory ? `${text} (required)` : text;
 }
 
-/** One for each command, shown below its help. */
-const examples = [
-  "did create --name alice --url https://waypost.example.org",
-  "did show alice",
-  "did list",
-  "did rotate --as alice",
-  `did change AddService '{"service":{"id":"#cache","type":"SvcCacheService","serviceEndpoint":["https://cache.example.org"]}}' --as alice`,
-  "did alias add alice.example --as alice",
-  "did alias remove alice.example --as alice",
-  "did deactivate --as alice",
-  "did delete --as alice",
-  "did fingerprint bob --as alice",
-  "did forget bob.example --as alice",
-  "send --to bob --file report.pdf --as alice",
-  "receive --out inbox --wait-for 5m --as bob",
-  "query --as bob",
-  "purge --all --as bob",
-  "explain bob --config /etc/waypost/waypost.toml",
-  "key new signing.key",
-  "key show signing.key",
-  "key rotate signing.key --overlap 30d",
-  "key restart-log log.key",
-  "init --url https://waypost.example.org --out /etc/waypost --yes",
-  "serve --config /etc/waypost/waypost.toml",
-  "dev",
-  "config check --config /etc/waypost/waypost.toml",
-  "config show --config /etc/waypost/waypost.toml",
-  "config reference",
-  "config schema > waypost.schema.json",
-  "doctor --config /etc/waypost/waypost.toml",
-  "health https://waypost.example.org --wait 60s",
-  "reload --config /etc/waypost/waypost.toml",
-  "log did:svc:1111111111111111111111 /var/log/waypost.log --config /etc/waypost/waypost.toml",
-  "block add 203.0.113.0/24 --reason flood --config /etc/waypost/waypost.toml",
-  "block remove 203.0.113.0/24 --config /etc/waypost/waypost.toml",
-  "block list --config /etc/waypost/waypost.toml",
-  "backup-identity alice.backup --passphrase-file secret --as alice",
-  "restore-identity alice.backup --passphrase-file secret --as alice",
-  "device link --as alice",
-  "device accept --name laptop waypost-link~did:svc:...",
-  "device list",
-  "device remove did:svc:... --yes",
-  "invite create --uses 5 --expires 7d --config /etc/waypost/waypost.toml",
-  "invite list --config /etc/waypost/waypost.toml",
-  "invite revoke 3f9a02 --config /etc/waypost/waypost.toml",
-  "erase did:svc:1111111111111111111111 --config /etc/waypost/waypost.toml",
-  "storage migrate --config /etc/waypost/waypost.toml",
-  "storage backup --to /backup/waypost-monday --config /etc/waypost/waypost.toml",
-  "storage restore --from /backup/waypost-monday --config /etc/waypost/waypost.toml",
-  "storage verify --config /etc/waypost/waypost.toml",
-  "storage export --to waypost.jsonl --config /etc/waypost/waypost.toml",
-  "storage import --from waypost.jsonl --config /etc/waypost/waypost.toml",
-  "storage move-places --to east --places 1-511 --config /etc/waypost/waypost.toml",
-  "storage top --config /etc/waypost/waypost.toml",
-  "chain spec network.json --out network.raw.json",
-  "licenses",
-];
+/** Shown below the help of the commands with which people begin. */
+const examples: Readonly<Record<string, string>> = {
+  "did create": "--name alice --url https://waypost.example.org",
+  send: "--to bob --file report.pdf --as alice",
+  receive: "--out inbox --wait-for 5m --as bob",
+  init: "--url https://waypost.example.org --out /etc/waypost",
+  "device link": "--as alice",
+};
 
 function addExamples(program: Command): void {
-  for (const example of examples) {
-    let command = program;
-    for (const word of example.split(" ")) command = command.commands.find((one) => one.name() === word) ?? command;
-    // Of a command that is not loaded, nothing is known.
-    if (command !== program) command.addHelpText("after", `\nExample:\n  waypost ${example}`);
+  for (const [words, flags] of Object.entries(examples)) {
+    const step = (at: Command | undefined, word: string) => at?.commands.find((one) => one.name() === word);
+    const command = words.split(" ").reduce<Command | undefined>(step, program);
+    command?.addHelpText("after", `\nExample:\n  waypost ${words} ${flags}`);
   }
 }
 

