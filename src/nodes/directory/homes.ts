@@ -6,7 +6,7 @@
  * Source: docs/trust.md "Between providers".
  */
 import type { Config } from "../../config/schema.ts";
-import { decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256, verifyEd25519InPool } from "../../core/codec/crypto.ts";
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { jsonObjectOf, parseJson } from "../../core/codec/json.ts";
@@ -16,7 +16,6 @@ import type { DidDocument } from "../../core/ledger/account.ts";
 import { storingNetwork } from "../../core/message/address.ts";
 import { resolutionAnswer } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import { BoundedMap } from "../../core/std/bounded.ts";
 import { findContradiction, type Remembered, rememberedOf } from "../../core/trust/follow.ts";
 import { homeOfUrl, homesOf, parseHome, urlOfHome } from "../../core/trust/home.ts";
 import { decodeLogEntry } from "../../core/trust/log.ts";
@@ -74,20 +73,14 @@ type HomesParts = {
 type Held = Foreign & {
   /** With what later states are compared. */
   readonly remembered: Remembered;
-  /** Until when it counts here, and until when the store has it. */
-  readonly heldUntilMs: number;
-  readonly savedUntilMs: number;
 };
 
 /** What the policies of a recipient allow. */
 type Limit = { readonly bytesMax: number | "denied" | null };
 
 type State = HomesParts & {
-  readonly held: BoundedMap<Did, Held>;
-  /** One question at a time for each thing at a home. An absence stands for some seconds, in all of them. */
-  readonly proofs: Memo<Held | Absence>;
-  /** What the store has of a DID. */
-  readonly stored: Memo<Held | Absence>;
+  /** One look-up at a time for each thing at a home; an absence stands for some seconds. */
+  readonly found: Memo<Foreign | Absence>;
   readonly aliases: Memo<{ readonly did: Did } | Absence>;
   readonly limits: Memo<Limit | Absence>;
   readonly entries: Memo<Uint8Array | Absence>;
@@ -98,7 +91,7 @@ type State = HomesParts & {
 
 const askMs = 5 * secondMs;
 /** Another process may save it meanwhile. An unknown DID is remembered for as long (rules section 7). */
-const storedMs = 2 * secondMs;
+const unnamedMs = 2 * secondMs;
 /** What is remembered of a home that has vanished counts for so long. */
 const keptMs = 30 * dayMs;
 const heldMax = 10_000;
@@ -106,21 +99,23 @@ const bytesMax = 32 * 1024 ** 2;
 
 export function createHomes(parts: HomesParts): Homes {
   const { settings, now } = parts;
-  const memo = <T>(keptMs: number, absentMs = settings.home_failure) =>
-    createMemo<T | Absence>({
-      valueMs: (value) => (value === "silent" || value === "unknown" ? absentMs : keptMs),
-      failureMs: absentMs,
-      entriesMax: heldMax,
-      loadsMax: heldMax,
-      now,
-    });
+  const { home_fresh: freshMs, home_failure: failureMs } = settings;
+  const bounds = { entriesMax: heldMax, loadsMax: heldMax, failureMs, now };
+  const isFailure = (value: unknown) => value === "silent" || value === "unknown";
+  const memo = <T>(keptMs: number) =>
+    createMemo<T | Absence>({ ...bounds, valueMs: (value) => (isFailure(value) ? failureMs : keptMs) });
   const state: State = {
     ...parts,
-    held: new BoundedMap<Did, Held>(heldMax, { max: bytesMax, of: ({ bytes }) => 512 + 8 * bytes.length }),
-    proofs: memo(0),
-    stored: memo(0, storedMs),
-    aliases: memo(settings.home_fresh),
-    limits: memo(settings.home_fresh),
+    found: createMemo<Foreign | Absence>({
+      ...bounds,
+      valueMs: (value, key) => {
+        if (value === "unknown" && key.endsWith("@")) return unnamedMs;
+        return typeof value !== "string" && value.isFresh ? freshMs : failureMs;
+      },
+      bytes: { max: bytesMax, of: (value) => (typeof value === "string" ? 0 : 512 + 8 * value.bytes.length) },
+    }),
+    aliases: memo(freshMs),
+    limits: memo(freshMs),
     // A head changes with each block, and its witnesses' time is what counts.
     entries: memo(0),
     rate: createRateLimiter(limitOf(settings, "home_rate", "home_burst")),
@@ -149,64 +144,48 @@ function allowedHome({ settings }: State, text: string | null): string | null {
 
 // --------------------------------------------------------------------------------------------------------------- DIDs
 
-async function find(state: State, did: Did, { home: named, network }: AskedFor): Promise<Foreign | Absence> {
+async function find(state: State, did: Did, { home, network }: AskedFor): Promise<Foreign | Absence> {
   if (!isSelfCertifying(did)) return "unknown";
-  const before = await recall(state, did);
-  if (before !== null && isRecent(state, before.checkedAtMs)) return before;
-  const homes = new Set([before?.home ?? null, named].map((home) => allowedHome(state, home)));
+  const named = allowedHome(state, home);
+  return state.found.get(`${did}@${named ?? ""}`, () => lookUp(state, did, { home: named, network }));
+}
+
+/** Asks the home that is remembered, then the one that is named. */
+async function lookUp(state: State, did: Did, { home: named, network }: AskedFor): Promise<Foreign | Absence> {
+  const before = await load(state, did);
   let absence: Absence = "unknown";
-  for (const home of homes) {
+  for (const home of new Set([before?.home ?? null, named])) {
     if (home === null) continue;
-    const found = await state.proofs.get(`${did} ${home}`, () => fetchProof(state, did, { home, before, network }));
+    const found = await fetchProof(state, did, { home, before, network });
     if (typeof found !== "string") return found;
     // What another host says of a DID takes nothing away.
     if (before === null || home === before.home) absence = found;
   }
-  if (before === null) return absence;
-  return absence === "silent" ? { ...before, isFresh: false } : absence;
+  return before !== null && absence === "silent" ? before : absence;
 }
-
-/** What is remembered of a DID; of one whose home the operator refuses, nothing. */
-async function recall(state: State, did: Did): Promise<Held | null> {
-  const inMemory = state.held.get(did);
-  const isHeld = inMemory !== undefined && state.now() < inMemory.heldUntilMs;
-  const held = isHeld ? inMemory : await state.stored.get(did, async () => (await load(state, did)) ?? "unknown");
-  return typeof held !== "string" && allowedHome(state, held.home) === held.home ? held : null;
-}
-
-const isRecent = ({ now, settings }: State, atMs: number): boolean => now() < atMs + settings.home_fresh;
 
 type Fetching = { readonly home: string; readonly before: Held | null; readonly network: string };
 
-async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<Held | Absence> {
+async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<Foreign | Absence> {
   const { home, before } = fetching;
   const known = before === null ? "" : encodeHex(sha256(before.bytes));
   const reply = await ask(state, `/dids/${did}/proof?known=${known}`, fetching);
-  if (reply === "silent" || reply === "unknown") return reply;
-  const checkedAtMs = state.now();
-  const isSame = reply.bytes.length === 0;
-  const deactivated = reply.refusal === "did_deactivated";
-  if (isSame || deactivated) {
+  if (reply === "unknown") return reply;
+  if (reply === "silent" || reply === "policy_denied") return "silent";
+  if (reply === "did_deactivated" || reply.length === 0) {
     if (before === null || !homesOf(before.document).includes(home)) return "silent";
-    return keep(state, { ...before, deactivated, checkedAtMs }, fetching);
+    return keep(state, { ...before, deactivated: reply === "did_deactivated" }, fetching);
   }
-  const proven = await prove(did, reply.bytes);
+  const proven = await prove(did, reply);
   if (proven === null) return refuse(state, fetching, "what it serves is no valid proof of this DID");
   const contradiction = before === null ? null : findContradiction(before.remembered, proven);
   if (contradiction !== null) return refuse(state, fetching, `${contradiction.code}: ${contradiction.what}`);
-  const { document } = proven;
-  const named = homesOf(document);
-  if (!named.includes(home)) {
-    const next = before?.home === home ? allowedHome(state, named[0] ?? null) : null;
-    if (next === null) return refuse(state, fetching, "the proof does not name this home");
-    // It has moved: its new home has the last word.
-    return fetchProof(state, did, { ...fetching, home: next });
-  }
-  const rootKey = proven.rootKeys.at(-1) as Uint8Array;
-  const remembered = rememberedOf(proven);
-  const { bytes } = reply;
-  const now = { did, home, bytes, document, rootKey, remembered, checkedAtMs, heldUntilMs: 0, savedUntilMs: 0 };
-  return keep(state, { ...now, deactivated: false, isFresh: true }, fetching);
+  const named = homesOf(proven.document);
+  if (named.includes(home)) return keep(state, foreignOf(proven, { home, bytes: reply, deactivated: false }), fetching);
+  const next = before?.home === home ? allowedHome(state, named[0] ?? null) : null;
+  if (next === null) return refuse(state, fetching, "the proof does not name this home");
+  // It has moved: its new home has the last word.
+  return fetchProof(state, did, { ...fetching, home: next });
 }
 
 function refuse({ log }: State, { home }: Fetching, reason: string): "silent" {
@@ -224,42 +203,37 @@ async function prove(did: Did, bytes: Uint8Array): Promise<KeyState | null> {
   return state;
 }
 
-const proofKey = (did: Did) => `home/did/${did}`;
-
-/** Renewed once a day. What goes beyond a network's share is remembered in memory only. */
-async function keep(state: State, held: Held, { before, network }: Fetching): Promise<Held> {
-  const isNew = before === null || before.bytes !== held.bytes;
-  const nowMs = state.now();
-  let kept = { ...held, isFresh: true, heldUntilMs: nowMs + keptMs };
-  const isDue = isNew || held.savedUntilMs < nowMs + keptMs - dayMs;
-  if (isDue && state.dayBytes.claim(storingNetwork(network), nowMs, isNew ? held.bytes.length : 0) === 0) {
-    kept = { ...kept, savedUntilMs: nowMs + keptMs };
-    await save(state, proofKey(held.did), held.bytes);
-  }
-  state.held.set(held.did, kept);
-  return kept;
+function foreignOf({ did, document, rootKeys }: KeyState, shown: Pick<Foreign, "home" | "bytes" | "deactivated">) {
+  const rootKey = rootKeys.at(-1) as Uint8Array;
+  return { ...shown, did, document, rootKey, checkedAtMs: 0, isFresh: false };
 }
 
-/** A store that is full or away costs memory after a restart, and no answer. */
+const proofKey = (did: Did) => `home/did/${did}`;
+
+/** What the home says now. It is remembered from now on, but new bytes beyond a network's share are not. */
+async function keep(state: State, found: Foreign, { before, network }: Fetching): Promise<Foreign> {
+  const { did, bytes, deactivated } = found;
+  const nowMs = state.now();
+  const newBytes = before?.bytes === bytes ? 0 : bytes.length;
+  if (state.dayBytes.claim(storingNetwork(network), nowMs, newBytes) === 0)
+    await save(state, proofKey(did), concatBytes(Uint8Array.of(deactivated ? 1 : 0), bytes));
+  return { ...found, isFresh: true, checkedAtMs: nowMs };
+}
+
+/** A store that is full or away costs memory, and no answer. */
 async function save({ receipts, now }: State, key: string, value: Uint8Array): Promise<void> {
   await receipts.put(key, value, now() + keptMs).catch(() => undefined);
 }
 
-/** What an earlier run has verified. */
+/** What was verified before; of a DID whose home the operator refuses, nothing. */
 async function load(state: State, did: Did): Promise<Held | null> {
-  const bytes = await state.receipts.get(proofKey(did), state.now());
-  const proof = bytes === null ? null : decodeKeyProof(bytes);
+  const saved = await state.receipts.get(proofKey(did), state.now());
+  const proof = saved === null ? null : decodeKeyProof(saved.subarray(1));
   const proven = proof === null ? null : replayKeyProof(proof);
-  const [home] = homesOf(proven?.document ?? null);
-  if (bytes === null || proven === null || home === undefined) return null;
-  const { document, rootKeys } = proven;
-  const rootKey = rootKeys.at(-1) as Uint8Array;
-  const fetched = { did, home, bytes, document, rootKey, deactivated: false, isFresh: false };
-  // Read again each day, because the store knows when it ends.
-  const heldUntilMs = state.now() + dayMs;
-  const held = { ...fetched, checkedAtMs: 0, remembered: rememberedOf(proven), heldUntilMs, savedUntilMs: 0 };
-  state.held.set(did, held);
-  return held;
+  const home = allowedHome(state, homesOf(proven?.document ?? null)[0] ?? null);
+  if (saved === null || proven === null || home === null) return null;
+  const shown = { home, bytes: saved.subarray(1), deactivated: saved[0] === 1 };
+  return { ...foreignOf(proven, shown), remembered: rememberedOf(proven) };
 }
 
 // ------------------------------------------------------------------------------------------------ aliases and the log
@@ -270,8 +244,8 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
   const key = `${alias}@${home}`;
   const found = await state.aliases.get(key, async () => {
     const reply = await ask(state, `/aliases/${encodeURIComponent(alias)}`, { home, network });
-    if (reply === "silent" || reply === "unknown") return reply;
-    const did = jsonObjectOf(reply.bytes)?.["did"];
+    if (reply === "unknown") return reply;
+    const did = typeof reply === "string" ? null : jsonObjectOf(reply)?.["did"];
     if (typeof did !== "string" || !isDid(did)) return "silent";
     const holder = await find(state, did, { home, network });
     if (typeof holder === "string") return holder;
@@ -293,8 +267,8 @@ async function readEntry(state: State, key: string, { home: named, network, from
   if (home === null) return "unknown";
   return state.entries.get(`${key} ${from} ${home}`, async () => {
     const reply = await ask(state, `/log/entry/${key}?from=${from}`, { home, network });
-    if (reply === "silent" || reply === "unknown") return reply;
-    return decodeLogEntry(reply.bytes) === null ? "silent" : reply.bytes;
+    if (reply === "unknown") return reply;
+    return typeof reply === "string" || decodeLogEntry(reply) === null ? "silent" : reply;
   });
 }
 
@@ -303,29 +277,35 @@ const checkResolution = compileShape(resolutionAnswer);
 type Limiting = { readonly tag: string | null; readonly network: string };
 
 async function readLimit(state: State, { did, home, isFresh }: Foreign, { tag, network }: Limiting) {
-  const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
   // A silent home is not waited for twice.
   if (!isFresh) return null;
+  const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
   const found = await state.limits.get(path, async (): Promise<Limit | Absence> => {
     const reply = await ask(state, path, { home, network });
-    if (typeof reply === "string") return reply;
-    const answer = reply.refusal === null ? checkResolution(parseJson(reply.bytes)) : null;
-    if (isFault(answer)) return "silent";
-    return { bytesMax: answer === null ? "denied" : (answer.policy.effective_constraints.max_message_bytes ?? null) };
+    if (reply === "policy_denied") return { bytesMax: "denied" };
+    const answer = typeof reply === "string" ? null : checkResolution(parseJson(reply));
+    if (answer === null || isFault(answer)) return "silent";
+    return { bytesMax: answer.policy.effective_constraints.max_message_bytes ?? null };
   });
   return typeof found === "string" ? null : found.bytesMax;
 }
 
 // -------------------------------------------------------------------------------------------------------------- asking
 
-type Reply = { readonly bytes: Uint8Array; readonly refusal: "did_deactivated" | "policy_denied" | null };
+const answers = new Map<unknown, Absence | "did_deactivated" | "policy_denied">([
+  ["404 did_not_found", "unknown"],
+  ["404 alias_not_found", "unknown"],
+  ["404 not_found", "unknown"],
+  ["422 did_deactivated", "did_deactivated"],
+  ["403 policy_denied", "policy_denied"],
+]);
 
 /** The guard of outbound requests allows names only by HTTPS, follows no redirect and reads at most 64 KiB. */
 async function ask(
   { egress, rate, now }: State,
   path: string,
   { home, network }: Pick<Fetching, "home" | "network">,
-): Promise<Reply | Absence> {
+): Promise<Uint8Array | Absence | "did_deactivated" | "policy_denied"> {
   if (rate.claim(network, now()) > 0) return "silent";
   const { httpStatus, body } = await egress.send({
     endpoint: urlOfHome(home),
@@ -337,14 +317,9 @@ async function ask(
     client: network,
     timeoutMs: askMs,
   });
-  if (body === null) return "silent";
-  if (httpStatus === 200) return { bytes: body, refusal: null };
-  const code = jsonObjectOf(body)?.["code"];
-  // Not of a proxy before it.
-  const isAbsent = code === "did_not_found" || code === "alias_not_found" || code === "not_found";
-  if (httpStatus === 404 && isAbsent) return "unknown";
-  if (httpStatus === 422 && code === "did_deactivated") return { bytes: body, refusal: code };
-  return httpStatus === 403 && code === "policy_denied" ? { bytes: body, refusal: code } : "silent";
+  if (body === null || httpStatus === 200) return body ?? "silent";
+  // A status alone may be that of a proxy before it.
+  return answers.get(`${httpStatus} ${jsonObjectOf(body)?.["code"]}`) ?? "silent";
 }
 
 const hopsHeader = "svc-hops";
@@ -354,36 +329,41 @@ const hopsHeader = "svc-hops";
 /** What serves other providers' DIDs beside the own ledger's; without homes there are none. */
 export type HomesOf = { readonly homes?: Homes };
 
-/** What a client's request asks of another home; `null` where it must not go on: another Directory asks. */
-function askedBy({ query, headers, network }: Call): AskedFor | null {
-  return headers.has(hopsHeader) ? null : { home: query.get("home"), network };
+/** A DID that the own ledger does not have. */
+export async function foreignDid({ homes }: HomesOf, did: Did, { query, headers, network }: Call) {
+  // Questions end at the Directory that another one asks.
+  const isAsked = homes !== undefined && !headers.has(hopsHeader);
+  const found = isAsked ? await homes.find(did, { home: query.get("home"), network }) : "unknown";
+  return foundOr(found, fault("did_not_found", "the DID is not registered"));
 }
 
-/** A DID that the own ledger does not have. */
-export async function foreignDid({ homes }: HomesOf, did: Did, call: Call): Promise<Foreign | Fault> {
-  const asked = askedBy(call);
-  const found = asked === null ? "unknown" : ((await homes?.find(did, asked)) ?? "unknown");
-  if (found === "silent") return fault("service_unavailable", "the home of this DID can't be asked at the moment");
-  if (found === "unknown") return fault("did_not_found", "the DID is not registered");
-  return found;
+/** The home that a request names, if it is another's, and the request comes from no other Directory. */
+function homeNamed(homes: Homes | undefined, { query, headers, network }: Call) {
+  const home = query.get("home");
+  const isAsked = homes !== undefined && home !== null && !headers.has(hopsHeader) && !homes.isOwn(home);
+  return isAsked ? { homes, home, network } : null;
+}
+
+function foundOr<T>(found: T | Absence, unknown: Fault): Exclude<T, Absence> | Fault {
+  if (found === "unknown") return unknown;
+  if (found === "silent") return fault("service_unavailable", "that home can't be asked at the moment");
+  return found as Exclude<T, Absence>;
 }
 
 /** The holder of an alias at the home that the request names; `null` when it names none. */
 export async function foreignAlias({ homes }: HomesOf, call: Call): Promise<Did | null | Fault> {
-  const asked = askedBy(call);
-  if (homes === undefined || asked === null || asked.home === null || homes.isOwn(asked.home)) return null;
+  const asked = homeNamed(homes, call);
+  if (asked === null) return null;
   const alias = normalizeAlias(call.params["alias"] ?? "");
-  const found = alias === null ? "unknown" : await homes.findAlias(alias, asked);
-  if (found === "silent") return fault("service_unavailable", "the home of this alias can't be asked at the moment");
-  return found === "unknown" ? fault("alias_not_found", "no DID has this alias there") : found;
+  const found = alias === null ? "unknown" : await asked.homes.findAlias(alias, asked);
+  return foundOr(found, fault("alias_not_found", "no DID has this alias there"));
 }
 
 /** What the log of another home says of a key; `null` for a key of the own log. */
 export async function foreignEntry(homes: Homes | undefined, call: Call, from: number): Promise<Answer | Fault | null> {
-  const asked = askedBy(call);
-  if (homes === undefined || asked === null || asked.home === null || homes.isOwn(asked.home)) return null;
-  const found = await homes.entry(call.params["key"] ?? "", from, asked);
-  if (found === "unknown") return fault("not_found", "that home shows no log");
-  if (found === "silent") return fault("service_unavailable", "that home can't be asked at the moment");
-  return { status: 200, body: { contentType: "application/octet-stream", content: found } };
+  const asked = homeNamed(homes, call);
+  if (asked === null) return null;
+  const found = await asked.homes.entry(call.params["key"] ?? "", from, asked);
+  const content = foundOr(found, fault("not_found", "that home shows no log"));
+  return isFault(content) ? content : { status: 200, body: { contentType: "application/octet-stream", content } };
 }
