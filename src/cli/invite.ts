@@ -37,7 +37,6 @@ export function registerInviteCommands(program: Command): void {
     program
       .command("erase <did>")
       .description("remove what the running node holds of a DID, and block it")
-      .option("--mail-only", "remove only what waits for it: it stays served")
       .option("--yes", "do not ask"),
   ).action(erase);
 }
@@ -105,7 +104,7 @@ async function revoke(named: string, flags: NodeFlags): Promise<void> {
   createReport(flags.json === true).result({ ok: true, ...revoked }, `revoked ${revoked["id"]}`);
 }
 
-type EraseFlags = NodeFlags & { readonly mailOnly?: boolean; readonly yes?: boolean };
+type EraseFlags = NodeFlags & { readonly yes?: boolean };
 
 /** What an erasure can't reach, for whoever must answer for it. */
 const remains = [
@@ -115,12 +114,11 @@ const remains = [
   "- backups until they are replaced, log files until they rotate, and what others have received",
 ];
 
-async function erase(did: string, { mailOnly = false, yes = false, ...flags }: EraseFlags): Promise<void> {
-  const what = mailOnly ? "everything that waits for" : "everything that the node holds of";
-  confirmed(`Remove ${what} ${printable(did)}?`, { yes, ...flags });
-  const erased = await askNode(flags, "/operations/erase", { did, mail_only: mailOnly });
-  const { entries, bytes, invitations = 0 } = erased;
+async function erase(did: string, { yes = false, ...flags }: EraseFlags): Promise<void> {
+  confirmed(`Remove everything that the node holds of ${printable(did)}?`, { yes, ...flags });
+  const erased = await askNode(flags, "/operations/erase", { did });
+  const { entries, bytes, invitations } = erased;
   const mail = `${countOf(Number(entries), "message")} removed, ${renderBytes(Number(bytes))}`;
-  const lines = mailOnly ? [mail] : [`${mail}; ${countOf(Number(invitations), "use")} of invitations`, ...remains];
+  const lines = [`${mail}; ${countOf(Number(invitations), "use")} of invitations`, ...remains];
   createReport(flags.json === true).result({ ok: true, did, ...erased }, lines.join("\n"));
 }

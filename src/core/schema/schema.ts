@@ -365,5 +365,4 @@ export const inviteBody = closed({
 /** The beginning of its id, or the code. */
 export const revokeBody = closed({ id: Type.String({ minLength: 6, maxLength: 64, examples: ["3f9a02"] }) });
 
-/** `mail_only`: removes what waits for the DID and nothing else. */
-export const eraseBody = closed({ did: didOfOperator, mail_only: Type.Boolean() });
+export const eraseBody = closed({ did: didOfOperator });

@@ -1,10 +1,9 @@
 /**
  * The operator's block list of DIDs, senders and client networks, changed with `waypost block`: one record for each entry
  * in a store of the node, so that it survives a restart and applies to every process on that store. Each process holds the
- * list as sets in memory, so a check costs a look-up. A change is announced over the bus; a process that missed it reads
- * the list again within ten seconds.
+ * list as sets in memory, so a check costs a look-up. A change is announced over the bus, and every process reads the list
+ * again every ten seconds.
  */
-import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { errorText, type Fault, fault } from "../../core/fault.ts";
@@ -42,7 +41,10 @@ export type BlockChange = {
 
 export type Blocks = {
   readonly list: () => readonly Block[];
-  /** The number of entries that were added or replaced, and removed; durable when it resolves. */
+  /**
+   * The number of entries that were added or replaced, and removed; durable when it resolves. A store that fails may have a
+   * part of the change.
+   */
   readonly change: (change: BlockChange) => Promise<{ added: number; removed: number } | Fault>;
   /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
   readonly checkParties: (to: Did, from: Did | null) => Fault | null;
@@ -63,19 +65,17 @@ type BlocksParts = {
 };
 
 const prefix = "/block/";
-/** Holds another text after each change, so that a look at an unchanged list is one read. */
-const revisionKey = "/block-list-revision";
 const changedSubject = "operator-blocks.changed";
 const readEveryMs = 10 * secondMs;
 
 export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Promise<Blocks> {
   const followers = new Set<() => void>();
-  let [revision, blocks, sets]: [string | null, readonly Block[], Sets] = [null, [], setsOf([])];
+  let [text, blocks, sets]: [string, readonly Block[], Sets] = ["", [], setsOf([])];
   const readChanged = async (): Promise<void> => {
-    const found = decodeUtf8((await receipts.get(revisionKey, now())) ?? new Uint8Array(0)) ?? "";
-    if (found === revision) return;
-    blocks = await readBlocks(receipts, now);
-    [revision, sets] = [found, setsOf(blocks)];
+    const found = await readBlocks(receipts, now);
+    const foundText = JSON.stringify(found);
+    if (foundText === text) return;
+    [text, blocks, sets] = [foundText, found, setsOf(found)];
     for (const changed of followers) changed();
   };
   // One after the other, so that an older list never replaces a newer one.
@@ -95,31 +95,22 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
   const subscription = bus.subscribe(changedSubject, readLater, { missed: readLater });
   const timer = setInterval(readLater, readEveryMs);
   timer.unref();
-  const keep = (block: Block): Promise<void> =>
-    receipts.put(prefix + block.subject, encodeRecord(block), now() + keptMs);
   const change = async ({ add, remove }: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
     await read();
-    const before = new Map(blocks.map((block) => [block.subject, block]));
-    const after = new Map(before);
+    const after = new Map(blocks.map((block) => [block.subject, block]));
     const removed = remove.filter((subject) => after.delete(subject));
     for (const block of add) after.set(block.subject, { ...block, sinceMs: now() });
     if (after.size > blocksMax) return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
     const changed = [...new Set([...removed, ...add.map(({ subject }) => subject)])];
-    const write = (list: ReadonlyMap<string, Block>) => async (subject: string) => {
-      const block = list.get(subject);
-      await (block === undefined ? receipts.remove(prefix + subject) : keep(block));
-    };
-    try {
-      await eachOf(changed, write(after));
-      await receipts.put(revisionKey, utf8(crypto.randomUUID()), now() + keptMs);
-    } catch (error) {
-      if (!(error instanceof StoreError)) throw error;
-      await eachOf(changed, write(before)).catch(() => undefined);
-      const why = `the block list is as before, because its store can't store the change: ${error.message}`;
-      return fault(error.code === "full" ? "storage_full" : "service_unavailable", why);
-    }
+    for (let at = 0; at < changed.length; at += writesMax)
+      await Promise.all(
+        changed.slice(at, at + writesMax).map((subject) => {
+          const [key, block] = [prefix + subject, after.get(subject)];
+          return block === undefined ? receipts.remove(key) : receipts.put(key, encodeRecord(block), now() + keptMs);
+        }),
+      );
     await read();
-    bus.publish(changedSubject, utf8(revision ?? ""));
+    bus.publish(changedSubject, new Uint8Array(0));
     return { added: add.length, removed: removed.length };
   };
   return {
@@ -141,11 +132,6 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
 
 /** A store takes so many writes at once. */
 const writesMax = 256;
-
-async function eachOf(subjects: readonly string[], write: (subject: string) => Promise<void>): Promise<void> {
-  for (let at = 0; at < subjects.length; at += writesMax)
-    await Promise.all(subjects.slice(at, at + writesMax).map(write));
-}
 
 /** The entries, oldest first. */
 async function readBlocks(receipts: Receipts, now: () => number): Promise<Block[]> {

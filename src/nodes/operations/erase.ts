@@ -7,7 +7,6 @@ import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, mailboxOf } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import { Waiters } from "../../core/std/bounded.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Mailbox, Receipts } from "../../storage/contract.ts";
 import { waitingPages } from "../cache/entries.ts";
@@ -34,16 +33,8 @@ type Removed = { readonly entries: number; readonly bytes: number };
 /** How many lives are looked at of a DID whose life is unknown. */
 const pastLivesMax = 16;
 
-/** What waits for a DID, in the mailboxes of all its lives. */
-export async function eraseMail({ cache, lifeOf }: Erasing, did: Did, now: () => number): Promise<Removed> {
-  if (cache === null) return { entries: 0, bytes: 0 };
-  const life = (await lifeOf(did)) ?? pastLivesMax;
-  return removeMail(cache.mailbox, { did, lives: life + 1 }, now);
-}
-
-type Lives = { readonly did: Did /** Of the first so many lives. */; readonly lives: number };
-
-async function removeMail(mailbox: Mailbox, { did, lives }: Lives, now: () => number): Promise<Removed> {
+/** What waits for the first so many lives of a DID. */
+async function removeMail(mailbox: Mailbox, did: Did, lives: number, now: () => number): Promise<Removed> {
   let [entries, bytes] = [0, 0];
   for (let life = 0; life < lives; life++) {
     const key = mailboxOf(did, life);
@@ -59,17 +50,16 @@ async function removeMail(mailbox: Mailbox, { did, lives }: Lives, now: () => nu
 
 /** Everything that the node holds. The DID is blocked first, so that nothing new comes while the rest goes. */
 export async function eraseDid(
-  parts: Erasing,
+  { blocks, directory, cache, lifeOf }: Erasing,
   did: Did,
   now: () => number,
 ): Promise<(Removed & { readonly invitations: number }) | Fault> {
-  const { blocks, directory, cache, lifeOf } = parts;
   const blocked = await blocks.change({ add: [{ subject: did, kind: "did", reason: "erased" }], remove: [] });
   if (isFault(blocked)) return blocked;
-  const removed = await eraseMail(parts, did, now);
-  const life = (await lifeOf(did)) ?? pastLivesMax;
-  for (let past = 0; past <= life && cache !== null; past++) {
-    const mailbox = mailboxOf(did, past);
+  const lives = ((await lifeOf(did)) ?? pastLivesMax) + 1;
+  const removed = cache === null ? { entries: 0, bytes: 0 } : await removeMail(cache.mailbox, did, lives, now);
+  for (let life = 0; life < lives && cache !== null; life++) {
+    const mailbox = mailboxOf(did, life);
     await cache.receipts.remove(keyOfKnown(mailbox));
     await forgetPushes(cache.receipts, mailbox);
   }
@@ -80,7 +70,6 @@ export async function eraseDid(
 // -------------------------------------------------------------------------------------------------- deleted DIDs
 
 const duePrefix = "/deleted/";
-const lookEveryMs = secondMs;
 /** A deletion that no ledger has confirmed by then is none. */
 const followedMs = dayMs;
 
@@ -99,61 +88,53 @@ type Following = Erasing & { readonly bus: Bus; readonly now: () => number; read
 export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Following): Deletions {
   if (cache === null) return { expect: async () => async () => {}, close: () => {} };
   const { mailbox, receipts } = cache;
-  const news = new Waiters();
-  let [isClosed, isAsked] = [false, true];
-  /** Returns how many deletions are still under way. */
-  const look = async (): Promise<number> => {
-    let left = 0;
-    for await (const page of scanRecords(receipts, duePrefix, now)) {
+  const lookAt = async (key: string, lifeBefore: number): Promise<void> => {
+    const did = key.slice(duePrefix.length).split("/")[0] as Did;
+    const lives = (await lifeOf(did)) ?? 0;
+    if (lives <= lifeBefore) return;
+    const removed = await removeMail(mailbox, did, lives, now);
+    if (removed.entries > 0) return log("info", "the mail of a deleted DID was removed", removed);
+    for (let life = 0; life < lives; life++) await forgetPushes(receipts, mailboxOf(did, life));
+    await receipts.remove(key);
+  };
+  let [isDue, isLooking] = [true, false];
+  /** One look a second, as long as a deletion is under way. */
+  const look = async (): Promise<void> => {
+    if (!isDue || isLooking) return;
+    [isDue, isLooking] = [false, true];
+    for await (const page of scanRecords(receipts, duePrefix, now))
       for (const [key, value] of page) {
-        if (isClosed) return left;
-        const did = key.slice(duePrefix.length).split("/")[0] as Did;
-        const lives = (await lifeOf(did)) ?? 0;
-        const isOver = lives > Number(decodeUtf8(value));
-        const removed = isOver ? await removeMail(mailbox, { did, lives }, now) : null;
-        if (removed?.entries === 0) {
-          for (let past = 0; past < lives; past++) await forgetPushes(receipts, mailboxOf(did, past));
-          await receipts.remove(key);
-        } else left++;
-        if (removed !== null && removed.entries > 0) log("info", "the mail of a deleted DID was removed", removed);
+        isDue = true;
+        await lookAt(key, Number(decodeUtf8(value)));
       }
-    }
-    return left;
   };
-  const run = async (): Promise<void> => {
-    while (!isClosed) {
-      isAsked = false;
-      const left = await look().catch((error: unknown) => {
-        if (!isClosed) log("warn", "the mail of deleted DIDs can't be removed now", { error });
-        return null;
-      });
-      if (!isAsked && !isClosed) await news.wait(left === 0 ? dayMs : lookEveryMs);
-    }
-  };
-  const ask = (): void => {
-    isAsked = true;
-    news.release();
-  };
+  const timer = setInterval(() => {
+    const failed = (error: unknown) => {
+      isDue = true;
+      log("warn", "the mail of deleted DIDs can't be removed now", { error });
+    };
+    void look()
+      .catch(failed)
+      .finally(() => (isLooking = false));
+  }, secondMs);
   const expect = async (did: Did) => {
     const key = `${duePrefix}${did}/${crypto.randomUUID()}`;
     await receipts.put(key, utf8(String((await lifeOf(did)) ?? 0)), now() + followedMs);
-    ask();
+    isDue = true;
     return () => receipts.remove(key);
   };
   // A process with a Directory has written its own record.
   const subscription = bus.subscribe(deletedSubject, async (message) => {
     const did = decodeUtf8(message) ?? "";
     if (directory === null && isDid(did)) await expect(did);
-    else ask();
+    isDue = true;
     return undefined;
   });
-  void run();
   return {
     expect,
     close: () => {
-      isClosed = true;
+      clearInterval(timer);
       subscription.unsubscribe();
-      news.release();
     },
   };
 }

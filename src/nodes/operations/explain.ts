@@ -4,13 +4,13 @@
  * and the last results. Nothing is sent and nothing changes.
  */
 import type { Static } from "@sinclair/typebox";
-import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
-import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
+import type { MailboxStats } from "../../storage/contract.ts";
 import { nothingHeld } from "../../storage/mailbox-rules.ts";
-import { gatherRecipientFacts, type OperatorRules } from "../admission.ts";
+import { type AdmissionFacts, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
 import { senderLabel } from "../cache/known.ts";
@@ -36,18 +36,11 @@ export type ExplainParts = {
 
 /** `stops`: no envelope can reach the recipient because of this. */
 type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
-type Parties = { readonly to: Did; readonly from: Did | null };
 
-const ok = (what: string, detail: string): Step => ({ what, state: "ok", detail });
-const note = (what: string, detail: string): Step => ({ what, state: "note", detail });
-const stops = (what: string, detail: string): Step => ({ what, state: "stops", detail });
-
-function decodeParties({ recipient, sender }: Static<typeof explainBody>): Parties | Fault {
-  const to = parseDid(recipient);
-  const from = sender === null ? null : parseDid(sender);
-  if (isFault(to)) return to;
-  return isFault(from) ? from : { to, from };
-}
+const step =
+  (state: Step["state"]) =>
+  (what: string, detail: string): Step => ({ what, state, detail });
+const [ok, note, stops] = [step("ok"), step("note"), step("stops")];
 
 /** The answer of `POST /operations/explain`. */
 export async function explain(
@@ -55,51 +48,41 @@ export async function explain(
   asked: Static<typeof explainBody>,
   now: () => number,
 ): Promise<object | Fault> {
-  const parties = decodeParties(asked);
-  if (isFault(parties)) return parties;
-  const { recipient, policy } = await gatherRecipientFacts(parts.recipients, parties.to);
-  const steps =
-    recipient === null
-      ? [stops("record", "this node's source of recipients has no such DID")]
-      : recipient.deactivated
-        ? [stops("record", "the DID is deactivated")]
-        : [
-            keyStep(recipient),
-            policyStep(policy),
-            ...partySteps(parts, parties),
-            ...(await mailboxSteps(parts, recipient, parties.from, now)),
-            ...deliverySteps(parts, recipient),
-            ...(await pushSteps(parts, recipient, now())),
-          ];
-  const { to, from } = parties;
-  const digest = parts.results.digest(to);
-  return {
-    recipient: to,
-    sender: from,
-    digest,
-    reachable: isReachable(steps),
-    steps,
-    results: resultsOf(parts, parties),
-  };
-}
-
-/** Nothing stops the envelope, and this node has where to bring it. */
-function isReachable(steps: readonly Step[]): boolean {
-  const goes = ({ what, state }: Step): boolean => state === "ok" && /^(mailbox|live sessions|service )/.test(what);
-  return steps.some(goes) && !steps.some(({ state }) => state === "stops");
-}
-
-function resultsOf({ results }: ExplainParts, { to, from }: Parties): object[] {
-  return results.of(to, from).map(({ atMs, messageId, from: sender, requestId, route, status, code, detail }) => ({
+  const to = parseDid(asked.recipient);
+  if (isFault(to)) return to;
+  const from = asked.sender === null ? null : parseDid(asked.sender);
+  if (isFault(from)) return from;
+  const { recipient, policy } = await gatherRecipientFacts(parts.recipients, to);
+  const steps = await stepsOf(parts, { to, from, recipient, policy }, now);
+  // Something takes the envelope, and nothing stops it.
+  const takes = ({ what, state }: Step) => state === "ok" && /^(mailbox|live sessions|service )/.test(what);
+  const reachable = steps.some(takes) && !steps.some(({ state }) => state === "stops");
+  const results = parts.results.of(to, from).map(({ atMs, messageId, from: sender, requestId, to: _, ...result }) => ({
     time: new Date(atMs).toISOString(),
     message_id: messageId,
     sender,
     request_id: requestId,
-    route,
-    status,
-    code,
-    detail,
+    ...result,
   }));
+  return { recipient: to, sender: from, digest: parts.results.digest(to), reachable, steps, results };
+}
+
+type Facts = Pick<AdmissionFacts, "recipient" | "policy"> & { readonly to: Did; readonly from: Did | null };
+
+async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Promise<Step[]> {
+  const { to, from, recipient, policy } = facts;
+  if (recipient === null) return [stops("record", "this node's source of recipients has no such DID")];
+  if (recipient.deactivated) return [stops("record", "the DID is deactivated")];
+  const blocked = parts.blocks.checkParties(to, from);
+  const isDemanding = [parts.relay?.rules, parts.cache?.settings].some((rules) => rules?.require_sender_signature);
+  return [
+    keyStep(recipient),
+    policyStep(policy),
+    ...(isDemanding ? [note("signatures", "unsigned envelopes are refused")] : []),
+    blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail),
+    ...(parts.cache === null ? [] : await cacheSteps(parts.cache, recipient, from, now)),
+    ...deliverySteps(parts, recipient),
+  ];
 }
 
 function keyStep({ document, life }: Subject): Step {
@@ -108,7 +91,7 @@ function keyStep({ document, life }: Subject): Step {
   return ok("record", `${count} key(s) to seal to${life === 0 ? "" : `; the DID was deleted ${life} time(s) before`}`);
 }
 
-function policyStep(policy: Awaited<ReturnType<typeof gatherRecipientFacts>>["policy"]): Step {
+function policyStep(policy: Facts["policy"]): Step {
   if (policy === null) return stops("policy", "could not be read");
   if (isFault(policy)) return stops("policy", policy.detail);
   const { messageBytesMax, cacheEligible, allowedRelays } = policy;
@@ -118,92 +101,57 @@ function policyStep(policy: Awaited<ReturnType<typeof gatherRecipientFacts>>["po
   return cacheEligible ? ok("policy", text) : note("policy", text);
 }
 
-/** What the operator refuses. */
-function partySteps({ relay, cache, blocks }: ExplainParts, { to, from }: Parties): Step[] {
-  const demanding = [relay?.rules, cache?.settings].some((rules) => rules?.require_sender_signature === true);
-  const signed = demanding ? [note("signatures", "unsigned envelopes are refused")] : [];
-  const blocked = blocks.checkParties(to, from);
-  return [...signed, blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail)];
-}
-
-/** How full the mailbox is, and the share of it that the sender may use. */
-async function mailboxSteps(
-  { cache }: ExplainParts,
+/** How full the mailbox is, the share of it that the sender may use, and the devices that would be woken. */
+async function cacheSteps(
+  { mailbox, settings, isKnown, pushesOf }: NonNullable<ExplainParts["cache"]>,
   recipient: Subject,
   from: Did | null,
   now: () => number,
 ): Promise<Step[]> {
-  if (cache === null) return [];
-  const { did, life } = recipient;
-  const { mailbox, settings } = cache;
-  const listed = checkService(recipient, settings.public_endpoints) === null;
-  const key = mailboxOf(did, life);
-  const held = await heldIn(mailbox, key, now);
-  const all = held(null);
-  const { recipient_entries_max: entries, recipient_bytes_max: bytes } = settings;
-  const text = useText(all, { entries, bytes });
-  const isKnown = from !== null && (await cache.isKnown(key, from, now()));
-  const share = shareOfSender(from === null ? "unsigned" : { label: senderLabel(from), isKnown }, settings);
-  const own = held(share.label);
-  const most = { entries: share.entriesMax, bytes: share.bytesMax };
-  const who = isKnown ? "the mailbox knows the sender" : "unsigned and first-time senders together";
-  const shown = `${who}: ${useText(own, most)}`;
-  const ofSender = isKnown ? ok : note;
-  return [
-    isFull(all, { entries, bytes })
-      ? stops("mailbox", `full: ${text}`)
-      : listed
-        ? ok("mailbox", text)
-        : note("mailbox", `${text}; but the document does not list this Cache`),
-    isFull(own, most) ? stops("share", `used up: ${shown}`) : ofSender("share", shown),
-  ];
-}
-
-async function heldIn(mailbox: Mailbox, key: MailboxKey, now: () => number) {
-  const sums = new Map<string | null, MailboxStats>();
-  const held = (label: string | null) => sums.get(label) ?? nothingHeld;
-  for await (const page of waitingPages(mailbox, key, now))
-    for (const { envelopeBytes, labels } of page.entries)
-      for (const label of [null, ...labels]) {
-        const { entries, bytes } = held(label);
-        sums.set(label, { entries: entries + 1, bytes: bytes + envelopeBytes });
+  const key = mailboxOf(recipient.did, recipient.life);
+  const known = from !== null && (await isKnown(key, from, now()));
+  const share = shareOfSender(from === null ? "unsigned" : { label: senderLabel(from), isKnown: known }, settings);
+  const [all, own] = [{ ...nothingHeld }, { ...nothingHeld }];
+  for await (const { entries } of waitingPages(mailbox, key, now))
+    for (const { envelopeBytes, labels } of entries)
+      for (const sum of labels.includes(share.label) ? [all, own] : [all]) {
+        sum.entries += 1;
+        sum.bytes += envelopeBytes;
       }
-  return held;
-}
-
-function useText(held: MailboxStats, most: MailboxStats): string {
-  return `${held.entries} of ${most.entries} entries, ${held.bytes} of ${most.bytes} bytes`;
-}
-
-function isFull(held: MailboxStats, most: MailboxStats): boolean {
-  return held.entries >= most.entries || held.bytes >= most.bytes;
-}
-
-/** Which sleeping devices would be woken, and what became of the last push. */
-async function pushSteps({ cache }: ExplainParts, { did, life }: Subject, nowMs: number): Promise<Step[]> {
-  if (cache === null) return [];
-  if (cache.pushesOf === null) return [note("push", "this Cache wakes no devices: push.enabled is false")];
-  const texts = await cache.pushesOf(mailboxOf(did, life), nowMs);
-  return texts.length === 0 ? [note("push", "no device has subscribed")] : texts.map((text) => note("push", text));
+  const used = (what: string, before: string, held: MailboxStats, most: MailboxStats) => {
+    const text = `${before}${held.entries} of ${most.entries} entries, ${held.bytes} of ${most.bytes} bytes`;
+    const isFull = held.entries >= most.entries || held.bytes >= most.bytes;
+    return isFull ? stops(what, `full: ${text}`) : ok(what, text);
+  };
+  const whole = used("mailbox", "", all, {
+    entries: settings.recipient_entries_max,
+    bytes: settings.recipient_bytes_max,
+  });
+  const isListed = whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
+  const who = known ? "the mailbox knows the sender" : "unsigned and first-time senders together";
+  const texts = (await pushesOf?.(key, now())) ?? ["this Cache wakes no devices: push.enabled is false"];
+  return [
+    isListed ? whole : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
+    used("share", `${who}: `, own, { entries: share.entriesMax, bytes: share.bytesMax }),
+    ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) => note("push", text)),
+  ];
 }
 
 /** Live sessions, and the destinations that this node's Relay would try. */
 function deliverySteps({ relay, cache }: ExplainParts, { did, document }: Subject): Step[] {
   if (relay === null) return [];
-  const listens = relay.mayListen(did);
   const own = cache?.settings.public_endpoints ?? [];
-  const endpoints = (document?.service ?? []).flatMap(({ type, serviceEndpoint }) =>
-    serviceEndpoint
-      .filter((endpoint) => !own.some((one) => sameEndpoint(one, endpoint)))
-      .map((endpoint) => destinationStep(`service ${type} ${endpoint}`, relay.failuresOf(endpoint))),
-  );
+  const elsewhere = (document?.service ?? [])
+    .flatMap(({ type, serviceEndpoint }) => serviceEndpoint.map((endpoint) => ({ type, endpoint })))
+    .filter(({ endpoint }) => !own.some((one) => sameEndpoint(one, endpoint)));
   return [
-    listens ? ok("live sessions", "a device is connected") : note("live sessions", "no device is connected"),
-    ...endpoints,
+    relay.mayListen(did)
+      ? ok("live sessions", "a device is connected")
+      : note("live sessions", "no device is connected"),
+    ...elsewhere.map(({ type, endpoint }) => {
+      const [what, failures] = [`service ${type} ${endpoint}`, relay.failuresOf(endpoint)];
+      if (failures === "refused") return note(what, "this Relay sends nothing to such an address");
+      return failures === 0 ? ok(what, "no failure lately") : note(what, `failed ${failures} time(s) in a row lately`);
+    }),
   ];
-}
-
-function destinationStep(what: string, failures: number | "refused"): Step {
-  if (failures === "refused") return note(what, "this Relay sends nothing to such an address");
-  return failures === 0 ? ok(what, "no failure lately") : note(what, `failed ${failures} time(s) in a row lately`);
 }

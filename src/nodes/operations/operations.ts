@@ -19,9 +19,9 @@ import {
 } from "../../core/schema/schema.ts";
 import { networkOfLabel } from "../cache/shares.ts";
 import type { Log } from "../http/log.ts";
-import type { Call, Route } from "../http/route.ts";
-import { type BlockChange, type Blocks, parseBlockSubject } from "./blocks.ts";
-import { type Erasing, eraseDid, eraseMail } from "./erase.ts";
+import type { Route } from "../http/route.ts";
+import { type BlockChange, parseBlockSubject } from "./blocks.ts";
+import { type Erasing, eraseDid } from "./erase.ts";
 import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
 import type { Invitation, Invitations } from "./invitations.ts";
 
@@ -40,49 +40,49 @@ type OperationsParts = Erasing & {
   readonly log: Log;
 };
 
+const bodyBytesMax = 4 << 20;
+
+type Operation<S extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
+  readonly answer: string;
+  /** `null` for one that only reads. */
+  readonly request: S | null;
+  /** The JSON of the answer. */
+  readonly handle: (asked: Static<S>) => Promise<object | Fault> | object | Fault;
+};
+
+function operation<S extends TSchema>({ request, answer, handle, ...plan }: Operation<S>): Route {
+  const check = request === null ? null : compileShape(request);
+  return {
+    ...plan,
+    ...(request === null ? { method: "GET" } : { method: "POST", request, bodyBytesMax }),
+    tag: "Node",
+    capacity: "reserved",
+    answer: [200, answer],
+    codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],
+    handle: async ({ body }) => {
+      const json = check === null ? null : parseJson(body);
+      const asked = check === null || isFault(json) ? json : check(json);
+      const done = isFault(asked) ? asked : await handle(asked as Static<S>);
+      return isFault(done) ? done : { status: 200, json: done };
+    },
+  };
+}
+
 export function operationRoutes(parts: OperationsParts): Route[] {
-  const { directory, explain } = parts;
+  const { directory, explain, now } = parts;
   return [
     ...nodeOperations(parts),
     ...blockRoutes(parts),
     ...(directory === null ? [] : invitationRoutes(directory.invitations, parts.log)),
-    explainRoute(explain, parts.now),
+    operation({
+      path: "/operations/explain",
+      id: "explain",
+      summary: "Explain why an envelope would or would not reach a recipient",
+      answer: "What this node would decide, and the last results.",
+      request: explainBody,
+      handle: (asked) => explainEnvelope(explain, asked, now),
+    }),
   ];
-}
-
-const bodyBytesMax = 4 << 20;
-
-type Operation<Shape extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
-  readonly answer: string;
-  readonly request: Shape;
-  /** The JSON of the answer. */
-  readonly handle: (asked: Static<Shape>) => Promise<object | Fault> | object | Fault;
-};
-
-function operation<Shape extends TSchema>({ answer, handle, ...plan }: Operation<Shape>): Route {
-  const check = compileShape(plan.request);
-  return operatorRoute({ ...plan, method: "POST", answer }, async ({ body }) => {
-    const json = parseJson(body);
-    const asked = isFault(json) ? json : check(json);
-    return isFault(asked) ? asked : handle(asked);
-  });
-}
-
-type OperatorPlan = Pick<Route, "method" | "path" | "id" | "summary" | "request"> & { readonly answer: string };
-
-function operatorRoute({ answer, ...plan }: OperatorPlan, read: (call: Call) => Promise<object | Fault>): Route {
-  return {
-    ...plan,
-    tag: "Node",
-    capacity: "reserved",
-    bodyBytesMax,
-    answer: [200, answer],
-    codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],
-    handle: async (call) => {
-      const json = await read(call);
-      return isFault(json) ? json : { status: 200, json };
-    },
-  };
 }
 
 function nodeOperations(parts: OperationsParts): Route[] {
@@ -117,37 +117,29 @@ function nodeOperations(parts: OperationsParts): Route[] {
       summary: "Remove what this node holds of a DID",
       answer: "How many entries, bytes and uses of invitations were removed.",
       request: eraseBody,
-      handle: async ({ did: text, mail_only }) => {
+      handle: async ({ did: text }) => {
         const did = parseDid(text);
-        if (isFault(did)) return did;
-        const erased = mail_only ? await eraseMail(parts, did, now) : await eraseDid(parts, did, now);
-        if (isFault(erased)) return erased;
-        const what = mail_only ? "the waiting messages of a recipient" : "what the node holds of a DID";
-        log("warn", `the operator removed ${what}`, { ...(mail_only ? { recipient: did } : {}), ...erased });
+        const erased = isFault(did) ? did : await eraseDid(parts, did, now);
+        if (!isFault(erased)) log("warn", "the operator removed what the node holds of a DID", erased);
         return erased;
       },
     }),
   ];
 }
 
-function explainRoute(parts: ExplainParts, now: OperationsParts["now"]): Route {
-  return operation({
-    path: "/operations/explain",
-    id: "explain",
-    summary: "Explain why an envelope would or would not reach a recipient",
-    answer: "What this node would decide, and the last results.",
-    request: explainBody,
-    handle: (asked) => explainEnvelope(parts, asked, now),
-  });
-}
-
 // ------------------------------------------------------------------------------------------------- blocks
 
 function blockRoutes({ blocks, log }: OperationsParts): Route[] {
   const path = "/operations/blocks";
-  const listed = { id: "blocks", summary: "The block list", answer: "The entries, oldest first." };
   return [
-    operatorRoute({ method: "GET", path, ...listed }, async () => ({ blocks: renderBlocks(blocks) })),
+    operation({
+      path,
+      id: "blocks",
+      summary: "The block list",
+      answer: "The entries, oldest first.",
+      request: null,
+      handle: () => ({ blocks: blocks.list().map(({ sinceMs, ...block }) => ({ ...block, since: isoOf(sinceMs) })) }),
+    }),
     operation({
       path,
       id: "changeBlocks",
@@ -156,18 +148,13 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
       request: blockBody,
       handle: async (asked) => {
         const change = decodeChange(asked);
-        if (isFault(change)) return change;
-        const changed = await blocks.change(change);
+        const changed = isFault(change) ? change : await blocks.change(change);
         if (isFault(changed)) return changed;
         log("warn", "the block list was changed", { ...change });
         return { ...changed, entries: blocks.list().length };
       },
     }),
   ];
-}
-
-function renderBlocks(blocks: Blocks): unknown[] {
-  return blocks.list().map(({ subject, kind, sinceMs, reason }) => ({ subject, kind, since: isoOf(sinceMs), reason }));
 }
 
 function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockChange | Fault {
@@ -191,18 +178,20 @@ function removedSubject(text: string): string {
 
 function invitationRoutes(invitations: Invitations, log: Log): Route[] {
   const path = "/operations/invitations";
-  const listed = {
-    id: "invitations",
-    summary: "The invitations",
-    answer: "Those that can be used or ended in the last 90 days, with who used them.",
-  };
   return [
-    operatorRoute({ method: "GET", path, ...listed }, async () => ({
-      invitations: (await invitations.list()).map((one) => ({
-        ...renderInvitation(one),
-        uses: one.uses.map(({ did, atMs }) => ({ did, at: isoOf(atMs) })),
-      })),
-    })),
+    operation({
+      path,
+      id: "invitations",
+      summary: "The invitations",
+      answer: "Those that can be used or ended in the last 90 days, with who used them.",
+      request: null,
+      handle: async () => ({
+        invitations: (await invitations.list()).map((one) => ({
+          ...renderInvitation(one),
+          uses: one.uses.map(({ did, atMs }) => ({ did, at: isoOf(atMs) })),
+        })),
+      }),
+    }),
     operation({
       path,
       id: "invite",
