@@ -21,8 +21,11 @@ export const profileType = "application/vnd.waypost.profile+json";
 export const groupType = "application/vnd.waypost.group+json";
 
 /** Whether nobody is woken for such content: receipts, typing, profiles, and what other devices have. */
-export const isQuiet = (mediaType: string): boolean => isNote(mediaType) || mediaType.startsWith(syncType);
+export const isQuiet = (mediaType: string): boolean =>
+  isNote(mediaType) || mediaType.startsWith(syncType) || mediaType.startsWith(contentType);
 export const syncType = "application/vnd.waypost.sync+json";
+/** Of a message that another device has. */
+export const contentType = "application/vnd.waypost.content";
 
 /** Content that is no message of its own: it changes what is known of other messages and of its sender (`notes.ts`). */
 export const isNote = (mediaType: string): boolean =>

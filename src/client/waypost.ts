@@ -316,9 +316,12 @@ export class Waypost {
       relationsOf: (options) => this.#relationsOf(options),
       send: (to, content, options) => this.send(to, content, options),
       receiver: (storage) => this.#receiverFor(storage),
+      openDevice: async () => {
+        const own = await Waypost.open(linkOptions(this.#options));
+        return [own, (storage) => own.#receiverFor(storage)];
+      },
       devices: {
         keys: this.#options.keys,
-        openLink: () => Waypost.open(linkOptions(this.#options)),
         identity: () => this.#identity,
         inOrder: (work) => this.#changing("", work),
         change: async (edit) => {

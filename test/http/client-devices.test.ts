@@ -44,7 +44,10 @@ test("a new device gets keys and history, and both show the same from then on", 
     (found) => found?.name === "Alice",
   );
   expect(person).toMatchObject({ name: "Alice", isKnown: true });
-  const [, , got] = await laptop.store.messages(alice.did);
+  const got = await until(
+    async () => (await laptop.store.messages(alice.did))[2],
+    (found) => found?.content === "whole",
+  );
   if (got === undefined) throw new Error("no file");
   expect(Bun.hash(await (await laptop.store.file(got)).arrayBuffer())).toBe(Bun.hash(large));
   expect(

@@ -1,18 +1,16 @@
 /**
- * Three devices of one identity, at random: they name people, are away, lose messages that a Cache had taken, go on from an
- * older copy of their store, and forget a part of their log. In the end all have what any log still has and what devices
+ * Three devices of one identity, at random: they name people, are away, and lose messages that a Cache had taken, or one of
+ * them goes on from an older copy of its store, again and again. In the end all have what any log still has and what devices
  * named that were never set back; one that was set back also has what it had named and another one knows.
  */
 import { expect, test } from "bun:test";
-import { syncType } from "../../src/client/content.ts";
-import { logStart } from "../../src/client/devices/items.ts";
-import { type DeviceLink, type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
+import { type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
 import { ClientError } from "../../src/client/http.ts";
-import type { Message } from "../../src/client/message.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
-import { keyOfPerson, log, type Person, putPerson } from "../../src/client/store/rows.ts";
+import { keyOfPerson, type Person, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import type { Did } from "../../src/core/codec/did.ts";
+import { DeviceMail } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 
 const dids = ["phone", "laptop", "tablet"].map((name) => identityOf(name).did);
@@ -24,41 +22,6 @@ async function copyOf(driver: StoreDriver): Promise<StoreDriver> {
   return copy;
 }
 
-type Letter = { readonly from: Did; readonly text: string };
-
-/** The mailboxes of the devices; `lossShare` of what they take is lost. */
-class Mail {
-  lossShare = 0;
-  readonly #boxes = new Map<string, Letter[]>(dids.map((did) => [did, []]));
-  readonly #random: () => number;
-
-  constructor(random: () => number) {
-    this.#random = random;
-  }
-
-  link(did: Did, { signal }: AbortController): Pick<DeviceLink, "send" | "messages"> {
-    const boxes = this.#boxes;
-    return {
-      send: async (to, content) => {
-        await Bun.sleep(this.#random() * 4);
-        if (signal.aborted) throw new ClientError("unreachable", "unreachable", "it is away");
-        if (this.#random() >= this.lossShare) boxes.get(to)?.push({ from: did, text: JSON.stringify(content) });
-        const recipient = { did: to as Did, trust: "proven", name: null } as const;
-        return { id: "", chunks: 1, groupId: null, messageIds: [], last: null, recipient };
-      },
-      messages: async function* () {
-        for (const box = boxes.get(did) ?? []; !signal.aborted; await Bun.sleep(2)) {
-          const [letter] = box;
-          if (letter === undefined) continue;
-          const ack = async () => void (signal.aborted || box.splice(box.indexOf(letter), 1));
-          const json = () => JSON.parse(letter.text);
-          yield { from: letter.from, verified: true, mediaType: syncType, json, ack } as Partial<Message> as Message;
-        }
-      },
-    };
-  }
-}
-
 class Device {
   readonly did: Did;
   readonly named = new Set<string>();
@@ -67,12 +30,16 @@ class Device {
   #driver = memoryStore();
   #copy: StoreDriver | null = null;
   #stop = new AbortController();
-  readonly #mail: Mail;
+  readonly #mail: DeviceMail;
   readonly #key = crypto.getRandomValues(new Uint8Array(32));
 
-  constructor(did: Did, mail: Mail) {
+  constructor(did: Did, mail: DeviceMail) {
     this.did = did;
     this.#mail = mail;
+  }
+
+  get isOff(): boolean {
+    return this.#table === null;
   }
 
   get table(): Table {
@@ -81,7 +48,7 @@ class Device {
   }
 
   async begin(): Promise<void> {
-    const begun = { name: "", addedMs: 0, seen: logStart, sent: logStart, history: null, isLeaving: false };
+    const begun = { name: "", addedMs: 0, seen: 0, sent: 0, isLeaving: false };
     const table = await Table.open(this.#driver, this.#key);
     await table.change(async (batch) => {
       batch.meta = { hasDevices: true, deviceDid: this.did };
@@ -94,9 +61,9 @@ class Device {
     const table = await Table.open(this.#driver, this.#key);
     this.#table = table;
     this.#stop = new AbortController();
-    const host = { table, nowMs: Date.now, answerMs: 1_000, tell: () => undefined, take: async () => undefined };
-    const link = this.#mail.link(this.did, this.#stop);
-    void new Sync({ ...host, link }, (await table.meta()).logged, this.#stop.signal).run();
+    const host = { table, nowMs: Date.now, tell: () => undefined, keysText: () => "", take: async () => undefined };
+    const link = this.#mail.link(this.did);
+    void new Sync({ ...host, ...link }, (await table.meta()).logged, this.#stop.signal).run();
   }
 
   async off(): Promise<void> {
@@ -111,7 +78,7 @@ class Device {
     this.named.add(did);
     await table.change(async (batch) => {
       await putPerson(table, batch, did, { name: what, setMs: 1 });
-      log(batch, { kind: "row", key: keyOfPerson(table, did) });
+      batch.log(keyOfPerson(table, did));
     });
   }
 
@@ -125,19 +92,11 @@ class Device {
     }
   }
 
-  async forget(share: number): Promise<void> {
-    const rows = await this.table.scan({ prefix: "y/" });
-    await this.table.change(async (batch) => {
-      for (const [key] of rows.slice(0, Math.ceil(share * rows.length))) batch.delete(key);
-    });
-  }
-
-  async step(random: () => number, what: string): Promise<void> {
+  async step(random: () => number, what: string, maySetBack: boolean): Promise<void> {
     const drawn = random();
     if (this.#table === null) return drawn < 0.6 ? this.on() : undefined;
     if (drawn < 0.6) return this.name(what);
-    if (drawn < 0.75) return this.off();
-    return drawn < 0.93 ? this.setBack() : this.forget(random());
+    return drawn < 0.8 || !maySetBack ? this.off() : this.setBack();
   }
 
   async known(): Promise<Set<string>> {
@@ -145,8 +104,8 @@ class Device {
   }
 
   async logged(): Promise<string[]> {
-    const rows = await this.table.values<{ readonly item: { readonly key: string } }>("y/");
-    return Promise.all(rows.map(async ({ item }) => (await this.table.get<Person>(item.key))?.did ?? ""));
+    const keys = await this.table.values<string>("y/");
+    return Promise.all(keys.map(async (key) => (await this.table.get<Person>(key))?.did ?? ""));
   }
 }
 
@@ -165,15 +124,22 @@ for (let seed = 1; seed <= seeds; seed++)
       state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
       return state / 2 ** 32;
     };
-    const mail = new Mail(random);
+    const isLossy = seed % 3 === 0;
+    let lossShare = isLossy ? 0.2 : 0;
+    const mail = new DeviceMail(async ({ from }) => {
+      await Bun.sleep(random() * 4);
+      if (devices.find(({ did }) => did === from)?.isOff !== false)
+        throw new ClientError("unreachable", "unreachable", "it is away");
+      return random() < lossShare;
+    });
     const devices = dids.map((did) => new Device(did, mail));
     for (const device of devices) await device.begin();
-    mail.lossShare = seed % 3 === 0 ? 0.2 : 0;
     for (let i = 0; i < steps; i++) {
-      await devices[Math.floor(random() * devices.length)]?.step(random, `${seed} ${i}`);
+      const device = devices[Math.floor(random() * devices.length)];
+      await device?.step(random, `${seed} ${i}`, !isLossy && device === devices[0]);
       await Bun.sleep(random() * 40);
     }
-    mail.lossShare = 0;
+    lossShare = 0;
     for (const device of devices) await device.off();
     for (const device of devices) await device.on();
     // A change of each shows the others where it is.

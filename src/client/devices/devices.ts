@@ -5,22 +5,24 @@
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
-import { isRecord } from "../answers.ts";
+import { isInteger, isRecord } from "../answers.ts";
 import { inForce, nextIdentity, publishKeys } from "../change.ts";
 import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
-import { bytesSource } from "../content.ts";
+import { bytesSource, type Content } from "../content.ts";
 import type { Waiting } from "../directory.ts";
 import { attempt, backoffMs, ClientError, jsonBody, localError, pause } from "../http.ts";
 import { deviceName, type KeyStore } from "../key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys.ts";
+import type { Message } from "../message.ts";
 import type { EditIdentity } from "../opening.ts";
-import { recipientKey, sendPlan } from "../send.ts";
+import type { Receiver, ReceiverStorage } from "../receiver.ts";
+import { readChunks, type readMessage } from "../retrieve.ts";
+import { type MessageOptions, recipientKey, type Sent, sendPlan } from "../send.ts";
 import type { StoreDriver } from "../store/driver.ts";
-import type { StoreChange } from "../store/rows.ts";
-import { type DeviceFacts, log, type SyncItem } from "../store/rows.ts";
+import type { DeviceFacts, StoreChange } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
-import { isPlace, logStart } from "./items.ts";
-import { type DeviceLink, type PeerRow, peerKey, peersOf, placeOf, removedKey, Sync } from "./sync.ts";
+import { historyOf, queueHistory } from "./items.ts";
+import { type DeviceItem, isCurrent, type PeerRow, peerKey, peersOf, removedKey, Sync, type SyncHost } from "./sync.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
@@ -29,15 +31,48 @@ export type Device = DeviceFacts & {
   readonly isCurrent: boolean;
 };
 
-/** Opens the DID of this device, beside the identity in the key store. */
-type OpenLink = () => Promise<DeviceLink>;
+/** The device's own DID, opened without a store, beside the identity in the key store. */
+type OwnDid = {
+  readonly did: Did;
+  readonly client: Client;
+  readonly identity: Identity;
+  readonly send: (to: string, content: Content, options: MessageOptions) => Promise<Sent>;
+  readonly messages: () => AsyncGenerator<Message, void, undefined>;
+  readonly close: () => Promise<void>;
+  readonly lock: () => Promise<void>;
+};
+
+export type DeviceLink = Omit<OwnDid, "messages"> & Pick<SyncHost, "receive">;
+
+export function linkOf(own: OwnDid, receiverFor: (storage: ReceiverStorage) => Promise<Receiver>): DeviceLink {
+  return {
+    ...{ did: own.did, client: own.client },
+    get identity() {
+      return own.identity;
+    },
+    send: (to, content, options) => own.send(to, content, options),
+    // What `take` has stored is acknowledged.
+    receive: async (take, signal) => {
+      const read: typeof readMessage = async (version, recipient) => {
+        const facts = await take((write) => readChunks(version, recipient, { write }));
+        return { ...facts, data: new Uint8Array(0) };
+      };
+      const receiver = await receiverFor({ has: async () => false, read });
+      signal.addEventListener("abort", () => void receiver.stop());
+      receiver.start();
+      if (!signal.aborted) await receiver.next();
+    },
+    close: () => own.close(),
+    lock: () => own.lock(),
+  };
+}
 
 export type DevicesHost = {
   readonly table: Table;
   readonly keys: KeyStore;
   readonly nowMs: () => number;
   readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
-  readonly openLink: OpenLink;
+  readonly openLink: () => Promise<DeviceLink>;
   readonly identity: () => Identity;
   /** Changes the stored identity (`changeIdentity`). */
   readonly change: (edit: EditIdentity) => Promise<Identity>;
@@ -56,8 +91,6 @@ export type DevicesHost = {
 
 const linkType = "application/vnd.waypost.link+json";
 const codeMs = 10 * minuteMs;
-/** Of 4 MiB, over a slow connection. */
-const answerMs = 2 * minuteMs;
 const devicesMax = 8;
 const [leadLooks, leadLookMs] = [40, 50];
 
@@ -95,7 +128,10 @@ type LinkPlace = {
 };
 
 /** The new device's side: shows a code and waits for the keys. */
-export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs }: LinkPlace): Promise<Linking> {
+export async function beginLink(
+  openLink: () => Promise<OwnDid>,
+  { keys, name, driver, nowMs }: LinkPlace,
+): Promise<Linking> {
   if ((await keys.load(name)) !== null) throw localError("name_taken", `an identity called ${name} already exists`);
   // The DID of an earlier device here may have been removed, which is for good.
   await keys.save(deviceName(name), null);
@@ -119,7 +155,7 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
       const storeKey = freshSeed();
       const table = await Table.open(driver, storeKey);
       await forgetPeers(table, (Array.isArray(removed) ? removed : []).filter(isDid));
-      await addPeers(table, (Array.isArray(devices) ? devices : []).filter(isDevice), { nowMs, history: null });
+      await addPeers(table, (Array.isArray(devices) ? devices : []).filter(isDevice), nowMs());
       await table.change(async (batch) => {
         batch.meta = { deviceDid: link.did };
       });
@@ -138,21 +174,16 @@ export async function beginLink(openLink: OpenLink, { keys, name, driver, nowMs 
   return { code, accepted, cancel: () => link.close() };
 }
 
-/** With what of its log a new device gets as history. */
-type NewDevice = DeviceFacts & { readonly seen?: PeerRow["seen"] };
+/** With the number of its last change that a new device gets as history. */
+type NewDevice = DeviceFacts & { readonly seen?: number };
 
-/** Devices become known that were not removed. To one without history everything is sent from now on. */
-async function addPeers(
-  table: Table,
-  devices: readonly NewDevice[],
-  { nowMs, history }: { readonly nowMs: () => number; readonly history: string | null },
-): Promise<void> {
+/** Devices become known that were not removed. What changes from now on is sent to them. */
+async function addPeers(table: Table, devices: readonly NewDevice[], addedMs: number): Promise<void> {
   await table.change(async (batch) => {
-    const sent = await placeOf(table, (await table.meta()).logged);
-    for (const { did, name, seen = logStart } of devices.slice(0, devicesMax)) {
+    const { logged: sent } = await table.meta();
+    for (const { did, name, seen = 0 } of devices.slice(0, devicesMax)) {
       const key = peerKey(table, did);
-      const begun = { addedMs: nowMs(), seen, sent, history, isLeaving: false };
-      const row: PeerRow = { did, name, ...begun };
+      const row: PeerRow = { did, name, addedMs, seen, sent, isLeaving: false };
       const isRemoved = (await batch.get(removedKey(table, did))) !== null;
       if (!isRemoved && (await batch.get(key)) === null) batch.put(key, row);
     }
@@ -183,7 +214,7 @@ const isDevice = (one: unknown): one is NewDevice =>
   isRecord(one) &&
   isDid(String(one["did"])) &&
   typeof one["name"] === "string" &&
-  (one["seen"] === undefined || isPlace(one["seen"]));
+  (one["seen"] === undefined || isInteger(one["seen"]));
 
 // -------------------------------------------------------------------------------------------------------- devices
 
@@ -203,18 +234,13 @@ export class Devices {
   }
 
   async list(): Promise<Device[]> {
-    const { deviceDid, logged } = await this.#table.meta();
+    const { deviceDid } = await this.#table.meta();
     const own = { did: deviceDid as Did, name: this.#host.deviceName, isThis: true, addedAt: null, isCurrent: true };
-    const peers = (await peersOf(this.#table)).map(({ did, name, addedMs, history, sent }): Device => {
-      return {
-        did,
-        name,
-        isThis: false,
-        addedAt: new Date(addedMs),
-        isCurrent: history === null && (sent?.number ?? 0) >= logged,
-      };
+    const peers = (await peersOf(this.#table)).map(async (peer): Promise<Device> => {
+      const { did, name, addedMs } = peer;
+      return { did, name, isThis: false, addedAt: new Date(addedMs), isCurrent: await isCurrent(this.#table, peer) };
     });
-    return deviceDid === "" ? peers : [own, ...peers];
+    return [...(deviceDid === "" ? [] : [own]), ...(await Promise.all(peers))];
   }
 
   /** Begins when there are other devices. @internal */
@@ -270,9 +296,10 @@ export class Devices {
       batch.meta = { deviceDid: link.did };
     });
     const { logged } = await this.#table.meta();
-    const { table, nowMs, tell } = this.#host;
-    const take = (item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did) => this.#take(item, from);
-    const sync = new Sync({ table, nowMs, tell, answerMs, link, take }, logged, this.#signal);
+    const { table, nowMs, tell, identity } = this.#host;
+    const take = (item: DeviceItem, from: Did) => this.#take(item, from);
+    const keysText = () => withoutStoreKey(identity());
+    const sync = new Sync({ table, nowMs, tell, keysText, take, ...link }, logged, this.#signal);
     this.sync = sync;
     sync.run().catch((error: unknown) => this.#failed(error));
     return { sync, link };
@@ -296,10 +323,11 @@ export class Devices {
     if ((await peersOf(this.#table)).length + 2 > devicesMax)
       throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
     // Known before it has the keys: from its first word on it is answered.
-    await addPeers(this.#table, [{ did: code.did, name }], { nowMs: this.#host.nowMs, history: "" });
+    await addPeers(this.#table, [{ did: code.did, name }], this.#host.nowMs());
+    await queueHistory(this.#table, code.did);
     const peers = await peersOf(this.#table);
     const removed = await this.#table.values<Did>("x/");
-    const seen = peers.find(({ did }) => did === code.did)?.sent ?? logStart;
+    const { sent: seen } = peers.find(({ did }) => did === code.did) ?? { sent: 0 };
     const own = { did: link.did, name: this.#host.deviceName, seen };
     // What each has logged until then is in the history of this one.
     const others = peers.filter(({ did }) => did !== code.did).map(({ did, name, seen }) => ({ did, name, seen }));
@@ -308,8 +336,9 @@ export class Devices {
     await this.#table.change(async (batch) => {
       if (sent instanceof ClientError) batch.delete(peerKey(this.#table, code.did));
       // The others send to it from then on.
-      else log(batch, { kind: "devices", added: [{ did: code.did, name }], removed: [] });
+      else batch.log(peerKey(this.#table, code.did));
     });
+    if (sent instanceof ClientError) await this.#dropHistory(code.did);
     await sync.refresh();
     if (sent instanceof ClientError) throw sent;
   }
@@ -324,12 +353,22 @@ export class Devices {
     await sendPlan(plan, source, { relay: link.client.relay });
   }
 
+  /** For good. */
+  async #forget(did: Did): Promise<void> {
+    await forgetPeers(this.#table, [did]);
+    await this.#dropHistory(did);
+  }
+
+  #dropHistory(did: Did): Promise<void> {
+    return this.#table.sweep(historyOf(this.#table, did), () => true, this.#signal);
+  }
+
   /** What another device says about keys and devices. */
-  async #take(item: Extract<SyncItem, { kind: "keys" | "devices" }>, from: Did): Promise<void> {
-    if (item.kind === "keys") {
+  async #take({ is, row }: DeviceItem, from: Did): Promise<void> {
+    if (is === "k") {
       return this.#host.inOrder(async () => {
         const { name, did } = this.#host.identity();
-        const given = parseIdentity(item.text, name);
+        const given = parseIdentity(row, name);
         if (given?.did !== did) return;
         let isLater = false;
         await this.#host.change((stored) => {
@@ -342,9 +381,9 @@ export class Devices {
       });
     }
     const { deviceDid } = await this.#table.meta();
-    const added = item.added.filter((one) => isDevice(one) && one.did !== deviceDid && one.did !== from);
-    if (added.length > 0) await addPeers(this.#table, added, { nowMs: this.#host.nowMs, history: null });
-    if (item.removed.length > 0) await forgetPeers(this.#table, item.removed);
+    if (is === "x") await this.#forget(row);
+    else if (isDevice(row) && ![deviceDid, from].includes(row.did))
+      await addPeers(this.#table, [row], this.#host.nowMs());
     await this.sync?.refresh();
   }
 
@@ -368,13 +407,13 @@ export class Devices {
     await this.#table.change(async (batch) => {
       batch.put(peerKey(this.#table, did), { ...peer, isLeaving: true });
       batch.put(removedKey(this.#table, did), did);
-      log(batch, { kind: "devices", added: [], removed: [did] });
+      batch.log(removedKey(this.#table, did));
     });
     await sync.refresh();
     const next = await this.#newKeys();
     await sync.synced();
     await this.#publish(next);
-    await forgetPeers(this.#table, [did]);
+    await this.#forget(did);
     await sync.refresh();
     this.#host.tell({ type: "changed", conversation: null, id: did, what: "removed" });
   }
@@ -384,15 +423,15 @@ export class Devices {
     const held = await this.#host.change((stored) => stored);
     if (held.nextRootSeed !== null) await this.#publish(held);
     const next = await this.#host.change((stored) => nextIdentity(stored, this.#host.nowMs()));
-    await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(next) }));
+    await this.#table.change(async (batch) => batch.log("k"));
     return next;
   }
 
   async #publish(next: Identity): Promise<void> {
     const renewed = await publishKeys(this.#host.client, next, this.#host.waiting);
-    const published = await this.#host.change((stored) => inForce(stored, renewed));
+    await this.#host.change((stored) => inForce(stored, renewed));
     this.#host.reconnect();
-    await this.#table.change(async (batch) => log(batch, { kind: "keys", text: withoutStoreKey(published) }));
+    await this.#table.change(async (batch) => batch.log("k"));
   }
 }
 

@@ -1,20 +1,17 @@
 /**
- * What own devices tell one another: items, numbered by the device where something happened, and applied by the others in
- * that order, each once. Messages and profiles stand in the log by their place, and are read when an item is sent.
+ * What own devices tell one another: rows of the store, by the first letter of their keys. They merge by their content, so
+ * what comes again changes nothing. Own devices have all keys and are trusted with the identity itself.
  * Source: docs/client.md "Devices".
  */
-import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
-import { type Did, isDid } from "../../core/codec/did.ts";
-import { isInteger, isRecord } from "../answers.ts";
-import { randomUuid } from "../crypto.ts";
-import { type Body, saveContent, wholeBody } from "../store/files.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { mergeGroups } from "../store/group-rules.ts";
 import { keyOfGroup } from "../store/groups.ts";
-import { applyProfile } from "../store/profiles.ts";
+import { putProfile } from "../store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
   type Copy,
+  type DeviceFacts,
   type GroupRow,
   keyOfConversation,
   keyOfId,
@@ -27,145 +24,131 @@ import {
   type ProfileRow,
   putPerson,
   putReaction,
+  putRemoval,
+  type RemovalRow,
   removeMessage,
   type StoreChange,
-  type SyncItem,
   seenKeyOf,
   seenMs,
 } from "../store/rows.ts";
 import { type Batch, digits, type Table } from "../store/table.ts";
-import type { Part, Want } from "./content.ts";
 
-/** As it is sent: with its row, and a message also with its content. */
-export type SentItem =
-  | Exclude<SyncItem, { readonly key: string }>
-  | { readonly kind: "message" | "reaction"; readonly row: MessageRow; readonly content: string | null }
-  | { readonly kind: "person"; readonly row: Person }
-  | { readonly kind: "profile"; readonly row: ProfileRow }
-  | { readonly kind: "group"; readonly row: GroupRow }
-  | { readonly kind: "delivery"; readonly id: string; readonly to: readonly Copy[] }
-  | { readonly kind: "nothing" };
+type Rows = {
+  readonly p: Person;
+  readonly b: ProfileRow;
+  readonly g: GroupRow;
+  readonly m: MessageRow;
+  /** What became of a message. */
+  readonly v: Pick<MessageRow, "id" | "to">;
+  readonly r: MessageRow;
+  readonly c: ConversationRow;
+  readonly q: RemovalRow;
+  /** A device that was added, one that was removed, and the keys of the identity (`devices.ts`). */
+  readonly d: DeviceFacts;
+  readonly x: Did;
+  readonly k: string;
+};
 
-/** By the first letter of its key, in the order in which a new device gets them. */
-const kindOf = { p: "person", b: "profile", g: "group", m: "message", r: "reaction" } as const;
+export type Item = { [Is in keyof Rows]: { readonly is: Is; readonly row: Rows[Is] } }[keyof Rows];
 
-/** Larger content stays on the device that has it (`content.ts`). */
-const contentBytesMax = 8_388_608;
+export const historyOf = (table: Table, did: Did): string => `h/${table.name(did)}/`;
 
-/** Reads what an item names; `nothing` when it was removed meanwhile. */
-export async function loadItem(table: Table, item: SyncItem): Promise<SentItem> {
-  if (!("key" in item)) return item;
-  const row = await table.get<MessageRow & ProfileRow & GroupRow>(item.key);
-  if (row === null) return { kind: "nothing" };
-  if (item.kind === "delivery") return { kind: "delivery", id: row.id, to: row.to };
-  const kind = kindOf[item.key.slice(0, 1) as keyof typeof kindOf];
-  if (kind !== "message" && kind !== "reaction") return { kind, row } as SentItem;
-  const { body } = row;
-  const isSent = body.is === "inline" || (body.is === "pieces" && body.sizeBytes <= contentBytesMax);
-  const content = isSent ? encodeBase64(await wholeBody(table, body)) : null;
-  const at = body.is === "elsewhere" ? body.at : ((await table.meta()).deviceDid as Did);
-  const none: Body = body.is === "removed" ? body : { is: "elsewhere", id: "", sizeBytes: 0, at };
-  return { kind, row: { ...row, body: none }, content };
-}
-
-type MessageItem = Extract<SentItem, { readonly content: string | null }>;
-
-/** By its kind: what else an item contains is another program's. */
-const isMessageItem = (item: SentItem): item is MessageItem => item.kind === "message" || item.kind === "reaction";
-
-type Applying = { readonly table: Table; readonly nowMs: () => number };
-
-/**
- * Applies an item of another device; one that was applied before changes nothing. Returns what changed. Own devices are
- * trusted with the identity itself; the shape is checked so that a mistake of theirs damages no row.
- */
-export async function applyItem({ table, nowMs }: Applying, item: SentItem): Promise<StoreChange | null> {
-  if (!isMessageItem(item)) return table.change((batch) => applySmall({ table, nowMs }, batch, item));
-  const content = item.content === null ? null : decodeBase64(item.content);
-  const { saved } = await saveContent(table, nowMs, {
-    fill: async (write) => (content === null ? undefined : write(content)),
-    rows: (batch, written) => {
-      const given = item.row.body;
-      const none: Body = given.is === "elsewhere" ? { ...given, id: randomUuid(), sizeBytes: 0 } : { is: "removed" };
-      return applyRow({ table, nowMs }, batch, {
-        ...item,
-        row: { ...item.row, body: content === null ? none : written },
+/** A device gets all rows that there are, in this order. */
+export async function queueHistory(table: Table, did: Did): Promise<void> {
+  let number = 0;
+  for (const prefix of ["p/", "b/", "g/", "m/", "r/", "c/"])
+    for await (const page of table.pages(prefix))
+      await table.change(async (batch) => {
+        for (const [key] of page) batch.put(`${historyOf(table, did)}${digits(number++)}`, key);
       });
-    },
-  });
-  return saved;
 }
 
-async function applyRow(
-  { table, nowMs }: Applying,
-  batch: Batch,
-  { kind, row: given }: MessageItem,
-): Promise<StoreChange | null> {
+/** A row as others get it; `null` when it was removed meanwhile. */
+export async function loadItem(table: Table, key: string): Promise<Item | null> {
+  const is = key.slice(0, 1) as Item["is"];
+  const row = await table.get<MessageRow & DeviceFacts>(is === "v" ? `m${key.slice(1)}` : key);
+  if (row === null) return null;
+  if (is === "d") return { is, row: { did: row.did, name: row.name } };
+  if (is === "v") return { is, row: { id: row.id, to: row.to } };
+  if (is !== "m" || row.body.is !== "pieces") return { is, row } as Item;
+  const at = (await table.meta()).deviceDid as Did;
+  return { is, row: { ...row, body: { is: "elsewhere", at } } };
+}
+
+type Taking = { readonly table: Table; readonly batch: Batch; readonly nowMs: number };
+type Takers = { readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<StoreChange | null> };
+
+const takers: Takers = {
+  p: takePerson,
+  b: async ({ table, batch }, row) => ((await putProfile(table, batch, row)) ? personChange(row.did) : null),
+  g: async ({ table, batch }, row) => {
+    const key = keyOfGroup(table, row.id);
+    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), row));
+    return { type: "changed", conversation: row.id, id: null, what: "group" };
+  },
+  m: takeMessage,
+  v: takeDelivery,
+  r: async ({ table, batch }, row) => {
+    await putReaction(table, batch, row);
+    return { type: "changed", conversation: row.conversation, id: row.target, what: "state" };
+  },
+  c: takeRead,
+  q: takeRemoval,
+};
+
+/** Takes what another device tells, and returns what changed. Nothing is passed on. */
+export function applyItem(table: Table, { is, row }: Item, nowMs: number): Promise<StoreChange | null> {
+  return table.change(async (batch) => {
+    const take = takers[is] as ((at: Taking, row: unknown) => Promise<StoreChange | null>) | undefined;
+    const change = await take?.({ table, batch, nowMs }, row);
+    for (const [key, isLogged] of batch.logged) if (isLogged) batch.logged.delete(key);
+    return change ?? null;
+  });
+}
+
+const personChange = (did: Did): StoreChange => ({ type: "changed", conversation: did, id: null, what: "person" });
+
+/** What this user changed later stays, and the later claim. */
+async function takePerson({ table, batch }: Taking, given: Person): Promise<StoreChange> {
+  const held = await batch.get<Person>(keyOfPerson(table, given.did));
+  const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
+  const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
+  const isClaimLater = claimed !== undefined && claimed.atMs > (given.claimed?.atMs ?? 0);
+  await putPerson(table, batch, given.did, { ...given, ...chosen, ...(isClaimLater ? { claimed } : {}) });
+  return personChange(given.did);
+}
+
+async function takeMessage({ table, batch, nowMs }: Taking, given: MessageRow): Promise<StoreChange | null> {
   // What waits there waits in that device's outbox.
   const row: MessageRow = { ...given, to: given.to.map((copy): Copy => ({ ...copy, out: null })) };
   const { conversation, id } = row;
-  if (kind === "reaction") {
-    await putReaction(table, batch, row);
-    return { type: "changed", conversation, id: row.target, what: "state" };
-  }
   const held = await messageById(table, id, batch);
   if (held?.row.digest === row.digest) {
-    putCopies(table, batch, held, row.to);
+    putCopies({ table, batch }, held, row.to);
     return null;
   }
-  if ((await batch.get(seenKeyOf(table, row))) !== null) return null;
+  const seen = seenKeyOf(table, row);
+  if ((await batch.get(seen)) !== null) return null;
   // The identity's Caches may offer it here too.
-  if (!row.isOwn) batch.put(seenKeyOf(table, row), nowMs() + seenMs);
-  await addMessage(table, batch, row);
+  if (!row.isOwn) batch.put(seen, nowMs + seenMs);
+  const key = await addMessage(table, batch, row);
   if (row.group === null) for (const { did } of row.to) await putPerson(table, batch, did, { isKnown: true });
   if (!row.isOwn && row.verified === true && row.from !== null) await putPerson(table, batch, row.from, {});
-  for (const copy of row.to)
-    if (copy.id !== id) batch.put(keyOfId(table, copy.id), await batch.get(keyOfId(table, id)));
+  for (const copy of row.to) if (copy.id !== id) batch.put(keyOfId(table, copy.id), key);
   return { type: "changed", conversation, id, what: "message" };
 }
 
-async function applySmall(
-  { table, nowMs }: Applying,
-  batch: Batch,
-  item: Exclude<SentItem, MessageItem>,
-): Promise<StoreChange | null> {
-  if (item.kind === "person") {
-    const { did } = item.row;
-    await putPerson(table, batch, did, await laterFacts(table, batch, item.row));
-    return { type: "changed", conversation: did, id: null, what: "person" };
-  }
-  if (item.kind === "profile") {
-    await applyProfile(table, batch, item.row);
-    return { type: "changed", conversation: item.row.did, id: null, what: "person" };
-  }
-  if (item.kind === "group") {
-    const key = keyOfGroup(table, item.row.id);
-    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), item.row));
-    return { type: "changed", conversation: item.row.id, id: null, what: "group" };
-  }
-  if (item.kind === "read") return applyRead(table, batch, item);
-  if (item.kind !== "delivery" && item.kind !== "removed") return null;
-  // Also of one that another device tells of later.
-  if (item.kind === "removed") batch.put(seenKeyOf(table, item), nowMs() + seenMs);
-  const found = await messageById(table, item.id, batch);
-  if (found === null) return null;
-  const { key, row } = found;
-  const { conversation, id } = row;
-  if (item.kind === "removed") {
-    await removeMessage(table, batch, key);
-    return { type: "changed", conversation, id, what: "removed" };
-  }
-  putCopies(table, batch, found, item.to);
-  return { type: "changed", conversation, id, what: "state" };
+async function takeDelivery({ table, batch }: Taking, { id, to }: Rows["v"]): Promise<StoreChange | null> {
+  const held = await messageById(table, id, batch);
+  if (held === null) return null;
+  putCopies({ table, batch }, held, to);
+  return { type: "changed", conversation: held.row.conversation, id: held.row.id, what: "state" };
 }
 
+type Held = { readonly key: string; readonly row: MessageRow };
+
 /** A receipt that this device heard of first stays. */
-function putCopies(
-  table: Table,
-  batch: Batch,
-  { key, row }: { readonly key: string; readonly row: MessageRow },
-  given: readonly Copy[],
-): void {
+function putCopies({ table, batch }: Omit<Taking, "nowMs">, { key, row }: Held, given: readonly Copy[]): void {
   const to = given.map((copy): Copy => {
     const held = row.to.find((one) => one.did === copy.did);
     const state = held === undefined ? copy.state : laterState(held.state, copy.state);
@@ -175,121 +158,29 @@ function putCopies(
   for (const copy of to) batch.put(keyOfId(table, copy.id), key);
 }
 
-/** What this user changed later than the other device knows stays, and the later claim. */
-async function laterFacts(table: Table, batch: Batch, given: Person): Promise<Partial<Person>> {
-  const held = await batch.get<Person>(keyOfPerson(table, given.did));
-  if (held === null) return given;
-  const { name, isKnown, isBlocked, setMs = 0 } = held;
-  const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
-  const isClaimLater = held.claimed !== undefined && held.claimed.atMs > (given.claimed?.atMs ?? 0);
-  return { ...given, ...chosen, ...(isClaimLater ? { claimed: held.claimed } : {}) };
+/** Also of a message that another device tells of later. */
+async function takeRemoval({ table, batch, nowMs }: Taking, removal: RemovalRow): Promise<StoreChange | null> {
+  putRemoval(table, batch, removal, nowMs);
+  const held = await messageById(table, removal.id, batch);
+  if (held === null) return null;
+  await removeMessage(table, batch, held.key);
+  return { type: "changed", conversation: held.row.conversation, id: held.row.id, what: "removed" };
 }
 
 /** Read marks go by the time of the message that was last: arrivals differ between devices. */
-async function applyRead(
-  table: Table,
-  batch: Batch,
-  { conversation, atMs }: Extract<SyncItem, { readonly kind: "read" }>,
-): Promise<StoreChange | null> {
-  const place = keyOfConversation(table, conversation);
+async function takeRead({ table, batch }: Taking, { id, readAtMs }: ConversationRow): Promise<StoreChange | null> {
+  const place = keyOfConversation(table, id);
   const row = await batch.get<ConversationRow>(place);
-  if (row === null) return null;
-  const prefix = messagesOf(table, conversation);
+  if (row === null || readAtMs === 0) return null;
+  const prefix = messagesOf(table, id);
   let unread = 0;
   let firstMs = row.arrivedMs + 1;
-  for await (const [, one] of table.all<MessageRow>(prefix, `${prefix}${digits(atMs + 1)}`)) {
+  for await (const [, one] of table.all<MessageRow>(prefix, `${prefix}${digits(readAtMs + 1)}`)) {
     if (one.isOwn || one.arrivedMs <= row.readMs) continue;
     unread++;
     firstMs = Math.min(firstMs, one.arrivedMs);
   }
-  batch.put(place, { ...row, readMs: Math.max(row.readMs, firstMs - 1), unread });
-  return { type: "changed", conversation, id: null, what: "read" };
+  const readMs = Math.max(row.readMs, firstMs - 1);
+  batch.put(place, { ...row, readMs, readAtMs: Math.max(row.readAtMs, readAtMs), unread });
+  return { type: "changed", conversation: id, id: null, what: "read" };
 }
-
-const historyOrder = [...Object.keys(kindOf), "c"];
-
-type History = {
-  readonly items: readonly { readonly place: string; readonly item: SyncItem }[];
-  readonly next: string | null;
-};
-
-/** Everything that a new device gets, from a place on: a page of it, and the place after it. */
-export async function readHistory(table: Table, from: string): Promise<History> {
-  const [part = ""] = from;
-  for (const prefix of historyOrder.slice(Math.max(0, historyOrder.indexOf(part)))) {
-    const page = await table.scan<ConversationRow>({
-      prefix: `${prefix}/`,
-      ...(prefix === part ? { from } : {}),
-      limit: 50,
-    });
-    if (page.length === 0) continue;
-    const items = page.flatMap(([place, { id, unread, at }]): History["items"] => {
-      if (prefix !== "c") return [{ place, item: { kind: "row", key: place } }];
-      return unread > 0 ? [] : [{ place, item: { kind: "read", conversation: id, atMs: at } }];
-    });
-    return { items, next: `${page.at(-1)?.[0]}!` };
-  }
-  return { items: [], next: null };
-}
-
-/** Where an item stands in the log of its device: copies of a store have other items under one number. */
-export type LogPlace = { readonly mark: string; readonly number: number };
-
-/** Before the first item. */
-export const logStart: LogPlace = { mark: "", number: 0 };
-
-/**
- * What a device sends. Items of its log are for who has it up to `after`, or for everybody without `after`, and lead to
- * `at`; those of the history lead nowhere. `have` is how far it has the other's log, `null` when it lacks all that
- * there is. `want` and `part` are of large content.
- */
-export type SyncMessage =
-  | {
-      readonly v: 1;
-      readonly items: readonly SentItem[];
-      readonly after: LogPlace | null;
-      readonly at: LogPlace | null;
-    }
-  | { readonly v: 1; readonly have: LogPlace | null }
-  | { readonly v: 1; readonly want: Want }
-  | { readonly v: 1; readonly part: Part };
-
-const hasDid = ({ row }: Record<string, unknown>) => isRecord(row) && isDid(String(row["did"]));
-const areTexts = (...all: readonly unknown[]) => all.every((one) => typeof one === "string");
-const areCopies = (to: unknown) =>
-  Array.isArray(to) && to.every((one) => isRecord(one) && areTexts(one["id"], one["did"]));
-const isMessage = ({ row, content }: Record<string, unknown>) =>
-  isRecord(row) &&
-  isRecord(row["body"]) &&
-  areCopies(row["to"]) &&
-  areTexts(row["conversation"], row["id"], row["digest"], content ?? "");
-const shapes: Readonly<Record<SentItem["kind"], (item: Record<string, unknown>) => boolean>> = {
-  ...{ message: isMessage, reaction: isMessage, person: hasDid, profile: hasDid },
-  read: ({ conversation, atMs }) => areTexts(conversation) && isInteger(atMs),
-  removed: ({ id, digest }) => areTexts(id, digest),
-  keys: ({ text }) => areTexts(text),
-  nothing: () => true,
-  delivery: ({ id, to }) => areTexts(id) && areCopies(to),
-  group: ({ row }) => isRecord(row) && areTexts(row["id"]) && isRecord(row["members"]) && isRecord(row["left"]),
-  devices: ({ added, removed }) => Array.isArray(added) && Array.isArray(removed) && areTexts(...removed),
-};
-const isItem = (one: unknown): one is SentItem =>
-  isRecord(one) && Object.hasOwn(shapes, String(one["kind"])) && shapes[one["kind"] as SentItem["kind"]](one);
-
-/** `null` for anything else. */
-export function parseSync(json: unknown): SyncMessage | null {
-  if (!isRecord(json) || json["v"] !== 1) return null;
-  const { items, after, at, have, want, part } = json;
-  if (have === null || isPlace(have)) return { v: 1, have };
-  if (isWant(want)) return { v: 1, want };
-  if (isWant(part)) return { v: 1, part: { ...part, content: typeof part.content === "string" ? part.content : null } };
-  const isPart = Array.isArray(items) && items.every(isItem);
-  const arePlaces = [after, at].every((one) => one === null || isPlace(one));
-  return isPart && arePlaces ? { v: 1, items, after: after as LogPlace | null, at: at as LogPlace | null } : null;
-}
-
-export const isPlace = (one: unknown): one is LogPlace =>
-  isRecord(one) && typeof one["mark"] === "string" && isInteger(one["number"]);
-
-const isWant = (one: unknown): one is Want & { readonly content?: unknown } =>
-  isRecord(one) && typeof one["id"] === "string" && typeof one["digest"] === "string" && isInteger(one["from"]);

@@ -11,18 +11,15 @@ import { attempt, ClientError, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
 import { type Batch, digits, type Table, withRoom } from "./table.ts";
 
-/**
- * Where content is. `elsewhere`: on another device, with the part that came from there so far in pieces; `removed`: there
- * was no room for it any more, or no device has it.
- */
+/** Where content is. `elsewhere`: on another device, which had it first; `removed`: there was no room for it any more. */
 export type Body =
   | { readonly is: "inline"; readonly base64: string }
   | { readonly is: "pieces"; readonly id: string; readonly sizeBytes: number }
-  | { readonly is: "elsewhere"; readonly id: string; readonly sizeBytes: number; readonly at: Did }
+  | { readonly is: "elsewhere"; readonly at: Did }
   | { readonly is: "removed" };
 
 const inlineBytesMax = 65_536;
-export const pieceBytes = 1_048_576;
+const pieceBytes = 1_048_576;
 /** Room for the rows of a message beside its content. */
 const rowBytes = 8_192;
 /** A file that is written for longer was left by a crash. */
@@ -85,12 +82,6 @@ export async function saveContent<W, T>(
   if (!isKept && sizeBytes > 0) await attempt(() => table.change(discard));
   if (result instanceof ClientError) throw result;
   return result;
-}
-
-/** Content that begins and ends with a piece, or with the content. */
-export function putPieces(batch: Batch, id: string, from: number, data: Uint8Array): void {
-  for (let at = 0; at < data.length; at += pieceBytes)
-    batch.putBytes(pieceKey(id, (from + at) / pieceBytes), data.subarray(at, at + pieceBytes));
 }
 
 /** Writes what will be sent. */

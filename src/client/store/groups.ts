@@ -25,7 +25,6 @@ import {
 import {
   type GroupRow,
   type GroupState,
-  log,
   type MessageRow,
   messagesOf,
   type StoreChange,
@@ -92,7 +91,7 @@ async function hasRoom(table: Table, standing: Standing, own: Did): Promise<bool
 function putGroup(table: Table, batch: Batch, group: GroupRow): void {
   const key = keyOfGroup(table, group.id);
   batch.put(key, group);
-  log(batch, { kind: "row", key });
+  batch.log(key);
 }
 
 type Said = { readonly group: string; readonly from: Did; readonly own: Did; readonly isKnown: boolean };

@@ -30,14 +30,15 @@ import { putProfile } from "./profiles.ts";
 import {
   addMessage,
   type Copy,
+  deliveryKey,
   keyOfPerson,
   laterState,
-  log,
   type MessageRow,
   messageById,
   type Person,
   putPerson,
   putReaction,
+  type RemovalRow,
   seenKey,
   stateChange,
   unverified,
@@ -210,7 +211,7 @@ export class Incoming {
       reaction === null || row.conversation === unverified
         ? await addMessage(this.#table, batch, row)
         : await putReaction(this.#table, batch, { ...row, reaction: reaction.reaction, target: reaction.to });
-    log(batch, { kind: "row", key });
+    batch.log(key);
     return key;
   }
 
@@ -226,7 +227,7 @@ export class Incoming {
       if (found === null || !found.row.to.some(isOf)) continue;
       const { key, row } = found;
       batch.put(key, { ...row, to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)) });
-      log(batch, { kind: "delivery", key });
+      batch.log(deliveryKey(key));
       news.push(stateChange(row));
     }
     return [...news, { type: state === "read" ? "read" : "receipt", from, messageIds: ids }];
@@ -259,6 +260,7 @@ export class Incoming {
   async sweep(signal: AbortSignal): Promise<void> {
     const nowMs = this.#host.nowMs();
     await this.#table.sweep<number>("s/", (untilMs) => untilMs < nowMs, signal);
+    await this.#table.sweep<RemovalRow>("q/", ({ untilMs }) => untilMs < nowMs, signal);
     await this.#table.sweep<LogRow>("l/", ({ atMs }) => atMs < nowMs - handOverMs, signal);
     await sweepUnfinished(this.#table, nowMs);
   }

@@ -25,10 +25,10 @@ import {
 import { type Body, bodySource, deleteBody } from "./files.ts";
 import {
   type Copy,
+  deliveryKey,
   keyOfFile,
   keyOfId,
   laterState,
-  log,
   type MessageRow,
   orderOf,
   putPerson,
@@ -278,7 +278,7 @@ export class Outbox {
         (copy): Copy => (isThis(copy) ? { ...copy, ...why, out: aside, state: laterState(copy.state, state) } : copy),
       );
       batch.put(out.key, { ...row, to });
-      log(batch, { kind: "delivery", key: out.key });
+      batch.log(deliveryKey(out.key));
       const { body } = row;
       if (body.is === "pieces" && to.every((copy) => copy.out === null))
         batch.put(keyOfFile({ at: orderOf(row), id: body.id }), out.key);
@@ -312,7 +312,7 @@ export class Outbox {
       }
       if (row !== null && queued.length > 0) {
         batch.put(key, { ...row, to });
-        log(batch, { kind: "delivery", key });
+        batch.log(deliveryKey(key));
       }
       return queued;
     });

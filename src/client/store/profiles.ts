@@ -9,7 +9,7 @@ import { bytesSource, profileType } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { checkProfile, pictureType } from "../notes.ts";
 import { enqueue, type OutRow, outFile } from "./outbox.ts";
-import { keyOfPerson, log, type Person, type ProfileRow, putPerson } from "./rows.ts";
+import { keyOfPerson, type Person, type ProfileRow, putPerson } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 export type Profile = {
@@ -28,13 +28,6 @@ const profileTtl = "30d";
 
 /** For own devices too. `false` for one that is older than what is known, or one stranger's too many. */
 export async function putProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
-  const isPut = await applyProfile(table, batch, profile);
-  if (isPut) log(batch, { kind: "row", key: keyOfProfile(table, profile.did) });
-  return isPut;
-}
-
-/** What another device has sent. */
-export async function applyProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
   const { did, name, atMs, isOpen } = profile;
   const key = keyOfProfile(table, did);
   if (((await batch.get<ProfileRow>(key))?.atMs ?? 0) >= atMs) return false;
@@ -43,6 +36,7 @@ export async function applyProfile(table: Table, batch: Batch, profile: ProfileR
     await putPerson(table, batch, did, { claimed: { name, atMs } });
   }
   batch.put(key, profile);
+  batch.log(key);
   return true;
 }
 

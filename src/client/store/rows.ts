@@ -2,7 +2,7 @@
  * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `b/` profiles, `g/` groups, `c/`
  * conversations, `m/` messages by conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `l/` what
  * `messages` has not handed over, `s/` envelopes seen, until when they may come again, `o/` the outbox, `f/` and `t/`
- * pieces of files (`files.ts`).
+ * pieces of files (`files.ts`), `q/` removals, `d/`, `x/`, `h/`, `y/`, `n/` of own devices (`../devices/`).
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
@@ -115,24 +115,16 @@ export const stateChange = ({ conversation, id }: MessageRow): StoreChange => {
 
 export type DeviceFacts = { readonly did: Did; readonly name: string };
 
-/** What other devices get, as it stands in their log (`../devices/`): of most things the key of the row. */
-export type SyncItem =
-  | { readonly kind: "row" | "delivery"; readonly key: string }
-  | { readonly kind: "read"; readonly conversation: string; readonly atMs: number }
-  | { readonly kind: "removed"; readonly conversation: string; readonly id: string; readonly digest: string }
-  | { readonly kind: "keys"; readonly text: string }
-  | { readonly kind: "devices"; readonly added: readonly DeviceFacts[]; readonly removed: readonly Did[] };
-
-/** For own devices, when there are some. */
-export const log = (batch: Batch, item: SyncItem): void => {
-  batch.items.push(item);
-};
+/** A message that was removed: other devices remove it too, and it isn't taken from them again. */
+export type RemovalRow = Pick<MessageRow, "id" | "digest"> & { readonly untilMs: number };
 
 export type ConversationRow = {
   readonly id: string;
   readonly unread: number;
   /** Arrivals up to this time are read. */
   readonly readMs: number;
+  /** Messages up to this time are read: arrivals differ between devices. */
+  readonly readAtMs: number;
   readonly arrivedMs: number;
   readonly last: string | null;
   readonly at: number;
@@ -186,6 +178,23 @@ export const seenKey = (table: Table, text: string) => `s/${table.name(text.toLo
 export const seenKeyOf = (table: Table, { digest, id }: Pick<MessageRow, "digest" | "id">) =>
   seenKey(table, digest === "" ? id : digest);
 
+/** Removes a message for good, here and, when it is logged, on other devices. */
+export function putRemoval(
+  table: Table,
+  batch: Batch,
+  { id, digest }: Pick<MessageRow, "digest" | "id">,
+  nowMs: number,
+) {
+  const untilMs = nowMs + seenMs;
+  const seen = seenKeyOf(table, { id, digest });
+  batch.put(seen, untilMs);
+  batch.put(`q${seen.slice(1)}`, { id, digest, untilMs } satisfies RemovalRow);
+  batch.log(`q${seen.slice(1)}`);
+}
+
+/** In the log: what became of a message, which is told without its content. */
+export const deliveryKey = (message: string) => `v${message.slice(1)}`;
+
 /** By time; of one time by id. */
 export function keyOfMessage(table: Table, row: MessageRow): string {
   const id = parseUuid(row.id) ?? table.name(row.id);
@@ -215,6 +224,7 @@ export const noConversation = (id: string): ConversationRow => ({
   id,
   unread: 0,
   readMs: 0,
+  readAtMs: 0,
   arrivedMs: 0,
   last: null,
   at: 0,
@@ -283,6 +293,7 @@ export async function removeMessage(table: Table, batch: Batch, key: string): Pr
   const row = await batch.get<MessageRow>(key);
   if (row === null) return;
   batch.delete(key);
+  batch.delete(deliveryKey(key));
   for (const id of [row.id, ...row.to.map((copy) => copy.id)])
     if ((await batch.get<string>(keyOfId(table, id))) === key) batch.delete(keyOfId(table, id));
   for (const { out } of row.to) if (out !== null) batch.delete(out);

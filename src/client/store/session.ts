@@ -19,7 +19,7 @@ import {
   typingType,
 } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
-import { Devices, type DevicesHost } from "../devices/devices.ts";
+import { Devices, type DevicesHost, linkOf } from "../devices/devices.ts";
 import { attempt, ClientError, isTemporary, localError, pause } from "../http.ts";
 import { type Message, parseReaction, type WaypostEvent } from "../message.ts";
 import type { PollResult, Receiver, ReceiverStorage } from "../receiver.ts";
@@ -41,7 +41,6 @@ import {
   keyOfId,
   keyOfMessage,
   keyOfPerson,
-  log,
   type MessageRow,
   putPerson,
   putReaction,
@@ -66,7 +65,8 @@ type SessionHost = {
   readonly relationsOf: (options: MessageOptions) => Relations;
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
   readonly receiver: (storage: ReceiverStorage) => Promise<Receiver>;
-  readonly devices: Omit<DevicesHost, "table" | "nowMs" | "tell" | "leads" | "reconnect" | "failed">;
+  readonly openDevice: () => Promise<Parameters<typeof linkOf>>;
+  readonly devices: Omit<DevicesHost, "table" | "nowMs" | "tell" | "leads" | "reconnect" | "failed" | "openLink">;
 };
 
 type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
@@ -109,7 +109,9 @@ export class StoreSession {
     const failed = (error: ClientError) => emit({ type: "failed", what: "devices", error });
     const reconnect = () => void this.#receiver?.stop();
     const leads = () => this.#outbox.isLeading;
-    this.devices = new Devices({ ...host.devices, table, nowMs, tell, leads, reconnect, failed }, this.#stop.signal);
+    const openLink = async () => linkOf(...(await host.openDevice()));
+    const devices = { ...host.devices, table, nowMs, tell, leads, reconnect, failed, openLink };
+    this.devices = new Devices(devices, this.#stop.signal);
     const sync = () => this.devices.sync;
     this.incoming = new Incoming({ table, did, nowMs, tell, send, sync });
     const plan = (row: OutRow, source: Source) => this.#plan(row, source);
@@ -204,10 +206,7 @@ export class StoreSession {
 
   async #sweep(): Promise<void> {
     for (const { signal } = this.#stop; !signal.aborted; await pause(hourMs, signal))
-      await attempt(async () => {
-        await this.incoming.sweep(signal);
-        await this.devices.sync?.sweep();
-      });
+      await attempt(() => this.incoming.sweep(signal));
   }
 
   /** Saves what waits in the Caches, as soon as the other devices can get it. */
@@ -300,13 +299,13 @@ export class StoreSession {
     }
     const places = copies.map(({ out }) => out ?? "");
     if (key !== null) {
-      log(batch, { kind: "row", key: await addMessage(this.#table, batch, { ...row, to: copies }) });
+      batch.log(await addMessage(this.#table, batch, { ...row, to: copies }));
       return { places, change: { type: "changed", conversation, id, what: "message" } };
     }
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
     if (reaction === null) return { places, change: null };
     const { to: target, reaction: text } = reaction;
-    log(batch, { kind: "row", key: await putReaction(this.#table, batch, { ...row, reaction: text, target }, true) });
+    batch.log(await putReaction(this.#table, batch, { ...row, reaction: text, target }, true));
     return { places, change: { type: "changed", conversation, id: target, what: "state" } };
   }
 

@@ -15,7 +15,6 @@ import {
   type GroupRow,
   keyOfConversation,
   keyOfPerson,
-  log,
   type MessageRow,
   messageById,
   messagesOf,
@@ -23,12 +22,11 @@ import {
   type Person,
   type ProfileRow,
   putPerson,
+  putRemoval,
   reactionsOf,
   removeMessage,
   type StoreChange,
   type StoredMessage,
-  seenKeyOf,
-  seenMs,
   stateChange,
   viewOf,
 } from "./rows.ts";
@@ -97,7 +95,7 @@ export class LocalStore {
         ...(isBlocked === undefined ? {} : { isBlocked }),
         ...(isKnown || change.isKnown === false ? { isKnown } : {}),
       });
-      log(batch, { kind: "row", key: keyOfPerson(this.#table, did) });
+      batch.log(keyOfPerson(this.#table, did));
       return saved;
     });
     this.#host.tell({ type: "changed", conversation: did, id: null, what: "person" });
@@ -189,8 +187,8 @@ export class LocalStore {
       const place = keyOfConversation(this.#table, conversation);
       const row = await batch.get<ConversationRow>(place);
       if (row === null || row.unread === 0) return null;
-      batch.put(place, { ...row, unread: 0, readMs: row.arrivedMs });
-      log(batch, { kind: "read", conversation, atMs: row.at });
+      batch.put(place, { ...row, unread: 0, readMs: row.arrivedMs, readAtMs: row.at });
+      batch.log(place);
       return row;
     });
     if (before === null) return;
@@ -260,10 +258,8 @@ export class LocalStore {
   async #remove(batch: Batch, key: string): Promise<void> {
     const row = await batch.get<MessageRow>(key);
     if (row === null) return;
-    const { conversation, id, digest } = row;
     await removeMessage(this.#table, batch, key);
-    batch.put(seenKeyOf(this.#table, row), this.#host.nowMs() + seenMs);
-    log(batch, { kind: "removed", conversation, id, digest });
+    putRemoval(this.#table, batch, row, this.#host.nowMs());
   }
 
   // -------------------------------------------------------------------------------------------------- sending

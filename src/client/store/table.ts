@@ -24,30 +24,32 @@ type Meta = {
   readonly sentMs: number;
   /** The DID of this device, once there are others. */
   readonly deviceDid: string;
-  /** There are other devices, so changes are logged for them; and the number of the last item. */
+  /** There are other devices, so changes are logged for them; and the number of the last one. */
   readonly hasDevices: boolean;
   readonly logged: number;
 };
 
+/** In the log of changes for own devices: the key of a row, by the number of its last change; and where that is. */
 export const logKey = (number: number): string => `y/${digits(number)}`;
+const placeInLog = (key: string): string => `n/${key}`;
+/** A store that goes on from an older copy of itself uses no number twice. */
+const numbersPerMs = 1_000;
 
 /** The end of the range of all keys that begin with a prefix. */
 export const endOf = (prefix: string): string => `${prefix}~`;
 
 /** Numbers in keys, in their order. */
-export const digits = (value: number): string => String(Math.max(0, Math.floor(value))).padStart(15, "0");
+export const digits = (value: number): string => String(Math.max(0, Math.floor(value))).padStart(16, "0");
 
 type TableScan = Partial<Range> & { readonly prefix: string };
 
 export class Table {
   readonly driver: StoreDriver;
-  /** Of what is logged by this run: a copy of the store that runs too, or later, numbers its items alike. */
-  readonly mark = encodeHex(crypto.getRandomValues(new Uint8Array(8)));
   /** Begins every key: another identity, and one made anew under the same name, has other rows. */
   readonly place: string;
   /** Removes what is worth least; returns whether there is more room. */
   makeRoom: (bytes: number) => Promise<boolean> = async () => false;
-  /** Hears of items for own devices. */
+  /** Hears of changes for own devices. */
   onLogged: (number: number) => void = () => undefined;
   readonly #nameKey: Uint8Array;
   readonly #sealKey: Uint8Array;
@@ -116,14 +118,18 @@ export class Table {
   }
 
   /** All values below a prefix, page by page; with `begin` from that key on. */
-  async *all<T>(prefix: string, begin = prefix): AsyncGenerator<[key: string, value: T]> {
+  async *pages<T>(prefix: string, begin = prefix): AsyncGenerator<[key: string, value: T][]> {
     for (let from = begin; ; ) {
       const page = await this.scan<T>({ prefix, from });
-      yield* page;
       const last = page.at(-1);
       if (last === undefined) return;
+      yield page;
       from = `${last[0]}!`;
     }
+  }
+
+  async *all<T>(prefix: string, begin = prefix): AsyncGenerator<[key: string, value: T]> {
+    for await (const page of this.pages<T>(prefix, begin)) yield* page;
   }
 
   async values<T>(prefix: string): Promise<T[]> {
@@ -134,15 +140,13 @@ export class Table {
 
   /** Removes what is over below a prefix: page by page, so that nothing else waits for long. */
   async sweep<T>(prefix: string, isOver: (value: T) => boolean, signal: AbortSignal): Promise<void> {
-    for (let from = prefix; !signal.aborted; await pause(0, signal)) {
-      const page = await this.scan<T>({ prefix, from });
+    for await (const page of this.pages<T>(prefix)) {
       const over = page.filter(([, value]) => isOver(value));
       await this.change(async (batch) => {
         for (const [key] of over) batch.delete(key);
       });
-      const last = page.at(-1);
-      if (last === undefined) return;
-      from = `${last[0]}!`;
+      await pause(0, signal);
+      if (signal.aborted) return;
     }
   }
 
@@ -170,9 +174,7 @@ export class Table {
   async #apply<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
     const batch = new Batch(this);
     const [result, meta] = await Promise.all([work(batch), this.meta()]);
-    const items = (batch.meta.hasDevices ?? meta.hasDevices) ? batch.items : [];
-    let { logged } = { ...meta, ...batch.meta };
-    for (const item of items) batch.put(logKey(++logged), { item, mark: this.mark, atMs: this.#nowMs() });
+    const logged = (batch.meta.hasDevices ?? meta.hasDevices) ? await this.#log(batch, meta.logged) : meta.logged;
     if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
     const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
     const more = sealed.map(async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)));
@@ -180,8 +182,26 @@ export class Table {
     const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
     const rows = [...sealed, ["meta", this.#seal("meta", render(counted))] as const];
     await this.#guard(() => this.driver.apply(rows.map(([key, value]) => [this.place + key, value])));
-    if (items.length > 0) this.onLogged(logged);
+    if (logged > meta.logged) this.onLogged(logged);
     return result;
+  }
+
+  /** A row stands in the log once, behind all that changed before; one that was removed does not. */
+  async #log(batch: Batch, last: number): Promise<number> {
+    let logged = last;
+    for (const [key, isLogged] of batch.logged) {
+      const place = placeInLog(key);
+      const before = await batch.get<number>(place);
+      if (before !== null) batch.delete(logKey(before));
+      if (!isLogged) {
+        if (before !== null) batch.delete(place);
+        continue;
+      }
+      logged = Math.max(this.#nowMs() * numbersPerMs, logged + 1);
+      batch.put(logKey(logged), key);
+      batch.put(place, logged);
+    }
+    return logged;
   }
 
   #exclusive<T>(work: () => Promise<T>): Promise<T> {
@@ -214,8 +234,8 @@ export class Table {
 export class Batch {
   readonly rows = new Map<string, Uint8Array | null>();
   readonly #read = new Map<string, Promise<Uint8Array | null>>();
-  /** For own devices. */
-  readonly items: unknown[] = [];
+  /** Keys of rows that own devices get, or that are gone from the log. */
+  readonly logged = new Map<string, boolean>();
   meta: Partial<Meta> = {};
   readonly #table: Table;
 
@@ -248,6 +268,12 @@ export class Batch {
 
   delete(key: string): void {
     this.rows.set(key, null);
+    if (/^[mqrv]\//.test(key)) this.logged.set(key, false);
+  }
+
+  /** Own devices get the row, as it is when it is sent. */
+  log(key: string): void {
+    this.logged.set(key, true);
   }
 }
 

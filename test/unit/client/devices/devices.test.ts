@@ -3,50 +3,37 @@ import { expect, test } from "bun:test";
 import { nextIdentity } from "../../../../src/client/change.ts";
 import type { Client } from "../../../../src/client/client.ts";
 import { syncType } from "../../../../src/client/content.ts";
-import { Devices } from "../../../../src/client/devices/devices.ts";
-import { logStart, type SentItem, type SyncMessage } from "../../../../src/client/devices/items.ts";
-import { type DeviceLink, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
+import { type DeviceLink, Devices } from "../../../../src/client/devices/devices.ts";
+import { type DeviceItem, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
 import { waitingDefault } from "../../../../src/client/directory.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { memoryKeys } from "../../../../src/client/key-stores.ts";
 import { advanceChain, createIdentity, type Identity, renderIdentity } from "../../../../src/client/keys.ts";
-import type { Message } from "../../../../src/client/message.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { Table } from "../../../../src/client/store/table.ts";
+import { DeviceMail } from "../../../support/device-mail.ts";
 import { identityOf } from "../../../support/identity.ts";
 
 const didOf = (name: string) => identityOf(name).did;
 const [own, phone, laptop, thief] = [didOf("own"), didOf("phone"), didOf("laptop"), didOf("thief")] as const;
-type Told = readonly [from: typeof phone, item: SentItem];
+type Told = readonly [from: typeof phone, item: DeviceItem];
 
 /** A device with phone and laptop, after it has heard all: its identity, and the others that it knows. */
 async function heard(identity: Identity, told: readonly Told[]) {
   const held = { identity };
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const begun = { name: "", addedMs: 0, seen: logStart, sent: logStart, history: null, isLeaving: false };
+  const begun = { name: "", addedMs: 0, seen: 0, sent: 0, isLeaving: false };
   await table.change(async (batch) => {
     batch.meta = { hasDevices: true, deviceDid: own };
     for (const did of [phone, laptop] as const) batch.put(peerKey(table, did), { did, ...begun } satisfies PeerRow);
   });
   const stop = new AbortController();
-  const all = Promise.withResolvers<void>();
+  const mail = new DeviceMail();
+  for (const [from, item] of told) await mail.link(from).send(own, { v: 1, items: [item] }, { mediaType: syncType });
+  const { receive } = mail.link(own);
   const link = {
     ...{ did: own, client: {} as Client, identity, close: async () => undefined, lock: async () => undefined },
-    send: () => Promise.reject(new Error("nothing is sent")),
-    messages: async function* () {
-      for (const [i, [from, item]] of told.entries()) {
-        const part: SyncMessage = { v: 1, items: [item], after: null, at: { mark: `${i}`, number: 1 } };
-        const json = () => JSON.parse(JSON.stringify(part));
-        yield {
-          from,
-          verified: true,
-          mediaType: syncType,
-          json,
-          ack: async () => undefined,
-        } as Partial<Message> as Message;
-      }
-      all.resolve();
-    },
+    ...{ send: () => Promise.reject(new Error("nothing is sent")), receive },
   } as DeviceLink;
   const devices = new Devices(
     {
@@ -61,19 +48,16 @@ async function heard(identity: Identity, told: readonly Told[]) {
     stop.signal,
   );
   await devices.start();
-  await all.promise;
+  while (mail.boxOf(own).length > 0) await Bun.sleep(1);
   stop.abort();
   return { identity: held.identity, dids: (await devices.list()).map(({ did }) => did) };
 }
 
-const devices = (added: readonly (typeof phone)[], removed: readonly (typeof phone)[]): SentItem => ({
-  kind: "devices",
-  added: added.map((did) => ({ did, name: "" })),
-  removed,
-});
-const keys = (identity: Identity): SentItem => ({
-  kind: "keys",
-  text: renderIdentity({ ...identity, storeKey: new Uint8Array(32) }),
+const added = (did: typeof phone): DeviceItem => ({ is: "d", row: { did, name: "" } });
+const removed = (did: typeof phone): DeviceItem => ({ is: "x", row: did });
+const keys = (identity: Identity): DeviceItem => ({
+  is: "k",
+  row: renderIdentity({ ...identity, storeKey: new Uint8Array(32) }),
 });
 const settled = (next: Identity): Identity => ({
   ...next,
@@ -83,7 +67,7 @@ const settled = (next: Identity): Identity => ({
 
 test("a device that was removed stays so, whatever another one still says of it", async () => {
   const first = createIdentity("default");
-  const order = [devices([thief], []), devices([], [thief])] as const;
+  const order = [added(thief), removed(thief)] as const;
   for (const [told, isKnown] of [
     [[[laptop, order[0]]], true],
     [

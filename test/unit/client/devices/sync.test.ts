@@ -1,62 +1,58 @@
-/** What a device tells another: all of a history that does not fit one message, and profiles, which its log only names. */
+/** What a device tells another: all rows that do not fit one message, and each that changed as it is when it is sent. */
 import { expect, test } from "bun:test";
-import { applyItem, logStart, parseSync, type SentItem } from "../../../../src/client/devices/items.ts";
-import { type DeviceLink, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
+import { applyItem, type Item, queueHistory } from "../../../../src/client/devices/items.ts";
+import { isCurrent, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { keyOfProfile, putProfile } from "../../../../src/client/store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
+  deliveryKey,
   keyOfConversation,
   keyOfPerson,
-  log,
   type MessageRow,
+  noConversation,
+  type Person,
   type ProfileRow,
   putPerson,
+  removeMessage,
 } from "../../../../src/client/store/rows.ts";
 import { LocalStore } from "../../../../src/client/store/store.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeBase64 } from "../../../../src/core/codec/bytes.ts";
+import { DeviceMail, saidIn } from "../../../support/device-mail.ts";
 import { identityOf } from "../../../support/identity.ts";
 
-const [device, other] = [identityOf("device").did, identityOf("other").did];
+const [device, other, own] = [identityOf("device").did, identityOf("other").did, identityOf("own").did];
 const picture = encodeBase64(new Uint8Array(32_768).fill(5));
 const openTable = () => Table.open(memoryStore(), new Uint8Array(32).fill(7));
 const profileOf = (did: typeof other, atMs = 1): ProfileRow => ({ did, name: "Other", picture, atMs, isOpen: null });
+const peerOf = (did: typeof other): PeerRow => ({ did, name: "", addedMs: 0, seen: 0, sent: 0, isLeaving: false });
 
-const begun = { name: "", addedMs: 0, seen: logStart, sent: logStart, isLeaving: false };
-
-async function withDevice(history: string | null): Promise<Table> {
+async function withDevice(): Promise<Table> {
   const table = await openTable();
-  const peer: PeerRow = { ...begun, did: device, history };
   await table.change(async (batch) => {
-    batch.meta = { hasDevices: true };
-    batch.put(peerKey(table, device), peer);
+    batch.meta = { hasDevices: true, deviceDid: own };
+    batch.put(peerKey(table, device), peerOf(device));
   });
   return table;
 }
 
+const unused = { keysText: () => "keys", tell: () => undefined, take: async () => undefined };
+
 /** The items of each message to the device, until it has all. */
-async function toldOf(table: Table): Promise<SentItem[][]> {
-  const told: SentItem[][] = [];
-  const send: DeviceLink["send"] = async (to, message) => {
-    const parsed = parseSync(message);
-    told.push(parsed !== null && "items" in parsed ? [...parsed.items] : []);
-    const recipient = { did: device, trust: "proven", name: null } as const;
-    return { id: to, chunks: 1, groupId: null, messageIds: [], last: null, recipient };
-  };
+async function toldOf(table: Table): Promise<Item[][]> {
   const stop = new AbortController();
-  const link = { send, messages: async function* () {} };
+  const mail = new DeviceMail();
   const { logged } = await table.meta();
-  const host = { table, nowMs: Date.now, answerMs: 60_000, tell: () => undefined, link, take: async () => undefined };
-  const sync = new Sync(host, logged, stop.signal);
+  const sync = new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, logged, stop.signal);
   await sync.refresh();
   for (let isAll = false; !isAll; await Bun.sleep(5)) {
     const peer = await table.get<PeerRow>(peerKey(table, device));
-    isAll = peer?.history === null && (peer.sent?.number ?? 0) >= logged;
+    isAll = peer !== null && (await isCurrent(table, peer));
   }
   stop.abort();
-  return told;
+  return mail.boxOf(device).map((letter) => (saidIn(letter)["items"] ?? []) as Item[]);
 }
 
 const messageOf = (id: string, sentMs: number, sizeBytes: number): MessageRow => ({
@@ -66,45 +62,60 @@ const messageOf = (id: string, sentMs: number, sizeBytes: number): MessageRow =>
   body: { is: "inline", base64: encodeBase64(new Uint8Array(sizeBytes).fill(sentMs)) },
 });
 
-test("a new device gets the whole history, also when a page of it is more than one message holds", async () => {
-  const table = await withDevice("");
+test("a new device gets all rows, also when a page of them is more than one message holds", async () => {
+  const table = await withDevice();
   const ids = Array.from({ length: 5 }, () => crypto.randomUUID());
   await table.change(async (batch) => {
     await putPerson(table, batch, other, { name: "Other" });
     for (const [i, id] of ids.entries()) await addMessage(table, batch, messageOf(id, i + 1, 400_000));
   });
+  await queueHistory(table, device);
   const told = await toldOf(table);
-  const messages = told.map((items) => items.flatMap((item) => (item.kind === "message" ? [item.row.id] : [])));
+  const messages = told.map((items) => items.flatMap((item) => (item.is === "m" ? [item.row.id] : [])));
   expect(messages.flat()).toEqual(ids);
   expect(messages.filter((part) => part.length > 0).length).toBe(ids.length);
+  expect(await table.scan({ prefix: "h/" })).toEqual([]);
 });
 
-test("who was away for longer than the log reaches back gets what the log has, and then all there is", async () => {
-  const dayMs = 86_400_000;
-  let nowMs = 100 * dayMs;
-  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7), () => nowMs);
-  const names = ["first", "second", "third"];
-  await table.change(async (batch) => {
-    batch.meta = { hasDevices: true };
-    batch.put(peerKey(table, device), { ...begun, did: device, history: null } satisfies PeerRow);
-  });
-  for (const name of names) {
-    const { did } = identityOf(name);
-    await table.change(async (batch) => {
-      await putPerson(table, batch, did, { name });
-      log(batch, { kind: "row", key: keyOfPerson(table, did) });
+test("a row stands in the log once, where it changed last, and one that was removed does not", async () => {
+  const table = await withDevice();
+  const rename = (name: string) =>
+    table.change(async (batch) => {
+      await putPerson(table, batch, other, { name });
+      batch.log(keyOfPerson(table, other));
     });
-    nowMs += 20 * dayMs;
-  }
-  const { signal } = new AbortController();
-  const link = { send: () => Promise.reject(new Error("nothing is sent")), messages: async function* () {} };
-  const host = { table, nowMs: () => nowMs, answerMs: 0, tell: () => undefined, link, take: async () => undefined };
-  await new Sync(host, names.length, signal).sweep();
-  expect((await table.values("y/")).length).toBe(1);
-  const told = await toldOf(table);
-  const namesIn = (items: readonly SentItem[]) => items.map((item) => (item.kind === "person" ? item.row.name : ""));
-  expect(told.map((items) => namesIn(items).sort())).toEqual([["third"], names]);
+  await rename("first");
+  const key = await table.change(async (batch) => {
+    const added = await addMessage(table, batch, messageOf(crypto.randomUUID(), 1, 1));
+    for (const one of [added, deliveryKey(added)]) batch.log(one);
+    return added;
+  });
+  await rename("second");
+  expect(await table.values<string>("y/")).toEqual([key, deliveryKey(key), keyOfPerson(table, other)]);
+  await table.change((batch) => removeMessage(table, batch, key));
+  expect(await table.values<string>("y/")).toEqual([keyOfPerson(table, other)]);
+  expect((await toldOf(table)).flat().map(({ row }) => (row as Person).name)).toEqual(["second"]);
 });
+
+test("numbers go by the clock, and on where it goes back", async () => {
+  let nowMs = 5_000;
+  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7), () => nowMs);
+  const logged = async (key: string) => {
+    await table.change(async (batch) => {
+      batch.meta = { hasDevices: true };
+      batch.log(key);
+    });
+    return (await table.meta()).logged;
+  };
+  const numbers = [await logged("p/1"), await logged("p/2")];
+  nowMs = 1;
+  numbers.push(await logged("p/3"));
+  nowMs = 6_000;
+  numbers.push(await logged("p/4"));
+  expect(numbers).toEqual([5_000_000, 5_000_001, 5_000_002, 6_000_000]);
+});
+
+const readAt = (readAtMs: number): Item => ({ is: "c", row: { ...noConversation(other), readAtMs } });
 
 test("a read mark counts all that came later, also when that is much", async () => {
   const table = await openTable();
@@ -112,22 +123,22 @@ test("a read mark counts all that came later, also when that is much", async () 
   await table.change(async (batch) => {
     for (let i = 0; i < count; i++) await addMessage(table, batch, messageOf(crypto.randomUUID(), i + 2, 1));
   });
-  await after([{ kind: "read", conversation: other, atMs: 1 }], table);
+  await after([readAt(1)], table);
   expect((await table.get<ConversationRow>(keyOfConversation(table, other)))?.unread).toBe(count);
-  await after([{ kind: "read", conversation: other, atMs: 501 }], table);
+  await after([readAt(501)], table);
   expect((await table.get<ConversationRow>(keyOfConversation(table, other)))?.unread).toBe(count - 500);
 });
 
 test("a profile is named in the log, read when it is sent, and not told again by who applies it", async () => {
-  const table = await withDevice(null);
+  const table = await withDevice();
   await table.change((batch) => putProfile(table, batch, profileOf(other)));
   const rows = await table.values("y/");
   expect([rows.length, JSON.stringify(rows).length < 200]).toEqual([1, true]);
-  const [[item]] = (await toldOf(table)) as [[SentItem]];
-  expect(item).toEqual({ kind: "profile", row: profileOf(other) });
+  const [[item]] = (await toldOf(table)) as [[Item]];
+  expect(item).toEqual({ is: "b", row: profileOf(other) });
 
-  const second = await withDevice(null);
-  await applyItem({ table: second, nowMs: Date.now }, item);
+  const second = await withDevice();
+  await applyItem(second, item, Date.now());
   expect(await second.get<ProfileRow>(keyOfProfile(second, other))).toEqual(profileOf(other));
   expect(await second.values("y/")).toEqual([]);
 });
@@ -154,44 +165,46 @@ test("of strangers at most 500 profiles are kept, beside those of people who are
   expect(await put(profileOf(device))).toBe(true);
 });
 
-test("an item counts by its kind: more in it changes nothing, and one of another form is none", async () => {
-  const table = await openTable();
-  const person = { did: other, name: "Other", alias: null, isKnown: true, isBlocked: false };
-  const message = { kind: "message", row: messageOf("1", 1, 1), content: null };
-  const parsed = (item: unknown) =>
-    parseSync(JSON.parse(JSON.stringify({ v: 1, items: [item], after: null, at: null })));
-  const more = parsed({ kind: "person", row: person, content: "bm8=" });
-  if (more === null || !("items" in more)) throw new Error("it is no item");
-  for (const item of more.items) await applyItem({ table, nowMs: Date.now }, item);
-  expect(await table.get(keyOfPerson(table, other))).toEqual(person as never);
-  const malformed = [
-    { kind: "read", conversation: 1, atMs: 1 },
-    { kind: "removed", conversation: other, id: null, digest: "" },
-    { kind: "delivery", id: 1, to: [] },
-    { kind: "delivery", id: "1", to: [null] },
-    { kind: "devices", added: [], removed: null },
-    { ...message, content: 1 },
-    { ...message, row: { ...message.row, id: 1 } },
-    { ...message, row: { ...message.row, to: [1] } },
+test("what a device can't apply is left out, and what is too large, or comes from anybody else, is not read", async () => {
+  const table = await withDevice();
+  const stop = new AbortController();
+  const mail = new DeviceMail();
+  const host = { table, nowMs: Date.now, ...unused };
+  const receiving = new Sync({ ...host, ...mail.link(own) }, 0, stop.signal).run();
+  const person = (name: string) => ({ did: identityOf(name).did, name, alias: null, isKnown: true, isBlocked: false });
+  const items: unknown[] = [
+    null,
+    { is: "m", row: { id: 1 } },
+    { is: "new", row: {} },
+    { is: "p", row: person("first") },
   ];
-  expect([parsed(message) === null, malformed.map(parsed)]).toEqual([false, malformed.map(() => null)]);
+  const said = { mediaType: "application/vnd.waypost.sync+json" };
+  const say = (from: typeof other, told: unknown[], at: number, more = "") =>
+    mail.link(from).send(own, { v: 1, items: told, after: at - 1, at, more }, said);
+  await say(device, items, 1);
+  await say(device, [{ is: "p", row: person("large") }], 2, "x".repeat(2_000_000));
+  await say(other, [{ is: "p", row: person("foreign") }], 2);
+  await say(device, [{ is: "p", row: person("second") }], 2);
+  while (mail.boxOf(own).length > 0) await Bun.sleep(5);
+  expect((await table.values<Person>("p/")).map(({ name }) => name).sort()).toEqual(["first", "second"]);
+  stop.abort();
+  await receiving;
 });
 
-const unused = { sendReceipt: async () => undefined, want: () => undefined };
+const nothing = { sendReceipt: async () => undefined, want: () => undefined };
 
 /** After a device has heard all this of another one. */
-async function after(items: readonly SentItem[], table?: Table): Promise<Table> {
+async function after(items: readonly Item[], table?: Table): Promise<Table> {
   const at = table ?? (await openTable());
-  for (const item of items) await applyItem({ table: at, nowMs: Date.now }, item);
+  for (const item of items) await applyItem(at, item, Date.now());
   return at;
 }
 
 test("a message that was removed stays so, also when another device tells of it again, or only then", async () => {
-  const received: SentItem = { kind: "message", row: messageOf("1", 1, 1), content: "AA==" };
-  const own: SentItem = { ...received, row: { ...received.row, isOwn: true, digest: "" } };
-  for (const item of [received, own]) {
-    const { id, digest } = item.row;
-    const removed: SentItem = { kind: "removed", conversation: other, id, digest };
+  const received = messageOf("1", 1, 1);
+  for (const row of [received, { ...received, isOwn: true, digest: "" }]) {
+    const item: Item = { is: "m", row };
+    const removed: Item = { is: "q", row: { id: row.id, digest: row.digest, untilMs: 0 } };
     expect(await (await after([item])).values("m/")).toHaveLength(1);
     for (const told of [
       [item, removed, item],
@@ -201,7 +214,7 @@ test("a message that was removed stays so, also when another device tells of it 
     // Also where the user removed it.
     const table = await after([item]);
     const host = { table, did: device, nowMs: Date.now, tell: () => undefined };
-    const store = new LocalStore({ ...host, resend: async () => undefined, leads: () => true, ...unused });
+    const store = new LocalStore({ ...host, resend: async () => undefined, leads: () => true, ...nothing });
     const [message] = await store.messages(other);
     if (message === undefined) throw new Error("no message");
     await store.remove(message);
@@ -212,8 +225,8 @@ test("a message that was removed stays so, also when another device tells of it 
 test("of what two devices say of a person the user's later change counts, and the later claim", async () => {
   const claim = (atMs: number) => ({ claimed: { name: `claim ${atMs}`, atMs } });
   const person = { did: other, name: "", alias: null, isKnown: true, isBlocked: false };
-  const blocked: SentItem = { kind: "person", row: { ...person, isBlocked: true, setMs: 2, ...claim(1) } };
-  const before: SentItem = { kind: "person", row: { ...person, name: "Other", setMs: 1, ...claim(2) } };
+  const blocked: Item = { is: "p", row: { ...person, isBlocked: true, setMs: 2, ...claim(1) } };
+  const before: Item = { is: "p", row: { ...person, name: "Other", setMs: 1, ...claim(2) } };
   for (const told of [
     [blocked, before],
     [before, blocked],

@@ -161,10 +161,11 @@ test("what another device says of a delivery takes no receipt back", async () =>
   const copy = { did: to, id: plan.id, state: "received", code: null, reason: null, out: null } as const;
   const row: MessageRow = { ...sentRow, to: [copy] };
   const key = await table.change((batch) => addMessage(table, batch, row));
-  const said = { kind: "delivery", id: plan.id, to: [{ ...copy, state: "sent" }] } as const;
-  await applyItem({ table, nowMs: Date.now }, said);
+  const say = (state: "sent" | "failed") =>
+    applyItem(table, { is: "v", row: { id: plan.id, to: [{ ...copy, state }] } }, Date.now());
+  await say("sent");
   expect((await table.get<MessageRow>(key))?.to).toEqual([copy]);
-  await applyItem({ table, nowMs: Date.now }, { ...said, to: [{ ...copy, state: "failed" }] });
+  await say("failed");
   expect((await table.get<MessageRow>(key))?.to[0]?.state).toBe("failed");
 });
 
