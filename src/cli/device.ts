@@ -58,7 +58,7 @@ const lookMs = 200;
 
 async function acceptDevice(session: Session, { name = "device" }: NameFlags, code: string): Promise<void> {
   const me = await openDevice(session);
-  await me.acceptLink(code, name);
+  await me.devices.acceptLink(code, name);
   const endMs = performance.now() + historyMs;
   while ((await me.devices.list()).some(({ isCurrent }) => !isCurrent)) {
     session.report.progress("sending the history");

@@ -5,12 +5,11 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { activeDocument, type Client, normalizeName, rootKeyOf, trustIn } from "../client/client.ts";
+import { activeDocument, type Client, trustIn } from "../client/client.ts";
 import { ClientError, orNull } from "../client/http.ts";
 import type { WaypostOptions } from "../client/opening.ts";
 import { checkHomes } from "../client/registration.ts";
-import { fingerprintOf } from "../client/trust/fingerprint.ts";
-import { forgetOwnAlias } from "../client/trust/own.ts";
+import { fingerprintBetween, forget } from "../client/trust/own.ts";
 import { Waypost } from "../client/waypost.ts";
 import type { Did } from "../core/codec/did.ts";
 import { addIdentityFlag, addWaitFlag, clientCommand, parseName, type Session } from "./command.ts";
@@ -123,15 +122,12 @@ function registerTrust(did: Command): void {
 
 async function showFingerprint(session: Session, _: object, target = ""): Promise<void> {
   const [{ did }, to] = [await session.identity(), await session.find(target)];
-  const subject = async (one: Did) => ({ did: one, rootKey: await rootKeyOf(session.client, one) });
-  const fingerprint = fingerprintOf(await subject(did), await subject(to));
+  const fingerprint = await fingerprintBetween(session.client, did, to);
   session.report.result({ ok: true, did, with: to, fingerprint }, fingerprint);
 }
 
 async function forgetTarget({ client, report, ...session }: Session, _: object, target = "") {
   const { name, did } = await session.identity();
-  const known = normalizeName(await session.named(target));
-  await client.trust.forget(known);
-  await forgetOwnAlias(client, did, known);
+  await forget(client, did, await session.named(target));
   report.result({ ok: true, forgotten: target }, `${name} has forgotten ${target}`);
 }

@@ -23,6 +23,7 @@ import {
   orNull,
   timeoutMsDefault,
 } from "./http.ts";
+import { type MemoryStore, memoryKeys } from "./key-stores.ts";
 import { heldSeed, type Identity } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
@@ -36,9 +37,7 @@ import {
 import {
   createTrust,
   distrust,
-  type MemoryStore,
   type NameTrust,
-  processMemory,
   type Trust,
   type TrustDemand,
   type TrustLevel,
@@ -86,14 +85,13 @@ const recipientsMax = 1_000;
 
 export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }: ClientOptions): Client {
   const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
-  const memory = processMemory();
   const known: Client["known"] = {
     limits: null,
     ledger: null,
     sentMs: 0,
     keysKeptMs: 0,
     recipients: new BoundedMap(recipientsMax),
-    memory,
+    memory: memoryKeys(),
     policy: null,
     doubts: new BoundedMap(recipientsMax),
     doubt: () => undefined,

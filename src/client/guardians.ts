@@ -14,10 +14,10 @@ import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "./clien
 import { ed25519PublicKey, randomUuid } from "./crypto.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
 import { localError } from "./http.ts";
-import { type KeyStore, reliable } from "./key-stores.ts";
+import { type KeyStore, type MemoryStore, reliable } from "./key-stores.ts";
 import { type Identity, newIdentity, renderIdentity } from "./keys.ts";
 import type { MessageOptions } from "./send.ts";
-import { type MemoryStore, recall } from "./trust/trust.ts";
+import { recall } from "./trust/trust.ts";
 
 export const shareType = "application/vnd.waypost.guardian-share+json";
 

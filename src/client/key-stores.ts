@@ -4,7 +4,13 @@
  */
 import { isRecord } from "./answers.ts";
 import { ClientError, localError } from "./http.ts";
-import { type MemoryStore, processMemory } from "./trust/trust.ts";
+
+/** What an identity remembers of others, and of what it is sending: a small text under each key, apart from its keys. */
+export type MemoryStore = {
+  readonly load: (key: string) => Promise<string | null>;
+  /** Resolves when the text is stored; `null` removes it. */
+  readonly save: (key: string, text: string | null) => Promise<void>;
+};
 
 /**
  * Texts by their keys: the identity under its name, and under `<name>/…` what it remembers of others. A write resolves when
@@ -30,10 +36,13 @@ export const memoryOf = ({ load, save }: MemoryStore, name: string): MemoryStore
 export const deviceName = (name: string): string => `${name}.device`;
 
 /** Lost with the process: for tests, and for identities that are created each time. */
-export function memoryKeys(): KeyStore {
-  const texts = new Map<string, string>();
+export function memoryKeys(texts: Map<string, string> = new Map()): KeyStore {
   return {
-    ...processMemory(texts),
+    load: async (key) => texts.get(key) ?? null,
+    save: async (key, text) => {
+      if (text === null) texts.delete(key);
+      else texts.set(key, text);
+    },
     replace: async (key, before, text) => {
       if ((texts.get(key) ?? null) !== before) return false;
       texts.set(key, text);

@@ -7,8 +7,8 @@ import { equalBytes } from "../core/codec/bytes.ts";
 import { parseDuration, parseTimestamp } from "../core/codec/time.ts";
 import { inOrder } from "../core/std/order.ts";
 import { parseKept, renderKept, sendingShape } from "./answers.ts";
+import type { MemoryStore } from "./key-stores.ts";
 import { chunkCount, parsePlan, renderPlan, type SavedPlan, type SendPlan, type UnsignedPlan } from "./send.ts";
-import type { MemoryStore } from "./trust/trust.ts";
 
 type Resumed = {
   readonly plan: SendPlan;

@@ -5,7 +5,7 @@
  */
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
-import { askDid, type Client, connect, lookUp, normalizeName, rootKeyOf, senderOf } from "./client.ts";
+import { askDid, type Client, connect, lookUp, senderOf } from "./client.ts";
 import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
@@ -43,7 +43,6 @@ export class Waypost {
   #identity: Identity;
   #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
   #receiver: Promise<Receiver> | null = null;
-  #rotating: Promise<void> | null = null;
   /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
   readonly #changing = inOrder<"">();
   /** Each write of the key store begins with what is stored, and the last one is what this instance goes on with. */
@@ -121,11 +120,6 @@ export class Waypost {
     throw localError("no_store", "this identity was opened without a store");
   }
 
-  /** Gives a new device, which shows the code, the keys and the history of this identity. */
-  async acceptLink(code: string, name?: string): Promise<void> {
-    await this.devices.acceptLink(code, name);
-  }
-
   /**
    * On a new device: a code to show to another one, and the identity once that has accepted it. `cancel` ends the wait,
    * which takes ten minutes at most.
@@ -161,9 +155,8 @@ export class Waypost {
 
   /** A text to compare with a correspondent, by phone say: both see the same, 20 characters for each of the two. */
   async fingerprint(to: string): Promise<string> {
-    const { fingerprintOf } = await import("./trust/fingerprint.ts");
-    const subject = async (did: Did) => ({ did, rootKey: await rootKeyOf(this.#client, did) });
-    return fingerprintOf(await subject(this.did), await subject(await lookUp(this.#client, to)));
+    const { fingerprintBetween } = await import("./trust/own.ts");
+    return fingerprintBetween(this.#client, this.did, await lookUp(this.#client, to));
   }
 
   /**
@@ -171,9 +164,7 @@ export class Waypost {
    * alias is no longer watched as an own one.
    */
   async forget(target: string): Promise<void> {
-    const name = normalizeName(target);
-    await this.#client.trust.forget(name);
-    await (await import("./trust/own.ts")).forgetOwnAlias(this.#client, this.did, name);
+    await (await import("./trust/own.ts")).forget(this.#client, this.did, target);
   }
 
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
@@ -342,34 +333,24 @@ export class Waypost {
    * Replaces the key that others seal to when it is due, follows a replacement by another device, and destroys old
    * secrets. `open` and `messages` call it.
    */
-  rotate(): Promise<void> {
-    this.#rotating ??= this.#changing("", () => this.#rotate()).finally(() => {
-      this.#rotating = null;
-    });
-    return this.#rotating;
+  async rotate(): Promise<void> {
+    const { rotateMs: everyMs = rotationMsDefault, nowMs = Date.now, waiting = waitingDefault } = this.#options;
+    if (everyMs === false) return;
+    const rotate = async () => {
+      // Once a week, and loaded then.
+      const { rotateAgreement } = await import("./change.ts");
+      const options = { nowMs: nowMs(), everyMs, waiting, change: (edit: EditIdentity) => this.#change(edit) };
+      const { rotated, holdsPublished } = await rotateAgreement(this.#client, this.did, options);
+      if (!holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
+      else if (rotated) this.#emit({ type: "rotated" });
+    };
+    // After a failure the old key still works, and the next run tries again.
+    await this.#changing("", () => this.#orFailed("rotation", rotate));
   }
 
   async #rotateIfDue(): Promise<void> {
     const { rotateMs = rotationMsDefault, nowMs = Date.now } = this.#options;
     if (rotateMs !== false && isRotationDue(this.#identity, nowMs(), rotateMs)) await this.rotate();
-  }
-
-  async #rotate(): Promise<void> {
-    const { rotateMs = rotationMsDefault, nowMs = Date.now, waiting } = this.#options;
-    if (rotateMs === false) return;
-    // The old key still works, and the next run tries again.
-    await this.#orFailed("rotation", async () => {
-      // Once a week, and loaded then.
-      const { rotateAgreement } = await import("./change.ts");
-      const rotated = await rotateAgreement(this.#client, this.did, {
-        nowMs: nowMs(),
-        everyMs: rotateMs,
-        ...(waiting === undefined ? {} : { waiting }),
-        change: (edit) => this.#change(edit),
-      });
-      if (!rotated.holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
-      else if (rotated.rotated) this.#emit({ type: "rotated" });
-    });
   }
 
   /** After a rotation of the root key the shares of the old one are worth nothing. */

@@ -41,7 +41,7 @@ export function Devices({ me }: { readonly me: Waypost }) {
   const devices = useStored(me, () => me.devices.list(), []);
   const [code, setCode] = useState<string | null>(null);
   const accept = async (text: string) => {
-    await me.acceptLink(text);
+    await me.devices.acceptLink(text);
     setCode(null);
     toast("The device is linked, and gets your messages.");
   };

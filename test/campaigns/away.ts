@@ -68,7 +68,7 @@ const alice = await Waypost.open({ url: stage.url, keys: memoryKeys(), waiting }
 const phone = await Waypost.open(place());
 const away = place();
 const linking = await Waypost.link(away);
-await phone.acceptLink(linking.code, "laptop");
+await phone.devices.acceptLink(linking.code, "laptop");
 const laptop = await linking.opened;
 await alice.send(phone.did, "before");
 await shows(laptop, "the laptop", alice.did, ["before"]);

@@ -95,7 +95,7 @@ test(
     const { did } = first;
     const [keys, secondStore] = [memoryKeys(), memoryStore()];
     const linking = await Waypost.link({ ...options, keys, store: secondStore });
-    await first.acceptLink(linking.code);
+    await first.devices.acceptLink(linking.code);
     const second = await linking.opened;
     await first.close();
     await second.close();

@@ -162,11 +162,11 @@ for await (const message of me.messages()) { console.log(message.text); await me
   load("hello.js");
   const atOnce = loaded.size;
   // Of the parts that are loaded on demand, a first message needs the registration, and receiving has a part of its own;
-  // no chunks that go on, no rotation, no look at the own record, no fingerprint, no log, no local store, devices, push, backup or
+  // no chunks that go on, no rotation, no look at the own record, no log, no local store, devices, push, backup or
   // guardians, and no curves in JavaScript.
   const wanted = new Set([...loaded].flatMap((name) => imported(name, /import\("\.\/([^"]+)"\)/g)));
   const partWith = (words: string) => [...wanted].find((name) => textOf(name).includes(words)) ?? "";
-  expect(wanted.size).toBe(13);
+  expect(wanted.size).toBe(12);
   const sum = () => [...loaded].reduce((total, name) => total + (chunks.get(name)?.gzip ?? 0), 0);
   load(partWith("invalid_alias"));
   const sentBytes = sum();

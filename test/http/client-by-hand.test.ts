@@ -20,7 +20,7 @@ test("what it receives at once after its start the other device has, though its 
   const friend = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
   const phone = await Waypost.open(at);
   const { code, opened } = await Waypost.link(other);
-  await phone.acceptLink(code, "laptop");
+  await phone.devices.acceptLink(code, "laptop");
   const laptop = await opened;
   while ((await phone.devices.list()).some(({ isCurrent }) => !isCurrent)) await Bun.sleep(20);
   await phone.close();

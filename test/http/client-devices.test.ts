@@ -324,7 +324,7 @@ test("a rotation and a removal on one device wait for each other, whichever begi
 test("a code is for its device alone, and for ten minutes", async () => {
   const clock = { aheadMs: 0 };
   const phone = await open({ ...place(), nowMs: () => Date.now() + clock.aheadMs });
-  const codeOf = (code: string) => phone.acceptLink(code).catch((error: ClientError) => error.code);
+  const codeOf = (code: string) => phone.devices.acceptLink(code).catch((error: ClientError) => error.code);
   expect(await codeOf("nonsense")).toBe("invalid_code");
   const [one, other] = await Promise.all([Waypost.link(place()), Waypost.link(place())]);
   const [form, did = "", , ...rest] = one.code.split("~");

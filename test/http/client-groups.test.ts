@@ -267,7 +267,7 @@ test("two devices of the admin know the same group, and either changes it", asyn
   const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
   const group = await alice.groups.create("Before", [bob.did]);
   const linking = await Waypost.link({ url: people.at.url, keys: memoryKeys(), store: memoryStore(), waiting });
-  await alice.acceptLink(linking.code, "second");
+  await alice.devices.acceptLink(linking.code, "second");
   const second = await people.keep(linking.opened);
   await alice.store.saveProfile({ name: "Alice", isOpen: true });
   await until(() => groupAt(second, group.id), ["Before", dids(alice, bob), "joined"]);

@@ -18,7 +18,7 @@ export function devicesAt({ at, keep }: ReturnType<typeof peopleAtNodes>) {
   /** A second device of an identity, linked. */
   const linked = async (first: Waypost, where = place()): Promise<Waypost> => {
     const linking = await Waypost.link(where);
-    await first.acceptLink(linking.code, "second");
+    await first.devices.acceptLink(linking.code, "second");
     return keep(linking.opened);
   };
   return { place, linked };

@@ -39,7 +39,8 @@ import { headShape, renderKept } from "../answers.ts";
 import type { Client } from "../client.ts";
 import { verifyEd25519 } from "../crypto.ts";
 import { askBytes, attempt, ClientError, localError, orNull } from "../http.ts";
-import { distrust, type MemoryStore, recall } from "./trust.ts";
+import type { MemoryStore } from "../key-stores.ts";
+import { distrust, recall } from "./trust.ts";
 
 // -------------------------------------------------------------------------------------------------------------- policy
 

@@ -21,12 +21,14 @@ import { inOrder } from "../../core/std/order.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
 import { aliasesShape, claimsShape, methodKeysShape, renderKept } from "../answers.ts";
-import type { Client } from "../client.ts";
+import { type Client, normalizeName, rootKeyOf } from "../client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
 import { attempt, ClientError, jsonBody, localError, orNull, path } from "../http.ts";
+import type { MemoryStore } from "../key-stores.ts";
 import { type AgreementChain, advanceChain, type HeldAgreement, heldSeed, type Identity } from "../keys.ts";
-import { type MemoryStore, recall } from "./trust.ts";
+import { fingerprintOf } from "./fingerprint.ts";
+import { recall } from "./trust.ts";
 
 /** The next document nonce of a proven state. */
 export function nextNonce({ steps }: KeyState): bigint {
@@ -139,6 +141,18 @@ async function loadOwnAliases({ known }: Client, did: Did): Promise<readonly str
 
 async function saveOwnAliases({ known }: Client, did: Did, aliases: readonly string[]): Promise<void> {
   await known.memory.save(`aliases/${did}`, renderKept({ aliases }));
+}
+
+export async function fingerprintBetween(client: Client, own: Did, other: Did): Promise<string> {
+  const subject = async (did: Did) => ({ did, rootKey: await rootKeyOf(client, did) });
+  return fingerprintOf(await subject(own), await subject(other));
+}
+
+/** What a DID or an alias was: what is proven next is believed, and an alias is no longer watched as an own one. */
+export async function forget(client: Client, own: Did, target: string): Promise<void> {
+  const name = normalizeName(target);
+  await client.trust.forget(name);
+  await forgetOwnAlias(client, own, name);
 }
 
 /** After this identity has given it up: whoever has it then is no stranger. */

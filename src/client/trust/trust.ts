@@ -17,6 +17,7 @@ import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/
 import { parseKept, rememberedAliasShape, rememberedShape, renderKept, type Shape } from "../answers.ts";
 import { verifyEd25519 } from "../crypto.ts";
 import { ClientError } from "../http.ts";
+import type { MemoryStore } from "../key-stores.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers
@@ -159,24 +160,6 @@ async function isNameOf(memory: MemoryStore, alias: string, did: Did): Promise<b
 }
 
 // -------------------------------------------------------------------------------------------------------------- memory
-
-/** What an identity remembers of others, and of what it is sending: a small text under each key, apart from its keys. */
-export type MemoryStore = {
-  readonly load: (key: string) => Promise<string | null>;
-  /** Resolves when the text is stored; `null` removes it. */
-  readonly save: (key: string, text: string | null) => Promise<void>;
-};
-
-/** Lost with the process. */
-export function processMemory(texts = new Map<string, string>()): MemoryStore {
-  return {
-    load: async (key) => texts.get(key) ?? null,
-    save: async (key, text) => {
-      if (text === null) texts.delete(key);
-      else texts.set(key, text);
-    },
-  };
-}
 
 /** An answer that what was signed, or what is remembered, contradicts. */
 export function distrust(code: DistrustCode, message: string): ClientError {

@@ -1,8 +1,8 @@
 /** A message in chunks that was interrupted: continued for the same content and recipient and for no other, and for a time. */
 import { expect, test } from "bun:test";
+import { memoryKeys } from "../../../src/client/key-stores.ts";
 import { dropExpired, resume } from "../../../src/client/resume.ts";
 import { buildEnvelope, type SendPlan } from "../../../src/client/send.ts";
-import { processMemory } from "../../../src/client/trust/trust.ts";
 import { content, from, plan } from "../../support/send-plan.ts";
 
 const fresh: SendPlan = { ...plan, timestamp: new Date().toISOString() };
@@ -20,7 +20,7 @@ const countIn = (texts: Map<string, string>): number => {
 };
 
 async function interrupted(texts = new Map<string, string>(), at = fresh) {
-  const memory = processMemory(texts);
+  const memory = memoryKeys(texts);
   await (await resume(memory, at)).save(2);
   return memory;
 }
@@ -75,10 +75,10 @@ test("what has expired is dropped with its seed, whatever is sent next or opened
 test("files on their way to one recipient at the same time are continued each, also by processes at the same step", async () => {
   const texts = new Map<string, string>();
   const plans = [1, 2, 3].map((n) => ({ ...later(), file: file(n) }));
-  const sends = await Promise.all(plans.map((one) => resume(processMemory(texts), one)));
+  const sends = await Promise.all(plans.map((one) => resume(memoryKeys(texts), one)));
   for (const { save } of sends) await save(1);
   for (const [n, one] of plans.entries()) {
-    const resumed = await resume(processMemory(texts), { ...later(), file: one.file });
+    const resumed = await resume(memoryKeys(texts), { ...later(), file: one.file });
     expect([n, resumed.plan.id, resumed.delivered]).toEqual([n, one.id, 1]);
   }
   await sends[1]?.save(3);
@@ -87,17 +87,17 @@ test("files on their way to one recipient at the same time are continued each, a
 
 test("what another process has sent to its end stays sent, and no place of another is taken away", async () => {
   const texts = new Map<string, string>();
-  const [mine, again] = [await resume(processMemory(texts), fresh), await resume(processMemory(texts), later())];
+  const [mine, again] = [await resume(memoryKeys(texts), fresh), await resume(memoryKeys(texts), later())];
   await mine.save(3);
-  const { plan: other } = await resume(processMemory(texts), { ...later(), file: file(1) });
+  const { plan: other } = await resume(memoryKeys(texts), { ...later(), file: file(1) });
   await again.save(3);
-  expect((await resume(processMemory(texts), { ...later(), file: file(1) })).plan.id).toBe(other.id);
+  expect((await resume(memoryKeys(texts), { ...later(), file: file(1) })).plan.id).toBe(other.id);
   expect(countIn(texts)).toBe(1);
 });
 
 test("the newest sixteen are kept", async () => {
   const texts = new Map<string, string>();
-  const memory = processMemory(texts);
+  const memory = memoryKeys(texts);
   const at = (n: number) => new Date(Date.now() - 60_000 + n).toISOString();
   const plans = Array.from({ length: 18 }, (_, n) => ({ ...later(), file: file(n), timestamp: at(n) }));
   for (const one of plans) await (await resume(memory, one)).save(2);

@@ -1,8 +1,9 @@
 /** What is remembered of a correspondent: which later states follow from it, and which are another branch or an old one. */
 import { describe, expect, test } from "bun:test";
 import { attempt } from "../../../../src/client/http.ts";
+import { memoryKeys } from "../../../../src/client/key-stores.ts";
 import { claimNonce } from "../../../../src/client/trust/own.ts";
-import { createTrust, processMemory } from "../../../../src/client/trust/trust.ts";
+import { createTrust } from "../../../../src/client/trust/trust.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
 import { findContradiction, type Remembered, rememberedOf } from "../../../../src/core/trust/follow.ts";
@@ -62,7 +63,7 @@ describe("a later proof", () => {
 });
 
 test("an alias is remembered until it is forgotten, by every program over the same memory", async () => {
-  const memory = processMemory();
+  const memory = memoryKeys();
   const trust = () =>
     createTrust(
       async () => null,
@@ -79,7 +80,7 @@ test("an alias is remembered until it is forgotten, by every program over the sa
 });
 
 test("a nonce is signed for once while the signature is valid, and again for the same change", async () => {
-  const memory = processMemory();
+  const memory = memoryKeys();
   const claim = (content: number, nowMs: number) =>
     attempt(() => claimNonce(memory, did, { counter: "document", nonce: 0n, content: Uint8Array.of(content), nowMs }));
   const fiveMinutes = 300_000;

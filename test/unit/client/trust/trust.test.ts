@@ -1,6 +1,7 @@
 /** What a client believes of one DID: answers that overtake each other, repeats, and a memory that others share. */
 import { expect, test } from "bun:test";
-import { createTrust, processMemory } from "../../../../src/client/trust/trust.ts";
+import { memoryKeys } from "../../../../src/client/key-stores.ts";
+import { createTrust } from "../../../../src/client/trust/trust.ts";
 import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts";
 import { keepKeyProof } from "../../../../src/core/trust/keep.ts";
 import { encodeKeyProof, type KeyProof } from "../../../../src/core/trust/proof.ts";
@@ -19,7 +20,7 @@ const [older, newer] = [
 ].map((proof) => encodeKeyProof(proof as KeyProof)) as [Uint8Array, Uint8Array];
 
 /** A client of a Directory that shows this proof. */
-function trusting(shown: Uint8Array, memory = processMemory()) {
+function trusting(shown: Uint8Array, memory = memoryKeys()) {
   const asked: string[] = [];
   const readProof = async (_did: string, known: string) => {
     asked.push(known);
