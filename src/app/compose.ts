@@ -3,7 +3,7 @@
  * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
  * Source: rules section 9.
  */
-import { applyReload, decideReload, type ReloadPlan } from "../config/config.ts";
+import { type ReloadPlan, reload } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { joinOutages, type Log } from "../nodes/http/log.ts";
@@ -24,7 +24,7 @@ export type StartOptions = NodeOverrides & {
   readonly now?: () => number;
   /** Reads the configuration again; throws a `CommandFailure` that names what is wrong with it. */
   readonly readConfig?: () => Promise<Config>;
-  /** After a reload: applies the settings that are used outside the nodes. */
+  /** After a reload: the level counts outside of the nodes too. */
   readonly onReload?: (next: Config) => void;
   /** The process must end: a store can no longer keep its promises. */
   readonly onFatal: (reason: string) => void;
@@ -36,9 +36,7 @@ export type RunningNodes = {
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
   readonly stores: OpenStores;
-  /** Applies the settings that can change while running; the answer names the others. */
-  readonly reload: (next: Config) => Promise<ReloadPlan>;
-  /** Reads the configuration again and applies it; a text gives the reason why not. */
+  /** Reads the configuration again, applies what can change while running, and names the rest; a text: why not. */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
   /** Accepts nothing new, finishes requests in flight, closes the stores. Idempotent. */
   readonly stop: () => Promise<void>;
@@ -63,13 +61,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const parts = { ...options, log, stores, bus, now, metrics, ...keys };
     const composed = await composeNodes(config, parts).catch(toFailure);
     nodes = composed;
-    const reload = async (next: Config): Promise<ReloadPlan> => {
-      const plan = decideReload(config, next);
-      applyReload(config, next, plan);
-      for (const app of [apps.main, apps.admin, apps.operator, apps.site?.app]) app?.readSettings();
-      return plan;
-    };
-    const readAgain = () => reloadFile(options, { log, reload, readKey: keys.eventKey.read });
+    const readAgain = () => reloadFile(config, options, log);
     const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
     const listeners = bindListeners(config, { ...apps, ...nodes, certificate });
     const file = config.server.tls_cert_file;
@@ -92,7 +84,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       return ended;
     };
     const [urls, adminUrls] = [urlsOf(listeners.main), urlsOf(listeners.admin)];
-    return { url: urls[0] ?? "", urls, adminUrls, stores, reload, reloadFile: readAgain, stop };
+    return { url: urls[0] ?? "", urls, adminUrls, stores, reloadFile: readAgain, stop };
   } catch (error) {
     nodes?.close();
     await bus.close();
@@ -114,23 +106,16 @@ async function drain({ main, admin }: Listeners, nodes: ComposedNodes, timeoutMs
 /** Limit of one step of the shutdown; stores have a longer one. */
 const partMsMax = 4_000;
 
-type Reloading = {
-  readonly log: Log;
-  readonly reload: (next: Config) => Promise<ReloadPlan>;
-  readonly readKey: () => Promise<boolean>;
-};
-
 /** The same for SIGHUP and for `waypost reload`, whose answer it is; the log has it in either case. */
 async function reloadFile(
-  { readConfig, onReload }: StartOptions,
-  { log, reload, readKey }: Reloading,
+  config: Config,
+  { readConfig, onReload }: Pick<StartOptions, "readConfig" | "onReload">,
+  log: Log,
 ): Promise<ReloadPlan | string> {
   if (readConfig === undefined) return "this process was started without a configuration file";
   try {
     const next = await readConfig();
-    const hasNewKey = await readKey();
-    const taken = await reload(next);
-    const plan = hasNewKey ? { ...taken, changed: [...taken.changed, "cache.signing_key_file"] } : taken;
+    const plan = reload(config, next);
     const isNew = plan.changed.length + plan.needsRestart.length > 0;
     log(isNew ? "warn" : "info", "the configuration was reloaded", {
       changed: plan.changed,

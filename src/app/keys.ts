@@ -106,35 +106,18 @@ export async function readSeed(file: string): Promise<Uint8Array> {
 /** A former key; clients accept its signatures until `untilMs`. */
 type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
 
-/** The key of a running node. `waypost key rotate` changes the file, and a reload reads it again. */
+/** Read at the start: `waypost key rotate` changes the file. */
 type EventKey = {
-  /** Signs with the key of the moment; `null` without a file. */
+  /** `null` without a file. */
   readonly sign: CacheParts["sign"];
-  readonly publicKey: () => string | null;
-  readonly previous: (nowMs: number) => readonly PreviousKey[];
-  /** Whether the file holds another key than before. A file that can't be read changes nothing and throws. */
-  readonly read: () => Promise<boolean>;
+  readonly publicKey: string | null;
+  readonly previous: readonly PreviousKey[];
 };
 
 async function openEventKey(file: string | null): Promise<EventKey> {
-  if (file === null) return { sign: null, publicKey: () => null, previous: () => [], read: async () => false };
-  let key = await readEventKey(file);
-  return {
-    sign: (text) => key.sign(text),
-    publicKey: () => key.publicKey,
-    previous: (nowMs) =>
-      key.previous.filter(({ publicKey, untilMs }) => untilMs > nowMs && publicKey !== key.publicKey),
-    read: async () => {
-      const before = key.publicKey;
-      key = await readEventKey(file);
-      return key.publicKey !== before;
-    },
-  };
-}
-
-async function readEventKey(file: string) {
+  if (file === null) return { sign: null, publicKey: null, previous: [] };
   const [seed, previous] = await Promise.all([readSeed(file), readPreviousKeys(file)]);
-  return { sign: createSigner(seed)!, publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
+  return { sign: createSigner(seed), publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
 }
 
 /** Beside the key: one line for each previous key, its public form and the time until which it counts. */

@@ -53,7 +53,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     draining: () => main?.draining() ?? false,
   };
   type Rules = Pick<AppOptions, "acceptsHost" | "headers">;
-  const build = (routes: readonly Route[], origins: () => CorsOrigins, rules: Rules = {}): App =>
+  const build = (routes: readonly Route[], origins: CorsOrigins, rules: Rules = {}): App =>
     createApp({
       routes,
       ...rules,
@@ -70,14 +70,14 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
   const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
   const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
-  main = build([...shown, ...statusOfMain], () => corsOrigins(config), hostRule(config));
+  main = build([...shown, ...statusOfMain], corsOrigins(config), hostRule(config));
   const site =
     server.app === null
       ? null
-      : { host: server.app, app: build(await siteRoutes(config), () => [], { headers: siteHeaders(config) }) };
+      : { host: server.app, app: build(await siteRoutes(config), [], { headers: siteHeaders(config) }) };
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, withMetrics: true });
-    return build([dashboardRoute(), ...operations, ...status], () => "loopback", { acceptsHost: isPrivateHost });
+    return build([dashboardRoute(), ...operations, ...status], "loopback", { acceptsHost: isPrivateHost });
   };
   registerHttpGauges(metrics, main);
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
@@ -107,10 +107,10 @@ function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): Abou
     relay_public_id: relay.enabled ? relay.public_id : null,
     cache_endpoints: cache.enabled ? cache.public_endpoints : [],
     directory_endpoints: home === null ? [] : [home],
-    event_proof_key: eventKey.publicKey(),
+    event_proof_key: eventKey.publicKey,
     push_key: pushKey?.publicKey ?? null,
-    previous_event_proof_keys: eventKey
-      .previous(now())
+    previous_event_proof_keys: eventKey.previous
+      .filter((key) => key.untilMs > now() && key.publicKey !== eventKey.publicKey)
       .map(({ publicKey, untilMs }) => ({ key: publicKey, valid_until: new Date(untilMs).toISOString() })),
   };
 }

@@ -93,7 +93,7 @@ async function rotate(file: string, flags: KeyFlags & { readonly overlap: number
   await replaceOwned(file, `${seed.toHex()}\n`, owner);
   const publicKey = renderPublicKey(ed25519.getPublicKey(seed));
   const until = new Date(untilMs).toISOString();
-  const text = `${publicKey} signs from the next "waypost reload" on; ${previous} is published until ${until}`;
+  const text = `${publicKey} signs from the next start of the node on; ${previous} is published until ${until}`;
   createReport(flags.json === true).result({ file, public_key: publicKey, previous, valid_until: until }, text);
 }
 

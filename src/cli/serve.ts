@@ -85,7 +85,7 @@ async function runNodes(config: Config, { sink, signalled, onReady, ...options }
   const starting = startNodes(config, {
     ...options,
     log: sink.log,
-    onReload: (next) => sink.setLevel(next.server.log_level),
+    onReload: ({ server }) => sink.setLevel(server.log_level),
     onFatal: (reason) => {
       sink.log("error", "the node must stop", { reason });
       endAtOnce(sink);

@@ -6,8 +6,9 @@
 import type { InputProblem } from "../storage/contract.ts";
 import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
 import { relationProblems } from "./checks.ts";
+import { cacheConstants, directoryConstants, relayConstants } from "./constants.ts";
 import { listSettings } from "./reference.ts";
-import { type Config, configSchema, type SectionName, sectionNames } from "./schema.ts";
+import { type Config, configSchema, sectionNames } from "./schema.ts";
 import { type Environment, overrideFromEnvironment, type Position, parseSource, readSecretFiles } from "./source.ts";
 
 export type ConfigProblem = InputProblem & {
@@ -101,21 +102,14 @@ function withNearestName({ setting, message }: InputProblem): InputProblem {
 
 // ----------------------------------------------------------------------------------------------- changes while running
 
-// Nodes hold the sections of the configuration and read a setting where they use it. So a changed setting is written
-// into the section that everybody holds. `test/http/settings.test.ts` sees that a running node reads each of them again.
-
-/** What is created once at the start: listeners, stores, the bus, and the identity and sources of the nodes. */
-const fixed: { readonly [Name in SectionName]: readonly (keyof Config[Name] & string)[] } = {
-  server: ["listen", "admin_listen", "tls_cert_file", "tls_key_file", "recipients", "app"],
-  bus: ["plugin"],
-  limits: [],
-  // With a change in two steps, a stranger's page could change policies in between.
-  directory: ["enabled", "store", "ledger", "unsigned_updates", "log_key_file", "log_witnesses", "public_endpoint"],
-  relay: ["enabled", "store", "public_id", "public_endpoints", "allow_http", "allow_private"],
-  cache: ["enabled", "store", "public_endpoints", "signing_key_file"],
-  push: ["enabled"],
-  witness: ["key_file", "store", "logs"],
-};
+/** What an operator changes in a hurry: who may register, how much, and what is logged. A restart takes half a second. */
+const live: readonly string[] = [
+  "server.log_level",
+  "directory.registration",
+  "directory.registration_rate",
+  ...["relay.client_rate", "relay.recipient_rate", "cache.client_rate"],
+  ...["directory", "relay", "cache"].map((section) => `${section}.rate_limit_loopback`),
+];
 
 export type ReloadPlan = {
   /** Settings that change now, as `section.name`. */
@@ -124,26 +118,21 @@ export type ReloadPlan = {
   readonly needsRestart: readonly string[];
 };
 
-/** Compares two configurations; changes nothing. */
-export function decideReload(current: Config, next: Config): ReloadPlan {
-  const [changed, needsRestart]: [string[], string[]] = [[], []];
-  const isSame = (before: unknown, after: unknown) => JSON.stringify(before) === JSON.stringify(after);
+/** Writes what can change, and the constants that follow from it, into the sections that nodes hold. */
+export function reload(current: Config, next: Config): ReloadPlan {
+  const isOther = (before: unknown, after: unknown) => JSON.stringify(before) !== JSON.stringify(after);
+  const plan: Record<keyof ReloadPlan, string[]> = { changed: [], needsRestart: [] };
   for (const { section, name } of listSettings()) {
     const [before, after] = [current, next].map((config): unknown => Reflect.get(config[section], name));
-    if (isSame(before, after)) continue;
-    const isFixed = (fixed[section] as readonly string[]).includes(name);
-    (isFixed ? needsRestart : changed).push(`${section}.${name}`);
+    if (!isOther(before, after)) continue;
+    const isLive = live.includes(`${section}.${name}`);
+    plan[isLive ? "changed" : "needsRestart"].push(`${section}.${name}`);
+    if (isLive) Reflect.set(current[section], name, after);
   }
   for (const section of ["stores", "bus"] as const)
-    if (!isSame(current[section], next[section])) needsRestart.push(section);
-  return { changed, needsRestart };
-}
-
-/** Writes what `plan` changes, and the constants that follow from it, into the sections that nodes hold. */
-export function applyReload(current: Config, next: Config, { changed, needsRestart }: ReloadPlan): void {
-  for (const section of sectionNames) {
-    if (!changed.some((setting) => setting.startsWith(`${section}.`))) continue;
-    const taken = Object.entries(next[section]).filter(([name]) => !needsRestart.includes(`${section}.${name}`));
-    Object.assign(current[section], Object.fromEntries(taken));
-  }
+    if (isOther(current[section], next[section])) plan.needsRestart.push(section);
+  Object.assign(current.directory, directoryConstants(current.directory));
+  Object.assign(current.relay, relayConstants(current.relay));
+  Object.assign(current.cache, cacheConstants(current.cache));
+  return plan;
 }

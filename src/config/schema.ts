@@ -384,7 +384,6 @@ export const configSchema = z.strictObject({
 
 /** The sections with settings of our own; options of stores belong to their plugins. */
 export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache", "push", "witness"] as const;
-export type SectionName = (typeof sectionNames)[number];
 
 /** The settings of every section, and its constants beside them. */
 export type Config = z.output<typeof configSchema>;

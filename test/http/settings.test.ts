@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { startNodes } from "../../src/app/compose.ts";
-import { checkConfig, decideReload } from "../../src/config/config.ts";
+import { checkConfig, reload } from "../../src/config/config.ts";
 import { listSettings } from "../../src/config/reference.ts";
 import { type Config, renderDurationSetting, sectionNames } from "../../src/config/schema.ts";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
@@ -262,17 +262,12 @@ test("every setting is read where it acts", () => {
 });
 
 test("every setting that a reload changes is read again by a running node", () => {
-  const all = listSettings().filter(({ section, name }) => {
+  const all = listSettings().map(({ section, name }) => {
     const next = { ...config, [section]: { ...config[section], [name]: "another value" } };
-    return decideReload(config, next).changed.includes(`${section}.${name}`);
+    return reload(structuredClone(config), next).changed;
   });
-  const kept = all
-    .map(({ section, name }) => `${section}.${name}`)
-    .filter((setting) => !readsWhileRunning.has(setting));
-  // The app takes these over at a reload (`readSettings`).
-  const atReload = ["cors_origins", "trusted_proxies", "log_level", "requests_max", "body_bytes_in_flight"];
-  const expected = [...atReload, "drain_timeout"].map((name) => `server.${name}`);
-  expect(kept.filter((setting) => !expected.includes(setting))).toEqual([]);
+  expect(all.flat().length).toBeGreaterThan(5);
+  expect(all.flat().filter((setting) => !readsWhileRunning.has(setting))).toEqual([]);
 });
 
 describe("/limits shows the own value of", () => {

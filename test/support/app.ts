@@ -42,7 +42,7 @@ export function testApp(
     routes,
     settings: { ...serverSettings, trusted_proxies: trustedProxies },
     limits: testLimits,
-    corsOrigins: () => ["*"],
+    corsOrigins: ["*"],
     now: () => Date.now(),
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
     metrics: httpMetrics(metrics),

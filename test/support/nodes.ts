@@ -5,6 +5,7 @@
 
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type RunningNodes, type StartOptions, startNodes } from "../../src/app/compose.ts";
+import type { ReloadPlan } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -17,6 +18,8 @@ import { type Identity, keyPair, methodOf } from "./identity.ts";
 
 export type TestNodes = RunningNodes & {
   readonly lines: { level: string; message: string; fields: unknown }[];
+  /** As if this were in the file now. */
+  readonly reload: (next: Config) => Promise<ReloadPlan>;
 };
 
 /** Constants that no file sets, for a test that can't wait for the real ones. */
@@ -52,6 +55,7 @@ export async function startTestNodes(
   const arranged = await arrange(given, Reflect.get(given.stores?.["main"] ?? {}, "plugin") === "memory");
   const lines: TestNodes["lines"] = [];
   const running: RunningNodes[] = [];
+  let reread: Config | null = null;
   for (const config of arranged.configs) {
     for (const [section, values] of Object.entries(others))
       Object.assign(config[section as keyof OtherConstants], values);
@@ -59,6 +63,10 @@ export async function startTestNodes(
       log: (level, message, fields) => lines.push({ level, message, fields }),
       onFatal: (reason) => {
         throw new Error(reason);
+      },
+      readConfig: async () => {
+        if (reread !== null) return reread;
+        throw new Error("there is no file");
       },
       ...options,
     });
@@ -74,8 +82,12 @@ export async function startTestNodes(
   };
   const [config] = arranged.configs;
   // What the arrangement put in the place of the test's store stays.
-  const reload: RunningNodes["reload"] = (next) =>
-    first.reload(arranged.isOther ? { ...next, stores: config?.stores ?? {} } : next);
+  const reload = async (next: Config): Promise<ReloadPlan> => {
+    reread = arranged.isOther ? { ...next, stores: config?.stores ?? {} } : next;
+    const plan = await first.reloadFile();
+    if (typeof plan === "string") throw new Error(plan);
+    return plan;
+  };
   const url = endRoute === undefined ? first.url : `http://${given.server?.listen?.[0]}`;
   return { ...first, url, reload, stop, lines };
 }

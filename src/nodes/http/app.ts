@@ -5,7 +5,7 @@
  */
 import { type Fault, fault } from "../../core/fault.ts";
 import { type InFlight, inFlight } from "./capacity.ts";
-import { type AppOptions, type Connection, createHttp, type Http, planOf, readSettings, serve } from "./pipeline.ts";
+import { type AppOptions, type Connection, createHttp, type Http, planOf, serve } from "./pipeline.ts";
 import { preflightHeaders, type Route, type RoutedRequest } from "./route.ts";
 
 /** `undefined` when the connection became a WebSocket. */
@@ -19,8 +19,6 @@ export type App = {
   /** From now on every request is answered 503 `shutting_down`. */
   readonly startDraining: () => void;
   readonly draining: () => boolean;
-  /** Applies settings that a reload changed. */
-  readonly readSettings: () => void;
   /** What has not been answered yet, and whose body is still arriving. */
   readonly inFlight: () => InFlight;
   /** Bytes of long answers that clients have not read yet. */
@@ -37,7 +35,6 @@ export function createApp(options: AppOptions): App {
       http.draining = true;
     },
     draining: () => http.draining,
-    readSettings: () => readSettings(http),
     inFlight: () => inFlight(http.capacity),
     waitingAnswerBytes: () => http.capacity.answerBytes.total,
   };

@@ -56,7 +56,7 @@ export type AppOptions = {
   readonly settings: Config["server"];
   /** Tests narrow what operators don't set. */
   readonly limits?: Partial<CapacityLimits>;
-  readonly corsOrigins: () => CorsOrigins;
+  readonly corsOrigins: CorsOrigins;
   /** Headers of refusals that no route makes. */
   readonly headers?: Readonly<Record<string, string>>;
   /** Which `Host` values are accepted; all unless it is given. */
@@ -80,11 +80,9 @@ export type Connection<R extends Request = Request> = {
 /** An app at work. */
 export type Http = AppOptions & {
   readonly capacity: Capacity;
-  /** Derived from the settings; `readSettings` derives them again. */
-  addressOf: ClientAddress;
-  readsForwarded: boolean;
-  cors: Cors;
-  logsRequests: boolean;
+  readonly addressOf: ClientAddress;
+  readonly readsForwarded: boolean;
+  readonly cors: Cors;
   /** Facts about recent clients, by address: parsing an address costs more than the rest of the head. */
   readonly clients: BoundedMap<string, Client>;
   /** Whether a warning is to be logged again. */
@@ -96,33 +94,17 @@ type Client = { readonly address: string; readonly network: string; readonly mas
 const clientsMax = 10_000;
 
 export function createHttp(options: AppOptions): Http {
+  const { settings, limits, corsOrigins } = options;
   return {
     ...options,
-    capacity: createCapacity(limitsOf(options)),
-    ...derivedFrom(options),
+    capacity: createCapacity({ ...capacityLimits(settings), ...limits }),
+    cors: createCors(corsOrigins),
+    addressOf: clientAddress(settings.trusted_proxies),
+    readsForwarded: settings.trusted_proxies.length > 0,
     clients: new BoundedMap(clientsMax),
     isDue: onceAMinute(options.now),
     draining: false,
   };
-}
-
-const limitsOf = ({ settings, limits }: AppOptions): CapacityLimits => ({ ...capacityLimits(settings), ...limits });
-
-function derivedFrom({ settings, corsOrigins }: AppOptions) {
-  const { trusted_proxies, log_level } = settings;
-  return {
-    cors: createCors(corsOrigins()),
-    addressOf: clientAddress(trusted_proxies),
-    readsForwarded: trusted_proxies.length > 0,
-    logsRequests: log_level === "info" || log_level === "debug",
-  };
-}
-
-/** Takes over settings that a reload changed. */
-export function readSettings(http: Http): void {
-  Object.assign(http, derivedFrom(http));
-  http.capacity.limits = limitsOf(http);
-  http.clients.clear();
 }
 
 // ------------------------------------------------------------------------------------------------- routes
@@ -395,7 +377,7 @@ function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs
   http.metrics.seconds.observe([route.path], durationMs / 1_000);
   if (isFault(result)) http.metrics.refusals.add([result.code]);
   noteResult(http, plan, exchange, result);
-  if (!http.logsRequests) return;
+  if (!["info", "debug"].includes(http.settings.log_level)) return;
   const trace = traceparentOf(exchange.headers);
   http.log("info", "request", {
     request_id: exchange.requestId,
