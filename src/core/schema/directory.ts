@@ -12,8 +12,6 @@ import { memberOf } from "../ledger/intents.ts";
 import {
   documentInShape,
   documentShape,
-  exampleDocument,
-  exampleLinks,
   keyAgreementShape,
   serviceShape,
   verificationMethodShape,
@@ -23,15 +21,10 @@ import {
   closed,
   didText,
   didUrlText,
-  exampleAgreementKey,
-  exampleDid,
-  exampleKey,
-  exampleTxHash,
   isoText,
   limitsShape,
   namedText,
   nullable,
-  open,
   signatureText,
   timestampText,
   txHashText,
@@ -41,7 +34,7 @@ import {
 const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
 const publicKeyText = Type.String({
   description: "0x hex, hex, or z base58btc of an Ed25519 key",
-  examples: [exampleKey],
+  examples: ["z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z"],
 });
 const proofTimestampText = Type.String({
   format: "proof-timestamp",
@@ -64,7 +57,7 @@ export const registerBody = closed({
   signature: signatureText,
 });
 
-export const registeredAnswer = open({
+export const registeredAnswer = Type.Object({
   status: Type.Literal("accepted"),
   registration_status: Type.Literal("pending"),
   tx_id: txHashText,
@@ -72,18 +65,15 @@ export const registeredAnswer = open({
   did_document: documentShape,
 });
 
-export const registrationStatusAnswer = open(
-  {
-    did: didText,
-    source: Type.Literal("chain"),
-    registered: Type.Boolean(),
-    registration_status: namedText(["confirmed", "pending", "missing"]),
-    did_document: Type.Optional(documentShape),
-    version: Type.Optional(Type.Integer({ minimum: 1 })),
-    tx_id: Type.Optional(txHashText),
-  },
-  { did_document: exampleDocument, version: 1, tx_id: exampleTxHash },
-);
+export const registrationStatusAnswer = Type.Object({
+  did: didText,
+  source: Type.Literal("chain"),
+  registered: Type.Boolean(),
+  registration_status: namedText(["confirmed", "pending", "missing"]),
+  did_document: Type.Optional(documentShape),
+  version: Type.Optional(Type.Integer({ minimum: 1 })),
+  tx_id: Type.Optional(txHashText),
+});
 
 // ---------------------------------------------------------------------------------------- preparation
 
@@ -97,34 +87,25 @@ const signerKeyId = Type.Optional(
 
 export const prepareRegistrationBody = closed(registrationMembers);
 
-export const preparedAnswer = open(
-  {
-    did: didText,
-    action: Type.String(),
-    nonce_domain: nullable(namedText(["document_nonce", "alias_nonce", "root_pubkey_nonce", "control_nonce"])),
-    payload_to_sign: Type.String({ description: "0x hex of the bytes to sign" }),
-    request: Type.Object({}, { description: "the complete body to submit, without signature" }),
-    submit: Type.Object(
-      { method: Type.String(), path: Type.String() },
-      { description: "where the body goes once the signature is added" },
-    ),
-    expires_at: isoText,
-    proof_version: Type.Optional(namedText(["v2", "v3", "plain"])),
-    genesis_hash: Type.Optional(Type.String({ description: "genesis hash of the ledger that version 3 binds" })),
-    operator_account: Type.Optional(Type.String({ description: "and, in a registration, the Directory's account" })),
-  },
-  {
-    action: "RemoveService",
-    nonce_domain: "document_nonce",
-    payload_to_sign: "0x78",
-    request: { did: exampleDid, action: "RemoveService", id: `${exampleDid}#cache`, nonce: "0" },
-    submit: { method: "DELETE", path: `/dids/${encodeURIComponent(exampleDid)}/document/services/%23cache` },
-  },
-);
+export const preparedAnswer = Type.Object({
+  did: didText,
+  action: Type.String(),
+  nonce_domain: nullable(namedText(["document_nonce", "alias_nonce", "root_pubkey_nonce", "control_nonce"])),
+  payload_to_sign: Type.String({ description: "0x hex of the bytes to sign" }),
+  request: Type.Object({}, { description: "the complete body to submit, without signature" }),
+  submit: Type.Object(
+    { method: Type.String(), path: Type.String() },
+    { description: "where the body goes once the signature is added" },
+  ),
+  expires_at: isoText,
+  proof_version: Type.Optional(namedText(["v2", "v3", "plain"])),
+  genesis_hash: Type.Optional(Type.String({ description: "genesis hash of the ledger that version 3 binds" })),
+  operator_account: Type.Optional(Type.String({ description: "and, in a registration, the Directory's account" })),
+});
 
 /** The body of a preparation: DID and action, who signs, then the members of that action. */
-function prepareBody<M extends TProperties>(action: string, members: M, example: object = {}) {
-  return closed({ ...prepareMembers, action: namedText([action]), ...members }, example);
+function prepareBody<M extends TProperties>(action: string, members: M) {
+  return closed({ ...prepareMembers, action: namedText([action]), ...members });
 }
 
 const prepareMembers = {
@@ -137,10 +118,7 @@ const prepareMembers = {
 export function anyPrepareBody(actions: readonly string[]) {
   return Type.Object(
     { ...prepareMembers, action: namedText(actions) },
-    {
-      description: "did, action, and the members that the route of the action accepts besides its authorization",
-      examples: [{ did: exampleDid, action: "RemoveService", id: `${exampleDid}#cache` }],
-    },
+    { description: "did, action, and the members that the route of the action accepts besides its authorization" },
   );
 }
 
@@ -196,14 +174,10 @@ const authorizationMembers = {
   nonce: u64Text,
   valid_until: validUntil,
   signer_key_id: signerKeyId,
-  canonical_payload: Type.String({
-    description: "the signed SCALE structure as 0x hex, Base64 or URL-safe Base64",
-    examples: ["0x78"],
-  }),
+  canonical_payload: Type.String({ description: "the signed SCALE structure as 0x hex, Base64 or URL-safe Base64" }),
   signature: signatureText,
 };
 
-/** What every signed update has, whatever it changes. */
 export const authorizationShape = Type.Object({ did: didText, action: Type.String(), ...authorizationMembers });
 
 /** The body of a signed update. Alias bodies have a fresh `timestamp` that the signature leaves out. */
@@ -218,7 +192,6 @@ export function updateBody(action: ActionName) {
   });
 }
 
-/** The body of the preparation of a signed update. */
 export function prepareUpdateBody(action: ActionName) {
   return prepareBody(action, itemMembers(action));
 }
@@ -228,68 +201,54 @@ export function prepareUpdateBody(action: ActionName) {
 /** `document` or `doc_blob`: exactly one, which the route checks. */
 const eitherDocument = { document: Type.Optional(documentInShape), doc_blob: Type.Optional(docBlobText) };
 
-export const replaceDocumentBody = closed(
-  { did: didText, ...eitherDocument, timestamp: proofTimestampText, pubkey: publicKeyText, signature: signatureText },
-  { document: exampleDocument },
-);
+export const replaceDocumentBody = closed({
+  did: didText,
+  ...eitherDocument,
+  timestamp: proofTimestampText,
+  pubkey: publicKeyText,
+  signature: signatureText,
+});
 
-export const prepareDocumentBody = prepareBody("replace_document", eitherDocument, { document: exampleDocument });
-
-// ----------------------------------------------------------------------------------------- primary alias
+export const prepareDocumentBody = prepareBody("replace_document", eitherDocument);
 
 export const primaryAliasBody = closed({ did: didText, alias: aliasText });
 
 // ------------------------------------------------------------------------------------ accepted mutations
 
-const acceptedMembers = {
+/** `202` of every change but a registration. */
+export const acceptedAnswer = Type.Object({
   status: Type.Literal("accepted"),
   did: didText,
   tx_hash: txHashText,
-  message: Type.String({ examples: ["Accepted for submission"] }),
-};
-const actionMember = Type.String({ examples: ["UpdateVerificationMethod"] });
-const extrinsicText = Type.String({ examples: ["set_delivery_policy_links"] });
-
-export const updateAnswer = open({ ...acceptedMembers, action: actionMember });
-export const aliasUpdateAnswer = open(
-  { ...acceptedMembers, action: actionMember, alias: aliasText },
-  { action: "add_alias" },
-);
-export const extrinsicAnswer = open({ ...acceptedMembers, extrinsic: extrinsicText });
-export const replaceDocumentAnswer = open(
-  { ...acceptedMembers, action: Type.Literal("replace_document"), extrinsic: extrinsicText },
-  { extrinsic: "set_document_with_proof" },
-);
+  message: Type.String(),
+  action: Type.Optional(Type.String({ examples: ["UpdateVerificationMethod"] })),
+  alias: Type.Optional(aliasText),
+  extrinsic: Type.Optional(Type.String({ examples: ["set_delivery_policy_links"] })),
+});
 
 // ----------------------------------------------------------------------------------------------- reads
 
-export const noncesAnswer = open(
-  {
-    did: didText,
-    document_nonce: u64Text,
-    alias_nonce: Type.Optional(u64Text),
-    root_pubkey_nonce: u64Text,
-    control_nonce: Type.Optional(u64Text),
-  },
-  { alias_nonce: "0", control_nonce: "0" },
-);
+export const noncesAnswer = Type.Object({
+  did: didText,
+  document_nonce: u64Text,
+  alias_nonce: Type.Optional(u64Text),
+  root_pubkey_nonce: u64Text,
+  control_nonce: Type.Optional(u64Text),
+});
 
-const linksAnswer = open(
-  {
-    recipient_policy: nullable(Type.String()),
-    tag_policies: Type.Array(Type.String()),
-    persona_policies: Type.Array(Type.String()),
-  },
-  exampleLinks,
-);
+const linksAnswer = Type.Object({
+  recipient_policy: nullable(Type.String()),
+  tag_policies: Type.Array(Type.String()),
+  persona_policies: Type.Array(Type.String()),
+});
 
-export const resolvedAnswer = open({
+export const resolvedAnswer = Type.Object({
   did: didText,
   document: nullable(documentShape),
   aliases: Type.Array(aliasText),
   root_pubkey: nullable(publicKeyText),
   version: Type.Integer({ minimum: 1 }),
-  deactivated: Type.Boolean({ examples: [false] }),
+  deactivated: Type.Boolean(),
   life: Type.Optional(
     Type.Integer({ minimum: 1, description: "number of earlier deletions of the DID; absent if none" }),
   ),
@@ -309,9 +268,9 @@ export const subjectShape = Type.Object({
   delivery_policy_links: Type.Optional(nullable(linksAnswer)),
 });
 
-export const aliasAnswer = open({ alias: aliasText, did: didText });
+export const aliasAnswer = Type.Object({ alias: aliasText, did: didText });
 
-export const submissionAnswer = open({
+export const submissionAnswer = Type.Object({
   tx_hash: txHashText,
   did: didText,
   action: Type.Optional(Type.String()),
@@ -324,22 +283,19 @@ export const submissionAnswer = open({
 });
 
 /** `GET /delivery-resolution/{target}`. */
-export const resolutionAnswer = open({
+export const resolutionAnswer = Type.Object({
   target: didText,
   encryption_profile: Type.String({ description: "`direct`: seal to the key", examples: ["direct"] }),
   recipient_key_id: didUrlText,
-  recipient_public_key_multibase: Type.String({
-    description: "X25519, z base58btc, bare or with `ec 01`",
-    examples: [exampleAgreementKey],
-  }),
+  recipient_public_key_multibase: Type.String({ description: "X25519, z base58btc, bare or with `ec 01`" }),
   key_proof: Type.Optional(
     Type.String({ description: "Base64 of the key proof, if `proof` asks for it; empty if `proof` names this one" }),
   ),
   policy: Type.Object({
     effective_constraints: Type.Object({
-      max_chunk_bytes: Type.Integer({ examples: [1_048_576] }),
-      max_unchunked_message_bytes: Type.Integer({ examples: [1_048_576] }),
-      max_http_envelope_bytes: Type.Integer({ examples: [26_214_400] }),
+      max_chunk_bytes: Type.Integer(),
+      max_unchunked_message_bytes: Type.Integer(),
+      max_http_envelope_bytes: Type.Integer(),
       max_message_bytes: Type.Optional(Type.Integer({ description: "of the policy, for one envelope or chunk" })),
     }),
   }),
@@ -368,6 +324,4 @@ export type DirectoryLimits = Static<typeof directoryLimitsShape>;
 export const blockTimeShape = Type.Object({ block_time_ms: Type.Integer({ minimum: 1 }) });
 
 /** Answer of `GET /limits` on any node. */
-export const nodeLimitsShape = Type.Composite([limitsShape, Type.Partial(directoryLimitsShape)], {
-  examples: limitsShape.examples,
-});
+export const nodeLimitsShape = Type.Composite([limitsShape, Type.Partial(directoryLimitsShape)]);

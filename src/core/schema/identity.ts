@@ -13,13 +13,9 @@ import {
   compileShape,
   didText,
   didUrlText,
-  exampleAgreementKey,
-  exampleDid,
-  exampleKey,
   feeText,
   namedText,
   nullable,
-  open,
   u64Text,
   u128Text,
   utf8Text,
@@ -29,31 +25,24 @@ const componentMembers = {
   id: didUrlText,
   type: Type.String({ examples: ["Multikey"] }),
   controller: didText,
-  publicKeyMultibase: Type.String({ examples: [exampleKey] }),
+  publicKeyMultibase: Type.String({ description: "`z` and base58btc" }),
 };
 
 export const verificationMethodShape = closed(componentMembers);
-export const keyAgreementShape = closed(componentMembers, {
-  id: `${exampleDid}#x25519-1`,
-  type: "X25519KeyAgreementKey2020",
-  publicKeyMultibase: exampleAgreementKey,
+export const keyAgreementShape = closed(componentMembers);
+export const serviceShape = closed({
+  id: didUrlText,
+  type: Type.String({ examples: ["SvcCacheService"] }),
+  serviceEndpoint: Type.Union([Type.String(), Type.Array(Type.String())], {
+    description: "1 to 5 URLs, or one",
+    examples: [["https://cache.example"]],
+  }),
+  authorization: Type.Optional(Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" })),
+  priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
 });
-export const serviceShape = closed(
-  {
-    id: didUrlText,
-    type: Type.String({ examples: ["SvcCacheService"] }),
-    serviceEndpoint: Type.Union([Type.String(), Type.Array(Type.String())], {
-      description: "1 to 5 URLs, or one",
-      examples: [["https://cache.example"]],
-    }),
-    authorization: Type.Optional(Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" })),
-    priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
-  },
-  { id: `${exampleDid}#cache`, authorization: [`${exampleDid}#k1`] },
-);
 
 /** A document as answered: ids are absolute, all four lists are present. */
-export const documentShape = open({
+export const documentShape = Type.Object({
   id: didText,
   verificationMethod: Type.Array(verificationMethodShape),
   authentication: Type.Array(didUrlText),
@@ -61,20 +50,15 @@ export const documentShape = open({
   service: Type.Array(serviceShape),
 });
 
-export const exampleDocument: unknown = documentShape.examples[0];
-
 /** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
-export const documentInShape = closed(
-  {
-    "@context": Type.Optional(Type.Unknown({ description: "accepted and ignored" })),
-    id: didText,
-    verificationMethod: Type.Optional(Type.Array(verificationMethodShape)),
-    authentication: Type.Optional(Type.Array(Type.String())),
-    keyAgreement: Type.Optional(Type.Array(keyAgreementShape)),
-    service: Type.Optional(Type.Array(serviceShape)),
-  },
-  exampleDocument as object,
-);
+export const documentInShape = closed({
+  "@context": Type.Optional(Type.Unknown({ description: "accepted and ignored" })),
+  id: didText,
+  verificationMethod: Type.Optional(Type.Array(verificationMethodShape)),
+  authentication: Type.Optional(Type.Array(Type.String())),
+  keyAgreement: Type.Optional(Type.Array(keyAgreementShape)),
+  service: Type.Optional(Type.Array(serviceShape)),
+});
 
 const checkForm = compileShape(documentInShape);
 
@@ -94,13 +78,12 @@ const linkMembers = {
   persona_policies: Type.Optional(Type.Array(linkText, { ...linksMax, description: "persona DIDs" })),
 };
 
-export const exampleLinks = { recipient_policy: exampleDid, tag_policies: ["news"], persona_policies: [] };
-
 /** Either the object or its three members at the top level; the route refuses both together. */
-export const linksBody = closed(
-  { did: didText, delivery_policy_links: Type.Optional(closed(linkMembers, exampleLinks)), ...linkMembers },
-  { delivery_policy_links: exampleLinks },
-);
+export const linksBody = closed({
+  did: didText,
+  delivery_policy_links: Type.Optional(closed(linkMembers)),
+  ...linkMembers,
+});
 
 const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
 
@@ -112,13 +95,7 @@ const personaPolicyMembers = {
   ),
 };
 
-const examplePersonaPolicy = {
-  release_pricing: { asset: "SVC", amount: "1000" },
-  expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "1893456000000" },
-  allowed_relays: ["relay-1"],
-};
-
-export const personaPolicyBody = closed({ did: didText, policy: closed(personaPolicyMembers, examplePersonaPolicy) });
+export const personaPolicyBody = closed({ did: didText, policy: closed(personaPolicyMembers) });
 
 /** The ledger's own limits. */
 const deliveryPolicyMembers = {
@@ -137,31 +114,19 @@ const deliveryPolicyMembers = {
 export const deliveryPolicyShape = Type.Object(deliveryPolicyMembers);
 export const personaPolicyShape = Type.Object(personaPolicyMembers);
 
-const exampleDeliveryPolicy = {
-  effective_ttl: 14_400,
-  max_message_bytes: 1_048_576,
-  cache_eligible: true,
-  replication: 2,
-  encrypted_header_preview_bytes: 256,
-  release_pricing: { base_fee: "10", per_kib_fee: "1" },
-  expiration_behavior: "DeleteOnExpiry",
-};
-
 export const deliveryPolicyBody = closed({
   did: didText,
-  policy: closed(deliveryPolicyMembers, exampleDeliveryPolicy),
+  policy: closed(deliveryPolicyMembers),
 });
 
-export const deliveryPolicyAnswer = open(
-  {
-    did: didText,
-    scope: namedText(["recipient", "tag"]),
-    policy: Type.Required(deliveryPolicyShape),
-  },
-  { policy: exampleDeliveryPolicy },
-);
+export const deliveryPolicyAnswer = Type.Object({
+  did: didText,
+  scope: namedText(["recipient", "tag"]),
+  policy: Type.Required(deliveryPolicyShape),
+});
 
-export const personaPolicyAnswer = open(
-  { did: didText, scope: namedText(["persona"]), policy: personaPolicyShape },
-  { policy: examplePersonaPolicy },
-);
+export const personaPolicyAnswer = Type.Object({
+  did: didText,
+  scope: namedText(["persona"]),
+  policy: personaPolicyShape,
+});

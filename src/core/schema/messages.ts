@@ -9,21 +9,15 @@ import {
   closed,
   didText,
   didUrlText,
-  exampleDid,
   isoText,
   nullable,
-  open,
   signatureText,
   tagForm,
   timestampText,
   uuidText,
 } from "./schema.ts";
 
-const durationText = Type.String({
-  description: "ISO-8601 duration in hours, minutes and seconds",
-  examples: ["PT24H"],
-});
-const isChunked = Type.Boolean({ examples: [false] });
+const durationText = Type.String({ description: "ISO-8601 in hours, minutes and seconds", examples: ["PT24H"] });
 const base64Text = Type.String({ description: "standard Base64, padded" });
 
 const headerMembers = {
@@ -31,15 +25,6 @@ const headerMembers = {
   header_nonce: Type.String({ format: "header-nonce", description: "standard Base64, padded, of 1 to 64 bytes" }),
   header_key_id: Type.String({ minLength: 1, maxLength: 256 }),
   schema_version: Type.Literal("1"),
-};
-
-const exampleMessageId = "0190b3b4-0000-7000-8000-000000000001";
-const exampleEnvelope = {
-  message_id: exampleMessageId,
-  to: exampleDid,
-  timestamp: "2026-07-16T12:00:00Z",
-  ttl: "24h",
-  payload: { ciphertext_b64: "c2VhbGVk" },
 };
 
 const formedUuid = Type.String({ ...uuidText, format: "uuid" });
@@ -73,7 +58,7 @@ export const envelopeShape = closed(
       ),
     ),
     ...Type.Partial(Type.Object(headerMembers)).properties,
-    context: Type.Optional(closed(headerMembers, {}, { description: "instead of the four flat members" })),
+    context: Type.Optional(closed(headerMembers, { description: "instead of the four flat members" })),
     message_group_id: Type.Optional(formedUuid),
     sequence_number: Type.Optional(Type.Integer({ minimum: 0, maximum: chunksMax - 1 })),
     total_chunks: Type.Optional(Type.Integer({ minimum: 1, maximum: chunksMax })),
@@ -82,11 +67,10 @@ export const envelopeShape = closed(
     sender_key_id: Type.Optional(didUrlText),
     sender_signature: Type.Optional(signatureText),
   },
-  exampleEnvelope,
   { description: "One encrypted envelope. A chunk has message_group_id, sequence_number and total_chunks together." },
 );
 
-const eventProof = open({
+const eventProof = Type.Object({
   event_type: Type.String({ enum: ["delivery", "retrieval"] }),
   message_id: uuidText,
   recipient_did: didText,
@@ -98,20 +82,20 @@ const eventProof = open({
 /** `202` of `POST /cache/store`. */
 const receiptMembers = {
   accepted: Type.Boolean(),
-  deduped: Type.Boolean({ description: "this Cache already held the message id", examples: [false] }),
+  deduped: Type.Boolean({ description: "this Cache already held the message id" }),
   message_id: uuidText,
   recipient: didText,
   expires_at: isoText,
   max_ttl: durationText,
   applied_ttl: durationText,
-  chunked: isChunked,
+  chunked: Type.Boolean(),
   proof: eventProof,
 };
 
-export const storeReceiptShape = open(receiptMembers);
+export const storeReceiptShape = Type.Object(receiptMembers);
 
 /** The same in a DeliveryResult. */
-const keptShape = open({
+const keptShape = Type.Object({
   ...receiptMembers,
   copies: Type.Optional(
     Type.Integer({ minimum: 1, description: "number of stored copies, if the policy requires more than one" }),
@@ -137,51 +121,46 @@ const nonDeliveryReport = Type.Object({
 });
 
 /** Every answer of the Relay, refusals included. */
-export const deliveryResultShape = open(
-  {
-    success: Type.Boolean(),
-    delivery_mode: Type.String({ enum: ["direct", "forwarded", "cache", "failed"] }),
-    http_status: Type.Integer(),
-    code: Type.String({ description: "delivered, forwarded, cached, or a code of /problems" }),
-    message: Type.String(),
-    retry_count: Type.Integer({ minimum: 0 }),
-    cache_attempted: Type.Boolean(),
-    cache_result: Type.Union([keptShape, failedCacheResult, Type.Null()]),
-    ndr: nullable(nonDeliveryReport),
-    details: Type.Object({
-      channel: Type.Optional(Type.String({ enum: ["live", "inbox"] })),
-      downstream: Type.Optional(
-        Type.Object(
-          { delivery_mode: Type.String(), code: Type.String() },
-          { description: "the other Relay's report about a forward" },
-        ),
+export const deliveryResultShape = Type.Object({
+  success: Type.Boolean(),
+  delivery_mode: Type.String({ enum: ["direct", "forwarded", "cache", "failed"] }),
+  http_status: Type.Integer(),
+  code: Type.String({ description: "delivered, forwarded, cached, or a code of /problems" }),
+  message: Type.String(),
+  retry_count: Type.Integer({ minimum: 0 }),
+  cache_attempted: Type.Boolean(),
+  cache_result: Type.Union([keptShape, failedCacheResult, Type.Null()]),
+  ndr: nullable(nonDeliveryReport),
+  details: Type.Object({
+    channel: Type.Optional(Type.String({ enum: ["live", "inbox"] })),
+    downstream: Type.Optional(
+      Type.Object(
+        { delivery_mode: Type.String(), code: Type.String() },
+        { description: "the other Relay's report about a forward" },
       ),
-      deduped: Type.Optional(Type.Boolean({ description: "true: a repeat of an envelope that was delivered" })),
-    }),
-  },
-  { delivery_mode: "cache", http_status: 202, code: "cached", message: "Stored in the recipient's Cache", ndr: null },
-);
+    ),
+    deduped: Type.Optional(Type.Boolean({ description: "true: a repeat of an envelope that was delivered" })),
+  }),
+});
 
 export type DeliveryAnswer = Static<typeof deliveryResultShape>;
 
-const chunkShape = open(
-  { message_group_id: uuidText, sequence_number: Type.Integer(), total_chunks: Type.Integer() },
-  { sequence_number: 0, total_chunks: 3 },
-);
+const chunkShape = Type.Object({
+  message_group_id: uuidText,
+  sequence_number: Type.Integer(),
+  total_chunks: Type.Integer(),
+});
 
 /** Element of `messages` and of `chunks`. */
-const cachedEntryShape = open(
-  {
-    message_id: uuidText,
-    recipient: didText,
-    expires_at: Type.Optional(isoText),
-    chunked: isChunked,
-    chunk: Type.Optional(chunkShape),
-    envelope: Type.Object({ message_id: Type.String(), to: Type.String(), payload: Type.Object({}) }),
-    proof: eventProof,
-  },
-  { message_id: exampleMessageId, envelope: exampleEnvelope },
-);
+const cachedEntryShape = Type.Object({
+  message_id: uuidText,
+  recipient: didText,
+  expires_at: Type.Optional(isoText),
+  chunked: Type.Boolean(),
+  chunk: Type.Optional(chunkShape),
+  envelope: Type.Object({ message_id: Type.String(), to: Type.String(), payload: Type.Object({}) }),
+  proof: eventProof,
+});
 
 const hasMore = Type.Boolean({ description: "whether something was left out" });
 const nextCursor = Type.Optional(
@@ -189,72 +168,62 @@ const nextCursor = Type.Optional(
 );
 
 /** `200` of `GET /cache/messages/{did}`. */
-export const messagesShape = open(
-  { count: Type.Integer(), messages: Type.Array(cachedEntryShape), has_more: hasMore, next_cursor: nextCursor },
-  { has_more: false },
-);
+export const messagesShape = Type.Object({
+  count: Type.Integer(),
+  messages: Type.Array(cachedEntryShape),
+  has_more: hasMore,
+  next_cursor: nextCursor,
+});
 
 /** `200` of `GET /cache/chunks/{did}/{messageGroupId}`. */
-export const chunksShape = open(
-  {
-    count: Type.Integer(),
-    chunks: Type.Array(cachedEntryShape),
-    complete: Type.Boolean({ description: "the Cache has every chunk of the group now" }),
-    total_chunks: nullable(Type.Integer()),
-    has_more: hasMore,
-    next_cursor: nextCursor,
-  },
-  { count: 0, chunks: [], complete: false, total_chunks: null, has_more: false },
-);
+export const chunksShape = Type.Object({
+  count: Type.Integer(),
+  chunks: Type.Array(cachedEntryShape),
+  complete: Type.Boolean({ description: "the Cache has every chunk of the group now" }),
+  total_chunks: nullable(Type.Integer()),
+  has_more: hasMore,
+  next_cursor: nextCursor,
+});
 
 /** `200` of `GET /cache/summary/{did}`. */
-export const summaryShape = open(
-  {
-    count: Type.Integer(),
-    messages: Type.Array(
-      Type.Object({
-        message_id: uuidText,
-        expires_at: isoText,
-        chunked: isChunked,
-        message_group_id: Type.Optional(uuidText),
-        sequence_number: Type.Optional(Type.Integer()),
-        total_chunks: Type.Optional(Type.Integer()),
-      }),
-    ),
-    has_more: hasMore,
-    next_cursor: nextCursor,
-  },
-  { has_more: false },
-);
+export const summaryShape = Type.Object({
+  count: Type.Integer(),
+  messages: Type.Array(
+    Type.Object({
+      message_id: uuidText,
+      expires_at: isoText,
+      chunked: Type.Boolean(),
+      message_group_id: Type.Optional(uuidText),
+      sequence_number: Type.Optional(Type.Integer()),
+      total_chunks: Type.Optional(Type.Integer()),
+    }),
+  ),
+  has_more: hasMore,
+  next_cursor: nextCursor,
+});
 
-/** `200` of `GET /cache/message/{did}/{exampleMessageId}`. */
-export const messageStateShape = open(
-  {
-    state: Type.String({ enum: ["active", "acked", "expired", "absent"] }),
-    message: nullable(cachedEntryShape),
-    message_id: Type.Optional(uuidText),
-    expires_at: Type.Optional(isoText),
-    header_preview: Type.Optional(nullable(base64Text)),
-  },
-  { state: "absent", message: null },
-);
+/** `200` of `GET /cache/message/{did}/{messageId}`. */
+export const messageStateShape = Type.Object({
+  state: Type.String({ enum: ["active", "acked", "expired", "absent"] }),
+  message: nullable(cachedEntryShape),
+  message_id: Type.Optional(uuidText),
+  expires_at: Type.Optional(isoText),
+  header_preview: Type.Optional(nullable(base64Text)),
+});
 
 const ackMembers = {
   did: didText,
-  message_ids: Type.Array(Type.String({ examples: [exampleMessageId] }), { description: "1 to 1,000 UUIDs" }),
+  message_ids: Type.Array(uuidText, { description: "1 to 1,000" }),
   device_id: Type.Optional(Type.String()),
 };
 
 const ackProofMembers = {
-  service_id: Type.String({ examples: [`${exampleDid}#cache`] }),
+  service_id: didUrlText,
   cache_endpoint: Type.String({ examples: ["https://cache.example"] }),
-  key_id: Type.String({ examples: [`${exampleDid}#k1`] }),
-  timestamp: Type.String({ examples: ["2026-07-16T12:00:00Z"] }),
-  nonce: Type.String({
-    description: "8 to 128 visible ASCII characters, never used twice",
-    examples: ["0190b3b4-9a1f"],
-  }),
-  signature_b64: Type.String({ examples: signatureText.examples as string[] }),
+  key_id: didUrlText,
+  timestamp: Type.String(),
+  nonce: Type.String({ description: "8 to 128 visible ASCII characters, never used twice" }),
+  signature_b64: Type.String({ description: signatureText.description as string }),
 };
 
 /** What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which answers 401. */
@@ -264,32 +233,23 @@ export const ackRequestShape = closed({ ...ackMembers, ...Type.Partial(Type.Obje
 export const ackBodyShape = closed({ ...ackMembers, ...ackProofMembers });
 
 const base64urlText = (description: string) => Type.String({ description, pattern: "^[A-Za-z0-9_-]{1,128}={0,2}$" });
-const examplePush = {
-  endpoint: "https://push.example/wake/3f2b",
-  keys: {
-    p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
-    auth: "BTBZMqHH6r4Tts7J_aSIgg",
-  },
-  data: "New message",
-};
-
 /** Body of `PUT /cache/push/{did}/{id}`: a subscription as browsers render it in JSON, and two members more. */
-export const pushBodyShape = closed(
-  {
-    endpoint: Type.String({ minLength: 1, maxLength: 1_000, description: "URL of a push service" }),
-    keys: closed({ p256dh: base64urlText("of the device"), auth: base64urlText("of the device") }, examplePush.keys),
-    expirationTime: Type.Optional(nullable(Type.Number(), "not used")),
-    data: Type.Optional(Type.String({ description: "content of every push, at most 1,024 bytes" })),
-    token: Type.Optional(Type.String({ maxLength: 64, description: "as the first push brought it" })),
-  },
-  examplePush,
-);
+export const pushBodyShape = closed({
+  endpoint: Type.String({ minLength: 1, maxLength: 1_000, description: "URL of a push service" }),
+  keys: closed({ p256dh: base64urlText("of the device"), auth: base64urlText("of the device") }),
+  expirationTime: Type.Optional(nullable(Type.Number(), "not used")),
+  data: Type.Optional(Type.String({ description: "content of every push, at most 1,024 bytes" })),
+  token: Type.Optional(Type.String({ maxLength: 64, description: "as the first push brought it" })),
+});
 
 /** Answer to a subscription and to its end. */
-export const pushShape = open({
+export const pushShape = Type.Object({
   id: Type.String({ examples: ["phone"] }),
   state: Type.String({ enum: ["unconfirmed", "confirmed", "removed"] }),
 });
 
 /** `200` of `POST /cache/ack`. */
-export const ackShape = open({ acked: Type.Integer({ examples: [1], minimum: 0 }), message_ids: Type.Array(uuidText) });
+export const ackShape = Type.Object({
+  acked: Type.Integer({ minimum: 0 }),
+  message_ids: Type.Array(uuidText),
+});

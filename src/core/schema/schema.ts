@@ -2,7 +2,7 @@
  * Shapes of the wire in TypeBox: what validates requests also documents them. This file owns the checker
  * (`compileShape`), the text formats and the shapes that all nodes share, with their answers about themselves;
  * `directory.ts`, `identity.ts` and `messages.ts` beside it hold the bodies. Members keep the names of the interface,
- * each schema has an example, and an answer never repeats what a caller sent.
+ * and a refusal never repeats what a caller sent. Objects of answers are open: later versions may add members.
  * Source: interface "Resources and their fields", rules sections 1, 3, 9 and 10.
  */
 import {
@@ -21,15 +21,6 @@ import { parseDuration, parseTimestamp } from "../codec/time.ts";
 import { type Fault, type FaultCode, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
 import { longerThan, policyLimits } from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
-
-// ----------------------------------------------------------------------------------------------------------- examples
-
-// An example is made of those of its members: an answer or a body of the right form. docs/ledger.md 3 and test/vectors have
-// bodies whose signatures verify.
-
-export const exampleDid = "did:svc:1111111111111111111111";
-export const exampleKey = "z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z";
-export const exampleAgreementKey = "z6LSi16V2fWZVEKxqVaaFo1By6dmYbPjLj6YcnnHvZaiLGQh";
 
 // -------------------------------------------------------------------------------------------- formats
 
@@ -116,51 +107,25 @@ function messageOf({ type, schema, message }: ValueError): string {
 
 // ------------------------------------------------------------------------------------------ primitives
 
-/**
- * An object of an answer: later versions may add members, so that clients ignore what they don't know. Its example has
- * the examples of its required members, and what `example` says.
- */
-export function open<P extends TProperties>(properties: P, example: object = {}, options: ObjectOptions = {}) {
-  const examples = [{ ...exampleOfMembers(Type.Object(properties)), ...example }];
-  return Type.Object(properties, { ...options, examples });
-}
-
 /** An object that refuses members it does not know. */
-export function closed<P extends TProperties>(properties: P, example: object = {}, options: ObjectOptions = {}) {
-  return open(properties, example, { ...options, additionalProperties: false });
+export function closed<P extends TProperties>(properties: P, options: ObjectOptions = {}) {
+  return Type.Object(properties, { ...options, additionalProperties: false });
 }
 
-function exampleOfMembers({ properties, required = [] }: TSchema): Record<string, unknown> {
-  return Object.fromEntries((required as string[]).map((name) => [name, exampleOf(properties[name])]));
-}
-
-/** The schema's own example, else one that is made of those of its parts. */
-function exampleOf(schema: TSchema): unknown {
-  const { examples, const: literal, enum: values, anyOf: variants, type, items, minimum = 1 } = schema;
-  const [given] = [...(examples ?? []), ...(values ?? [])] as unknown[];
-  if (given !== undefined || literal !== undefined) return given ?? literal;
-  if (Array.isArray(variants)) {
-    const shown = variants.find((one) => one.examples !== undefined) ?? variants.find((one) => one.type === "null");
-    return exampleOf(shown ?? variants[0]);
-  }
-  if (type === "object") return exampleOfMembers(schema);
-  if (type === "array") return [exampleOf(items)];
-  if (type === "integer" || type === "number") return minimum;
-  return type === "boolean" ? true : type === "null" ? null : "text";
-}
-
-export const exampleTxHash = `0x${"5c".repeat(32)}`;
 export const txHashText = Type.String({
   description: "its outcome: GET /submissions/{tx_hash}",
-  examples: [exampleTxHash],
+  examples: [`0x${"5c".repeat(32)}`],
 });
 
 /** Checked by `parseDid`, which answers `invalid_did`; the form is documentation. */
 export const didText = Type.String({
   description: "did:svc: and 16 to 96 base58btc characters",
-  examples: [exampleDid],
+  examples: ["did:svc:1111111111111111111111"],
 });
-export const didUrlText = Type.String({ description: "<did>#<fragment>", examples: [`${exampleDid}#k1`] });
+export const didUrlText = Type.String({
+  description: "<did>#<fragment>",
+  examples: ["did:svc:1111111111111111111111#k1"],
+});
 /** For other tools, which do not know our formats `u64` and `u128`. */
 const unsignedPattern = "^(0|[1-9][0-9]*)$";
 export const u64Text = Type.String({
@@ -222,7 +187,7 @@ export function nullable<S extends TSchema>(schema: S, description?: string) {
 // ---------------------------------------------------------------------------------------------- errors
 
 /** Error bodies of the Directory, the Cache and the server: RFC 9457 with the members of the family. */
-export const problemShape = open({
+export const problemShape = Type.Object({
   type: Type.String({ description: "/problems/<code>", examples: ["/problems/invalid_json"] }),
   title: Type.String(),
   status: Type.Integer(),
@@ -243,60 +208,39 @@ export const problemShape = open({
 });
 
 /** `GET /limits`: what a node applies. Each node adds its members. */
-export const limitsShape = open(
-  {
-    max_http_body_bytes: Type.Optional(Type.Integer()),
-    max_unchunked_bytes: Type.Optional(Type.Integer()),
-    max_chunk_bytes: Type.Optional(Type.Integer()),
-    max_header_bytes: Type.Optional(Type.Integer()),
-    default_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
-    max_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
-    max_clock_skew_seconds: Type.Optional(Type.Integer()),
-  },
-  {
-    max_http_body_bytes: 26_214_400,
-    max_unchunked_bytes: 16_777_216,
-    max_chunk_bytes: 2_097_152,
-    max_header_bytes: 4_096,
-    default_ttl: "PT24H",
-    max_ttl: "PT48H",
-    max_clock_skew_seconds: 300,
-  },
-);
+export const limitsShape = Type.Object({
+  max_http_body_bytes: Type.Optional(Type.Integer()),
+  max_unchunked_bytes: Type.Optional(Type.Integer()),
+  max_chunk_bytes: Type.Optional(Type.Integer()),
+  max_header_bytes: Type.Optional(Type.Integer()),
+  default_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
+  max_ttl: Type.Optional(Type.String({ description: "ISO-8601 duration" })),
+  max_clock_skew_seconds: Type.Optional(Type.Integer()),
+});
 
 // ----------------------------------------------------------------------------------------------- a node about itself
 
 const versionText = Type.String({ examples: ["0.1.0"] });
 
-export const healthAnswer = open({ status: Type.Literal("ok"), version: versionText });
+export const healthAnswer = Type.Object({ status: Type.Literal("ok"), version: versionText });
 
-export const readyAnswer = open(
-  {
-    status: Type.Literal("ready"),
-    checks: Type.Record(Type.String(), Type.String({ description: "`ok`, or which part is away" })),
-  },
-  { checks: { "store main": "ok" } },
-);
+export const readyAnswer = Type.Object({
+  status: Type.Literal("ready"),
+  checks: Type.Record(Type.String(), Type.String({ description: "`ok`, or which part is away" })),
+});
 
-export const problemEntryShape = open(
-  {
-    code: Type.String(),
-    status: Type.Integer(),
-    title: Type.String(),
-  },
-  {
-    code: "not_found",
-    status: 404,
-    title: "No such resource",
-  },
-);
+export const problemEntryShape = Type.Object({
+  code: Type.String(),
+  status: Type.Integer(),
+  title: Type.String(),
+});
 export type ProblemEntry = Static<typeof problemEntryShape>;
 
-export const problemListAnswer = open({ problems: Type.Array(problemEntryShape) });
+export const problemListAnswer = Type.Object({ problems: Type.Array(problemEntryShape) });
 
 const endpointText = Type.String({ examples: ["https://waypost.example.org"] });
 
-export const aboutAnswer = open({
+export const aboutAnswer = Type.Object({
   roles: Type.Array(
     Type.Union((["directory", "relay", "cache", "witness"] as const).map((role) => Type.Literal(role))),
   ),
@@ -332,7 +276,7 @@ export const blocksMax = 10_000;
 const subjectText = Type.String({ maxLength: 160 });
 const didOfOperator = Type.String({ maxLength: 128 });
 
-export const reloadBody = open({});
+export const reloadBody = Type.Object({});
 
 export const blockBody = closed({
   add: Type.Array(

@@ -20,7 +20,7 @@ import {
   proofLifeMsMax,
 } from "../../core/ledger/document-codec.ts";
 import { storingNetwork } from "../../core/message/address.ts";
-import type { DirectoryLimits } from "../../core/schema/directory.ts";
+import { acceptedAnswer, type DirectoryLimits } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
@@ -157,7 +157,6 @@ export type Change = {
 
 type ChangePlan<S extends TSchema> = Pick<DirectoryPlan, "method" | "path" | "id" | "summary" | "headers"> & {
   readonly request: S;
-  readonly answer: TSchema;
   /** Beside those of every change. */
   readonly codes: readonly FaultCode[];
   readonly unstable?: boolean;
@@ -179,12 +178,12 @@ const changeCodes = [
 /** A route that submits a change: 202 when the ledger has accepted it. */
 export function changeRoute<S extends TSchema & { static: { readonly did: string } }>(
   parts: DirectoryParts,
-  { subject = "did", decide, answer, ...plan }: ChangePlan<S>,
+  { subject = "did", decide, ...plan }: ChangePlan<S>,
 ): Route {
   const parseShape: (json: unknown) => Static<S> | Fault = compileShape(plan.request);
   return directoryRoute({
     ...plan,
-    answer: [202, "The ledger has accepted the change; it is not settled yet.", answer],
+    answer: [202, "The ledger has accepted the change; it is not settled yet.", acceptedAnswer],
     codes: [...changeCodes, ...plan.codes],
     handle: async (call) => {
       const body = decodeBody(call, parseShape);

@@ -19,7 +19,7 @@ import {
   type UpdateProof,
   updateHeaders,
 } from "../../core/message/proof.ts";
-import { extrinsicAnswer, primaryAliasBody } from "../../core/schema/directory.ts";
+import { primaryAliasBody } from "../../core/schema/directory.ts";
 import {
   deliveryPolicyAnswer,
   deliveryPolicyBody,
@@ -111,7 +111,6 @@ export function ownerRoutes(parts: DirectoryParts): Route[] {
       method: "PUT",
       id: extrinsic,
       headers: updateProofHeaders,
-      answer: extrinsicAnswer,
       codes: [...updateProofCodes, ...codes],
       unstable: extrinsic === "set_alias",
       decide: async (body, did, call) => {

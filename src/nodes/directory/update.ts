@@ -23,15 +23,7 @@ import {
 } from "../../core/ledger/document-codec.ts";
 import { parseIntent, subjectOf, subjectParameter } from "../../core/ledger/intents.ts";
 import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
-import {
-  actionTexts,
-  aliasUpdateAnswer,
-  type authorizationShape,
-  replaceDocumentAnswer,
-  replaceDocumentBody,
-  updateAnswer,
-  updateBody,
-} from "../../core/schema/directory.ts";
+import { actionTexts, type authorizationShape, replaceDocumentBody, updateBody } from "../../core/schema/directory.ts";
 import { parseDocument } from "../../core/schema/identity.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
@@ -62,15 +54,13 @@ export function updateRoutes(parts: DirectoryParts): Route[] {
 function updateRoute(parts: DirectoryParts, action: ActionName): Route {
   const { route, counter } = actionRows[action];
   const [summary, ...codes] = actionTexts[action];
-  const isOfAlias = counter === "alias";
   return changeRoute(parts, {
     ...route,
     id: action,
     summary,
     request: updateBody(action) as UpdateSchema,
-    answer: isOfAlias ? aliasUpdateAnswer : updateAnswer,
     codes: [...updateCodes, ...codes, ...(counter === "document" ? (["document_needed"] as const) : [])],
-    unstable: isOfAlias,
+    unstable: counter === "alias",
     decide: (body, did, call) => decideUpdate(parts, action, { ...body, did }, call),
   });
 }
@@ -175,7 +165,6 @@ export function documentRoute(parts: DirectoryParts): Route {
     id: "replace_document",
     summary: "Replace the full document",
     request: replaceDocumentBody,
-    answer: replaceDocumentAnswer,
     codes: [
       "authorization_expired",
       "authorization_too_far_ahead",

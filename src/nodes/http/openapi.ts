@@ -22,7 +22,7 @@ type DescribedOperation = ReturnType<typeof describeRoute>;
 
 type DescribedResponse = {
   readonly description: string;
-  readonly content?: Readonly<Record<string, { readonly schema: unknown; readonly example: unknown }>>;
+  readonly content?: Readonly<Record<string, { readonly schema: unknown; readonly example?: unknown }>>;
   /** The codes behind the status. */
   readonly "x-codes"?: readonly FaultCode[];
 };
@@ -103,7 +103,7 @@ function describeParameters({ path, query = [], requiredHeaders = [], headers = 
 }
 
 function jsonContent(schema: TSchema) {
-  return { "application/json": { schema, example: schema["examples"]?.[0] as unknown } };
+  return { "application/json": { schema } };
 }
 
 function describeAnswers({ answer, also }: Route): Record<string, DescribedResponse> {
