@@ -15,13 +15,6 @@ type Family = {
   readonly labels?: readonly string[];
 };
 
-/** One number, under the name that it has in the text without the prefix. */
-type Reading = {
-  readonly name: string;
-  readonly labels: Readonly<Record<string, string>>;
-  readonly value: number;
-};
-
 export type Metrics = {
   readonly counter: (family: Family) => Counter;
   /** `read` is called when `/metrics` is read; it must be cheap. */
@@ -33,45 +26,43 @@ export type Metrics = {
 const seriesMax = 2_000;
 const prefix = "waypost_";
 
-type Registered = Family & { readonly type: string; readonly read: () => Reading[] | Promise<Reading[]> };
-
 export function createMetrics(): Metrics {
-  const families = new Map<string, Registered>();
-  const register = (family: Registered): void => {
-    if (families.has(family.name)) throw new Error(`metric ${family.name} is registered twice`);
-    families.set(family.name, family);
+  const families = new Map<string, () => Promise<string>>();
+  const register = ({ name, help }: Family, type: string, read: () => string[] | Promise<string[]>): void => {
+    if (families.has(name)) throw new Error(`metric ${name} is registered twice`);
+    const head = `# HELP ${prefix}${name} ${help}\n# TYPE ${prefix}${name} ${type}\n`;
+    families.set(name, async () => head + (await read()).join(""));
   };
   return {
-    render: async () => {
-      const read = await Promise.all([...families.values()].map(({ read }) => read()));
-      return [...families.values()].map((family, i) => render(family, read[i] ?? [])).join("");
-    },
+    render: async () => (await Promise.all([...families.values()].map((read) => read()))).join(""),
     counter: (family) => {
+      const { name, labels = [] } = family;
       const series = new Map<string, { value: number }>();
-      const read = () => [...series].map(([key, { value }]) => reading(family, key.split("\0"), value));
-      register({ ...family, type: "counter", read });
+      register(family, "counter", () =>
+        [...series].map(([key, { value }]) => lineOf(name, labels, key.split("\0"), value)),
+      );
       return {
-        add: (labels, by = 1) => {
-          seriesOf(series, labels, () => ({ value: 0 })).value += by;
+        add: (values, by = 1) => {
+          seriesOf(series, values, () => ({ value: 0 })).value += by;
         },
       };
     },
-    gauge: (family, readGauge) => {
-      const read = async () => {
-        const found = await Promise.resolve()
-          .then(readGauge)
-          .catch((): GaugeReading => []);
+    gauge: (family, read) => {
+      const { name, labels = [] } = family;
+      register(family, "gauge", async () => {
+        // What can't be read now is left out.
+        const found = await Promise.try(read).catch((): GaugeReading => []);
         const rows = typeof found === "number" ? [[[], found] as const] : found;
-        return rows.map(([labels, value]) => reading(family, labels, value));
-      };
-      register({ ...family, type: "gauge", read });
+        return rows.map(([values, value]) => lineOf(name, labels, values, value));
+      });
     },
     histogram: (family, buckets) => {
       const series = new Map<string, Distribution>();
-      const read = () => [...series].flatMap(([key, one]) => readDistribution(family, key.split("\0"), one));
-      register({ ...family, type: "histogram", read });
-      const empty = () => ({ buckets, counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 });
-      return { observe: (labels, value) => observe(seriesOf(series, labels, empty), value) };
+      register(family, "histogram", () =>
+        [...series].flatMap(([key, one]) => linesOf(family, buckets, key.split("\0"), one)),
+      );
+      const empty = () => ({ counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 });
+      return { observe: (values, value) => observe(seriesOf(series, values, empty), buckets, value) };
     },
   };
 }
@@ -79,11 +70,11 @@ export function createMetrics(): Metrics {
 // ------------------------------------------------------------------------------------------------ series
 
 /** Values by bucket, each in the first bucket that holds it. */
-type Distribution = { readonly buckets: readonly number[]; readonly counts: number[]; sum: number; count: number };
+type Distribution = { readonly counts: number[]; sum: number; count: number };
 
 /** The series of these labels. Beyond the bound it is not kept. */
-function seriesOf<T>(family: Map<string, T>, labels: readonly string[], empty: () => T): T {
-  const key = labels.length === 1 ? (labels[0] as string) : labels.join("\0");
+function seriesOf<T>(family: Map<string, T>, values: readonly string[], empty: () => T): T {
+  const key = values.length === 1 ? (values[0] as string) : values.join("\0");
   const known = family.get(key);
   if (known !== undefined) return known;
   const fresh = empty();
@@ -92,42 +83,36 @@ function seriesOf<T>(family: Map<string, T>, labels: readonly string[], empty: (
 }
 
 /** Cost: one comparison for each bucket below the value. */
-function observe(series: Distribution, value: number): void {
+function observe(series: Distribution, buckets: readonly number[], value: number): void {
   series.sum += value;
   series.count += 1;
-  const bucket = series.buckets.findIndex((bound) => value <= bound);
+  const bucket = buckets.findIndex((bound) => value <= bound);
   if (bucket >= 0) series.counts[bucket] = (series.counts[bucket] as number) + 1;
 }
 
-function reading({ name, labels = [] }: Family, values: readonly string[], value: number): Reading {
-  return { name, labels: Object.fromEntries(labels.map((label, i) => [label, values[i] ?? ""])), value };
-}
-
-function readDistribution(family: Family, values: readonly string[], one: Distribution): Reading[] {
+function linesOf(
+  { name, labels = [] }: Family,
+  buckets: readonly number[],
+  values: readonly string[],
+  { counts, sum, count }: Distribution,
+): string[] {
   let within = 0;
-  const named = (suffix: string, value: number, more: Readonly<Record<string, string>> = {}): Reading => {
-    const { name, labels } = reading(family, values, value);
-    return { name: `${name}_${suffix}`, labels: { ...labels, ...more }, value };
-  };
+  const bucketLine = (le: string, held: number) =>
+    lineOf(`${name}_bucket`, [...labels, "le"], [...values.slice(0, labels.length), le], held);
   return [
-    ...one.buckets.map((bound, i) => {
-      within += one.counts[i] as number;
-      return named("bucket", within, { le: String(bound) });
+    ...buckets.map((bound, i) => {
+      within += counts[i] as number;
+      return bucketLine(String(bound), within);
     }),
-    named("bucket", one.count, { le: "+Inf" }),
-    named("sum", one.sum),
-    named("count", one.count),
+    bucketLine("+Inf", count),
+    lineOf(`${name}_sum`, labels, values, sum),
+    lineOf(`${name}_count`, labels, values, count),
   ];
 }
 
-function render({ name, help, type }: Registered, readings: readonly Reading[]): string {
-  const head = `# HELP ${prefix}${name} ${help}\n# TYPE ${prefix}${name} ${type}\n`;
-  return head + readings.map((one) => `${prefix}${one.name}${labelText(one.labels)} ${one.value}\n`).join("");
-}
-
-function labelText(labels: Reading["labels"]): string {
-  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${escapeLabel(value)}"`);
-  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
+function lineOf(name: string, labels: readonly string[], values: readonly string[], value: number): string {
+  const pairs = labels.map((label, i) => `${label}="${escapeLabel(values[i] ?? "")}"`);
+  return `${prefix}${name}${pairs.length === 0 ? "" : `{${pairs.join(",")}}`} ${value}\n`;
 }
 
 function escapeLabel(value: string): string {
