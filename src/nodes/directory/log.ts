@@ -67,7 +67,6 @@ type State = {
   signed: Checkpoint | null;
   /** Whether store, last head and witnesses were compared. */
   isCompared: boolean;
-  readonly sizes: Map<NamedAddress, number>;
   /** The last reason for which nothing is signed. */
   reason: string;
 };
@@ -75,7 +74,7 @@ type State = {
 type Publisher = { readonly routes: readonly Route[]; readonly close: () => void };
 
 export function createLog(parts: LogParts): Publisher {
-  const state: State = { published: null, signed: null, isCompared: false, sizes: new Map(), reason: "" };
+  const state: State = { published: null, signed: null, isCompared: false, reason: "" };
   const stopping = new Waiters();
   let running = true;
   const { lookMs } = parts.times ?? timesDefault;
@@ -113,10 +112,10 @@ async function publish(parts: LogParts, state: State): Promise<void> {
   const { logs, logKey, witnesses, now } = parts;
   const { renewMs, patienceMs } = parts.times ?? timesDefault;
   if (!state.isCompared) {
-    const reason = await compare(parts, state);
+    const reason = await compare(parts);
     report(parts, state, reason ?? "");
-    state.isCompared = reason === null;
-    if (!state.isCompared) return;
+    if (reason !== null) return;
+    state.isCompared = true;
   }
   const head = await logs.head("");
   const before = state.published;
@@ -142,31 +141,28 @@ type Asked = { readonly witness: NamedAddress; readonly head: LogHead; readonly 
 
 /** `null` without a cosignature: a witness that is away costs its cosignature only. */
 async function cosigned(
-  parts: LogParts,
+  { logs, log }: LogParts,
   state: State,
   { witness, head, note }: Asked,
 ): Promise<Note["signatures"][number] | null> {
   try {
-    for (let tries = 0; tries < 3; tries++) {
-      const old = state.sizes.get(witness) ?? 0;
+    // It says which size it knows when it is another than that of the head before.
+    for (let [old, tries] = [state.published?.head.size ?? 0, 0]; tries < 3; tries++) {
       if (old > head.size) {
         state.isCompared = false;
         return null;
       }
-      const proof = (await parts.logs.consistency("", old, head.size)) ?? [];
+      const proof = (await logs.consistency("", old, head.size)) ?? [];
       const lines = [`old ${old}`, ...proof.map(encodeBase64), ""].map((line) => `${line}\n`).join("");
       const reply = await ask(`${witness.url}/add-checkpoint`, utf8(lines + renderNote(note)));
-      if (reply.status === 409 && /^\d{1,15}\n$/.test(reply.text)) {
-        state.sizes.set(witness, Number(reply.text));
-        continue;
-      }
-      if (reply.status !== 200) throw new Error(`it answers ${reply.status}: ${reply.text.slice(0, 200)}`);
-      state.sizes.set(witness, head.size);
-      return ownSignature(note, reply.text, witness.key);
+      if (reply.status === 200) return ownSignature(note, reply.text, witness.key);
+      if (reply.status !== 409 || !/^\d{1,15}\n$/.test(reply.text))
+        throw new Error(`it answers ${reply.status}: ${reply.text.slice(0, 200)}`);
+      old = Number(reply.text);
     }
     throw new Error("it answers another size each time");
   } catch (error) {
-    parts.log("warn", "a witness did not cosign", { witness: witness.key.name, reason: errorText(error) });
+    log("warn", "a witness did not cosign", { witness: witness.key.name, reason: errorText(error) });
     return null;
   }
 }
@@ -181,21 +177,14 @@ function ownSignature({ text }: Note, lines: string, key: NoteKey): Note["signat
 // ----------------------------------------------------------------------------------------------------------- comparing
 
 /** Why nothing may be signed yet; `null` when the store continues everything that was signed. */
-async function compare(parts: LogParts, state: State): Promise<string | null> {
+async function compare(parts: LogParts): Promise<string | null> {
   const { logKey, witnesses, logs } = parts;
   const last = checkpointOf(await logKey.readSigned(), logKey.key);
   if (last === "unreadable")
     return "the file beside the log's key is no note of this key: restore it, or remove it if there was no log";
-  if (last !== null && last.origin !== logKey.key.name) {
-    const problem = await restart(parts, last);
-    if (problem !== null) return problem;
-  }
+  if (last !== null && last.origin !== logKey.key.name) await restart(parts, last);
   const answers = await Promise.all(witnesses.map((witness) => latestAt(witness, logKey.key)));
   if (answers.length > 0 && answers.every((one) => one === "unknown")) return "no witness says which head it knows";
-  for (const [i, witness] of witnesses.entries()) {
-    const known = answers[i];
-    if (known !== undefined && known !== "unknown") state.sizes.set(witness, known?.size ?? 0);
-  }
   const heads = [last, ...answers].filter((one) => one !== null && one !== "unknown" && one.origin === logKey.key.name);
   for (const head of (heads as Checkpoint[]).toSorted((a, b) => b.size - a.size)) {
     if (await continues(logs, head)) continue;
@@ -234,13 +223,12 @@ async function latestAt({ url, key }: NamedAddress, own: NoteKey): Promise<Check
 }
 
 /** The key has a new name: its log begins anew, unless it has before. */
-async function restart({ logs, log, logKey }: LogParts, lost: Checkpoint): Promise<string | null> {
+async function restart({ logs, log, logKey }: LogParts, lost: Checkpoint): Promise<void> {
   const first = await firstEntry(logs);
   const named = first === undefined ? null : decodeOldHead(first);
-  if (named !== null && named.size >= lost.size) return null;
+  if (named !== null && named.size >= lost.size) return;
   log("warn", "the log begins anew, and names the head that is lost", { log: logKey.key.name, size: lost.size });
   await logs.restart(lost);
-  return null;
 }
 
 async function firstEntry(logs: Logs): Promise<Uint8Array | undefined> {
