@@ -4,8 +4,8 @@
  * Source: rules sections 2 and 5.
  */
 import { type Command, Option } from "commander";
+import { sendTo } from "../client/client.ts";
 import type { Source } from "../client/content.ts";
-import { prepare } from "../client/prepare.ts";
 import { type MessageOptions, retriesDefault, type Sent } from "../client/send.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
@@ -99,7 +99,7 @@ async function sendSigned(session: Session, to: string, source: Source, options:
 async function sendUnsigned(session: Session, to: string, source: Source, options: MessageOptions): Promise<Sent> {
   await session.recallChosen();
   const { trust = null, ...others } = options;
-  return (await prepare(session.client, { ...others, to, source, trust, sender: async () => null }))();
+  return sendTo(session.client, { ...others, to, source, trust, sender: async () => null });
 }
 
 /** The result in words, by the delivery mode of the last chunk. */

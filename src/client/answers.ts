@@ -226,8 +226,7 @@ export const planShape = z.object({
   delivered: natural,
 });
 
-/** Texts of plans. */
-export const sendingShape = z.object({ plans: z.array(text) });
+export const sendingShape = z.object({ plans: z.array(planShape) });
 
 /** How far the record of a correspondent had come, and the home that its document named then. */
 export const rememberedShape = z.object({

@@ -11,28 +11,24 @@ import { BoundedMap } from "../core/std/bounded.ts";
 import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
+import type { Source } from "./content.ts";
 import { randomUuid, type Signer } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
-import {
-  attempt,
-  ClientError,
-  type Endpoint,
-  endpoint,
-  isTemporary,
-  localError,
-  orNull,
-  timeoutMsDefault,
-} from "./http.ts";
+import { attempt, ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
 import { type MemoryStore, memoryKeys } from "./key-stores.ts";
 import { heldSeed, type Identity } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
+  type ChunkProgress,
   chunkBytesDefault,
   chunkCount,
   type MessageOptions,
   recipientKey,
+  retryTemporary,
   type SendPlan,
+  type Sent,
   sealedBytesMargin,
+  sendPlan,
 } from "./send.ts";
 import {
   createTrust,
@@ -61,9 +57,6 @@ export type Client = {
     ledger: string | null;
     /** Time of the last message. */
     sentMs: number;
-    /** How long recipients' keys are used while the Directory can't be reached: not at all without a local store. */
-    keysKeptMs: number;
-    readonly recipients: BoundedMap<string, { readonly facts: RecipientFacts; readonly atMs: number }>;
     /** What the identity that uses the client remembers of others. */
     memory: MemoryStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
@@ -80,8 +73,7 @@ export type Client = {
   readonly trust: Trust;
 };
 
-/** Recipients whose keys are kept. */
-const recipientsMax = 1_000;
+const doubtsMax = 1_000;
 
 export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }: ClientOptions): Client {
   const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
@@ -89,11 +81,9 @@ export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }
     limits: null,
     ledger: null,
     sentMs: 0,
-    keysKeptMs: 0,
-    recipients: new BoundedMap(recipientsMax),
     memory: memoryKeys(),
     policy: null,
-    doubts: new BoundedMap(recipientsMax),
+    doubts: new BoundedMap(doubtsMax),
     doubt: () => undefined,
   };
   const readProof = (did: Did, hash: string, home: string | null) =>
@@ -263,6 +253,34 @@ export async function planSend(client: Client, to: Did, file: FileFacts, choices
   return plan;
 }
 
+type Prepared = Omit<MessageOptions, "trust"> & {
+  readonly to: string;
+  readonly source: Source;
+  readonly trust: TrustDemand | null;
+  /** Who signs; of an anonymous message `null`, and then no node is asked about an identity of this machine. */
+  readonly sender: () => Promise<SendPlan["sender"]>;
+  /** When it is aborted, nothing is tried again. */
+  readonly signal?: AbortSignal;
+};
+
+/** Fixes everything about a message, and sends it, again with the same bytes after a temporary failure. */
+export async function sendTo(client: Client, options: Prepared): Promise<Sent> {
+  const { to, source, trust, sender, signal, retries, onProgress } = options;
+  const { relay, known } = client;
+  const planned = async () => {
+    const { did, name } = await find(client, to, trust);
+    return planSend(client, did, source.file, { ...options, name, sender: await sender() });
+  };
+  const wanted = await retryTemporary(planned, { retries, signal });
+  const resumed = chunkCount(wanted) > 1 ? await (await import("./resume.ts")).resume(known.memory, wanted) : null;
+  const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
+    await resumed?.save(chunk + 1);
+    await onProgress?.({ sentBytes, totalBytes });
+  };
+  const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
+  return sendPlan(plan, source, { relay, retries, signal, from, onDelivered });
+}
+
 /** By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. */
 function nextSendMs({ known, relay }: Client): number {
   known.sentMs = Math.max(Date.now() + relay.clock.aheadMs, known.sentMs + 1);
@@ -272,21 +290,7 @@ function nextSendMs({ known, relay }: Client): number {
 /** The key to seal to, and how many bytes the recipient accepts. */
 type RecipientFacts = { readonly recipient: RecipientKey; readonly bounds: readonly (number | undefined)[] };
 
-/** What the Directory says now; while it can't be reached, what it said within `keysKeptMs`. */
 async function recipientFacts(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
-  const { recipients, keysKeptMs } = client.known;
-  const name = `${to} ${tag ?? ""}`;
-  const facts = await attempt(() => resolveRecipient(client, to, tag));
-  if (facts instanceof ClientError) {
-    const kept = recipients.get(name);
-    if (kept !== undefined && kept.atMs > Date.now() - keysKeptMs && isTemporary(facts)) return kept.facts;
-    throw facts;
-  }
-  if (keysKeptMs > 0) recipients.set(name, { facts, atMs: Date.now() });
-  return facts;
-}
-
-async function resolveRecipient(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
   const proof = isSelfCertifying(to) ? client.trust.known(to) : null;
   const asked = { tag, proof, home: await client.trust.homeOf(to) };
   const resolution = await orNull(client.directory.deliveryResolution(to, asked), "component_not_found");

@@ -173,23 +173,20 @@ export async function sendPlan(
 
 // ------------------------------------------------------------------------------------------------------ plans as text
 
-/** A plan without its sender's seed, which stays with the keys. */
-export type UnsignedPlan = Omit<SendPlan, "sender">;
+/**
+ * A plan between runs, and how many of its chunks were delivered. The sender's seed stays with the keys; that of the message
+ * is secret until all is sent.
+ */
+export function keptPlan({ sender, name: _, trust: __, ...plan }: SendPlan, delivered: number) {
+  return { version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered } as const;
+}
 
-export type SavedPlan = {
-  readonly plan: UnsignedPlan;
-  readonly senderKeyId: string | null;
-  /** Chunks that were delivered. */
-  readonly delivered: number;
-};
-
-/** It holds the seed of the message and is secret until all is sent. */
-export function renderPlan({ sender, name: _, trust: __, ...plan }: SendPlan, delivered: number): string {
-  return renderKept({ version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered });
+export function renderPlan(plan: SendPlan, delivered: number): string {
+  return renderKept(keptPlan(plan, delivered));
 }
 
 /** `null` when the text is not that of a plan. */
-export function parsePlan(text: string): SavedPlan | null {
+export function parsePlan(text: string) {
   const kept = parseKept(text, planShape);
   if (kept === null || kept.plan.chunkBytes < 1) return null;
   const { plan, senderKeyId, delivered } = kept;

@@ -5,7 +5,7 @@
  */
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
-import { askDid, type Client, connect, lookUp, senderOf } from "./client.ts";
+import { askDid, type Client, connect, lookUp, senderOf, sendTo } from "./client.ts";
 import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
 import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
@@ -24,7 +24,6 @@ import {
   urlsOf,
   type WaypostOptions,
 } from "./opening.ts";
-import { prepare } from "./prepare.ts";
 import type { PushOptions, PushSubscriptionLike } from "./push.ts";
 import type { PollResult, Receiver, ReceiverStorage } from "./receiver.ts";
 import type { MessageFacts } from "./retrieve.ts";
@@ -85,7 +84,7 @@ export class Waypost {
     const begin = async () => {
       await settleIdentity(me.#client, me.#identity, { ...options, urls });
       await me.#rotateIfDue();
-      await (await import("./resume.ts")).dropExpired(me.#client.known.memory);
+      await (await import("./resume.ts")).change(me.#client.known.memory, (sets) => sets);
       void me.#orFailed("watch", () => me.#renewGuardians());
     };
     try {
@@ -188,7 +187,7 @@ export class Waypost {
    */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
-    return this.#inOrder(to, async () => (await this.#prepare(to, content, options))());
+    return this.#inOrder(to, () => this.#send(to, content, options));
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -367,13 +366,12 @@ export class Waypost {
     });
   }
 
-  /** Fixes everything about a message. Each call of the result sends the same bytes. */
-  async #prepare(to: string, content: Content, options: MessageOptions): Promise<() => Promise<Sent>> {
+  async #send(to: string, content: Content, options: MessageOptions): Promise<Sent> {
     const source = await sourceOf(content, options, this.#relationsOf(options));
     const trust = options.trust ?? this.#options.trust ?? null;
     const sender = async () => (options.anonymous === true ? null : this.#asSender());
     // What is still to be sent when it is closed has one attempt.
-    return prepare(this.#client, { ...options, to, source, trust, sender, signal: this.#closed.signal });
+    return sendTo(this.#client, { ...options, to, source, trust, sender, signal: this.#closed.signal });
   }
 
   /**

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
 import { parseKept, renderKept, sendingShape } from "../../src/client/answers.ts";
-import { renderPlan } from "../../src/client/send.ts";
+import { keptPlan } from "../../src/client/send.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { plan } from "../support/send-plan.ts";
 
@@ -109,7 +109,7 @@ test(
 test("the seed of a send that was given up goes when its time has ended, and all state goes with the identity", async () => {
   const keys = join(base, "keys");
   expect(await waypost(["did", "create", "--name", "carol"])).toBe(0);
-  await fileKeys(keys).save("carol/sending", renderKept({ plans: [renderPlan(plan, 1)] }));
+  await fileKeys(keys).save("carol/sending", renderKept({ plans: [keptPlan(plan, 1)] }));
   expect(await waypost(["receive", "--as", "carol", "--out", "carol"])).toBe(0);
   expect(await fileKeys(keys).load("carol/sending")).toBeNull();
   expect(existsSync(stateFolder(keys, "carol"))).toBe(true);

@@ -222,36 +222,6 @@ test("a profile that was refused comes with the next message, and waits longest 
   await relay.stop();
 }, 30_000);
 
-test("the keys of people are used for an hour without a Directory", async () => {
-  const port = { down: false };
-  const directory = Bun.serve({
-    hostname: "127.0.0.1",
-    port: 0,
-    fetch: async (request) => {
-      if (port.down) return new Response("", { status: 503 });
-      const { pathname, search } = new URL(request.url);
-      const body = request.method === "GET" ? null : await request.bytes();
-      return fetch(`${people.at.url}${pathname}${search}`, { method: request.method, headers: request.headers, body });
-    },
-  });
-  const directoryUrl = `http://127.0.0.1:${directory.port}`;
-  const [bob, alice] = await Promise.all([open(), open({ url: people.at.url, directoryUrl, store: memoryStore() })]);
-  await (await alice.send(bob.did, "with")).delivered;
-  port.down = true;
-  await (await alice.send(bob.did, "without")).delivered;
-  expect(await take(bob, 2)).toEqual(["with", "without"]);
-  // After an hour they are not: the message waits.
-  for (const [name, kept] of [...alice.client.known.recipients])
-    alice.client.known.recipients.set(name, { ...kept, atMs: kept.atMs - 3_600_001 });
-  const sent = await alice.send(bob.did, "later");
-  await Bun.sleep(300);
-  expect((await alice.store.message(sent.id))?.delivery?.state).toBe("waiting");
-  port.down = false;
-  globalThis.dispatchEvent(new Event("online"));
-  await sent.delivered;
-  await directory.stop(true);
-}, 30_000);
-
 test("after close no receipt is tried again, and nothing is said of it", async () => {
   const [sent, answer] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const relay = relayAt(() => {

@@ -73,8 +73,6 @@ type Recipient = { readonly did: Did; readonly alias: string | null; readonly na
 type News = StoreNews | OutNews | { readonly type: "want"; readonly key: string };
 type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
 
-/** How long the keys of people are used without a Directory. */
-const keysKeptMs = hourMs;
 /** To how many typing is sent, how long it holds, and when it is sent again. */
 const [typingMax, typingMs, typingAgainMs] = [16, 30_000, 10_000];
 
@@ -138,7 +136,6 @@ export class StoreSession {
   static async open(host: SessionHost): Promise<StoreSession> {
     const table = await Table.open(host.driver, host.storeKey, host.nowMs);
     const tabs = await joinTabs(host.driver, table.place);
-    host.client.known.keysKeptMs = keysKeptMs;
     return new StoreSession(host, table, tabs);
   }
 
