@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Composer } from "./composer.tsx";
-import { AcceptButton, changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
+import { changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
 import { useMessages } from "./history.ts";
 import { Bubble } from "./message.tsx";
 import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useSession, useStored } from "./parts.tsx";
@@ -212,7 +212,7 @@ function Line({ me, message, before, sender, isGroup, isFound, onReply }: LinePr
     () =>
       isChange(message) ? (
         <p class="day">
-          <bdi>{sender}</bdi> <bdi>{changeOf(message)}</bdi> <AcceptButton me={me} message={message} />
+          <bdi>{sender}</bdi> <bdi>{changeOf(message)}</bdi>
         </p>
       ) : (
         <Bubble {...{ me, message, sender, isGroup }} onReply={() => onReply(message)} />

@@ -36,11 +36,10 @@ export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): 
   mediaType === groupType && group !== null && (isOwn || verified === true);
 
 /** What who sent it did. The store has kept only what counted as a change. */
-export function changeOf({ text, isClaim }: StoredMessage): string {
+export function changeOf({ text }: StoredMessage): string {
   const change = JSON.parse(text ?? "{}") as { left?: number; version?: number; name?: string; members?: object };
   if (change.left !== undefined) return "left the group";
   const named = `“${oneLine(change.name ?? "") || "Group"}” with ${countOf(Object.keys(change.members ?? {}).length)}`;
-  if (isClaim) return `asks to be the admin of ${named}`;
   return change.version === 1 ? `made the group ${named}` : `changed the group to ${named}`;
 }
 
@@ -144,19 +143,5 @@ export function GroupState({ me, group }: { readonly me: Waypost; readonly group
         </Button>
       </div>
     </section>
-  );
-}
-
-const replacing = "Let this person decide who is in the group? Ask them first by another way.";
-
-/** Beside the change of a member who asks to be the admin. */
-export function AcceptButton({ me, message }: { readonly me: Waypost; readonly message: StoredMessage }) {
-  const group = useStored(me, () => me.groups.get(message.conversation), [message.conversation]);
-  const isOpen = group !== null && group.standing !== "out" && group.admin !== message.from;
-  if (!message.isClaim || !isOpen) return null;
-  return (
-    <Button ask={replacing} onClick={() => group.accept(message)}>
-      Accept
-    </Button>
   );
 }

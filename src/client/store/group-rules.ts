@@ -1,6 +1,6 @@
 /**
  * What the changes of a group mean: a change is the whole state and a version. Its admin makes changes, its maker first and
- * then whom each admin names; everybody may leave. A member who names themselves is the admin for those who accept that.
+ * then whom each admin names; everybody may leave.
  * Source: docs/protocol.md ("Groups"), test/vectors/groups.
  */
 import { sha256 } from "#sha256";
@@ -52,18 +52,11 @@ export function changeTo({ version, maker, nonce, name, admin, members }: GroupS
   return { v: 1, version, maker, nonce, name, admin, members };
 }
 
-/**
- * What a change makes of the group for who accepts its sender as the admin: a member who was named while this identity was
- * away, or who takes the place of a lost admin. Who has accepted nothing of the group is asked about everybody, so that who
- * puts them into it first keeps nobody from the true one. `null` when nobody is asked.
- */
-export function decideClaim(before: GroupRow, change: GroupChange, own: Did): GroupState | null {
-  const claim = decideChange(null, change);
-  if (claim === null || before.admin === own || standingOf(before, own) === "out") return null;
-  const state = { ...claim, left: leftOf(claim.members, before.left) };
-  if (state.admin === before.admin || !isIn(state, own) || !isIn(state, state.admin)) return null;
-  const isHeard = before.joined === 0 || (isIn(before, state.admin) && state.version > before.version);
-  return isHeard ? state : null;
+/** Who has accepted nothing of a group follows any admin, so that who puts them into it first keeps nobody from the true one. */
+export function decideFirst(before: GroupRow | null, change: GroupChange, own: Did): GroupState | null {
+  if (before === null || before.joined > 0 || standingOf(before, own) === "out") return null;
+  const state = decideChange(null, change);
+  return state === null || state.admin === before.admin || !isIn(state, own) ? null : state;
 }
 
 const isVersion = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) > 0;

@@ -3,17 +3,15 @@
  * Sealing a message for a group is one function, `GroupsHost.send`: a copy for each member.
  * Source: docs/client.md "People and groups".
  */
-import { decodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { type Content, groupType, reactionType } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { localError } from "../http.ts";
-import { jsonIn } from "../message.ts";
 import type { MessageOptions, Sent } from "../send.ts";
 import {
   changeTo,
   decideChange,
-  decideClaim,
+  decideFirst,
   type GroupChange,
   groupIdOf,
   isIn,
@@ -22,20 +20,11 @@ import {
   type Standing,
   standingOf,
 } from "./group-rules.ts";
-import {
-  type GroupRow,
-  type GroupState,
-  type MessageRow,
-  messagesOf,
-  type StoreChange,
-  type StoredMessage,
-} from "./rows.ts";
+import type { GroupRow, GroupState, StoreChange, StoredMessage } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */
 const [groupsMax, askedMax] = [1_000, 50];
-/** Among how many of the last messages of a group a change is looked for that overtook another. */
-const overtakingMax = 100;
 
 export const keyOfGroup = (table: Table, id: string): string => `g/${table.name(id)}`;
 
@@ -43,43 +32,18 @@ export const keyOfGroup = (table: Table, id: string): string => `g/${table.name(
 
 type Putting = GroupChange & { readonly own: Did; readonly isKnown: boolean };
 
-/** Applies a change. `null` when it changes nothing here. Who isn't known asks first, and so does a `claim`. */
-export async function putChange(
-  table: Table,
-  batch: Batch,
-  { own, isKnown, ...change }: Putting,
-): Promise<"change" | "claim" | null> {
+/** Applies a change. `false` when it changes nothing here. Who isn't known asks first. */
+export async function putChange(table: Table, batch: Batch, { own, isKnown, ...change }: Putting): Promise<boolean> {
   const { id, from } = change;
   const before = await batch.get<GroupRow>(keyOfGroup(table, id));
-  const isOwn = from === own;
-  const followed = decideChange(before, change);
-  const claim = followed === null && before !== null ? decideClaim(before, change, own) : null;
-  if (claim !== null && !isOwn) return "claim";
-  const state = followed ?? claim;
-  if (state === null) return null;
-  const joined = isOwn ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
-  const isNamed = before !== null && before.admin !== state.admin && claim === null;
-  const row = { ...(isNamed ? await withOvertaking(table, state) : state), joined };
-  if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return null;
-  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return null;
+  const state = decideChange(before, change) ?? decideFirst(before, change, own);
+  if (state === null) return false;
+  const joined = from === own ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
+  const row = { ...state, joined };
+  if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return false;
+  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return false;
   putGroup(table, batch, row);
-  return "change";
-}
-
-/** What a new admin changed arrives as a claim when it overtakes the change that names them: it follows. */
-async function withOvertaking(table: Table, named: GroupState): Promise<GroupState> {
-  let state = named;
-  const last = await table.scan<MessageRow>({
-    prefix: messagesOf(table, named.id),
-    limit: overtakingMax,
-    isReverse: true,
-  });
-  for (const [, { isClaim, from, body }] of last.toReversed())
-    if (isClaim && from === named.admin && body.is === "inline") {
-      const json = jsonIn(decodeBase64(body.base64) ?? new Uint8Array(0));
-      state = decideChange(state, { id: named.id, from, json }) ?? state;
-    }
-  return state;
+  return true;
 }
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
@@ -156,12 +120,9 @@ export class Group implements GroupFacts {
 
   /** @internal */
   constructor(row: GroupRow, host: GroupsHost) {
-    const facts = factsOf(row, host.did);
-    this.id = facts.id;
-    this.name = facts.name;
-    this.admin = facts.admin;
-    this.members = facts.members;
-    this.standing = facts.standing;
+    ({ id: this.id, name: this.name, admin: this.admin } = row);
+    this.members = membersOf(row);
+    this.standing = standingOf(row, host.did);
     this.#host = host;
   }
 
@@ -181,15 +142,12 @@ export class Group implements GroupFacts {
     return this.#host.messages(this.id, page);
   }
 
-  /**
-   * For its admin, who may name another one. A member who names themselves, because the admin is lost, is the admin of
-   * those who accept that change. Throws `not_admin`.
-   */
+  /** For its admin, who may name another one. Throws `not_admin`. */
   async change({ name, add = [], remove = [], admin: next }: Changes): Promise<void> {
     const { did, find, nowMs } = this.#host;
     const row = await this.#row(["joined"]);
     const admin = next === undefined ? row.admin : await find(next);
-    if (row.admin !== did && admin !== did) throw localError("not_admin", "only the admin of a group changes it");
+    if (row.admin !== did) throw localError("not_admin", "only the admin of a group changes it");
     // By the clock, since an admin who was restored doesn't know the versions that others have.
     const version = Math.max(row.version + 1, Math.floor(nowMs() / 1_000));
     const gone = await Promise.all(remove.map((to) => (isDid(to) ? to : find(to))));
@@ -205,17 +163,6 @@ export class Group implements GroupFacts {
   /** Accepts to be in a group into which somebody unknown put this identity. */
   join(): Promise<void> {
     return this.#mark(["asked"], (row) => ({ ...row, joined: row.version }));
-  }
-
-  /** Accepts who has sent the message, an `isClaim`, as the admin. Throws `group_changed` when it asks no longer. */
-  accept({ from, text, isClaim }: StoredMessage): Promise<void> {
-    const { did } = this.#host;
-    return this.#mark(["joined", "asked"], (row) => {
-      const change = { id: row.id, from: from ?? row.admin, json: jsonIn(utf8(text ?? "")) };
-      const state = isClaim ? decideClaim(row, change, did) : null;
-      if (state === null) throw localError("group_changed", "this change came before what is known of the group now");
-      return { ...state, joined: state.version };
-    });
   }
 
   /**
@@ -248,7 +195,8 @@ export class Group implements GroupFacts {
 
 const notIn = () => localError("not_member", "this identity is not in the group");
 
-const changing = (group: string): MessageOptions => ({ group, mediaType: groupType, receipt: false });
+/** With the longest life: who misses that another admin was named hears of no later change. */
+const changing = (group: string): MessageOptions => ({ group, mediaType: groupType, receipt: false, ttl: "30d" });
 
 const othersIn = (state: GroupState, { did }: Pick<GroupsHost, "did">): Did[] =>
   membersOf(state).filter((one) => one !== did);
@@ -257,7 +205,7 @@ const othersIn = (state: GroupState, { did }: Pick<GroupsHost, "did">): Did[] =>
 async function publish(host: GroupsHost, before: GroupState | null, state: GroupState): Promise<void> {
   const { id } = state;
   const change = changeTo(state);
-  if (decideChange(before?.admin === host.did ? before : null, { id, from: host.did, json: change }) === null)
+  if (decideChange(before, { id, from: host.did, json: change }) === null)
     throw localError("invalid_argument", `a group has at most ${membersMax} members, and a name of 100 characters`);
   const recipients = new Set([...othersIn(state, host), ...(before === null ? [] : othersIn(before, host))]);
   await host.send([...recipients], change, changing(id));

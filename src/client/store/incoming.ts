@@ -178,10 +178,8 @@ export class Incoming {
     if (group === null) return isGroupChange(row) ? null : row;
     const { did: own } = this.#host;
     const said = { from: sender, own, isKnown: person?.isKnown === true };
-    if (isGroupChange(row)) {
-      const put = await putChange(this.#table, batch, { ...said, id: group, json: jsonIn(data) });
-      return put === null ? null : put === "claim" ? { ...row, isClaim: true } : row;
-    }
+    if (isGroupChange(row))
+      return (await putChange(this.#table, batch, { ...said, id: group, json: jsonIn(data) })) ? row : null;
     const conversation = await conversationOf(this.#table, batch, { ...said, group });
     return conversation === null ? null : { ...row, conversation, group: conversation === group ? group : null };
   }

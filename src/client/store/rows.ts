@@ -56,8 +56,6 @@ export type Copy = {
 type Placed = MessageFacts & {
   readonly conversation: string;
   readonly isOwn: boolean;
-  /** A change of a group that asked this user whether its sender is the admin. */
-  readonly isClaim?: true;
 };
 
 export type MessageRow = Placed & {

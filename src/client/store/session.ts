@@ -322,7 +322,7 @@ export class StoreSession {
   async #changeGroup(batch: Batch, { conversation }: MessageRow, json: Content): Promise<void> {
     const { did } = this.#host;
     const change = { id: conversation, from: did, own: did, isKnown: false, json };
-    if ((await putChange(this.#table, batch, change)) === null)
+    if (!(await putChange(this.#table, batch, change)))
       throw localError("group_changed", "another device of this identity has changed the group");
   }
 
