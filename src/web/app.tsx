@@ -11,7 +11,7 @@ import { isTrial, keepStorage, start, warn } from "./session.ts";
 import { Unlock, Welcome } from "./welcome.tsx";
 
 export function App() {
-  const { phase, toast, takeNewVersion } = useSession();
+  const { phase, toast } = useSession();
   return (
     <>
       {isTrial && (
@@ -30,19 +30,14 @@ export function App() {
       {phase.is === "failed" && (
         <main class="centered">
           <p role="alert">{phase.problem}</p>
-          <button type="button" class="main" onClick={() => void start()}>
+          <Button main onClick={start}>
             Try again
-          </button>
+          </Button>
         </main>
       )}
       {phase.is === "ready" && <Home me={phase.me} />}
       <div role="status" class="toasts">
         {toast !== null && <p class="toast">{toast}</p>}
-        {takeNewVersion !== null && (
-          <p class="toast">
-            A new version is here. <Button onClick={takeNewVersion}>Use it</Button>
-          </p>
-        )}
       </div>
     </>
   );

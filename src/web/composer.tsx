@@ -1,10 +1,10 @@
 /** The line to write: text by Enter, files by the button, by dropping or by pasting them. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { StoredMessage, Waypost } from "../client/package.ts";
+import type { SendProgress, StoredMessage, Waypost } from "../client/package.ts";
 import { sendTo } from "./groups.tsx";
 import { Icon, IconButton } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { attempt, toast, trackProgress } from "./session.ts";
+import { attempt, current, toast, update } from "./session.ts";
 import { fileName } from "./text.ts";
 
 type Props = {
@@ -35,26 +35,32 @@ function useWriting({ me, to, answered, onAnswered, onSend }: Props) {
   };
   const sendText = () => {
     if (text.trim() === "") return;
-    const said = text;
     write("");
     onAnswered();
     onSend();
     const relation = answered === null ? {} : { replyTo: answered.id };
-    const sending = sendTo(me, to, said, relation).catch((error: unknown) => {
-      // It was not kept: the words come back.
-      if (!drafts.has(to)) write(said);
-      throw error;
-    });
-    attempt(sending);
+    void attempt(() =>
+      sendTo(me, to, text, relation).catch((error: unknown) => {
+        // It was not kept: the words come back.
+        if (!drafts.has(to)) write(text);
+        throw error;
+      }),
+    );
+  };
+  const sendFile = async (file: File) => {
+    let id = "";
+    const onProgress = ({ sentBytes, totalBytes }: SendProgress) =>
+      update({ sending: { ...current().sending, [id]: sentBytes / totalBytes } });
+    id = (await sendTo(me, to, file, { onProgress }))?.id ?? "";
   };
   const sendEach = async (files: readonly File[]) => {
     onSend();
     for (const file of files) {
       if (file.size > fileBytesMax) toast(`${fileName(file.name)} is larger than 1 GB.`);
-      else await trackProgress((onProgress) => sendTo(me, to, file, { onProgress }));
+      else await sendFile(file);
     }
   };
-  const sendFiles = (files: Iterable<File> | null | undefined) => attempt(sendEach([...(files ?? [])]));
+  const sendFiles = (files: Iterable<File> | null | undefined) => void attempt(() => sendEach([...(files ?? [])]));
   return { text, type, sendText, sendFiles };
 }
 

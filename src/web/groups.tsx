@@ -4,7 +4,6 @@ import { groupType } from "../client/content.ts";
 import type { Group, MessageOptions, Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Button, Check, Form, Input, nameOf, useStored } from "./parts.tsx";
 import { show } from "./place.ts";
-import { attempt } from "./session.ts";
 import { oneLine } from "./text.ts";
 
 type Content = Parameters<Waypost["send"]>[1];
@@ -52,7 +51,22 @@ export function GroupView({ me, id, onClose }: PanelProps) {
   const group = useStored(me, async () => (id === null ? null : me.groups.get(id)), [id]);
   const people = useStored(me, () => me.store.people(), []);
   if (people === null || (id !== null && group === null)) return null;
-  return <GroupForm key={group?.members.join()} {...{ me, group, people, onClose }} />;
+  const leave = async () => {
+    onClose();
+    await group?.leave();
+  };
+  return (
+    <>
+      <GroupForm key={group?.members.join()} {...{ me, group, people, onClose }} />
+      {group !== null && group.standing !== "out" && (
+        <div class="buttons">
+          <Button danger ask="Leave this group? You get no more messages from it." onClick={leave}>
+            Leave the group
+          </Button>
+        </div>
+      )}
+    </>
+  );
 }
 
 type FormProps = Pick<PanelProps, "me" | "onClose"> & {
@@ -109,21 +123,6 @@ function GroupForm({ me, group, people, onClose }: FormProps) {
   );
 }
 
-/** What one can do about a group beside writing. */
-export function LeaveButton({ me, id, onClose }: PanelProps & { readonly id: string }) {
-  const group = useStored(me, () => me.groups.get(id), [id]);
-  if (group === null || group.standing === "out") return null;
-  const leave = async () => {
-    onClose();
-    await group.leave();
-  };
-  return (
-    <Button danger ask="Leave this group? You get no more messages from it." onClick={leave}>
-      Leave the group
-    </Button>
-  );
-}
-
 /** Somebody unknown has put this person into a group; or they are no longer in it. */
 export function GroupState({ me, group }: { readonly me: Waypost; readonly group: Group }) {
   const nameFor = useNames(me);
@@ -135,9 +134,9 @@ export function GroupState({ me, group }: { readonly me: Waypost; readonly group
         {` invites you to a group of ${countOf(group.members.length)}. Once you accept, you can write there.`}
       </p>
       <div class="buttons">
-        <button type="button" class="main" onClick={() => attempt(group.join())}>
+        <Button main onClick={() => group.join()}>
           Accept
-        </button>
+        </Button>
         <Button danger onClick={() => group.leave()}>
           Decline
         </Button>

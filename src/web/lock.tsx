@@ -7,7 +7,7 @@ import { attempt, locked, lockNow, setUpLock, toast } from "./session.ts";
 export function LockSettings({ me }: { readonly me: Waypost }) {
   const [locks, setLocks] = useState<readonly Lock["kind"][] | null>(null);
   const look = async () => setLocks(await locked.kinds());
-  useEffect(() => attempt(look()), []);
+  useEffect(() => void attempt(look), []);
   if (locks === null) return null;
   const [isSetUp, hasPasskey] = [locks.length > 0, locks.includes("passkey")];
   const changePasskey = async () => {
@@ -19,13 +19,11 @@ export function LockSettings({ me }: { readonly me: Waypost }) {
       <h3>Lock</h3>
       {isSetUp ? (
         <p class="buttons">
-          <button type="button" class="main" onClick={() => attempt(lockNow(me))}>
+          <Button main onClick={() => lockNow(me)}>
             Lock now
-          </button>
+          </Button>
           {(hasPasskey || "PublicKeyCredential" in globalThis) && (
-            <Button onClick={() => changePasskey()}>
-              {hasPasskey ? "Remove the passkey" : "Open with a passkey too"}
-            </Button>
+            <Button onClick={changePasskey}>{hasPasskey ? "Remove the passkey" : "Open with a passkey too"}</Button>
           )}
         </p>
       ) : (

@@ -1,9 +1,9 @@
 /** One message: its text or file, what it answers, reactions, and what has become of it. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
 import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { react } from "./groups.tsx";
-import { Button, Icon, type Shape, useSession, useStored } from "./parts.tsx";
+import { Button, Icon, type Shape, useSession, useStored, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
@@ -61,9 +61,9 @@ const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toI
 function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: () => void }) {
   const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
-  const done = (work: Promise<unknown>) => {
+  const done = (work: () => unknown) => {
     onDone();
-    attempt(work);
+    void attempt(work);
   };
   const canAnswer = conversation !== "unverified";
   return (
@@ -75,27 +75,20 @@ function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: ()
             class="emoji"
             aria-pressed={one === own}
             key={one}
-            onClick={() => done(react(me, message, one === own ? "" : one))}
+            onClick={() => done(() => react(me, message, one === own ? "" : one))}
           >
             {one}
           </button>
         ))}
       {canAnswer && (
-        <button
-          type="button"
-          class="plain"
-          onClick={() => {
-            onDone();
-            onReply();
-          }}
-        >
+        <button type="button" class="plain" onClick={() => done(onReply)}>
           Answer
         </button>
       )}
       {text !== null && !isFile(message) && navigator.clipboard !== undefined && (
-        <Button onClick={() => done(navigator.clipboard.writeText(text))}>Copy</Button>
+        <Button onClick={() => done(() => navigator.clipboard.writeText(text))}>Copy</Button>
       )}
-      <Button danger onClick={() => done(me.store.remove(message))}>
+      <Button danger onClick={() => done(() => me.store.remove(message))}>
         Delete here
       </Button>
     </fieldset>
@@ -143,11 +136,11 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
   const size = sizeOf(message.sizeBytes);
   const isHere = message.content === "whole";
-  const ask = () => {
+  const open = async () => {
+    if (isHere) return saveFile(me.store, message);
     setAsked(message);
-    attempt(askFor(me.store, message));
+    await askFor(me.store, message);
   };
-  const open = () => (isHere ? attempt(saveFile(me.store, message)) : ask());
   const offer = `${asked === message ? "Coming" : "Load"} from your other device`;
   return (
     <>
@@ -157,7 +150,7 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
           Save<span class="hidden"> {name}</span>, {size}
         </Button>
       ) : (
-        <button type="button" class="file" onClick={open}>
+        <button type="button" class="file" onClick={() => attempt(open)}>
           <Icon shape="file" />
           <span class="lines">
             <bdi class="name">{name}</bdi>
@@ -174,40 +167,29 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
 
 type PictureProps = Pick<Props, "me" | "message"> & { readonly name: string; readonly onShown: () => void };
 
+const inSight = (element: Element): Promise<void> =>
+  new Promise((resolve) => {
+    const look: IntersectionObserverCallback = (entries, observer) => {
+      if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+      observer.disconnect();
+      resolve();
+    };
+    new IntersectionObserver(look, { rootMargin: "400px" }).observe(element);
+  });
+
 /** Read when it comes into sight, and given back when it goes. */
 function Picture({ me, message, name, onShown }: PictureProps) {
   const place = useRef<HTMLDivElement>(null);
-  const [url, setUrl] = useState<string | null>(null);
-  const [isNone, setNone] = useState(false);
-  useEffect(() => {
-    let made: string | null = null;
-    let isOver = false;
-    const load = async () => {
-      const picture = await pictureOf(me.store, message);
-      if (isOver) return;
-      if (picture === null) return setNone(true);
-      made = URL.createObjectURL(picture);
-      setUrl(made);
-    };
-    const observer = new IntersectionObserver(
-      (entries) => {
-        if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-        observer.disconnect();
-        load().catch(() => setNone(true));
-      },
-      { rootMargin: "400px" },
-    );
-    if (place.current !== null) observer.observe(place.current);
-    return () => {
-      isOver = true;
-      observer.disconnect();
-      if (made !== null) URL.revokeObjectURL(made);
-    };
-  }, [message.key]);
-  if (isNone) return null;
+  const load = async () => {
+    if (place.current !== null) await inSight(place.current);
+    return pictureOf(me.store, message);
+  };
+  const url = useUrl(load, [message.key]);
+  if (url === "") return null;
+  const hide = () => place.current?.setAttribute("hidden", "");
   return (
     <div class="picture" ref={place}>
-      {url !== null && <img src={url} alt={`Picture: ${name}`} onLoad={onShown} onError={() => setNone(true)} />}
+      {url !== null && <img src={url} alt={`Picture: ${name}`} onLoad={onShown} onError={hide} />}
     </div>
   );
 }

@@ -10,15 +10,14 @@ const setting = "notifies";
 export const isNotifying = (): boolean =>
   localStorage.getItem(setting) === "yes" && globalThis.Notification?.permission === "granted";
 
-/** Asks the browser. `false` when it or the person refuses. */
-export async function tryNotifying(me: Waypost): Promise<boolean> {
+/** Asks the browser. */
+export async function startNotifying(me: Waypost): Promise<void> {
   if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications.");
   if ((await Notification.requestPermission()) !== "granted")
     throw new Error("Notifications are switched off for this page in the browser.");
   localStorage.setItem(setting, "yes");
   // Without it notifications still come while the page is open.
   void wake(me).catch(() => undefined);
-  return true;
 }
 
 export async function stopNotifying(me: Waypost): Promise<void> {

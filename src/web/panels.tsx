@@ -1,12 +1,12 @@
 /** What opens over the conversations: inviting, writing to an address, about a person, settings. */
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { lookUp } from "../client/client.ts";
 import type { Person, Waypost } from "../client/package.ts";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
-import { GroupView, LeaveButton } from "./groups.tsx";
+import { GroupView } from "./groups.tsx";
 import { LockSettings } from "./lock.tsx";
-import { isNotifying, stopNotifying, tryNotifying } from "./notify.ts";
+import { isNotifying, startNotifying, stopNotifying } from "./notify.ts";
 import {
   Avatar,
   BlockButton,
@@ -18,44 +18,45 @@ import {
   Input,
   nameOf,
   newPassphrase,
+  Problem,
   QrCode,
+  useLoaded,
   useStored,
 } from "./parts.tsx";
-import { type Panel, show } from "./place.ts";
+import { type Invited, invitationLink, type Panel, parseInvited, show } from "./place.ts";
 import { ProfileSettings } from "./profile.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import { attempt, type Invited, invitationLink, isTrial, node, parseInvited, textOf } from "./session.ts";
+import { attempt, isTrial, node } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
 
-type Props = { readonly me: Waypost; readonly panel: Panel; readonly open: (panel: Panel | null) => void };
+type PanelsProps = { readonly me: Waypost; readonly panel: Panel; readonly open: (panel: Panel | null) => void };
+type Props = { readonly me: Waypost; readonly onClose: () => void };
 
-export function PanelView({ me, panel, open }: Props) {
-  const close = () => open(null);
+export function PanelView({ panel, open, ...rest }: PanelsProps) {
+  const props = { ...rest, onClose: () => open(null) };
   switch (panel.is) {
     case "invite":
-      return <Invite me={me} onClose={close} open={open} />;
+      return <Invite {...props} open={open} />;
     case "write":
-      return <Write me={me} to={panel.to} onClose={close} />;
+      return <Write {...props} to={panel.to} />;
     case "person":
-      return <AboutPerson me={me} did={panel.did} onClose={close} />;
+      return <AboutPerson {...props} did={panel.did} />;
     case "group":
-      return <GroupPanel me={me} id={panel.id} onClose={close} />;
+      return <GroupPanel {...props} id={panel.id} />;
     case "settings":
-      return <Settings me={me} onClose={close} />;
+      return <Settings {...props} />;
   }
 }
 
 // ---------------------------------------------------------------------------------------------------------- inviting
 
-type InviteProps = { readonly me: Waypost; readonly onClose: () => void; readonly open: (panel: Panel) => void };
-
-function Invite({ me, onClose, open }: InviteProps) {
+function Invite({ me, onClose, open }: Props & Pick<PanelsProps, "open">) {
   const profile = useStored(me, () => me.store.profile(), []);
   const [address, setAddress] = useState("");
   const [scans, setScans] = useState(false);
   if (profile === null) return null;
   const link = invitationLink(me.did, profile.name);
-  const onFound = (to: Invited) => open({ is: "write", to });
+  const write = (text: string) => open({ is: "write", to: parseInvited(text) });
   return (
     <Dialog title="Add somebody" onClose={onClose}>
       <p>Let them scan this code, or send them the link in any other way. Then they can write to you.</p>
@@ -70,7 +71,7 @@ function Invite({ me, onClose, open }: InviteProps) {
         <CopyButton text={link} label="Copy link" />
       </div>
       <hr />
-      <Form isLine submit="Write" onSubmit={() => onFound(parseInvited(address))}>
+      <Form isLine submit="Write" onSubmit={() => write(address)}>
         <Input
           label="Or write to a link, an address or a name"
           value={address}
@@ -79,12 +80,8 @@ function Invite({ me, onClose, open }: InviteProps) {
           placeholder="Paste it here"
         />
       </Form>
-      {canScan() &&
-        (scans ? (
-          <Scanner onFound={(text) => onFound(parseInvited(text))} />
-        ) : (
-          <Button onClick={() => setScans(true)}>Scan a code with the camera</Button>
-        ))}
+      {canScan() && !scans && <Button onClick={() => setScans(true)}>Scan a code with the camera</Button>}
+      {scans && <Scanner onFound={write} />}
       <hr />
       <Button onClick={() => open({ is: "group", id: null })}>Make a group</Button>
     </Dialog>
@@ -92,7 +89,7 @@ function Invite({ me, onClose, open }: InviteProps) {
 }
 
 /** Whom a link or an address leads to. The name of a link is a proposal of its sender. */
-function Write({ me, to, onClose }: { readonly me: Waypost; readonly to: Invited; readonly onClose: () => void }) {
+function Write({ me, to, onClose }: Props & { readonly to: Invited }) {
   const [name, setName] = useState(oneLine(to.name));
   const begin = async () => {
     const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
@@ -116,13 +113,11 @@ function Write({ me, to, onClose }: { readonly me: Waypost; readonly to: Invited
 
 // ------------------------------------------------------------------------------------------------------ a person
 
-type PersonProps = { readonly me: Waypost; readonly did: string };
-
-function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () => void }) {
+function AboutPerson({ me, did, onClose }: Props & { readonly did: string }) {
   const person = useStored(me, () => me.store.person(did), [did]);
   const name = nameOf(person, did);
   const claimed = oneLine(person?.claimed?.name ?? "");
-  const save = (change: Partial<Person>) => attempt(me.store.savePerson(did, change));
+  const save = (change: Partial<Person>) => attempt(() => me.store.savePerson(did, change));
   return (
     <Dialog title="About this person" onClose={onClose}>
       <div class="person">
@@ -159,9 +154,7 @@ function AboutPerson({ me, did, onClose }: PersonProps & { readonly onClose: () 
   );
 }
 
-type DeleteProps = { readonly me: Waypost; readonly id: string; readonly onClose: () => void };
-
-function DeleteButton({ me, id, onClose }: DeleteProps) {
+function DeleteButton({ me, id, onClose }: Props & { readonly id: string }) {
   const remove = async () => {
     onClose();
     show(null);
@@ -174,31 +167,22 @@ function DeleteButton({ me, id, onClose }: DeleteProps) {
   );
 }
 
-function GroupPanel({ id, ...props }: Omit<DeleteProps, "id"> & { readonly id: string | null }) {
+function GroupPanel({ id, ...props }: Props & { readonly id: string | null }) {
   return (
     <Dialog title={id === null ? "New group" : "About this group"} onClose={props.onClose}>
       <GroupView id={id} {...props} />
-      {id !== null && (
-        <div class="buttons">
-          <LeaveButton id={id} {...props} />
-          <DeleteButton id={id} {...props} />
-        </div>
-      )}
+      <div class="buttons">{id !== null && <DeleteButton id={id} {...props} />}</div>
     </Dialog>
   );
 }
 
-function Fingerprint({ me, did }: PersonProps) {
-  const [fingerprint, setFingerprint] = useState<string | null>(null);
-  const [problem, setProblem] = useState<string | null>(null);
-  useEffect(() => {
-    me.fingerprint(did).then(setFingerprint, (error: unknown) => setProblem(textOf(error)));
-  }, [did]);
-  if (problem !== null) return <p class="doubt">{problem}</p>;
-  if (fingerprint === null) return <p role="status">Asking the server…</p>;
+function Fingerprint({ me, did }: { readonly me: Waypost; readonly did: string }) {
+  const { value, problem } = useLoaded(() => me.fingerprint(did), [did]);
+  if (problem !== null) return <Problem text={problem} />;
+  if (value === null) return <p role="status">Asking the server…</p>;
   return (
     <p class="fingerprint">
-      {fingerprint.split(" ").map((group, i) => (
+      {value.split(" ").map((group, i) => (
         <span key={i}>{group} </span>
       ))}
     </p>
@@ -207,7 +191,7 @@ function Fingerprint({ me, did }: PersonProps) {
 
 // -------------------------------------------------------------------------------------------------------- settings
 
-function Settings({ me, onClose }: { readonly me: Waypost; readonly onClose: () => void }) {
+function Settings({ me, onClose }: Props) {
   const people = useStored(me, () => me.store.people(), []);
   const usage = useStored(me, () => me.store.usage(), []);
   const blocked = (people ?? []).filter(({ isBlocked }) => isBlocked);
@@ -272,8 +256,8 @@ function Backup({ me }: { readonly me: Waypost }) {
 function Notifications({ me }: { readonly me: Waypost }) {
   const [isOn, setOn] = useState(isNotifying());
   const toggle = async () => {
-    setOn(!isOn && (await tryNotifying(me)));
-    if (isOn) await stopNotifying(me);
+    await (isOn ? stopNotifying(me) : startNotifying(me));
+    setOn(!isOn);
   };
   return (
     <>

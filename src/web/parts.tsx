@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { encode } from "uqr";
 import type { GroupFacts, Person, Waypost } from "../client/package.ts";
-import { attempt, current, type State, subscribe, textOf } from "./session.ts";
+import { attempt, current, type State, subscribe, textOf, toast } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
 
 export function useSession(): State {
@@ -42,27 +42,30 @@ export function useStored<T>(me: Waypost, read: () => Promise<T>, concerns: read
   return value;
 }
 
+type Loaded<T> = { readonly value: T | null; readonly problem: string | null };
+
+/** What takes a moment: neither until it is there, or why it is not. */
+export function useLoaded<T>(load: () => Promise<T>, concerns: readonly unknown[]): Loaded<T> {
+  const [loaded, setLoaded] = useState<Loaded<T>>({ value: null, problem: null });
+  useEffect(() => {
+    const fail = (error: unknown) => setLoaded({ value: null, problem: textOf(error) });
+    load().then((value) => setLoaded({ value, problem: null }), fail);
+  }, concerns);
+  return loaded;
+}
+
 // ------------------------------------------------------------------------------------------------------------ forms
 
-type InputProps = {
+type InputProps = JSX.IntrinsicElements["input"] & {
   readonly label: string;
-  readonly value: string;
   readonly onText: (text: string) => void;
-  readonly type?: "password";
-  readonly required?: boolean;
-  readonly minLength?: number;
-  readonly maxLength?: number;
-  readonly placeholder?: string;
-  readonly autocomplete?: "nickname" | "current-password" | "new-password";
-  readonly autoFocus?: boolean;
 };
 
 export function Input({ label, onText, ...rest }: InputProps) {
-  const attributes: object = { autocomplete: "off", ...rest };
   return (
     <label>
       {label}
-      <input {...attributes} onInput={({ currentTarget }) => onText(currentTarget.value)} />
+      <input autocomplete="off" {...rest} onInput={({ currentTarget }) => onText(currentTarget.value)} />
     </label>
   );
 }
@@ -88,13 +91,11 @@ type CheckProps = {
 export function Check({ isOn, disabled = false, onChange, children }: CheckProps) {
   return (
     <label class="check">
-      <input type="checkbox" checked={isOn} disabled={disabled} onChange={() => attempt(work(onChange))} />
+      <input type="checkbox" checked={isOn} disabled={disabled} onChange={() => attempt(onChange)} />
       {children}
     </label>
   );
 }
-
-const work = async (begin: () => unknown): Promise<unknown> => begin();
 
 type FormProps = {
   readonly submit: string;
@@ -150,16 +151,18 @@ export function Problem({ text }: { readonly text: string | null }) {
 
 type ButtonProps = {
   readonly onClick: () => unknown;
+  readonly main?: boolean;
   readonly danger?: boolean;
   readonly ask?: string;
   readonly children: ComponentChildren;
 };
 
 /** Why its work failed is shown. One that asks works after a yes. */
-export function Button({ onClick, danger = false, ask, children }: ButtonProps) {
+export function Button({ onClick, main = false, danger = false, ask, children }: ButtonProps) {
   const click = () => (ask === undefined || confirm(ask) ? onClick() : undefined);
+  const look = main ? "main" : danger ? "plain danger" : "plain";
   return (
-    <button type="button" class={danger ? "plain danger" : "plain"} onClick={() => attempt(work(click))}>
+    <button type="button" class={look} onClick={() => attempt(click)}>
       {children}
     </button>
   );
@@ -186,6 +189,27 @@ export function nameOf(person: Person | null, conversation: string, group: Group
   return name || (claimed === "" ? shortDid(conversation) : `~${claimed}`);
 }
 
+/** An address of a picture while it is shown: `null` until there is one, and "" when there is none. */
+export function useUrl(load: () => Promise<Blob | null>, concerns: readonly unknown[]): string | null {
+  const [url, setUrl] = useState<string | null>(null);
+  useEffect(() => {
+    let made = "";
+    let isOver = false;
+    const show = (picture: Blob | null) => {
+      if (isOver) return;
+      if (picture !== null) made = URL.createObjectURL(picture);
+      setUrl(made);
+    };
+    load().then(show, () => show(null));
+    return () => {
+      isOver = true;
+      setUrl(null);
+      URL.revokeObjectURL(made);
+    };
+  }, concerns);
+  return url;
+}
+
 type AvatarProps = {
   readonly id: string;
   readonly name: string;
@@ -195,28 +219,12 @@ type AvatarProps = {
 };
 
 /** Of people who are known: a stranger's picture could be made to fill the memory. */
-function usePicture({ person = null, picture = null }: AvatarProps): string | null {
-  const [url, setUrl] = useState<string | null>(null);
+function usePicture({ id, person = null, picture = null }: AvatarProps): string | null {
   const { phase } = current();
   const atMs = person?.isKnown === true ? person.claimed?.atMs : undefined;
-  useEffect(() => {
-    let made: string | null = null;
-    let isOver = false;
-    const load = async () => {
-      const isClaimed = person !== null && atMs !== undefined && phase.is === "ready";
-      const shown = isClaimed ? (await phase.me.store.profile(person.did)).picture : picture;
-      if (shown === null || isOver) return;
-      made = URL.createObjectURL(shown);
-      setUrl(made);
-    };
-    load().catch(() => undefined);
-    return () => {
-      isOver = true;
-      setUrl(null);
-      if (made !== null) URL.revokeObjectURL(made);
-    };
-  }, [picture, person?.did, atMs]);
-  return url;
+  const load = async () =>
+    atMs === undefined || phase.is !== "ready" ? picture : (await phase.me.store.profile(id)).picture;
+  return useUrl(load, [picture, id, atMs]);
 }
 
 /** Colors that white and black letters stand out from; a person keeps the same everywhere. */
@@ -230,7 +238,7 @@ export function Avatar(props: AvatarProps) {
   const letter = name === shortDid(id) ? "?" : (/[\p{L}\p{N}]/u.exec(name)?.[0]?.toUpperCase() ?? "?");
   return (
     <span class={`avatar ${size ?? ""}`} style={{ "--tint": hues[hash % hues.length] }} aria-hidden="true">
-      {url === null ? letter : <img src={url} alt="" onError={({ currentTarget }) => currentTarget.remove()} />}
+      {!url ? letter : <img src={url} alt="" onError={({ currentTarget }) => currentTarget.remove()} />}
     </span>
   );
 }
@@ -304,15 +312,13 @@ export function Dialog({ title, onClose, children }: DialogProps) {
 }
 
 export function CopyButton({ text, label }: { readonly text: string; readonly label: string }) {
-  const [isCopied, setCopied] = useState(false);
   const copy = async () => {
     // A page over plain http has no clipboard: the person copies what is selected.
     if (navigator.clipboard === undefined) throw new Error("This browser does not let the page copy: select the text.");
     await navigator.clipboard.writeText(text);
-    setCopied(true);
-    setTimeout(() => setCopied(false), 2_000);
+    toast("Copied.");
   };
-  return <Button onClick={() => copy()}>{isCopied ? "Copied" : label}</Button>;
+  return <Button onClick={copy}>{label}</Button>;
 }
 
 export function QrCode({ text, label }: { readonly text: string; readonly label: string }) {

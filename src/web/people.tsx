@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
 import { isFile } from "./files.ts";
 import { changeOf, isChange, type Names, useNames } from "./groups.tsx";
-import { Avatar, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
+import { Avatar, Button, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { excerptOf, type Found, useSearch } from "./search.ts";
 import { oneLine, whenOf } from "./text.ts";
@@ -69,9 +69,9 @@ export function People({ me, selected, open }: PeopleProps) {
         {conversations !== null && shown.length === 0 && (
           <div class="empty">
             <p>Nobody is here yet. Invite somebody by a link, or by a code that their phone scans.</p>
-            <button type="button" class="main" onClick={() => open({ is: "invite" })}>
+            <Button main onClick={() => open({ is: "invite" })}>
               Invite somebody
-            </button>
+            </Button>
           </div>
         )}
       </div>

@@ -1,6 +1,5 @@
-/** Where the app is: the open conversation in the address, so that the browser's Back closes it. */
-import { useEffect, useState } from "preact/hooks";
-import { type Invited, parseInvited } from "./session.ts";
+/** Where the app is: the open conversation in the address, so that the browser's Back closes it; and links that invite. */
+import { useEffect, useReducer } from "preact/hooks";
 
 export type Panel =
   | { readonly is: "invite" }
@@ -9,41 +8,48 @@ export type Panel =
   | { readonly is: "person"; readonly did: string }
   | { readonly is: "group"; readonly id: string | null };
 
-const readPlace = (): URLSearchParams => new URLSearchParams(location.hash.slice(1));
+/** What stands behind `#`, which is sent to no server. */
+const partsOf = (link: string): URLSearchParams => new URLSearchParams(link.slice(link.indexOf("#") + 1));
 
-type Place = {
-  readonly conversation: string | null;
-  /** The one that a search has found. */
-  readonly message: string | null;
-};
-
-const placeNow = (): Place => ({ conversation: readPlace().get("c"), message: readPlace().get("m") });
-
-/** What the address shows. */
-export function usePlace(): Place {
-  const [place, setPlace] = useState(placeNow());
+/** The open conversation, and the message in it that a search has found. */
+export function usePlace(): { readonly conversation: string | null; readonly message: string | null } {
+  const [, again] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {
-    const read = () => setPlace(placeNow());
+    const read = () => again(undefined);
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
   }, []);
-  return place;
+  const parts = partsOf(location.hash);
+  return { conversation: parts.get("c"), message: parts.get("m") };
 }
 
 export function show(conversation: string | null, message?: string): void {
-  const parts = {
-    ...(conversation === null ? {} : { c: conversation }),
-    ...(message === undefined ? {} : { m: message }),
-  };
-  const next = `#${new URLSearchParams(parts)}`;
-  if (next !== location.hash) location.hash = next;
+  const parts = new URLSearchParams(conversation === null ? {} : { c: conversation });
+  if (message !== undefined) parts.set("m", message);
+  if (`#${parts}` !== location.hash) location.hash = `#${parts}`;
+}
+
+// ------------------------------------------------------------------------------------------------------ invitations
+
+/** The link by which others write to this person. */
+export function invitationLink(did: string, name: string): string {
+  const parts = new URLSearchParams({ to: did, ...(name === "" ? {} : { name }) });
+  return `${location.origin}/#${parts}`;
+}
+
+export type Invited = { readonly to: string; readonly name: string };
+
+/** Of a link or a bare address that somebody pasted. */
+export function parseInvited(text: string): Invited {
+  const parts = partsOf(text.trim());
+  const to = parts.get("to");
+  return { to: to ?? text.trim(), name: to === null ? "" : (parts.get("name") ?? "") };
 }
 
 /** What a link brought: whom to write to, and an invitation of the operator. Kept until it was used. */
 export function arrivedBy(): { readonly invited: Invited | null; readonly invitation: string | null } {
-  const parts = readPlace();
-  const invitation = parts.get("invite");
-  return { invited: parts.get("to") === null ? null : parseInvited(location.hash), invitation };
+  const parts = partsOf(location.hash);
+  return { invited: parts.has("to") ? parseInvited(location.hash) : null, invitation: parts.get("invite") };
 }
 
 export function forgetArrival(): void {

@@ -45,7 +45,7 @@ function ProfileForm({ me, profile }: { readonly me: Waypost; readonly profile: 
             class="hidden"
             type="file"
             accept="image/png,image/jpeg,image/webp,image/gif"
-            onChange={({ currentTarget }) => attempt(choose(currentTarget.files?.[0]))}
+            onChange={({ currentTarget }) => attempt(() => choose(currentTarget.files?.[0]))}
           />
         </label>
         {profile.picture !== null && <Button onClick={() => save({ picture: null })}>Remove it</Button>}

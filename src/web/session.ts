@@ -10,8 +10,6 @@ import {
   type Lock,
   lockedKeys,
   passphraseLock,
-  type SendProgress,
-  type Sent,
   Waypost,
 } from "../client/package.ts";
 
@@ -42,7 +40,6 @@ export type State = {
   readonly warnings: Readonly<Record<string, string>>;
   /** A short one, which goes by itself. */
   readonly toast: string | null;
-  readonly takeNewVersion: (() => void) | null;
   /** How far files are that this tab sends, from 0 to 1, by their message. A reload forgets it; the outbox goes on. */
   readonly sending: Readonly<Record<string, number>>;
 };
@@ -54,7 +51,6 @@ let state: State = {
   isConnected: true,
   warnings: {},
   toast: null,
-  takeNewVersion: null,
   sending: {},
 };
 
@@ -83,19 +79,13 @@ export function toast(text: string): void {
   toasts = setTimeout(() => update({ toast: null }), 6_000);
 }
 
-export async function trackProgress(
-  send: (onProgress: (progress: SendProgress) => void) => Promise<Sent | undefined>,
-): Promise<void> {
-  let id = "";
-  const sent = await send(({ sentBytes, totalBytes }) =>
-    update({ sending: { ...state.sending, [id]: sentBytes / totalBytes } }),
-  );
-  id = sent?.id ?? "";
-}
-
-/** Work that a click began: its failure is shown. */
-export function attempt(work: Promise<unknown>): void {
-  work.catch((error: unknown) => toast(textOf(error)));
+/** Work that a click begins: its failure is shown. */
+export async function attempt(work: () => unknown): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    toast(textOf(error));
+  }
 }
 
 export function textOf(error: unknown): string {
@@ -139,7 +129,7 @@ export async function start(): Promise<void> {
     const locks = keys === plainKeys ? await locked.kinds() : [];
     if (locks.length > 0) update({ phase: { is: "locked", hasPasskey: locks.includes("passkey") } });
     else if ((await keys.load(identityName)) === null) update({ phase: { is: "new" } });
-    else await opened(null);
+    else ready(await Waypost.open(options()));
   } catch (error) {
     update({ phase: { is: "failed", problem: textOf(error) } });
   }
@@ -147,7 +137,9 @@ export async function start(): Promise<void> {
 
 /** Makes an identity and registers it. */
 export async function create(name: string, invitation: string | null): Promise<void> {
-  await opened(invitation, (me) => me.store.saveProfile({ name, isOpen: true }));
+  const me = await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) });
+  await me.store.saveProfile({ name, isOpen: true });
+  ready(me);
 }
 
 const options = () => ({
@@ -158,13 +150,6 @@ const options = () => ({
   store,
   receipts: true,
 });
-
-/** `prepare` comes before anything is shown. */
-async function opened(invitation: string | null, prepare?: (me: Waypost) => Promise<void>): Promise<void> {
-  const me = await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) });
-  await prepare?.(me);
-  ready(me);
-}
 
 type Linking = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
 
@@ -228,31 +213,10 @@ export async function lockNow(me: Waypost): Promise<void> {
   location.reload();
 }
 
-// ------------------------------------------------------------------------------------------------------ invitations
-
-/** The link by which others write to this person. What stands behind `#` is sent to no server. */
-export function invitationLink(did: string, name: string): string {
-  const parts = new URLSearchParams({ to: did, ...(name === "" ? {} : { name }) });
-  return `${location.origin}/#${parts}`;
-}
-
-export type Invited = { readonly to: string; readonly name: string };
-
-/** Of a link or a bare address that somebody pasted. */
-export function parseInvited(text: string): Invited {
-  const trimmed = text.trim();
-  const parts = new URLSearchParams(trimmed.slice(trimmed.indexOf("#") + 1));
-  return { to: parts.get("to") ?? trimmed, name: parts.get("to") === null ? "" : (parts.get("name") ?? "") };
-}
-
 // --------------------------------------------------------------------------------------------------------- storage
 
 /** Asks the browser to keep what is here, and says where it won't. */
 export async function keepStorage(): Promise<void> {
-  const isSafariPage = "standalone" in navigator && !matchMedia("(display-mode: standalone)").matches;
-  const isKept = !isTrial && ((await navigator.storage?.persisted?.()) || (await navigator.storage?.persist?.()));
-  const may = isSafariPage
-    ? "Safari forgets a page that is not used for seven days."
-    : "This browser may delete what is kept here when space is short.";
-  warn("storage", isTrial || (isKept && !isSafariPage) ? null : `${may} Make a backup.`);
+  const isKept = isTrial || (await navigator.storage?.persist?.());
+  warn("storage", isKept ? null : "This browser may delete what is kept here. Make a backup.");
 }

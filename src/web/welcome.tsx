@@ -14,7 +14,6 @@ export function Welcome() {
   const [code, setCode] = useState(invitation ?? "");
   const [asksInvitation, setAsksInvitation] = useState(code !== "");
   const [other, setOther] = useState<"backup" | "device" | null>(null);
-  const from = oneLine(invited?.name ?? "");
   const begin = async () => {
     try {
       await create(name.trim(), code.trim() || null);
@@ -26,8 +25,14 @@ export function Welcome() {
   return (
     <FirstPage title="Waypost">
       <p>
-        {invited === null ? "Messages that only you and those to whom you write can read." : <Inviter name={from} />} No
-        phone number, no e-mail address: your keys are made here and stay here.
+        {invited === null ? (
+          "Messages that only you and those to whom you write can read."
+        ) : (
+          <>
+            <bdi>{oneLine(invited.name) || "Somebody"}</bdi> invites you to a conversation that only you two can read.
+          </>
+        )}{" "}
+        No phone number, no e-mail address: your keys are made here and stay here.
       </p>
       {other === null && (
         <Form submit="Start" busy="Making your keys…" onSubmit={begin}>
@@ -65,15 +70,6 @@ function FirstPage({ title, children }: { readonly title: string; readonly child
       <h1>{title}</h1>
       {children}
     </main>
-  );
-}
-
-function Inviter({ name }: { readonly name: string }) {
-  if (name === "") return <>Somebody invites you to a conversation that only you two can read.</>;
-  return (
-    <>
-      <bdi>{name}</bdi> invites you to a conversation that only you two can read.
-    </>
   );
 }
 

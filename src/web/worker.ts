@@ -1,16 +1,14 @@
 /**
  * The service worker: one cache for each version, filled whole or not at all, and nothing from elsewhere. The server puts
- * the SHA-256 of every file in front of it (`files`). A new version waits until the person takes it.
+ * the SHA-256 of every file in front of it (`files`).
  */
 import { clicked, pushed } from "../client/pushed.ts";
-import type { WorkerMessage } from "./install.ts";
 
 type Lasting = Event & { readonly waitUntil: (work: Promise<unknown>) => void };
 type Asked = Event & { readonly request: Request; readonly respondWith: (answer: Promise<Response>) => void };
 
 /** The TypeScript of pages has no names for these. */
 declare const files: Readonly<Record<string, string>>;
-declare const skipWaiting: () => Promise<void>;
 declare const clients: { readonly claim: () => Promise<void> };
 
 const version = digestOf(new TextEncoder().encode(JSON.stringify(files)).buffer);
@@ -50,9 +48,6 @@ async function answer(path: string): Promise<Response> {
 
 addEventListener("install", (event) => (event as Lasting).waitUntil(install()));
 addEventListener("activate", (event) => (event as Lasting).waitUntil(activate()));
-addEventListener("message", ({ data }: MessageEvent<WorkerMessage>) => {
-  if (data === "take") void skipWaiting();
-});
 addEventListener("fetch", (event) => {
   const { request, respondWith } = event as Asked;
   const { origin, pathname } = new URL(request.url);

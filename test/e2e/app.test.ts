@@ -173,7 +173,7 @@ appTest(
 );
 
 appTest(
-  "a new version is taken when the person says so, and leaves nothing of the old one",
+  "a new version is taken as a whole when no page shows the old one, of which nothing is left",
   async () => {
     const fay = await newPerson(suite.browser, app, "Fay", scratch);
     const active = "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
@@ -184,9 +184,14 @@ appTest(
     await suite.nodes.stop();
     suite.nodes = await start({ relay: relayAt(`${node}/`) });
     await fay.page.evaluate("navigator.serviceWorker.getRegistration().then((one) => one.update())");
-    await fay.page.until("document.querySelector('.toast')?.textContent.includes('A new version')", "the offer");
+    const waiting = "navigator.serviceWorker.getRegistration().then((one) => one.waiting?.state === 'installed')";
+    await fay.page.until(waiting, "the new version");
+    await fay.page.call("Page.reload", {});
+    await fay.page.until("document.querySelector('.people')", "the app");
     expect(await fay.page.evaluate(shown)).toBe(node);
-    await fay.press("Use it");
+    await fay.page.call("Page.navigate", { url: "about:blank" });
+    await fay.page.until("location.href === 'about:blank'", "another page");
+    await fay.page.call("Page.navigate", { url: app });
     await fay.page.until(`${shown} === ${JSON.stringify(`${node}/`)}`, "the new version", 60_000);
     expect(await fay.page.evaluate("caches.keys().then((names) => names.length)")).toBe(1);
   },
