@@ -8,45 +8,66 @@
 import canonicalize from "canonicalize";
 import { sha256 } from "#sha256";
 import { decodeBase64, encodeHex, encodeHex0x, signatureBytes, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519, verifyEd25519InPool } from "../codec/crypto.ts";
+import { verifyEd25519InPool } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
 import type { JsonObject, JsonValue } from "../codec/json.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault, withSignedText } from "../fault.ts";
-import type { DidDocument } from "../ledger/account.ts";
+import type { DidDocument, KeyPurpose } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
 import { isSelfCertifying } from "../trust/names.ts";
 
-export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "push" | "connect";
+// ------------------------------------------------------------------------------------------------------- signed texts
 
-/** The values of a retrieval proof as texts, exactly as sent: lines 2 to 10. */
-export type RetrievalClaims = {
-  readonly operation: RetrievalOperation;
-  readonly did: Did;
-  readonly deviceId: string;
-  readonly serviceId: string;
-  readonly endpoint: string;
-  readonly keyId: string;
-  readonly timestamp: string;
-  readonly nonce: string;
-  readonly subject: string;
-};
-
-/** The ten lines that a retrieval, an acknowledgement or a live session is signed with. */
-export function encodeRetrievalProof(claims: RetrievalClaims): Uint8Array {
-  return encodeLines([
-    "svc:cache:retrieval-proof:v1",
-    `operation=${claims.operation}`,
-    `did=${claims.did}`,
-    `device_id=${claims.deviceId}`,
-    `service_id=${claims.serviceId}`,
-    `cache_endpoint=${claims.endpoint}`,
-    `key_id=${claims.keyId}`,
-    `timestamp=${claims.timestamp}`,
-    `nonce=${claims.nonce}`,
-    `subject=${claims.subject}`,
-  ]);
+/**
+ * A text that is signed: its name with the version, then a line `name=value` for each value, joined by line feeds with
+ * none at the end. An absent value is empty. Values hold no control characters: `isLineValue`.
+ */
+function textOf<const N extends string>(title: string, ...names: readonly N[]) {
+  const lines = names.map((name) => [name, lineNames[name] ?? name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)]);
+  return (values: Readonly<Record<N, unknown>>): Uint8Array =>
+    utf8([title, ...lines.map(([name, line]) => `${line}=${values[name as N] ?? ""}`)].join("\n"));
 }
+
+const lineNames: Readonly<Record<string, string>> = { endpoint: "cache_endpoint" };
+
+export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "push" | "connect";
+
+const retrievalLines = [
+  "operation",
+  "did",
+  "deviceId",
+  "serviceId",
+  "endpoint",
+  "keyId",
+  "timestamp",
+  "nonce",
+  "subject",
+] as const;
+/** Texts, exactly as sent. */
+export type RetrievalClaims = Readonly<Record<(typeof retrievalLines)[number], string>> & { readonly did: Did };
+
+/** What a retrieval, an acknowledgement or a live session is signed with. */
+export const encodeRetrievalProof: (claims: RetrievalClaims) => Uint8Array = textOf(
+  "svc:cache:retrieval-proof:v1",
+  ...retrievalLines,
+);
+
+/** What a Cache signs its own events with. */
+export const encodeEventProof = textOf(
+  "svc:cache:event-proof:v1",
+  "eventType",
+  "messageId",
+  "recipientDid",
+  "timestamp",
+  "reason",
+  "endpoint",
+);
+
+const updateLines = ["operation", "did", "keyId", "timestamp", "nonce", "bodySha256"] as const;
+const updateText = textOf("svc:directory:update-proof:v1", ...updateLines);
+/** Names the ledger. */
+const updateTextV2 = textOf("svc:directory:update-proof:v2", ...updateLines, "ledger");
 
 /** `operation` is the extrinsic that the update leads to; the body counts by its bytes as sent. */
 type UpdateClaims = {
@@ -55,50 +76,52 @@ type UpdateClaims = {
   readonly keyId: string;
   readonly timestamp: string;
   readonly nonce: string;
-  /** The ledger's genesis hash as sent, in hex with `0x`; `null` in version 1, which names no ledger. */
+  /** The ledger's genesis hash as sent, in hex with `0x`; `null` in version 1. */
   readonly ledger: string | null;
   readonly body: Uint8Array;
 };
 
-/** The lines that a Directory update without a SCALE payload is signed with. */
-export function encodeUpdateProof(claims: UpdateClaims): Uint8Array {
-  return encodeLines([
-    `svc:directory:update-proof:${claims.ledger === null ? "v1" : "v2"}`,
-    `operation=${claims.operation}`,
-    `did=${claims.did}`,
-    `key_id=${claims.keyId}`,
-    `timestamp=${claims.timestamp}`,
-    `nonce=${claims.nonce}`,
-    `body_sha256=${encodeHex(sha256(claims.body))}`,
-    ...(claims.ledger === null ? [] : [`ledger=${claims.ledger}`]),
-  ]);
+/** What a Directory update without a SCALE payload is signed with. */
+export function encodeUpdateProof({ body, ...claims }: UpdateClaims): Uint8Array {
+  const values = { ...claims, bodySha256: encodeHex(sha256(body)) };
+  return claims.ledger === null ? updateText(values) : updateTextV2(values);
 }
 
-type EventClaims = {
-  readonly eventType: "delivery" | "retrieval";
-  readonly messageId: string;
-  readonly recipientDid: Did;
-  readonly timestamp: string;
-  readonly reason: string | null;
-  readonly endpoint: string;
-};
+/** Chunks of one message. */
+export const chunksMax = 65_535;
 
-/** The lines that a Cache signs its own events with. */
-export function encodeEventProof(claims: EventClaims): Uint8Array {
-  return encodeLines([
-    "svc:cache:event-proof:v1",
-    `event_type=${claims.eventType}`,
-    `message_id=${claims.messageId}`,
-    `recipient_did=${claims.recipientDid}`,
-    `timestamp=${claims.timestamp}`,
-    `reason=${claims.reason ?? ""}`,
-    `cache_endpoint=${claims.endpoint}`,
-  ]);
+const senderText = textOf(
+  "svc:envelope-signature:v1",
+  ...["message_id", "from", "to", "timestamp", "ttl", "delivery_hint", "tag"],
+  ...["message_group_id", "sequence_number", "total_chunks", "header_sha256", "payload_sha256", "key_id"],
+);
+
+/**
+ * What a sender signs: the outer members of an envelope as text, with its opaque parts as hashes of their canonical form.
+ * `sender_signature` is left out.
+ */
+export function encodeSenderText(members: JsonObject): Uint8Array {
+  const header = headerMembers(members);
+  return senderText({
+    ...members,
+    to: members["recipient"] ?? members["to"],
+    timestamp: members["created_at"] ?? members["timestamp"],
+    header_sha256: Object.keys(header).length === 0 ? "" : digestCanonical(header),
+    payload_sha256: digestCanonical(members["payload"] ?? {}),
+    key_id: members["sender_key_id"],
+  });
 }
 
-/** Joined by line feeds, none at the end. Values hold no control characters: `isLineValue`. */
-function encodeLines(lines: readonly string[]): Uint8Array {
-  return utf8(lines.join("\n"));
+/** Those of the four header members that were sent, flat or in `context`. */
+function headerMembers(members: JsonObject): JsonObject {
+  const group = (members["context"] ?? members) as JsonObject;
+  const names = ["encrypted_header", "header_nonce", "header_key_id", "schema_version"];
+  return Object.fromEntries(names.flatMap((name) => (group[name] === undefined ? [] : [[name, group[name]]])));
+}
+
+/** Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's decoder bounds them. */
+export function digestCanonical(value: JsonValue): string {
+  return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
 }
 
 /** The ids of an acknowledgement: trimmed, blanks and duplicates removed, sorted by code unit, as they were sent. */
@@ -179,12 +202,9 @@ export type RetrievalRule = {
 };
 
 /** A proof in good form and in time, not yet checked against the DID. */
-export type RetrievalProof = {
-  readonly claims: RetrievalClaims;
-  readonly signature: Uint8Array;
-  readonly serviceType: RetrievalRule["serviceType"];
-  readonly rememberUntilMs: number;
-};
+type Proof<Claims> = { readonly claims: Claims; readonly signature: Uint8Array; readonly rememberUntilMs: number };
+export type RetrievalProof = Proof<RetrievalClaims> & { readonly serviceType: RetrievalRule["serviceType"] };
+export type UpdateProof = Proof<UpdateClaims>;
 
 /** A tag of fixed length for the replay memory, and until when it must be remembered. */
 export type ReplayClaim = { readonly tag: string; readonly untilMs: number };
@@ -199,31 +219,60 @@ const nonceForm = /^[\x21-\x7e]{8,128}$/;
  * node's endpoint 403 `proof_not_authorized`.
  */
 export function decodeRetrievalProof(read: ReadValue, rule: RetrievalRule, nowMs: number): RetrievalProof | Fault {
-  const values = presentedValues(read, rule.names);
-  if (isFault(values)) return values;
-  const isText = isLineValue(values.serviceId) && isLineValue(values.endpoint) && isLineValue(values.keyId);
-  if (!isText || !isLineValue(rule.deviceId) || rule.deviceId.length > deviceIdCharsMax) return malformed("a value");
-  const form = decodeForm(values, rule.skewMs, nowMs);
-  if (isFault(form)) return form;
-  if (!rule.endpoints.some((endpoint) => sameEndpoint(endpoint, values.endpoint))) return otherEndpoint(rule, values);
-  const { operation, did, deviceId, subject, serviceType } = rule;
-  const { serviceId, endpoint, keyId, timestamp, nonce } = values;
-  const claims = { operation, did, deviceId, serviceId, endpoint, keyId, timestamp, nonce, subject };
-  const { signature, rememberUntilMs } = form;
-  return { claims, signature, serviceType, rememberUntilMs };
+  const { operation, did, deviceId, subject, serviceType, endpoints } = rule;
+  const isDevice = isLineValue(deviceId) && deviceId.length <= deviceIdCharsMax;
+  const decoded = decodeValues(read, rule.names, { skewMs: rule.skewMs, nowMs });
+  if (isFault(decoded)) return decoded;
+  if (!isDevice) return malformed("the device id");
+  const { signature, rememberUntilMs, ...values } = decoded;
+  if (!endpoints.some((endpoint) => sameEndpoint(endpoint, values.endpoint))) {
+    // Reads no DID, so it reveals no more than `GET /node` does.
+    const own = endpoints.length === 0 ? "this node has no public endpoint" : `this node is ${endpoints.join(" or ")}`;
+    return fault("proof_not_authorized", `the proof is made for ${values.endpoint}, and ${own}`);
+  }
+  return { claims: { operation, did, deviceId, subject, ...values }, signature, serviceType, rememberUntilMs };
 }
 
-/** Every value that the names list, or 401 `proof_missing` naming those that are not there. */
-function presentedValues<K extends string>(read: ReadValue, names: Readonly<Record<K, string>>) {
-  const values = {} as Record<K, string>;
-  let isComplete = true;
-  for (const key in names) {
-    values[key] = read(names[key]) ?? "";
-    if (values[key] === "") isComplete = false;
-  }
-  if (isComplete) return values;
+type UpdateRule = Pick<UpdateClaims, "operation" | "did" | "ledger" | "body"> & { readonly skewMs: number };
+
+/** The same for the four headers of a Directory update. */
+export function decodeUpdateProof(
+  read: ReadValue,
+  { skewMs, ...known }: UpdateRule,
+  nowMs: number,
+): UpdateProof | Fault {
+  const decoded = decodeValues(read, updateHeaders, { skewMs, nowMs });
+  if (isFault(decoded)) return decoded;
+  if (known.ledger === null && isSelfCertifying(known.did))
+    return fault("proof_missing", `the proof lacks ${ledgerHeader}`);
+  const { signature, rememberUntilMs, ...values } = decoded;
+  return { claims: { ...known, ...values }, signature, rememberUntilMs };
+}
+
+type Decoded<K extends string> = Readonly<Record<Exclude<K, "signature">, string>> & Omit<Proof<never>, "claims">;
+
+/** Every value that the names list is there and has its form, and the timestamp is in time. */
+function decodeValues<K extends keyof typeof updateHeaders | keyof typeof retrievalHeaders>(
+  read: ReadValue,
+  names: Readonly<Record<K, string>>,
+  { skewMs, nowMs }: { readonly skewMs: number; readonly nowMs: number },
+): Decoded<K> | Fault {
+  const values = {} as Record<K | keyof typeof updateHeaders, string>;
+  for (const key in names) values[key] = read(names[key]) ?? "";
   const missing = (Object.keys(names) as K[]).filter((key) => values[key] === "");
-  return fault("proof_missing", `the proof lacks ${missing.map((key) => names[key]).join(", ")}`);
+  if (missing.length > 0)
+    return fault("proof_missing", `the proof lacks ${missing.map((key) => names[key]).join(", ")}`);
+  const { signature: signatureText, ...texts } = values;
+  if (!Object.values<string>(texts).every(isLineValue)) return malformed("a value");
+  const timestampMs = parseTimestamp(values.timestamp);
+  if (timestampMs === null) return malformed("the timestamp");
+  if (!nonceForm.test(values.nonce)) return malformed("the nonce");
+  // A text that is too long for a signature is not decoded.
+  const signature = signatureText.length > 2 * signatureBytes ? null : decodeBase64(signatureText);
+  if (signature?.length !== signatureBytes) return malformed("the signature");
+  if (Math.abs(nowMs - timestampMs) > skewMs) return fault("proof_expired", "the timestamp is outside the clock skew");
+  // The timestamp is fresh up to and including this plus the skew; one second more costs nothing.
+  return { ...texts, signature, rememberUntilMs: timestampMs + skewMs + secondMs } as Decoded<K>;
 }
 
 /** Text that can be a line of a signed text: bounded, and without control characters. */
@@ -231,44 +280,18 @@ export function isLineValue(text: string): boolean {
   return text.length <= endpointCharsMax && !/[\u0000-\u001f\u007f]/.test(text);
 }
 
-type ProofForm = { readonly signature: Uint8Array; readonly rememberUntilMs: number };
-
-/** Timestamp, nonce and signature by their grammar, then the timestamp against the clock. */
-function decodeForm(
-  values: { readonly timestamp: string; readonly nonce: string; readonly signature: string },
-  skewMs: number,
-  nowMs: number,
-): ProofForm | Fault {
-  const timestampMs = parseTimestamp(values.timestamp);
-  if (timestampMs === null) return malformed("the timestamp");
-  if (!nonceForm.test(values.nonce)) return malformed("the nonce");
-  // A text that is too long for a signature is not decoded.
-  const signature = values.signature.length > 2 * signatureBytes ? null : decodeBase64(values.signature);
-  if (signature?.length !== signatureBytes) return malformed("the signature");
-  if (Math.abs(nowMs - timestampMs) > skewMs) return fault("proof_expired", "the timestamp is outside the clock skew");
-  // The timestamp is fresh up to and including this plus the skew; one second more costs nothing.
-  return { signature, rememberUntilMs: timestampMs + skewMs + secondMs };
-}
-
 function malformed(what: string): Fault {
   return fault("proof_invalid", `${what} of the proof is malformed`);
 }
 
-/** Reads no DID, so it reveals no more than `GET /node` does. */
-function otherEndpoint({ endpoints }: RetrievalRule, { endpoint }: { readonly endpoint: string }): Fault {
-  const own = endpoints.length === 0 ? "this node has no public endpoint" : `this node is ${endpoints.join(" or ")}`;
-  return fault("proof_not_authorized", `the proof is made for ${endpoint}, and ${own}`);
-}
-
-/** One and the same refusal whatever a DID does not authorize, so that nothing can be probed. */
-function notAuthorized(): Fault {
-  return fault("proof_not_authorized", "the proof does not authorize this");
-}
-
 // ---------------------------------------------------------------------------------------------- decision
 
-/** What is known of a DID; `null` when it does not exist. */
-export type ProofSubject = { readonly document: DidDocument | null; readonly deactivated: boolean };
+/** What is known of a DID; `null` when it does not exist. A key for changes is also its root key. */
+export type ProofSubject = {
+  readonly document: DidDocument | null;
+  readonly deactivated: boolean;
+  readonly rootPubkey?: Uint8Array | null;
+};
 
 /**
  * Whether the DID authorizes the proof: it exists and is active, publishes the service with its type and
@@ -279,28 +302,42 @@ export async function decideRetrievalProof(
   proof: RetrievalProof,
   subject: ProofSubject | null,
 ): Promise<ReplayClaim | Fault> {
-  const signed = authorizedProof(proof, subject);
-  if (isFault(signed)) return signed;
-  const isValid = await verifyEd25519InPool(proof.signature, signed.text, signed.key);
-  return isValid ? replayClaim(proof.claims, proof.rememberUntilMs) : wrongSignature(signed.text);
+  const { claims, serviceType } = proof;
+  const service = subject?.document?.service.find(({ id }) => id === claims.serviceId);
+  const isAuthorized =
+    service?.type === serviceType &&
+    service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint)) &&
+    service.authorization?.includes(claims.keyId) === true;
+  return decideSigned(proof, isAuthorized ? activeKey(subject, claims.keyId, "service") : null, encodeRetrievalProof);
 }
 
-/** The text that the DID's key must have signed: everything but the signature is in order. */
-function authorizedProof(
-  { claims, serviceType }: RetrievalProof,
+/** The same for what signs for the DID itself: `root`, or a method that `authentication` lists. */
+export async function decideUpdateProof(
+  proof: UpdateProof,
   subject: ProofSubject | null,
-): { readonly text: Uint8Array; readonly key: Uint8Array } | Fault {
-  if (subject === null || subject.deactivated || subject.document === null) return notAuthorized();
-  const service = subject.document.service.find((candidate) => candidate.id === claims.serviceId);
-  if (service === undefined || service.type !== serviceType) return notAuthorized();
-  if (!service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint))) return notAuthorized();
-  if (service.authorization === null || !service.authorization.includes(claims.keyId)) return notAuthorized();
-  const key = keyFor(subject, claims.keyId, "service");
-  if (key === null) return notAuthorized();
-  return { text: encodeRetrievalProof(claims), key };
+  genesisHash: Uint8Array,
+): Promise<ReplayClaim | Fault> {
+  const { ledger, keyId } = proof.claims;
+  if (ledger !== null && ledger !== encodeHex0x(genesisHash))
+    return fault("proof_invalid", `the proof is for another ledger than ${encodeHex0x(genesisHash)}`);
+  return decideSigned(proof, activeKey(subject, keyId, "change"), encodeUpdateProof);
 }
 
-function wrongSignature(text: Uint8Array): Fault {
+function activeKey(subject: ProofSubject | null, keyId: string, purpose: KeyPurpose): Uint8Array | null {
+  return subject === null || subject.deactivated ? null : keyFor(subject, keyId, purpose);
+}
+
+type Signer = { readonly operation: string; readonly did: string; readonly keyId: string; readonly nonce: string };
+
+async function decideSigned<Claims extends Signer>(
+  { claims, signature, rememberUntilMs }: Proof<Claims>,
+  key: Uint8Array | null,
+  encode: (claims: Claims) => Uint8Array,
+): Promise<ReplayClaim | Fault> {
+  // One and the same refusal whatever a DID does not authorize, so that nothing can be probed.
+  if (key === null) return fault("proof_not_authorized", "the proof does not authorize this");
+  const text = encode(claims);
+  if (await verifyEd25519InPool(signature, text, key)) return replayClaim(claims, rememberUntilMs);
   return withSignedText(fault("proof_invalid", "the signature of the proof does not verify"), text);
 }
 
@@ -313,107 +350,7 @@ export function proofReplayed(): Fault {
  * Nonces are single-use per operation, DID and key. The hash bounds a tag whatever was sent; the DID before it lets a store
  * of several databases keep the claim beside the mailbox.
  */
-function replayClaim(
-  claims: { readonly operation: string; readonly did: Did; readonly keyId: string; readonly nonce: string },
-  untilMs: number,
-): ReplayClaim {
-  const text = JSON.stringify([claims.operation, claims.did, claims.keyId, claims.nonce]);
-  return { tag: `proof:${claims.did}:${encodeHex(sha256(utf8(text)).subarray(0, 16))}`, untilMs };
-}
-
-// ------------------------------------------------------------------------------------------ update proofs
-
-type UpdateRule = {
-  readonly operation: string;
-  readonly did: Did;
-  readonly ledger: string | null;
-  readonly body: Uint8Array;
-  readonly skewMs: number;
-};
-
-export type UpdateProof = {
-  readonly claims: UpdateClaims;
-  readonly signature: Uint8Array;
-  readonly rememberUntilMs: number;
-};
-
-/** As `decodeRetrievalProof`, for the four headers of a Directory update. */
-export function decodeUpdateProof(read: ReadValue, rule: UpdateRule, nowMs: number): UpdateProof | Fault {
-  const values = presentedValues(read, updateHeaders);
-  if (isFault(values)) return values;
-  if (!isLineValue(values.keyId)) return malformed("a value");
-  const form = decodeForm(values, rule.skewMs, nowMs);
-  if (isFault(form)) return form;
-  const { operation, did, body, ledger } = rule;
-  if (ledger === null && isSelfCertifying(did)) return fault("proof_missing", `the proof lacks ${ledgerHeader}`);
-  const { keyId, timestamp, nonce } = values;
-  return { claims: { operation, did, keyId, timestamp, nonce, body, ledger }, ...form };
-}
-
-/** What signs for a DID: `root`, or a method of the document that `authentication` lists. */
-type UpdateSubject = ProofSubject & { readonly rootPubkey: Uint8Array | null };
-
-/** 403 `proof_not_authorized` or 401 `proof_invalid`; else the claim that must be won first. */
-export function decideUpdateProof(
-  proof: UpdateProof,
-  subject: UpdateSubject | null,
-  genesisHash: Uint8Array,
-): ReplayClaim | Fault {
-  const { ledger } = proof.claims;
-  if (ledger !== null && ledger !== encodeHex0x(genesisHash)) {
-    return fault("proof_invalid", `the proof is for another ledger than ${encodeHex0x(genesisHash)}`);
-  }
-  if (subject === null || subject.deactivated) return notAuthorized();
-  const key = keyFor(subject, proof.claims.keyId, "change");
-  if (key === null) return notAuthorized();
-  const text = encodeUpdateProof(proof.claims);
-  if (!verifyEd25519(proof.signature, text, key)) return wrongSignature(text);
-  return replayClaim(proof.claims, proof.rememberUntilMs);
-}
-
-// --------------------------------------------------------------------------------------------------- sender signature
-
-/** Chunks of one message. */
-export const chunksMax = 65_535;
-
-/**
- * What a sender signs: the outer members of an envelope as text, one line each, with its opaque parts as hashes of their
- * canonical form. Clients build the same text. Absent members are empty text; `sender_signature` is left out.
- */
-export function encodeSenderText(members: JsonObject): Uint8Array {
-  const text = (name: string) => String(members[name] ?? "");
-  const count = (name: string) => (typeof members[name] === "number" ? String(members[name] + 0) : "");
-  const header = headerMembers(members);
-  return utf8(
-    [
-      "svc:envelope-signature:v1",
-      `message_id=${text("message_id")}`,
-      `from=${text("from")}`,
-      `to=${text(members["recipient"] === undefined ? "to" : "recipient")}`,
-      `timestamp=${text(members["created_at"] === undefined ? "timestamp" : "created_at")}`,
-      `ttl=${text("ttl")}`,
-      `delivery_hint=${text("delivery_hint")}`,
-      `tag=${text("tag")}`,
-      `message_group_id=${text("message_group_id")}`,
-      `sequence_number=${count("sequence_number")}`,
-      `total_chunks=${count("total_chunks")}`,
-      `header_sha256=${Object.keys(header).length === 0 ? "" : digestCanonical(header)}`,
-      `payload_sha256=${digestCanonical(members["payload"] ?? {})}`,
-      `key_id=${text("sender_key_id")}`,
-    ].join("\n"),
-  );
-}
-
-/** Those of the four header members that were sent, flat or in `context`. */
-function headerMembers(members: JsonObject): JsonObject {
-  const group = (members["context"] ?? members) as JsonObject;
-  const header: JsonObject = {};
-  for (const name of ["encrypted_header", "header_nonce", "header_key_id", "schema_version"])
-    if (group[name] !== undefined) header[name] = group[name];
-  return header;
-}
-
-/** Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's decoder bounds them. */
-export function digestCanonical(value: JsonValue): string {
-  return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
+function replayClaim({ operation, did, keyId, nonce }: Signer, untilMs: number): ReplayClaim {
+  const text = JSON.stringify([operation, did, keyId, nonce]);
+  return { tag: `proof:${did}:${encodeHex(sha256(utf8(text)).subarray(0, 16))}`, untilMs };
 }

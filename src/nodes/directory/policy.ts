@@ -128,7 +128,7 @@ async function checkOwner(parts: DirectoryParts, { name, did }: OwnerCall, call:
   const proof = decodeHeaderProof(call, { operation: name, did }, parts);
   if (isFault(proof)) return proof;
   const [{ record }, { genesisHash }] = await Promise.all([ledger.account(did), ledger.proofs()]);
-  const claim = proof === null ? null : decideUpdateProof(proof, record, genesisHash);
+  const claim = proof === null ? null : await decideUpdateProof(proof, record, genesisHash);
   if (isFault(claim)) return claim;
   if (claim !== null && !(await replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
   // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.

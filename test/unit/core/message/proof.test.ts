@@ -167,12 +167,12 @@ describe("update proofs", () => {
       nowMs,
     );
   const ledger = new Uint8Array(32).fill(0x11);
-  const codeOf = (proof: ReturnType<typeof decodeUpdate>, by: Parameters<typeof decideUpdateProof>[1]) => {
-    const outcome = isFault(proof) ? proof : decideUpdateProof(proof, by, ledger);
+  const codeOf = async (proof: ReturnType<typeof decodeUpdate>, by: Parameters<typeof decideUpdateProof>[1]) => {
+    const outcome = isFault(proof) ? proof : await decideUpdateProof(proof, by, ledger);
     return isFault(outcome) ? outcome.code : "accepted";
   };
 
-  test.each(updates)("cover the written text and are accepted: $name", (update) => {
+  test.each(updates)("cover the written text and are accepted: $name", async (update) => {
     const claims = {
       ...update.claims,
       did: update.claims.did as Did,
@@ -182,29 +182,29 @@ describe("update proofs", () => {
     };
     expect(decodeUtf8(encodeUpdateProof(claims))).toBe(update.text);
     const rootPubkey = decodeHex(update.public_key_hex);
-    expect(codeOf(decodeUpdate(update), { ...subject, rootPubkey })).toBe("accepted");
+    expect(await codeOf(decodeUpdate(update), { ...subject, rootPubkey })).toBe("accepted");
   });
 
-  test("of version 2 are for one ledger, which a self-certifying DID demands", () => {
+  test("of version 2 are for one ledger, which a self-certifying DID demands", async () => {
     const update = updates[2]!;
     const signer = { ...subject, rootPubkey: decodeHex(update.public_key_hex) };
     const other = decodeUpdate({ ...update, claims: { ...update.claims, ledger: `0x${"12".repeat(32)}` } });
-    expect(codeOf(other, signer)).toBe("proof_invalid");
+    expect(await codeOf(other, signer)).toBe("proof_invalid");
     const { ledger: _, ...unbound } = update.claims;
-    expect(codeOf(decodeUpdate({ ...update, claims: unbound }), signer)).toBe("proof_invalid");
+    expect(await codeOf(decodeUpdate({ ...update, claims: unbound }), signer)).toBe("proof_invalid");
     const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m";
-    expect(codeOf(decodeUpdate({ ...update, claims: { ...unbound, did } }), signer)).toBe("proof_missing");
+    expect(await codeOf(decodeUpdate({ ...update, claims: { ...unbound, did } }), signer)).toBe("proof_missing");
   });
 
-  test("bind operation and body, and need a key that may sign", () => {
+  test("bind operation and body, and need a key that may sign", async () => {
     const [byRoot, byMethod] = updates as [(typeof updates)[number], (typeof updates)[number]];
-    expect(codeOf(decodeUpdate(byRoot, { body: `${byRoot.claims.body} ` }), subject)).toBe("proof_invalid");
-    expect(codeOf(decodeUpdate(byRoot, { operation: "set_persona_policy" }), subject)).toBe("proof_invalid");
-    expect(codeOf(decodeUpdate(byRoot), null)).toBe("proof_not_authorized");
-    expect(codeOf(decodeUpdate(byRoot), { ...subject, deactivated: true })).toBe("proof_not_authorized");
-    expect(codeOf(decodeUpdate(byRoot), { ...subject, rootPubkey: null })).toBe("proof_not_authorized");
-    expect(codeOf(decodeUpdate(byMethod), { ...subject, document })).toBe("proof_not_authorized");
-    expect(codeOf(decodeUpdate(byMethod), { ...subject, document: null })).toBe("proof_not_authorized");
+    expect(await codeOf(decodeUpdate(byRoot, { body: `${byRoot.claims.body} ` }), subject)).toBe("proof_invalid");
+    expect(await codeOf(decodeUpdate(byRoot, { operation: "set_persona_policy" }), subject)).toBe("proof_invalid");
+    expect(await codeOf(decodeUpdate(byRoot), null)).toBe("proof_not_authorized");
+    expect(await codeOf(decodeUpdate(byRoot), { ...subject, deactivated: true })).toBe("proof_not_authorized");
+    expect(await codeOf(decodeUpdate(byRoot), { ...subject, rootPubkey: null })).toBe("proof_not_authorized");
+    expect(await codeOf(decodeUpdate(byMethod), { ...subject, document })).toBe("proof_not_authorized");
+    expect(await codeOf(decodeUpdate(byMethod), { ...subject, document: null })).toBe("proof_not_authorized");
   });
 });
 
