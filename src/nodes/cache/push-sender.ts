@@ -14,7 +14,7 @@ import { isFault } from "../../core/fault.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
-import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../records.ts";
+import { decodeRecord, encodeRecord, scanRecords } from "../records.ts";
 import type { Egress } from "../relay/egress.ts";
 import { encryptPush, type PushKey, type PushTarget, parseBase64url, pushAuthorization } from "./push-message.ts";
 
@@ -25,24 +25,17 @@ export type Subscription = {
   readonly auth: string;
   /** What the device wants to get. */
   readonly data: string;
-  /** The key that the push service expects. */
-  readonly key: string;
   readonly token: string | null;
 };
 
-/** The last push to a subscription: `status` is that of the push service, 0 when none answered. */
-export type PushState = {
-  readonly atMs: number;
-  readonly status: number;
-  readonly failures: number;
-  readonly notBeforeMs: number;
-};
+/** While it is there, nothing is pushed: what the push service answered, `null` when it did not. */
+export type Pause = { readonly status: number | null };
 
 /** A device subscribes again each time that its app starts. */
 export const subscriptionLifeMs = 90 * dayMs;
 
 export const subscriptionKey = (mailbox: MailboxKey, id: string): string => `/push/${mailbox}/${id}`;
-export const stateKey = (mailbox: MailboxKey, id: string): string => `/push-state/${mailbox}/${id}`;
+export const pauseKey = (mailbox: MailboxKey, id: string): string => `/push-pause/${mailbox}/${id}`;
 /** One record for what known senders sent, and one for strangers, who may ring less often. */
 export const dueKey = (mailbox: MailboxKey, id: string, who: "known" | "stranger"): string =>
   `${duePrefix}${mailbox}/${id}/${who}`;
@@ -79,15 +72,15 @@ export type Sender = {
 const attemptsMax = 64;
 const strangersPerHour = 6;
 const timeoutMs = 10 * secondMs;
-const pauseMsMax = 6 * hourMs;
+const [pauseMsMin, pauseMsMax] = [5 * minuteMs, 6 * hourMs];
 /** How long a push service keeps a push for a device that is away. */
 const ttlSeconds = 86_400;
 
-type SenderNode = SenderParts & ReturnType<typeof pushMetrics> & { readonly reported: Set<string> };
+type SenderNode = SenderParts & ReturnType<typeof pushMetrics>;
 type Place = { readonly mailbox: MailboxKey; readonly id: string };
 
 export function createSender(parts: SenderParts): Sender {
-  const node: SenderNode = { ...parts, ...pushMetrics(parts.metrics), reported: new Set() };
+  const node: SenderNode = { ...parts, ...pushMetrics(parts.metrics) };
   const running = new Map<string, Promise<void>>();
   let closed = false;
   const run = (name: string, work: () => Promise<void>): Promise<void> => {
@@ -148,9 +141,8 @@ function placeOf(dueKey: string): Place {
 type Due = { readonly key: string; readonly value: Uint8Array; readonly atMs: number };
 
 /** One push to one subscription, if one is due and may go out now. */
-async function push(node: SenderNode, place: Place): Promise<void> {
-  const { receipts, now, key, settings, isConnected } = node;
-  const { mailbox, id } = place;
+async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
+  const { receipts, replay, now, settings, isConnected } = node;
   const nowMs = now();
   const found = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, { after: null, limit: 2, nowMs });
   const due = found.map(([key, value]): Due => ({ key, value, atMs: decodeRecord<{ atMs: number }>(value).atMs }));
@@ -158,21 +150,26 @@ async function push(node: SenderNode, place: Place): Promise<void> {
   const value = await receipts.get(subscriptionKey(mailbox, id), nowMs);
   if (value === null || (await isEmpty(node, mailbox))) return removeDue(node, due);
   const subscription = decodeRecord<Subscription>(value);
-  const state = await stateOf(node, place);
-  if (subscription.token !== null || subscription.key !== key.publicKey || state.notBeforeMs > nowMs) return;
-  const strangers = due.every(({ key }) => key === dueKey(mailbox, id, "stranger")) ? strangerKey(place) : null;
-  if (strangers !== null && (await countOf(node, strangers)) >= strangersPerHour) return;
-  const claim = `push:${mailbox}/${id}`;
-  if (!(await node.replay.claim(claim, nowMs + settings.interval, nowMs))) return;
-  // The claim above lets one at a time count.
-  if (strangers !== null) await receipts.put(`${strangers}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
+  if (subscription.token !== null || (await receipts.get(pauseKey(mailbox, id), nowMs)) !== null) return;
+  const claim = async (what: string, ms: number) => replay.claim(`${what}:${mailbox}/${id}`, nowMs + ms, nowMs);
+  const isOfStrangers = due.every(({ key }) => key === dueKey(mailbox, id, "stranger"));
+  if (!(await claim("push", settings.interval))) return;
+  let ringing = 0;
+  while (isOfStrangers && !(await claim(`push-stranger-${ringing}`, hourMs)))
+    if (++ringing === strangersPerHour) return;
   const answer = await post(node, subscription, { content: utf8(subscription.data), topic: "waypost" });
   if (answer === "refused") return;
   if (answer.kind === "taken") {
     for (const { atMs } of due) node.seconds.observe([], Math.max(0, now() - atMs) / secondMs);
     await removeDue(node, due);
+  } else if (answer.kind === "gone") {
+    // Unless the device has replaced it since.
+    await receipts.remove(subscriptionKey(mailbox, id), value);
+    await removeDue(node, due);
+  } else {
+    const pauseMs = Math.min(Math.max(answer.retryAfterMs, pauseMsMin), pauseMsMax);
+    await receipts.put(pauseKey(mailbox, id), encodeRecord({ status: answer.status } satisfies Pause), now() + pauseMs);
   }
-  await record(node, place, { value, state, answer, due });
 }
 
 async function removeDue({ receipts }: SenderNode, due: readonly Due[]): Promise<void> {
@@ -184,22 +181,11 @@ async function isEmpty({ mailbox: mailboxes, now }: SenderNode, mailbox: Mailbox
   return !isFault(page) && page.entries.length === 0;
 }
 
-const strangerKey = ({ mailbox, id }: Place): string => `/push-strangers/${mailbox}/${id}/`;
-
-async function countOf({ receipts, now }: SenderNode, prefix: string): Promise<number> {
-  return (await receipts.scan(prefix, { after: null, limit: strangersPerHour, nowMs: now() })).length;
-}
-
-async function stateOf({ receipts, now }: SenderNode, { mailbox, id }: Place): Promise<PushState> {
-  const state = await readRecord<PushState>(receipts, stateKey(mailbox, id), now());
-  return state ?? { atMs: 0, status: 0, failures: 0, notBeforeMs: 0 };
-}
-
 // ------------------------------------------------------------------------------------------------------- one request
 
 type Answered = {
   readonly kind: "taken" | "gone" | "later" | "denied";
-  readonly status: number;
+  readonly status: number | null;
   readonly retryAfterMs: number;
 };
 
@@ -230,8 +216,12 @@ async function post(
   });
   const kind = kindOf(answer.httpStatus);
   node.requests.add([kind]);
-  const status = answer.httpStatus ?? 0;
-  if (kind === "denied") report(node, new URL(endpoint).host, status);
+  const { httpStatus: status } = answer;
+  if (kind === "denied" && !node.denied.isTold) {
+    node.denied.isTold = true;
+    const { host } = new URL(endpoint);
+    node.log("error", "a push service does not accept this node's key or push.contact", { host, status });
+  }
   return { kind, status, retryAfterMs: retryAfterOf(answer.retryAfter, node.now()) };
 }
 
@@ -249,44 +239,13 @@ function retryAfterOf(text: string | undefined, nowMs: number): number {
   return Math.max(ms || 0, 0);
 }
 
-const reportedMax = 1_000;
-
-function report({ reported, log }: SenderNode, host: string, status: number): void {
-  if (reported.has(host) || reported.size >= reportedMax) return;
-  reported.add(host);
-  log("error", "a push service does not accept this node's key or push.contact", { host, status });
-}
-
-type Recorded = {
-  /** The subscription as it stood. */
-  readonly value: Uint8Array;
-  readonly state: PushState;
-  readonly answer: Answered;
-  readonly due: readonly Due[];
-};
-
-/** A subscription that is gone goes, unless the device has replaced it since. */
-async function record(node: SenderNode, { mailbox, id }: Place, recorded: Recorded): Promise<void> {
-  const { value, state, answer, due } = recorded;
-  const { receipts, now } = node;
-  if (answer.kind === "gone") {
-    await receipts.remove(subscriptionKey(mailbox, id), value);
-    await receipts.remove(stateKey(mailbox, id));
-    return removeDue(node, due);
-  }
-  const nowMs = now();
-  const failures = answer.kind === "taken" ? 0 : state.failures + 1;
-  const pauseMs = Math.max(answer.retryAfterMs, (minuteMs / 2) * 2 ** Math.min(failures - 1, 12));
-  const notBeforeMs = failures === 0 ? 0 : nowMs + Math.min(pauseMs, pauseMsMax);
-  const next: PushState = { atMs: nowMs, status: answer.status, failures, notBeforeMs };
-  await receipts.put(stateKey(mailbox, id), encodeRecord(next), nowMs + subscriptionLifeMs);
-}
-
 function pushMetrics(metrics: Metrics) {
   const due = { count: 0 };
   metrics.gauge({ name: "push_due", help: "Pushes that were due at the last look." }, () => due.count);
   return {
     due,
+    /** Whether the log has told that a push service refuses this node. */
+    denied: { isTold: false },
     requests: metrics.counter({
       name: "push_requests_total",
       help: "Requests to push services, by what they said.",

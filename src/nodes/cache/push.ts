@@ -21,12 +21,11 @@ import { base64url, deviceKey } from "./push-message.ts";
 import {
   createSender,
   dueKey,
-  duePrefix,
-  type PushState,
+  type Pause,
+  pauseKey,
   type Sender,
   type SenderParts,
   type Subscription,
-  stateKey,
   subscriptionKey,
   subscriptionLifeMs,
   targetOf,
@@ -75,7 +74,7 @@ export function createPush(parts: SenderParts): Push {
     subscribe: (owner, call) => subscribe(node, owner, call),
     unsubscribe: async ({ mailbox, id }) => {
       await parts.receipts.remove(subscriptionKey(mailbox, id));
-      await parts.receipts.remove(stateKey(mailbox, id));
+      await parts.receipts.remove(pauseKey(mailbox, id));
       return { status: 200, json: { id, state: "removed" } };
     },
     describe: (mailbox, nowMs) => describe(parts, mailbox, nowMs),
@@ -83,7 +82,7 @@ export function createPush(parts: SenderParts): Push {
   };
 }
 
-async function stored({ receipts, key, sender }: PushNode, arrival: Arrival): Promise<void> {
+async function stored({ receipts, sender }: PushNode, arrival: Arrival): Promise<void> {
   const { mailbox, isKnown, expiresAtMs, nowMs } = arrival;
   const confirmed = (await subscriptionsOf(receipts, mailbox, nowMs)).filter(
     ({ subscription }) => subscription.token === null,
@@ -92,7 +91,7 @@ async function stored({ receipts, key, sender }: PushNode, arrival: Arrival): Pr
   // Different each time: a push that is on its way removes only what it has seen.
   const due = encodeRecord({ atMs: nowMs, one: crypto.randomUUID() });
   await Promise.all(confirmed.map(({ id }) => receipts.put(dueKey(mailbox, id, who), due, expiresAtMs)));
-  for (const { id, subscription } of confirmed) if (subscription.key === key.publicKey) sender.ring(mailbox, id);
+  for (const { id } of confirmed) sender.ring(mailbox, id);
 }
 
 type Subscribed = { readonly id: string; readonly subscription: Subscription };
@@ -106,17 +105,16 @@ async function subscriptionsOf(receipts: Receipts, mailbox: MailboxKey, nowMs: n
 // ------------------------------------------------------------------------------------------------------- subscribing
 
 const checkBody = compileShape(pushBodyShape);
-type Wanted = Omit<Subscription, "key" | "token"> & { readonly token: string | null };
 
 /** Confirms a subscription whose token came back, or sends the token. */
 async function subscribe(node: PushNode, { mailbox, id }: Owner, call: Call): Promise<Answer | Fault> {
-  const { receipts, key, sender } = node;
+  const { receipts, sender } = node;
   const wanted = await decodeWanted(node, call.body);
   if (isFault(wanted)) return wanted;
   const { nowMs } = call;
   const all = await subscriptionsOf(receipts, mailbox, nowMs);
   const known = all.find((one) => one.id === id)?.subscription;
-  const isSame = known !== undefined && sameTarget(known, wanted) && known.key === key.publicKey;
+  const isSame = known !== undefined && sameTarget(known, wanted);
   if (wanted.token !== null && !(isSame && (known.token ?? wanted.token) === wanted.token))
     return badInput("invalid_request", "/token", "must be the one of the last push to this subscription");
   const isConfirmed = isSame && (known.token === null || wanted.token !== null);
@@ -130,21 +128,21 @@ async function subscribe(node: PushNode, { mailbox, id }: Owner, call: Call): Pr
   const tooFast =
     token === null ? null : checkRate(node.pace, `${call.network} ${new URL(wanted.endpoint).host}`, nowMs);
   if (tooFast !== null) return tooFast;
-  const subscription: Subscription = { ...wanted, key: key.publicKey, token };
+  const subscription = { ...wanted, token };
   const untilMs = nowMs + (token === null ? subscriptionLifeMs : tokenLifeMs);
   await receipts.put(subscriptionKey(mailbox, id), encodeRecord(subscription), untilMs);
-  if (!isSame) await receipts.remove(stateKey(mailbox, id));
+  if (!isSame) await receipts.remove(pauseKey(mailbox, id));
   if (token === null) return { status: 200, json: { id, state: "confirmed" } };
   sender.confirm(subscription, { id, token });
   return { status: 202, json: { id, state: "unconfirmed" } };
 }
 
-function sameTarget(a: Wanted | Subscription, b: Wanted): boolean {
+function sameTarget(a: Subscription, b: Subscription): boolean {
   return a.endpoint === b.endpoint && a.p256dh === b.p256dh && a.auth === b.auth;
 }
 
-/** Refuses with `invalid_json` or `invalid_request`. */
-async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Wanted | Fault> {
+/** With the token that the device returns, if any. Refuses with `invalid_json` or `invalid_request`. */
+async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Subscription | Fault> {
   const members = parseJsonObject(body);
   const asked = isFault(members) ? members : checkBody(members);
   if (isFault(asked)) return asked;
@@ -161,33 +159,22 @@ async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Wan
 
 /** Removes all that is kept for pushes of a mailbox. */
 export async function forgetPushes(receipts: Receipts, mailbox: MailboxKey): Promise<void> {
-  for (const kind of ["push", "push-state", "push-due", "push-strangers"])
+  for (const kind of ["push", "push-pause", "push-due"])
     for await (const page of scanRecords(receipts, `/${kind}/${mailbox}/`, () => 0))
       await Promise.all(page.map(([key]) => receipts.remove(key)));
 }
 
 // --------------------------------------------------------------------------------------------------------- explaining
 
-/** A sentence for each subscription: whether it would be pushed to, and what became of the last push. */
-async function describe({ receipts, key }: SenderParts, mailbox: MailboxKey, nowMs: number): Promise<string[]> {
+/** A sentence for each subscription: whether it would be pushed to. */
+async function describe({ receipts }: SenderParts, mailbox: MailboxKey, nowMs: number): Promise<string[]> {
   const all = await subscriptionsOf(receipts, mailbox, nowMs);
   return Promise.all(
-    all.map(async ({ id, subscription }) => {
-      const state = await readRecord<PushState>(receipts, stateKey(mailbox, id), nowMs);
-      const due = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, { after: null, limit: 2, nowMs });
-      const would =
-        subscription.token !== null
-          ? "the device has not returned its token"
-          : subscription.key !== key.publicKey
-            ? "made for another key than this node's"
-            : state !== null && state.notBeforeMs > nowMs
-              ? `the push service is tried again at ${new Date(state.notBeforeMs).toISOString()}`
-              : "would be pushed to";
-      const last =
-        state === null
-          ? "no push yet"
-          : `last push ${new Date(state.atMs).toISOString()}: ${state.status === 0 ? "no answer" : state.status}`;
-      return `${id} at ${new URL(subscription.endpoint).host}: ${would}; ${last}${due.length > 0 ? "; one is due" : ""}`;
+    all.map(async ({ id, subscription: { endpoint, token } }) => {
+      const pause = await readRecord<Pause>(receipts, pauseKey(mailbox, id), nowMs);
+      const paused = pause === null ? "would be pushed to" : `paused: the push service answered ${pause.status}`;
+      const state = token === null ? paused : "the device has not returned its token";
+      return `${id} at ${new URL(endpoint).host}: ${state}`;
     }),
   );
 }
