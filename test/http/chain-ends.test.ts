@@ -144,7 +144,7 @@ describe("the calls of a block", () => {
     const call = setDocumentOf(identityOf("ending 0"), { timestamp: "1700000000000", docBlob: new Uint8Array(3) });
     const shown = [1_700_000_000_000n, 1_700_000_000_001n].map((documentTimeMs) => {
       const account = { ...emptyAccount, documentTimeMs };
-      const facts = { head, account, holders: new Map(), reserves: null, allowanceWholeAt: 0n };
+      const facts = { head, account, holders: new Map(), reserves: null };
       return new ChainReader(endpoints).showsEffect(call, facts, operator);
     });
     expect(await Promise.all(shown)).toEqual([true, false]);

@@ -126,7 +126,7 @@ describe("delivering", () => {
       delivery_mode: "forwarded",
       http_status: 202,
       code: "forwarded",
-      details: { downstream: { delivery_mode: "cache", code: "cached" } },
+      details: {},
     });
     expect(inbox.headers.map((headers) => headers.get("svc-hops"))).toEqual(["1", "2"]);
     expect(await held(relay, bob.did)).toEqual([uuidOf(1)]);

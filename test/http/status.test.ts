@@ -167,7 +167,7 @@ describe("the description", () => {
     const { cache_result, details } = (schema as Shape | undefined)?.properties ?? {};
     const receipts = cache_result?.anyOf?.flatMap((one) => Object.keys(one.properties ?? {}));
     expect(receipts).toContain("copies");
-    expect(Object.keys(details?.properties ?? {}).sort()).toEqual(["channel", "deduped", "downstream"]);
+    expect(Object.keys(details?.properties ?? {}).sort()).toEqual(["channel", "deduped"]);
   });
 
   test("operations have names of their own, and an answer", () => {

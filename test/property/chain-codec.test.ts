@@ -7,9 +7,8 @@ import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegi
 import { compactAddLength, compactToU8a } from "@polkadot/util";
 import fc from "fast-check";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
-import { embeddedBounds, emptyAccount } from "../../src/core/ledger/account.ts";
-import type { Intent } from "../../src/core/ledger/actions.ts";
-import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import { embeddedBounds } from "../../src/core/ledger/account.ts";
+import { decodeLedgerCall, encodeLedgerCall } from "../../src/core/ledger/calls.ts";
 import {
   type Carried,
   carriedBy,
@@ -22,11 +21,11 @@ import {
   type PalletShape,
 } from "../../src/plugins/chain/layouts.ts";
 import { entryKey, type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
-import { beyondAllowance, extrinsicsIn } from "../../src/plugins/chain/reader.ts";
+import { extrinsicsIn } from "../../src/plugins/chain/reader.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 import { storageMapKey } from "../oracles/scale.ts";
 import { alice, registration, removal } from "../support/chain-calls.ts";
-import { authorizedCall, keyOf } from "../support/identity.ts";
+import { keyOf } from "../support/identity.ts";
 
 const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
 const kept = (await Bun.file(metadataFile).text()).trim();
@@ -94,26 +93,6 @@ describe("the metadata of the reference runtime", () => {
     const taken = new Map([...optionalCalls].map((name) => [name, new Uint8Array(2)] as const));
     expect(lackOf(chainOf(whole), new Set(), taken)).toEqual([]);
     expect(lackOf(chainOf(whole).set("Sudo", whole), new Set(), taken)).toEqual(["no key that rules the chain (Sudo)"]);
-  });
-
-  test("says when a DID may make another call with a proof", () => {
-    const metadata = runtime();
-    const proofs = { genesisHash: genesis, bound: true, plain: false, selfCertifying: false };
-    const head = { number: 1_000n, hash: "", timeMs: 0, metadata, nonce: 0, free: 0n, proofs };
-    const waitOf = (call: LedgerCall, allowanceWholeAt: bigint) =>
-      beyondAllowance(call, { head, account: emptyAccount, holders: new Map(), reserves: null, allowanceWholeAt })
-        ?.extra.retryAfterSeconds ?? 0;
-    expect(metadata.proofLimit).toEqual({ atOnce: 16n, inReserve: 4n, intervalBlocks: 100n });
-    // 15 of 16 calls are used up, or an old entry is past.
-    for (const wholeAt of [0n, 999n, 2_500n]) expect(waitOf(removal, wholeAt)).toBe(0);
-    expect(waitOf(removal, 2_501n)).toBe(6);
-    expect(waitOf(removal, 2_600n)).toBe(600);
-    expect(waitOf(registration, 2_600n)).toBe(0);
-    const controlOf = (intent: Intent) =>
-      authorizedCall(intent, { nonce: 0n, validUntilMs: 1n, signerKeyId: "root" }, keyOf("root"));
-    expect(waitOf(controlOf({ did: alice.did, action: "delete_did" }), 2_600n)).toBe(0);
-    expect(waitOf(controlOf({ did: alice.did, action: "delete_did" }), 3_000n)).toBe(600);
-    expect(waitOf(controlOf({ did: alice.did, action: "deactivate_did" }), 2_600n)).toBe(0);
   });
 
   test("is refused under other names, and every difference is reported", () => {

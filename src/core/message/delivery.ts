@@ -42,8 +42,6 @@ export type AttemptOutcome = {
   readonly receipt?: StoreReceipt;
   /** Code and text of a Cache's refusal. */
   readonly refusal?: { readonly code: string; readonly message: string };
-  /** What another Relay reported of a success. */
-  readonly downstream?: { readonly deliveryMode: string; readonly code: string };
 };
 
 // --------------------------------------------------------------------------------------------- attempts
@@ -192,7 +190,7 @@ function originOf(endpoint: string | null): string | null {
 function resultOf(course: Course, nowMs: number): DeliveryResult {
   const direct = course.left.find((entry) => entry.verdict === "success" && entry.destination.channel !== "cache");
   if (direct !== undefined)
-    return direct.destination.channel === "relay" ? forwarded(course, direct) : delivered(course, direct);
+    return direct.destination.channel === "relay" ? forwarded(course) : delivered(course, direct);
   const kept = stored(course.left);
   return kept.length > 0 ? cached(course, kept) : failed(course, nowMs);
 }
@@ -210,16 +208,14 @@ function delivered(course: Course, entry: Attempted): DeliveryResult {
   };
 }
 
-function forwarded(course: Course, entry: Attempted): DeliveryResult {
-  const { downstream } = entry.outcome;
+function forwarded(course: Course): DeliveryResult {
   return {
     ...successOf(course),
     delivery_mode: "forwarded",
     http_status: 202,
     code: "forwarded",
     message: "another Relay of the recipient took the envelope",
-    details:
-      downstream === undefined ? {} : { downstream: { delivery_mode: downstream.deliveryMode, code: downstream.code } },
+    details: {},
   };
 }
 

@@ -133,12 +133,6 @@ export const deliveryResultShape = Type.Object({
   ndr: nullable(nonDeliveryReport),
   details: Type.Object({
     channel: Type.Optional(Type.String({ enum: ["live", "inbox"] })),
-    downstream: Type.Optional(
-      Type.Object(
-        { delivery_mode: Type.String(), code: Type.String() },
-        { description: "the other Relay's report about a forward" },
-      ),
-    ),
     deduped: Type.Optional(Type.Boolean({ description: "true: a repeat of an envelope that was delivered" })),
   }),
 });

@@ -39,7 +39,7 @@ export const pauseKey = (mailbox: MailboxKey, id: string): string => `/push-paus
 /** One record for what known senders sent, and one for strangers, who may ring less often. */
 export const dueKey = (mailbox: MailboxKey, id: string, who: "known" | "stranger"): string =>
   `${duePrefix}${mailbox}/${id}/${who}`;
-export const duePrefix = "/push-due/";
+const duePrefix = "/push-due/";
 
 export function targetOf({ endpoint, ...keys }: Pick<Subscription, "endpoint" | "p256dh" | "auth">): PushTarget | null {
   const [p256dh, auth] = [parseBase64url(keys.p256dh), parseBase64url(keys.auth)];

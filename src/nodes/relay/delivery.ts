@@ -183,7 +183,7 @@ function readAnswer(
   channel: Channel,
   { httpStatus, body }: NodeAnswer,
   { messageId, to }: Envelope,
-): Pick<Made, "receipt" | "refusal" | "downstream"> | null {
+): Pick<Made, "receipt" | "refusal"> | null {
   const isSuccess = httpStatus >= 200 && httpStatus < 300;
   if (!isSuccess) {
     const refusal = channel === "cache" ? parseRefusal(body) : null;
@@ -193,8 +193,7 @@ function readAnswer(
     const receipt = parseStoreReceipt(body, { messageId, recipient: to });
     return receipt === null ? null : { receipt };
   }
-  const downstream = parseForwardResult(body);
-  return downstream === null ? null : { downstream };
+  return jsonObjectOf(body)?.["success"] === true ? {} : null;
 }
 
 type MessageIds = { readonly messageId: Uuid; readonly recipient: Did };
@@ -252,16 +251,4 @@ function parseRefusal(bytes: Uint8Array): { readonly code: FaultCode; readonly m
   const code = answer?.["code"] ?? answer?.["error"];
   const known = faultCodes.find((candidate) => candidate === code);
   return known === undefined ? null : { code: known, message: describeFault(known).title };
-}
-
-const successModes: Readonly<Record<string, string>> = { delivered: "direct", forwarded: "forwarded", cached: "cache" };
-
-/** What another Relay achieved, or `null` without `success: true`. */
-function parseForwardResult(bytes: Uint8Array): { readonly deliveryMode: string; readonly code: string } | null {
-  const answer = jsonObjectOf(bytes);
-  if (answer?.["success"] !== true) return null;
-  const code = typeof answer["code"] === "string" ? answer["code"] : "";
-  const deliveryMode = successModes[code];
-  // A Relay of the family may name its success otherwise; then only the success itself is known.
-  return deliveryMode === undefined ? { deliveryMode: "forwarded", code: "forwarded" } : { deliveryMode, code };
 }

@@ -75,7 +75,7 @@ export const items = {
   },
   /** How often a DID was deleted. */
   Lives: { pallet, value: u32.shape, lack: "a count of how often a DID was deleted" },
-  /** The block at which the allowance of a DID for calls with a proof is whole again. */
+  /** The block at which the allowance of a DID for calls with a proof is whole again; only checked to be there. */
   ProofAllowances: { pallet, value: u32.shape, lack: "a limit of calls with a proof for each DID" },
   /** The component calls of a self-certifying DID before the next whole document. */
   ComponentCallsLeft: { pallet, value: u32.shape, lack: "names that only their first key registers" },

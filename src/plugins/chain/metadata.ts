@@ -33,16 +33,11 @@ export type RuntimeMetadata = {
   readonly frame: Frame;
   readonly bounds: LedgerBounds;
   readonly blockTimeMs: number;
-  /** `null` when calls with a proof have no limit on this chain. */
-  readonly proofLimit: ProofLimit | null;
   /** Protections of the reference runtime that this one lacks. */
   readonly lacks: readonly string[];
   /** Optional items that the chain lacks. */
   readonly absent: ReadonlySet<ItemName>;
 };
-
-/** How many calls with a proof a DID may make at once, and after how many blocks one more (docs/ledger.md 1.7). */
-type ProofLimit = { readonly atOnce: bigint; readonly inReserve: bigint; readonly intervalBlocks: bigint };
 
 /** The metadata, or everything that differs. */
 export function readMetadata(
@@ -70,7 +65,6 @@ export function readMetadata(
     frame: { ...version, genesis, extensions, callIndices },
     bounds,
     blockTimeMs: blockTimeOf(chain),
-    proofLimit: proofLimitOf(own),
     lacks: lackOf(chain, absent, callIndices),
     absent,
   };
@@ -167,14 +161,6 @@ function readBounds(own: PalletShape, differences: string[]): LedgerBounds {
 function u32Constant({ constants }: PalletShape, name: string): number | null {
   const bytes = constants.get(name);
   return bytes?.length === 4 ? Number(numberOf(bytes)) : null;
-}
-
-function proofLimitOf(own: PalletShape): ProofLimit | null {
-  const [atOnce, inReserve, interval] = ["ProofsAtOnce", "ProofsInReserve", "ProofInterval"].map((name) =>
-    u32Constant(own, name),
-  );
-  if (atOnce == null || inReserve == null || interval == null) return null;
-  return { atOnce: BigInt(atOnce), inReserve: BigInt(inReserve), intervalBlocks: BigInt(interval) };
 }
 
 function blockTimeOf(chain: ChainShape): number {

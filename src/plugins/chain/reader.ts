@@ -8,7 +8,7 @@ import { compactStripLength } from "@polkadot/util";
 import { decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../../core/codec/did.ts";
 import { decodeWith } from "../../core/codec/scale.ts";
-import { type Fault, fault } from "../../core/fault.ts";
+import type { Fault } from "../../core/fault.ts";
 import {
   type Account,
   type AliasReserve,
@@ -23,12 +23,12 @@ import {
 } from "../../core/ledger/account.ts";
 import { counterOf, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument, parseProofTimestamp } from "../../core/ledger/document-codec.ts";
-import { faultOfRefusal, isRefusal, refuse } from "../../core/ledger/refusals.ts";
+import { faultOfRefusal, isRefusal } from "../../core/ledger/refusals.ts";
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { type Carried, carriedBy, type Frame, headOf, type ItemName, isOwned } from "./layouts.ts";
+import { type Carried, carriedBy, type Frame, headOf, type ItemName } from "./layouts.ts";
 import { entryKey, entryKeys, numberOf, type RuntimeMetadata } from "./metadata.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type ChainHead, readable, type Session } from "./session.ts";
@@ -40,8 +40,6 @@ export type Facts = {
   readonly holders: ReadonlyMap<string, Did>;
   /** Of aliases that were released; `null` where the chain keeps none. */
   readonly reserves: ReadonlyMap<string, AliasReserve> | null;
-  /** The block at which the DID may make all its calls with a proof at once again. */
-  readonly allowanceWholeAt: bigint;
 };
 
 const memoMax = 10_000;
@@ -56,7 +54,6 @@ const accountMaps = [
   "DocumentTimes",
   "RegistrationExpiries",
   "Lives",
-  "ProofAllowances",
   "ComponentCallsLeft",
 ] as const satisfies readonly ItemName[];
 
@@ -178,28 +175,6 @@ export class ChainReader {
   }
 }
 
-/**
- * `rate_limited` while the chain would refuse the call because the DID has made many calls with a proof in a short time.
- * Law: docs/ledger.md 1.7, "Allowance".
- */
-export function beyondAllowance(call: LedgerCall, { head, allowanceWholeAt }: Facts): Fault | null {
-  const { proofLimit, blockTimeMs } = head.metadata;
-  if (proofLimit === null || isOwned(call)) return null;
-  const { atOnce, inReserve, intervalBlocks } = proofLimit;
-  const calls = drawsOnReserve(call) ? atOnce + inReserve : atOnce;
-  const usedBlocks = allowanceWholeAt > head.number ? allowanceWholeAt - head.number : 0n;
-  const waitBlocks = Number(usedBlocks + intervalBlocks - calls * intervalBlocks);
-  if (waitBlocks <= 0) return null;
-  const retryAfterSeconds = Math.ceil((waitBlocks * blockTimeMs) / 1_000);
-  const { detail } = faultOfRefusal(refuse("TooManyProofs"));
-  return fault("rate_limited", detail, { retryAfterSeconds });
-}
-
-/** Calls that save a DID from a thief, or end it. */
-function drawsOnReserve(call: LedgerCall): boolean {
-  return call.name === "update_root_pubkey" || call.name === "apply_control_with_proof";
-}
-
 /** The values of several keys at the head that is read. */
 type Values = (keys: readonly Uint8Array[]) => Promise<readonly (Uint8Array | null)[]>;
 
@@ -257,7 +232,6 @@ async function readFacts(
     },
     holders: byAlias(maps.length, holderOf),
     reserves: keepsReserves ? byAlias(maps.length + aliases.length, reserveOf) : null,
-    allowanceWholeAt: number("ProofAllowances"),
   };
 }
 

@@ -28,7 +28,7 @@ import {
   type Signed,
   SubmissionPool,
 } from "./pool.ts";
-import { beyondAllowance, type ChainReader, extrinsicsIn, type Facts, FinalizedScan } from "./reader.ts";
+import { type ChainReader, extrinsicsIn, type Facts, FinalizedScan } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type ChainHead, type Common, clockSkewMs, heartbeatMs, readable } from "./session.ts";
 
@@ -110,7 +110,7 @@ export class Submissions {
     if (!callIndices.has(call.name)) return fault("chain_submission_rejected", `this chain takes no ${call.name}`);
     for (let reads = 0; reads < readsMax; reads++) {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
-      const refused = this.dryRun(call, facts) ?? beyondBounds(call) ?? beyondAllowance(call, facts);
+      const refused = this.dryRun(call, facts) ?? beyondBounds(call);
       if (refused !== null) return refused;
       // Pending calls exclude a call by the pool, ended calls by the state: a call that ended while an older state was read
       // is in neither, and would be accepted a second time.
