@@ -10,7 +10,7 @@ import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { type Listener, removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
-import { certificateOf, createRenewalNotice } from "./certificate.ts";
+import { certificateOf } from "./certificate.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
 import { openKeys } from "./keys.ts";
 import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
@@ -64,12 +64,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const readAgain = () => reloadFile(config, options, log);
     const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
     const listeners = bindListeners(config, { ...apps, ...nodes, certificate });
-    const file = config.server.tls_cert_file;
-    const sweepers = startSweepers(stores, {
-      now,
-      log,
-      ...(certificate === null || file === null ? {} : { eachRound: createRenewalNotice(file, certificate, log) }),
-    });
+    const sweepers = startSweepers(stores, { now, log });
     registerProcessMetrics(metrics, { startedAtMs, loopLagSeconds: sweepers.loopLagSeconds, certificate });
     const end = async (): Promise<void> => {
       const drainMs = config.server.drain_timeout;

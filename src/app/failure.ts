@@ -5,7 +5,6 @@
  * hold an access token.
  * Source: docs/run.md, "Watch".
  */
-import { writeSync } from "node:fs";
 import { errorStack, errorText } from "../core/fault.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
 import type { Log, LogSink } from "../nodes/http/log.ts";
@@ -78,24 +77,6 @@ export function logUncaught(sink: LogSink): void {
     sink.log("error", "the node must stop", { error: errorStack(error) });
     endAtOnce(sink);
   });
-}
-
-/**
- * The last line of a process that ends otherwise than in order: by a library, by a second signal, or because nothing is
- * left that it waits for. The returned function says that it ends in order. A signal that nobody catches and a crash of
- * native code leave no line; the supervisor has their number.
- */
-export function logUnexpectedEnd(): () => void {
-  const writeLast = (code: number): void => {
-    const line = { time: new Date().toISOString(), level: "error", message: "the process ends", exit_code: code };
-    try {
-      writeSync(1, `${JSON.stringify(line)}\n`);
-    } catch {
-      // The reader of the log is gone.
-    }
-  };
-  process.on("exit", writeLast);
-  return () => void process.off("exit", writeLast);
 }
 
 /** Redirects the console to the log; the returned function restores it. */

@@ -97,7 +97,7 @@ type Expiring = { readonly expire: (nowMs: number, limit: number) => Promise<num
 
 export function startSweepers(
   stores: OpenStores,
-  environment: { readonly now: () => number; readonly log: Log; readonly eachRound?: () => void },
+  environment: { readonly now: () => number; readonly log: Log },
 ): Sweepers {
   let running = true;
   const rounds = [...stores.stores].flatMap(([name, { capabilities }]) =>
@@ -110,7 +110,6 @@ export function startSweepers(
   const sweepAll = async (): Promise<void> => {
     while (running) {
       for (const { name, capability } of rounds) await sweep(capability, name);
-      environment.eachRound?.();
       if (!running) return;
       const dueMs = performance.now() + roundMs;
       await stopping.wait(roundMs);

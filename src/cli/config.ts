@@ -105,17 +105,9 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
   return failed([`${file}: ${countOf(problems.length, "problem")}`, ...lines].join("\n"));
 }
 
-/** Settings that are probably a mistake, doubts about certificate and key files, and bounds above what the machine has. */
+/** Of settings, of files that others may read, and of what the machine has not. */
 export function warningsOf(config: Config, file: string): InputProblem[] {
-  const loaded = loadCertificate(config, Date.now());
-  const ofCertificate = loaded !== null && "cert" in loaded ? loaded.warnings : [];
-  return [
-    ...configWarnings(config),
-    ...ofCertificate,
-    ...keyWarnings(config),
-    ...secretWarnings(file),
-    ...machineWarnings(config),
-  ];
+  return [...configWarnings(config), ...keyWarnings(config), ...secretWarnings(file), ...machineWarnings(config)];
 }
 
 function* secretWarnings(file: string): Generator<InputProblem> {

@@ -1,19 +1,18 @@
 /**
  * `waypost doctor`: what `config check` checks, and then whether this machine can run the configuration, as a list of
- * findings: its limits and disks, the Directory where recipients are looked up, and the public endpoints as others see
+ * findings: its disks, the Directory where recipients are looked up, and the public endpoints as others see
  * them. An address that is in use, or a store that can't be opened, is what `waypost serve` reports before it serves.
  */
 import { lookup } from "node:dns/promises";
-import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from "node:fs";
+import { accessSync, constants, statfsSync, statSync } from "node:fs";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
-import { version } from "../version.ts";
 import { askJson, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
-import { checkEnvironment, defaultConfigFile, foldersOf, nearestFolder, readConfig, warningsOf } from "./config.ts";
+import { defaultConfigFile, foldersOf, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
 /** A warning may be intended, or can't be checked while no node runs. */
 type Finding = {
@@ -41,15 +40,11 @@ export function registerDoctorCommand(program: Command): void {
 
 function examine(config: Config, file: string): Promise<Finding[]> {
   const { recipients } = config.server;
-  const program = `waypost ${version}, Bun ${Bun.version}, ${process.platform}-${process.arch}`;
   return Promise.all([
-    { name: "program", ok: true, detail: program },
     { name: "configuration", ok: true, detail: `${file}, with its certificate and keys` },
     ...warningsOf(config, file).map(({ setting, message: detail }) => {
       return { name: `setting ${setting}`, ok: true, warning: true, detail };
     }),
-    check("open files", () => openFiles(config)),
-    check("environment", environment),
     ...foldersOf(config).map(([store, , folder]) => check(`disk of store ${store}`, () => disk(folder))),
     ...(isPublicEndpoint(recipients) ? [check(`directory ${recipients}`, () => directory(recipients))] : []),
     ...publicEndpoints(config),
@@ -66,23 +61,6 @@ async function check(name: string, work: () => string | Promise<string>): Promis
 }
 
 // ------------------------------------------------------------------------------------------------- the machine
-
-function environment(): string {
-  checkEnvironment(process.env);
-  return "nothing weakens outbound requests";
-}
-
-/** Each connection is an open file; below this many the node refuses clients early. */
-const openFilesMin = 4_096;
-
-function openFiles({ relay }: Config): string {
-  const limits = existsSync("/proc/self/limits") ? readFileSync("/proc/self/limits", "utf8") : "";
-  const most = /^Max open files\s+(\d+|unlimited)/m.exec(limits)?.[1];
-  if (most === undefined) return "this system does not say";
-  const needed = Math.max(openFilesMin, relay.enabled ? relay.sessions_max + 1_024 : 0);
-  if (most === "unlimited" || Number(most) >= needed) return `at most ${most}`;
-  throw failed(`at most ${most}; set LimitNOFILE=${needed} or more`);
-}
 
 const freeBytesMin = 2 ** 30;
 

@@ -10,7 +10,7 @@ import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import { renderUnicodeCompact } from "uqr";
 import { type RunningNodes, type StartOptions, startNodes } from "../app/compose.ts";
-import { endAtOnce, failed, logLibraryOutput, logUncaught, logUnexpectedEnd } from "../app/failure.ts";
+import { endAtOnce, failed, logLibraryOutput, logUncaught } from "../app/failure.ts";
 import { toFailure } from "../app/stores.ts";
 import { checkConfig } from "../config/config.ts";
 import type { Config, ConfigInput } from "../config/schema.ts";
@@ -68,14 +68,12 @@ async function runUntilSignal(config: Config, run: Run, onReady: (nodes: Running
       resolve(name);
     });
   logUncaught(sink);
-  const endsAsExpected = logUnexpectedEnd();
   const restoreConsole = logLibraryOutput(sink);
   try {
     await runNodes(config, { ...run, signalled, onReady });
   } finally {
     await sink.flush();
     restoreConsole();
-    endsAsExpected();
   }
 }
 

@@ -12,15 +12,13 @@ import { createInterface } from "node:readline";
 import { finished } from "node:stream/promises";
 import { type Command, InvalidArgumentError } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
-import { syncFolder } from "../app/files.ts";
+import { isSystemError, syncFolder } from "../app/files.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
-import { ClientError } from "../client/http.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import type { FileMaintenance, PlaceMove, StoreMaintenance, StoreRecord } from "../storage/contract.ts";
 import { encodeRecord, exportEnd, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
-import { lockFile } from "./files/lock.ts";
 import { askNode } from "./operations.ts";
 
 type Options = { readonly config: string; readonly json?: boolean; readonly store?: string };
@@ -132,48 +130,34 @@ function theOne<T>([one, ...more]: readonly T[]): T {
   return one;
 }
 
+/** The folder has its name only when every store in it is whole, verified and synced. */
 async function backup(options: Options & { readonly to: string }): Promise<void> {
   const folder = resolve(options.to);
   const stores = await maintained(options);
-  const isDone = () => fs.existsSync(folder);
   const refuseDone = () => {
-    if (isDone()) throw failed(`${folder} exists already: name a new folder with --to`);
+    if (fs.existsSync(folder)) throw failed(`${folder} exists already: name a new folder with --to`);
   };
   refuseDone();
-  fs.mkdirSync(dirname(folder), { recursive: true, mode: 0o700 });
-  const lock = `${folder}.lock.partial`;
-  const unlock = await lockFile(lock).catch((error: unknown) => {
-    const isBusy = error instanceof ClientError && error.code === "busy";
-    throw isBusy ? failed(`another backup to ${folder} is at work`) : error;
-  });
-  try {
-    // Another may have finished before the lock was taken.
-    refuseDone();
-    await copyStores(options, stores, folder);
-  } finally {
-    // Only a finished backup makes sure that nobody needs the lock.
-    if (isDone()) fs.rmSync(lock, { force: true });
-    unlock();
-  }
-}
-
-/** The folder has its name only when every store in it is whole, verified and synced. */
-async function copyStores(options: Options, stores: readonly Maintained<FileMaintenance>[], folder: string) {
   const partial = `${folder}.partial`;
-  const clear = () => fs.rmSync(partial, { recursive: true, force: true });
-  clear();
-  fs.mkdirSync(partial, { mode: 0o700 });
-  const copy = async ({ name, work }: Maintained<FileMaintenance>) =>
-    (await work.backup(join(partial, name))).replace(partial, folder);
-  const finish = async () => {
-    await syncFolder(partial);
-    fs.renameSync(partial, folder);
-    await syncFolder(dirname(folder));
-  };
-  await reportEach(options, stores, copy, finish).catch((error: unknown) => {
-    clear();
-    throw error;
-  });
+  fs.mkdirSync(dirname(folder), { recursive: true, mode: 0o700 });
+  try {
+    fs.mkdirSync(partial, { mode: 0o700 });
+  } catch (error) {
+    if (!isSystemError(error, "EEXIST")) throw error;
+    throw failed(`${partial} exists: another backup is at work, or one was interrupted; then remove it`);
+  }
+  try {
+    refuseDone();
+    const copy = async ({ name, work }: Maintained<FileMaintenance>) =>
+      (await work.backup(join(partial, name))).replace(partial, folder);
+    await reportEach(options, stores, copy, async () => {
+      await syncFolder(partial);
+      fs.renameSync(partial, folder);
+      await syncFolder(dirname(folder));
+    });
+  } finally {
+    fs.rmSync(partial, { recursive: true, force: true });
+  }
 }
 
 async function restore(options: From): Promise<void> {

@@ -155,24 +155,3 @@ test("the log of `serve` begins at the level that is named, and follows a change
     scratch.remove();
   }
 }, 60_000);
-
-/** What a process prints that runs this and ends. */
-function endOf(script: string): { readonly out: string; readonly code: number | null } {
-  const module = JSON.stringify(`${import.meta.dir}/../../src/app/failure.ts`);
-  const whole = `import { logUnexpectedEnd } from ${module}; const endsAsExpected = logUnexpectedEnd(); ${script}`;
-  const { stdout, exitCode } = Bun.spawnSync([process.execPath, "-e", whole]);
-  return { out: stdout.toString(), code: exitCode };
-}
-
-test.each([
-  ["process.exit(3);", 3],
-  ["await Bun.sleep(1);", 0],
-])("a process that ends out of order says so: %s", (script, code) => {
-  const ended = endOf(script);
-  expect(ended.code).toBe(code);
-  expect(JSON.parse(ended.out)).toMatchObject({ level: "error", message: "the process ends", exit_code: code });
-});
-
-test("a process that ends in order logs no such line", () => {
-  expect(endOf("endsAsExpected(); process.exit(0);")).toEqual({ out: "", code: 0 });
-});

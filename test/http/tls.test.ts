@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TLSSocket, connect as tlsConnect } from "node:tls";
-import { createRenewalNotice, loadCertificate } from "../../src/app/certificate.ts";
+import { loadCertificate } from "../../src/app/certificate.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
@@ -71,19 +71,10 @@ describe("a node with a certificate", () => {
     await expect(fetch(`http://127.0.0.1:${port}/healthz`)).rejects.toThrow();
   });
 
-  test("names the end of its certificate, and says once that the files hold another", async () => {
+  test("names the end of its certificate, and keeps it while the files hold another", async () => {
     const metrics = await fetch(`${nodes.url}/metrics`, { tls: { ca: nodeCertificates.first.cert } });
     expect(await metrics.text()).toMatch(/waypost_tls_certificate_not_after_seconds [45]\d{9}\n/);
-    const lines: unknown[] = [];
-    const look = createRenewalNotice(files.tls_cert_file, nodeCertificates.first, (level, _, fields) =>
-      lines.push([level, fields]),
-    );
-    look();
-    expect(lines).toEqual([]);
     put("second");
-    look();
-    look();
-    expect(lines).toEqual([["warn", { file: files.tls_cert_file }]]);
     expect(await presented()).toBe("first");
     put("first");
   });
@@ -118,9 +109,9 @@ describe("files that are wrong name their setting and what is wrong", () => {
   test("expired, not yet valid, mismatched", () => {
     put("first");
     expect(problemOf()).toBe(null);
-    expect(problemOf(0)).toEqual(of(certSetting, "is valid from"));
+    expect(problemOf(0)).toEqual(of(certSetting, "which is not now"));
     put("expired");
-    expect(problemOf()).toEqual(of(certSetting, "expired at"));
+    expect(problemOf()).toEqual(of(certSetting, "which is not now"));
     put("first", "second");
     expect(problemOf()).toEqual(of(keySetting, "is not the key of the first certificate"));
   });
@@ -131,24 +122,10 @@ describe("files that are wrong name their setting and what is wrong", () => {
       files.tls_key_file,
       "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n",
     );
-    expect(problemOf()).toEqual(of(keySetting, "it has a passphrase"));
+    expect(problemOf()).toEqual(of(keySetting, "without a passphrase"));
     writeFileSync(files.tls_cert_file, "certificate");
-    expect(problemOf()).toEqual(of(certSetting, "does not begin with a certificate"));
+    expect(problemOf()).toEqual(of(certSetting, "begins with no certificate"));
     const missing = configOf({ tls_cert_file: join(folder.path, "none.crt") });
     expect(loadCertificate(missing, Date.now())).toEqual(of(certSetting, "can't be read"));
-  });
-
-  test("a name that others use and the certificate lacks is a warning", () => {
-    put("first");
-    const checked = checkConfig({
-      server: files,
-      stores: { main: { plugin: "memory" } },
-      directory: { enabled: true },
-      relay: { enabled: true, public_endpoints: ["https://relay.example.net", "https://localhost:7400"] },
-    });
-    if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
-    const loaded = loadCertificate(checked.config, Date.now());
-    if (loaded === null || "setting" in loaded) throw new Error("the certificate was not loaded");
-    expect(loaded.warnings.map(({ message }) => message)).toEqual([expect.stringContaining("relay.example.net")]);
   });
 });

@@ -1,5 +1,5 @@
 /**
- * Locks between processes; and under one, the replacement of a file by a process that has read it, only while nobody else
+ * A lock between processes; and under it, the replacement of a file by a process that has read it, only while nobody else
  * has replaced or removed it meanwhile. Key files are changed so, because several commands may run over one folder.
  */
 import { closeSync, existsSync, openSync, readFileSync, renameSync } from "node:fs";
@@ -13,44 +13,28 @@ import { errorText } from "../../core/fault.ts";
 const busyMs = 10_000;
 
 /**
- * Does `work` while no other process does any under the same lock. The work is synchronous, so nothing else of this process
- * comes between either. Node before 22.13 has no SQLite: there, other processes are not kept away for the microseconds of
- * the work.
+ * Does `work` while no other process does any under the same lock: SQLite's exclusive one, which the kernel releases however
+ * the process dies. The work is synchronous, so nothing else of this process comes between either. Node before 22.13 has no
+ * SQLite: there, other processes are not kept away for the microseconds of the work.
  */
 export async function alone<T>(lockPath: string, work: () => T): Promise<T> {
   const sqlite = await import("node:sqlite").catch(() => null);
   if (sqlite === null) return work();
   await mkdir(dirname(lockPath), { recursive: true, mode: 0o700 });
+  // SQLite would make it readable by others.
+  closeSync(openSync(lockPath, "a", 0o600));
   // Without a pause until the end: another lock of this process would block the thread, and so wait for this one in vain.
-  const unlock = lockNow(sqlite, lockPath, busyMs);
+  const opened = new sqlite.DatabaseSync(lockPath);
   try {
+    try {
+      opened.exec(`PRAGMA busy_timeout = ${busyMs}`);
+      opened.exec("BEGIN EXCLUSIVE");
+    } catch (error) {
+      throw lockError(lockPath, error);
+    }
     return work();
   } finally {
-    unlock();
-  }
-}
-
-/**
- * Locks a file, which is made for that and stays, until the result is called or the process dies: by SQLite's exclusive lock,
- * which the kernel releases however it dies. Throws `busy` when another process keeps it locked.
- */
-export async function lockFile(path: string): Promise<() => void> {
-  return lockNow(await import("node:sqlite"), path, 0);
-}
-
-type Sqlite = typeof import("node:sqlite");
-
-function lockNow({ DatabaseSync }: Sqlite, path: string, waitMs: number): () => void {
-  // SQLite would make it readable by others.
-  closeSync(openSync(path, "a", 0o600));
-  const opened = new DatabaseSync(path);
-  try {
-    opened.exec(`PRAGMA busy_timeout = ${waitMs}`);
-    opened.exec("BEGIN EXCLUSIVE");
-    return () => opened.close();
-  } catch (error) {
     opened.close();
-    throw lockError(path, error);
   }
 }
 

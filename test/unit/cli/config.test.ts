@@ -212,7 +212,7 @@ const cases: readonly Case[] = [
   [
     "cert missing",
     withLine(base, "server", 'tls_cert_file = "nowhere.pem"\ntls_key_file = "nowhere.key"'),
-    ["2:1: server.tls_cert_file: nowhere.pem can't be read: ENOENT: no such file or directory, stat 'nowhere.pem'"],
+    ["2:1: server.tls_cert_file: nowhere.pem can't be read: ENOENT: no such file or directory, open 'nowhere.pem'"],
   ],
   ["no node", without(base, "enabled = true"), [noNode]],
   [
