@@ -1,7 +1,7 @@
 /**
  * `GET /status`: what this process does, for the operator, on the admin listener or on a node that only this machine
  * reaches. The page is one HTML text that fetches `/metrics` and `/readyz` every ten seconds, and keeps what it has read
- * for an hour. The node keeps nothing for it.
+ * for an hour: first the figures since the start of the process. The node keeps nothing for it.
  */
 import type { Route } from "../http/route.ts";
 import { nodeRoute } from "../http/status.ts";
@@ -25,21 +25,21 @@ const pageHeaders = {
 };
 
 const style = `
-:root{--bg:#f6f7f9;--card:#fff;--ink:#16181d;--soft:#5d6470;--line:#dfe3ea;--main:#2f5bd3;--second:#c2410c;--bad:#b42318;--good:#067647}
-@media(prefers-color-scheme:dark){:root{--bg:#101216;--card:#191c22;--ink:#e8eaee;--soft:#9aa3b2;--line:#2a2f39;--main:#8fb0ff;--second:#fdba74;--bad:#ff8a80;--good:#6ce9a6}}
-*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.45 system-ui,sans-serif}
-main{max-width:72rem;margin:0 auto;padding:1.2rem}header{display:flex;flex-wrap:wrap;gap:.4rem 1rem;align-items:baseline;margin-bottom:1rem}
-h1{font-size:1.35rem;margin:0}h2{font-size:.95rem;margin:1.6rem 0 .6rem;color:var(--soft);font-weight:600}
-.state{font-weight:600}.good{color:var(--good)}.bad{color:var(--bad)}.soft{color:var(--soft)}
-.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(19rem,1fr));gap:.8rem}
-.card{background:var(--card);border:1px solid var(--line);border-radius:.7rem;padding:.8rem .9rem}
-.card .name{color:var(--soft);font-size:.85rem;display:flex;justify-content:space-between;gap:.5rem}.card .value{font-size:1.45rem;font-variant-numeric:tabular-nums}
-.card .value small{font-size:.85rem;color:var(--soft)}svg{display:block;width:100%;height:3.6rem;margin-top:.4rem}
-svg path{fill:none;stroke-width:1.6;stroke-linecap:round;stroke-linejoin:round;vector-effect:non-scaling-stroke}svg .area{stroke:none;opacity:.12}
-table{width:100%;border-collapse:collapse;background:var(--card);border:1px solid var(--line);border-radius:.7rem;overflow:hidden}
-td,th{text-align:left;padding:.4rem .7rem;border-top:1px solid var(--line);font-variant-numeric:tabular-nums}th{color:var(--soft);font-weight:500;border-top:0}
-tr:first-child td{border-top:0}td:first-child{width:15rem;color:var(--soft)}
-@media(max-width:40rem){main{padding:.8rem}.grid{grid-template-columns:1fr 1fr;gap:.5rem}.card{padding:.6rem .7rem}.card .value{font-size:1.15rem}.card .name span:last-child:not(:first-child){display:none}svg{height:2.6rem}td:first-child{width:7.5rem}td,th{padding:.4rem .5rem}}
+:root { color-scheme: light dark; --soft: light-dark(#5d6470, #9aa3b2); --line: light-dark(#dfe3ea, #2a2f39) }
+body { margin: 0; background: light-dark(#f6f7f9, #101216); color: light-dark(#16181d, #e8eaee); font: 15px/1.45 system-ui }
+main { max-width: 72rem; margin: auto; padding: 1rem }
+h1 { display: inline; font-size: 1.35rem; margin-right: 1rem }
+h2, .soft, .name, td:first-child { color: var(--soft); font-size: .9rem; font-weight: 500 }
+.good { color: light-dark(#067647, #6ce9a6) }
+.bad { color: light-dark(#b42318, #ff8a80) }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .7rem; margin-top: 1rem }
+.card, table { background: light-dark(#fff, #191c22); border: 1px solid var(--line); border-radius: .6rem; padding: .7rem }
+.value { font-size: 1.3rem }
+small { margin-left: .5rem; color: var(--soft); font-size: .8rem }
+svg { display: block; width: 100%; height: 3rem }
+path { fill: none; stroke: light-dark(#2f5bd3, #8fb0ff); stroke-width: 1.6; vector-effect: non-scaling-stroke }
+table { width: 100% }
+td:first-child { width: 12rem }
 `;
 
 /** Figures out of two readings of `/metrics`. Rates are per second between the two. */
@@ -91,56 +91,85 @@ function quantile({ readings }, change, part) {
 `;
 
 const script = `
-const $=(id)=>document.getElementById(id);
-const number=(v)=>v==null?"–":v>=1e6?(v/1e6).toFixed(1)+" M":v>=1e4?(v/1e3).toFixed(1)+" k":v>=100?v.toFixed(0):v>=10?v.toFixed(1):v.toFixed(v%1?2:0);
-const bytes=(v)=>{const u=["B","KiB","MiB","GiB","TiB"];let i=0;while(v>=1024&&i<4){v/=1024;i++}return v.toFixed(i&&v<100?1:0)+" "+u[i]};
-const time=(v)=>v==null?"–":v<1?(v*1000).toFixed(v<.01?1:0)+" ms":v.toFixed(1)+" s";
-const cards=[["Requests",s=>s.requests,number,"/s",s=>s.serverErrors,"errors"],["Latency, median",s=>s.p50,time,"",s=>s.p99,"p99"],
-["Envelopes stored",s=>s.stored,number,"/s"],["Envelopes relayed",s=>s.delivered,number,"/s"],["Refusals",s=>s.refusals,number,"/s"],
-["Active requests",s=>s.inFlight,number,""],["Live sessions",s=>s.liveSessions,number,""],["Envelopes waiting",s=>s.entries,number,""],
-["Bytes waiting",s=>s.entryBytes,bytes,""],["Memory",s=>s.residentBytes,bytes,""],["Processor",s=>s.processors,v=>v==null?"–":(v*100).toFixed(0)+" %",""],["Event loop delay",s=>s.loopLagSeconds,time,""]];
-const line=(values,max)=>{const n=values.length;let d="",pen=false;values.forEach((v,i)=>{if(v==null){pen=false;return}d+=(pen?"L":"M")+(n<2?0:i/(n-1)*100).toFixed(2)+" "+(38-(max>0?v/max:0)*36).toFixed(2)+(pen?"":"h0");pen=true});return d};
-const node=(name,attributes,text)=>{const e=document.createElement(name);for(const k in attributes)e.setAttribute(k,attributes[k]);if(text!==undefined)e.textContent=text;return e};
-const vector=(name,attributes)=>{const e=document.createElementNS("http://www.w3.org/2000/svg",name);for(const k in attributes)e.setAttribute(k,attributes[k]);return e};
-function card([name,first,form,unit,second,label],samples){
- const values=samples.map(first),others=second?samples.map(second):[];
- const max=Math.max(1e-9,...values.filter(v=>v!=null),...others.filter(v=>v!=null));
- const box=node("div",{class:"card"});const title=node("div",{class:"name"});const peak=Math.max(...values.filter(v=>v!=null),0);title.append(node("span",{},name),node("span",{},peak>0?"peak "+form(peak)+unit:""));box.append(title);
- const value=node("div",{class:"value"},form(values.at(-1)));value.append(node("small",{},unit+" \u00a0"));if(second)value.append(node("small",{style:"color:var(--second)"},label+" "+form(others.at(-1))));box.append(value);
- const svg=vector("svg",{viewBox:"0 0 100 40",preserveAspectRatio:"none",role:"img","aria-label":name});
- const d=line(values,max);if(d&&!values.includes(null))svg.append(vector("path",{class:"area",d:d+"L100 40L0 40Z",style:"fill:var(--main)"}));
- svg.append(vector("path",{d,style:"stroke:var(--main)"}));if(second)svg.append(vector("path",{d:line(others,max),style:"stroke:var(--second)"}));
- box.append(svg);return box}
-function rows(target,list,empty){target.replaceChildren(...(list.length?list:[[empty]]).map(cells=>{const tr=node("tr",{});cells.forEach(c=>tr.append(typeof c==="string"?node("td",{},c):c));return tr}))}
-const clock=(ms)=>new Date(ms).toLocaleTimeString();
-const storeFacts=[["ledger_finalized_block","finalized block",String],["ledger_head_age_seconds","age of that block",v=>v.toFixed(0)+" s"],["store_disk_free_bytes","free disk",bytes]];
-const samples=[];let before=null;
-async function refresh(){
- try{
-  const [metrics,ready]=await Promise.all(["metrics","readyz"].map(path=>fetch(path,{cache:"no-store"})));
-  const now={atMs:Date.now(),readings:readingsOf(await metrics.text())},state=await ready.json();
-  if(before)samples.push({atMs:now.atMs,...figuresOf(before,now)});
-  if(samples.length>360)samples.shift();
-  before=now;
-  const first=(name)=>(now.readings.get(name)??[{labels:{},value:0}])[0];
-  $("state").textContent=ready.ok?"ready":"not ready";$("state").className="state "+(ready.ok?"good":"bad");
-  $("about").textContent="version "+first("build_info").labels.version+" · up since "+new Date(first("process_start_time_seconds").value*1000).toLocaleString();
-  $("cards").replaceChildren(...cards.map(c=>card(c,samples)));
-  const checks=Object.entries(state.checks??{"":state.detail});
-  rows($("checks"),checks.map(([name,text])=>[name,node("td",{class:text==="ok"?"good":"bad"},text)]),"no stores");
-  const facts=storeFacts.flatMap(([metric,name,form])=>(now.readings.get(metric)??[]).map(({labels,value})=>[name+" of "+labels.store,form(value)]));
-  rows($("facts"),facts,"nothing");
-  $("note").textContent=samples.length?"From "+clock(samples[0].atMs)+" to "+clock(now.atMs)+", one point every ten seconds. The page keeps an hour while it is open.":"The first figures come in ten seconds.";
- }catch{$("state").textContent="does not answer";$("state").className="state bad"}
+const $ = (id) => document.getElementById(id);
+const number = (value) => value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
+const rate = (value) => number(value) + "/s";
+const bytes = (value) => number(value) + "B";
+const time = (value) => (value === null ? "–" : number(value * 1000) + " ms");
+const percent = (value) => number(value * 100) + " %";
+/** Name, form and value of a figure, and what is said beside it. */
+const cards = [
+  ["Requests", rate, (s) => s.requests, (s) => rate(s.serverErrors) + " errors"],
+  ["Latency, median", time, (s) => s.p50, (s) => "p99 " + time(s.p99)],
+  ["Envelopes stored", rate, (s) => s.stored],
+  ["Envelopes relayed", rate, (s) => s.delivered],
+  ["Refusals", rate, (s) => s.refusals],
+  ["Active requests", number, (s) => s.inFlight],
+  ["Live sessions", number, (s) => s.liveSessions],
+  ["Envelopes waiting", number, (s) => s.entries],
+  ["Bytes waiting", bytes, (s) => s.entryBytes],
+  ["Memory", bytes, (s) => s.residentBytes],
+  ["Processor", percent, (s) => s.processors],
+  ["Event loop delay", time, (s) => s.loopLagSeconds],
+];
+const facts = [
+  ["ledger_finalized_block", "finalized block", String],
+  ["ledger_head_age_seconds", "age of that block", (value) => value.toFixed(0) + " s"],
+  ["store_disk_free_bytes", "free disk", bytes],
+];
+const node = (name, properties, ...children) => {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+};
+function plot(values) {
+  const max = Math.max(1e-9, ...values);
+  const points = values.map((value, i) => (i / Math.max(1, values.length - 1)) * 100 + " " + (39 - (value / max) * 38));
+  return '<svg viewBox="0 0 100 40" preserveAspectRatio="none"><path d="M' + points.join("L") + '"></svg>';
 }
-refresh();setInterval(refresh,10000);
+function card([name, form, valueOf, beside = () => ""]) {
+  const last = samples.at(-1);
+  const value = node("div", { className: "value" }, form(valueOf(last)), node("small", {}, beside(last)));
+  const box = node("div", { className: "card" }, node("div", { className: "name" }, node("span", {}, name)), value);
+  box.insertAdjacentHTML("beforeend", plot(samples.map((s) => valueOf(s) ?? 0)));
+  return box;
+}
+const row = ([name, text, className = ""]) => node("tr", {}, node("td", {}, name), node("td", { className }, text));
+const show = (text, className) => Object.assign($("state"), { textContent: text, className });
+const samples = [];
+let before = null;
+async function refresh() {
+  try {
+    const [metrics, ready] = await Promise.all(["metrics", "readyz"].map((path) => fetch(path, { cache: "no-store" })));
+    const now = { atMs: Date.now(), readings: readingsOf(await metrics.text()) };
+    const { checks, detail } = await ready.json();
+    const { version } = now.readings.get("build_info")[0].labels;
+    const sinceMs = sum(now.readings, "process_start_time_seconds") * 1000;
+    samples.push(figuresOf(before ?? { atMs: sinceMs, readings: new Map() }, now));
+    if (samples.length > 360) samples.shift();
+    before = now;
+    show(ready.ok ? "ready" : "not ready", ready.ok ? "good" : "bad");
+    $("about").textContent = "version " + version + " · up since " + new Date(sinceMs).toLocaleString();
+    $("cards").replaceChildren(...cards.map(card));
+    const states = Object.entries(checks ?? { "": detail });
+    $("checks").replaceChildren(...states.map(([name, text]) => row([name, text, text === "ok" ? "good" : "bad"])));
+    const found = facts.flatMap(([metric, name, form]) =>
+      (now.readings.get(metric) ?? []).map(({ labels, value }) => [name + " of " + labels.store, form(value)]),
+    );
+    $("facts").replaceChildren(...found.map(row));
+  } catch {
+    show("does not answer", "bad");
+  }
+}
+refresh();
+setInterval(refresh, 10_000);
 `;
 
 function renderStatusPage(): string {
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>Waypost status</title><style>${style}</style></head><body><main>
-<header><h1>Waypost</h1><span id="state" class="state soft">…</span><span id="about" class="soft"></span></header>
-<div id="cards" class="grid"></div><p id="note" class="soft"></p>
+<h1>Waypost</h1><b id="state"></b> <span id="about" class="soft"></span>
+<div id="cards" class="grid"></div><p class="soft">One point every ten seconds; the page keeps an hour while it is open.</p>
 <h2>Checks</h2><table><tbody id="checks"></tbody></table>
 <h2>Ledger and disk</h2><table><tbody id="facts"></tbody></table>
 </main><script>"use strict";${figures}${script}</script></body></html>`;
