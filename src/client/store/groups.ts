@@ -21,7 +21,7 @@ import {
   standingOf,
 } from "./group-rules.ts";
 import type { GroupRow, GroupState, StoreChange, StoredMessage } from "./rows.ts";
-import type { Batch, Table } from "./table.ts";
+import type { Batch, StoreBase, Table } from "./table.ts";
 
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */
 const [groupsMax, askedMax] = [1_000, 50];
@@ -92,12 +92,8 @@ export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
 
 type Page = { readonly before?: StoredMessage; readonly limit?: number };
 
-type GroupsHost = {
-  readonly table: Table;
-  readonly did: Did;
-  readonly nowMs: () => number;
+type GroupsHost = StoreBase<StoreChange> & {
   readonly messages: (id: string, page?: Page) => Promise<StoredMessage[]>;
-  readonly tell: (change: StoreChange) => void;
   readonly find: (to: string) => Promise<Did>;
   /** Seals a message for each, in the conversation that its options name. */
   readonly send: (members: readonly Did[], content: Content, options: MessageOptions) => Promise<Sent[]>;

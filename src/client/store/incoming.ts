@@ -43,13 +43,9 @@ import {
   stateChange,
   unverified,
 } from "./rows.ts";
-import { type Batch, digits, type Table } from "./table.ts";
+import { type Batch, digits, type StoreBase, type Table } from "./table.ts";
 
-type IncomingHost = {
-  readonly table: Table;
-  readonly did: Did;
-  readonly nowMs: () => number;
-  readonly tell: (news: StoreNews) => void;
+type IncomingHost = StoreBase<StoreNews> & {
   readonly send: MessageActions["send"];
   /** With own devices, when there are any. */
   readonly sync: () => Pick<Sync, "synced" | "isSyncing"> | null;

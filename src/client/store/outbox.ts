@@ -35,7 +35,7 @@ import {
   type StoreChange,
   stateChange,
 } from "./rows.ts";
-import { type Batch, digits, endOf, type Table } from "./table.ts";
+import { type Batch, digits, endOf, type StoreBase, type Table } from "./table.ts";
 
 type OutOptions = Pick<MessageOptions, "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous">;
 
@@ -62,15 +62,12 @@ export type OutNews = {
   readonly error?: { readonly code: string; readonly message: string };
 };
 
-type OutboxHost = {
-  readonly table: Table;
-  readonly nowMs: () => number;
+type OutboxHost = Omit<StoreBase<StoreChange | OutNews>, "did"> & {
   readonly relay: Endpoint;
   readonly plan: (row: OutRow, source: Source) => Promise<SendPlan>;
   /** `null` signs nothing. Forgotten after a Relay refused its signature. */
   readonly sender: () => Promise<NonNullable<SendPlan["sender"]>>;
   readonly forgetSender: () => void;
-  readonly tell: (news: StoreChange | OutNews) => void;
 };
 
 type Lane = { isNews: boolean; readonly retry: Wakeup; ended: Promise<void> };
@@ -198,13 +195,9 @@ export class Outbox {
     const file = { ...row.file, sha256: decodeHex(row.file.sha256) ?? new Uint8Array(0) };
     const source = bodySource(this.#table, row.body, file);
     const known = row.plan === null ? null : parsePlan(row.plan);
-    if (known !== null && this.#isOver(known.plan)) {
-      if (row.hasLeft) throw localError("uncertain", "the Relay may have it or not, and its time is over");
-      return this.#put(place, { ...row, plan: null });
-    }
     const plan = known === null ? await this.#host.plan(row, source) : await this.#signed(known);
     if (plan === null) {
-      if (row.hasLeft) throw localError("uncertain", "the key that signed it may no longer sign");
+      if (row.hasLeft) throw localError("uncertain", "the Relay may have it or not; its time or its key is over");
       return this.#put(place, { ...row, plan: null });
     }
     let delivered = known?.delivered ?? 0;
@@ -230,12 +223,10 @@ export class Outbox {
     throw sent;
   }
 
-  #isOver({ timestamp, ttl }: Pick<SendPlan, "timestamp" | "ttl">): boolean {
-    const endsMs = (parseTimestamp(timestamp) ?? 0) + (parseDuration(ttl) ?? 0);
-    return endsMs <= this.#host.nowMs() + this.#host.relay.clock.aheadMs;
-  }
-
+  /** `null` when its time is over, or another key signs now. */
   async #signed({ plan, senderKeyId }: NonNullable<ReturnType<typeof parsePlan>>): Promise<SendPlan | null> {
+    const endsMs = (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
+    if (endsMs <= this.#host.nowMs() + this.#host.relay.clock.aheadMs) return null;
     if (senderKeyId === null) return { ...plan, sender: null };
     const sender = await this.#host.sender();
     return sender.keyId === senderKeyId ? { ...plan, sender } : null;

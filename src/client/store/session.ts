@@ -5,6 +5,7 @@
  */
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
+import { inOrder } from "../../core/std/order.ts";
 import { cachesOf } from "../caches.ts";
 import { type Client, find, planSend } from "../client.ts";
 import {
@@ -88,9 +89,10 @@ export class StoreSession {
   readonly #tabs: Tabs;
   readonly #outbox: Outbox;
   readonly #stop = new AbortController();
+  readonly #closed = Promise.withResolvers<void>();
   readonly #waiters = new Map<string, Waiter>();
   readonly #typedMs = new Map<string, number>();
-  #adding: Promise<unknown> = Promise.resolve();
+  readonly #adding = inOrder<"">();
   #receiver: Receiver | null = null;
   #work: Promise<unknown> = Promise.resolve();
   readonly #withDevices = Promise.withResolvers<void>();
@@ -101,32 +103,29 @@ export class StoreSession {
     this.#table = table;
     this.#tabs = tabs;
     tabs.onNews = (news) => this.#hear(news as News);
-    const { did, nowMs, emit, send, sender, forgetSender, client } = host;
-    const tell = (news: News) => this.#tell(news);
-    table.makeRoom = async (bytes) => host.driver.bytesMax < Infinity && removeOldFiles({ table, tell }, bytes);
-    const failed = (error: ClientError) => emit({ type: "failed", what: "devices", error });
-    const reconnect = () => void this.#receiver?.stop();
+    const { did, nowMs, send, sender, forgetSender, client } = host;
+    const { signal } = this.#stop;
+    const base = { table, did, nowMs, tell: (news: News) => this.#tell(news) };
+    table.makeRoom = async (bytes) => host.driver.bytesMax < Infinity && removeOldFiles(base, bytes);
     const leads = () => this.#outbox.isLeading;
-    const openLink = async () => linkOf(...(await host.openDevice()));
-    const devices = { ...host.devices, table, nowMs, tell, leads, reconnect, failed, openLink };
-    this.devices = new Devices(devices, this.#stop.signal);
-    const sync = () => this.devices.sync;
-    this.incoming = new Incoming({ table, did, nowMs, tell, send, sync });
-    const plan = (row: OutRow, source: Source) => this.#plan(row, source);
-    const outbox = { table, nowMs, relay: client.relay, plan, sender, forgetSender, tell };
-    this.#outbox = new Outbox(outbox, this.#stop.signal);
-    const resend = (key: string) => this.#outbox.resend(key);
-    const sendReceipt = async (to: Did, read: readonly string[]) => {
-      if (await this.listensTo(to))
-        await attempt(() => this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false }));
+    const devices = {
+      ...{ ...host.devices, ...base, leads },
+      reconnect: () => void this.#receiver?.stop(),
+      failed: (error: ClientError) => host.emit({ type: "failed", what: "devices", error }),
+      openLink: async () => linkOf(...(await host.openDevice())),
     };
-    const want = (key: string) => tell({ type: "want", key });
-    this.store = new LocalStore({ table, did, nowMs, tell, resend, leads, sendReceipt, want });
+    this.devices = new Devices(devices, signal);
+    this.incoming = new Incoming({ ...base, send, sync: () => this.devices.sync });
+    const plan = (row: OutRow, source: Source) => this.#plan(row, source);
+    this.#outbox = new Outbox({ ...base, relay: client.relay, plan, sender, forgetSender }, signal);
+    this.store = new LocalStore({
+      ...{ ...base, leads },
+      resend: (key) => this.#outbox.resend(key),
+      sendReceipt: (to, read) => this.#sendReceipt(to, read),
+      want: (key) => base.tell({ type: "want", key }),
+    });
     this.groups = new Groups({
-      table,
-      did,
-      tell,
-      nowMs,
+      ...base,
       messages: (id, page) => this.store.messages(id, page),
       find: async (to) => (await this.#find(to, {})).did,
       send: (members, content, options) => this.send(members, content, options),
@@ -153,6 +152,11 @@ export class StoreSession {
     await this.#table.change(async (batch) => {
       batch.meta = { isSettled: true };
     });
+  }
+
+  async #sendReceipt(to: Did, read: readonly string[]): Promise<void> {
+    if (await this.listensTo(to))
+      await attempt(() => this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false }));
   }
 
   /** Nobody else learns that this user is here: no receipt, no typing. */
@@ -182,7 +186,6 @@ export class StoreSession {
     known.sentMs = Math.max(known.sentMs, (await this.#table.meta()).sentMs);
     await this.#outbox.lead();
     this.#host.emit({ type: "leading" });
-    globalThis.addEventListener?.("online", () => this.#outbox.retry(), { signal });
     // First, so that nothing is acknowledged of which they could be informed before.
     await this.devices.start();
     this.#withDevices.resolve();
@@ -209,9 +212,7 @@ export class StoreSession {
   /** Saves what waits in the Caches, as soon as the other devices can get it. */
   async receiveWaiting(): Promise<PollResult> {
     const { client, devices, receiver } = this.#host;
-    const { signal } = this.#stop;
-    const closed = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
-    await Promise.race([this.#withDevices.promise, closed]);
+    await Promise.race([this.#withDevices.promise, this.#closed.promise]);
     const receiving = await receiver(this.incoming.storage);
     return receiving.poll(await cachesOf(client, devices.identity())).finally(() => receiving.stop());
   }
@@ -222,15 +223,14 @@ export class StoreSession {
   }
 
   async *messages(): AsyncGenerator<Message, void, undefined> {
-    const { signal } = this.#stop;
-    const closed = new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve()));
-    await Promise.race([this.#tabs.leading, closed]);
-    yield* this.incoming.messages(signal);
+    await Promise.race([this.#tabs.leading, this.#closed.promise]);
+    yield* this.incoming.messages(this.#stop.signal);
   }
 
   async close(): Promise<void> {
     if (this.#stop.signal.aborted) return;
     this.#stop.abort();
+    this.#closed.resolve();
     await this.#receiver?.stop();
     await this.devices.close();
     await Promise.race([this.#tabs.leading.then(() => this.#work), pause(0, this.#stop.signal)]);
@@ -247,10 +247,7 @@ export class StoreSession {
    */
   send(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
     if (this.#stop.signal.aborted) throw localError("closed", "close() was called");
-    // In the order of the calls.
-    const added = this.#adding.then(() => this.#add(targets, content, options));
-    this.#adding = added.catch(() => undefined);
-    return added;
+    return this.#adding("", () => this.#add(targets, content, options));
   }
 
   async #add(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {

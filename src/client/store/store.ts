@@ -30,7 +30,7 @@ import {
   stateChange,
   viewOf,
 } from "./rows.ts";
-import { type Batch, endOf, type Table } from "./table.ts";
+import { type Batch, endOf, type StoreBase, type Table } from "./table.ts";
 
 export type Conversation = {
   /** A person's DID, the id of a group, or `unverified`. */
@@ -41,13 +41,9 @@ export type Conversation = {
   readonly last: StoredMessage | null;
 };
 
-type StoreHost = {
-  readonly table: Table;
-  readonly did: Did;
-  readonly nowMs: () => number;
+type StoreHost = StoreBase<StoreChange> & {
   /** Says that these messages were read, to somebody who is known. */
   readonly sendReceipt: (to: Did, ids: readonly string[]) => Promise<void>;
-  readonly tell: (change: StoreChange) => void;
   /** Sends copies of an own message once more, under new ids. */
   readonly resend: (key: string) => Promise<void>;
   readonly leads: () => boolean;

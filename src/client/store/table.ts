@@ -7,6 +7,8 @@
 
 import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { inOrder } from "../../core/std/order.ts";
 import { hkdf, openBytes, sealBytes } from "../crypto.ts";
 import { attempt, ClientError, localError, pause } from "../http.ts";
 import { storeFailure } from "../key-stores.ts";
@@ -41,6 +43,14 @@ export const endOf = (prefix: string): string => `${prefix}~`;
 /** Numbers in keys, in their order. */
 export const digits = (value: number): string => String(Math.max(0, Math.floor(value))).padStart(16, "0");
 
+/** What every part of a local store works with. */
+export type StoreBase<News> = {
+  readonly table: Table;
+  readonly did: Did;
+  readonly nowMs: () => number;
+  readonly tell: (news: News) => void;
+};
+
 type TableScan = Partial<Range> & { readonly prefix: string };
 
 export class Table {
@@ -54,7 +64,7 @@ export class Table {
   readonly #nameKey: Uint8Array;
   readonly #sealKey: Uint8Array;
   readonly #nowMs: () => number;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #changing = inOrder<"">();
   #isClosed = false;
 
   private constructor(driver: StoreDriver, storeKey: Uint8Array, nowMs: () => number) {
@@ -152,16 +162,15 @@ export class Table {
 
   /** One change after the other, in all tabs; what the work writes is applied together, or not at all. */
   change<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
-    const changed = this.#last.then(() => this.#exclusive(() => this.#apply(work)));
-    this.#last = changed.catch(() => undefined);
-    return changed;
+    return this.#changing("", () => this.#exclusive(() => this.#apply(work)));
   }
 
   /** Ends the changes under way. What comes later fails, since the driver would open its file again. */
   async close(): Promise<void> {
-    await this.#last;
-    this.#isClosed = true;
-    await this.driver.close();
+    await this.#changing("", async () => {
+      this.#isClosed = true;
+      await this.driver.close();
+    });
   }
 
   /** Throws `store_full` when there is no room for so many bytes more. */

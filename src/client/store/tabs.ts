@@ -1,10 +1,9 @@
 /**
  * Several tabs of one page over one store: all read, write and hear of changes; one leads, which receives and sends. Where
- * the browser has no Web Locks a second tab is refused, and so is a second user of a store that tabs don't share.
+ * the browser has no Web Locks a second tab is refused.
  * Source: docs/client.md "A local store", "Web Locks API".
  */
-import { randomUuid } from "../crypto.ts";
-import { localError } from "../http.ts";
+import { localError, pause } from "../http.ts";
 import type { StoreDriver } from "./driver.ts";
 
 export type Tabs = {
@@ -19,11 +18,11 @@ export type Tabs = {
 
 /** How long a tab without Web Locks waits for another to say that it has the store. */
 const answerMs = 300;
-const used = new WeakMap<StoreDriver, Set<string>>();
 
 export async function joinTabs(driver: StoreDriver, place: string): Promise<Tabs> {
   const { sharedAs } = driver;
-  if (sharedAs === null) return soleUser(driver, place);
+  const nothing = () => undefined;
+  if (sharedAs === null) return { onNews: nothing, tell: nothing, leading: Promise.resolve(), close: nothing };
   const name = `waypost:${sharedAs}:${place}`;
   const channel = new BroadcastChannel(name);
   const stop = new AbortController();
@@ -46,27 +45,16 @@ export async function joinTabs(driver: StoreDriver, place: string): Promise<Tabs
   return tabs;
 }
 
-function soleUser(driver: StoreDriver, place: string): Tabs {
-  const places = used.get(driver) ?? new Set();
-  if (places.has(place)) throw localError("busy", "this program has the store open already");
-  used.set(driver, places.add(place));
-  const close = () => void places.delete(place);
-  return { onNews: () => undefined, tell: () => undefined, leading: Promise.resolve(), close };
-}
-
-/** Throws `busy` when another tab answers. Of two that ask at once the one with the lower number has the store. */
+/** Throws `busy` when another tab answers. Of two that ask at once neither has the store. */
 async function claimAlone(channel: BroadcastChannel): Promise<void> {
-  const own = randomUuid();
   let isTaken = false;
-  let isMine = false;
   channel.onmessage = ({ data }) => {
-    if (data?.has !== undefined) isTaken ||= data.has !== own;
-    else if (data?.asks !== undefined) channel.postMessage(isMine || data.asks > own ? { has: own } : { asks: own });
+    if (data === "taken") isTaken = true;
+    else channel.postMessage("taken");
   };
-  channel.postMessage({ asks: own });
-  await new Promise((resolve) => setTimeout(resolve, answerMs));
-  isMine = !isTaken;
-  if (isMine) return;
+  channel.postMessage("opened");
+  await pause(answerMs, new AbortController().signal);
+  if (!isTaken) return;
   channel.close();
   throw localError("busy", "another tab has the store open, and this browser has no Web Locks");
 }
