@@ -17,7 +17,7 @@ const [alice, bob] = await Promise.all([
 const policy = { effective_ttl: 1_000, max_message_bytes: 100_000, cache_eligible: true };
 await changeAsOwner(
   bob.client,
-  { extrinsic: "set_delivery_policy", did: bob.did, policy },
+  { extrinsic: "set_delivery_policy", did: bob.did, value: policy },
   { signer: { keyId: "root", seed: bob.identity.rootSeed }, waiting: waitingDefault },
 );
 

@@ -7,7 +7,15 @@
 import { Argument, type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
 import { type Accepted, parseRecord } from "../client/answers.ts";
-import { change, changeAsOwner, inForce, nextIdentity, type OwnerUpdate, publishKeys } from "../client/change.ts";
+import {
+  change,
+  changeAsOwner,
+  inForce,
+  nextIdentity,
+  type OwnerUpdate,
+  ownerUpdates,
+  publishKeys,
+} from "../client/change.ts";
 import type { Signer } from "../client/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys.ts";
 import { changeIdentity } from "../client/opening.ts";
@@ -109,21 +117,12 @@ const signedActions = [
   "update_alias",
 ] as const satisfies readonly ActionName[];
 
-/** Made by the Directory's account; the members are those of the policy, the links or the alias. */
-const ownerActions = {
-  set_alias: ({ alias }) => ({ alias }),
-  set_delivery_policy: (policy) => ({ policy }),
-  set_tag_policy: (policy) => ({ policy }),
-  set_persona_policy: (policy) => ({ policy }),
-  set_delivery_policy_links: (links) => ({ links }),
-} as const satisfies Record<OwnerUpdate["extrinsic"], (members: Readonly<Record<string, unknown>>) => object>;
-
 type SignedAction = (typeof signedActions)[number];
-type OwnerAction = keyof typeof ownerActions;
-const isOwnerAction = (action: string): action is OwnerAction => Object.hasOwn(ownerActions, action);
+type OwnerAction = OwnerUpdate["extrinsic"];
+const isOwnerAction = (action: string): action is OwnerAction => Object.hasOwn(ownerUpdates, action);
 
 function registerChange(did: Command): void {
-  const action = new Argument("<action>", "what to change").choices([...signedActions, ...Object.keys(ownerActions)]);
+  const action = new Argument("<action>", "what to change").choices([...signedActions, ...Object.keys(ownerUpdates)]);
   const command = did
     .command("change")
     .description("sign a change of services, signing keys, policies or aliases")
@@ -135,8 +134,8 @@ function registerChange(did: Command): void {
     const { did } = changing.identity;
     if (!isOwnerAction(action))
       return applyAndReport(changing, intentOf(action, did, members), `${action} is in force`);
-    const update = { extrinsic: action, did, ...ownerActions[action](members) } as OwnerUpdate;
-    return applyAsOwner(changing, update, `${action} is in force`);
+    const value = action === "set_alias" ? members["alias"] : members;
+    return applyAsOwner(changing, { extrinsic: action, did, value }, `${action} is in force`);
   });
 }
 

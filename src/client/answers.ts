@@ -246,7 +246,7 @@ export const aliasesShape = z.object({ aliases: z.array(text) });
 export const methodKeysShape = z.object({ keys: z.array(text) });
 /** The root key of the shares that they have; `null` until all are sent. */
 export const guardiansShape = z.object({ to: z.array(text), rootKey: z.nullable(bytes32) });
-export const shareShape = z.object({ did, root_key: bytes32, splitting: text, share: text });
+export const shareShape = z.object({ did, rootKey: bytes32, share: bytes });
 export const headShape = z.object({ logKey: text, note: text });
 /** The key of locked texts, sealed with that of a lock. */
 const wrap = {

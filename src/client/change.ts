@@ -70,29 +70,20 @@ export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTe
 
 // ---------------------------------------------------------------------------- updates with header proofs
 
-/** The updates that the operator account of the Directory makes for the DID. */
-export type OwnerUpdate =
-  | { readonly extrinsic: "set_alias"; readonly did: Did; readonly alias: string }
-  | { readonly extrinsic: "set_delivery_policy_links"; readonly did: Did; readonly links: Members }
-  /** Of the DID as a recipient, as a tag of envelopes, or as a persona. */
-  | { readonly extrinsic: keyof typeof policyLists; readonly did: Did; readonly policy: Members };
-
-/** As the interface names them; the Directory checks them. */
-type Members = Readonly<Record<string, unknown>>;
-
-const policyLists = {
-  set_delivery_policy: "recipients",
-  set_tag_policy: "tags",
-  set_persona_policy: "personas",
+/** What the operator account of the Directory does for a DID: the route of each, and the member of its body. */
+export const ownerUpdates = {
+  set_alias: { routeOf: (did: Did) => path`/dids/${did}/alias`, member: "alias" },
+  set_delivery_policy_links: {
+    routeOf: (did: Did) => path`/dids/${did}/delivery-policy-links`,
+    member: "delivery_policy_links",
+  },
+  set_delivery_policy: { routeOf: (did: Did) => path`/delivery-policies/recipients/${did}`, member: "policy" },
+  set_tag_policy: { routeOf: (did: Did) => path`/delivery-policies/tags/${did}`, member: "policy" },
+  set_persona_policy: { routeOf: (did: Did) => path`/delivery-policies/personas/${did}`, member: "policy" },
 } as const;
 
-function ownerRequest(update: OwnerUpdate): readonly [route: string, members: Record<string, unknown>] {
-  const { did, extrinsic } = update;
-  if (extrinsic === "set_alias") return [path`/dids/${did}/alias`, { alias: update.alias }];
-  if (extrinsic === "set_delivery_policy_links")
-    return [path`/dids/${did}/delivery-policy-links`, { delivery_policy_links: update.links }];
-  return [path`/delivery-policies/${policyLists[extrinsic]}/${did}`, { policy: update.policy }];
-}
+/** `value` has the members that the interface names, which the Directory checks; that of `set_alias` is a text. */
+export type OwnerUpdate = { readonly extrinsic: keyof typeof ownerUpdates; readonly did: Did; readonly value: unknown };
 
 /** `genesisHash` names the ledger that the update is for; without one, any Directory may take it. */
 export async function signOwnerUpdate(
@@ -100,8 +91,8 @@ export async function signOwnerUpdate(
   signer: Signer,
   { nowMs, genesisHash }: { readonly nowMs: number; readonly genesisHash: Uint8Array | null },
 ): Promise<Submission> {
-  const [route, members] = ownerRequest(update);
-  const body = jsonBody({ did: update.did, ...members });
+  const { routeOf, member } = ownerUpdates[update.extrinsic];
+  const body = jsonBody({ did: update.did, [member]: update.value });
   const claims = {
     operation: update.extrinsic,
     did: update.did,
@@ -118,7 +109,7 @@ export async function signOwnerUpdate(
     [updateHeaders.nonce]: claims.nonce,
     [updateHeaders.signature]: encodeBase64(await signEd25519(encodeUpdateProof(claims), signer.seed)),
   };
-  return { method: "PUT", path: route, body, headers };
+  return { method: "PUT", path: routeOf(update.did), body, headers };
 }
 
 // --------------------------------------------------------------------------------------------------------- submitting

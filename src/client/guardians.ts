@@ -5,13 +5,13 @@
  * Source: docs/client.md "Lost and found", D397; Shamir 1979.
  */
 import { combine, split } from "shamir-secret-sharing";
-import { decodeBase64, encodeBase64, encodeHex, equalBytes } from "../core/codec/bytes.ts";
+import { encodeHex, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { type DidDocument, parseMethodKey, sealingKeyOf } from "../core/ledger/account.ts";
 import { guardiansShape, parseKept, renderKept, shareShape } from "./answers.ts";
 import { publishKeys } from "./change.ts";
 import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "./client.ts";
-import { ed25519PublicKey, randomUuid } from "./crypto.ts";
+import { ed25519PublicKey } from "./crypto.ts";
 import { provingAt, waitingDefault } from "./directory.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, type MemoryStore, reliable } from "./key-stores.ts";
@@ -34,13 +34,7 @@ type Owner = {
   ) => Promise<unknown>;
 };
 
-/** Shares of one splitting belong together. */
-type Share = {
-  readonly did: Did;
-  readonly rootKey: Uint8Array;
-  readonly splitting: string;
-  readonly share: Uint8Array;
-};
+type Share = { readonly did: Did; readonly rootKey: Uint8Array; readonly share: Uint8Array };
 
 /** Remembered before the shares are sent, so that an interrupted appointment is repeated. */
 export async function appointGuardians(owner: Owner, guardians: readonly string[], memory: MemoryStore): Promise<void> {
@@ -50,15 +44,9 @@ export async function appointGuardians(owner: Owner, guardians: readonly string[
   const to = [...dids];
   await memory.save(memoryKey, renderKept({ to, rootKey: null }));
   const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
-  const [splitting, shares] = [randomUuid(), await split(owner.identity.rootSeed, sharesCount, sharesNeeded)];
+  const shares = await split(owner.identity.rootSeed, sharesCount, sharesNeeded);
   for (const [i, share] of shares.entries()) {
-    const content = {
-      v: 1,
-      did: owner.identity.did,
-      root_key: encodeHex(rootKey),
-      splitting,
-      share: encodeBase64(share),
-    };
+    const content = { v: 1, did: owner.identity.did, rootKey: encodeHex(rootKey), share: encodeHex(share) };
     await owner.send(to[i] as string, content, { mediaType: shareType, receipt: false });
   }
   await memory.save(memoryKey, renderKept({ to, rootKey }));
@@ -115,25 +103,18 @@ const ownMethods = ({ verificationMethod }: DidDocument, rootKey: Uint8Array): s
 
 function parseShare(text: string): Share {
   const kept = parseKept(text, shareShape);
-  const share = decodeBase64(kept?.share ?? "");
-  if (kept === null || share?.length !== 33) throw localError("share_unreadable", "this is no share of a guardian");
-  const { did, root_key: rootKey, splitting } = kept;
-  return { did, rootKey, splitting, share };
+  if (kept?.share.length === 33) return kept;
+  throw localError("share_unreadable", "this is no share of a guardian");
 }
 
 /** Of three shares, one may be false: the two others show it. */
-async function rootOf(
-  shares: readonly Share[],
-): Promise<Pick<Share, "did" | "rootKey"> & { readonly seed: Uint8Array }> {
+async function rootOf(shares: readonly Share[]): Promise<Share & { readonly seed: Uint8Array }> {
   for (const [i, a] of shares.entries())
     for (const b of shares.slice(i + 1)) {
-      const belong = a.did === b.did && a.splitting === b.splitting && equalBytes(a.rootKey, b.rootKey);
-      if (!belong || a.share.at(-1) === b.share.at(-1)) continue;
+      // The last byte numbers the shares of one splitting.
+      if (a.share.at(-1) === b.share.at(-1)) continue;
       const seed = await combine([a.share, b.share]);
-      if (equalBytes(await ed25519PublicKey(seed), a.rootKey)) return { did: a.did, rootKey: a.rootKey, seed };
+      if (equalBytes(await ed25519PublicKey(seed), a.rootKey)) return { ...a, seed };
     }
-  throw localError(
-    "share_false",
-    "these shares do not lead to the root key: one is false, or they don't belong together",
-  );
+  throw localError("share_false", "these shares lead to no root key: one is false, or they don't belong together");
 }

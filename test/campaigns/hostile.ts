@@ -138,10 +138,10 @@ async function attackPolicy(stage: Stage): Promise<void> {
   });
   findings.expect(unsigned.status === 403, `an unsigned tag policy is answered with ${unsigned.status}`);
   const written = [
-    await update(bob, { extrinsic: "set_delivery_policy", did: bob.did, policy: strict }),
-    await update(mallory, { extrinsic: "set_tag_policy", did: tag, policy: lax }),
-    await update(mallory, { extrinsic: "set_tag_policy", did: bob.did, policy: lax }),
-    await update(mallory, { extrinsic: "set_delivery_policy", did: bob.did, policy: lax }),
+    await update(bob, { extrinsic: "set_delivery_policy", did: bob.did, value: strict }),
+    await update(mallory, { extrinsic: "set_tag_policy", did: tag, value: lax }),
+    await update(mallory, { extrinsic: "set_tag_policy", did: bob.did, value: lax }),
+    await update(mallory, { extrinsic: "set_delivery_policy", did: bob.did, value: lax }),
   ];
   findings.expect(written.join() === "202,202,401,401", `the policies are answered with ${written.join()}`);
   for (
@@ -165,7 +165,7 @@ async function attackPolicy(stage: Stage): Promise<void> {
     findings.expect(status === 403 || status === 413, `${what}: ${status} under a policy that forbids it`);
   }
   const links = { tag_policies: [tag] };
-  const linked = await update(bob, { extrinsic: "set_delivery_policy_links", did: bob.did, links });
+  const linked = await update(bob, { extrinsic: "set_delivery_policy_links", did: bob.did, value: links });
   findings.expect(linked === 202, `the links are answered with ${linked}`);
   await Bun.sleep(1_000);
   const admitted = await send("/cache/store", { tag });

@@ -148,9 +148,9 @@ test("any two of three guardians restore, one alone does not, and a false share 
     restoreFromGuardians({ shares: given, directoryUrl: nodes.url, keys });
   for (const alone of [[a], [a, a]]) expect(await codeOf(restoring(alone))).toBe("share_false");
   const json = JSON.parse(a);
-  const bytes = Buffer.from(json.share, "base64");
+  const bytes = Buffer.from(json.share, "hex");
   bytes[0] = (bytes[0] ?? 0) ^ 1;
-  const wrong = JSON.stringify({ ...json, share: bytes.toString("base64") });
+  const wrong = JSON.stringify({ ...json, share: bytes.toString("hex") });
   expect(await codeOf(restoring([wrong, b]))).toBe("share_false");
   expect(await codeOf(restoring(["{}", b]))).toBe("share_unreadable");
   const seed = alice.identity.rootSeed;

@@ -370,7 +370,7 @@ describe("changes", () => {
       expect([intent.action, shown]).toEqual([intent.action, ++version]);
     }
     const renewed = { ...options, signer: { keyId: "root", seed: newSeed } };
-    const alias = { extrinsic: "set_alias" as const, did, alias: "only" };
+    const alias = { extrinsic: "set_alias" as const, did, value: "only" };
     await changeAsOwner(client, alias, renewed);
     expect((await client.directory.resolve(did)).aliases).toEqual(["only"]);
     expect(await lookUp(client, "Only")).toBe(did);

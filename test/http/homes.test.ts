@@ -88,8 +88,8 @@ describe("people of two providers", () => {
     const signer = { keyId: "root", seed: bob.identity.rootSeed };
     const update = (one: OwnerUpdate) => changeAsOwner(bob.client, one, { signer, waiting });
     const policy = { effective_ttl: 14_400, max_message_bytes: 30_000, cache_eligible: true };
-    await update({ extrinsic: "set_delivery_policy", did: bob.did, policy });
-    await update({ extrinsic: "set_delivery_policy_links", did: bob.did, links: { tag_policies: ["news"] } });
+    await update({ extrinsic: "set_delivery_policy", did: bob.did, value: policy });
+    await update({ extrinsic: "set_delivery_policy_links", did: bob.did, value: { tag_policies: ["news"] } });
     const path = (query: string) => `/delivery-resolution/${bob.did}?home=${south.home}${query}`;
     const allowed = async (query: string) =>
       (await (await read(north.home, path(query))).json()) as { policy: { effective_constraints: object } };
