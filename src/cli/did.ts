@@ -89,7 +89,7 @@ async function showDid({ client, report, ...session }: Session, _: object, targe
   const record = await client.directory.resolve(did);
   const trust = record.deactivated ? null : await levelOf(client, did);
   const policy = (await orNull(client.directory.recipientPolicy(did), "policy_not_found"))?.policy ?? null;
-  const text = `${record.did} (${trust ?? "deactivated"})\n${JSON.stringify({ ...record, policy }, null, 2)}`;
+  const text = `${did} (${trust ?? "deactivated"})\n${JSON.stringify({ ...record, policy }, null, 2)}`;
   report.result({ ...record, policy, trust }, text);
 }
 

@@ -14,6 +14,7 @@ export type Shape<T> = z.ZodMiniType<T>;
 export function problemOf(shape: Shape<unknown>, value: unknown): string | null {
   const [issue] = z.safeParse(shape, value).error?.issues ?? [];
   if (issue === undefined) return null;
+  if (issue.code === "unrecognized_keys") return "it has members that are not known";
   const expected = issue.code === "invalid_type" ? issue.expected : issue.message;
   return `${issue.path.length === 0 ? "the answer" : `/${issue.path.map(String).join("/")}`} must be ${expected}`;
 }
@@ -34,7 +35,11 @@ function keptForm(value: unknown): unknown {
 
 /** The value of such a text, if it has the shape. */
 export function parseKept<T>(text: string, shape: Shape<T>): T | null {
-  return z.safeParse(shape, parseRecord(text)).data ?? null;
+  return parseValue(parseRecord(text), shape);
+}
+
+export function parseValue<T>(value: unknown, shape: Shape<T>): T | null {
+  return z.safeParse(shape, value).data ?? null;
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -59,6 +64,7 @@ const text = z.string();
 const truth = z.boolean();
 /** Smaller than the checks of the library, which a page would load. */
 const integer = z.custom<number>(isInteger, "an integer");
+const natural = z.custom<number>((value) => isInteger(value) && value >= 0, "a natural number");
 const decimal = z.custom<string>((value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value), "decimal text");
 const isU64 = (value: unknown) => typeof value === "string" && /^[0-9]{1,20}$/.test(value) && BigInt(value) < 1n << 64n;
 const u64 = z.custom<string>(isU64, "an unsigned 64-bit number as text");
@@ -85,11 +91,9 @@ const documentShape = z.object({
   service: z.array(service),
 });
 
-export const registeredShape = z.object({ registration_status: text, tx_id: text, did: text, did_document: record });
+export const registeredShape = z.object({ tx_id: text, did: text });
 export const registrationStatusShape = z.object({
   registration_status: oneOf("confirmed", "pending", "missing"),
-  did_document: z.optional(record),
-  version: z.optional(integer),
   tx_id: z.optional(text),
 });
 export const noncesShape = z.object({
@@ -99,14 +103,11 @@ export const noncesShape = z.object({
   control_nonce: z.optional(u64),
 });
 export const resolvedShape = z.object({
-  did: text,
   document: z.nullable(documentShape),
   aliases: z.array(text),
   root_pubkey: z.nullable(text),
   version: integer,
   deactivated: truth,
-  updated_at: text,
-  delivery_policy_links: z.nullable(z.object({ recipient_policy: z.nullable(text) })),
 });
 export const aliasShape = z.object({ did: text });
 export const submissionShape = z.object({
@@ -140,7 +141,6 @@ export const limitsShape = z.object({
   authorization_proofs: z.optional(z.array(text)),
   genesis_hash: z.optional(text),
   self_certifying_dids: z.optional(truth),
-  registration: z.optional(text),
   operator_account: z.optional(text),
 });
 
@@ -177,11 +177,30 @@ export const summaryShape = z.object({
   ),
   next_cursor: z.optional(text),
 });
-export const messageStateShape = z.object({
-  state: text,
-  message: z.nullable(entry),
-});
+export const messageStateShape = z.object({ state: text, message: z.nullable(entry) });
 export const ackShape = z.object({ acked: integer });
+
+// What a sender sealed. Its map of CBOR has these members and no other.
+const bytesOf = (form: string, isFit: (bytes: Uint8Array) => boolean) =>
+  z.custom<Uint8Array>((value) => value instanceof Uint8Array && isFit(value), form);
+export const sealedPayloadShape = z.strictObject({
+  profile: text,
+  key_id: text,
+  ephemeral_x25519_b64: text,
+  nonce_b64: text,
+  ciphertext_b64: text,
+});
+export const recordShape = z.strictObject({
+  format: text,
+  name: text,
+  media_type: text,
+  size_bytes: natural,
+  sha256: bytesOf("a byte string of 32 bytes", ({ length }) => length === 32),
+  message_group_id: text,
+  sequence_number: natural,
+  total_chunks: natural,
+  data: bytesOf("a byte string", () => true),
+});
 
 // What programs keep between runs.
 const did = z.custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");
@@ -194,7 +213,6 @@ const counter = z.pipe(
   decimal,
   z.transform((digits) => BigInt(digits)),
 );
-const natural = z.custom<number>((value) => isInteger(value) && value >= 0, "a natural number");
 const held = { id: text, secret: bytes32 };
 export const identityShape = z.object({
   version: one,
@@ -258,6 +276,7 @@ const wrap = {
 export const locksShape = z.object({ format: text, locks: z.array(z.object(wrap)) });
 export const sealedShape = z.object({ format: text, sealed: bytes });
 
+export type SealedPayload = z.infer<typeof sealedPayloadShape>;
 export type Wrap = z.infer<typeof locksShape>["locks"][number];
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;

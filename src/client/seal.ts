@@ -6,6 +6,7 @@
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { sha256 } from "#sha256";
 import { concatBytes, encodeBase64, utf8 } from "../core/codec/bytes.ts";
+import type { SealedPayload } from "./answers.ts";
 import { hkdf, x25519PublicKey, x25519SharedSecret } from "./crypto.ts";
 
 export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
@@ -38,14 +39,6 @@ export type SealInput = {
   readonly recipient: RecipientKey;
   /** Random for one payload and never used for another: the same pair seals the same bytes again. */
   readonly entropy: { readonly ephemeralSecret: Uint8Array; readonly nonce: Uint8Array };
-};
-
-export type SealedPayload = {
-  readonly profile: string;
-  readonly key_id: string;
-  readonly ephemeral_x25519_b64: string;
-  readonly nonce_b64: string;
-  readonly ciphertext_b64: string;
 };
 
 export async function sealPayload(input: SealInput): Promise<SealedPayload> {

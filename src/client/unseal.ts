@@ -5,7 +5,7 @@
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { decodeBase64, decodeUtf8, equalBytes } from "../core/codec/bytes.ts";
-import { isInteger, isRecord } from "./answers.ts";
+import { isRecord, parseValue, problemOf, recordShape, sealedPayloadShape } from "./answers.ts";
 import { x25519SharedSecret } from "./crypto.ts";
 import { localError } from "./http.ts";
 import {
@@ -18,7 +18,6 @@ import {
   placeOf,
   recordFormat,
   type SealBinding,
-  type SealedPayload,
   sealProfile,
 } from "./seal.ts";
 
@@ -51,23 +50,16 @@ type Sealed = {
   readonly ciphertext: Uint8Array;
 };
 
-const sealedMembers: readonly (keyof SealedPayload)[] = [
-  "profile",
-  "key_id",
-  "ephemeral_x25519_b64",
-  "nonce_b64",
-  "ciphertext_b64",
-];
-
 function parseSealed(payload: unknown): Sealed {
   if (!isRecord(payload) || payload["profile"] !== sealProfile)
     throw localError("unknown_profile", "sealed in a way that this program does not know");
-  const [, keyId, ...texts] = sealedMembers.map((name) => payload[name]);
-  const [ephemeral, nonce, ciphertext] = texts.map((text) => (typeof text === "string" ? decodeBase64(text) : null));
-  const isWhole = ephemeral?.length === keyBytes && nonce?.length === nonceBytes && ciphertext != null;
-  if (!isWhole || typeof keyId !== "string" || Object.keys(payload).length !== sealedMembers.length)
+  const texts = parseValue(payload, sealedPayloadShape);
+  const ephemeral = decodeBase64(texts?.ephemeral_x25519_b64 ?? "");
+  const nonce = decodeBase64(texts?.nonce_b64 ?? "");
+  const ciphertext = decodeBase64(texts?.ciphertext_b64 ?? "");
+  if (texts === null || ephemeral?.length !== keyBytes || nonce?.length !== nonceBytes || ciphertext === null)
     throw notAuthentic("its payload is malformed");
-  return { keyId, ephemeral, nonce, ciphertext };
+  return { keyId: texts.key_id, ephemeral, nonce, ciphertext };
 }
 
 function notAuthentic(why: string) {
@@ -83,43 +75,23 @@ async function decrypt(sealed: Sealed, secret: Uint8Array, additional: Uint8Arra
   }
 }
 
-/** What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. */
+/**
+ * What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. It decrypts,
+ * so nobody changed it on the way: its sender wrote what this client can't read.
+ */
 function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
-  const record = decodeRecord(plaintext);
-  checkRecord(record !== null, "it is not a CBOR map in deterministic form");
-  for (const member of recordMembers) checkRecord(Object.hasOwn(record, member), `${member} is missing`);
-  checkRecord(Object.keys(record).length === recordMembers.length, "it has members that are not known");
-  const { format, name, media_type: mediaType, size_bytes: sizeBytes, data } = record;
-  checkRecord(format === recordFormat, `its format is not ${recordFormat}`);
-  for (const [member, value] of Object.entries(placeOf(binding)))
-    checkRecord(record[member] === value, `${member} differs from the envelope's`);
-  const { sha256: digest } = record;
-  checkRecord(typeof name === "string", "name must be text");
-  checkRecord(typeof mediaType === "string", "media_type must be text");
-  checkRecord(digest instanceof Uint8Array && digest.length === 32, "sha256 must be a byte string of 32 bytes");
-  checkRecord(data instanceof Uint8Array, "data must be a byte string");
-  checkRecord(isInteger(sizeBytes) && sizeBytes >= 0, "size_bytes must be an unsigned integer");
-  checkRecord(sizeBytes >= data.length, "size_bytes is smaller than the data");
-  return { file: { name, mediaType, sizeBytes, sha256: digest }, data };
+  const unreadable = (why: string) =>
+    localError("record_unreadable", `the message decrypts, but its sealed record can't be read: ${why}`);
+  const decoded = decodeRecord(plaintext);
+  const record = parseValue(decoded, recordShape);
+  if (record === null) throw unreadable(problemOf(recordShape, decoded) ?? "");
+  const { name, media_type: mediaType, size_bytes: sizeBytes, sha256, data } = record;
+  const expected = Object.entries({ format: recordFormat, ...placeOf(binding) });
+  const other = expected.find(([member, value]) => decoded?.[member] !== value);
+  if (other !== undefined) throw unreadable(`${other[0]} must be ${other[1]}`);
+  if (sizeBytes < data.length) throw unreadable("size_bytes is smaller than the data");
+  return { file: { name, mediaType, sizeBytes, sha256 }, data };
 }
-
-/** It decrypts, so nobody changed it on the way: its sender wrote what this client can't read. */
-function checkRecord(holds: boolean, why: string): asserts holds {
-  if (!holds)
-    throw localError("record_unreadable", `the message decrypts, but its sealed record can't be read: ${why}`);
-}
-
-const recordMembers = [
-  "format",
-  "name",
-  "media_type",
-  "size_bytes",
-  "sha256",
-  "message_group_id",
-  "sequence_number",
-  "total_chunks",
-  "data",
-];
 
 /** `null` for anything but a map in the deterministic form of RFC 8949 section 4.2.1. */
 function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
