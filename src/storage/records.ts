@@ -36,7 +36,7 @@ export function checkPrefix(prefix: string): void {
 export class Claims {
   /** When the last claim of each tag ends. */
   private readonly ends = new Map<string, number>();
-  /** The first to end is in front; also has claims that were released, which count too until then. */
+  /** The first to end is in front. */
   private readonly queue = new TinyQueue<TagClaim>([], (a, b) => a.untilMs - b.untilMs);
 
   constructor(
@@ -61,11 +61,6 @@ export class Claims {
     if (claim.untilMs <= (this.ends.get(claim.tag) ?? 0)) return;
     this.ends.set(claim.tag, claim.untilMs);
     this.queue.push(claim);
-  }
-
-  /** As if it had not been claimed. */
-  release({ tag, untilMs }: TagClaim): void {
-    if (this.ends.get(tag) === untilMs) this.ends.delete(tag);
   }
 
   isDue(nowMs: number): boolean {

@@ -200,9 +200,8 @@ describe("how many records a table has", () => {
     ["claims", "remove"],
     ["receipts", "add"],
     ["texts", "add"],
-  ] as const)("is compared at each start and by verify: %s, %s", async (table, change) => {
+  ] as const)("is compared by verify: %s, %s", async (table, change) => {
     const path = await behindItsBack(table, change);
-    expect(await failureOf(() => open(path))).toMatchObject({ code: "corrupt" });
     expect((await verifyStore(path)).problems.join()).toContain(`table "${table}" has`);
   });
 

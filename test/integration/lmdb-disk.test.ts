@@ -283,11 +283,12 @@ describe("a disk without room", () => {
 
 /**
  * Stores until more than fifty were taken, for at most some seconds. Room comes back in steps, by what is freed
- * in the background, so a first attempt may find room for one and the next for all.
+ * by sweeps, so a first attempt may find room for one and the next for all.
  */
 async function storesAgain(mailbox: Mailbox, from: number): Promise<void> {
   let taken = 0;
   for (let attempt = 0; attempt < 120; attempt++) {
+    await mailbox.expire(2_000, 256);
     taken += (await fillUp(mailbox, from + attempt * 1_000, 6_000, 160)).stored.length;
     if (taken > 50) return;
     await Bun.sleep(50);

@@ -20,7 +20,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
   number: "waypost lmdb store, format 1",
-  store: "5e639cc4473ae7cce32a0ea645d2fc18e865c36b723cf50b75028bd9d97c2a78",
+  store: "3ca439fd149021e7826e1c5c49a22d59e03fa99536ec0ce984f8db98e41908a1",
   ledger: "40d3cfece8b9d4cdc2aa27b688bbcfe8cb382192d4a1a10471d0804360abeb33",
 };
 

@@ -170,6 +170,7 @@ describe("blocks", () => {
       // A fourth stays: neighbours, so that most blocks are not needed any more.
       const acked = numbers.filter((n) => Math.floor(n / 25) % 4 !== 0).map(id);
       expect((await mailbox.remove(alice, acked, 2_000)).length).toBe(acked.length);
+      await mailbox.expire(2_000, 256);
       sizeAtEnd = checkFile(join(path, "data.mdb")) ?? 0;
     }
     const held = await listAll(mailbox, alice, pageOf());

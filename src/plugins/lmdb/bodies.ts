@@ -5,24 +5,25 @@
  * in it: one entry that waits keeps up to 8 KiB on the disk, until it is acknowledged or expires.
  * Memory: about 50 bytes for each block.
  */
+import { concatBytes } from "../../core/codec/bytes.ts";
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import { isSameId, type RowTable } from "../../storage/mailbox-rows.ts";
 import type { Batch } from "./commits.ts";
 import type { Environment } from "./environment.ts";
-import { bodyAt, bodyBytes, orderedKey, orderedNumber, RecordWriter, writeBody } from "./records.ts";
+import { bodyAt, encodeBody, orderedKey, orderedNumber } from "./records.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;
-const blocksFreedPerCommit = 512;
+const blocksFreedPerCommit = 4_096;
 
 export class Bodies {
   /** How many rows need each block. */
   private readonly needed = new Map<number, number>();
   /** Blocks that no row needs any more. */
   private readonly unneeded = new Set<number>();
-  /** Bodies of the commit that is being decided, and where its finished blocks end. All commits share the memory. */
-  private readonly writer = new RecordWriter(64 * 1024);
-  private ends: number[] = [];
+  /** Bodies of the commit that is being decided, by block, and the bytes of the last block. */
+  private blocks: Uint8Array[][] = [];
+  private lastBytes = 0;
   /** The number of its first block. */
   private next = 1;
 
@@ -31,17 +32,6 @@ export class Bodies {
     private readonly rows: RowTable,
     private readonly log: StoreEnvironment["log"],
   ) {}
-
-  /** Blocks that wait to be freed. */
-  get toFree(): number {
-    return this.unneeded.size;
-  }
-
-  /** A commit begins. */
-  begin(): void {
-    this.writer.reset();
-    this.ends = [];
-  }
 
   /** Finds the blocks on disk, once the rows are loaded. Reads no body. */
   load(): void {
@@ -60,12 +50,16 @@ export class Bodies {
 
   /** Packs the body of a row behind the others of the commit. */
   add(slot: number, preview: Uint8Array, envelope: Uint8Array): void {
-    const { rows, writer } = this;
-    const size = bodyBytes(preview.length, envelope.length);
-    if (writer.length - this.from + size > blockBytesAim) this.endBlock();
-    rows.block[slot] = this.next + this.ends.length;
-    rows.offset[slot] = writer.length - this.from;
-    writeBody(writer, { words: rows.words(slot), preview, envelope });
+    const { rows } = this;
+    const body = encodeBody({ words: rows.words(slot), preview, envelope });
+    if (this.blocks.length === 0 || this.lastBytes + body.length > blockBytesAim) {
+      this.blocks.push([]);
+      this.lastBytes = 0;
+    }
+    rows.block[slot] = this.next + this.blocks.length - 1;
+    rows.offset[slot] = this.lastBytes;
+    this.blocks.at(-1)!.push(body);
+    this.lastBytes += body.length;
     this.need(rows.block[slot]);
   }
 
@@ -73,15 +67,6 @@ export class Bodies {
     this.needed.set(block, (this.needed.get(block) ?? 0) + 1);
     // The unfinished block may have lost all its bodies within the commit, before this one.
     this.unneeded.delete(block);
-  }
-
-  /** Where the unfinished block begins. */
-  private get from(): number {
-    return this.ends.at(-1) ?? 0;
-  }
-
-  private endBlock(): void {
-    if (this.writer.length > this.from) this.ends.push(this.writer.length);
   }
 
   /** The body of a row is not needed any more. */
@@ -98,12 +83,11 @@ export class Bodies {
 
   /** Writes the blocks of the commit, after all its decisions. */
   finish(batch: Batch): void {
-    this.endBlock();
-    let from = 0;
-    for (const end of this.ends) {
-      batch.put("blocks", orderedKey(this.next++), this.writer.finish().subarray(from, end));
-      from = end;
+    for (const bodies of this.blocks) {
+      const [only] = bodies;
+      batch.put("blocks", orderedKey(this.next++), bodies.length === 1 ? only! : concatBytes(...bodies));
     }
+    this.blocks = [];
   }
 
   /** Frees blocks that no row needs, a bounded number; after `finish`, because they may be of the same commit. */

@@ -8,8 +8,8 @@
  * the pages of the index that have changed (pages.ts), and the number of records of every table (environment.ts); callers
  * are answered, and reads go on, when it is synced.
  * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
- * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. Blocks that no row needs any more
- * are removed.
+ * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. A sweep removes blocks
+ * that no row needs any more.
  * **Expired.** Reads leave out rows whose time has come. A store first takes them out, a bounded number in a commit, and
  * so does `expire`: each is cut down to what it retains, or dropped.
  * **Found again.** A start reads all pages of the index, then the keys of the blocks.
@@ -40,28 +40,17 @@ import type { Environment } from "./environment.ts";
 import { IndexPages } from "./pages.ts";
 import { bodyBytes } from "./records.ts";
 
-/** Freeing blocks touches scattered pages, so it waits until many are not needed, or for the next sweep. */
-const blocksToFree = 512;
-
-/** Claims in a commit that is joined, which `write`s the claim; `null` while an earlier one lasts. */
-export type ClaimWithin = <T>(
-  claim: TagClaim,
-  nowMs: number,
-  join: (write: () => void) => Promise<T>,
-) => Promise<T> | null;
-
 type MailboxSettings = {
   readonly rowsMax: number;
-  readonly claimWithin: ClaimWithin;
-  /** Instead of 512, in tests. */
-  readonly blocksToFreeMin?: number;
+  /** Claims in the commit that is being decided; `false` while an earlier claim lasts. */
+  readonly claim: (claim: TagClaim, nowMs: number) => boolean;
 };
 
 export class DiskMailbox extends IndexedMailbox implements Mailbox {
   protected readonly index: MailboxIndex;
   private readonly bodies: Bodies;
   private readonly pages: IndexPages;
-  /** Whether the commit that is being decided frees blocks, however few. */
+  /** Whether the commit that is being decided frees blocks: that touches scattered pages, so it waits for a sweep. */
   private isFreeing = false;
 
   constructor(
@@ -109,14 +98,11 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     return this.environment.join(removalOf(removing[1].length), () => this.removed(this.index.remove(...removing)));
   }
 
-  async claimAndRemove(
+  claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
-    return this.settings.claimWithin(claim, nowMs, (write) =>
-      this.environment.join(removalOf(messageIds.length), () => {
-        write();
-        return this.removed(this.index.remove(mailbox, messageIds, nowMs));
-      }),
+    return this.environment.join(removalOf(messageIds.length), () =>
+      this.settings.claim(claim, nowMs) ? this.removed(this.index.remove(mailbox, messageIds, nowMs)) : null,
     );
   }
 
@@ -138,14 +124,11 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   private begin(): void {
     this.isFreeing = false;
     this.index.begin();
-    this.bodies.begin();
   }
 
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
-    // A commit without an operation of the mailbox may have no room for removals.
-    const areMany = this.bodies.toFree >= (this.settings.blocksToFreeMin ?? blocksToFree);
-    if (this.isFreeing || (areMany && this.pages.areChanged)) this.bodies.free(batch);
+    if (this.isFreeing) this.bodies.free(batch);
     this.pages.finish(batch);
   }
 

@@ -58,13 +58,8 @@ export class IndexPages {
     this.texts.add(Math.floor(number / pageSlots));
   }
 
-  /** Whether the commit changes anything. */
-  get areChanged(): boolean {
-    return this.rows.size > 0;
-  }
-
   finish(batch: Batch): void {
-    if (!this.areChanged) return;
+    if (this.rows.size === 0) return;
     const { rows, texts, lastArrival } = this.index;
     const write = (table: "rows" | "texts", page: number, content: Uint8Array | null) => {
       const key = orderedKey(page);

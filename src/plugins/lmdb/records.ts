@@ -1,6 +1,6 @@
 /**
- * Bytes of records: a writer and a reader for the structures of this driver, and the seal that every
- * record on disk has. LMDB has no checksums and returns a flipped bit as data.
+ * Bytes of records: the seal that every record on disk has, and bodies. LMDB has no checksums and returns a flipped bit as
+ * data.
  * A seal is 9 bytes in front: the version, then XXH3 of the content, xor that of the key. Without the key, a
  * flipped bit in it would make the record absent under its own name.
  */
@@ -13,9 +13,6 @@ const sealBytes = 1 + checksumBytes;
 
 /** What an operator does about a damaged store. */
 export const howToGoOn = "; run `waypost storage verify`, and restore a backup (`waypost storage restore`)";
-
-const encoder = new TextEncoder();
-const decoder = new TextDecoder();
 
 /** Against flipped bits, not against an attacker. Cost: 0.02 µs a KiB. */
 function checksum(key: Uint8Array, content: Uint8Array): bigint {
@@ -43,146 +40,6 @@ export function unsealed(key: Uint8Array, record: Uint8Array, what: string): Uin
   throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
 }
 
-/** A writer that is reset keeps at most this much memory. */
-const keptBytesMax = 1024 * 1024;
-
-export class RecordWriter {
-  private buffer: Uint8Array<ArrayBuffer>;
-  private view: DataView;
-  private at = 0;
-
-  constructor(bytes: number) {
-    this.buffer = new Uint8Array(Math.max(bytes, 64));
-    this.view = new DataView(this.buffer.buffer);
-  }
-
-  get length(): number {
-    return this.at;
-  }
-
-  /** Resets: begins again in the same memory, unless that has become large. */
-  reset(): void {
-    this.at = 0;
-    if (this.buffer.length <= keptBytesMax) return;
-    this.buffer = new Uint8Array(keptBytesMax);
-    this.view = new DataView(this.buffer.buffer);
-  }
-
-  skip(bytes: number): void {
-    this.reserve(bytes);
-    this.at += bytes;
-  }
-
-  u8(value: number): void {
-    this.reserve(1);
-    this.buffer[this.at++] = value;
-  }
-
-  u16(value: number): void {
-    this.reserve(2);
-    this.view.setUint16(this.at, value);
-    this.at += 2;
-  }
-
-  u32(value: number): void {
-    this.reserve(4);
-    this.view.setUint32(this.at, value);
-    this.at += 4;
-  }
-
-  /** A non-negative safe integer. */
-  u53(value: number): void {
-    this.reserve(8);
-    this.view.setUint32(this.at, Math.floor(value / 2 ** 32));
-    this.view.setUint32(this.at + 4, value >>> 0);
-    this.at += 8;
-  }
-
-  bytes(value: Uint8Array): void {
-    this.reserve(value.length);
-    this.buffer.set(value, this.at);
-    this.at += value.length;
-  }
-
-  /** A text of at most 65,535 bytes. */
-  text(text: string): void {
-    const bytes = encoder.encode(text);
-    this.u16(bytes.length);
-    this.bytes(bytes);
-  }
-
-  /** The written bytes, in the memory of the writer. */
-  finish(): Uint8Array<ArrayBuffer> {
-    return this.buffer.subarray(0, this.at);
-  }
-
-  private reserve(bytes: number): void {
-    if (this.at + bytes <= this.buffer.length) return;
-    const grown = new Uint8Array(Math.max(this.at + bytes, this.buffer.length * 2));
-    grown.set(this.buffer);
-    this.buffer = grown;
-    this.view = new DataView(grown.buffer);
-  }
-}
-
-export class RecordReader {
-  readonly view: DataView;
-  private at = 0;
-
-  constructor(
-    private readonly buffer: Uint8Array,
-    private readonly what: string,
-  ) {
-    this.view = viewOf(buffer);
-  }
-
-  get done(): boolean {
-    return this.left === 0;
-  }
-
-  /** Bytes that were not read yet. */
-  get left(): number {
-    return this.buffer.length - this.at;
-  }
-
-  u8(): number {
-    return this.view.getUint8(this.advance(1));
-  }
-
-  u16(): number {
-    return this.view.getUint16(this.advance(2));
-  }
-
-  u32(): number {
-    return this.view.getUint32(this.advance(4));
-  }
-
-  u53(): number {
-    return u53At(this.view, this.advance(8));
-  }
-
-  bytes(length: number): Uint8Array {
-    const at = this.advance(length);
-    return this.buffer.subarray(at, at + length);
-  }
-
-  text(): string {
-    return decoder.decode(this.bytes(this.u16()));
-  }
-
-  /** Where the next bytes lie in the view; what is read afterwards lies behind them. */
-  advance(bytes: number): number {
-    const at = this.at;
-    if (at + bytes > this.buffer.length) throw new StoreError("corrupt", `${this.what} ends too early`);
-    this.at = at + bytes;
-    return at;
-  }
-}
-
-function u53At(view: DataView, at: number): number {
-  return view.getUint32(at) * 2 ** 32 + view.getUint32(at + 4);
-}
-
 /** Eight bytes in the order of the number. */
 export function orderedKey(number: number): Buffer {
   const key = Buffer.allocUnsafe(8);
@@ -192,7 +49,8 @@ export function orderedKey(number: number): Buffer {
 }
 
 export function orderedNumber(key: Uint8Array): number {
-  return u53At(viewOf(key), 0);
+  const view = viewOf(key);
+  return view.getUint32(0) * 2 ** 32 + view.getUint32(4);
 }
 
 // -------------------------------------------------------------------------------------------------------------- bodies
@@ -210,18 +68,17 @@ type Body = {
 };
 
 /** Checksum 8, version 1, zero 1, preview length 2, envelope length 4, id 16, preview, envelope. */
-export function writeBody(writer: RecordWriter, { words, preview, envelope }: Body): void {
-  const start = writer.length;
-  writer.skip(checksumBytes);
-  writer.u8(recordVersion);
-  writer.u8(0);
-  writer.u16(preview.length);
-  writer.u32(envelope.length);
-  for (const word of words) writer.u32(word);
-  writer.bytes(preview);
-  writer.bytes(envelope);
-  const bytes = writer.finish().subarray(start);
-  viewOf(bytes).setBigUint64(0, Bun.hash.xxHash3(bytes.subarray(checksumBytes)));
+export function encodeBody({ words, preview, envelope }: Body): Uint8Array {
+  const bytes = new Uint8Array(bodyBytes(preview.length, envelope.length));
+  const view = viewOf(bytes);
+  view.setUint8(checksumBytes, recordVersion);
+  view.setUint16(checksumBytes + 2, preview.length);
+  view.setUint32(checksumBytes + 4, envelope.length);
+  for (const [n, word] of words.entries()) view.setUint32(checksumBytes + 8 + 4 * n, word);
+  bytes.set(preview, headerBytes);
+  bytes.set(envelope, headerBytes + preview.length);
+  view.setBigUint64(0, Bun.hash.xxHash3(bytes.subarray(checksumBytes)));
+  return bytes;
 }
 
 /** A body as it is found in its block, where it takes so many bytes. */

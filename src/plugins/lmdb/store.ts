@@ -19,13 +19,12 @@ import { endOfPrefix, openLedger } from "../drivers.ts";
 import type { Batch, WriteKind } from "./commits.ts";
 import { type Disk, type Environment, openEnvironment } from "./environment.ts";
 import type { LmdbOptions } from "./lmdb.ts";
-import { type ClaimWithin, DiskMailbox } from "./mailbox.ts";
-import { orderedKey, orderedNumber, RecordReader, RecordWriter, sealed, unsealed } from "./records.ts";
+import { DiskMailbox } from "./mailbox.ts";
+import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
 
-/** Tests give their own disk, blocks that go at once, and commits as long as a busy machine needs. */
+/** Tests give their own disk, fewer claims, and commits as long as a busy machine needs. */
 type LmdbTestSettings = {
   readonly disk?: Disk;
-  readonly blocksToFreeMin?: number;
   readonly claimsMax?: number;
   readonly commitMsMax?: number;
 };
@@ -43,8 +42,8 @@ type Opening = readonly [options: LmdbOptions, host: StoreEnvironment, test?: Lm
 
 function openMailbox(environment: Environment, [{ message_ids_max: rowsMax }, host, test = {}]: Opening) {
   const claims = new DiskClaims(environment, test.claimsMax);
-  const claimWithin: ClaimWithin = (...claim) => claims.winWithin(...claim);
-  const mailbox = new DiskMailbox(environment, { ...test, rowsMax, claimWithin }, host.log);
+  const claim = (...given: Parameters<DiskClaims["take"]>) => claims.take(...given);
+  const mailbox = new DiskMailbox(environment, { rowsMax, claim }, host.log);
   return { claims, mailbox, receipts: new TableReceipts(new DiskTable(environment, "receipts")) };
 }
 
@@ -168,13 +167,9 @@ export class DiskTable implements Table {
 }
 
 const claimsMax = 2 ** 22;
-const claimsPerRecord = 256;
-const claimOverhead = 10;
-
 /**
- * Replay claims, written with the next commit, up to 256 as one record. The key of a record is the end of its last claim
- * (8 bytes) and its number (4); for each claim it holds the end, the length of the tag and the tag. A record goes when
- * its last claim was forgotten. A start reads all of them.
+ * Replay claims: those of a commit are one record. Its key is the end of its last claim and a number (8 bytes each). A
+ * record goes when its last claim was forgotten. A start reads all of them.
  */
 class DiskClaims implements Replay {
   private readonly claims: Claims;
@@ -190,37 +185,30 @@ class DiskClaims implements Replay {
     const what = "the end of the claims that were forgotten";
     this.claims = new Claims(max, forgotten === null ? 0 : orderedNumber(unsealed(forgottenKey, forgotten, what)));
     for (const key of environment.keys("claims", { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER })) {
-      this.lastNumber = Math.max(this.lastNumber, key.readUInt32BE(8));
+      this.lastNumber = Math.max(this.lastNumber, orderedNumber(key.subarray(8)));
       for (const claim of claimsIn(key, environment.borrow("claims", key)!)) this.claims.add(claim);
     }
-    const begin = () => {
-      this.deciding = [];
-    };
-    environment.takePart({ begin, finish: (batch) => this.writeRecords(batch, this.deciding) });
+    environment.takePart({ begin: () => {}, finish: (batch) => this.finish(batch) });
   }
 
-  async claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {
-    const size = { kind: "removal", bytes: 2 * tag.length + claimOverhead } as const;
-    const written = this.winWithin({ tag, untilMs }, nowMs, (write) => this.environment.join(size, write));
-    await written;
-    return written !== null;
+  claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {
+    const size = { kind: "removal", bytes: 2 * tag.length } as const;
+    return this.environment.join(size, () => this.take({ tag, untilMs }, nowMs));
   }
 
-  /** Claims in a commit that the caller joins, which `write`s the claim; `null` while an earlier one lasts. */
-  winWithin<T>(claim: TagClaim, nowMs: number, join: (write: () => void) => Promise<T>): Promise<T> | null {
-    if (!this.claims.claim(claim, nowMs)) return null;
-    const joined = join(() => void this.deciding.push(claim));
-    // Refused, as on a full disk: the tag is free again.
-    joined.catch(() => this.claims.release(claim));
-    return joined;
+  /** While a commit is being decided. */
+  take(claim: TagClaim, nowMs: number): boolean {
+    const isTaken = this.claims.claim(claim, nowMs);
+    if (isTaken) this.deciding.push(claim);
+    return isTaken;
   }
 
-  private writeRecords(batch: Batch, claims: readonly TagClaim[]): void {
-    for (let at = 0; at < claims.length; at += claimsPerRecord) {
-      this.lastNumber = (this.lastNumber + 1) >>> 0;
-      const [key, record] = claimRecord(claims.slice(at, at + claimsPerRecord), this.lastNumber);
-      batch.put("claims", key, record);
-    }
+  private finish(batch: Batch): void {
+    if (this.deciding.length === 0) return;
+    const endMs = Math.max(...this.deciding.map(({ untilMs }) => untilMs));
+    const key = Buffer.concat([orderedKey(endMs), orderedKey(++this.lastNumber)]);
+    batch.put("claims", key, sealed(key, Buffer.from(JSON.stringify(this.deciding))));
+    this.deciding = [];
   }
 
   async expire(nowMs: number, limit: number): Promise<number> {
@@ -240,30 +228,8 @@ class DiskClaims implements Replay {
 const removal = { kind: "removal", bytes: 64 } as const;
 const forgottenKey = Buffer.from("claims forgotten");
 
-/** A record of claims with its key. */
-function claimRecord(claims: readonly TagClaim[], number: number): readonly [Buffer, Uint8Array] {
-  const writer = new RecordWriter(claims.length * 192);
-  let endMs = 0;
-  for (const { tag, untilMs } of claims) {
-    if (untilMs > endMs) endMs = untilMs;
-    const bytes = Buffer.from(tag, "utf16le");
-    writer.u53(untilMs);
-    writer.u16(bytes.length);
-    writer.bytes(bytes);
-  }
-  const key = Buffer.concat([orderedKey(endMs), Buffer.alloc(4)]);
-  key.writeUInt32BE(number, 8);
-  return [key, sealed(key, writer.finish())];
+export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
+  return JSON.parse(decoder.decode(unsealed(key, record, "a record of claims"))) as TagClaim[];
 }
 
-export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
-  const what = "a record of claims";
-  const reader = new RecordReader(unsealed(key, record, what), what);
-  const claims: TagClaim[] = [];
-  while (!reader.done) {
-    const untilMs = reader.u53();
-    const tag = reader.bytes(reader.u16());
-    claims.push({ untilMs, tag: Buffer.from(tag.buffer, tag.byteOffset, tag.length).toString("utf16le") });
-  }
-  return claims;
-}
+const decoder = new TextDecoder();
