@@ -8,10 +8,10 @@
 import { readFileSync } from "node:fs";
 import { SQL } from "bun";
 import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
-import type { BatchLimits } from "../src/plugins/postgres/pool.ts";
 import { postgresOptions } from "../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
+import type { BatchLimits } from "../src/storage/batcher.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, Store } from "../src/storage/contract.ts";
 import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
 

@@ -200,7 +200,6 @@ describe("exports", () => {
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/trie.ts": ["orderedRoot"],
-    "plugins/lmdb/environment.ts": ["openDisk"],
     // Tables that tests go through row by row.
     "core/ledger/refusals.ts": ["ledgerErrors"],
     "cli/program.ts": ["createProgram"],

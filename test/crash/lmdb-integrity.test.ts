@@ -113,8 +113,8 @@ describe("a file that is cut short", () => {
 
 describe("a flipped bit", () => {
   test("in what the first pages say of the file is refused, never given to the library", async () => {
-    // Number, kind, magic, version, size of pages, depths and roots of both trees, last page, transaction.
-    const fields = [...[0, 1, 18, 24, 27, 28, 29, 31, 48, 49, 51, 55, 94, 103, 143, 151, 153, 159]];
+    // Number, kind, magic, version, size of pages, roots of both trees, last page, transaction.
+    const fields = [0, 1, 18, 24, 27, 28, 29, 31, 48, 49, 51, 94, 143, 151, 153, 159];
     for (const page of [0, 4_096]) {
       for (const field of fields) {
         for (const bit of [0, 3, 7]) {

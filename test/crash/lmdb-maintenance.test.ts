@@ -3,17 +3,7 @@
  * before is lost, and an interrupted copy is never taken for a store.
  */
 import { describe, expect, test } from "bun:test";
-import {
-  chownSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { backupStore, exportRecords, restoreStore, verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
@@ -290,20 +280,4 @@ describe("an export", () => {
   ])("line %s is refused in words", (line) => {
     expect(parseRecord(line)).toBeString();
   });
-});
-
-test.skipIf(process.getuid?.() !== 0)("what root makes belongs to the owner of the folder around it", async () => {
-  const [around, roots] = [folder(), folder()];
-  for (const path of [around, roots]) mkdirSync(path, { recursive: true });
-  chownSync(around, 65_534, 65_534);
-  const path = join(around, "store");
-  const ownersOf = (names: readonly string[]) => names.map((name) => statSync(join(path, name)).uid);
-  await (await open(path)).close();
-  await backupStore(path, join(roots, "backup"));
-  writeFileSync(join(roots, "secret"), "");
-  symlinkSync(join(roots, "secret"), join(path, "link"));
-  await restoreStore(path, join(roots, "backup"));
-  expect(ownersOf(["", "data.mdb", "owner.lock"])).toEqual([65_534, 65_534, 65_534]);
-  expect(statSync(join(path, "data.mdb")).mode & 0o777).toBe(0o600);
-  expect(statSync(join(roots, "secret")).uid).toBe(0);
 });

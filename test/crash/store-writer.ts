@@ -5,8 +5,8 @@
  */
 import { appendFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
-import { type Disk, openDisk } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { type Disk, openDisk } from "../../src/plugins/lmdb/space.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import type { Mailbox } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";

@@ -138,7 +138,7 @@ test("claims that wait for the disk are bounded", async () => {
   );
   const settled = await Promise.allSettled(claims);
   const refused = settled.find((one) => one.status === "rejected");
-  expect(String(refused?.reason)).toContain("too many writes are waiting");
+  expect(String(refused?.reason)).toContain("too many operations are waiting");
   await store.close();
 }, 120_000);
 

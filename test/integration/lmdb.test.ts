@@ -22,14 +22,6 @@ function codeOf(error: unknown): StoreErrorCode | null {
 }
 
 describe("the directory of a store", () => {
-  test("has files that others can't read, whatever the umask is", async () => {
-    const path = folder();
-    const umask = process.umask(0);
-    const store = await openLmdb(options(path), testEnvironment()).finally(() => process.umask(umask));
-    expect(statSync(join(path, "data.mdb")).mode & 0o777).toBe(0o640);
-    await store.close();
-  });
-
   test("is created with mode 0700, and made so when it was wider", async () => {
     const path = join(folder(), "deep", "er");
     await (await openLmdb(options(path), testEnvironment())).close();
@@ -242,6 +234,17 @@ describe("a commit", () => {
     expect(codeOf(await failureOf(() => opened.join(size, () => 1)))).toBe("unavailable");
     expect(codeOf(await failureOf(() => opened.get("table", key)))).toBe("unavailable");
     expect(environment.fatals.length).toBe(1);
+    await opened.close();
+  });
+
+  test("is waited for by reads, of which 4,096 can wait", async () => {
+    const opened = await open(testEnvironment());
+    const written = opened.join(size, (batch) => batch.put("table", key, bytesOf(1, 10)));
+    await new Promise<void>((next) => void setImmediate(next));
+    const reads = Array.from({ length: 4_096 }, () => opened.whenCommitted(() => opened.get("table", key)));
+    expect(codeOf(await failureOf(() => opened.whenCommitted(() => 1)))).toBe("unavailable");
+    for (const found of await Promise.all(reads)) expect(found).toEqual(bytesOf(1, 10));
+    await written;
     await opened.close();
   });
 

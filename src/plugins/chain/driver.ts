@@ -63,7 +63,7 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
     plugin: "chain",
     capabilities: { ledger },
     async probe() {
-      files.checkWork();
+      files.checkOpen();
       checkAge(endpoints.session().head, environment.now());
     },
     close() {

@@ -8,8 +8,7 @@
 import { concatBytes } from "../../core/codec/bytes.ts";
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import { isSameId, type RowTable } from "../../storage/mailbox-rows.ts";
-import type { Batch } from "./commits.ts";
-import type { Environment } from "./environment.ts";
+import type { Batch, Environment } from "./environment.ts";
 import { bodyAt, encodeBody, orderedKey, orderedNumber } from "./records.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */

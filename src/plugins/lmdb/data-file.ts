@@ -52,15 +52,10 @@ export function openRoot(path: string, extra: { readonly readOnly?: true; readon
     safeRestore: true,
     readOnly: extra.readOnly === true,
   };
-  // New files are not for others, also in a folder that somebody else has made.
-  const umask = process.umask();
-  process.umask(umask | 0o027);
   try {
     return open<Buffer, Buffer>(settings);
   } catch (error) {
     throw unopened(path, error);
-  } finally {
-    process.umask(umask);
   }
 }
 
@@ -106,44 +101,66 @@ function entriesOf(table: DataTable): number {
 export function hasFormat(root: Root, path: string): boolean {
   // The library ends the names of databases with a NUL.
   const names = [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
-  const found = names.includes("meta") ? tableOf(root, "meta").get(formatKey) : undefined;
-  const format = found === undefined ? null : Buffer.from(found).toString();
+  const format = names.includes("meta") ? tableOf(root, "meta").get(formatKey)?.toString() : undefined;
   if (format === currentFormat) return true;
-  if (format === null) {
-    if (!names.every((name) => databaseNames.some((one) => one === name))) throw notOurs(path);
-    if (names.some((name) => entriesOf(tableOf(root, name)) > 0)) throw notOurs(path);
-    return false;
+  if (format?.startsWith(formatText)) {
+    throw new StoreError(
+      "unavailable",
+      `${path} was written by another version of waypost: it has format ${format.slice(formatText.length)}, and this ` +
+        `version reads format ${formatNumber}. Start the version that wrote it, or move the folder away to begin with ` +
+        "an empty store",
+    );
   }
-  if (!format.startsWith(formatText)) throw notOurs(path);
-  throw new StoreError(
-    "unavailable",
-    `${path} was written by another version of waypost: it has format ${format.slice(formatText.length)}, and this ` +
-      `version reads format ${formatNumber}. Start the version that wrote it, or move the folder away to begin with ` +
-      "an empty store",
-  );
-}
-
-function notOurs(path: string): StoreError {
-  return new StoreError("unavailable", `${path} has an LMDB file of another program; name another folder`);
+  if (format === undefined && names.every((name) => entriesOf(tableOf(root, name)) === 0)) return false;
+  throw new StoreError("unavailable", `${path} has an LMDB file of another program; name another folder`);
 }
 
 // ----------------------------------------------------------------------------------------------------- first pages
 
-// Offsets within the page (liblmdb/mdb.c of the `lmdb` package, data version 2, 64 bits).
-const at = { flags: 18, magic: 24, version: 28, free: 48, main: 96, lastPage: 144, transaction: 152 };
-const treeAt = { depth: 6, root: 40 };
-const metaFlag = 8;
-const magic = 0xbeefc0de;
-const dataVersion = 2;
-const noPage = 0xffff_ffff_ffff_ffffn;
-const depthMax = 32;
+/** Offsets within a first page (liblmdb/mdb.c of the `lmdb` package, data version 2, 64 bits). */
+const at = {
+  kind: 18,
+  magic: 24,
+  version: 28,
+  pageBytes: 48,
+  roots: [88, 136],
+  lastPage: 144,
+  transaction: 152,
+  end: 160,
+};
 const pageSizes = [4_096, 8_192, 16_384, 32_768, 65_536];
-const treeKinds = [1, 2];
+const noPage = 2n ** 64n - 1n;
+
+/** Both first pages. Costs 3 µs. */
+function firstPages(descriptor: number) {
+  const read = (number: bigint, from: number) => {
+    const page = Buffer.alloc(at.end);
+    readSync(descriptor, page, 0, page.length, from);
+    const isFirstPage = page.readBigUInt64LE(0) === number && page.readUInt16LE(at.kind) === 8;
+    const isOfLmdb = page.readUInt32LE(at.magic) === 0xbeefc0de && page.readUInt32LE(at.version) === 2;
+    const lastPage = page.readBigUInt64LE(at.lastPage);
+    const roots = at.roots.map((root) => page.readBigUInt64LE(root));
+    return {
+      isSound: isFirstPage && isOfLmdb && roots.every((root) => root === noPage || (root > 1n && root <= lastPage)),
+      pageBytes: page.readUInt32LE(at.pageBytes),
+      lastPage: Number(lastPage),
+      transaction: page.readBigUInt64LE(at.transaction),
+    };
+  };
+  const first = read(0n, 0);
+  return [first, read(1n, first.pageBytes)] as const;
+}
+
+/** Where the last page of a file ends that was checked. */
+export function endOfPages(descriptor: number): number {
+  const [first, second] = firstPages(descriptor);
+  return (Math.max(first.lastPage, second.lastPage) + 1) * first.pageBytes;
+}
 
 /**
  * Throws `corrupt` when the library can't be trusted with the file: a page behind its end would end the process by a
- * signal. The node keeps it longer than its pages (environment.ts), so a shorter one is damaged. `null` for a file that is
- * absent or empty, else where its last page ends.
+ * signal, and of two states it would take an older one for the last. The node keeps the file longer than its pages
+ * (space.ts), so a shorter one is damaged. `null` for a file that is absent or empty, else where its last page ends.
  */
 export function checkFile(path: string): number | null {
   if (!existsSync(path)) return null;
@@ -151,86 +168,22 @@ export function checkFile(path: string): number | null {
   try {
     const { size } = fstatSync(descriptor);
     if (size === 0) return null;
-    const end = endOfPages(descriptor, path);
-    if (end > size) throw cutShort(path);
-    return end;
+    const [first, second] = firstPages(descriptor);
+    const apart = first.transaction - second.transaction;
+    // In a copy by the library, one of them is empty.
+    const areNeighbours = apart === 1n || apart === -1n || first.transaction * second.transaction === 0n;
+    const areAlike = first.pageBytes === second.pageBytes && pageSizes.includes(first.pageBytes);
+    if (!first.isSound || !second.isSound || !areAlike || !areNeighbours)
+      throw new StoreError("corrupt", `${path}: the first pages of the file are damaged${howToGoOn}`);
+    if (endOfPages(descriptor) > size) throw cutShort(path);
+    return endOfPages(descriptor);
   } finally {
     closeSync(descriptor);
   }
 }
 
-function endOfPages(descriptor: number, path: string): number {
-  const damaged = (reason: string) => new StoreError("corrupt", `${path}: ${reason}${howToGoOn}`);
-  const head = readAt(descriptor, 0, 2 * pageSizes.at(-1)!);
-  const pageBytes = head.length < at.free + 4 ? 0 : head.readUInt32LE(at.free);
-  if (head.length < 2 * pageSizes[0]!) throw cutShort(path);
-  if (!pageSizes.includes(pageBytes)) throw damaged("the file does not begin as an LMDB file");
-  const metas = [0, 1].map((number) => metaOf(head.subarray(number * pageBytes, (number + 1) * pageBytes), number));
-  const [first, second] = metas;
-  if (!first || !second || first.pageBytes !== second.pageBytes) {
-    throw damaged("the first pages of the file are damaged");
-  }
-  const [newer, older] = first.transaction > second.transaction ? [first, second] : [second, first];
-  // In a copy by the library, one of them is empty.
-  const areNeighbours = older.transaction === 0n || newer.transaction - older.transaction === 1n;
-  if (!areNeighbours) throw damaged("the first pages of the file do not follow each other");
-  for (const root of newer.roots) {
-    const page = root === noPage ? null : readAt(descriptor, Number(root) * pageBytes, at.magic);
-    if (page !== null && page.length === at.magic && !isTreePage(page, root)) {
-      throw damaged(`page ${root} of the file is damaged`);
-    }
-  }
-  return (newer.lastPage + 1) * pageBytes;
-}
-
-/** `null` for a page that is damaged, or not the one that was asked for. */
-function metaOf(page: Buffer, number: number) {
-  if (page.length < at.transaction + 8) return null;
-  const [lastPage, transaction] = [Number(page.readBigUInt64LE(at.lastPage)), page.readBigUInt64LE(at.transaction)];
-  const isMeta = page.readBigUInt64LE(0) === BigInt(number) && page.readUInt16LE(at.flags) === metaFlag;
-  const isOurs = page.readUInt32LE(at.magic) === magic && page.readUInt32LE(at.version) === dataVersion;
-  // The two pages take turns, from the first commit on.
-  const isInTurn = transaction === 0n || transaction % 2n === BigInt(number);
-  const trees = [at.free, at.main].map((tree) => ({
-    depth: page.readUInt16LE(tree + treeAt.depth),
-    root: page.readBigUInt64LE(tree + treeAt.root),
-  }));
-  const areInside = trees.every(({ depth, root }) =>
-    root === noPage ? depth === 0 : depth > 0 && depth <= depthMax && root >= 2n && root <= BigInt(lastPage),
-  );
-  if (!isMeta || !isOurs || !isInTurn || !areInside || lastPage > Number.MAX_SAFE_INTEGER / 65_536) return null;
-  return {
-    pageBytes: page.readUInt32LE(at.free),
-    lastPage,
-    transaction,
-    /** Of the tree of free pages and of the tree of tables; `noPage` for an empty one. */
-    roots: trees.map(({ root }) => root),
-  };
-}
-
-function isTreePage(page: Buffer, number: bigint): boolean {
-  return page.readBigUInt64LE(0) === number && treeKinds.includes(page.readUInt16LE(at.flags) & 3);
-}
-
-/** Says where the last page of a file ends that was checked. Costs 3 µs. */
-export function usedBytesOf(descriptor: number): () => number {
-  const pageBytes = readAt(descriptor, at.free, 4).readUInt32LE();
-  const bytes = Buffer.alloc(8);
-  const lastPageIn = (page: number): number => {
-    readSync(descriptor, bytes, 0, bytes.length, page + at.lastPage);
-    return Number(bytes.readBigUInt64LE());
-  };
-  return () => (Math.max(lastPageIn(0), lastPageIn(pageBytes)) + 1) * pageBytes;
-}
-
 export function cutShort(path: string): StoreError {
   return new StoreError("corrupt", `${path}: the file is cut short, as after an unfinished copy${howToGoOn}`);
-}
-
-/** Bytes of a file; fewer at its end. */
-function readAt(descriptor: number, from: number, length: number): Buffer {
-  const bytes = Buffer.allocUnsafe(length);
-  return bytes.subarray(0, readSync(descriptor, bytes, 0, length, from));
 }
 
 // ---------------------------------------------------------------------------------------------------------- counts

@@ -4,21 +4,11 @@
  * A refusal by the operating system is reported to the operator, who can repair it.
  */
 import { Database as LockFile } from "bun:sqlite";
-import {
-  chmodSync,
-  closeSync,
-  existsSync,
-  fsyncSync,
-  lchownSync,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  statSync,
-} from "node:fs";
+import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { z } from "zod";
+import { errorText } from "../../core/fault.ts";
 import { type StoragePlugin, StoreError } from "../../storage/contract.ts";
 import { parseWith } from "../drivers.ts";
 
@@ -118,23 +108,10 @@ export function prepareDirectory(path: string): void {
 }
 
 function unusable(path: string, cause: unknown): StoreError {
-  const code = cause instanceof Error && "code" in cause ? cause.code : null;
-  const reason = reasons[String(code)] ?? (cause instanceof Error ? cause.message : String(cause));
-  const message = `${path} can't be used: ${reason}`;
-  return new StoreError(code === "SQLITE_BUSY" ? "busy" : "unavailable", message, { cause });
+  const isBusy = cause instanceof Error && "code" in cause && cause.code === "SQLITE_BUSY";
+  const reason = isBusy ? "it is already open by another process" : errorText(cause);
+  return new StoreError(isBusy ? "busy" : "unavailable", `${path} can't be used: ${reason}`, { cause });
 }
-
-const notTheirs = `the user who runs this (${process.getuid?.() ?? "?"}) may not write there, or does not own it`;
-const reasons: Readonly<Record<string, string>> = {
-  EACCES: notTheirs,
-  EPERM: notTheirs,
-  SQLITE_CANTOPEN: notTheirs,
-  SQLITE_READONLY: notTheirs,
-  EROFS: "the file system is read-only",
-  EEXIST: "it is a file, not a folder",
-  ENOTDIR: "something on the way to it is a file, not a folder",
-  SQLITE_BUSY: "it is already open by another process",
-};
 
 /**
  * A lock that the kernel takes back when the process dies: SQLite's exclusive lock on an empty file.
@@ -151,22 +128,6 @@ export function lockFolder(path: string): LockFile {
   } catch (error) {
     lock?.close();
     throw unusable(path, error);
-  }
-}
-
-/**
- * What root makes in the folder of a service belongs to the service, which could not open it otherwise: to the owner of
- * the folder, or of the one around it when root has made this one as well.
- */
-export function giveToOwner(folder: string): void {
-  if (process.getuid?.() !== 0) return;
-  const owner = [folder, dirname(folder)].map((path) => statSync(path)).find(({ uid }) => uid !== 0);
-  if (owner === undefined) return;
-  lchownSync(folder, owner.uid, owner.gid);
-  for (const name of readdirSync(folder)) {
-    const [path, state] = [join(folder, name), lstatSync(join(folder, name))];
-    // A link could name a file of root.
-    if (state.isFile() && state.nlink === 1 && state.uid === 0) lchownSync(path, owner.uid, owner.gid);
   }
 }
 

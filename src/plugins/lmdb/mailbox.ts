@@ -2,10 +2,10 @@
  * The mailbox on disk is a log inside LMDB: a synced transaction costs as many scattered pages as it touches, so a commit
  * writes what it has side by side, and everything that is decided is decided in memory.
  *
- * **Written.** `store` joins the next group commit (commits.ts), which decides its operations one after the other: the
+ * **Written.** `store` joins the next group commit (environment.ts), which decides its operations one after the other: the
  * index admits an entry (storage/mailbox-index.ts: duplicate, conflict, quota) and gives it a slot, a row of typed arrays
  * (storage/mailbox-rows.ts). Its bytes are packed into the commit's blocks (bodies.ts). One transaction writes the blocks,
- * the pages of the index that have changed (pages.ts), and the number of records of every table (environment.ts); callers
+ * the pages of the index that have changed (pages.ts), and the number of records of every table; callers
  * are answered, and reads go on, when it is synced.
  * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
  * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. A sweep removes blocks
@@ -35,8 +35,7 @@ import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
 import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
 import { Bodies } from "./bodies.ts";
-import type { Batch } from "./commits.ts";
-import type { Environment } from "./environment.ts";
+import type { Batch, Environment } from "./environment.ts";
 import { IndexPages } from "./pages.ts";
 import { bodyBytes } from "./records.ts";
 
@@ -70,7 +69,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     this.bodies = new Bodies(environment, this.index.rows, log);
     this.index.finishLoading(this.pages.load(environment));
     this.bodies.load();
-    environment.takePart({ begin: () => this.begin(), finish: (batch) => this.finish(batch) });
+    this.index.begin();
+    environment.takePart((batch) => this.finish(batch));
   }
 
   // ---------------------------------------------------------------------------------------------- writing
@@ -121,15 +121,12 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     this.pages.rowChanges(slot);
   }
 
-  private begin(): void {
-    this.isFreeing = false;
-    this.index.begin();
-  }
-
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
     if (this.isFreeing) this.bodies.free(batch);
     this.pages.finish(batch);
+    this.isFreeing = false;
+    this.index.begin();
   }
 
   // --------------------------------------------------------------------------------------------- reading

@@ -44,7 +44,7 @@ import {
   verifyRoot,
   verifyTables,
 } from "./data-file.ts";
-import { dataFile, giveToOwner, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
+import { dataFile, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
 import { loadPages, type Reads } from "./pages.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb } from "./store.ts";
@@ -144,7 +144,6 @@ export async function restoreStore(path: string, from: string): Promise<string> 
     const { records, bytes } = await finishCopy(folder, () => {
       aside = setAside(folder);
     });
-    giveToOwner(folder);
     return `restored ${records} records, ${bytes} bytes${aside === null ? "" : `; the previous store is ${aside}`}`;
   } finally {
     lock.close();
@@ -177,7 +176,6 @@ export async function importStore(options: LmdbOptions, ...[fill]: Parameters<St
     renameSync(join(path, dataFile), join(folder, partialFile));
     await finishCopy(folder);
     rmSync(path, { recursive: true });
-    giveToOwner(folder);
   } finally {
     lock.close();
   }

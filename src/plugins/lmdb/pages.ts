@@ -6,8 +6,7 @@
 import type { MailboxIndex } from "../../storage/mailbox-index.ts";
 import type { TextTable } from "../../storage/mailbox-recipients.ts";
 import type { RowTable } from "../../storage/mailbox-rows.ts";
-import type { Batch } from "./commits.ts";
-import type { Environment } from "./environment.ts";
+import type { Batch, Environment } from "./environment.ts";
 import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
 
 const pageSlots = 40;

@@ -16,11 +16,11 @@ import { openLogs } from "../../storage/embedded-log.ts";
 import { Claims, TableReceipts } from "../../storage/records.ts";
 import { type CommitSize, Overlay, type Table, type TableChange } from "../../storage/table.ts";
 import { endOfPrefix, openLedger } from "../drivers.ts";
-import type { Batch, WriteKind } from "./commits.ts";
-import { type Disk, type Environment, openEnvironment } from "./environment.ts";
+import { type Batch, type Environment, openEnvironment } from "./environment.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { DiskMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
+import type { Disk, WriteKind } from "./space.ts";
 
 /** Tests give their own disk, fewer claims, and commits as long as a busy machine needs. */
 type LmdbTestSettings = {
@@ -124,10 +124,7 @@ export class DiskTable implements Table {
     /** What the ledger's commits of the moment are worth. */
     private readonly kind: () => WriteKind = () => "record",
   ) {
-    const begin = () => {
-      this.changes = new Overlay(this);
-    };
-    environment.takePart({ begin, finish: (batch) => this.write(batch) });
+    environment.takePart((batch) => this.write(batch));
   }
 
   get(key: string): Uint8Array | null {
@@ -163,6 +160,7 @@ export class DiskTable implements Table {
       if (value === null) batch.remove(this.database, key);
       else batch.put(this.database, key, sealed(key, value));
     }
+    this.changes = new Overlay(this);
   }
 }
 
@@ -188,7 +186,7 @@ class DiskClaims implements Replay {
       this.lastNumber = Math.max(this.lastNumber, orderedNumber(key.subarray(8)));
       for (const claim of claimsIn(key, environment.borrow("claims", key)!)) this.claims.add(claim);
     }
-    environment.takePart({ begin: () => {}, finish: (batch) => this.finish(batch) });
+    environment.takePart((batch) => this.finish(batch));
   }
 
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {

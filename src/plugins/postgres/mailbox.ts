@@ -4,6 +4,7 @@
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
+import { Batcher, type BatchLimits } from "../../storage/batcher.ts";
 import {
   type Chunk,
   type HeldMessage,
@@ -23,7 +24,7 @@ import {
 import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
 import { checkText } from "../../storage/records.ts";
 import type { Row } from "./connection.ts";
-import { Batcher, type BatchLimits, batchLimits, type Pool } from "./pool.ts";
+import { batchLimits, type Pool } from "./pool.ts";
 import { packed, tagKeyOf } from "./records.ts";
 import type { Expiry } from "./schema.ts";
 import type { StoreTotals } from "./totals.ts";

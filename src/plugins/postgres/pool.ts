@@ -5,6 +5,7 @@
  * when the outcome can't be read in time, the operation is `unavailable`.
  */
 import { errorText } from "../../core/fault.ts";
+import type { BatchLimits } from "../../storage/batcher.ts";
 import { StoreError } from "../../storage/contract.ts";
 import {
   Connection,
@@ -15,6 +16,8 @@ import {
   StatementError,
   Timelines,
 } from "./connection.ts";
+
+export const batchLimits: BatchLimits = { operationsMax: 256, bytesMax: 8 * 1024 ** 2, runningMax: 2 };
 
 // --------------------------------------------------------------------------------------------------- the pool
 
@@ -219,103 +222,4 @@ function storeErrorOf(error: unknown): unknown {
   const text = `PostgreSQL ${error.code}: ${error.message}`;
   if (error.code === "53100") return new StoreError("full", text, { cause: error });
   return new StoreError(corruptCodes.test(error.code) ? "corrupt" : "unavailable", text, { cause: error });
-}
-
-// -------------------------------------------------------------------------------------------------------- group commit
-
-export type BatchLimits = {
-  readonly operationsMax: number;
-  readonly bytesMax: number;
-  /** Batches under way at once: enough to keep the database busy, few enough to let batches grow. */
-  readonly runningMax: number;
-};
-
-export const batchLimits: BatchLimits = { operationsMax: 256, bytesMax: 8 * 1024 ** 2, runningMax: 2 };
-
-/** The most operations that may wait; beyond them the store is overloaded. */
-const operationsWaitingMax = 20_000;
-
-type BatchedCall<Given> = {
-  readonly given: Given;
-  readonly bytes: number;
-  /** At most `perKeyMax` operations of one key go in one batch. */
-  readonly key: string;
-};
-
-type WaitingCall<Given, Answer> = BatchedCall<Given> & {
-  readonly resolve: (answer: Answer) => void;
-  readonly reject: (error: unknown) => void;
-};
-
-/**
- * Group commit: operations that arrive while others are under way wait and go together, so that they share a round trip
- * and a sync. A batch starts at once when none is under way, so an idle store adds no delay.
- */
-export class Batcher<Given, Answer> {
-  private waiting: WaitingCall<Given, Answer>[] = [];
-  private running = 0;
-  private scheduled = false;
-
-  constructor(
-    /** Answers in the order of the operations. */
-    private readonly run: (given: readonly Given[]) => Promise<readonly Answer[]>,
-    private readonly perKeyMax: number,
-    private readonly limits: BatchLimits = batchLimits,
-  ) {}
-
-  add(operation: BatchedCall<Given>): Promise<Answer> {
-    if (this.waiting.length >= operationsWaitingMax) {
-      return Promise.reject(new StoreError("unavailable", "too many operations wait for the database"));
-    }
-    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-    this.waiting.push({ ...operation, resolve, reject });
-    this.schedule();
-    return promise;
-  }
-
-  private schedule(): void {
-    if (this.scheduled) return;
-    this.scheduled = true;
-    queueMicrotask(() => {
-      this.scheduled = false;
-      while (this.waiting.length > 0 && this.running < this.limits.runningMax) void this.runBatch(this.next());
-    });
-  }
-
-  /** In order of arrival; an operation without room stays ahead of later ones. */
-  private next(): WaitingCall<Given, Answer>[] {
-    const batch: WaitingCall<Given, Answer>[] = [];
-    const left: WaitingCall<Given, Answer>[] = [];
-    const perKey = new Map<string, number>();
-    let bytes = 0;
-    for (const [at, one] of this.waiting.entries()) {
-      if (batch.length >= this.limits.operationsMax || (batch.length > 0 && bytes + one.bytes > this.limits.bytesMax)) {
-        left.push(...this.waiting.slice(at));
-        break;
-      }
-      const count = perKey.get(one.key) ?? 0;
-      perKey.set(one.key, count + 1);
-      if (count >= this.perKeyMax) {
-        left.push(one);
-        continue;
-      }
-      bytes += one.bytes;
-      batch.push(one);
-    }
-    this.waiting = left;
-    return batch;
-  }
-
-  private async runBatch(batch: readonly WaitingCall<Given, Answer>[]): Promise<void> {
-    this.running++;
-    try {
-      const answers = await this.run(batch.map(({ given }) => given));
-      for (const [i, { resolve }] of batch.entries()) resolve(answers[i]!);
-    } catch (error) {
-      for (const { reject } of batch) reject(error);
-    } finally {
-      this.running--;
-      if (this.waiting.length > 0) this.schedule();
-    }
-  }
 }

@@ -13,12 +13,13 @@
 import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import { errorText } from "../../core/fault.ts";
+import { Batcher } from "../../storage/batcher.ts";
 import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
 import { checkPrefix, checkReceipt, checkText, isScanned } from "../../storage/records.ts";
 import { Overlay, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
 import { endOfPrefix } from "../drivers.ts";
 import type { Row } from "./connection.ts";
-import { Batcher, type Pool, type Query } from "./pool.ts";
+import { batchLimits, type Pool, type Query } from "./pool.ts";
 
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];
@@ -88,7 +89,7 @@ export class PostgresTable implements SharedTable {
     private readonly pool: Pool,
     private readonly now: () => number,
   ) {
-    this.reads = new Batcher((sets) => this.fetchSets(sets), Number.MAX_SAFE_INTEGER);
+    this.reads = new Batcher((sets) => this.fetchSets(sets), Number.MAX_SAFE_INTEGER, batchLimits);
     const limits = { operationsMax: 64, bytesMax: 1 << 20, runningMax: 1 };
     this.commits = new Batcher((given) => this.commitBatch(given), Number.MAX_SAFE_INTEGER, limits);
   }
@@ -268,10 +269,14 @@ export const placeOfReceipt = (key: string): number => (isScanned(key) ? 0 : pla
 export const textOfRow = (key: Uint8Array): string => Buffer.from(key.slice(2)).swap16().toString("utf16le");
 
 export function openPostgresReplay(pool: Pool): Replay {
-  const claims = new Batcher<ClaimRow, boolean>(async (given) => {
-    const won = new Set((await pool.write("claim_tags", [JSON.stringify(given)])) as string[]);
-    return given.map(({ tag }) => won.has(tag));
-  }, 1);
+  const claims = new Batcher<ClaimRow, boolean>(
+    async (given) => {
+      const won = new Set((await pool.write("claim_tags", [JSON.stringify(given)])) as string[]);
+      return given.map(({ tag }) => won.has(tag));
+    },
+    1,
+    batchLimits,
+  );
   return {
     async claim(tag, untilMs, nowMs) {
       checkText("tag", tag);
@@ -295,7 +300,7 @@ type Writing = {
 };
 
 export function openPostgresReceipts(pool: Pool): Receipts {
-  const writes = new Batcher<Writing, Uint8Array | null>((given) => writeBatch(pool, given), 1);
+  const writes = new Batcher<Writing, Uint8Array | null>((given) => writeBatch(pool, given), 1, batchLimits);
   const add = (writing: Writing) =>
     writes.add({ given: writing, bytes: (writing.value?.length ?? 0) + 256, key: writing.key });
   return {

@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
+import type { BatchLimits } from "../../storage/batcher.ts";
 import { type PlaceMove, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { openLedger } from "../drivers.ts";
@@ -9,7 +10,7 @@ import type { PoolSettings } from "./connection.ts";
 import { PostgresMailbox } from "./mailbox.ts";
 import { movePlaces } from "./move.ts";
 import { openShards, Places, probeShards, readPlaces, Shard } from "./places.ts";
-import { type BatchLimits, Pool } from "./pool.ts";
+import { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./records.ts";
 import { allPlaces, checkSchema, Expiry, migrateSchema, SchemaProblem } from "./schema.ts";

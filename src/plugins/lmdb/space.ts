@@ -1,0 +1,143 @@
+/** The room that a data file has: on its disk, behind its pages, and inside of it. */
+import { dlopen, FFIType } from "bun:ffi";
+import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync } from "node:fs";
+import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { endOfPages } from "./data-file.ts";
+
+/** The disk as the guard sees it; tests give their own. */
+export type Disk = {
+  /** Bytes that this process may still use on the file system. */
+  freeBytes(): number;
+  /** Length of the data file. */
+  fileBytes(): number;
+  /** Where the last page of the file ends. */
+  usedBytes(): number;
+  /** Whether the file has room on the disk for all of its length; elsewhere its end is a hole. */
+  readonly reserves: boolean;
+  /** Makes the file longer; `false` when there is no room. */
+  extend(to: number): boolean;
+  close(): void;
+};
+
+/** What kind of write asks: how much of the reserve it may use. */
+export type WriteKind = "store" | "record" | "removal";
+export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
+
+export type SpaceLimits = {
+  /** Room is only set aside while at least this much stays free for others. */
+  readonly floorBytes: number;
+  readonly reserveBytes: number;
+};
+
+/** With so many reserves left, the store is not ready. */
+const lowReserves = 3;
+
+export type SpaceGuard = {
+  /** Throws when there is no room for a write. */
+  readonly checkRoom: (size: WriteSize) => void;
+  /** Whether little is left on the disk and inside the file. */
+  readonly isLow: () => boolean;
+};
+
+/**
+ * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length where the system sets
+ * room aside (`fallocate`), and every commit asks first. A look at the disk costs 10 µs. A commit does not write the last
+ * pages when it frees them: so only a file that is longer shows whether it was cut short.
+ *
+ * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
+ * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
+ * more room can be set aside, writes go on only as long as enough pages inside the file are free.
+ * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
+ *
+ * `pagesFree` returns how many bytes of pages inside the file are free.
+ */
+export function openSpaceGuard(
+  disk: Disk,
+  { floorBytes, reserveBytes }: SpaceLimits,
+  { log, pagesFree }: Pick<StoreEnvironment, "log"> & { readonly pagesFree: () => number },
+): SpaceGuard {
+  /** What the operator was told since there was enough. */
+  const told = new Set<string>();
+
+  function tell(level: "warn" | "error", message: string): void {
+    if (!told.has(message)) log(level, message);
+    told.add(message);
+  }
+
+  const behindPages = () => disk.fileBytes() - disk.usedBytes();
+  /** What the file may still take of the disk. A hole at its end takes nothing yet. */
+  const spare = () => Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behindPages()), 0);
+
+  /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
+  function roomOf(wanted: number): number {
+    const [have, end] = [behindPages(), disk.usedBytes()];
+    if (have >= wanted) return have;
+    const left = spare();
+    const made = [wanted + reserveBytes, wanted].find((aim) => aim - have <= left && disk.extend(end + aim));
+    return made ?? have;
+  }
+
+  function isLow(): boolean {
+    const [enough, left] = [lowReserves * reserveBytes, spare() + behindPages()];
+    if (left < enough && left + pagesFree() < enough) return true;
+    told.clear();
+    return false;
+  }
+
+  function admits({ kind, bytes }: WriteSize): boolean {
+    const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
+    const room = roomOf(2 * bytes + reserveBytes);
+    if (room >= 2 * bytes + reserveBytes * share) return true;
+    // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin. Growth that
+    // they can't prevent still has the rest of the reserve.
+    return room >= 2 * bytes + reserveBytes / 32 && pagesFree() >= 4 * bytes + reserveBytes / 4;
+  }
+
+  function checkRoom(size: WriteSize): void {
+    if (isLow()) tell("warn", "the disk is nearly full: writes will be refused");
+    if (admits(size)) return;
+    tell("error", "the disk is full: writes are refused");
+    throw new StoreError(size.kind === "removal" ? "unavailable" : "full", "the disk is full for this store");
+  }
+  return { checkRoom, isLow };
+}
+
+const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
+
+/** Calls of the C library, or `null` where it is not to be had. */
+function systemCalls() {
+  if (process.platform !== "linux") return null;
+  for (const name of libraries) {
+    try {
+      return dlopen(name, {
+        fallocate: { args: [FFIType.i32, FFIType.i32, FFIType.i64, FFIType.i64], returns: FFIType.i32 },
+      }).symbols;
+    } catch {}
+  }
+  return null;
+}
+
+/** The disk below a data file that exists. */
+export function openDisk(file: string): Disk {
+  const descriptor = openSync(file, "r+");
+  const { size } = fstatSync(descriptor);
+  const system = systemCalls();
+  const allocate = (to: number) => system?.fallocate(descriptor, 0, 0n, BigInt(to)) === 0;
+  // Some file systems have no such call.
+  const reserves = allocate(size);
+  return {
+    freeBytes() {
+      const { bavail, bsize } = statfsSync(file);
+      return Number(bavail) * Number(bsize);
+    },
+    fileBytes: () => fstatSync(descriptor).size,
+    usedBytes: () => endOfPages(descriptor),
+    reserves,
+    extend(to) {
+      if (reserves) return allocate(to);
+      if (to > fstatSync(descriptor).size) ftruncateSync(descriptor, to);
+      return true;
+    },
+    close: () => closeSync(descriptor),
+  };
+}

@@ -1,0 +1,106 @@
+/**
+ * Group commit: operations that arrive while others are under way wait and go together, so that they share a round trip
+ * and a sync. A batch begins with all that its turn of the event loop has brought.
+ */
+import { StoreError } from "./contract.ts";
+
+export type BatchLimits = {
+  /** Of one batch; one operation may be larger. */
+  readonly operationsMax: number;
+  readonly bytesMax: number;
+  /** Batches under way at once: enough to keep a database busy, few enough to let batches grow. */
+  readonly runningMax: number;
+};
+
+/** Beyond these the store is overloaded. */
+const waitingMax = 4_096;
+const waitingBytesMax = 64 * 1024 ** 2;
+
+type Operation<Given> = {
+  readonly given: Given;
+  readonly bytes: number;
+  /** At most `perKeyMax` operations of one key go in one batch. */
+  readonly key: string;
+};
+
+type Waiting<Given, Answer> = Operation<Given> & {
+  readonly resolve: (answer: Answer) => void;
+  readonly reject: (error: unknown) => void;
+};
+
+export class Batcher<Given, Answer> {
+  private waiting: Waiting<Given, Answer>[] = [];
+  private waitingBytes = 0;
+  private running = 0;
+  private isScheduled = false;
+
+  constructor(
+    /** Answers in the order of the operations. */
+    private readonly run: (given: readonly Given[]) => Promise<readonly Answer[]>,
+    private readonly perKeyMax: number,
+    private readonly limits: BatchLimits,
+  ) {}
+
+  get isIdle(): boolean {
+    return this.running === 0 && this.waiting.length === 0;
+  }
+
+  add(operation: Operation<Given>): Promise<Answer> {
+    if (this.waiting.length >= waitingMax || this.waitingBytes + operation.bytes > waitingBytesMax) {
+      return Promise.reject(new StoreError("unavailable", "too many operations are waiting"));
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+    this.waiting.push({ ...operation, resolve, reject });
+    this.waitingBytes += operation.bytes;
+    this.schedule();
+    return promise;
+  }
+
+  private schedule(): void {
+    if (this.isScheduled || this.running >= this.limits.runningMax) return;
+    this.isScheduled = true;
+    setImmediate(() => {
+      this.isScheduled = false;
+      while (this.waiting.length > 0 && this.running < this.limits.runningMax) void this.runBatch(this.next());
+    });
+  }
+
+  /** In order of arrival; an operation without room stays ahead of later ones. */
+  private next(): Waiting<Given, Answer>[] {
+    const { operationsMax, bytesMax } = this.limits;
+    const batch: Waiting<Given, Answer>[] = [];
+    const left: Waiting<Given, Answer>[] = [];
+    const perKey = new Map<string, number>();
+    let bytes = 0;
+    for (const [at, one] of this.waiting.entries()) {
+      if (batch.length >= operationsMax || (batch.length > 0 && bytes + one.bytes > bytesMax)) {
+        left.push(...this.waiting.slice(at));
+        break;
+      }
+      const count = perKey.get(one.key) ?? 0;
+      perKey.set(one.key, count + 1);
+      if (count >= this.perKeyMax) {
+        left.push(one);
+        continue;
+      }
+      bytes += one.bytes;
+      batch.push(one);
+    }
+    this.waiting = left;
+    this.waitingBytes -= bytes;
+    return batch;
+  }
+
+  private async runBatch(batch: readonly Waiting<Given, Answer>[]): Promise<void> {
+    this.running++;
+    try {
+      const answers = await this.run(batch.map(({ given }) => given));
+      for (const [i, { resolve }] of batch.entries()) resolve(answers[i]!);
+    } catch (error) {
+      for (const { reject } of batch) reject(error);
+    } finally {
+      this.running--;
+      if (this.waiting.length > 0) this.schedule();
+    }
+  }
+}
