@@ -35,9 +35,9 @@ export function limitOf<Name extends string>(
   return () => ({ perSecond: settings[rate], burst: settings[burst] });
 }
 
-/** So many bytes in a day, all of them at once if need be; asked at each claim. */
-export function bytesOfDay(bytes: () => number): () => RateLimit {
-  return () => ({ perSecond: (bytes() * secondMs) / dayMs, burst: bytes() });
+/** So many bytes in a day, all of them at once if need be. */
+export function bytesOfDay(bytes: number): RateLimit {
+  return { perSecond: (bytes * secondMs) / dayMs, burst: bytes };
 }
 
 const keysMaxDefault = 65_536;
@@ -118,7 +118,7 @@ export type NetworkPlaces = ReturnType<typeof networkPlaces>;
  * Places of client networks: one gets at most half of all. A client of this machine may have many others behind it, so it
  * counts in the total alone.
  */
-export function networkPlaces(max: () => number) {
+export function networkPlaces(max: number) {
   const share = createFairShare(max, { isSpared: isLoopbackAddress });
   const keyOf = (client: string) => (isLoopbackAddress(client) ? client : clientNetwork(client));
   return {

@@ -12,7 +12,6 @@ import { isFault } from "../../src/core/fault.ts";
 import { checkEnvelopeTime, decodeEnvelope, type Envelope, longestTtlMs } from "../../src/core/message/envelope.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
 import { capacityLimits } from "../../src/nodes/http/capacity.ts";
-import { bodyBytesMaxOf } from "../../src/nodes/http/route.ts";
 import type { Mailbox, MailboxQuota } from "../../src/storage/contract.ts";
 import {
   createPerson,
@@ -119,7 +118,7 @@ async function observeLimits({ limits }: Config, seen: Seen): Promise<void> {
   };
   const tested = await relayFor({ limits, settings: { client_burst: 1e6, client_rate: 1e6, recipient_burst: 1e6 } });
   const [route] = tested.relay.routes;
-  seen.set("limits.body_bytes_max", route === undefined ? null : bodyBytesMaxOf(route));
+  seen.set("limits.body_bytes_max", route === undefined ? null : (route.bodyBytesMax ?? null));
   expect([await isTaken(limits.body_bytes_max), await isTaken(limits.body_bytes_max + 1)]).toEqual([true, false]);
 }
 

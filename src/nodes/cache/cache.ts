@@ -343,7 +343,7 @@ function storeRoute(node: CacheNode): Route {
     codes: storeCodes,
     rateLimit: (request) =>
       node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
-    bodyBytesMax: () => node.limits.body_bytes_max,
+    bodyBytesMax: node.limits.body_bytes_max,
     handle: (call) => store(node, call),
   };
 }

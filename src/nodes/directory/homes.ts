@@ -120,7 +120,7 @@ export function createHomes(parts: HomesParts): Homes {
     entries: memo(0),
     rate: createRateLimiter(limitOf(settings, "home_rate", "home_burst")),
     // Unlike the own ledger's records these end, and another provider's Relay counts as one network.
-    dayBytes: createRateLimiter(bytesOfDay(() => settings.network_day_bytes / 8)),
+    dayBytes: createRateLimiter(bytesOfDay(settings.network_day_bytes / 8)),
   };
   return {
     find: (did, asked) => find(state, did, asked),

@@ -65,13 +65,18 @@ export const pathCodes = ["invalid_did", "chain_unavailable"] as const satisfies
 export function directoryRoute({ unstable = false, codes = [], ...plan }: DirectoryPlan): Route {
   // A client of a blocked network writes nothing.
   const own = [...new Set([...codes, ...(plan.method === "GET" ? [] : (["policy_denied"] as const))])];
-  return { ...common, ...plan, codes: own, ...(unstable ? { answerHeaders: { "svc-stability": "unstable" } } : {}) };
+  return {
+    ...common,
+    ...plan,
+    codes: own,
+    ...(plan.request === undefined ? {} : { bodyBytesMax: directoryBodyBytesMax }),
+    ...(unstable ? { answerHeaders: { "svc-stability": "unstable" } } : {}),
+  };
 }
 
 const common = {
   tag: "Directory",
   capacity: "normal",
-  bodyBytesMax: directoryBodyBytesMax,
 } as const;
 
 /**
@@ -80,7 +85,7 @@ const common = {
  * Source: rules section 4 ("Growth of the ledger").
  */
 export function withinDayBytes(settings: DirectorySettings): (route: Route) => Route {
-  const limiter = createRateLimiter(bytesOfDay(() => settings.network_day_bytes));
+  const limiter = createRateLimiter(bytesOfDay(settings.network_day_bytes));
   const check = ({ client, network, nowMs, body }: Call): Fault | null => {
     if (isUnlimited(client, settings)) return null;
     const waitMs = limiter.claim(storingNetwork(network), nowMs, body.length);

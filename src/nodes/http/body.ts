@@ -9,7 +9,7 @@ import { joinBytes } from "../../core/codec/bytes.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { countedBytesMin, type FairShare, nextIteration } from "./capacity.ts";
-import { bodyBytesMaxOf, type JsonParts, type Route } from "./route.ts";
+import type { JsonParts, Route } from "./route.ts";
 
 type BodyRules = {
   readonly bytesMax: number;
@@ -41,8 +41,8 @@ export function isBodiless(request: Request, announced: number | null): boolean 
 
 /** What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`. */
 export function checkBodyHead(headers: Headers, announced: number | null, route: Route): Fault | null {
-  const bytesMax = bodyBytesMaxOf(route);
-  if (bytesMax === null) return fault("invalid_request", "this route accepts no body");
+  const { bodyBytesMax: bytesMax } = route;
+  if (bytesMax === undefined) return fault("invalid_request", "this route accepts no body");
   const refused = route.takesAnyType ? null : checkMediaType(headers);
   if (refused !== null) return refused;
   return announced === null || announced <= bytesMax ? null : tooLarge(bytesMax);
@@ -170,7 +170,7 @@ export async function streamParts(
   { budget, client, deadlineMs }: StreamRules,
 ): Promise<ReadableStream<Uint8Array> | null> {
   // An answer always goes out where nobody else waits, however long its parts are.
-  const counted = Math.min(bytes, budget.max() / 2);
+  const counted = Math.min(bytes, budget.max / 2);
   if (!budget.take(client, counted)) return null;
   const chunks = (async function* () {
     try {

@@ -52,7 +52,7 @@ export type FairShare = {
   readonly give: (client: string, amount: number) => void;
   /** Whether there is room for the least amount. */
   readonly hasRoom: (client: string) => boolean;
-  readonly max: () => number;
+  readonly max: number;
   readonly total: number;
 };
 
@@ -63,18 +63,17 @@ type ShareOptions = {
   readonly isSpared?: (client: string) => boolean;
 };
 
-/** The bounds are asked each time: a reload changes them, and what is held above them drains by itself. */
-export function createFairShare(max: () => number, options: ShareOptions = {}): FairShare {
+export function createFairShare(max: number, options: ShareOptions = {}): FairShare {
   const { shrinks = false, isSpared = () => false } = options;
   const held = new Map<string, number>();
   let total = 0;
   const partOf = (client: string, own: number): number =>
-    isSpared(client) ? max() : Math.max(1, (shrinks ? max() - (total - own) : max()) / 2);
+    isSpared(client) ? max : Math.max(1, (shrinks ? max - (total - own) : max) / 2);
   return {
     max,
     take(client, amount) {
       const before = held.get(client) ?? 0;
-      if (before + amount > partOf(client, before) || total + amount > max()) return false;
+      if (before + amount > partOf(client, before) || total + amount > max) return false;
       held.set(client, before + amount);
       total += amount;
       return true;
@@ -87,7 +86,7 @@ export function createFairShare(max: () => number, options: ShareOptions = {}): 
     },
     hasRoom(client) {
       const own = held.get(client) ?? 0;
-      return total < max() && own < partOf(client, own);
+      return total < max && own < partOf(client, own);
     },
     get total() {
       return total;
@@ -104,8 +103,7 @@ export type Room = {
 };
 
 export type Capacity = {
-  /** Replaced when a reload changes them. */
-  limits: CapacityLimits;
+  readonly limits: CapacityLimits;
   readonly normal: Room;
   /** Of acknowledgements and health: they are short, and must not wait for the load that they relieve. */
   readonly reserved: Room;
@@ -117,17 +115,15 @@ export type Capacity = {
 };
 
 export function createCapacity(limits: CapacityLimits): Capacity {
-  const requestsMax = () => capacity.limits.requestsMax;
-  const bodyBytesMax = () => capacity.limits.bodyBytesMax;
-  const capacity: Capacity = {
+  const { requestsMax, bodyBytesMax } = limits;
+  return {
     limits,
     normal: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax) },
-    reserved: { work: createFairShare(requestsMax), bodyBytes: createFairShare(() => bodyBytesMax() / 4) },
+    reserved: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax / 4) },
     waiting: createFairShare(requestsMax, { shrinks: true }),
     answerBytes: createFairShare(bodyBytesMax),
     delayedRefusals: 0,
   };
-  return capacity;
 }
 
 /** Delays a refusal; `false` at once when too many are delayed already. */

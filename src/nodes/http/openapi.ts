@@ -15,7 +15,7 @@ import {
   txHashText,
   uuidText,
 } from "../../core/schema/schema.ts";
-import { bodyBytesMaxOf, type Route, renderDeliveryFault, renderProblem } from "./route.ts";
+import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
 
 export type InterfaceDescription = ReturnType<typeof describeInterface>;
 type DescribedOperation = ReturnType<typeof describeRoute>;
@@ -115,7 +115,7 @@ function describeAnswers({ answer, also }: Route): Record<string, DescribedRespo
 
 /** All codes a route can refuse with, those of the server among them, by status. */
 function describeRefusals(route: Route): Record<string, DescribedResponse> {
-  const ofBody = bodyBytesMaxOf(route) === null ? [] : bodyCodes;
+  const ofBody = route.bodyBytesMax === undefined ? [] : bodyCodes;
   const codes = new Set([...(route.codes ?? []), ...serverCodes, ...ofBody]);
   const byStatus = Object.groupBy(codes, (code) => describeFault(code).status);
   return Object.fromEntries(

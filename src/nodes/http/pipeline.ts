@@ -37,7 +37,6 @@ import { type Log, maskAddress, onceAMinute, traceparentOf } from "./log.ts";
 import type { HttpMetrics } from "./metrics.ts";
 import {
   type Answer,
-  bodyBytesMaxOf,
   type Call,
   type Cors,
   type CorsOrigins,
@@ -255,7 +254,7 @@ async function receive(http: Http, plan: Plan, exchange: Exchange): Promise<Faul
   if (hasBody) {
     // Slow senders can't use up the places, so a body arrives before it has one.
     if (!room.work.hasRoom(network)) return refuseLate(http, plan, exchange, { limit: "requests", unread: true });
-    const bytesMax = bodyBytesMaxOf(route) ?? 0;
+    const { bodyBytesMax: bytesMax = 0 } = route;
     const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
     const body = await readBody(request, announced, { bytesMax, deadlineMs, budget: room.bodyBytes, client: network });
     await iterationEnd();

@@ -74,8 +74,8 @@ export type Route = {
   readonly also?: RouteAnswer;
   /** Of its refusals, beside those of the server. With `chain_unavailable`, that is what an unavailable store means here. */
   readonly codes?: readonly FaultCode[];
-  /** Where it takes a body; a function where a reload changes it. */
-  readonly bodyBytesMax?: number | (() => number);
+  /** Where it takes a body. */
+  readonly bodyBytesMax?: number;
   /** Takes bodies of any media type: another protocol than ours. */
   readonly takesAnyType?: boolean;
   /** `reserved`: acknowledgements and health, which are served even when the node is over capacity. */
@@ -88,12 +88,6 @@ export type Route = {
   readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
-
-/** `null`: the route takes no body. */
-export function bodyBytesMaxOf({ request, takesAnyType = false, bodyBytesMax = 0 }: Route): number | null {
-  if (request === undefined && !takesAnyType) return null;
-  return typeof bodyBytesMax === "function" ? bodyBytesMax() : bodyBytesMax;
-}
 
 // ------------------------------------------------------------------------------------------------- values of a path
 

@@ -165,7 +165,7 @@ type Place = {
  * with the most give way while it has more than this one: hosts that hang cost those who chose them their places.
  */
 function createPlaces(now: () => number) {
-  const share = createFairShare(() => requestsMax, { shrinks: true });
+  const share = createFairShare(requestsMax, { shrinks: true });
   const held = new Set<Place>();
   /** Whatever still runs is cut: a body that has not ended, say. */
   const give = (place: Place, end: EgressAnswer | null = null): void => {

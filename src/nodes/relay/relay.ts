@@ -244,7 +244,7 @@ function relayRoutes(node: RelayNode): Route[] {
     also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
     capacity: "normal",
     faults: "delivery",
-    bodyBytesMax: () => node.limits.body_bytes_max,
+    bodyBytesMax: node.limits.body_bytes_max,
     rateLimit: (request) =>
       node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
     handle: (call) => relay(node, call),

@@ -66,7 +66,7 @@ test("clients are counted by IPv4 address or by IPv6 /64", () => {
 });
 
 test("clients of this machine may have all places, and count in the total", () => {
-  const places = networkPlaces(() => 4);
+  const places = networkPlaces(4);
   const take = (...clients: string[]) => clients.map((client) => places.take(client));
   expect(take("192.0.2.1", "192.0.2.1", "192.0.2.1")).toEqual([true, true, false]);
   expect(take("127.0.0.1", "127.0.0.1", "127.0.0.1", "198.51.100.1")).toEqual([true, true, false, false]);

@@ -86,7 +86,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
   const mayListen = (did: Did): boolean => registry.proven.has(did) || registry.remote?.mayReach(did) === true;
-  const networks = networkPlaces(() => registry.settings.sessions_max);
+  const networks = networkPlaces(registry.settings.sessions_max);
   return {
     routes: registry.settings.public_endpoints.length === 0 ? [] : [sessionRoute(registry, networks)],
     websocket: socketEvents(registry, networks),

@@ -56,7 +56,7 @@ describe("bodies", () => {
 });
 
 test("a body that found no room lets another one arrive while it is thrown away", async () => {
-  const budget = createFairShare(() => 6 * countedBytesMin);
+  const budget = createFairShare(6 * countedBytesMin);
   const arriving = () => {
     const sides = new TransformStream<Uint8Array, Uint8Array>(undefined, undefined, { highWaterMark: 8 });
     const writer = sides.writable.getWriter();

@@ -1,58 +1,7 @@
-/** Capacity: shares of clients, other limits while requests are active, what a refusal logs, and turns at the event loop. */
+/** Capacity: shares of clients, what a refusal logs, and turns at the event loop. */
 import { describe, expect, test } from "bun:test";
-import {
-  type CapacityLimits,
-  countedBytesMin,
-  createCapacity,
-  createFairShare,
-  nextIteration,
-} from "../../../../src/nodes/http/capacity.ts";
+import { countedBytesMin, createFairShare, nextIteration } from "../../../../src/nodes/http/capacity.ts";
 import { post, testApp, testLimits, testRoute } from "../../../support/app.ts";
-
-const limits: CapacityLimits = {
-  requestsMax: 4,
-  delayedRefusalsMax: 4,
-  refusalDelayMs: 1,
-  bodyBytesMax: 1_000,
-  bodyDeadlineMs: 1_000,
-};
-
-test("lower limits refuse new requests until enough active ones have ended", () => {
-  const capacity = createCapacity(limits);
-  const { work } = capacity.normal;
-  expect([work.take("a", 1), work.take("b", 1), work.take("c", 1)]).toEqual([true, true, true]);
-  capacity.limits = { ...limits, requestsMax: 2 };
-  expect([work.hasRoom("d"), work.take("d", 1), work.total]).toEqual([false, false, 3]);
-  work.give("a", 1);
-  work.give("b", 1);
-  expect([work.hasRoom("d"), work.take("d", 1)]).toEqual([true, true]);
-});
-
-test("higher limits give every room more at once, and each client half of it", () => {
-  const capacity = createCapacity(limits);
-  expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
-  capacity.limits = { ...limits, bodyBytesMax: 2_000 };
-  expect(capacity.normal.bodyBytes.take("a", 700)).toBe(true);
-  expect(capacity.normal.bodyBytes.take("a", 700)).toBe(false);
-  expect(capacity.limits.bodyBytesMax).toBe(2_000);
-});
-
-test("other limits hold in every room as they would from the start", () => {
-  const other = { ...limits, requestsMax: 12, bodyBytesMax: 60 };
-  const changed = createCapacity(limits);
-  changed.limits = other;
-  const fresh = createCapacity(other);
-  /** What many clients get, one after the other, until each is refused. */
-  const given = ({ take }: ReturnType<typeof createFairShare>) =>
-    Array.from({ length: 20 }, (_, client) => {
-      let taken = 0;
-      while (take(String(client), 1)) taken++;
-      return taken;
-    });
-  const rooms = ({ normal, reserved, waiting }: typeof fresh) =>
-    [normal.work, normal.bodyBytes, reserved.work, reserved.bodyBytes, waiting].map(given);
-  expect(rooms(changed)).toEqual(rooms(fresh));
-});
 
 describe("a refusal over capacity is logged once a minute, with what refused and the setting that raises it", () => {
   /** One client has half of it. */
@@ -84,26 +33,26 @@ describe("a refusal over capacity is logged once a minute, with what refused and
 
 describe("a fair share", () => {
   test("is half for one client, and at least one where there is only one", () => {
-    const share = createFairShare(() => 4);
+    const share = createFairShare(4);
     expect([share.take("a", 2), share.take("a", 1), share.take("b", 2), share.take("c", 1)]).toEqual([
       true,
       false,
       true,
       false,
     ]);
-    const lone = createFairShare(() => 1);
+    const lone = createFairShare(1);
     expect([lone.take("a", 1), lone.take("b", 1)]).toEqual([true, false]);
   });
 
   test("given back is there for others, and what was refused took nothing", () => {
-    const share = createFairShare(() => 2);
+    const share = createFairShare(2);
     expect([share.take("a", 2), share.take("a", 1), share.take("b", 1)]).toEqual([false, true, true]);
     share.give("a", 1);
     expect([share.total, share.take("b", 1), share.take("c", 1), share.total]).toEqual([1, false, true, 2]);
   });
 
   test("bounds a client that is spared by the whole alone", () => {
-    const share = createFairShare(() => 4, { isSpared: (client) => client === "a" });
+    const share = createFairShare(4, { isSpared: (client) => client === "a" });
     expect([share.take("a", 3), share.take("b", 1), share.take("a", 1)]).toEqual([true, true, false]);
     share.give("b", 1);
     expect([share.take("a", 1), share.take("b", 1)]).toEqual([true, false]);
@@ -129,7 +78,7 @@ test("of many one goes in each iteration, in the order in which they came", asyn
 });
 
 test("a shrinking share gives each client half of what the others leave", () => {
-  const share = createFairShare(() => 64, { shrinks: true });
+  const share = createFairShare(64, { shrinks: true });
   const most = (client: string) => {
     let taken = 0;
     while (share.take(client, 1)) taken++;
