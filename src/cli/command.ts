@@ -29,34 +29,24 @@ import { readPolicy } from "./files/policy.ts";
 /** Where `waypost dev` and the examples listen. */
 const urlDefault = "http://127.0.0.1:7400";
 
-/** Milliseconds of a duration such as `30s` or `5m`. */
-export function parseWait(text: string): number {
-  const ms = parseDuration(text);
-  if (ms === null) throw new InvalidArgumentError("It must be a duration such as 30s or 5m.");
-  return ms;
-}
+const parsed = <T>(value: T | null, refusal: string): T => {
+  if (value !== null) return value;
+  throw new InvalidArgumentError(refusal);
+};
+const textThat = (accepts: (text: string) => boolean, refusal: string) => (text: string) =>
+  parsed(accepts(text) ? text : null, refusal);
 
-/** A parser that leaves a text as it is, or refuses it. */
-const textThat =
-  (accepts: (text: string) => boolean, refusal: string) =>
-  (text: string): string => {
-    if (accepts(text)) return text;
-    throw new InvalidArgumentError(refusal);
-  };
+/** Milliseconds of a duration. */
+export const parseWait = (text: string) => parsed(parseDuration(text), "It must be a duration such as 30s or 5m.");
 
-/** A `ttl` as it goes into an envelope. */
 export const parseTtl = textThat(
   (text) => parseDuration(text) !== null,
   "It must be from 1 second to 30 days, such as 24h or 1d12h.",
 );
-
-/** The name of an identity. */
 export const parseName = textThat(
   (text) => nameForm.test(text),
   "It must be 1 to 64 of A-Z a-z 0-9 . _ -, no dot first.",
 );
-
-/** The address of a node. */
 export const parseUrl = textThat(
   (text) => URL.canParse(text) && /^https?:$/.test(new URL(text).protocol),
   "It must begin with https:// or http://.",
@@ -65,8 +55,7 @@ export const parseUrl = textThat(
 export function parseBetween(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
-    if (!(value >= min && value <= max)) throw new InvalidArgumentError(`It must be a number from ${min} to ${max}.`);
-    return value;
+    return parsed(value >= min && value <= max ? value : null, `It must be a number from ${min} to ${max}.`);
   };
 }
 
@@ -140,14 +129,6 @@ export function renderBytes(bytes: number): string {
   return `${(bytes / 1_024 ** power).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
-/** `[#####.....]  50 %` */
-export function renderBar(done: number, total: number): string {
-  const width = 24;
-  const share = total === 0 ? 1 : done / total;
-  const filled = Math.round(width * share);
-  return `[${"#".repeat(filled)}${".".repeat(width - filled)}] ${String(Math.floor(share * 100)).padStart(3)} %`;
-}
-
 /** What moves the cursor, hides or reorders text: it must not reach a terminal. */
 const controls = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
@@ -164,8 +145,6 @@ function renderJson(value: unknown): string {
   return JSON.stringify(value).replace(controls, (character) => character.split("").map(escaped).join(""));
 }
 
-// ----------------------------------------------------------------------------------------------- failures
-
 /** Whether the arguments ask for JSON, found without parsing them: they may be wrong. */
 export function asksForJson(args: readonly string[]): boolean {
   const end = args.indexOf("--");
@@ -173,74 +152,44 @@ export function asksForJson(args: readonly string[]): boolean {
 }
 
 /** What is printed on standard error, `null` for nothing more, and the exit code. */
-type Ending = { readonly text: string | null; readonly exitCode: 0 | 1 | 2 };
+type Ending = { readonly text: string | null; readonly exitCode: number };
 
 export function endingOf(error: unknown, json: boolean): Ending {
-  if (error instanceof CommanderError) return usageEnding(error, json);
-  if (error instanceof ClientError) return clientEnding(error, json);
+  const { text, code, exitCode, ...extra } = failureOf(error, json);
+  if (text === null || !json) return { text, exitCode };
+  return { text: renderJson({ ok: false, code, message: text, status: null, ...extra }), exitCode };
+}
+
+type Failure = Ending & { readonly code: string; readonly status?: number | null; readonly expected?: unknown };
+
+function failureOf(error: unknown, json: boolean): Failure {
+  if (error instanceof CommanderError) {
+    // The parser printed its text, or help, before it threw.
+    const isTold = error.exitCode === 0 || !json;
+    const text = error.code === "commander.help" ? "a command is missing" : error.message.replace(/^error: /, "");
+    return { code: "usage", text: isTold ? null : text, exitCode: error.exitCode === 0 ? 0 : 1 };
+  }
+  if (error instanceof ClientError) {
+    const { code, kind, message, status, extra } = error;
+    const exitCode = kind === "timed_out" ? 2 : 1;
+    if (!json) return { code, text: printable(`${message} (${code})${hintOf(error)}`), exitCode };
+    const { expected } = extra;
+    return { code, text: message, exitCode, status, ...(expected === undefined ? {} : { expected }) };
+  }
   if (error instanceof CommandFailure) {
-    if (!json) return { text: error.message, exitCode: error.exitCode };
-    const code = error.exitCode === 2 ? "timed_out" : "failed";
-    return { text: error.isInResult ? null : failureLine(code, error.message), exitCode: error.exitCode };
+    const { exitCode, isInResult, message } = error;
+    return { code: exitCode === 2 ? "timed_out" : "failed", text: json && isInResult ? null : message, exitCode };
   }
-  if (isSystemRefusal(error)) {
-    const text = refusalText(error);
-    return { text: json ? failureLine("failed", text) : text, exitCode: 1 };
-  }
+  if (isSystemRefusal(error)) return { code: "failed", text: errorText(error), exitCode: 1 };
   // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
-  const stack = errorStack(error);
-  return { text: json ? failureLine("internal_error", stack) : stack, exitCode: 1 };
-}
-
-/** The operating system's refusal in words, with the path of the file. */
-function refusalText(error: Error): string {
-  const path: unknown = Reflect.get(error, "path");
-  return typeof path === "string" ? `${path}: ${reasonOf(error)}` : reasonOf(error);
-}
-
-export function reasonOf(error: unknown): string {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  return systemReasons[code] ?? errorText(error);
-}
-
-const systemReasons: Readonly<Record<string, string>> = {
-  ENOENT: "there is no such file or folder",
-  ECONNREFUSED: "connection refused: nothing listens there",
-  ECONNRESET: "the connection was closed",
-  EACCES: "this user may not open it",
-  EISDIR: "it is a folder",
-  ENOTDIR: "a part of the path is not a folder",
-  ENOSPC: "the disk is full",
-  EROFS: "the file system is read-only",
-};
-
-/** The parser printed its text, or help, before it threw. */
-function usageEnding(error: CommanderError, json: boolean): Ending {
-  if (error.exitCode === 0) return { text: null, exitCode: 0 };
-  if (!json) return { text: null, exitCode: 1 };
-  const isHelp = error.code === "commander.help";
-  const message = isHelp ? "a command is missing; add --help to see which there are" : error.message;
-  return { text: failureLine("usage", message.replace(/^error: /, "")), exitCode: 1 };
-}
-
-function clientEnding(error: ClientError, json: boolean): Ending {
-  const exitCode = error.kind === "timed_out" ? 2 : 1;
-  if (!json) return { text: printable(`${error.message} (${error.code})${hintOf(error)}`), exitCode };
-  const { expected } = error.extra;
-  const extra = { status: error.status, ...(expected === undefined ? {} : { expected }) };
-  return { text: failureLine(error.code, error.message, extra), exitCode };
+  return { code: "internal_error", text: errorStack(error), exitCode: 1 };
 }
 
 /** A proof is sent as soon as it is made, so one that is too old or too new means that clocks differ. */
 function hintOf({ code, message }: ClientError): string {
   if (code === "unreachable" && message.startsWith(urlDefault)) return "; name another node with --url or WAYPOST_URL";
   const isOfTime = /^(authorization_expired|authorization_too_far_ahead|proof_expired)$/.test(code);
-  if (!isOfTime && !(code === "envelope_invalid" && message.includes("/timestamp"))) return "";
-  return "; the clocks of this machine and of the node differ, or one of them is wrong";
-}
-
-function failureLine(code: string, message: string, extra: Readonly<Record<string, unknown>> = {}): string {
-  return renderJson({ ok: false, code, message, status: null, ...extra });
+  return isOfTime ? "; the clocks of this machine and of the node differ" : "";
 }
 
 // --------------------------------------------------------------------------------------------------- nodes and keys
@@ -386,14 +335,12 @@ function openSession(flags: SessionFlags): Session {
     client.known.memory = memoryOf(fileKeys(keysFolder), name);
     return identity;
   };
-  const namesToChoose = async (): Promise<readonly string[]> => {
-    const name = flags.as ?? env["WAYPOST_AS"];
-    return name === undefined ? listIdentities(keysFolder) : [name];
-  };
+  const chosen = flags.as ?? env["WAYPOST_AS"];
+  const names = () => (chosen === undefined ? listIdentities(keysFolder) : Promise.resolve([chosen]));
   const chosenName = async (): Promise<string | undefined> => {
-    const names = await namesToChoose();
-    if (names.length <= 1) return names[0];
-    throw failed(`there are several identities; choose one with --as: ${names.join(", ")}`);
+    const [only, ...others] = await names();
+    if (only === undefined || others.length === 0) return only;
+    throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
   };
   const identityOf = async (given?: string): Promise<Identity> => {
     const name = given ?? (await chosenName());
@@ -422,7 +369,7 @@ function openSession(flags: SessionFlags): Session {
     },
     close: async () => opened?.close(),
     recall: async () => {
-      const [only, ...others] = await namesToChoose();
+      const [only, ...others] = await names();
       if (only !== undefined && others.length === 0) await load(only);
     },
     recallChosen: async () => {
@@ -485,6 +432,9 @@ export async function askJson(url: string, path: string, options: AskOptions = {
     const dateMs = Date.parse(response.headers.get("date") ?? "");
     return { status, text, json: JSON.parse(text), dateMs: Number.isNaN(dateMs) ? null : dateMs };
   } catch (error) {
-    return error instanceof SyntaxError ? "answers, but not as a node" : reasonOf(error);
+    if (error instanceof SyntaxError) return "answers, but not as a node";
+    // ECONNREFUSED says more than the runtime's guess at a cause.
+    const code: unknown = error instanceof Error && Reflect.get(error, "code");
+    return typeof code === "string" ? code : errorText(error);
   }
 }

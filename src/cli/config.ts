@@ -15,10 +15,11 @@ import { configWarnings } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
 import type { Config } from "../config/schema.ts";
+import { errorText } from "../core/fault.ts";
 import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
 import type { InputProblem } from "../storage/contract.ts";
-import { countOf, createReport, reasonOf } from "./command.ts";
+import { countOf, createReport } from "./command.ts";
 
 export const defaultConfigFile = "waypost.toml";
 
@@ -90,7 +91,7 @@ async function fileProblems(config: Config): Promise<InputProblem[]> {
 
 async function readTextOf(file: string): Promise<string> {
   const text = await readText(file).catch((error: unknown) => {
-    throw failed(`${file} can't be read: ${reasonOf(error)}`);
+    throw failed(`${file} can't be read: ${errorText(error)}`);
   });
   if (text === null) throw failed(`${file}: there is no such file`);
   return text;

@@ -16,7 +16,6 @@ import {
   parseCount,
   parseTtl,
   printable,
-  renderBar,
   renderBytes,
   type Session,
 } from "./command.ts";
@@ -68,7 +67,7 @@ async function sendFile(session: Session, { to: target, file: path, ...flags }: 
   const options: MessageOptions = Object.fromEntries(chosen.filter(([, value]) => value !== undefined));
   const sent = await (anonymous === true ? sendUnsigned : sendSigned)(session, await session.named(target), source, {
     ...options,
-    onProgress: ({ sentBytes }) => report.progress(`${printable(name)} ${renderBar(sentBytes, sizeBytes)}`),
+    onProgress: ({ sentBytes }) => report.progress(`sending ${renderBytes(sentBytes)} of ${renderBytes(sizeBytes)}`),
   });
   const { did: to, ...recipient } = sent.recipient;
   const { code = "delivered", delivery_mode = null } = sent.last ?? {};
