@@ -9,7 +9,7 @@ import type { Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
 import { attempt, ClientError, localError } from "../http.ts";
 import type { FileFacts } from "../seal.ts";
-import { type Batch, digits, type Table, withRoom } from "./table.ts";
+import { type Batch, digits, type Table } from "./table.ts";
 
 /** Where content is. `elsewhere`: on another device, which had it first; `removed`: there was no room for it any more. */
 export type Body =
@@ -20,8 +20,6 @@ export type Body =
 
 const inlineBytesMax = 65_536;
 const pieceBytes = 1_048_576;
-/** Room for the rows of a message beside its content. */
-const rowBytes = 8_192;
 /** A file that is written for longer was left by a crash. */
 const unfinishedMs = hourMs;
 
@@ -35,25 +33,21 @@ type Saving<W, T> = {
   readonly fill: (write: Write) => Promise<W>;
   /** Puts the rows that name the content; with `null` it is not kept. */
   readonly rows: (batch: Batch, body: Body, filled: W) => Promise<T | null>;
-  /** How many rows may have inline content. */
-  readonly copies?: number;
 };
 
 /** Saves content and the rows that name it, which come with the end of the content in one change. */
 export async function saveContent<W, T>(
   table: Table,
   nowMs: () => number,
-  { fill, rows, copies = 1 }: Saving<W, T>,
+  { fill, rows }: Saving<W, T>,
 ): Promise<{ readonly filled: W; readonly saved: T | null }> {
   const id = randomUuid();
   let [held, sizeBytes]: [Uint8Array, number] = [new Uint8Array(0), 0];
   const save = async (piece: Uint8Array) => {
-    await withRoom(table, piece.length, () =>
-      table.change(async (batch) => {
-        if (sizeBytes === 0) batch.put(`t/${id}`, nowMs());
-        batch.putBytes(pieceKey(id, piecesOf(sizeBytes)), piece);
-      }),
-    );
+    await table.add(async (batch) => {
+      if (sizeBytes === 0) batch.put(`t/${id}`, nowMs());
+      batch.putBytes(pieceKey(id, piecesOf(sizeBytes)), piece);
+    });
     sizeBytes += piece.length;
   };
   const result = await attempt(async () => {
@@ -64,14 +58,11 @@ export async function saveContent<W, T>(
     const isInline = sizeBytes === 0 && held.length <= inlineBytesMax;
     if (!isInline && held.length > 0) await save(held);
     const body: Body = isInline ? { is: "inline", base64: encodeBase64(held) } : { is: "pieces", id, sizeBytes };
-    const room = copies * (rowBytes + (body.is === "inline" ? body.base64.length : 0));
-    const saved = await withRoom(table, room, () =>
-      table.change(async (batch) => {
-        const put = await rows(batch, body, filled);
-        if (put !== null && !isInline) batch.delete(`t/${id}`);
-        return put;
-      }),
-    );
+    const saved = await table.add(async (batch) => {
+      const put = await rows(batch, body, filled);
+      if (put !== null && !isInline) batch.delete(`t/${id}`);
+      return put;
+    });
     return { filled, saved };
   });
   const isKept = !(result instanceof ClientError) && result.saved !== null;

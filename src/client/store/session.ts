@@ -47,7 +47,7 @@ import {
   putReaction,
   type StoreChange,
 } from "./rows.ts";
-import { LocalStore, removeOldFiles } from "./store.ts";
+import { LocalStore, removeOldestFile } from "./store.ts";
 import { type Batch, Table } from "./table.ts";
 import { joinTabs, type Tabs } from "./tabs.ts";
 
@@ -106,7 +106,7 @@ export class StoreSession {
     const { did, nowMs, send, sender, forgetSender, client } = host;
     const { signal } = this.#stop;
     const base = { table, did, nowMs, tell: (news: News) => this.#tell(news) };
-    table.makeRoom = async (bytes) => host.driver.bytesMax < Infinity && removeOldFiles(base, bytes);
+    table.makeRoom = async () => host.driver.bytesMax < Infinity && removeOldestFile(base);
     const leads = () => this.#outbox.isLeading;
     const devices = {
       ...{ ...host.devices, ...base, leads },
@@ -261,7 +261,6 @@ export class StoreSession {
     const { saved } = await saveContent(this.#table, this.#host.nowMs, {
       fill: (write) => copySource(source, write),
       rows: (batch, body) => this.#put(batch, draft, body),
-      copies: people.size + 1,
     });
     if (saved?.change) this.#tell(saved.change);
     return (saved?.places ?? []).map((place, i) => this.#sending(place, draft, i));

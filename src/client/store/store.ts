@@ -4,7 +4,7 @@
  * Source: docs/client.md "A local store".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { attempt, ClientError, localError } from "../http.ts";
+import { localError } from "../http.ts";
 import { receiptIdsMax } from "../notes.ts";
 import { type Body, readBody } from "./files.ts";
 import { factsOf, type GroupFacts, keyOfGroup } from "./groups.ts";
@@ -272,31 +272,19 @@ export class LocalStore {
   }
 }
 
-/** Removes files of the oldest messages until so many bytes are free; their messages stay. */
-export async function removeOldFiles(
-  { table, tell }: Pick<StoreHost, "table" | "tell">,
-  bytes: number,
-): Promise<boolean> {
-  let freed = 0;
-  while (freed < bytes) {
-    const [oldest] = await table.scan<string>({ prefix: "a/", limit: 1 });
-    if (oldest === undefined) return false;
-    const [place, key] = oldest;
-    const removed = await attempt(() =>
-      table.change(async (batch) => {
-        const row = await batch.get<MessageRow>(key);
-        batch.delete(place);
-        if (row?.body.is !== "pieces") return null;
-        forgetBody(batch, row);
-        const body: Body = { is: "removed" };
-        batch.put(key, { ...row, body });
-        return row;
-      }),
-    );
-    if (removed instanceof ClientError) return false;
-    if (removed === null) continue;
-    freed += removed.sizeBytes;
-    tell(stateChange(removed));
-  }
+/** Of the oldest message, which stays. `false`: there is none. */
+export async function removeOldestFile({ table, tell }: Pick<StoreHost, "table" | "tell">): Promise<boolean> {
+  const [oldest] = await table.scan<string>({ prefix: "a/", limit: 1 });
+  if (oldest === undefined) return false;
+  const [place, key] = oldest;
+  const removed = await table.change(async (batch) => {
+    const row = await batch.get<MessageRow>(key);
+    batch.delete(place);
+    if (row?.body.is !== "pieces") return null;
+    forgetBody(batch, row);
+    batch.put(key, { ...row, body: { is: "removed" } satisfies Body });
+    return row;
+  });
+  if (removed !== null) tell(stateChange(removed));
   return true;
 }

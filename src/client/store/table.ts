@@ -57,8 +57,8 @@ export class Table {
   readonly driver: StoreDriver;
   /** Begins every key: another identity, and one made anew under the same name, has other rows. */
   readonly place: string;
-  /** Removes what is worth least; returns whether there is more room. */
-  makeRoom: (bytes: number) => Promise<boolean> = async () => false;
+  /** Removes what is worth least; `false` when nothing is left to remove. */
+  makeRoom: () => Promise<boolean> = async () => false;
   /** Hears of changes for own devices. */
   onLogged: (number: number) => void = () => undefined;
   readonly #nameKey: Uint8Array;
@@ -173,11 +173,17 @@ export class Table {
     });
   }
 
-  /** Throws `store_full` when there is no room for so many bytes more. */
-  async ensureRoom(bytes: number): Promise<void> {
-    if (bytes > this.driver.bytesMax) throw storeFull(null);
-    const over = (await this.meta()).bytes + bytes - this.driver.bytesMax;
-    if (over > 0 && !(await this.makeRoom(over))) throw storeFull(null);
+  /** A change with new content: room is made for it, and there is a bound. Throws `store_full`. */
+  async add<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
+    const bounded = (batch: Batch) => {
+      batch.isBounded = true;
+      return work(batch);
+    };
+    for (;;) {
+      const added = await attempt(() => this.change(bounded));
+      if (!(added instanceof ClientError)) return added;
+      if (added.code !== "store_full" || !(await this.makeRoom())) throw added;
+    }
   }
 
   async #apply<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
@@ -188,6 +194,8 @@ export class Table {
     const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
     const more = sealed.map(async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)));
     const bytes = (await Promise.all(more)).reduce((sum, one) => sum + one, meta.bytes);
+    if (batch.isBounded && bytes > Math.max(meta.bytes, this.driver.bytesMax))
+      throw localError("store_full", "the local store has no room for more");
     const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
     const rows = [...sealed, ["meta", this.#seal("meta", render(counted))] as const];
     await this.#guard(() => this.driver.apply(rows.map(([key, value]) => [this.place + key, value])));
@@ -246,6 +254,7 @@ export class Batch {
   /** Keys of rows that own devices get, or that are gone from the log. */
   readonly logged = new Map<string, boolean>();
   meta: Partial<Meta> = {};
+  isBounded = false;
   readonly #table: Table;
 
   constructor(table: Table) {
@@ -285,18 +294,6 @@ export class Batch {
     this.logged.set(key, true);
   }
 }
-
-/** A failed save of new content is tried once more after room was made for it. */
-export async function withRoom<T>(table: Table, bytes: number, work: () => Promise<T>): Promise<T> {
-  await table.ensureRoom(bytes);
-  const result = await attempt(work);
-  if (!(result instanceof ClientError)) return result;
-  if (result.code === "store_full" && (await table.makeRoom(bytes))) return work();
-  throw result;
-}
-
-const storeFull = (cause: unknown): ClientError =>
-  new ClientError("local", "store_full", "the local store has no room for more", { cause });
 
 const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 
