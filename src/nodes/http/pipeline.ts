@@ -150,26 +150,31 @@ const noValues: Readonly<Record<string, string>> = Object.freeze({});
 /** An active request: the `Call` that the handler sees. A class, so that rarely read members cost nothing. */
 class Exchange implements Call {
   readonly headers: Headers;
+  readonly method: string;
+  readonly requestId: string;
+  readonly nowMs: number;
   params: Readonly<Record<string, string>> = noValues;
   received: ReadBody = noBody;
-  /** The body may be unread, so the connection ends with the answer. */
+  /** Whether there is a body that has not been read whole. */
+  isUnread = false;
+  /** The connection ends with the answer. */
   close = false;
   /** Where it counts as active. */
   places: FairShare | null = null;
-  readonly method: string;
   envelope: RequestedEnvelope | null = null;
   private parsedQuery: URLSearchParams | null = null;
 
   constructor(
+    readonly http: Http,
+    readonly plan: Plan,
     readonly request: RoutedRequest,
-    readonly requestId: string,
     readonly source: Client,
-    readonly nowMs: number,
-    private readonly waiting: FairShare,
     private readonly connection: Connection,
   ) {
     this.headers = request.headers;
     this.method = request.method;
+    this.requestId = requestIdOf(request.headers);
+    this.nowMs = http.now();
   }
 
   get body(): Uint8Array {
@@ -202,10 +207,11 @@ class Exchange implements Call {
   }
 
   waitsForOthers(): boolean {
-    if (this.places === this.waiting) return true;
-    if (!this.waiting.take(this.network, 1)) return false;
+    const { waiting } = this.http.capacity;
+    if (this.places === waiting) return true;
+    if (!waiting.take(this.network, 1)) return false;
     this.places?.give(this.network, 1);
-    this.places = this.waiting;
+    this.places = waiting;
     return true;
   }
 }
@@ -229,13 +235,11 @@ export async function serve(
     // Nobody reads the answer. Without an address it would count as sent over a Unix socket.
     if (peer === null && connection.port !== undefined) return new Response(null, { status: 400 });
     await iterationEnd();
-    const requestId = requestIdOf(request.headers);
-    const client = clientOf(http, request, peer);
-    const exchange = new Exchange(request, requestId, client, http.now(), http.capacity.waiting, connection);
-    const refused = await receive(http, plan, exchange);
-    const worked = refused ?? (await work(http, plan, exchange));
-    const result = isFault(worked) ? worked : await boundLength(http, plan, exchange, worked);
-    return finish(http, plan, exchange, { result, startedMs });
+    const exchange = new Exchange(http, plan, request, clientOf(http, request, peer), connection);
+    const worked = (await receive(exchange)) ?? (await work(exchange));
+    const result = isFault(worked) ? worked : await boundLength(exchange, worked);
+    record(exchange, result, performance.now() - startedMs);
+    return result.status === 101 ? undefined : render(exchange, result);
   } catch (error) {
     http.log("error", "the pipeline failed", { error: errorStack(error) });
     const bare = { requestId: requestIdOf(request.headers), faults: plan.route.faults, close: true, cors: {} };
@@ -244,30 +248,31 @@ export async function serve(
 }
 
 /** Everything before the handler: what the head alone refuses, the body, a place among the active requests. */
-async function receive(http: Http, plan: Plan, exchange: Exchange): Promise<Fault | null> {
-  const { room, route } = plan;
-  const { network, request, headers } = exchange;
+async function receive(exchange: Exchange): Promise<Fault | null> {
+  const { http, plan, network, request, headers } = exchange;
+  const { work, bodyBytes: budget } = plan.room;
   const announced = announcedBytes(headers);
-  const hasBody = !isBodiless(request, announced);
-  const refused = checkHead(http, plan, exchange) ?? (hasBody ? checkBodyHead(headers, announced, route) : null);
-  if (refused !== null) return refuseUnread(plan, exchange, refused);
-  if (hasBody) {
+  exchange.isUnread = !isBodiless(request, announced);
+  const refused = checkHead(exchange) ?? (exchange.isUnread ? checkBodyHead(headers, announced, plan.route) : null);
+  if (refused !== null) return refuse(exchange, refused);
+  if (exchange.isUnread) {
     // Slow senders can't use up the places, so a body arrives before it has one.
-    if (!room.work.hasRoom(network)) return refuseLate(http, plan, exchange, { limit: "requests", unread: true });
-    const { bodyBytesMax: bytesMax = 0 } = route;
+    if (!work.hasRoom(network)) return refuseLate(exchange, "requests");
+    const { bodyBytesMax: bytesMax = 0 } = plan.route;
     const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
-    const body = await readBody(request, announced, { bytesMax, deadlineMs, budget: room.bodyBytes, client: network });
+    const body = await readBody(request, announced, { bytesMax, deadlineMs, budget, client: network });
     await iterationEnd();
-    if (body === "full") return refuseLate(http, plan, exchange, { limit: "bytes", unread: true });
-    if (isFault(body)) return refuseUnread(plan, exchange, body);
+    if (body === "full") return refuseLate(exchange, "bytes");
+    if (isFault(body)) return refuse(exchange, body);
     exchange.received = body;
+    exchange.isUnread = false;
   }
-  if (room.work.take(network, 1)) {
-    exchange.places = room.work;
+  if (work.take(network, 1)) {
+    exchange.places = work;
     return null;
   }
-  giveBody(plan, exchange);
-  return refuseLate(http, plan, exchange, { limit: "requests", unread: false });
+  giveBody(exchange);
+  return refuseLate(exchange, "requests");
 }
 
 const hostForm = /^[A-Za-z0-9._~[\]:-]{1,255}$/;
@@ -283,79 +288,74 @@ function checkHost(http: Http, { url, headers }: Request): Fault | null {
 }
 
 /** Refusals that do not depend on the body: a wrong host, while draining, a broken path, a client above its rate. */
-function checkHead(http: Http, plan: Plan, exchange: Exchange): Fault | null {
-  const wrongHost = checkHost(http, exchange.request);
+function checkHead(exchange: Exchange): Fault | null {
+  const { http, plan, request } = exchange;
+  const wrongHost = checkHost(http, request);
   if (wrongHost !== null) return wrongHost;
   if (http.draining) return fault("shutting_down", "the node is shutting down");
   // The server makes them when they are read.
-  if (plan.hasValues) exchange.params = exchange.request.params ?? noValues;
+  if (plan.hasValues) exchange.params = request.params ?? noValues;
   return checkPathValues(exchange.params) ?? plan.route.rateLimit?.(exchange) ?? null;
 }
 
-/** A refusal before the body was read: it is thrown away, and the connection ends, because some of it may be left. */
-async function refuseUnread({ room }: Plan, exchange: Exchange, refusal: Fault): Promise<Fault> {
+/** The connection ends, because some of the request may be left. A body that was not read whole is thrown away. */
+async function refuse(exchange: Exchange, refusal: Fault): Promise<Fault> {
+  const { plan, request, network } = exchange;
   exchange.close = true;
-  await discardBody(exchange.request, { budget: room.bodyBytes, client: exchange.network });
+  if (exchange.isUnread) await discardBody(request, { budget: plan.room.bodyBytes, client: network });
   return refusal;
 }
 
-type Late = {
-  readonly limit: CapacityLimit /** Whether there is a body that has not been read. */;
-  readonly unread: boolean;
-};
-
 /** 503 after a delay. */
-async function refuseLate(http: Http, plan: Plan, exchange: Exchange, { limit, unread }: Late): Promise<Fault> {
+async function refuseLate(exchange: Exchange, limit: CapacityLimit): Promise<Fault> {
+  const { http, source, isUnread } = exchange;
   const isDelayed = await delayRefusal(http.capacity);
-  const refusal = overCapacity(http, limit, exchange.source.masked);
-  if (!isDelayed) exchange.close = true;
-  return unread ? refuseUnread(plan, exchange, refusal) : refusal;
+  const refusal = overCapacity(http, limit, source.masked);
+  return isDelayed && !isUnread ? refusal : refuse(exchange, refusal);
 }
 
-async function work(http: Http, plan: Plan, exchange: Exchange): Promise<Result> {
+async function work(exchange: Exchange): Promise<Result> {
+  const { http, plan, requestId, network } = exchange;
   try {
     return await plan.route.handle(exchange);
   } catch (error) {
-    return faultOf(http.log, error, { requestId: exchange.requestId, route: plan.route });
+    return faultOf(http.log, error, { requestId, route: plan.route });
   } finally {
-    exchange.places?.give(exchange.network, 1);
-    giveBody(plan, exchange);
+    exchange.places?.give(network, 1);
+    giveBody(exchange);
   }
 }
 
-type End = { readonly result: Result; readonly startedMs: number };
+function giveBody({ plan, network, received }: Exchange): void {
+  if (received.held > 0) plan.room.bodyBytes.give(network, received.held);
+}
 
-function finish(http: Http, plan: Plan, exchange: Exchange, { result, startedMs }: End) {
-  record(http, plan, exchange, { result, durationMs: performance.now() - startedMs });
-  if (result.status === 101) return undefined;
+function render({ http, plan, requestId, close, headers, method }: Exchange, result: Result): Response {
   return renderResponse(result, {
-    requestId: exchange.requestId,
+    requestId,
     faults: plan.route.faults,
-    close: exchange.close || http.draining,
-    cors: http.cors(exchange.headers.get("origin")),
+    close: close || http.draining,
+    cors: http.cors(headers.get("origin")),
     headers: plan.route.answerHeaders,
     showSignedText: http.settings.show_signed_text,
-    headOnly: exchange.method === "HEAD",
+    headOnly: method === "HEAD",
   });
 }
 
-function giveBody({ room }: Plan, { network, received }: Exchange): void {
-  if (received.held > 0) room.bodyBytes.give(network, received.held);
-}
-
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
-async function boundLength(http: Http, plan: Plan, exchange: Exchange, answer: Answer): Promise<Result> {
+async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> {
+  const { http, plan, requestId, network: client } = exchange;
   const { jsonParts, body, ...rest } = answer;
   const parts = jsonParts ?? longParts(body?.content);
   if (parts === null || exchange.method === "HEAD") return answer;
   const { answerBytes: budget, limits } = http.capacity;
-  const rules = { budget, client: exchange.network, deadlineMs: limits.bodyDeadlineMs };
-  const content = await streamParts(parts, rules).catch((error: unknown) =>
-    faultOf(http.log, error, { requestId: exchange.requestId, route: plan.route }),
+  const content = await streamParts(parts, { budget, client, deadlineMs: limits.bodyDeadlineMs }).catch(
+    (error: unknown) => faultOf(http.log, error, { requestId, route: plan.route }),
   );
-  if (content === null) return refuseLate(http, plan, exchange, { limit: "bytes", unread: false });
-  if (isFault(content)) return content;
-  return { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
+  if (content === null) return refuseLate(exchange, "bytes");
+  return isFault(content)
+    ? content
+    : { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
 }
 
 /** `null` for what is short. */
@@ -366,39 +366,28 @@ function longParts(content: NonNullable<Answer["body"]>["content"] | undefined):
 
 // --------------------------------------------------------------------------------------- log and metrics
 
-type Ended = { readonly result: Result; readonly durationMs: number };
-
-function record(http: Http, plan: Plan, exchange: Exchange, { result, durationMs }: Ended): void {
-  const { route } = plan;
+function record(exchange: Exchange, result: Result, durationMs: number): void {
+  const { http, plan, method, envelope, requestId, nowMs: atMs } = exchange;
+  const { metrics, results } = http;
+  const { path: route } = plan.route;
   const { status } = result;
-  const { method } = exchange;
-  http.metrics.requests.add([method, route.path, String(status)]);
-  http.metrics.seconds.observe([route.path], durationMs / 1_000);
-  if (isFault(result)) http.metrics.refusals.add([result.code]);
-  noteResult(http, plan, exchange, result);
+  metrics.requests.add([method, route, String(status)]);
+  metrics.seconds.observe([route], durationMs / 1_000);
+  if (isFault(result)) metrics.refusals.add([result.code]);
+  if (envelope !== null) results?.add({ ...envelope, atMs, requestId, route, status, ...outcomeOf(result) });
   if (!["info", "debug"].includes(http.settings.log_level)) return;
   const trace = traceparentOf(exchange.headers);
   http.log("info", "request", {
-    request_id: exchange.requestId,
+    request_id: requestId,
     ...(trace === null ? {} : { trace_id: trace.traceId }),
     client: exchange.source.masked,
     method,
-    route: route.path,
+    route,
     status,
     ...(status < 400 ? {} : { code: outcomeOf(result).code }),
-    ...(exchange.envelope === null ? {} : named(http, exchange.envelope)),
+    ...(envelope === null ? {} : { message_id: envelope.messageId, recipient: results?.digest(envelope.to) }),
     ms: Math.round(durationMs * 100) / 100,
   });
-}
-
-function named({ results }: Http, { messageId, to }: RequestedEnvelope) {
-  return { message_id: messageId, ...(results === undefined ? {} : { recipient: results.digest(to) }) };
-}
-
-function noteResult({ results }: Http, { route }: Plan, exchange: Exchange, result: Result): void {
-  const { envelope, nowMs: atMs, requestId } = exchange;
-  if (envelope === null || results === undefined) return;
-  results.add({ ...envelope, atMs, requestId, route: route.path, status: result.status, ...outcomeOf(result) });
 }
 
 /** What a refusal says; of a Relay's result its own words, or those of the Cache that refused. */
