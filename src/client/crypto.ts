@@ -18,43 +18,44 @@ export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
 
 let chosen: Promise<Curves> | null = null;
 
+/** A page without a secure origin has no WebCrypto, and older runtimes lack these curves. */
 function curves(): Promise<Curves> {
-  chosen ??= choose();
+  chosen ??= isUsable(webCurves).then(
+    (isWeb) => (isWeb ? webCurves : fallback()),
+    () => fallback(),
+  );
   return chosen;
 }
 
 const fallback = async (): Promise<Curves> => (await import("./curves-fallback.ts")).curvesInJavaScript;
 
-/** A page without a secure origin has no WebCrypto, and older runtimes lack these curves. */
-async function choose(): Promise<Curves> {
-  return (await isUsable(webCurves).catch(() => false)) ? webCurves : fallback();
-}
+const fromHex = (text: string): Uint8Array => decodeHex(text) ?? new Uint8Array(0);
 
-const probe = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
-const probeSignature =
-  "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
-const probeAgreement = "b755ced64d4a27ce32afcf199f18a3ed1f31897028b0ff6e55191ea449db2644";
+const probe = fromHex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
+const probeSignature = fromHex(
+  "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+);
+const probeAgreement = fromHex("b755ced64d4a27ce32afcf199f18a3ed1f31897028b0ff6e55191ea449db2644");
 
 /** Known answers (RFC 8032 section 7.1). Apple's signatures are random, and a repeat must have the same bytes. */
 async function isUsable({ publicKey, sign, agree }: Curves): Promise<boolean> {
-  const seed = fromHex(probe);
-  await publicKey(seed);
-  const [signature, agreement] = [await sign(new Uint8Array(0), seed), await agree(seed, basePoint)];
-  return equalBytes(signature, fromHex(probeSignature)) && equalBytes(agreement, fromHex(probeAgreement));
+  await publicKey(probe);
+  const [signature, agreement] = [await sign(new Uint8Array(0), probe), await agree(probe, basePoint)];
+  return equalBytes(signature, probeSignature) && equalBytes(agreement, probeAgreement);
 }
 
-const fromHex = (text: string): Uint8Array => decodeHex(text) ?? new Uint8Array(0);
-
-// ------------------------------------------------------------------------------------------------- functions
-
-export async function ed25519PublicKey(seed: Uint8Array): Promise<Uint8Array> {
-  return (await curves()).publicKey(seed);
-}
+export const ed25519PublicKey = async (seed: Uint8Array): Promise<Uint8Array> => (await curves()).publicKey(seed);
 
 /** The same bytes for the same message, everywhere. */
-export async function signEd25519(message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> {
-  return (await curves()).sign(message, seed);
-}
+export const signEd25519 = async (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> =>
+  (await curves()).sign(message, seed);
+
+export const x25519PublicKey = async (secret: Uint8Array): Promise<Uint8Array> =>
+  (await curves()).agree(secret, basePoint);
+
+/** Throws for a public key of small order, with which everybody would share the same secret. */
+export const x25519SharedSecret = async (secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> =>
+  (await curves()).agree(secret, publicKey);
 
 /**
  * The rule of the nodes: an admissible key (canonical, not of small order), S below the group order, R compared as
@@ -73,17 +74,6 @@ export async function verifyEd25519(
   const decider = isSmall(r) ? await fallback() : await curves();
   return decider.verify(signature, message, publicKey);
 }
-
-export async function x25519PublicKey(secret: Uint8Array): Promise<Uint8Array> {
-  return (await curves()).agree(secret, basePoint);
-}
-
-/** Throws for a public key of small order, with which everybody would share the same secret. */
-export async function x25519SharedSecret(secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> {
-  return (await curves()).agree(secret, publicKey);
-}
-
-// ----------------------------------------------------------------------------------------------------- edges
 
 /** Little endian: 2^252 + 27742317777372353535851937790883648493. */
 const groupOrder = fromHex("edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010");
@@ -115,8 +105,6 @@ function isBelow(a: Uint8Array, b: Uint8Array): boolean {
   return false;
 }
 
-// ------------------------------------------------------------------------------------------------- WebCrypto
-
 /** u = 9, to which a public key is the agreement of its secret. */
 const basePoint = Uint8Array.of(9, ...new Uint8Array(31));
 
@@ -133,14 +121,10 @@ const webCurves = {
     x25519.getSharedSecret(secret, publicKey, raw),
 };
 
-// ------------------------------------------------------------------------------------------------------- derived keys
-
 /** HKDF with SHA-256. WebCrypto's would not work on pages without a secure origin. */
 export function hkdf(key: Uint8Array, salt: Uint8Array | null, info: Uint8Array, length: number): Uint8Array {
   return hkdfOf(sha256, key, salt ?? undefined, info, length);
 }
-
-// ------------------------------------------------------------------------------------------------------------ sealing
 
 const sealNonceBytes = 12;
 
@@ -159,8 +143,6 @@ export function openBytes(key: Uint8Array, sealed: Uint8Array, bound: Uint8Array
     return null;
   }
 }
-
-// ---------------------------------------------------------------------------------------------------------------- ids
 
 /** A UUID of version 4. A page without a secure origin has no `crypto.randomUUID`. */
 export function randomUuid(): string {

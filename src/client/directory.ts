@@ -85,6 +85,8 @@ export function directoryClient(to: Endpoint) {
 /** How long a signed change may be submitted: the short window that the interface asks for. */
 export const authorizationLifeMs = 5 * minuteMs;
 
+type Asking = { readonly directory: DirectoryClient; readonly known: { ledger: string | null } };
+
 /** What a proof of version 3 binds at a Directory; `null` for what the Directory does not accept in version 3. */
 type Proving = {
   readonly registration: ProofBinding | null;
@@ -98,13 +100,7 @@ type Proving = {
  * Directory accepts. The first ledger that a Directory names is pinned: throws `other_ledger` when a later answer names
  * another one or none, because a signature could otherwise be used on that ledger.
  */
-export async function provingAt({
-  directory,
-  known,
-}: {
-  readonly directory: DirectoryClient;
-  readonly known: { ledger: string | null };
-}): Promise<Proving> {
+export async function provingAt({ directory, known }: Asking): Promise<Proving> {
   const limits = await orNull(directory.limits(), "not_found");
   const genesisHash = decodeHash(limits?.genesis_hash);
   const submitter = decodeHash(limits?.operator_account);
@@ -125,11 +121,7 @@ export async function provingAt({
 }
 
 /** A new identity, of the form that the Directory's ledger has rules for. */
-export async function identityFor(
-  client: Parameters<typeof provingAt>[0],
-  name: string,
-  nowMs: number = Date.now(),
-): Promise<Identity> {
+export async function identityFor(client: Asking, name: string, nowMs: number = Date.now()): Promise<Identity> {
   const { genesisHash, selfCertifying } = await provingAt(client);
   if (genesisHash === null) return createIdentity(name, nowMs);
   const ledger = encodeHex(genesisHash);
@@ -156,7 +148,7 @@ export const waitingDefault: Waiting = { timeoutMs: 120_000, intervalMs: 250 };
 
 /** Waits for `confirmed`, or after a deletion for `missing`. What the ledger refused ends the wait with its reason. */
 export function settleRegistration(
-  { directory }: { readonly directory: DirectoryClient },
+  { directory }: Pick<Asking, "directory">,
   { did, tx_id: txHash }: { readonly did: string; readonly tx_id: string },
   waiting: Waiting = waitingDefault,
   wanted: RegistrationStatus["registration_status"] = "confirmed",
@@ -173,7 +165,7 @@ type Expected = {
 
 /** Waits until a change is in force. Throws the ledger's refusal of it. */
 export async function settle(
-  { directory }: { readonly directory: DirectoryClient },
+  { directory }: Pick<Asking, "directory">,
   { txHash, isInForce }: Expected,
   waiting: Waiting,
 ): Promise<void> {

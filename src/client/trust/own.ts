@@ -241,19 +241,16 @@ export async function reconcileAgreements(
   { nowMs, keptMs }: { readonly nowMs: number; readonly keptMs: number },
 ): Promise<Reconciled> {
   const published = sealingKeyOf(document);
-  if (published === null) return { identity: destroyExpired(identity, nowMs), holdsPublished: false };
-  const held = await derivePublished(identity, published, nowMs);
-  const current = await findOpening(held.agreements, published);
-  if (current < 0) return { identity: destroyExpired(held, nowMs), holdsPublished: false };
+  const held = published === null ? identity : await derivePublished(identity, published, nowMs);
+  const current = published === null ? -1 : await findOpening(held.agreements, published);
   // Those before the current one are superseded; one behind it was derived and is not yet in force.
   const isSuperseded = ({ id, destroyAtMs }: HeldAgreement, i: number) =>
-    id === published.id && i < current && destroyAtMs === null;
-  if (!held.agreements.some(isSuperseded)) return { identity: destroyExpired(held, nowMs), holdsPublished: true };
-  const agreements = held.agreements.map((one, i) =>
-    isSuperseded(one, i) ? { ...one, destroyAtMs: nowMs + keptMs } : one,
-  );
-  const chain = { ...held.chain, sinceMs: nowMs };
-  return { identity: destroyExpired({ ...held, agreements, chain }, nowMs), holdsPublished: true };
+    id === published?.id && i < current && destroyAtMs === null;
+  const chain = held.agreements.some(isSuperseded) ? { ...held.chain, sinceMs: nowMs } : held.chain;
+  const agreements = held.agreements
+    .map((one, i) => (isSuperseded(one, i) ? { ...one, destroyAtMs: nowMs + keptMs } : one))
+    .filter(({ destroyAtMs }) => destroyAtMs === null || destroyAtMs > nowMs);
+  return { identity: { ...held, agreements, chain }, holdsPublished: current >= 0 };
 }
 
 /** With the secrets up to the published one, if that is not here already, and ahead on the chain. */
@@ -273,9 +270,4 @@ async function derivePublished(
     if (await opens(next.secret, publicKey)) return { ...identity, agreements, chain };
   }
   return identity;
-}
-
-function destroyExpired(identity: Identity, nowMs: number): Identity {
-  const agreements = identity.agreements.filter(({ destroyAtMs }) => destroyAtMs === null || destroyAtMs > nowMs);
-  return agreements.length === identity.agreements.length ? identity : { ...identity, agreements };
 }

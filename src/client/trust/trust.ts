@@ -69,7 +69,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore) {
     if (hash === held?.hash) return held.state;
     const state = await verifyKeyProof(found, did);
     const before = await loadRemembered(memoryOf(), did);
-    const refusal = before === null ? null : checkFollows(before, state);
+    const refusal = checkFollows(before, state);
     // An answer may have been overtaken by a later one on its way: what the Directory says now counts.
     if (refusal?.code === "record_went_back" && tries > 1) return examine(did, null, tries - 1);
     if (refusal !== null) throw refusal;
@@ -108,8 +108,10 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore) {
     tellHome: (did: Did, home: string) => namedHomes.set(did, home),
     /** Checks and remembers whose an alias is. Throws `identity_changed`. */
     nameOf: async (alias: string, did: Did): Promise<NameTrust> => {
-      const isRemembered = await isNameOf(memoryOf(), alias, did);
-      if (isRemembered) return "remembered";
+      const before = await loadAlias(memoryOf(), alias);
+      if (before === did) return "remembered";
+      const why = `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`;
+      if (before !== null) throw distrust("identity_changed", why);
       // A name of nobody would stand in the way of the true answer.
       if (isSelfCertifying(did)) await inTurn(did, () => examine(did, null));
       await memoryOf().save(aliasKey(alias), renderKept({ alias, did }));
@@ -141,22 +143,12 @@ async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
 /** Remembers a state, if it still follows from what is remembered. */
 async function save(memory: MemoryStore, state: KeyState): Promise<void> {
   const before = await loadRemembered(memory, state.did);
-  const refusal = before === null ? null : checkFollows(before, state);
+  const refusal = checkFollows(before, state);
   if (refusal !== null) throw refusal;
   const now = rememberedOf(state);
   const [home] = homesOf(state.document);
   if (before?.root === now.root && before.nonce === now.nonce) return;
   await memory.save(didKey(state.did), renderKept({ ...now, ...(home === undefined ? {} : { home }) }));
-}
-
-/** Whether an alias is remembered as that of a DID. Throws `identity_changed` when it was another's. */
-async function isNameOf(memory: MemoryStore, alias: string, did: Did): Promise<boolean> {
-  const before = await loadAlias(memory, alias);
-  if (before === null || before === did) return before === did;
-  throw distrust(
-    "identity_changed",
-    `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`,
-  );
 }
 
 // -------------------------------------------------------------------------------------------------------------- memory
@@ -179,10 +171,10 @@ type DistrustCode =
   | "log_forked"
   | "log_restarted";
 
-/** Refuses a state that doesn't follow from the remembered one. */
-function checkFollows(before: Remembered, state: KeyState): ClientError | null {
-  const found = findContradiction(before, state);
-  if (found === null) return null;
+/** Refuses a state that doesn't follow from the remembered one, if there is one. */
+function checkFollows(before: Remembered | null, state: KeyState): ClientError | null {
+  const found = before === null ? null : findContradiction(before, state);
+  if (found === null || before === null) return null;
   const why =
     found.code === "record_went_back"
       ? "is older than what was seen before; ask the person or try later"
