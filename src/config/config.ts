@@ -4,7 +4,7 @@
  * process takes over from a changed configuration.
  */
 import type { InputProblem } from "../storage/contract.ts";
-import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
+import { meant, problemsOfIssue, wording } from "../storage/setting-problem.ts";
 import { relationProblems } from "./checks.ts";
 import { cacheConstants, directoryConstants, relayConstants } from "./constants.ts";
 import { listSettings } from "./reference.ts";
@@ -70,14 +70,12 @@ function* misspeltVariables(env: Environment): Generator<InputProblem> {
 }
 
 const tables: readonly string[] = [...sectionNames, "stores"];
-const wording = { error: describeFinding };
-
 /** Checks a value of the shape of the file: every setting by itself, and then, if all are valid, their relations. */
 export function checkConfig(input: unknown): ConfigResult {
   const parsed = configSchema.safeParse(input, wording);
   const problems = parsed.success
     ? relationProblems(parsed.data)
-    : firstFindings(parsed.error.issues).flatMap(problemsOfIssue).map(withNearestName);
+    : parsed.error.issues.flatMap(problemsOfIssue).map(withNearestName);
   if (parsed.success && problems.length === 0) return { ok: true, config: parsed.data, placeOf: nowhere };
   return { ok: false, problems: problems.map((problem) => ({ ...problem, place: null })), placeOf: nowhere };
 }

@@ -7,7 +7,7 @@
 import type { z } from "zod";
 import type { InputProblem } from "../storage/contract.ts";
 import { type EmbeddedLedger, type EmbeddedOptions, openEmbeddedLedger } from "../storage/embedded.ts";
-import { describeFinding, firstFindings, meant, problemsOfIssue } from "../storage/setting-problem.ts";
+import { meant, problemsOfIssue, wording } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
 
 // ----------------------------------------------------------------------------------------- options
@@ -17,10 +17,10 @@ export type ParsedOptions<Options> =
   | { readonly ok: false; readonly problems: InputProblem[] };
 
 export function parseWith<Schema extends z.ZodType>(schema: Schema, input: unknown): ParsedOptions<z.output<Schema>> {
-  const parsed = schema.safeParse(input ?? {}, { error: describeFinding });
+  const parsed = schema.safeParse(input ?? {}, wording);
   return parsed.success
     ? { ok: true, options: parsed.data }
-    : { ok: false, problems: firstFindings(parsed.error.issues).flatMap(problemsOfIssue).map(withMeant(schema)) };
+    : { ok: false, problems: parsed.error.issues.flatMap(problemsOfIssue).map(withMeant(schema)) };
 }
 
 /** Names the option that was probably meant. */

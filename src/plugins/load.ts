@@ -76,25 +76,27 @@ async function loadPlugin(path: string, base: string): Promise<StoragePlugin | s
   } catch (error) {
     return `the module ${path} can't be loaded: ${errorText(error)}`;
   }
-  const wrong = shapeProblem(exported);
-  return wrong === null ? { ...(exported as StoragePlugin), name: path } : `the module ${path} ${wrong}`;
+  const wrong = wrongMember(exported);
+  if (wrong === undefined) return { ...(exported as StoragePlugin), name: path };
+  return `the default export of ${path} is no storage plugin: it needs a right "${wrong}" (docs/plugins.md)`;
 }
 
 const capabilityNames: readonly CapabilityName[] = ["mailbox", "replay", "receipts", "ledger", "logs"];
+const isFunction = (value: unknown) => typeof value === "function";
+const isFunctionOrNull = (value: unknown) => value === null || isFunction(value);
 
-function shapeProblem(exported: unknown): string | null {
-  if (typeof exported !== "object" || exported === null) return "has no default export that is a storage plugin";
-  if (exported instanceof Promise) {
-    exported.catch(() => {});
-    return "exports a function that returns a promise; it must return the plugin itself";
-  }
-  const { name, provides, ...members } = exported as Partial<Record<keyof StoragePlugin, unknown>>;
-  if (typeof name !== "string" || name === "") return "exports a plugin without a name";
-  if (!Array.isArray(provides) || provides.length === 0) return "exports a plugin that provides nothing";
-  const unknown = provides.find((one) => !capabilityNames.includes(one));
-  if (unknown !== undefined) return `exports a plugin that provides an unknown capability, "${String(unknown)}"`;
-  const missing = (["parseOptions", "open"] as const).find((one) => typeof members[one] !== "function");
-  if (missing !== undefined) return `exports a plugin without ${missing}`;
-  const unset = (["migrate", "maintenance"] as const).find((one) => members[one] === undefined);
-  return unset === undefined ? null : `exports a plugin without ${unset}, which may be null`;
+const members: Readonly<Record<keyof StoragePlugin, (value: unknown) => boolean>> = {
+  name: (value) => typeof value === "string" && value !== "",
+  provides: (value) =>
+    Array.isArray(value) && value.length > 0 && value.every((name) => capabilityNames.includes(name)),
+  parseOptions: isFunction,
+  open: isFunction,
+  migrate: isFunctionOrNull,
+  maintenance: isFunctionOrNull,
+};
+
+/** The first member that is missing or something else. */
+function wrongMember(exported: unknown): string | undefined {
+  const own = (exported ?? {}) as Partial<Record<keyof StoragePlugin, unknown>>;
+  return (Object.keys(members) as (keyof StoragePlugin)[]).find((name) => !members[name](own[name]));
 }

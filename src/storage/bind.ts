@@ -4,7 +4,6 @@
  * reported at once, each with the setting that causes it, before anything is opened.
  */
 import { errorText } from "../core/fault.ts";
-import { late, withDeadline } from "../core/std/bounded.ts";
 import {
   type Capabilities,
   type CapabilityName,
@@ -95,7 +94,7 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
       problems.push({ setting: `${place}.plugin`, message });
       continue;
     }
-    const parsed = parseOptions(plugin, settings.options);
+    const parsed = plugin.parseOptions(settings.options);
     if (!parsed.ok) {
       for (const { setting, message } of parsed.problems)
         problems.push({ setting: setting === "" ? place : `${place}.${setting}`, message });
@@ -104,30 +103,11 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
   return { steps, problems: onlyOnce(problems) };
 }
 
-/** A plugin from elsewhere may throw instead of answering. */
-function parseOptions(plugin: StoragePlugin, options: unknown): ReturnType<StoragePlugin["parseOptions"]> {
-  try {
-    return plugin.parseOptions(options);
-  } catch (error) {
-    const message = `"${plugin.name}" fails over the options: ${errorText(error)}`;
-    return { ok: false, problems: [{ setting: "plugin", message }] };
-  }
-}
-
-/** Or answer something else than a store with what it provides. */
-async function openWhole(plugin: StoragePlugin, options: unknown, environment: StoreEnvironment): Promise<Store> {
-  const store: Partial<Store> | undefined = await plugin.open(options, environment);
-  const missing = plugin.provides.find((capability) => store?.capabilities?.[capability] === undefined);
-  if (missing === undefined) return store as Store;
-  await store?.close?.();
-  throw new Error(`plugin "${plugin.name}" gives it no ${missing}`);
-}
-
 function stepOf(name: string, plugin: StoragePlugin, options: unknown): OpenStep {
   const { migrate, maintenance } = plugin;
   return {
     name,
-    open: (environment) => openNamed(name, (named) => openWhole(plugin, options, named), environment),
+    open: (environment) => openNamed(name, (named) => plugin.open(options, named), environment),
     migrate: migrate === null ? null : (move) => migrate(options, move),
     maintenance: maintenance === null ? null : maintenance(options),
   };
@@ -145,8 +125,8 @@ function needProblems(
 ): InputProblem[] {
   const settings = Object.hasOwn(stores, store) ? stores[store] : undefined;
   if (settings === undefined) {
-    const near = meant(store, Object.keys(stores)).replace("did you mean", "or is it called");
-    return [{ setting, message: `there is no store named "${store}": add [stores.${store}]${near}` }];
+    const message = `there is no store named "${store}": add [stores.${store}]${meant(store, Object.keys(stores))}`;
+    return [{ setting, message }];
   }
   const plugin = plugins.find(({ name }) => name === settings.plugin);
   if (plugin === undefined || plugin.provides.includes(capability)) return [];
@@ -170,23 +150,13 @@ function bindStores(needs: readonly Need[], stores: ReadonlyMap<string, Store>):
   };
 }
 
-/** A store that does not close must not keep the process alive. Everything that was answered is already durable. */
-const closingMsMax = 30_000;
-
 async function closeAll(stores: Iterable<Store>): Promise<void> {
-  const closed = await Promise.allSettled([...stores].map(closeInTime));
+  const closed = await Promise.allSettled([...stores].map((store) => store.close()));
   const failed = closed.find((one) => one.status === "rejected");
   if (failed !== undefined) throw failed.reason;
 }
 
-async function closeInTime(store: Store): Promise<void> {
-  const closed = await withDeadline(store.close(), closingMsMax);
-  if (closed === late) throw new StoreError("unavailable", `a store of "${store.plugin}" did not close in time`);
-}
-
-const openingPatienceMs = 10_000;
-
-/** Failures and delays of opening, log lines and a fatal reason name the store. */
+/** Failures of opening, log lines and a fatal reason name the store. */
 async function openNamed(
   name: string,
   open: (environment: StoreEnvironment) => Promise<Store>,
@@ -195,13 +165,10 @@ async function openNamed(
   const log: StoreEnvironment["log"] = (level, message, fields) =>
     environment.log(level, message, { store: name, ...fields });
   const fatal = (reason: string) => environment.fatal(`store "${name}": ${reason}`);
-  const slow = setInterval(() => log("warn", "the store is still being opened"), openingPatienceMs);
   try {
     return await open({ ...environment, log, fatal });
   } catch (error) {
     const code = error instanceof StoreError ? error.code : "unavailable";
     throw new StoreError(code, `store "${name}" can't be opened: ${errorText(error)}`, { cause: error });
-  } finally {
-    clearInterval(slow);
   }
 }

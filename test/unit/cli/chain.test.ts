@@ -89,8 +89,8 @@ describe("the specification of a chain", () => {
     ["a negative balance", { ...network, balances: { [alice.account]: "-1" } }, /^balances\.0xd435/],
     ["a balance as a number", { ...network, balances: { [alice.account]: 1 } }, /^balances\.0xd435/],
     ["an id with blanks", { ...network, id: "a network" }, /^id: must/],
-    ["a rule as text", { ...network, plain_proofs: "no" }, /^plain_proofs: must be true or false/],
-    ["a list", [], /: must be a table/],
+    ["a rule as text", { ...network, plain_proofs: "no" }, /^plain_proofs: Invalid input: expected boolean/],
+    ["a list", [], /: Invalid input: expected object/],
   ];
   test.each(refused)("is not made of %s", async (_, file, reason) => {
     await expect(make(file)).rejects.toThrow(reason);

@@ -1,5 +1,5 @@
 /** How configured stores are matched to what the nodes need. */
-import { describe, expect, jest, test } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
 import { type Need, openStores, planStores } from "../../../src/storage/bind.ts";
@@ -18,7 +18,7 @@ function settings(problems: InputProblem[]): string[] {
 }
 
 /** A driver that says what the test says, and counts how often it is closed. */
-function sampleDriver(name: string, says: { fails?: boolean; hangs?: boolean; closed?: string[] } = {}) {
+function sampleDriver(name: string, says: { fails?: boolean; closed?: string[] } = {}) {
   const plugin: StoragePlugin<null> = {
     name,
     provides: ["replay"],
@@ -30,7 +30,6 @@ function sampleDriver(name: string, says: { fails?: boolean; hangs?: boolean; cl
       const replay = { claim: async () => true, expire: async () => 0 };
       const close = async () => {
         says.closed?.push(name);
-        if (says.hangs) await new Promise(() => {});
       };
       const probe = async () => {};
       return { plugin: name, capabilities: { replay }, probe, close };
@@ -53,29 +52,6 @@ describe("binding", () => {
     expect(settings(problems).sort()).toEqual(
       ["relay.store", "x", "stores.main.claims_max", "stores.main.colour", "stores.other.plugin"].sort(),
     );
-  });
-
-  test("a plugin that throws over its options is a problem of the store", () => {
-    const parseOptions = () => {
-      throw new TypeError("no colour");
-    };
-    const plugins = [{ ...sampleDriver("external"), parseOptions }];
-    const stores = { main: { plugin: "external", options: {} } };
-    expect(planStores({ stores, plugins, needs: [need({ capability: "replay" })] }).problems).toEqual([
-      { setting: "stores.main.plugin", message: '"external" fails over the options: no colour' },
-    ]);
-  });
-
-  test("a plugin that opens a store without capabilities is named with the store, which is closed", async () => {
-    const closed: string[] = [];
-    const sample = sampleDriver("external", { closed });
-    const open = async () => ({ ...(await sample.open(null, testEnvironment())), capabilities: undefined as never });
-    const stores = { main: { plugin: "external", options: {} } };
-    const needs = [need({ capability: "replay" })];
-    const opening = openStores({ stores, plugins: [{ ...sample, open }], needs }, testEnvironment());
-    const error = await opening.catch((thrown: StoreError) => thrown);
-    expect(String(error)).toContain('store "main" can\'t be opened: plugin "external" gives it no replay');
-    expect(closed).toEqual(["external"]);
   });
 
   test("a name that every object has, such as toString, is not a store", () => {
@@ -120,30 +96,5 @@ describe("binding", () => {
     expect(error).toBeInstanceOf(StoreError);
     expect((error as StoreError).message).toContain('"b"');
     expect(closed).toEqual(["good"]);
-  });
-
-  test("after 30 s, a store that does not close is abandoned, and the others are closed", async () => {
-    const closed: string[] = [];
-    const plugins = [sampleDriver("hanging", { hangs: true, closed }), sampleDriver("good", { closed })];
-    const stores = { a: { plugin: "hanging", options: {} }, b: { plugin: "good", options: {} } };
-    const needs = ["a", "b"].map((store) => need({ setting: store, store, capability: "replay" }));
-    const opened = await openStores({ stores, plugins, needs }, testEnvironment());
-    if (Array.isArray(opened)) throw new Error(JSON.stringify(opened));
-    jest.useFakeTimers();
-    try {
-      let end: unknown = "waiting";
-      const closing = opened.close().catch((error: unknown) => {
-        end = error;
-      });
-      jest.advanceTimersByTime(29_999);
-      await Promise.resolve();
-      expect(end).toBe("waiting");
-      jest.advanceTimersByTime(1);
-      await closing;
-      expect(end).toMatchObject({ code: "unavailable", message: 'a store of "hanging" did not close in time' });
-    } finally {
-      jest.useRealTimers();
-    }
-    expect(closed).toEqual(["hanging", "good"]);
   });
 });
