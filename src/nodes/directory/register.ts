@@ -99,11 +99,12 @@ function registerRoute(parts: DirectoryParts): Route {
       if (uninvited !== null) return uninvited;
       const binding = await readBinding(parts.ledger);
       const rule = { accepted: acceptedVersions(parts.settings, binding.proofs), skewMs: parts.limits.clock_skew };
-      const registration = decodeRegistration(call, rule, decodeBody(call, parseShape));
+      const body = decodeBody(call, parseShape);
+      const registration = isFault(body) ? body : decodeRegistration(call, rule, body);
       if (isFault(registration)) return registration;
       const refused = parts.blocks?.checkDid(registration.did) ?? checkForm(registration.did, parts.settings);
       if (refused !== null) return refused;
-      return oneByOne(registration.did, () => register({ ...parts, binding }, registration, call));
+      return oneByOne(registration.did, () => register(parts, registration, { binding, call }));
     },
   });
 }
@@ -114,27 +115,44 @@ export function checkForm(did: Did, { self_certifying_only: only }: DirectorySet
   return fault("invalid_did", "this Directory registers only self-certifying DIDs");
 }
 
-type BoundParts = DirectoryParts & { readonly binding: Binding };
+type Submitting = { readonly binding: Binding; readonly call: Call };
 
-/** Two registrations of one DID never run side by side here, so that the later one sees the receipt. */
-async function register(parts: BoundParts, registration: Registration, call: Call): Promise<Answer | Fault> {
-  const { nowMs } = call;
+/**
+ * Checks in the interface's order, which is not the ledger's: keys and document, alias, existing, pending. The ledger
+ * checks everything else, above all the signature. It is checked here where no ledger does, for a repeat, and before an
+ * invitation is used, which comes last: only a registration that stands so far takes a use.
+ * Two registrations of one DID never run side by side here, so that the later one sees the receipt.
+ */
+async function register(
+  parts: DirectoryParts,
+  registration: Registration,
+  { binding, call }: Submitting,
+): Promise<Answer | Fault> {
+  const { nowMs, headers } = call;
+  const { did } = registration;
   // Receipt first, state second: a registration that is no longer pending is then already in the state.
-  const pending = await stillPending(parts, await readReceipt(parts, registration.did, nowMs), nowMs);
-  const facts = await gatherFacts(parts.ledger, registration, nowMs);
-  const refusal = decideRegistration(registration, facts, { pending, binding: parts.binding });
+  const pending = await stillPending(parts, await readReceipt(parts, did, nowMs), nowMs);
+  const refusal = checkSubject(registration, await gatherFacts(parts.ledger, registration, nowMs));
   if (refusal !== null) return refusal;
-  const uninvited = pending?.txId == null ? await checkInvited(parts, registration, call) : null;
+  const txId = pending?.txId ?? null;
+  if (txId !== null && pending?.fingerprint !== fingerprintOf(registration.call))
+    return fault("registration_pending", "another registration of this DID is in progress");
+  const isByInvitation = parts.settings.registration !== "open";
+  const forged = txId !== null || isByInvitation ? checkSignature(registration.call, binding) : null;
+  if (forged !== null) return forged;
+  if (txId !== null) return renderRegistered(registration, txId);
+  const uninvited = isByInvitation ? await parts.invitations.claim(headers.get(invitationHeader) ?? "", did) : null;
   if (uninvited !== null) return uninvited;
-  const txId = pending?.txId ?? (await submitRegistration(parts, registration, { pending, nowMs }));
-  return isFault(txId) ? txId : renderRegistered(registration, txId);
+  const submitted = await submitRegistration(parts, registration.call, { pending, nowMs });
+  if (!isFault(submitted)) return renderRegistered(registration, submitted);
+  return submitted.code === "invalid_signature" ? (checkSignature(registration.call, binding) ?? submitted) : submitted;
 }
 
-/** Uses an invitation, where one is needed: last, so that only a registration that stands so far takes a use. */
-async function checkInvited(parts: BoundParts, { did, call }: Registration, { headers }: Call): Promise<Fault | null> {
-  if (parts.settings.registration === "open") return null;
-  if (!isSigned(call, parts.binding)) return refusedSignature(call, parts.binding);
-  return parts.invitations.claim(headers.get(invitationHeader) ?? "", did);
+/** 403 `invalid_signature`, with what was verified. */
+function checkSignature(call: RegistrationCall, binding: Binding): Fault | null {
+  const message = registrationMessage(call, binding);
+  if (message !== null && verifyEd25519(call.signature, message, call.pubkey)) return null;
+  return explainSignature(faultOfRefusal(refuse("InvalidSignature")), message ?? new Uint8Array(0));
 }
 
 type SubjectFacts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasIsTaken: boolean };
@@ -153,34 +171,6 @@ export async function gatherFacts(
   ]);
   const isHeld = holder !== null && holder !== did;
   return { account, bounds, aliasIsTaken: isHeld || isReservedFrom({ did, life: account.life }, reserve, nowMs) };
-}
-
-/**
- * Checks in the interface's order, which is not the ledger's: keys and document, alias, existing, pending. The ledger
- * checks everything else, above all the signature, when the call is submitted. A repeat of a pending registration is
- * not submitted, so its signature is checked here.
- */
-function decideRegistration(
-  registration: Registration,
-  facts: SubjectFacts,
-  { pending, binding }: { readonly pending: Receipt | null; readonly binding: Binding },
-): Fault | null {
-  const refusal = checkSubject(registration, facts);
-  if (refusal !== null || pending === null || pending.txId === null) return refusal;
-  if (pending.fingerprint !== fingerprintOf(registration.call)) {
-    return fault("registration_pending", "another registration of this DID is in progress");
-  }
-  return isSigned(registration.call, binding) ? null : refusedSignature(registration.call, binding);
-}
-
-function isSigned(call: RegistrationCall, binding: Binding): boolean {
-  const message = registrationMessage(call, binding);
-  return message !== null && verifyEd25519(call.signature, message, call.pubkey);
-}
-
-function refusedSignature(call: RegistrationCall, binding: Binding): Fault {
-  const message = registrationMessage(call, binding) ?? new Uint8Array(0);
-  return explainSignature(faultOfRefusal(refuse("InvalidSignature")), message);
 }
 
 /** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */
@@ -210,22 +200,19 @@ function checkAlias({ aliasText }: RegistrationSubject, isTaken: boolean): Fault
  * it was; when it fails to answer, the receipt stays, because the outcome is unknown.
  */
 async function submitRegistration(
-  parts: BoundParts,
-  { did, call }: Registration,
+  parts: DirectoryParts,
+  call: RegistrationCall,
   before: { readonly pending: Receipt | null; readonly nowMs: number },
 ): Promise<string | Fault> {
   const { blockTimeMs } = await parts.ledger.head();
   const pendingUntilMs = before.nowMs + parts.settings.pending_blocks * blockTimeMs;
-  const receipt = { fingerprint: fingerprintOf(call), pendingUntilMs };
-  await putReceipt(parts, did, { ...receipt, txId: null });
+  const receipt = { fingerprint: fingerprintOf(call), pendingUntilMs, txId: null };
+  await putReceipt(parts, call.did, receipt);
   const submission = await submit(parts, call, "register");
-  if (isFault(submission)) {
-    if (before.pending === null) await parts.receipts.remove(receiptKey(did));
-    else await putReceipt(parts, did, before.pending);
-    return submission.code === "invalid_signature" ? refusedSignature(call, parts.binding) : submission;
-  }
-  await putReceipt(parts, did, { ...receipt, txId: submission.txHash });
-  return submission.txHash;
+  if (!isFault(submission)) await putReceipt(parts, call.did, { ...receipt, txId: submission.txHash });
+  else if (before.pending !== null) await putReceipt(parts, call.did, before.pending);
+  else await forgetRegistration(parts.receipts, call.did);
+  return isFault(submission) ? submission : submission.txHash;
 }
 
 function renderRegistered({ did, document }: Registration, txId: string): Answer {
@@ -237,29 +224,21 @@ function renderRegistered({ did, document }: Registration, txId: string): Answer
 
 type TimeRule = { readonly accepted: readonly ProofVersion[]; readonly skewMs: number };
 
-function decodeRegistration(
-  call: Call,
-  rule: TimeRule,
-  body: Static<typeof registerBody> | Fault,
-): Registration | Fault {
-  if (isFault(body)) return body;
+function decodeRegistration(call: Call, rule: TimeRule, body: Static<typeof registerBody>): Registration | Fault {
   const subject = parseRegistrationSubject(body);
   if (isFault(subject)) return subject;
-  const refusal = checkTimestamp(body.timestamp, call.nowMs, rule);
-  if (refusal !== null) return refusal;
   const { did, document, aliasText, pubkey } = subject;
-  return {
-    ...subject,
-    call: {
-      name: "register_with_document_proof_signed",
-      did,
-      alias: aliasText === null ? null : normalizeAlias(aliasText),
-      timestamp: body.timestamp,
-      pubkey,
-      signature: decodeBase64(body.signature) as Uint8Array,
-      docBlob: encodeDidDocument(document),
-    },
-  };
+  const { timestamp } = body;
+  const alias = aliasText === null ? null : normalizeAlias(aliasText);
+  const signature = decodeBase64(body.signature) as Uint8Array;
+  const docBlob = encodeDidDocument(document);
+  const name = "register_with_document_proof_signed";
+  return (
+    checkTimestamp(timestamp, call.nowMs, rule) ?? {
+      ...subject,
+      call: { name, did, alias, timestamp, pubkey, signature, docBlob },
+    }
+  );
 }
 
 type RegistrationSubject = {
@@ -277,17 +256,19 @@ export function parseRegistrationSubject(body: Static<typeof prepareRegistration
   if (isFault(did)) return did;
   const document = normalizeDocument(body.did_document, did, "/did_document");
   if (isFault(document)) return document;
-  const aliasText = body.alias ?? null;
-  if (body.root_pubkey !== undefined) {
-    const pubkey = parsePublicKey(body.root_pubkey);
-    return pubkey === null
-      ? badInput("invalid_request", "/root_pubkey", "must be a public key")
-      : { did, document, aliasText, pubkey };
-  }
-  const first = document.verificationMethod[0];
+  const pubkey = rootKeyOf(body, document);
+  return isFault(pubkey) ? pubkey : { did, document, aliasText: body.alias ?? null, pubkey };
+}
+
+function rootKeyOf(
+  { root_pubkey: named }: { readonly root_pubkey?: string },
+  { verificationMethod: [first] }: DidDocument,
+): Uint8Array | Fault {
+  if (named !== undefined)
+    return parsePublicKey(named) ?? badInput("invalid_request", "/root_pubkey", "must be a public key");
   if (first === undefined)
     return badInput("invalid_request", "/root_pubkey", "is missing, and the document has no method to read it from");
-  return { did, document, aliasText, pubkey: keyOfMethod(first) ?? new Uint8Array(0) };
+  return keyOfMethod(first) ?? new Uint8Array(0);
 }
 
 /** The version of the proof must be switched on, and its time be near (v1) or end soon (v2, v3). */
