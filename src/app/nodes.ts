@@ -131,7 +131,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       explain: {
         ...parts,
         results,
-        relay: relay === null ? null : { rules: config.relay, failuresOf: relay.failuresOf, mayListen },
+        relay: relay === null ? null : { rules: config.relay, refuses: relay.refuses, mayListen },
         cache: cache?.explained ?? null,
       },
       ...erasing,

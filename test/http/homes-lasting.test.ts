@@ -79,7 +79,7 @@ async function homesOver(proof: Uint8Array, more: Partial<DirectorySettings> = {
   };
   const egress: Egress = {
     send,
-    failuresOf: () => 0,
+    refuses: () => false,
     stats: () => ({ active: 0, waiting: 0, destinations: 0 }),
     close: () => {},
   };

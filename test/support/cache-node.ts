@@ -251,7 +251,13 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     now,
     settings: { ...cacheDefault, ...unlimited, public_endpoints: [cacheEndpoint], ...changed },
     limits: { ...limitsDefault, ...limits },
-    bell: bell ?? { ring: (did) => void stored.push(did), isHeard: () => false },
+    bell: {
+      ring: (did) => {
+        stored.push(did);
+        bell?.ring(did);
+      },
+      isHeard: (did) => bell?.isHeard(did) ?? false,
+    },
     ...(push === undefined ? {} : { push }),
   });
   // Room for the races that tests run on one route.

@@ -27,7 +27,6 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
-import { inOrder } from "../../core/std/order.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import { type Admission, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
@@ -127,7 +126,6 @@ export function createCache(parts: CacheParts): Cache {
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     chunkRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
-    inChunkOrder: inOrder<string>(),
     signer: { sign: parts.sign, endpoint },
     push,
     onStored: (mailbox) => bell.ring(didOf(mailbox)),

@@ -50,7 +50,7 @@ export type SenderParts = {
   readonly receipts: Receipts;
   readonly replay: Pick<Replay, "claim">;
   readonly mailbox: Pick<Mailbox, "summary">;
-  readonly egress: Pick<Egress, "send" | "failuresOf" | "close">;
+  readonly egress: Pick<Egress, "send" | "refuses" | "close">;
   readonly key: PushKey;
   /** Whom a push service may write to: `mailto:` or `https:`. */
   readonly settings: { readonly contact: () => string | null; readonly interval: number };

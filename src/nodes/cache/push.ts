@@ -149,7 +149,7 @@ async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Sub
   const { endpoint, keys, data = "", token = null } = asked;
   if (utf8(data).length > dataBytesMax)
     return badInput("invalid_request", "/data", `must be at most ${dataBytesMax} bytes of UTF-8`);
-  if (egress.failuresOf(endpoint) === "refused")
+  if (egress.refuses(endpoint))
     return badInput("invalid_request", "/endpoint", "must be an https URL that this node may send to");
   const target = targetOf({ endpoint, ...keys });
   if (target === null || (await deviceKey(target.p256dh)) === null)

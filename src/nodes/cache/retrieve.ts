@@ -24,7 +24,6 @@ import {
 } from "../../core/message/proof.ts";
 import { ackRequestShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { inOrder } from "../../core/std/order.ts";
 import type {
   Cursor,
   HeldMessage,
@@ -61,7 +60,6 @@ export type RetrieveParts = {
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
   readonly chunkRate: RateLimiter;
-  readonly inChunkOrder: ReturnType<typeof inOrder<string>>;
   readonly now: () => number;
 };
 
@@ -126,22 +124,17 @@ function areWhole(entries: readonly HeldMessage[]): boolean {
 /** So many chunks of a group count as another request. */
 const chunksPerCount = 100;
 
-/**
- * Looks a group up, for a page too at a microsecond for each of its chunks. One after the other for each network, so that
- * of many at once each is checked when the one before has been counted.
- */
-function countedChunks<T>(
-  { chunkRate, inChunkOrder, settings }: RetrieveParts,
+/** Looks a group up, for a page too at a microsecond for each of its chunks. */
+async function countedChunks<T>(
+  { chunkRate, settings }: RetrieveParts,
   call: Call,
   look: () => Promise<readonly T[]>,
 ): Promise<readonly T[] | Fault> {
-  return inChunkOrder(call.network, async () => {
-    const refused = checkClientRate(chunkRate, call, settings);
-    if (refused !== null) return refused;
-    const chunks = await look();
-    chargeClient(chunkRate, call, Math.floor(chunks.length / chunksPerCount), settings);
-    return chunks;
-  });
+  const refused = checkClientRate(chunkRate, call, settings);
+  if (refused !== null) return refused;
+  const chunks = await look();
+  chargeClient(chunkRate, call, Math.floor(chunks.length / chunksPerCount), settings);
+  return chunks;
 }
 
 /** The whole group, or a page where `limit` or `cursor` asks for one. */

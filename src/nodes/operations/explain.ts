@@ -24,10 +24,10 @@ export type ExplainParts = {
   readonly recipients: RecipientSource;
   readonly blocks: Pick<Blocks, "checkParties">;
   readonly results: Results;
-  /** `null` without a Relay; `failuresOf` are the last failures in a row of a destination. */
+  /** `null` without a Relay. */
   readonly relay: {
     readonly rules: OperatorRules;
-    readonly failuresOf: (endpoint: string) => number | "refused";
+    readonly refuses: (endpoint: string) => boolean;
     readonly mayListen: (did: Did) => boolean;
   } | null;
   /** `null` without a Cache. */
@@ -149,9 +149,9 @@ function deliverySteps({ relay, cache }: ExplainParts, { did, document }: Subjec
       ? ok("live sessions", "a device is connected")
       : note("live sessions", "no device is connected"),
     ...elsewhere.map(({ type, endpoint }) => {
-      const [what, failures] = [`service ${type} ${endpoint}`, relay.failuresOf(endpoint)];
-      if (failures === "refused") return note(what, "this Relay sends nothing to such an address");
-      return failures === 0 ? ok(what, "no failure lately") : note(what, `failed ${failures} time(s) in a row lately`);
+      const what = `service ${type} ${endpoint}`;
+      if (relay.refuses(endpoint)) return note(what, "this Relay sends nothing to such an address");
+      return ok(what, "this Relay may send there");
     }),
   ];
 }

@@ -30,8 +30,6 @@ export type NoSlot = "busy" | "open" | "late";
 
 type HostLimiter = {
   acquire(destination: string, signal: AbortSignal): Promise<Release | NoSlot>;
-  /** Failures in a row of a destination. */
-  failuresOf(destination: string): number;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
 };
 
@@ -97,7 +95,6 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
       if (host.active < limits.concurrent) return use(destination, host);
       return host.waiting.size < limits.queued ? wait(destination, host, signal) : "busy";
     },
-    failuresOf: (destination) => hosts.get(destination)?.failures ?? 0,
     stats: () => ({ ...sums, destinations: hosts.size }),
   };
 }

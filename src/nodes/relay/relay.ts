@@ -55,7 +55,7 @@ export type Relay = {
   readonly limits: () => Readonly<Record<string, number | string>>;
   readonly stats: () => { readonly inFlight: number };
   /** As `Egress` says. */
-  readonly failuresOf: Egress["failuresOf"];
+  readonly refuses: Egress["refuses"];
   /** Ends live sessions and outbound requests. */
   readonly close: () => void;
 };
@@ -94,7 +94,7 @@ export function createRelay(parts: RelayParts): Relay {
     routes: relayRoutes(node),
     limits: () => renderRelayLimits(settings, limits),
     stats: () => ({ inFlight: dedup.inFlight.size }),
-    failuresOf: parts.egress.failuresOf,
+    refuses: parts.egress.refuses,
     close: () => {
       sessions.close();
       parts.egress.close();
