@@ -256,7 +256,7 @@ describe("a proof stays small", () => {
     const rotation = { newRootPubkey: bytes(32), validUntilMs: 1n, signature: bytes(64) };
     const registered = { alias: "a".repeat(64), expiryMs: 1n, submitter: bytes(32), documentHash: bytes(32) };
     const largest: KeyProof = {
-      version: 1,
+      version: "v1",
       genesisHash: bytes(32),
       rootKey: bytes(32),
       registration: { ...registered, signature: bytes(64) },

@@ -7,7 +7,7 @@
 import { decodeUtf8, utf8 } from "./bytes.ts";
 import { u64Max } from "./json.ts";
 
-/** How one type is written and read. What a failed reader returns is meaningless: check `failed`. */
+/** How one type is written and read. Reading throws `malformed` for bytes that are none of it: see `decodeWith`. */
 export interface Codec<T> {
   /** The layout as text: two codecs have one text exactly when they have one encoding, whatever their bounds are. */
   readonly shape: string;
@@ -28,8 +28,13 @@ export function encodeWith<T>(codec: Codec<T>, value: T): Uint8Array {
 /** The value that `bytes` hold, from the first to the last byte, or `null`. */
 export function decodeWith<T>(codec: Codec<T>, bytes: Uint8Array): T | null {
   const reader = new ScaleReader(bytes);
-  const value = codec.read(reader);
-  return reader.failed || reader.at !== bytes.length ? null : value;
+  try {
+    const value = codec.read(reader);
+    return reader.at === bytes.length ? value : null;
+  } catch (error) {
+    if (error === malformed) return null;
+    throw error;
+  }
 }
 
 /** Writes into a buffer that grows. */
@@ -86,35 +91,34 @@ class ScaleWriter {
   }
 }
 
-const nothing = new Uint8Array(0);
+/** Made once: what strangers send must not cost a stack trace. */
+const malformed = new RangeError("not SCALE of this type");
 
-/** Reads untrusted bytes. The first error sets `failed`; from then on every read returns an empty value. */
+export function refuse(): never {
+  throw malformed;
+}
+
+/** Reads untrusted bytes. */
 class ScaleReader {
   at = 0;
-  failed = false;
 
   constructor(readonly bytes: Uint8Array) {}
 
-  /** Skips `length` bytes and returns where they begin, or -1 when fewer are left. */
-  skip(length: number): number {
-    if (this.failed || this.bytes.length - this.at < length) {
-      this.failed = true;
-      return -1;
-    }
+  /** Skips `length` bytes and returns where they begin. */
+  private skip(length: number): number {
+    if (this.bytes.length - this.at < length) refuse();
     const from = this.at;
     this.at += length;
     return from;
   }
 
   byte(): number {
-    const from = this.skip(1);
-    return from < 0 ? 0 : (this.bytes[from] as number);
+    return this.bytes[this.skip(1)] as number;
   }
 
   /** Little endian, unsigned. */
   number(length: 2 | 4): number {
     const from = this.skip(length);
-    if (from < 0) return 0;
     let value = 0;
     for (let i = length - 1; i >= 0; i--) value = value * 256 + (this.bytes[from + i] as number);
     return value;
@@ -123,7 +127,7 @@ class ScaleReader {
   /** A copy, so that a decoded value does not keep the whole request body in memory. */
   raw(length: number): Uint8Array {
     const from = this.skip(length);
-    return from < 0 ? nothing : this.bytes.slice(from, from + length);
+    return this.bytes.slice(from, from + length);
   }
 
   /** The shortest form of a number up to 2^30 - 1. Longer forms are refused: no length here comes near. */
@@ -131,15 +135,10 @@ class ScaleReader {
     const first = this.byte();
     const mode = first & 3;
     if (mode === 0) return first >> 2;
-    if (mode === 3) return this.refuse();
+    if (mode === 3) refuse();
     this.at--;
     const value = this.number(mode === 1 ? 2 : 4) >>> 2;
-    return value < (mode === 1 ? 0x40 : 0x4000) ? this.refuse() : value;
-  }
-
-  refuse(): 0 {
-    this.failed = true;
-    return 0;
+    return value < (mode === 1 ? 0x40 : 0x4000) ? refuse() : value;
   }
 }
 
@@ -149,11 +148,7 @@ export function text(bytesMax: number): Codec<string> {
   return {
     shape: "bytes",
     write: (writer, value) => inner.write(writer, utf8(value)),
-    read: (reader) => {
-      const value = decodeUtf8(inner.read(reader));
-      if (value === null) reader.refuse();
-      return value ?? "";
-    },
+    read: (reader) => decodeUtf8(inner.read(reader)) ?? refuse(),
   };
 }
 
@@ -164,8 +159,7 @@ export function formed<T extends string>(inner: Codec<string>, isForm: (value: s
     write: (writer, value) => inner.write(writer, value),
     read: (reader) => {
       const value = inner.read(reader);
-      if (!isForm(value)) reader.refuse();
-      return value as T;
+      return isForm(value) ? value : refuse();
     },
   };
 }
@@ -179,8 +173,7 @@ export function byteVector(bytesMax: number): Codec<Uint8Array> {
     },
     read: (reader) => {
       const length = reader.compact();
-      if (length > bytesMax) reader.refuse();
-      return reader.raw(length);
+      return length > bytesMax ? refuse() : reader.raw(length);
     },
   };
 }
@@ -192,8 +185,7 @@ export function exactByteVector(length: number): Codec<Uint8Array> {
     ...inner,
     read: (reader) => {
       const value = inner.read(reader);
-      if (value.length !== length) reader.refuse();
-      return value;
+      return value.length === length ? value : refuse();
     },
   };
 }
@@ -215,8 +207,7 @@ export const boolean: Codec<boolean> = {
   write: (writer, value) => writer.byte(value ? 1 : 0),
   read: (reader) => {
     const value = reader.byte();
-    if (value > 1) reader.refuse();
-    return value === 1;
+    return value > 1 ? refuse() : value === 1;
   },
 };
 
@@ -272,7 +263,7 @@ export function option<T>(inner: Codec<T>): Codec<T | null> {
     },
     read: (reader) => {
       const tag = reader.byte();
-      if (tag > 1) reader.refuse();
+      if (tag > 1) refuse();
       return tag === 1 ? inner.read(reader) : null;
     },
   };
@@ -287,9 +278,9 @@ export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T
     },
     read: (reader) => {
       const count = reader.compact();
-      if (count > entriesMax) reader.refuse();
+      if (count > entriesMax) refuse();
       const values: T[] = [];
-      for (let i = 0; i < count && !reader.failed; i++) values.push(inner.read(reader));
+      for (let i = 0; i < count; i++) values.push(inner.read(reader));
       return values;
     },
   };
@@ -314,11 +305,7 @@ export function enumeration<T extends string>(names: readonly (T | undefined)[])
       if (index < 0) throw new RangeError("no such name in the enumeration");
       writer.byte(index);
     },
-    read: (reader) => {
-      const name = names[reader.byte()];
-      if (name === undefined) reader.refuse();
-      return name as T;
-    },
+    read: (reader) => names[reader.byte()] ?? refuse(),
   };
 }
 

@@ -14,6 +14,7 @@ import {
   encodeWith,
   formed,
   option,
+  refuse as refuseBytes,
   structure,
   text,
   vector,
@@ -61,9 +62,8 @@ const controlArguments: Codec<SignedPayload & { readonly did: Did }> = {
   write: (writer, value) => signed.write(writer, value),
   read: (reader) => {
     const value = signed.read(reader);
-    const named = reader.failed ? undefined : decodePayload("control", value.signedPayload)?.did;
-    if (named === undefined || !isDid(named)) reader.refuse();
-    return { did: (named ?? "") as Did, ...value };
+    const named = decodePayload("control", value.signedPayload)?.did ?? "";
+    return isDid(named) ? { did: named, ...value } : refuseBytes();
   },
 };
 

@@ -35,7 +35,7 @@ function proofOfRegistration(call: RegistrationCall, { genesisHash, submitter }:
   const documentHash = blake2b256(docBlob);
   const registration = { alias, expiryMs: expiryOf(call.timestamp), submitter, documentHash, signature };
   return {
-    version: 1,
+    version: "v1",
     genesisHash,
     rootKey: pubkey,
     registration,

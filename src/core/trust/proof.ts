@@ -11,10 +11,10 @@ import { equalBytes } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
 import {
   byteVector,
-  type Codec,
   type Decoded,
   decodeWith,
   encodeWith,
+  enumeration,
   fixedBytes,
   option,
   structure,
@@ -55,17 +55,8 @@ export const keyProofBytesMax = 65_536;
 const payloadBytesMax = 4_096;
 
 const signature = fixedBytes(64);
-const one: Codec<1> = {
-  shape: u8.shape,
-  write: (writer, value) => u8.write(writer, value),
-  read: (reader) => {
-    if (u8.read(reader) !== 1) reader.refuse();
-    return 1;
-  },
-};
-
 const keyProofCodec = structure({
-  version: one,
+  version: enumeration<"v1">([undefined, "v1"]),
   genesisHash: fixedBytes(32),
   /** The first root key, from which the DID follows. */
   rootKey: fixedBytes(32),
