@@ -277,7 +277,7 @@ export class Waypost {
   /** Closes, and forgets all secrets; with `lockedKeys` also the key that opens them. */
   async lock(): Promise<void> {
     await this.close();
-    await this.#session?.devices.lock();
+    await this.#session?.devices.end("lock");
     this.#isLocked = true;
     this.#options.keys.lock?.();
     // After the write that is under way.

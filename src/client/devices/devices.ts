@@ -4,7 +4,8 @@
  */
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { minuteMs } from "../../core/codec/time.ts";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
 import { isInteger, isRecord } from "../answers.ts";
 import { inForce, nextIdentity, publishKeys } from "../change.ts";
 import { activeDocument, type Client, planSend, senderOf } from "../client.ts";
@@ -71,7 +72,7 @@ export type DevicesHost = {
   readonly table: Table;
   readonly keys: KeyStore;
   readonly nowMs: () => number;
-  readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
+  readonly tell: (change: StoreChange) => void;
   readonly openLink: () => Promise<DeviceLink>;
   readonly identity: () => Identity;
   /** Changes the stored identity (`changeIdentity`). */
@@ -82,7 +83,7 @@ export type DevicesHost = {
   /** For the settlement of new keys. */
   readonly waiting: Waiting;
   readonly deviceName: string;
-  readonly leads: () => boolean;
+  readonly leading: Promise<void>;
   /** Keys in force have changed: connections begin anew, with proofs by the new ones. */
   readonly reconnect: () => void;
   /** What fails in the background. */
@@ -92,7 +93,7 @@ export type DevicesHost = {
 const linkType = "application/vnd.waypost.link+json";
 const codeMs = 10 * minuteMs;
 const devicesMax = 8;
-const [leadLooks, leadLookMs] = [40, 50];
+const leadMs = 2 * secondMs;
 
 // ---------------------------------------------------------------------------------------------------------- codes
 
@@ -112,26 +113,10 @@ function parseCode(text: string, nowMs: number): Code {
   return { did, key, secret, untilMs };
 }
 
-type Linking = {
-  /** For a QR code, or as text. */
-  readonly code: string;
-  /** The other device has sent the keys, and they are in the key store. */
-  readonly accepted: Promise<void>;
-  readonly cancel: () => Promise<void>;
-};
+type LinkPlace = Pick<DevicesHost, "keys" | "nowMs"> & { readonly name: string; readonly driver: StoreDriver };
 
-type LinkPlace = {
-  readonly keys: KeyStore;
-  readonly name: string;
-  readonly driver: StoreDriver;
-  readonly nowMs: () => number;
-};
-
-/** The new device's side: shows a code and waits for the keys. */
-export async function beginLink(
-  openLink: () => Promise<OwnDid>,
-  { keys, name, driver, nowMs }: LinkPlace,
-): Promise<Linking> {
+/** The new device's side: shows a code, as text or as QR code, and waits until the keys are in its key store. */
+export async function beginLink(openLink: () => Promise<OwnDid>, { keys, name, driver, nowMs }: LinkPlace) {
   if ((await keys.load(name)) !== null) throw localError("name_taken", `an identity called ${name} already exists`);
   // The DID of an earlier device here may have been removed, which is for good.
   await keys.save(deviceName(name), null);
@@ -246,8 +231,7 @@ export class Devices {
   /** Begins when there are other devices. @internal */
   async start(): Promise<void> {
     if (!(await this.#table.meta()).hasDevices) return;
-    const opened = await attempt(() => this.#open());
-    if (opened instanceof ClientError) this.#openLater().catch((error: unknown) => this.#failed(error));
+    await this.#openSoon(0);
     await this.#resume();
   }
 
@@ -257,12 +241,12 @@ export class Devices {
       if (isLeaving) this.remove(did).catch((error: unknown) => this.#failed(error));
   }
 
-  /** Whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */
-  async #openLater(): Promise<void> {
-    for (let failures = 0; !this.#signal.aborted && this.sync === null; failures++) {
-      await pause(backoffMs(failures), this.#signal);
-      if (!this.#signal.aborted) await attempt(() => this.#open());
-    }
+  /** Again whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */
+  async #openSoon(failures: number): Promise<void> {
+    if (this.#signal.aborted || !((await attempt(() => this.#open())) instanceof ClientError)) return;
+    void pause(backoffMs(failures), this.#signal)
+      .then(() => this.#openSoon(failures + 1))
+      .catch((error: unknown) => this.#failed(error));
   }
 
   #failed(error: unknown): void {
@@ -270,16 +254,10 @@ export class Devices {
       this.#host.failed(error instanceof ClientError ? error : localError("unusable", String(error)));
   }
 
-  /** @internal */
-  async close(): Promise<void> {
-    const opened = await this.#opening?.catch(() => null);
-    await opened?.link.close();
-  }
-
   /** The DID of this device has secrets of its own. @internal */
-  async lock(): Promise<void> {
+  async end(how: "close" | "lock"): Promise<void> {
     const opened = await this.#opening?.catch(() => null);
-    await opened?.link.lock();
+    await opened?.link[how]();
   }
 
   #open(): Promise<{ readonly sync: Sync; readonly link: DeviceLink }> {
@@ -307,8 +285,8 @@ export class Devices {
 
   /** A tab that has just opened the store leads a moment later. */
   async #mustLead(): Promise<void> {
-    for (let i = 0; i < leadLooks && !this.#host.leads(); i++) await pause(leadLookMs, this.#signal);
-    if (!this.#host.leads()) throw localError("not_leading", "another tab leads: only it speaks with other devices");
+    if ((await withDeadline(this.#host.leading, leadMs)) === late)
+      throw localError("not_leading", "another tab leads: only it speaks with other devices");
   }
 
   // ------------------------------------------------------------------------------------------------- linking

@@ -50,7 +50,7 @@ export type Fill = (write: Write) => Promise<ReadMessage>;
 export type SyncHost = {
   readonly table: Table;
   readonly nowMs: () => number;
-  readonly tell: (change: StoreChange | { readonly type: "store_full" }) => void;
+  readonly tell: (change: StoreChange) => void;
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
   /** Reads messages until the signal; `take` has stored what it returns. */
   readonly receive: (take: (fill: Fill) => Promise<ReadMessage>, signal: AbortSignal) => Promise<void>;
@@ -249,12 +249,7 @@ export class Sync {
         Object.assign(heard, { did: peer.did, json: jsonIn(await wholeBody(this.#table, body)) });
       return null;
     };
-    const result = await attempt(() => saveContent(this.#table, this.#host.nowMs, { fill, rows }));
-    if (result instanceof ClientError) {
-      if (result.code === "store_full") this.#host.tell({ type: "store_full" });
-      throw result;
-    }
-    const { filled, saved } = result;
+    const { filled, saved } = await saveContent(this.#table, this.#host.nowMs, { fill, rows });
     if (saved !== null) this.#host.tell(stateChange(saved));
     const { did, json } = heard;
     if (did !== undefined) await this.#hearing(did, () => this.#hear(did, json));

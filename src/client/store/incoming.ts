@@ -9,7 +9,6 @@ import { expiryOf, type PendingMessage } from "../caches.ts";
 import { Wakeup } from "../connections.ts";
 import { groupType, typingType } from "../content.ts";
 import { type Sync, toldMs } from "../devices/sync.ts";
-import { attempt, ClientError } from "../http.ts";
 import {
   essenceOf,
   jsonIn,
@@ -67,7 +66,6 @@ export class Incoming {
   readonly #host: IncomingHost;
   readonly #table: Table;
   readonly #news = new Wakeup();
-  #isFull = false;
 
   constructor(host: IncomingHost) {
     this.#host = host;
@@ -104,7 +102,7 @@ export class Incoming {
     return { ...read, data: new Uint8Array(0) };
   }
 
-  /** Saves a message; one that was saved before changes nothing. A full store is an event once, until something is saved. */
+  /** Saves a message; one that was saved before changes nothing. */
   async #save(version: PendingMessage, fill: (write: Write) => Promise<ReadMessage>): Promise<ReadMessage> {
     const { nowMs, tell, sync } = this.#host;
     const rows = async (batch: Batch, body: Body, read: ReadMessage): Promise<readonly StoreNews[] | null> => {
@@ -113,15 +111,7 @@ export class Incoming {
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       return this.#add(batch, rowOf(read, body, nowMs()), data);
     };
-    const result = await attempt(() => saveContent(this.#table, nowMs, { fill, rows }));
-    if (result instanceof ClientError) {
-      const isFull = result.code === "store_full";
-      if (isFull && !this.#isFull) tell({ type: "store_full" });
-      this.#isFull ||= isFull;
-      throw result;
-    }
-    this.#isFull = false;
-    const { filled, saved } = result;
+    const { filled, saved } = await saveContent(this.#table, nowMs, { fill, rows });
     for (const news of saved ?? []) tell(news);
     if (saved !== null) this.#news.wake();
     await sync()?.synced();

@@ -136,10 +136,7 @@ export type StoredMessage = Placed & {
   readonly arrivedAt: Date;
   /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
   readonly text: string | null;
-  /**
-   * `elsewhere`: more than 8 MiB, on another device; reading `pieces` asks for it, and a change of the message says that it
-   * is `whole`, or did not come. `removed`: a store was full, and no device has it.
-   */
+  /** `elsewhere`: on another device, which reading `pieces` asks for it. `removed`: the store was full. */
   readonly content: "whole" | "removed" | "elsewhere";
   /** The last one of each person, without those that were withdrawn. */
   readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
@@ -273,17 +270,13 @@ export function viewOf(
     sentAt: new Date(row.sentMs),
     arrivedAt: new Date(arrivedMs),
     text: body.is === "inline" && isText ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0)) : null,
-    content: contentOf(body),
+    content: body.is === "elsewhere" || body.is === "removed" ? body.is : "whole",
     reactions,
     isRead: row.isOwn || arrivedMs <= readMs,
     delivery: row.isOwn
       ? { state: least, to: to.map(({ did, state, code, reason }) => ({ did, state, code, reason })) }
       : null,
   };
-}
-
-function contentOf(body: Body): StoredMessage["content"] {
-  return body.is === "elsewhere" || body.is === "removed" ? body.is : "whole";
 }
 
 /** With its content, its reactions, and what waits of it in the outbox. */

@@ -32,16 +32,14 @@ import { type Body, copySource, saveContent } from "./files.ts";
 import { Groups, putChange } from "./groups.ts";
 import { Incoming, type StoreNews } from "./incoming.ts";
 import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./outbox.ts";
-import { enqueueProfile, keyOfProfile } from "./profiles.ts";
+import { enqueueProfile } from "./profiles.ts";
 import {
   addMessage,
   arrivalOf,
   type ConversationRow,
   type Copy,
   keyOfConversation,
-  keyOfId,
   keyOfMessage,
-  keyOfPerson,
   type MessageRow,
   putPerson,
   putReaction,
@@ -67,7 +65,7 @@ type SessionHost = {
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
   readonly receiver: (storage: ReceiverStorage) => Promise<Receiver>;
   readonly openDevice: () => Promise<Parameters<typeof linkOf>>;
-  readonly devices: Omit<DevicesHost, "table" | "nowMs" | "tell" | "leads" | "reconnect" | "failed" | "openLink">;
+  readonly devices: Omit<DevicesHost, "table" | "nowMs" | "tell" | "leading" | "reconnect" | "failed" | "openLink">;
 };
 
 type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
@@ -95,6 +93,7 @@ export class StoreSession {
   readonly #adding = inOrder<"">();
   #receiver: Receiver | null = null;
   #work: Promise<unknown> = Promise.resolve();
+  readonly #leading = Promise.withResolvers<void>();
   readonly #withDevices = Promise.withResolvers<void>();
 
   private constructor(host: SessionHost, table: Table, tabs: Tabs) {
@@ -106,10 +105,13 @@ export class StoreSession {
     const { did, nowMs, send, sender, forgetSender, client } = host;
     const { signal } = this.#stop;
     const base = { table, did, nowMs, tell: (news: News) => this.#tell(news) };
-    table.makeRoom = async () => host.driver.bytesMax < Infinity && removeOldestFile(base);
-    const leads = () => this.#outbox.isLeading;
+    table.makeRoom = async (isNews) => {
+      if (host.driver.bytesMax < Infinity && (await removeOldestFile(base))) return true;
+      if (isNews) base.tell({ type: "store_full" });
+      return false;
+    };
     const devices = {
-      ...{ ...host.devices, ...base, leads },
+      ...{ ...host.devices, ...base, leading: this.#leading.promise },
       reconnect: () => void this.#receiver?.stop(),
       failed: (error: ClientError) => host.emit({ type: "failed", what: "devices", error }),
       openLink: async () => linkOf(...(await host.openDevice())),
@@ -119,7 +121,8 @@ export class StoreSession {
     const plan = (row: OutRow, source: Source) => this.#plan(row, source);
     this.#outbox = new Outbox({ ...base, relay: client.relay, plan, sender, forgetSender }, signal);
     this.store = new LocalStore({
-      ...{ ...base, leads },
+      ...base,
+      leads: () => this.#outbox.isLeading,
       resend: (key) => this.#outbox.resend(key),
       sendReceipt: (to, read) => this.#sendReceipt(to, read),
       want: (key) => base.tell({ type: "want", key }),
@@ -186,6 +189,7 @@ export class StoreSession {
     known.sentMs = Math.max(known.sentMs, (await this.#table.meta()).sentMs);
     await this.#outbox.lead();
     this.#host.emit({ type: "leading" });
+    this.#leading.resolve();
     // First, so that nothing is acknowledged of which they could be informed before.
     await this.devices.start();
     this.#withDevices.resolve();
@@ -232,7 +236,7 @@ export class StoreSession {
     this.#stop.abort();
     this.#closed.resolve();
     await this.#receiver?.stop();
-    await this.devices.close();
+    await this.devices.end("close");
     await Promise.race([this.#tabs.leading.then(() => this.#work), pause(0, this.#stop.signal)]);
     await this.#outbox.ended();
     await this.#table.close();
@@ -272,10 +276,6 @@ export class StoreSession {
     const { ttl, tag, hint, chunkBytes, trust, anonymous } = options;
     const nowMs = this.#host.nowMs();
     const conversation = options.group ?? recipients[0]?.did ?? "";
-    // Read together: one after the other each takes a turn of IndexedDB.
-    const people = recipients.map(({ did }) => keyOfPerson(this.#table, did));
-    const read = [keyOfConversation(this.#table, conversation), keyOfId(this.#table, id), ...people];
-    await Promise.all([...read, keyOfProfile(this.#table, this.#host.did)].map((one) => batch.get(one)));
     const before = await batch.get<ConversationRow>(keyOfConversation(this.#table, conversation));
     const atMs = before === null ? nowMs : arrivalOf(before, nowMs);
     const row = ownRow(draft, { conversation, from: this.#host.did, sentMs: atMs, arrivedMs: atMs, body });

@@ -57,8 +57,9 @@ export class Table {
   readonly driver: StoreDriver;
   /** Begins every key: another identity, and one made anew under the same name, has other rows. */
   readonly place: string;
-  /** Removes what is worth least; `false` when nothing is left to remove. */
-  makeRoom: () => Promise<boolean> = async () => false;
+  /** Removes what is worth least; `false` when nothing is left to remove, which is news the first time. */
+  makeRoom: (isNews: boolean) => Promise<boolean> = async () => false;
+  #isFull = false;
   /** Hears of changes for own devices. */
   onLogged: (number: number) => void = () => undefined;
   readonly #nameKey: Uint8Array;
@@ -181,8 +182,11 @@ export class Table {
     };
     for (;;) {
       const added = await attempt(() => this.change(bounded));
-      if (!(added instanceof ClientError)) return added;
-      if (added.code !== "store_full" || !(await this.makeRoom())) throw added;
+      const isLacking = added instanceof ClientError && added.code === "store_full";
+      if (isLacking && (await this.makeRoom(!this.#isFull))) continue;
+      this.#isFull = isLacking;
+      if (added instanceof ClientError) throw added;
+      return added;
     }
   }
 

@@ -44,6 +44,10 @@ async function devicesOf(names: readonly string[], isLost: (letter: Letter) => b
     });
     const told: string[] = [];
     const tell = ({ type }: { readonly type: string }) => void told.push(type);
+    table.makeRoom = async () => {
+      told.push("store_full");
+      return false;
+    };
     const host = { table, nowMs: Date.now, tell, keysText: () => "", take: async () => undefined };
     const sync = new Sync({ ...host, ...mail.link(did) }, 0, signal);
     void sync.run();

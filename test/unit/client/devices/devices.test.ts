@@ -43,7 +43,7 @@ async function heard(identity: Identity, told: readonly Told[]) {
         held.identity = await edit(held.identity);
         return held.identity;
       },
-      ...{ deviceName: "", leads: () => true, reconnect: () => undefined, failed: () => undefined },
+      ...{ deviceName: "", leading: Promise.resolve(), reconnect: () => undefined, failed: () => undefined },
     },
     stop.signal,
   );
@@ -161,7 +161,12 @@ test("a device goes on to open its own DID whatever the answer was, until it is 
     {
       ...{ table, keys: memoryKeys(), nowMs: Date.now, tell: () => undefined, openLink },
       ...{ identity: () => createIdentity("own"), inOrder: (work) => work(), client: {} as Client },
-      ...{ waiting: waitingDefault, change: async () => createIdentity("own"), deviceName: "", leads: () => true },
+      ...{
+        waiting: waitingDefault,
+        change: async () => createIdentity("own"),
+        deviceName: "",
+        leading: Promise.resolve(),
+      },
       ...{ reconnect: () => undefined, failed: (error: ClientError) => void failures.push(error.code) },
     },
     stop.signal,
