@@ -10,9 +10,11 @@ import { type Did, parseUuid } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { dayMs, renderTimestamp } from "../core/codec/time.ts";
 import {
+  ackMembers,
   ackSubject,
   digestCanonical,
   encodeRetrievalProof,
+  type ProofNames,
   type RetrievalOperation,
   retrievalHeaders,
   withoutTrailingSlashes,
@@ -56,8 +58,8 @@ export function cacheClient(reader: Reader) {
     ack: (messageIds: readonly string[]) =>
       atItsTime(async () => {
         const subject = ackSubject(messageIds);
-        const { endpoint: cache_endpoint, ...proof } = await prove(reader, "ack", subject);
-        const body = { did, cache_endpoint, ...proof, message_ids: subject.split(",") };
+        const proof = await prove(reader, { operation: "ack", subject }, ackMembers);
+        const body = { did, ...proof, message_ids: subject.split(",") };
         return ask(at, { method: "POST", path: "/cache/ack", body: jsonBody(body) }, ackShape);
       }),
   };
@@ -73,9 +75,12 @@ async function atItsTime<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Signs one request, as members of a JSON body: time and nonce are new each time. Only a live session has a device. */
-export async function prove({ did, serviceId, at, signer }: Reader, operation: RetrievalOperation, subject: string) {
-  const timestamp = renderTimestamp(Date.now() + at.clock.aheadMs);
+/** The proof of one request under the names of its place: time and nonce are new each time. Only a live session has a device. */
+export async function prove(
+  { did, serviceId, at, signer }: Reader,
+  { operation, subject }: { readonly operation: RetrievalOperation; readonly subject: string },
+  names: ProofNames,
+): Promise<Record<string, string>> {
   const claims = {
     operation,
     did,
@@ -83,37 +88,18 @@ export async function prove({ did, serviceId, at, signer }: Reader, operation: R
     serviceId,
     endpoint: at.url,
     keyId: signer.keyId,
-    timestamp,
+    timestamp: renderTimestamp(Date.now() + at.clock.aheadMs),
     nonce: randomUuid(),
     subject,
   };
-  const signature = await signEd25519(encodeRetrievalProof(claims), signer.seed);
-  return {
-    service_id: serviceId,
-    endpoint: at.url,
-    key_id: signer.keyId,
-    timestamp,
-    nonce: claims.nonce,
-    signature_b64: encodeBase64(signature),
-  };
+  const signature = encodeBase64(await signEd25519(encodeRetrievalProof(claims), signer.seed));
+  const values = { ...claims, signature };
+  return Object.fromEntries(Object.entries(names).map(([name, as]) => [as, values[name as keyof ProofNames]]));
 }
 
 /** The headers of a request that proves who reads. */
-export async function proofHeaders(
-  reader: Reader,
-  operation: RetrievalOperation,
-  subject: string,
-): Promise<Record<string, string>> {
-  const proof = await prove(reader, operation, subject);
-  return {
-    [retrievalHeaders.serviceId]: proof.service_id,
-    [retrievalHeaders.endpoint]: proof.endpoint,
-    [retrievalHeaders.keyId]: proof.key_id,
-    [retrievalHeaders.timestamp]: proof.timestamp,
-    [retrievalHeaders.nonce]: proof.nonce,
-    [retrievalHeaders.signature]: proof.signature_b64,
-  };
-}
+export const proofHeaders = (reader: Reader, operation: RetrievalOperation, subject: string) =>
+  prove(reader, { operation, subject }, retrievalHeaders);
 
 // ------------------------------------------------------------------------------------------------------- endpoints
 
@@ -157,8 +143,6 @@ export type LiveEnvelope = {
 /** What could not be read or acknowledged, and where. */
 export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
 
-type ReadEnvelope = { readonly envelope: EnvelopeJson; readonly digest: string };
-
 /** One copy of an envelope, of a whole message or of a chunk. */
 export type EnvelopeCopy = {
   readonly messageId: string;
@@ -167,7 +151,7 @@ export type EnvelopeCopy = {
   /** `null` for an envelope of a live session. */
   readonly cache: CacheClient | null;
   /** `null` when it is gone. */
-  readonly read: () => Promise<ReadEnvelope | null>;
+  readonly read: () => Promise<{ readonly envelope: EnvelopeJson; readonly digest: string } | null>;
   /** Reads the envelope only when this machine has not read it yet. */
   readonly digest: () => Promise<string | null>;
   /** After it was removed: what is listed in its place later is another envelope. */
@@ -182,8 +166,6 @@ export type PendingMessage = {
   readonly parts: readonly (readonly EnvelopeCopy[])[];
 };
 
-type Listing = { readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] };
-
 /** Further messages of a Cache are left for the next run, so that memory stays bounded. */
 const listedMax = 100_000;
 
@@ -194,23 +176,20 @@ const listedMax = 100_000;
 export async function listPending(
   caches: readonly CacheClient[],
   digests: Map<string, string> = new Map(),
-): Promise<Listing> {
+): Promise<{ readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] }> {
   if (digests.size > listedMax) digests.clear();
   const lists = await Promise.all(caches.map((cache) => listAt(cache, digests)));
-  const unreachable = lists.flatMap(({ error }, i) =>
-    error === null ? [] : [{ endpoint: caches[i]?.reader.at.url ?? "", error }],
-  );
+  const unreachable = lists.flatMap(({ endpoint, error }) => (error === null ? [] : [{ endpoint, error }]));
   const [first] = unreachable;
   if (first !== undefined && unreachable.length === caches.length) throw first.error;
   return { pending: groupCopies(interleave(lists.map(({ copies }) => copies))), unreachable };
 }
 
-type CacheList = { readonly copies: readonly EnvelopeCopy[]; readonly error: ClientError | null };
-
 /** Stops reading a Cache that repeats itself or is slow: a page must contain something new, and the others don't wait. */
-async function listAt(cache: CacheClient, digests: Map<string, string>): Promise<CacheList> {
+async function listAt(cache: CacheClient, digests: Map<string, string>) {
   const copies = new Map<string, EnvelopeCopy>();
-  const untilMs = performance.now() + cache.reader.at.timeoutMs;
+  const { url: endpoint, timeoutMs } = cache.reader.at;
+  const untilMs = performance.now() + timeoutMs;
   const read = envelopeReader(cache, () => copies.size >= pagedFrom);
   let cursor: string | undefined;
   const listing = await attempt(async () => {
@@ -221,28 +200,27 @@ async function listAt(cache: CacheClient, digests: Map<string, string>): Promise
         // Ids and digests are remembered in one set, and a hostile Cache must not name one by the other.
         if (parseUuid(listed.message_id) === null) continue;
         const chunk = chunkOf(listed);
-        const name = `${cache.reader.at.url} ${listed.message_id} ${placeOf(chunk)} ${listed.expires_at}`;
+        const name = `${endpoint} ${listed.message_id} ${placeOf(chunk)} ${listed.expires_at}`;
         if (copies.has(name)) continue;
         if (copies.size >= listedMax) return;
-        const facts = { messageId: listed.message_id, chunk, expiresAtMs: Date.parse(listed.expires_at), cache };
-        copies.set(name, copyOf(facts, { read: () => read(listed.message_id), name, digests }));
+        const { message_id: messageId } = listed;
+        const facts = { messageId, chunk, expiresAtMs: Date.parse(listed.expires_at), cache };
+        copies.set(name, copyOf({ ...facts, read: () => read(messageId), name, digests }));
       }
       cursor = copies.size === before ? undefined : page.next_cursor;
     } while (cursor !== undefined && performance.now() < untilMs);
   });
-  return { copies: [...copies.values()], error: listing ?? null };
+  return { endpoint, copies: [...copies.values()], error: listing ?? null };
 }
 
-type CopySource = {
+type CopySource = Omit<EnvelopeCopy, "read" | "digest" | "forget"> & {
   readonly read: () => Promise<EnvelopeJson | null>;
-  readonly name: string;
-  readonly digests: Map<string, string>;
+  /** Under which its digest is remembered. */
+  readonly name?: string;
+  readonly digests?: Map<string, string>;
 };
 
-function copyOf(
-  facts: Omit<EnvelopeCopy, "read" | "digest" | "forget">,
-  { read, name, digests }: CopySource,
-): EnvelopeCopy {
+function copyOf({ read, name = "", digests = new Map(), ...facts }: CopySource): EnvelopeCopy {
   const readOnce = async () => {
     const envelope = await read();
     if (envelope === null) return null;
@@ -254,16 +232,10 @@ function copyOf(
   return { ...facts, read: readOnce, digest, forget: () => void digests.delete(name) };
 }
 
-/** What a Cache may have got of a live session. */
-export function passedCopy(cache: CacheClient, { messageId, expiresAtMs, envelope }: LiveEnvelope): EnvelopeCopy {
-  const facts = { messageId, expiresAtMs, chunk: chunkOf(envelope), cache };
-  return copyOf(facts, { read: () => readById(cache, messageId), name: "", digests: new Map() });
-}
-
-/** An envelope that a live session brought. */
-export function localCopy({ messageId, expiresAtMs, envelope }: LiveEnvelope): EnvelopeCopy {
-  const facts = { messageId, expiresAtMs, chunk: chunkOf(envelope), cache: null };
-  return copyOf(facts, { read: async () => envelope, name: "", digests: new Map([["", digestOf(envelope)]]) });
+/** An envelope that a live session brought, or what a Cache may have got of it. */
+export function liveCopy({ messageId, expiresAtMs, envelope }: LiveEnvelope, cache: CacheClient | null): EnvelopeCopy {
+  const read = async () => (cache === null ? envelope : readById(cache, messageId));
+  return copyOf({ messageId, expiresAtMs, chunk: chunkOf(envelope), cache, read });
 }
 
 /** Envelopes are the same when their canonical JSON is: nodes keep neither white space nor the order of members. */
@@ -342,9 +314,9 @@ function groupCopies(copies: readonly EnvelopeCopy[]): PendingMessage[] {
     const group = groups.get(name) ?? { chunk, parts: new Map<number, EnvelopeCopy[]>() };
     groups.set(name, group);
     const position = chunk?.sequence ?? 0;
-    const same = group.parts.get(position);
-    if (same === undefined) group.parts.set(position, [copy]);
-    else same.push(copy);
+    const same = group.parts.get(position) ?? [];
+    same.push(copy);
+    group.parts.set(position, same);
   }
   return [...groups.values()].map(({ chunk, parts }) => ({
     groupId: chunk?.groupId ?? null,

@@ -4,6 +4,7 @@
  */
 import { parseUuid } from "../core/codec/did.ts";
 import { dayMs, parseDuration, parseTimestamp } from "../core/codec/time.ts";
+import { ackMembers } from "../core/message/proof.ts";
 import { parseRecord } from "./answers.ts";
 import { type EnvelopeJson, type LiveEnvelope, prove, type Reader } from "./caches.ts";
 import { ClientError, localError, path, pause } from "./http.ts";
@@ -78,7 +79,8 @@ export async function listenLive(
 }
 
 async function authFrame(reader: Reader, device: string): Promise<string> {
-  return JSON.stringify({ type: "auth", ...(await prove(reader, "connect", device)) });
+  const names = { ...ackMembers, endpoint: "endpoint" };
+  return JSON.stringify({ type: "auth", ...(await prove(reader, { operation: "connect", subject: device }, names)) });
 }
 
 /** A frame that is not an envelope to this recipient is not acknowledged; the Relay handles it. */

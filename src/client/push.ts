@@ -6,6 +6,7 @@
 import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
+import { late, withDeadline } from "../core/std/bounded.ts";
 import { aboutShape, pushShape } from "./answers.ts";
 import { cachesOf, proofHeaders, type Reader } from "./caches.ts";
 import type { Client } from "./client.ts";
@@ -62,17 +63,20 @@ export async function subscribe(
   if (options === null) return unsubscribe(pushing, endpoint);
   const key = await pushKeyOf(pushing);
   const body = { endpoint, keys, data: options.data ?? notificationOf(options) };
-  const tokens = listenForTokens();
-  try {
-    for (const { reader } of await cachesOf(pushing.client, pushing.identity)) {
-      if ((await keyAt(reader)) !== key) continue;
-      const id = idOf(endpoint);
-      const arrived = tokens.next(id);
+  for (const { reader } of await cachesOf(pushing.client, pushing.identity)) {
+    if ((await keyAt(reader)) !== key) continue;
+    const id = idOf(endpoint);
+    const arrived = Promise.withResolvers<string>();
+    const close = listenForTokens(id, arrived.resolve);
+    try {
       const { state } = await request(reader, "PUT", id, body);
-      if (state === "unconfirmed") await request(reader, "PUT", id, { ...body, token: await arrived });
+      if (state !== "unconfirmed") continue;
+      const token = await withDeadline(arrived.promise, firstMs);
+      if (token === late) throw new ClientError("timed_out", "timed_out", "the first push did not come");
+      await request(reader, "PUT", id, { ...body, token });
+    } finally {
+      close();
     }
-  } finally {
-    tokens.close();
   }
 }
 
@@ -110,28 +114,14 @@ async function request(reader: Reader, method: "PUT" | "DELETE", id: string, con
   return ask(reader.at, { method, path: where, headers, ...(body === null ? {} : { body }) }, pushShape);
 }
 
-/** Tokens that the service worker passes on. It listens from the beginning: the first push may be quick. */
-function listenForTokens() {
+/**
+ * Calls back for each token that the service worker passes on; returns what ends that. It listens from the beginning: the
+ * first push may be quick.
+ */
+function listenForTokens(id: string, onToken: (token: string) => void): () => void {
   const channel = new BroadcastChannel(pushChannel);
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const next = (id: string): Promise<string> => {
-    clearTimeout(timer);
-    const arrived = new Promise<string>((resolve, reject) => {
-      const late = () => reject(new ClientError("timed_out", "timed_out", "the first push did not come"));
-      timer = setTimeout(late, firstMs);
-      channel.onmessage = ({ data }: { data: { id?: unknown; token?: unknown } }) => {
-        if (data?.id === id && typeof data.token === "string") resolve(data.token);
-      };
-    });
-    // A confirmed subscription waits for nothing.
-    arrived.catch(() => undefined);
-    return arrived;
+  channel.onmessage = ({ data }: { data: { id?: unknown; token?: unknown } }) => {
+    if (data?.id === id && typeof data.token === "string") onToken(data.token);
   };
-  return {
-    next,
-    close: () => {
-      clearTimeout(timer);
-      channel.close();
-    },
-  };
+  return () => channel.close();
 }

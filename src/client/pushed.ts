@@ -4,7 +4,10 @@
  * Source: docs/client.md "Push".
  */
 
-type Shown = { readonly title: string; readonly body?: string; readonly navigate?: string };
+type Payload = {
+  readonly waypost?: unknown;
+  readonly notification?: { readonly title?: string; readonly body?: string; readonly navigate?: string };
+};
 
 type Work = { readonly waitUntil: (work: Promise<unknown>) => void };
 type PushEventLike = Work & { readonly data: { readonly text: () => string } | null };
@@ -36,34 +39,22 @@ export function clicked(event: ClickEventLike): void {
 }
 
 async function receive(text: string): Promise<void> {
-  const payload = parse(text);
-  const confirmation = payload["waypost"];
+  const { waypost: confirmation, notification } = parse(text);
   if (confirmation !== undefined) {
     new BroadcastChannel("waypost.push").postMessage(confirmation);
     if ((await pages()).some(({ visibilityState }) => visibilityState === "visible")) return;
   }
-  const { title, body, navigate } = shownOf(payload["notification"], confirmation !== undefined);
+  const usual = confirmation === undefined ? "New message" : "Notifications are on";
+  const { title = usual, body, navigate = "/" } = notification ?? {};
   // One notification, whatever comes: the page knows how many messages wait.
-  const options = { tag: "waypost", renotify: true, data: navigate ?? "/", ...(body === undefined ? {} : { body }) };
+  const options = { tag: "waypost", renotify: true, data: navigate, ...(body === undefined ? {} : { body }) };
   await registration.showNotification(title, options);
 }
 
-function shownOf(payload: unknown, isConfirmation: boolean): Shown {
-  const { title, body, navigate } = (typeof payload === "object" && payload !== null ? payload : {}) as Record<
-    string,
-    unknown
-  >;
-  return {
-    title: typeof title === "string" ? title : isConfirmation ? "Notifications are on" : "New message",
-    ...(typeof body === "string" ? { body } : {}),
-    ...(typeof navigate === "string" ? { navigate } : {}),
-  };
-}
-
-function parse(text: string): Record<string, unknown> {
+/** What this device asked its Caches to push, which may be any text, or their confirmation. */
+function parse(text: string): Payload {
   try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+    return (JSON.parse(text) as Payload | null) ?? {};
   } catch {
     return {};
   }

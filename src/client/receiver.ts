@@ -15,11 +15,10 @@ import {
   isComplete,
   type LiveEnvelope,
   listPending,
+  liveCopy,
   liveEndpoints,
-  localCopy,
   messageIdsOf,
   type PendingMessage,
-  passedCopy,
   type Reader,
   splitReceived,
   type Unreachable,
@@ -392,7 +391,7 @@ export class Receiver {
     if (known.acked.signal.aborted) return true;
     this.#isLate = true;
     // The program may acknowledge it before a look has found it there.
-    known.copies = [...known.copies, ...this.#caches.map((cache) => passedCopy(cache, live))];
+    known.copies = [...known.copies, ...this.#caches.map((cache) => liveCopy(live, cache))];
     return false;
   }
 
@@ -414,7 +413,7 @@ export class Receiver {
 
   /** `null` when it can't be opened, or not in time. */
   async #openLive(live: LiveEnvelope): Promise<Known | null> {
-    const copy = localCopy(live);
+    const copy = liveCopy(live, null);
     const digest = (await copy.digest()) ?? "";
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
     const before = this.#known.get(digest);

@@ -92,7 +92,7 @@ export type MessageFacts = {
 };
 
 /** And of the envelopes that were opened. */
-export type ReadMessage = MessageFacts & { readonly sha256: Uint8Array; readonly digests: ReadonlySet<string> };
+export type ReadMessage = MessageFacts & { readonly digests: ReadonlySet<string> };
 
 /**
  * A complete message in memory, for programs that don't store messages in files. Nothing is written or acknowledged:
@@ -103,37 +103,31 @@ export async function readMessage(
   recipient: Recipient,
 ): Promise<ReadMessage & { readonly data: Uint8Array }> {
   const parts: Uint8Array[] = [];
-  const read = await readChunks(message, recipient, { write: async (data) => void parts.push(data) });
+  const read = await readChunks(message, recipient, async (data) => void parts.push(data));
   return { ...read, data: concatBytes(...parts) };
 }
-
-type Sink = {
-  readonly write: (data: Uint8Array) => Promise<void>;
-  readonly onChunk?: (done: number, total: number) => void;
-};
 
 /** Fetches and opens one part after the other and passes its data on. Size and SHA-256 are those of the whole file. */
 export async function readChunks(
   message: PendingMessage,
   recipient: Recipient,
-  { write, onChunk }: Sink,
+  write: (data: Uint8Array) => Promise<void>,
 ): Promise<ReadMessage> {
   const hash = sha256.create();
   const digests = new Set<string>();
   let whole: Omit<OpenedEnvelope, "data"> | null = null;
   let length = 0;
-  for (const [i, copies] of message.parts.entries()) {
+  for (const copies of message.parts) {
     const { data, digest, ...opened } = await openFirst(copies, recipient, whole);
     whole = { ...opened, ...(whole ?? {}), from: whole === null ? opened.from : weaker(whole.from, opened.from) };
     digests.add(digest);
     hash.update(data);
     length += data.length;
     await write(data);
-    onChunk?.(i + 1, message.parts.length);
   }
   if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256))
     throw localError("not_authentic", "the file is not the one that was sent: size or SHA-256 differ");
-  return { ...factsOf(message, whole), sha256: whole.file.sha256, digests };
+  return { ...factsOf(message, whole), digests };
 }
 
 function factsOf(message: PendingMessage, { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">): MessageFacts {
@@ -173,8 +167,13 @@ async function openFirst(
   let last: ClientError = localError("gone", `no Cache has ${copies[0]?.messageId} any more`);
   for (const copy of copies) {
     const opened = await attempt(async () => {
-      const read = await copy.read();
-      return read && { ...(await openCopy(read.envelope, copy, recipient)), digest: read.digest };
+      const { envelope, digest } = (await copy.read()) ?? {};
+      if (envelope === undefined || digest === undefined) return null;
+      const { message_id: id } = envelope;
+      const isExpected = typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
+      if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
+        throw localError("not_authentic", "the Cache answered with another message");
+      return { ...(await openEnvelope(envelope, recipient)), digest };
     });
     if (opened === null) continue;
     if (opened instanceof ClientError) last = opened;
@@ -183,14 +182,6 @@ async function openFirst(
     else last = localError("not_authentic", "the chunks describe different files");
   }
   throw last;
-}
-
-function openCopy(envelope: EnvelopeJson, copy: EnvelopeCopy, recipient: Recipient): Promise<OpenedEnvelope> {
-  const { message_id: id } = envelope;
-  const isExpected = typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
-  if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
-    throw localError("not_authentic", "the Cache answered with another message");
-  return openEnvelope(envelope, recipient);
 }
 
 type OpenedEnvelope = Opened & {
@@ -272,7 +263,7 @@ export function isUnreadable(error: ClientError): boolean {
 
 // ------------------------------------------------------------------------------------------------------------ senders
 
-const sendersRememberedMax = 1_000;
+const sendersKeptMax = 1_000;
 const documentKeptMs = minuteMs;
 /**
  * A message that is younger waits in the Cache while its sender can't be looked up, because what is saved unverified stays
@@ -280,20 +271,35 @@ const documentKeptMs = minuteMs;
  */
 const patienceMs = 5 * minuteMs;
 
+/** `null`: a sender whom this Directory does not know. */
+type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel } | null;
+
 /**
  * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
  * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
  */
 function senderVerifier(client: Client): Recipient["senderOf"] {
-  const readSender = senderReader(client);
+  const kept = new BoundedMap<Did, { readonly atMs: number; readonly sender: Promise<KnownSender> }>(sendersKeptMax);
+  const read = async (did: Did): Promise<KnownSender> => {
+    const document = await orNull(activeDocument(client, did), "did_not_found");
+    return document === null ? null : { document, trust: await trustIn(client, did) };
+  };
+  const senderWithin = (did: Did, freshMs: number): Promise<KnownSender> => {
+    const known = kept.get(did);
+    if (known !== undefined && known.atMs > Date.now() - freshMs) return known.sender;
+    const sender = read(did);
+    sender.catch(() => kept.delete(did));
+    kept.set(did, { atMs: Date.now(), sender });
+    return sender;
+  };
   return async (envelope, { essence, home }, sentAtMs) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
     if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
     if (home !== null && client.trust.provenOf(from) === null) client.trust.tellHome(from, home);
-    const verify = async (freshMs: number) => {
-      const known = await readSender(from, freshMs);
-      const verified = await verifySender(envelope, known?.document ?? null);
+    const verify = async (freshMs: number): Promise<Sender> => {
+      const known = await senderWithin(from, freshMs);
+      const verified = known && (await verifySender(envelope, known.document));
       return { did: from, verified, trust: verified === true ? (known?.trust ?? null) : null, distrusted: null };
     };
     // The sender may have a new key since its document was read: once more, with what is published now.
@@ -311,10 +317,8 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
   };
 }
 
-/** `null` for a sender whom this Directory does not know: another one may. */
-async function verifySender(envelope: EnvelopeJson, document: DidDocument | null): Promise<boolean | null> {
+async function verifySender(envelope: EnvelopeJson, document: DidDocument): Promise<boolean> {
   const { sender_key_id: keyId, sender_signature: text } = envelope;
-  if (document === null) return null;
   if (typeof keyId !== "string" || typeof text !== "string") return false;
   const method = methodFor(document, keyId, "send");
   const key = method === null ? null : parseMethodKey(method);
@@ -332,49 +336,25 @@ function textOf(envelope: EnvelopeJson): Uint8Array | null {
   }
 }
 
-type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel };
-
-/** Documents of senders and what shows their keys, each read at most once within `freshMs`. */
-function senderReader(client: Client): (did: Did, freshMs: number) => Promise<KnownSender | null> {
-  const known = new BoundedMap<Did, { readonly readAtMs: number; readonly sender: Promise<KnownSender | null> }>(
-    sendersRememberedMax,
-  );
-  const read = async (did: Did): Promise<KnownSender | null> => {
-    const document = await orNull(activeDocument(client, did), "did_not_found");
-    return document === null ? null : { document, trust: await trustIn(client, did) };
-  };
-  return (did, freshMs) => {
-    const remembered = known.get(did);
-    if (remembered !== undefined && remembered.readAtMs > Date.now() - freshMs) return remembered.sender;
-    const sender = read(did);
-    sender.catch(() => known.delete(did));
-    known.set(did, { readAtMs: Date.now(), sender });
-    return sender;
-  };
-}
-
 // ------------------------------------------------------------------------------------------------ acknowledging
 
 /**
  * Acknowledges the copies that are what was received, by their digests. A copy that was not read yet is read first; one
- * that differs stays. Returns the Caches where that failed: they will offer the message again.
+ * that differs stays. A Cache where that fails will offer the message again.
  */
 export async function acknowledge(
   copies: readonly EnvelopeCopy[],
   received: { readonly has: (digest: string) => boolean | Promise<boolean> },
-): Promise<Unreachable[]> {
+): Promise<void> {
   const same: EnvelopeCopy[] = [];
-  const failures: Unreachable[] = [];
   for (const copy of copies) {
-    if (copy.cache === null) continue;
-    const digest = await attempt(copy.digest);
-    if (digest instanceof ClientError) failures.push({ endpoint: copy.cache.reader.at.url, error: digest });
-    else if (digest !== null && (await received.has(digest))) same.push(copy);
+    const digest = copy.cache === null ? null : await attempt(copy.digest);
+    if (typeof digest === "string" && (await received.has(digest))) same.push(copy);
   }
-  return [...failures, ...(await removeUnread(same))];
+  await removeUnread(same);
 }
 
-/** Acknowledges copies whatever they contain. */
+/** Acknowledges copies whatever they contain. Returns the Caches where that failed. */
 export async function removeUnread(copies: readonly EnvelopeCopy[]): Promise<Unreachable[]> {
   const failures: Unreachable[] = [];
   for (const cache of new Set(copies.map((copy) => copy.cache))) {

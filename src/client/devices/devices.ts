@@ -55,7 +55,7 @@ export function linkOf(own: OwnDid, receiverFor: (storage: ReceiverStorage) => P
     // What `take` has stored is acknowledged.
     receive: async (take, signal) => {
       const read: typeof readMessage = async (version, recipient) => {
-        const facts = await take((write) => readChunks(version, recipient, { write }));
+        const facts = await take((write) => readChunks(version, recipient, write));
         return { ...facts, data: new Uint8Array(0) };
       };
       const receiver = await receiverFor({ has: async () => false, read });

@@ -98,7 +98,7 @@ export class Incoming {
   }
 
   async #read(version: PendingMessage, recipient: Recipient) {
-    const read = await this.#save(version, (write) => readChunks(version, recipient, { write }));
+    const read = await this.#save(version, (write) => readChunks(version, recipient, write));
     return { ...read, data: new Uint8Array(0) };
   }
 
@@ -252,7 +252,7 @@ export class Incoming {
 
 const isGroupChange = ({ mediaType }: MessageRow): boolean => mediaType.startsWith(groupType);
 
-function rowOf({ sha256: _, digests, ...facts }: ReadMessage, body: Body, nowMs: number): MessageRow {
+function rowOf({ digests, ...facts }: ReadMessage, body: Body, nowMs: number): MessageRow {
   const { from, verified, group, name, mediaType } = facts;
   return {
     ...facts,

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { fileStore } from "../../../../src/cli/files/store.ts";
-import { type LiveEnvelope, localCopy } from "../../../../src/client/caches.ts";
+import { type LiveEnvelope, liveCopy } from "../../../../src/client/caches.ts";
 import { applyItem } from "../../../../src/client/devices/items.ts";
 import type { ClientError } from "../../../../src/client/http.ts";
 import { buildEnvelope } from "../../../../src/client/send.ts";
@@ -117,7 +117,7 @@ test("one envelope that comes twice at once is one message", async () => {
   const { messageId, body } = await buildEnvelope(whole, 0, content);
   const envelope: LiveEnvelope["envelope"] = JSON.parse(new TextDecoder().decode(body));
   const version = () => {
-    const copy = localCopy({ messageId, expiresAtMs: Date.now() + 60_000, envelope });
+    const copy = liveCopy({ messageId, expiresAtMs: Date.now() + 60_000, envelope }, null);
     return { groupId: null, total: 1, parts: [[copy]] };
   };
   const sender = { did: from, verified: true, trust: "proven", distrusted: null } as const;
