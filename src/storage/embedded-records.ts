@@ -335,16 +335,13 @@ export function nameLedger(view: TableChange, logKey: NoteKey | null): void {
 
 type HeadOptions = { readonly operator: AccountId; readonly now: () => number };
 
-/** The head; writes the first one. */
-export function prepareHead(view: TableChange, { operator, now }: HeadOptions): Head {
-  const bytes = view.get(headKey);
-  if (bytes !== null) return decodeHead(bytes);
+/** Writes the first head. */
+export function prepareHead(view: TableChange, { operator, now }: HeadOptions): void {
+  if (view.get(headKey) !== null) return;
   const nowMs = now();
   const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
   const last: Block = { number: 0n, hash, timeMs: nowMs };
-  const head = { last, poolFirst: 0n, poolNext: 0n, settled: 0n };
-  view.put(headKey, encodeHead(head));
-  return head;
+  view.put(headKey, encodeHead({ last, poolFirst: 0n, poolNext: 0n, settled: 0n }));
 }
 
 /** Names the settled submission of a number, and forgets the one that it displaces. */

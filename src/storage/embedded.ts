@@ -7,7 +7,6 @@
 import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
 import { blake2b256 } from "../core/codec/crypto.ts";
 import { type Did, didBytesMax, normalizeAlias } from "../core/codec/did.ts";
-import { minuteMs, secondMs } from "../core/codec/time.ts";
 import { errorStack, type Fault, fault, isFault } from "../core/fault.ts";
 import {
   type Account,
@@ -98,15 +97,15 @@ export type EmbeddedLedger = Ledger & {
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
   const limits = { ...embeddedLimits, ...options.limits };
   const { logKey = null } = options;
-  const [isLogged, head] = await options.table.commit((view) => {
-    const prepared = [prepareLog(view), prepareHead(view, options)] as const;
+  const isLogged = await options.table.commit((view) => {
+    const isFilled = prepareLog(view);
+    prepareHead(view, options);
     if (logKey !== "elsewhere") nameLedger(view, logKey);
-    return prepared;
+    return isFilled;
   });
   if (!isLogged) await fillLog(options.table);
-  if (pendingIn(head) > 0) options.log("info", "pending calls found", { calls: pendingIn(head) });
   const ledger = new Chain(options, limits);
-  ledger.start(head);
+  ledger.arm();
   return ledger;
 }
 
@@ -135,15 +134,6 @@ class Chain implements EmbeddedLedger {
     this.table = options.table;
     this.isShared = !("get" in options.table);
     this.openedAtMs = options.now();
-  }
-
-  start(head: Head): void {
-    if (head.last.timeMs > this.options.now() + minuteMs) {
-      this.options.log("warn", "the clock is behind the ledger: it is wrong, or was when the last block was made", {
-        ledger_time: new Date(head.last.timeMs).toISOString(),
-      });
-    }
-    this.arm();
   }
 
   // ------------------------------------------------------------------------------------------------ reading
@@ -284,13 +274,11 @@ class Chain implements EmbeddedLedger {
   // ------------------------------------------------------------------------------------------------- blocks
 
   /** Sets the timer to the end of the current block time when calls may be pending and it is not set. */
-  private arm(): void {
+  arm(): void {
     if (this.timer !== null || this.closing || this.isIdle()) return;
-    const { blockTimeMs } = this.options;
-    const begunMs = this.options.now() % blockTimeMs;
-    // A failing table is tried again after doubling pauses, short enough for the pending calls to survive them.
-    const backoffMs = this.failures === 0 ? 0 : Math.min(30 * secondMs, blockTimeMs * 2 ** Math.min(this.failures, 3));
-    this.timer = setTimeout(() => void this.track(this.produceDue()), Math.max(1, blockTimeMs - begunMs, backoffMs));
+    const { blockTimeMs, now } = this.options;
+    const leftMs = blockTimeMs - (now() % blockTimeMs);
+    this.timer = setTimeout(() => void this.track(this.produceDue()), Math.max(1, leftMs));
   }
 
   /** In a table of several processes others' calls may come at any time. */

@@ -267,17 +267,7 @@ describe("an export", () => {
     expect(written.filter((line) => line.includes('"kind":"message"'))).toHaveLength(3);
   });
 
-  test.each([
-    '{"kind":"x"}',
-    "[]",
-    "no",
-    '{"kind":"claim","tag":1,"untilMs":1}',
-    '{"kind":"claim","tag":"a","untilMs":1e300}',
-    '{"kind":"receipt","key":"a","value":{"length":60000},"untilMs":1}',
-    '{"kind":"ledger","key":"a"}',
-    '{"kind":"message","state":"active"}',
-    encodeRecord({ kind: "message", state: "active", entry: entry(1) }).replace(/did:[^"]*/, "x".repeat(513)),
-  ])("line %s is refused in words", (line) => {
+  test.each(['{"kind":"x"}', "[]", "null", "no"])("line %s is refused in words", (line) => {
     expect(parseRecord(line)).toBeString();
   });
 });
