@@ -6,10 +6,11 @@
  * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1 and 10.
  */
 import { parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
-import { u64Max } from "../codec/json.ts";
 import {
   boolean,
   type Decoded,
+  decodeWith,
+  encodeWith,
   enumeration,
   exactByteVector,
   fixedBytes,
@@ -283,8 +284,6 @@ export const policyLimits = {
   releaseFeeMax: 10n ** 15n,
 } as const;
 
-const u128Max = 2n ** 128n - 1n;
-
 /** The rules of a recipient's or tag's policy. */
 export function checkDeliveryPolicy(policy: DeliveryPolicy): LedgerRefusal | null {
   const limits = policyLimits;
@@ -303,21 +302,8 @@ function within(value: number, min: number, max: number): boolean {
   return Number.isInteger(value) && value >= min && value <= max;
 }
 
-/** The rules of a persona's policy. */
+/** A persona's policy must encode within its bounds. */
 export function checkPersonaPolicy(policy: PersonaPolicy): LedgerRefusal | null {
-  const { releasePricing, expirationBehavior, allowedRelays } = policy;
-  if (allowedRelays.length > scaleBounds.allowedRelays) return breach("too many entries in allowed_relays");
-  if (allowedRelays.some((relay) => longerThan(relay, scaleBounds.allowedRelayBytes))) {
-    return breach("an entry of allowed_relays is too long");
-  }
-  if (releasePricing !== null) {
-    if (longerThan(releasePricing.asset, scaleBounds.assetBytes)) return breach("asset is too long");
-    if (releasePricing.amount < 0n || releasePricing.amount > u128Max) return breach("amount is out of range");
-  }
-  const retainUntilMs = expirationBehavior?.retainUntilMs ?? 0n;
-  return retainUntilMs >= 0n && retainUntilMs <= u64Max ? null : breach("retain_until is out of range");
-}
-
-function breach(detail: string): LedgerRefusal {
-  return refuse("InvalidConstraints", { detail });
+  const isWithin = decodeWith(personaPolicyCodec, encodeWith(personaPolicyCodec, policy)) !== null;
+  return isWithin ? null : refuse("InvalidConstraints");
 }
