@@ -26,30 +26,18 @@ function parseIpv4(text: string): Address | null {
   return Uint8Array.from(parts, Number);
 }
 
+/** The platform reads it and writes it as groups of hex, of which `::` leaves out those that are zero. */
 function parseIpv6(text: string): Address | null {
-  const halves = text.split("::");
-  if (halves.length > 2) return null;
-  const head = parseGroups(halves[0] as string, halves.length === 1);
-  const tail = halves.length === 2 ? parseGroups(halves[1] as string, true) : [];
-  if (head === null || tail === null) return null;
-  const missing = 16 - head.length - tail.length;
-  if (halves.length === 2 ? missing < 2 : missing !== 0) return null;
-  return Uint8Array.from([...head, ...new Array<number>(missing).fill(0), ...tail]);
-}
-
-/** Bytes of colon-separated groups; an IPv4 address may take the last place of the whole address. */
-function parseGroups(text: string, endsAddress: boolean): number[] | null {
-  if (text === "") return [];
-  const groups = text.split(":");
-  const bytes: number[] = [];
-  for (const [i, group] of groups.entries()) {
-    const v4 = endsAddress && i === groups.length - 1 ? parseIpv4(group) : null;
-    if (v4 !== null) bytes.push(...v4);
-    else if (/^[0-9a-fA-F]{1,4}$/.test(group))
-      bytes.push(Number.parseInt(group, 16) >> 8, Number.parseInt(group, 16) & 255);
-    else return null;
-  }
-  return bytes;
+  const host = /^[0-9a-fA-F:.]+$/.test(text) ? URL.parse(`http://[${text}]/`)?.hostname : undefined;
+  if (host === undefined) return null;
+  const [head = [], tail = []] = host
+    .slice(1, -1)
+    .split("::")
+    .map((half) => half.split(":").filter(Boolean));
+  const zeros = new Array<string>(8 - head.length - tail.length).fill("0");
+  return Uint8Array.from(
+    [...head, ...zeros, ...tail].map((group) => Number.parseInt(group, 16)).flatMap((n) => [n >> 8, n & 255]),
+  );
 }
 
 /**
@@ -153,7 +141,8 @@ export type Endpoint = {
 };
 
 const endpointCharsMax = 2_048;
-const endpointForm = /^(https?):\/\/((?:[a-z0-9.-]{1,253})|(?:\[[0-9a-f:.]{2,45}\]))(?::([1-9]\d{0,4}))?([/?][!-~]*)?$/;
+const endpointForm =
+  /^(https?):\/\/((?:[a-z0-9.-]{1,253})|(?:\[[0-9a-f:.]{2,45}\]))(?::([1-9]\d{0,4}))?([/?][!-~]*)?$/i;
 const labelForm = /^(?!-)[a-z0-9-]{1,63}(?<!-)$/;
 const localSuffixes = ["local", "localhost", "internal", "arpa", "onion", "test", "example", "invalid", "alt"];
 
@@ -164,11 +153,11 @@ const localSuffixes = ["local", "localhost", "internal", "arpa", "onion", "test"
  */
 export function parseEndpoint(text: string, suffix: string, rules: EndpointRules): Endpoint | null {
   if (text.length > endpointCharsMax || text.includes("#") || text.includes("\\")) return null;
-  const parts = endpointForm.exec(lowerAuthority(text));
+  const parts = endpointForm.exec(text);
   if (parts === null) return null;
-  const scheme = parts[1] as "http" | "https";
+  const scheme = (parts[1] as string).toLowerCase() as "http" | "https";
   if (scheme === "http" && !rules.allowHttp) return null;
-  const written = parts[2] as string;
+  const written = (parts[2] as string).toLowerCase();
   const port = parts[3] === undefined ? (scheme === "https" ? 443 : 80) : Number(parts[3]);
   if (port > 65_535 || (port < 1_024 && port !== 80 && port !== 443)) return null;
   const url = URL.parse(text);
@@ -186,15 +175,6 @@ function isOwnRelay(url: string, ownRelays: readonly string[]): boolean {
     const own = `${endpoint.replace(/\/{1,64}$/, "")}/relay`;
     return url === own || url.startsWith(`${own}/`) || url.startsWith(`${own}?`);
   });
-}
-
-/** Scheme and authority in lower case: their case means nothing, while that of a path does. */
-function lowerAuthority(text: string): string {
-  const start = text.indexOf("://");
-  if (start < 0) return text;
-  const path = text.slice(start + 3).search(/[/?]/);
-  const end = path < 0 ? text.length : start + 3 + path;
-  return text.slice(0, end).toLowerCase() + text.slice(end);
 }
 
 function hostScope(host: string): "global" | "local" | null {
