@@ -310,19 +310,16 @@ export class Waypost {
         const own = await Waypost.open(linkOptions(this.#options));
         return [own, (storage) => own.#receiverFor(storage)];
       },
-      devices: {
-        keys: this.#options.keys,
-        identity: () => this.#identity,
-        inOrder: (work) => this.#changing("", work),
-        change: async (edit) => {
-          const identity = await this.#change(edit);
-          this.#sender = null;
-          return identity;
-        },
-        client: this.#client,
-        waiting: this.#options.waiting ?? waitingDefault,
-        deviceName: this.#options.device ?? "device",
+      keys: this.#options.keys,
+      identity: () => this.#identity,
+      inOrder: (work) => this.#changing("", work),
+      change: async (edit) => {
+        const identity = await this.#change(edit);
+        this.#sender = null;
+        return identity;
       },
+      waiting: this.#options.waiting ?? waitingDefault,
+      deviceName: this.#options.device ?? "device",
     });
   }
 

@@ -3,7 +3,7 @@
  * all others are saved as bytes without a type: a `blob:` of HTML or SVG would run in this origin.
  */
 import { pictureType } from "../client/notes.ts";
-import type { ClientError, LocalStore, StoredMessage } from "../client/package.ts";
+import type { LocalStore, StoredMessage } from "../client/package.ts";
 import { fileName } from "./text.ts";
 
 /** Larger pictures are saved, not shown: decoded they take many times as much memory. */
@@ -26,15 +26,12 @@ export async function pictureOf(store: LocalStore, message: StoredMessage): Prom
   return type === null ? null : new Blob(parts, { type });
 }
 
-/** Asks another device for content that is there. */
-export async function askFor(store: LocalStore, message: StoredMessage): Promise<void> {
-  await store
+/** Asks another device for content that is there: reading it fails, and does that. */
+export const askFor = (store: LocalStore, message: StoredMessage): Promise<unknown> =>
+  store
     .pieces(message)
     .next()
-    .catch((error: Partial<ClientError>) => {
-      if (error.code !== "content_elsewhere") throw error;
-    });
-}
+    .catch(() => undefined);
 
 /** Saves a file of the conversation to the person's device. */
 export async function saveFile(store: LocalStore, message: StoredMessage): Promise<void> {

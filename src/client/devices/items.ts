@@ -1,9 +1,13 @@
 /**
  * What own devices tell one another: rows of the store, by the first letter of their keys. They merge by their content, so
- * what comes again changes nothing. Own devices have all keys and are trusted with the identity itself.
+ * what comes again changes nothing. Own devices have all keys and are trusted with the identity itself. Content is an
+ * ordinary file, named by the digest of its message, which it answers.
  * Source: docs/client.md "Devices".
  */
 import type { Did } from "../../core/codec/did.ts";
+import { contentType, measured, type Source } from "../content.ts";
+import type { ReadMessage } from "../retrieve.ts";
+import { type Body, readRange } from "../store/files.ts";
 import { mergeGroups } from "../store/group-rules.ts";
 import { keyOfGroup } from "../store/groups.ts";
 import { putProfile } from "../store/profiles.ts";
@@ -14,12 +18,14 @@ import {
   type DeviceFacts,
   type GroupRow,
   keyOfConversation,
+  keyOfFile,
   keyOfId,
   keyOfPerson,
   laterState,
   type MessageRow,
   messageById,
   messagesOf,
+  orderOf,
   type Person,
   type ProfileRow,
   putPerson,
@@ -183,4 +189,25 @@ async function takeRead({ table, batch }: Taking, { id, readAtMs }: Conversation
   const readMs = Math.max(row.readMs, firstMs - 1);
   batch.put(place, { ...row, readMs, readAtMs: Math.max(row.readAtMs, readAtMs), unread });
   return { type: "changed", conversation: id, id: null, what: "read" };
+}
+
+/** `null` when it is not in a file of this store. */
+export async function contentOf(table: Table, { body, digest, sizeBytes }: MessageRow): Promise<Source | null> {
+  if (body.is !== "pieces") return null;
+  const file = { name: digest, mediaType: contentType, sizeBytes };
+  return measured(file, (from, to) => readRange(table, body, from, to));
+}
+
+/** The message that lacked this content; `null` when there is none. */
+export async function takeContent(
+  table: Table,
+  batch: Batch,
+  body: Body,
+  { replyTo, name, sizeBytes }: ReadMessage,
+): Promise<MessageRow | null> {
+  const { key, row } = (await messageById(table, replyTo ?? "", batch)) ?? { key: "", row: null };
+  if (row?.body.is !== "elsewhere" || row.digest !== name || row.sizeBytes !== sizeBytes) return null;
+  batch.put(key, { ...row, body });
+  if (body.is === "pieces") batch.put(keyOfFile({ at: orderOf(row), id: body.id }), key);
+  return row;
 }

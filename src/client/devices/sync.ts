@@ -19,8 +19,7 @@ import type { MessageOptions, Sent } from "../send.ts";
 import { type Body, saveContent, type Write, wholeBody } from "../store/files.ts";
 import { type DeviceFacts, type MessageRow, messageById, type StoreChange, stateChange } from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
-import { contentOf, takeContent } from "./content.ts";
-import { applyItem, historyOf, type Item, loadItem, queueHistory } from "./items.ts";
+import { applyItem, contentOf, historyOf, type Item, loadItem, queueHistory, takeContent } from "./items.ts";
 
 /** Another device of this identity. */
 export type PeerRow = DeviceFacts & {

@@ -75,15 +75,7 @@ export async function conversationOf(table: Table, batch: Batch, said: Said): Pr
 
 // --------------------------------------------------------------------------------------------------------- object
 
-/** A group as it is when it is asked for. */
-export type GroupFacts = {
-  readonly id: string;
-  readonly name: string;
-  readonly admin: Did;
-  readonly members: readonly Did[];
-  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
-  readonly standing: Standing;
-};
+export type GroupFacts = Pick<Group, "id" | "name" | "admin" | "members" | "standing">;
 
 export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
   const { id, name, admin } = row;
@@ -106,11 +98,13 @@ type Changes = {
   readonly admin?: string;
 };
 
-export class Group implements GroupFacts {
+/** A group as it is when it is asked for. */
+export class Group {
   readonly id: string;
   readonly name: string;
   readonly admin: Did;
   readonly members: readonly Did[];
+  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
   readonly standing: Standing;
   readonly #host: GroupsHost;
 

@@ -70,7 +70,7 @@ type OutboxHost = Omit<StoreBase<StoreChange | OutNews>, "did"> & {
   readonly forgetSender: () => void;
 };
 
-type Lane = { isNews: boolean; readonly retry: Wakeup; ended: Promise<void> };
+type Lane = { readonly news: Wakeup; readonly ended: Promise<void> };
 
 const sendsAtOnce = 8;
 
@@ -126,41 +126,32 @@ export class Outbox {
     if (!this.isLeading || this.#signal.aborted) return;
     const prefix = place.slice(0, place.lastIndexOf("/") + 1);
     const running = this.#lanes.get(prefix);
-    if (running !== undefined) {
-      running.isNews = true;
-      return;
-    }
-    const lane: Lane = { isNews: false, retry: new Wakeup(), ended: Promise.resolve() };
-    this.#lanes.set(prefix, lane);
-    lane.ended = this.#run(prefix, lane);
+    const news = running?.news ?? new Wakeup();
+    news.wake();
+    if (running === undefined) this.#lanes.set(prefix, { news, ended: this.#run(prefix, news) });
   }
 
   /** The network may be back: nothing waits for the end of its pause. */
   retry(): void {
-    for (const { retry } of this.#lanes.values()) retry.wake();
+    for (const { news } of this.#lanes.values()) news.wake();
   }
 
   async ended(): Promise<void> {
     await Promise.allSettled([...this.#lanes.values()].map(({ ended }) => ended));
   }
 
-  async #run(prefix: string, lane: Lane): Promise<void> {
+  async #run(prefix: string, news: Wakeup): Promise<void> {
     for (let failures = 0; !this.#signal.aborted; ) {
-      lane.isNews = false;
-      const first = await attempt(async () => (await this.#table.scan<OutRow>({ prefix, limit: 1 }))[0] ?? null);
-      if (first === null) {
-        if (lane.isNews) continue;
-        this.#lanes.delete(prefix);
-        return;
-      }
-      lane.retry.begin();
+      news.begin();
       // A store that fails has changed nothing: the same is tried again.
-      const tried =
-        first instanceof ClientError ? first : await attempt(() => this.#inSlot(() => this.#send(...first)));
-      const retryAfterMs = tried instanceof ClientError ? 0 : tried;
-      if (retryAfterMs === null) failures = 0;
-      else await lane.retry.next(retryAfterMs > 0 ? retryAfterMs : backoffMs(failures), this.#signal);
-      if (retryAfterMs !== null) failures++;
+      const tried = await attempt(async () => {
+        const [first] = await this.#table.scan<OutRow>({ prefix, limit: 1 });
+        return first === undefined ? "empty" : this.#inSlot(() => this.#send(...first));
+      });
+      if (tried === "empty") await news.next(hourMs, this.#signal);
+      failures = tried === "empty" || tried === null ? 0 : failures + 1;
+      const askedMs = typeof tried === "number" ? tried : 0;
+      if (failures > 0) await news.next(askedMs > 0 ? askedMs : backoffMs(failures - 1), this.#signal);
     }
   }
 

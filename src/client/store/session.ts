@@ -7,7 +7,7 @@ import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { cachesOf } from "../caches.ts";
-import { type Client, find, planSend } from "../client.ts";
+import { find, planSend } from "../client.ts";
 import {
   type Content,
   groupType,
@@ -50,14 +50,12 @@ import { type Batch, Table } from "./table.ts";
 import { joinTabs, type Tabs } from "./tabs.ts";
 
 /** What the session needs of its identity. */
-type SessionHost = {
-  readonly client: Client;
+type SessionHost = Omit<DevicesHost, "table" | "tell" | "leading" | "reconnect" | "failed" | "openLink"> & {
   readonly did: Did;
   readonly driver: StoreDriver;
   readonly storeKey: Uint8Array;
   readonly trust: TrustDemand | null;
   readonly isByHand: boolean;
-  readonly nowMs: () => number;
   readonly emit: (event: WaypostEvent) => void;
   readonly sender: () => Promise<NonNullable<SendPlan["sender"]>>;
   readonly forgetSender: () => void;
@@ -65,7 +63,6 @@ type SessionHost = {
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
   readonly receiver: (storage: ReceiverStorage) => Promise<Receiver>;
   readonly openDevice: () => Promise<Parameters<typeof linkOf>>;
-  readonly devices: Omit<DevicesHost, "table" | "nowMs" | "tell" | "leading" | "reconnect" | "failed" | "openLink">;
 };
 
 type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
@@ -111,7 +108,7 @@ export class StoreSession {
       return false;
     };
     const devices = {
-      ...{ ...host.devices, ...base, leading: this.#leading.promise },
+      ...{ ...host, ...base, leading: this.#leading.promise },
       reconnect: () => void this.#receiver?.stop(),
       failed: (error: ClientError) => host.emit({ type: "failed", what: "devices", error }),
       openLink: async () => linkOf(...(await host.openDevice())),
@@ -215,10 +212,10 @@ export class StoreSession {
 
   /** Saves what waits in the Caches, as soon as the other devices can get it. */
   async receiveWaiting(): Promise<PollResult> {
-    const { client, devices, receiver } = this.#host;
+    const { client, identity, receiver } = this.#host;
     await Promise.race([this.#withDevices.promise, this.#closed.promise]);
     const receiving = await receiver(this.incoming.storage);
-    return receiving.poll(await cachesOf(client, devices.identity())).finally(() => receiving.stop());
+    return receiving.poll(await cachesOf(client, identity())).finally(() => receiving.stop());
   }
 
   /** A connection is back. */
@@ -384,19 +381,13 @@ export class StoreSession {
   }
 
   #hear(news: News): void {
-    if (news.type === "want") {
-      void attempt(async () => this.devices.sync?.want(news.key));
-      return;
-    }
-    if (news.type !== "out") {
-      this.#host.emit(news);
-      return;
-    }
-    const { place, sent, error } = news;
-    if (sent === undefined && error === undefined) {
-      this.#outbox.wake(place);
-      return;
-    }
+    if (news.type === "want") void attempt(async () => this.devices.sync?.want(news.key));
+    else if (news.type !== "out") this.#host.emit(news);
+    else if (news.sent === undefined && news.error === undefined) this.#outbox.wake(news.place);
+    else this.#settle(news);
+  }
+
+  #settle({ place, sent, error }: OutNews): void {
     const waiter = this.#waiters.get(place);
     this.#waiters.delete(place);
     if (error !== undefined) waiter?.reject(localError(error.code, error.message));
