@@ -6,7 +6,7 @@
  * - Nothing is kept: a message for a subject without a subscription is dropped.
  * - An unreachable bus is not an error: requests are "nobody", messages are dropped, and callers use their store.
  * - `missed` announces possible losses: it is called after a reconnect and after an overflow.
- * - Queues are bounded: a subscription that falls behind loses its oldest messages.
+ * - Queues are bounded: a subscription that falls behind loses messages.
  * - The receiver owns the bytes that it gets: nothing is shared.
  * - When a handler throws or rejects, the error is logged, there is no answer, and no other handler is affected.
  * The kit in `test/conformance/bus.ts` checks these laws for every driver.
@@ -79,15 +79,10 @@ export function checkSubject(subject: string): void {
 
 // --------------------------------------------------------------------------------------------- inbox of a subscription
 
-export type InboxLimits = {
-  /** Handlers of one subscription that work at once. */
-  readonly runningMax: number;
-  /** Messages and bytes that wait for a handler. */
-  readonly waitingMax: number;
-  readonly waitingBytesMax: number;
-};
+/** Messages of one subscription that were not handled yet, and their bytes. */
+export type InboxLimits = { readonly messagesMax: number; readonly bytesMax: number };
 
-const inboxLimits: InboxLimits = { runningMax: 256, waitingMax: 1_024, waitingBytesMax: 32 * 1024 ** 2 };
+const inboxLimits: InboxLimits = { messagesMax: 1_024, bytesMax: 32 * 1024 ** 2 };
 
 /** `answer` is `null` for a published message. */
 type InboxMessage = {
@@ -106,70 +101,45 @@ type InboxOptions = {
 };
 
 /**
- * Messages wait here until their handler starts on them, in order of arrival and several at a time, since a handler may
- * wait for a client. Every driver has one for each subscription, so that a slow handler costs bounded memory and does
- * not delay others.
+ * Hands messages to the handler of a subscription in order of arrival, many at a time, since a handler may wait for a
+ * client. Every driver has one for each subscription, so that a slow handler costs bounded memory and does not delay
+ * others.
  */
 export class Inbox {
-  private readonly waiting: InboxMessage[] = [];
-  private waitingBytes = 0;
-  private running = 0;
-  private scheduled = false;
+  private messages = 0;
+  private bytes = 0;
   private closed = false;
-
   private readonly limits: InboxLimits;
 
   constructor(private readonly options: InboxOptions) {
     this.limits = options.limits ?? inboxLimits;
   }
 
+  /** Handlers start in a later task, never inside the call that published. */
   add(arrival: InboxMessage): void {
     if (this.closed) return;
-    this.waiting.push(arrival);
-    this.waitingBytes += arrival.message.length;
-    this.dropExcess();
-    this.schedule();
-  }
-
-  /** Drops the oldest messages first. The newest message stays however large it is. */
-  private dropExcess(): void {
-    const { waitingMax, waitingBytesMax } = this.limits;
-    let dropped = 0;
-    while (this.waiting.length > 1 && (this.waiting.length > waitingMax || this.waitingBytes > waitingBytesMax)) {
-      const oldest = this.waiting.shift()!;
-      this.waitingBytes -= oldest.message.length;
-      oldest.answer?.(undefined);
+    const { length } = arrival.message;
+    if (this.messages >= this.limits.messagesMax || (this.messages > 0 && this.bytes + length > this.limits.bytesMax)) {
+      arrival.answer?.(undefined);
       this.options.onDrop();
-      dropped++;
+      this.reportMissed();
+      return;
     }
-    if (dropped > 0) this.reportMissed();
+    this.messages++;
+    this.bytes += length;
+    setImmediate(() => void this.handle(arrival, length));
   }
 
-  /** Handlers start in a later task, never inside the call that published. */
-  private schedule(): void {
-    if (this.scheduled || this.closed) return;
-    this.scheduled = true;
-    setImmediate(() => {
-      this.scheduled = false;
-      while (this.running < this.limits.runningMax && this.waiting.length > 0 && !this.closed) {
-        const next = this.waiting.shift()!;
-        this.waitingBytes -= next.message.length;
-        void this.handle(next);
-      }
-    });
-  }
-
-  private async handle({ message, answer }: InboxMessage): Promise<void> {
-    this.running++;
+  private async handle({ message, answer }: InboxMessage, length: number): Promise<void> {
     let answered: Uint8Array | undefined;
     try {
-      answered = await this.options.handler(message);
+      if (!this.closed) answered = await this.options.handler(message);
     } catch (error) {
       this.logFailure("a bus handler failed", error);
     }
-    this.running--;
+    this.messages--;
+    this.bytes -= length;
     answer?.(answered);
-    if (this.waiting.length > 0) this.schedule();
   }
 
   reportMissed(): void {
@@ -188,7 +158,5 @@ export class Inbox {
 
   close(): void {
     this.closed = true;
-    for (const { answer } of this.waiting.splice(0)) answer?.(undefined);
-    this.waitingBytes = 0;
   }
 }

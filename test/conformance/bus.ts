@@ -211,7 +211,7 @@ export const busCases: readonly BusCase[] = [
     },
   },
   {
-    name: "a subscription that falls far behind loses its oldest messages, says so, and goes on",
+    name: "a subscription that falls far behind loses messages, says so, and goes on",
     async run(ends) {
       let missed = 0;
       const open = Promise.withResolvers<undefined>();
@@ -225,12 +225,14 @@ export const busCases: readonly BusCase[] = [
       for (let n = 0; n < sent; n++) ends.here.publish("flood", bytes(String(n)));
       await settle(ends);
       open.resolve(undefined);
-      for (let i = 0; i < 200 && seen.at(-1) !== sent - 1; i++) await Bun.sleep(10);
-      expect(seen.at(-1)).toBe(sent - 1);
+      await settle(ends);
+      ends.here.publish("flood", bytes(String(sent)));
+      for (let i = 0; i < 200 && seen.at(-1) !== sent; i++) await Bun.sleep(10);
+      expect(seen.at(-1)).toBe(sent);
       expect(seen.length).toBeLessThan(sent);
       expect(seen).toEqual([...seen].sort((a, b) => a - b));
       expect(missed).toBeGreaterThan(0);
-      expect(ends.there.stats().dropped).toBe(sent - seen.length);
+      expect(ends.there.stats().dropped).toBe(sent + 1 - seen.length);
     },
   },
   {

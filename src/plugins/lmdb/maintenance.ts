@@ -190,8 +190,6 @@ const alone: StoreEnvironment = {
   },
 };
 
-const attemptsMax = 100;
-
 type Snapshot = {
   readonly root: Root;
   readonly tables: Tables;
@@ -204,7 +202,7 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
   sizeOf(path);
   const data = join(path, dataFile);
-  checkNow(data);
+  if (checkNow(data) === null) throw cutShort(data);
   const root = openRoot(path, { readOnly: true });
   try {
     if (!hasFormat(root, path)) throw new StoreError("unavailable", `${path} is not a finished store`);
@@ -222,15 +220,12 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   }
 }
 
-/** Both first pages are written by a running node, so that a look may find them torn apart: the next look does not. */
-function checkNow(data: string): void {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      if (checkFile(data) === null) throw cutShort(data);
-      return;
-    } catch (error) {
-      if (attempt === attemptsMax) throw error;
-    }
+/** A running node writes the first pages, so that a look may find them torn apart: the next look does not. */
+function checkNow(data: string): number | null {
+  try {
+    return checkFile(data);
+  } catch {
+    return checkFile(data);
   }
 }
 

@@ -1,4 +1,4 @@
-/** The inbox of a subscription: how many handlers work at once, and what goes when too much waits. */
+/** The inbox of a subscription: what is handled when, and what goes when too much waits. */
 import { expect, test } from "bun:test";
 import { Inbox, type InboxLimits } from "../../../src/storage/bus.ts";
 
@@ -19,44 +19,45 @@ function inboxOf(limits: InboxLimits) {
     onDrop: () => reports.dropped++,
     limits,
   });
-  const add = (bytes: number) => inbox.add({ message: new Uint8Array(bytes), answer: null });
+  const answers: unknown[] = [];
+  const add = (bytes: number) =>
+    inbox.add({ message: new Uint8Array(bytes), answer: (given) => void answers.push(given ?? "none") });
   const turn = () => new Promise((resolve) => void setImmediate(resolve));
-  return { add, turn, gates, seen, reports };
+  return { inbox, add, turn, gates, seen, reports, answers };
 }
 
-test("at most the allowed number of handlers run at once, and the next begins when one ends", async () => {
-  const { add, turn, gates, seen } = inboxOf({ runningMax: 2, waitingMax: 10, waitingBytesMax: 1_000 });
+test("messages are handled in a later task, in order, without waiting for each other", async () => {
+  const { add, turn, seen } = inboxOf({ messagesMax: 10, bytesMax: 1_000 });
   for (const bytes of [1, 2, 3]) add(bytes);
-  await turn();
-  expect(seen).toEqual([1, 2]);
-  gates[0]?.resolve(undefined);
-  await turn();
+  expect(seen).toEqual([]);
   await turn();
   expect(seen).toEqual([1, 2, 3]);
 });
 
-test("when too many messages wait, the oldest are dropped, and the subscriber is notified", async () => {
-  const { add, turn, seen, reports } = inboxOf({ runningMax: 9, waitingMax: 2, waitingBytesMax: 1_000 });
+test("when too many are not handled yet, new ones are dropped, and the subscriber is notified", async () => {
+  const { add, turn, gates, seen, reports, answers } = inboxOf({ messagesMax: 2, bytesMax: 1_000 });
   for (const bytes of [1, 2, 3]) add(bytes);
   await turn();
-  expect([seen, reports]).toEqual([[2, 3], { dropped: 1, missed: 1 }]);
+  expect([seen, reports, answers]).toEqual([[1, 2], { dropped: 1, missed: 1 }, ["none"]]);
+  gates[0]?.resolve(undefined);
+  await turn();
+  add(4);
+  await turn();
+  expect([seen, reports.dropped]).toEqual([[1, 2, 4], 1]);
 });
 
-test("the newest message stays however large it is, and all others go", async () => {
-  const { add, turn, seen, reports } = inboxOf({ runningMax: 9, waitingMax: 10, waitingBytesMax: 100 });
-  add(60);
+test("their bytes are bounded, but for one that is alone", async () => {
+  const { add, turn, seen, reports } = inboxOf({ messagesMax: 9, bytesMax: 100 });
   add(500);
+  add(1);
   await turn();
   expect([seen, reports.dropped]).toEqual([[500], 1]);
 });
 
-test("what a handler has taken counts no more towards what waits", async () => {
-  const { add, turn, gates, seen, reports } = inboxOf({ runningMax: 1, waitingMax: 10, waitingBytesMax: 100 });
-  add(90);
+test("what was not begun when the subscription ends is not handled, and has no answer", async () => {
+  const { inbox, add, turn, seen, answers } = inboxOf({ messagesMax: 9, bytesMax: 100 });
+  add(1);
+  inbox.close();
   await turn();
-  for (const bytes of [30, 60]) add(bytes);
-  gates[0]?.resolve(undefined);
-  await turn();
-  await turn();
-  expect([seen, reports.dropped]).toEqual([[90, 30], 0]);
+  expect([seen, answers]).toEqual([[], ["none"]]);
 });
