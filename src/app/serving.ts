@@ -143,7 +143,7 @@ export function bindListeners(config: Config, parts: ListenParts): Listeners {
       return open();
     } catch (error) {
       for (const listener of [...bound.main, ...bound.admin]) void listener.drain(0);
-      throw failed(`${address} can't be listened on: ${listenReason(address, error)}`);
+      throw failed(`${address} can't be listened on: ${errorText(error)}`);
     }
   };
   const websocket = parts.websocket === undefined ? {} : { websocket: parts.websocket };
@@ -156,17 +156,4 @@ export function bindListeners(config: Config, parts: ListenParts): Listeners {
     bound.admin.push(bind(address, () => listen({ app, address, isPrivate: true })));
   }
   return bound;
-}
-
-/** What the system's codes mean, for a port and for a Unix socket. */
-const listenReasons: Readonly<Record<string, readonly [port: string, socket: string]>> = {
-  EADDRINUSE: ["it is in use", "it is in use, or a file that is no socket"],
-  EADDRNOTAVAIL: ["this machine does not have the address", "the path is too long"],
-  EACCES: ["a port below 1024 needs CAP_NET_BIND_SERVICE", "this user may not write in its folder"],
-  ENOENT: ["the host name has no address", "there is no such folder"],
-};
-
-function listenReason(address: string, error: unknown): string {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  return listenReasons[code]?.[isSocket(address) ? 1 : 0] ?? errorText(error);
 }

@@ -91,37 +91,20 @@ function ownEntries({ authorities, balances, ...rules }: Network): [string, Uint
   const entries: [string, Uint8Array][] = [];
   const put = (place: Uint8Array, value: Uint8Array) => entries.push([encodeHex0x(place), value]);
   const isAuthority = (account: Uint8Array) => authorities.some((one) => equalBytes(one.account, account));
-  const allAccounts = encodeWith(
-    accounts,
-    authorities.map(({ account }) => account),
-  );
-  put(places.authorities, allAccounts);
-  put(places.validators, allAccounts);
-  put(
-    places.aura,
-    encodeWith(
-      accounts,
-      authorities.map(({ aura }) => aura),
-    ),
-  );
-  put(
-    places.grandpa,
-    encodeWith(
-      voters,
-      authorities.map(({ grandpa }) => ({ key: grandpa, weight: 1n })),
-    ),
-  );
+  const list = authorities.map(({ account }) => account);
+  for (const place of [places.authorities, places.validators]) put(place, encodeWith(accounts, list));
+  const aura = authorities.map((one) => one.aura);
+  put(places.aura, encodeWith(accounts, aura));
+  const votes = authorities.map(({ grandpa }) => ({ key: grandpa, weight: 1n }));
+  put(places.grandpa, encodeWith(voters, votes));
   put(places.queued, encodeWith(queue, authorities));
   for (const { account, aura, grandpa } of authorities) {
     put(concatBytes(places.nextKeys, twox64Concat(account)), concatBytes(aura, grandpa));
-    for (const [kind, own] of [
-      ["aura", aura],
-      ["gran", grandpa],
-    ] as const) {
-      // The key of the map is the kind and the key as a byte string.
-      const named = concatBytes(utf8(kind), Uint8Array.of(32 << 2), own);
-      put(concatBytes(places.keyOwner, twox64Concat(named)), account);
-    }
+    // The key of the map is the kind and the key as a byte string.
+    const owner = (kind: string, own: Uint8Array) =>
+      put(concatBytes(places.keyOwner, twox64Concat(concatBytes(utf8(kind), Uint8Array.of(32 << 2), own))), account);
+    owner("aura", aura);
+    owner("gran", grandpa);
   }
   for (const { account, amount } of balances) {
     // Session keys keep an account from being removed.
@@ -130,13 +113,8 @@ function ownEntries({ authorities, balances, ...rules }: Network): [string, Uint
     const place = concatBytes(places.account, blake2b128(account), account);
     put(place, encodeWith(accountInfo, { ...references, ...money }));
   }
-  put(
-    places.issuance,
-    encodeWith(
-      u128,
-      balances.reduce((sum, { amount }) => sum + amount, 0n),
-    ),
-  );
+  const issued = balances.reduce((sum, { amount }) => sum + amount, 0n);
+  put(places.issuance, encodeWith(u128, issued));
   put(places.plainProofs, encodeWith(boolean, rules.plain_proofs));
   put(places.selfCertifyingOnly, encodeWith(boolean, rules.self_certifying_only));
   return entries;

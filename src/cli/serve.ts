@@ -57,8 +57,7 @@ async function serve(file: string): Promise<void> {
 type Run = Pick<StartOptions, "readConfig"> & { readonly sink: LogSink };
 
 /** Runs until a signal or a fatal store, and ends the process in order; a second signal ends it at once. */
-async function runUntilSignal(config: Config, run: Run, onReady: (nodes: RunningNodes) => void): Promise<void> {
-  const { sink } = run;
+async function runUntilSignal(config: Config, { sink, ...options }: Run, onReady: (nodes: RunningNodes) => void) {
   const { promise: signalled, resolve } = Promise.withResolvers<string>();
   let caught = 0;
   for (const name of ["SIGTERM", "SIGINT"])
@@ -69,36 +68,24 @@ async function runUntilSignal(config: Config, run: Run, onReady: (nodes: Running
     });
   logUncaught(sink);
   const restoreConsole = logLibraryOutput(sink);
+  const onFatal = (reason: string) => {
+    sink.log("error", "the node must stop", { reason });
+    endAtOnce(sink);
+  };
+  const onReload = ({ server }: Config) => sink.setLevel(server.log_level);
   try {
-    await runNodes(config, { ...run, signalled, onReady });
+    const starting = startNodes(config, { ...options, log: sink.log, onReload, onFatal });
+    // The start may be waiting for a store. Nothing was answered yet, so it can be abandoned.
+    const running = await Promise.race([starting, signalled]);
+    if (typeof running === "string") return sink.log("info", "stopped before the start", { signal: running });
+    onReady(running);
+    sink.log("info", "stopping", { signal: await signalled });
+    await running.stop().catch(toFailure);
+    sink.log("info", "stopped");
   } finally {
     await sink.flush();
     restoreConsole();
   }
-}
-
-type Signalled = { readonly signalled: Promise<string>; readonly onReady: (nodes: RunningNodes) => void };
-
-async function runNodes(config: Config, { sink, signalled, onReady, ...options }: Run & Signalled): Promise<void> {
-  const starting = startNodes(config, {
-    ...options,
-    log: sink.log,
-    onReload: ({ server }) => sink.setLevel(server.log_level),
-    onFatal: (reason) => {
-      sink.log("error", "the node must stop", { reason });
-      endAtOnce(sink);
-    },
-  });
-  // The start may be waiting for a store. Nothing was answered yet, so it can be abandoned.
-  const running = await Promise.race([starting, signalled]);
-  if (typeof running === "string") {
-    sink.log("info", "stopped before the start", { signal: running });
-    return;
-  }
-  onReady(running);
-  sink.log("info", "stopping", { signal: await signalled });
-  await running.stop().catch(toFailure);
-  sink.log("info", "stopped");
 }
 
 // ------------------------------------------------------------------------------ waypost dev: data stay under .waypost/

@@ -49,39 +49,30 @@ async function sweepLeftovers(folder: string): Promise<void> {
 }
 
 /**
- * A plain file name from a stranger's text: the part behind the last slash or backslash, without control
- * characters, leading dots and dashes, and what other systems refuse; `message` when nothing is left.
+ * A plain file name from a stranger's text, which may have millions of characters: the part behind the last slash or
+ * backslash, without control characters, leading dots and dashes, and what other systems refuse; `message` when nothing is
+ * left. The stem is cut, not the extension.
  */
 export function safeFileName(text: string): string {
-  const last = text.slice(Math.max(text.lastIndexOf("/"), text.lastIndexOf("\\")) + 1);
-  const plain = ends(last)
+  const plain = text
+    .slice(Math.max(text.lastIndexOf("/"), text.lastIndexOf("\\")) + 1)
     .toWellFormed()
     .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}<>:"|?*]/gu, "")
     .replace(/^[.\s-]+/, "")
     .replace(/(?<![.\s])[.\s]+$/, "");
-  const reserved = /^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)/i.test(plain);
-  return shorten(plain === "" || reserved ? `message${plain === "" ? "" : `-${plain}`}` : plain);
-}
-
-/** Beginning and end of a name that may have millions of characters: more than is kept of either. */
-function ends(name: string): string {
-  const [head, tail] = [4 * fileNameBytesMax, 2 * extensionBytesMax];
-  return name.length <= head + tail ? name : name.slice(0, head) + name.slice(-tail);
-}
-
-/** Cuts the stem, not the extension, so that the name has at most `fileNameBytesMax` bytes. */
-function shorten(name: string): string {
+  const isReserved = /^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)/i.test(plain);
+  const name = plain === "" ? "message" : isReserved ? `message-${plain}` : plain;
   const [stem, extension] = splitExtension(name);
-  const tail = Buffer.byteLength(extension) < extensionBytesMax ? extension : "";
-  let room = fileNameBytesMax - Buffer.byteLength(tail);
-  let kept = "";
-  for (const character of tail === "" ? name : stem) {
-    room -= Buffer.byteLength(character);
-    if (room < 0) break;
-    kept += character;
-  }
-  return kept + tail;
+  if (Buffer.byteLength(extension) >= extensionBytesMax) return cut(name, fileNameBytesMax);
+  return cut(stem, fileNameBytesMax - Buffer.byteLength(extension)) + extension;
 }
+
+/** At most so many bytes, without a part of a character. */
+const cut = (text: string, bytesMax: number): string =>
+  Buffer.from(text)
+    .subarray(0, bytesMax)
+    .toString()
+    .replace(/\ufffd+$/, "");
 
 function splitExtension(name: string): [stem: string, extension: string] {
   const dot = name.lastIndexOf(".");
