@@ -6,8 +6,7 @@ import type { WebSocketHandler } from "bun";
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
-import { type Cache, createCache } from "../nodes/cache/cache.ts";
-import type { PushKey } from "../nodes/cache/push-message.ts";
+import { createCache } from "../nodes/cache/cache.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { createHomes, type Homes } from "../nodes/directory/homes.ts";
 import { createLog, entryRoute } from "../nodes/directory/log.ts";
@@ -31,9 +30,9 @@ import {
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import { hostLimits } from "../nodes/relay/host-limiter.ts";
 import type { SessionSocket } from "../nodes/relay/live/registry.ts";
-import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
-import { createRelay, type Relay } from "../nodes/relay/relay.ts";
-import { announceChange, type Bell, createBell } from "../nodes/signals.ts";
+import { createSessions } from "../nodes/relay/live/session.ts";
+import { createRelay } from "../nodes/relay/relay.ts";
+import { announceChange, createBell } from "../nodes/signals.ts";
 import { createWitness } from "../nodes/witness/witness.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
@@ -57,11 +56,6 @@ export type ComposeParts = NodeOverrides &
     readonly metrics: Metrics;
   };
 
-/** What operations on a running node reach. */
-type OperatedNodes = Erasing & {
-  readonly explain: ExplainParts;
-};
-
 type Known = ComposeParts & { readonly homes?: Homes };
 type NodeParts = Known & {
   readonly recipients: RecipientSource;
@@ -74,7 +68,8 @@ export type ComposedNodes = {
   /** What `/limits` answers. */
   readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
   readonly websocket?: WebSocketHandler<SessionSocket>;
-  readonly operated: OperatedNodes;
+  /** What operations on a running node reach. */
+  readonly operated: Erasing & { readonly explain: ExplainParts };
   /** What became of envelopes lately. */
   readonly results: Results;
   /** What `/readyz` asks besides the stores. */
@@ -102,12 +97,11 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
     ledger === null || invitations === null
       ? null
       : composeDirectory(config, { ...parts, ledger, onSubmitted, invitations, expectDeletion: deletions.expect });
-  const bell = createBell(bus);
-  const sessions = config.relay.enabled ? composeSessions(config, { ...parts, bell }) : null;
+  const { cache, sessions, relay } = composeDelivery(config, parts);
   const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
-  const cache = config.cache.enabled ? composeCache(config, { ...parts, bell }) : null;
   const publisher = composeLog(config, parts);
-  const relay = sessions === null ? null : composeRelay(config, { ...parts, cache, sessions });
+  // A Directory elsewhere. The ledgers of this process are probed with their stores.
+  const isAsked = takesEnvelopes && isPublicEndpoint(config.server.recipients);
   return {
     routes: [
       ...(directory?.routes ?? []),
@@ -136,7 +130,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       },
       ...erasing,
     },
-    probes: recipientProbes(config, parts.recipients),
+    probes: isAsked ? { recipients: () => parts.recipients.blockTimeMs() } : {},
     endLasting: () => sessions?.close(),
     close: () => {
       relay?.close();
@@ -219,17 +213,11 @@ function composeDirectory(
 }
 
 /** Who is at home at other Directories; `null` for a Directory that no other can reach. */
-function composeHomes({ directory, relay }: Config, { stores, now, log, ...given }: ComposeParts): Homes | null {
+function composeHomes({ directory, relay }: Config, parts: ComposeParts): Homes | null {
   if (!directory.enabled || directory.public_endpoint === null) return null;
   const settings = { ...relay, public_endpoints: [], destination_requests_max: 4 };
-  const egress = createEgress({ settings, ...definedOf(given) });
-  return createHomes({
-    egress,
-    receipts: stores.capability("directory.store", "receipts"),
-    settings: directory,
-    now,
-    log,
-  });
+  const egress = createEgress({ settings, ...definedOf(parts) });
+  return createHomes({ ...parts, egress, receipts: directoryReceipts(parts.stores), settings: directory });
 }
 
 /** The log of the Directory's ledger. */
@@ -247,70 +235,54 @@ function witnessRoutes({ witness }: Config, parts: NodeParts): readonly Route[] 
   return createWitness({ ...parts, ...witnessKey, watched, logs: stores.capability("witness.store", "logs") });
 }
 
-type BellParts = NodeParts & { readonly bell: Bell };
-
-function composeCache(config: Config, { pushKey: key, ...parts }: BellParts): Cache {
-  const { stores, recipients, eventKey } = parts;
-  const { cache, limits, push: settings, relay } = config;
-  const push = (key: PushKey) => {
-    const egress = createEgress({ settings: relay, hosts: pushHosts, ...definedOf(parts) });
-    return { key, egress, settings };
-  };
-  return createCache({
-    ...parts,
-    mailbox: stores.capability("cache.store", "mailbox"),
-    replay: stores.capability("cache.store", "replay"),
-    receipts: stores.capability("cache.store", "receipts"),
-    recipients,
-    sign: eventKey.sign,
-    settings: cache,
-    limits,
-    ...(key === null ? {} : { push: push(key) }),
+/** Relay and Cache, which deliver to each other where both run in this process. */
+function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
+  const { stores, pushKey, eventKey } = parts;
+  const { limits, server } = config;
+  const bell = createBell(bus);
+  const of = { ...parts, bell, limits };
+  const pushing =
+    pushKey === null ? null : createEgress({ settings: config.relay, hosts: pushHosts, ...definedOf(parts) });
+  const cache = config.cache.enabled
+    ? createCache({
+        ...of,
+        mailbox: stores.capability("cache.store", "mailbox"),
+        replay: stores.capability("cache.store", "replay"),
+        receipts: stores.capability("cache.store", "receipts"),
+        sign: eventKey.sign,
+        settings: config.cache,
+        ...(pushKey === null || pushing === null
+          ? {}
+          : { push: { key: pushKey, egress: pushing, settings: config.push } }),
+      })
+    : null;
+  if (!config.relay.enabled) return { cache, sessions: null, relay: null };
+  const sessions = createSessions({
+    ...of,
+    // One process without others holds all sessions.
+    ...(bus.plugin === "local" ? {} : { bus }),
+    replay: stores.capability("relay.store", "replay"),
+    settings: config.relay,
+    showSignedText: server.show_signed_text,
   });
+  const relay = createRelay({
+    ...of,
+    sessions,
+    receipts: stores.capability("relay.store", "receipts"),
+    egress: createEgress({ settings: config.relay, ...definedOf(parts) }),
+    localCache: cache === null ? null : { ...cache, endpoints: config.cache.public_endpoints },
+    settings: config.relay,
+    sleep: (ms) => Bun.sleep(ms),
+    random: Math.random,
+  });
+  return { cache, sessions, relay };
 }
 
 /** Most devices of the world are behind three push services. */
 const pushHosts = { ...hostLimits, concurrent: 32, queued: 128 };
 
-function composeSessions({ relay, limits, server }: Config, { bus, ...parts }: BellParts): LiveSessions {
-  return createSessions({
-    ...parts,
-    // One process without others holds all sessions.
-    ...(bus.plugin === "local" ? {} : { bus }),
-    replay: parts.stores.capability("relay.store", "replay"),
-    settings: relay,
-    limits,
-    showSignedText: server.show_signed_text,
-  });
-}
-
-type RelayNeighbors = { readonly cache: Cache | null; readonly sessions: LiveSessions };
-
-function composeRelay(
-  { relay, cache: { public_endpoints: endpoints }, limits }: Config,
-  parts: NodeParts & RelayNeighbors,
-): Relay {
-  const { cache, stores } = parts;
-  return createRelay({
-    ...parts,
-    receipts: stores.capability("relay.store", "receipts"),
-    egress: createEgress({ settings: relay, ...definedOf(parts) }),
-    localCache: cache === null ? null : { ...cache, endpoints },
-    settings: relay,
-    limits,
-    sleep: (ms) => Bun.sleep(ms),
-    random: Math.random,
-  });
-}
-
 function definedOf({ resolve, ca }: NodeOverrides): NodeOverrides {
   return { ...(resolve === undefined ? {} : { resolve }), ...(ca === undefined ? {} : { ca }) };
-}
-
-/** A Directory elsewhere. The ledgers of this process are probed with their stores. */
-function recipientProbes({ server, relay, cache }: Config, recipients: RecipientSource): ComposedNodes["probes"] {
-  const isAsked = (relay.enabled || cache.enabled) && isPublicEndpoint(server.recipients);
-  return isAsked ? { recipients: () => recipients.blockTimeMs() } : {};
 }
 
 /** The ledger of the Directory of this process, or the one that `ledger:<store>` names. */
