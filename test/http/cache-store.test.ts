@@ -477,6 +477,5 @@ test("limits of the node are the interface's and its own", async () => {
     max_page_bytes: 1_048_576,
     max_summary_ids: 1_000,
     max_ack_ids: 1_000,
-    max_streams_per_recipient: 8,
   });
 });

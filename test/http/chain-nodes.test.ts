@@ -451,7 +451,7 @@ describe("submissions", () => {
       method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
     const { stateOf, logged } = await submissionsTo(node, { nonce: 0 });
     await until("some attempts", () => (node.seen.get("author_submitExtrinsic") ?? 0) > 4);
-    expect(logged.filter((message) => message.includes("does not accept"))).toHaveLength(1);
+    expect(logged.filter((message) => message.includes("do not accept"))).toHaveLength(1);
     expect(stateOf()).toBe("pending");
   });
 

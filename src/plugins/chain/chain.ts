@@ -46,9 +46,6 @@ export const chainOptions = z.strictObject({
   tip: amount
     .default(0n)
     .describe("Tip for each of the operator's calls, in the smallest denomination; a number or its digits"),
-  funds_warning: amount
-    .default(1n)
-    .describe("The log warns once when the operator's free balance falls below this, in the smallest denomination"),
   block_time_ms: milliseconds(10, 3_600_000)
     .optional()
     .describe("Milliseconds between two blocks, if the chain states a wrong time or none"),

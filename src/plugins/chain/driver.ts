@@ -103,7 +103,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const genesis = outbox.fact("genesis");
   if (isNewOperator(outbox, key.address)) void keepFact("operator", key.address);
   const common: Common = { ...parts, settings: options };
-  const report = reporter(options, parts);
+  const report = reporter(parts);
   // At most once a block time: after a restart, a node behind the last finalized block must not be trusted.
   let anchorMs = Number.NEGATIVE_INFINITY;
   const keepAnchor = ({ anchor }: Endpoints) => {
@@ -175,19 +175,15 @@ function isNewOperator(outbox: Outbox, address: string): boolean {
   throw new StoreError("unavailable", `${text}: start with its key until they have, or with another outbox`);
 }
 
-/** One line for each runtime that lacks something, and one when the operator's balance falls below the bound. */
-function reporter(
-  { funds_warning: least }: ChainOptions,
-  { log, key }: Pick<LedgerParts, "log" | "key">,
-): (head: ChainHead) => void {
+/** One line for each runtime that lacks something, and one when the operator's balance is used up. */
+function reporter({ log, key }: Pick<LedgerParts, "log" | "key">): (head: ChainHead) => void {
   let [isLow, reported] = [false, ""];
   return ({ free, metadata }) => {
     const lacks = metadata.lacks.join("; ");
     if (lacks !== "" && lacks !== reported)
       log("warn", "the chain lacks protections that the reference runtime has", { lacks });
-    if (free < least && !isLow)
-      log("warn", "the operator account lacks funds", { account: key.address, free: String(free) });
-    [isLow, reported] = [free < least, lacks];
+    if (free === 0n && !isLow) log("warn", "the operator account has no funds", { account: key.address });
+    [isLow, reported] = [free === 0n, lacks];
   };
 }
 

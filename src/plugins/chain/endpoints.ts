@@ -8,6 +8,7 @@
  */
 import { StoreError } from "../../storage/contract.ts";
 import { isLight } from "./chain.ts";
+import type { Verdict } from "./pool.ts";
 import { nameOf, type SignedBlock } from "./rpc.ts";
 import {
   type Anchor,
@@ -247,17 +248,10 @@ export class Endpoints {
     return this.nodes.flatMap(({ session }) => session ?? []);
   }
 
-  /** To every node, so that none can keep it from the chain. Resolves with the first that takes it, or the best answer. */
+  /** To every node, so that none can keep it from the chain. What one takes, no other refuses. */
   async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
-    const answers = this.open().map((session) => session.submit(extrinsic));
-    const taken = answers.map(async (answer) => {
-      if (rankOf(await answer) > 0) throw new Error();
-      return answer;
-    });
-    return Promise.any(taken).catch(async () => {
-      const all = await Promise.all(answers);
-      return all.sort((a, b) => rankOf(a) - rankOf(b))[0] ?? silence;
-    });
+    const answers = await Promise.all(this.open().map((session) => session.submit(extrinsic)));
+    return answers.sort((a, b) => byFavour.indexOf(a.verdict) - byFavour.indexOf(b.verdict))[0] ?? silence;
   }
 
   /** The first answer of another endpoint. */
@@ -364,11 +358,7 @@ export class Endpoints {
   }
 }
 
-/** The lower, the better for the call: what one node takes, no other refuses. */
-const rankOf = ({ verdict }: NodeAnswer): number =>
-  ["taken known", "nonce-used nonce-taken", "silence", "full", "banned", "invalid"].findIndex((some) =>
-    some.includes(verdict),
-  );
+const byFavour: readonly Verdict[] = ["taken", "nonce-used", "silence", "full", "banned", "invalid"];
 
 function silentOf(error: unknown): "silent" {
   if (error instanceof StoreError || error instanceof Unusable) return "silent";

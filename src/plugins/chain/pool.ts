@@ -67,7 +67,7 @@ export type Entry = {
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
 /** What a node answered to an extrinsic; `silence`: no answer, or one that leaves open whether it was accepted. */
-export type Verdict = "taken" | "known" | "nonce-used" | "invalid" | "banned" | "nonce-taken" | "full" | "silence";
+export type Verdict = "taken" | "nonce-used" | "silence" | "full" | "banned" | "invalid";
 /** The finalized head. */
 type PoolHead = {
   readonly number: bigint;
@@ -239,7 +239,7 @@ export class SubmissionPool<E extends Entry = Entry> {
     if (attempt !== entry.attempt) return [];
     this.move(entry, "waiting");
     entry.sentAtMs = atMs;
-    if (verdict === "taken" || verdict === "known" || verdict === "silence") entry.isOut = true;
+    if (verdict === "taken" || verdict === "silence") entry.isOut = true;
     if (verdict === "invalid" || verdict === "banned" || verdict === "full") {
       // A node that had it has dropped it: its chance ended, and the next one begins when a node has it again.
       entry.isOut = false;

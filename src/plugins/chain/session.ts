@@ -104,8 +104,8 @@ const verdicts: Readonly<Record<number, Verdict>> = {
   // The node could not find out.
   1011: "invalid",
   1012: "banned",
-  1013: "known",
-  1014: "nonce-taken",
+  1013: "taken",
+  1014: "nonce-used",
   1015: "invalid",
   1016: "full",
 };

@@ -241,8 +241,8 @@ export class Submissions {
   private async send(sent: Send<Kept>): Promise<void> {
     const { signed } = sent.entry;
     const { verdict, refusal } = await this.options.endpoints.submit(signed.extrinsic);
-    const isUsual = verdict === "known" || verdict === "nonce-used" || verdict === "banned";
-    if (signed.nonce !== null && refusal !== null && !isUsual) this.logRefusal(refusal);
+    const isUnusual = verdict === "invalid" || verdict === "full";
+    if (signed.nonce !== null && refusal !== null && isUnusual) this.logRefusal(refusal);
     this.perform(this.pool.answered(sent, verdict, this.options.host.elapsedMs()));
   }
 
@@ -250,8 +250,7 @@ export class Submissions {
     const nowMs = this.options.host.elapsedMs();
     if (nowMs - this.refusalMs < refusalQuietMs) return;
     this.refusalMs = nowMs;
-    const hint = this.sessionOrNull()?.head.free === 0n ? { hint: "the operator account has no funds" } : {};
-    this.options.log("warn", "the chain node does not accept the operator's calls", { reason, ...hint });
+    this.options.log("warn", "the chain's nodes do not accept the operator's calls", { reason });
   }
 
   /** Without funds, a node refuses every call of the operator again and again: many share a commit, and blocks go between. */

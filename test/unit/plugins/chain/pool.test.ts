@@ -132,7 +132,7 @@ describe("a call is signed again", () => {
   test("for another nonce only when a finalized block has used its own", () => {
     const pool = play();
     pool.add("a", 1);
-    expect(pool.answer("a", "nonce-taken")).toEqual([]);
+    expect(pool.answer("a", "nonce-used")).toEqual([]);
     expect(pool.head(2, 0)).toEqual([]);
     expect(pool.head(3, 1)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["sign a 1"]);
