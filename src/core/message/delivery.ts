@@ -188,68 +188,36 @@ function originOf(endpoint: string | null): string | null {
 // --------------------------------------------------------------------------------------------- results
 
 function resultOf(course: Course, nowMs: number): DeliveryResult {
+  const counts = { retry_count: course.retryCount, cache_attempted: course.cacheAttempted };
   const direct = course.left.find((entry) => entry.verdict === "success" && entry.destination.channel !== "cache");
-  if (direct !== undefined)
-    return direct.destination.channel === "relay" ? forwarded(course) : delivered(course, direct);
-  const kept = stored(course.left);
-  return kept.length > 0 ? cached(course, kept) : failed(course, nowMs);
+  if (direct !== undefined) return success(direct.destination.channel, counts, null);
+  const [first, ...others] = stored(course.left);
+  if (first === undefined) return failed(course, nowMs);
+  const receipt = first.outcome.receipt ?? {};
+  return success("cache", counts, course.plan.copies > 1 ? { ...receipt, copies: 1 + others.length } : receipt);
 }
 
-function delivered(course: Course, entry: Attempted): DeliveryResult {
-  const channel = entry.destination.channel;
-  return {
-    ...successOf(course),
-    delivery_mode: "direct",
-    http_status: 200,
-    code: "delivered",
-    message:
-      channel === "live" ? "the recipient acknowledged the envelope" : "the recipient's inbox accepted the envelope",
-    details: { channel },
-  };
-}
+const successes = {
+  live: ["direct", 200, "delivered", "the recipient acknowledged the envelope"],
+  inbox: ["direct", 200, "delivered", "the recipient's inbox accepted the envelope"],
+  relay: ["forwarded", 202, "forwarded", "another Relay of the recipient took the envelope"],
+  cache: ["cache", 202, "cached", "a Cache of the recipient keeps the envelope"],
+} as const satisfies Readonly<Record<Channel, readonly unknown[]>>;
 
-function forwarded(course: Course): DeliveryResult {
-  return {
-    ...successOf(course),
-    delivery_mode: "forwarded",
-    http_status: 202,
-    code: "forwarded",
-    message: "another Relay of the recipient took the envelope",
-    details: {},
-  };
-}
-
-const keptByCache = {
-  delivery_mode: "cache",
-  http_status: 202,
-  code: "cached",
-  message: "a Cache of the recipient keeps the envelope",
-} as const;
-
-function cached(course: Course, kept: readonly Attempted[]): DeliveryResult {
-  const receipt = (kept[0] as Attempted).outcome.receipt ?? {};
-  return {
-    ...successOf(course),
-    ...keptByCache,
-    cache_result: course.plan.copies > 1 ? { ...receipt, copies: kept.length } : receipt,
-    details: {},
-  };
+function success(
+  channel: Channel,
+  counts: Pick<DeliveryResult, "retry_count" | "cache_attempted">,
+  cache_result: StoreReceipt | null,
+): DeliveryResult {
+  const [delivery_mode, http_status, code, message] = successes[channel];
+  const details = delivery_mode === "direct" ? { channel } : {};
+  return { success: true, delivery_mode, http_status, code, message, ...counts, cache_result, ndr: null, details };
 }
 
 /** An earlier delivery gave it to a Cache, which answers this receipt. */
 export function heldResult(receipt: StoreReceipt): DeliveryResult {
-  return { ...keptByCache, ...unretried, cache_attempted: true, cache_result: receipt, details: {} };
+  return success("cache", { retry_count: 0, cache_attempted: true }, receipt);
 }
-
-function successOf(course: Course) {
-  return {
-    ...unretried,
-    retry_count: course.retryCount,
-    cache_attempted: course.cacheAttempted,
-  };
-}
-
-const unretried = { success: true, retry_count: 0, cache_attempted: false, cache_result: null, ndr: null };
 
 function failed(course: Course, nowMs: number): DeliveryResult {
   const code = failureCode(course, nowMs);
