@@ -79,10 +79,7 @@ function decodeWith(codec: { readonly decode: (text: string) => Uint8Array }, te
   }
 }
 
-/**
- * The forms of `canonical_payload` and `doc_blob`: `0x` hex, or Base64 of either alphabet with or without
- * padding (whether a text shows its alphabet depends on the bytes). `null` when the text is none of them.
- */
+/** The forms of `canonical_payload` and `doc_blob`: `0x` hex, or Base64 of either alphabet, padded or not. */
 export function decodePayloadText(text: string): Uint8Array | null {
   if (text.startsWith("0x")) return decodeHex(text);
   const padded = text.includes("=") ? text : text + "=".repeat(-text.length & 3);
@@ -104,10 +101,7 @@ export function encodeBase58(bytes: Uint8Array): string {
 export const publicKeyBytes = 32;
 export const signatureBytes = 64;
 
-/**
- * 32 bytes from `0x` and 64 hex digits, 64 hex digits, or `z` and base58btc of the bare key or of
- * `ed 01` and the key; `null` for anything else. Whether the bytes are a key is `isAdmissibleKey`.
- */
+/** From hex with or without `0x`, or multibase; else `null`. Whether the bytes are a key is `isAdmissibleKey`. */
 export function parsePublicKey(text: string): Uint8Array | null {
   if (text.startsWith("z")) return parseMultibaseKey(text);
   if (text.length !== 64 && text.length !== 66) return null;
@@ -115,40 +109,27 @@ export function parsePublicKey(text: string): Uint8Array | null {
   return bytes?.length === publicKeyBytes ? bytes : null;
 }
 
-/**
- * The longest base58btc text of 34 bytes, with its `z`. The length is checked first, because the cost of base58 is
- * quadratic.
- */
+/** The longest text of 34 bytes with its `z`: looked at first, because the cost of base58 is quadratic. */
 const multibaseCharsMax = 49;
 
-/** The first byte of a multicodec prefix; the second one is always 01. */
+/** A key as multibase: `z` and base58btc of the bare 32 bytes, or of a multicodec prefix (`code`, 01) and the key. */
+const parseMultikey =
+  (code: number) =>
+  (text: string): Uint8Array | null => {
+    if (!text.startsWith("z") || text.length > multibaseCharsMax) return null;
+    const bytes = decodeWith(base58, text.slice(1));
+    if (bytes?.length === publicKeyBytes) return bytes;
+    return bytes?.length === publicKeyBytes + 2 && bytes[0] === code && bytes[1] === 0x01 ? bytes.slice(2) : null;
+  };
+const renderMultikey =
+  (code: number) =>
+  (publicKey: Uint8Array): string =>
+    `z${encodeBase58(Uint8Array.of(code, 0x01, ...publicKey))}`;
+
 const ed25519Code = 0xed;
+export const parseMultibaseKey = parseMultikey(ed25519Code);
+export const renderPublicKey = renderMultikey(ed25519Code);
+
 const x25519Code = 0xec;
-
-/** An Ed25519 key as multibase: `z` and base58btc of the bare 32 bytes or of `ed 01` and the key; else `null`. */
-export function parseMultibaseKey(text: string): Uint8Array | null {
-  return parseMultikey(text, ed25519Code);
-}
-
-/** An X25519 key as multibase: as above, with `ec 01`. */
-export function parseAgreementKey(text: string): Uint8Array | null {
-  return parseMultikey(text, x25519Code);
-}
-
-function parseMultikey(text: string, code: number): Uint8Array | null {
-  if (!text.startsWith("z") || text.length > multibaseCharsMax) return null;
-  const bytes = decodeWith(base58, text.slice(1));
-  if (bytes === null) return null;
-  if (bytes.length === publicKeyBytes) return bytes;
-  return bytes.length === publicKeyBytes + 2 && bytes[0] === code && bytes[1] === 0x01 ? bytes.slice(2) : null;
-}
-
-/** An Ed25519 key as multibase: `z` and base58btc of `ed 01` and the 32 bytes. */
-export function renderPublicKey(publicKey: Uint8Array): string {
-  return `z${encodeBase58(Uint8Array.of(ed25519Code, 0x01, ...publicKey))}`;
-}
-
-/** An X25519 key as multibase: `z` and base58btc of `ec 01` and the 32 bytes. */
-export function renderAgreementKey(publicKey: Uint8Array): string {
-  return `z${encodeBase58(Uint8Array.of(x25519Code, 0x01, ...publicKey))}`;
-}
+export const parseAgreementKey = parseMultikey(x25519Code);
+export const renderAgreementKey = renderMultikey(x25519Code);

@@ -14,17 +14,10 @@ const admissionsMax = 4_096;
 
 const admissions = new BoundedMap<string, boolean>(admissionsMax);
 
-/**
- * The one acceptance rule: RFC 8032 without the cofactor, S below the group order, R compared as bytes.
- * `false` for anything of a wrong length.
- */
+/** The one acceptance rule: RFC 8032 without the cofactor, S below the group order, R compared as bytes. */
 export { verifyEd25519, verifyEd25519InPool } from "#crypto";
 
-/**
- * Whether a key may enter a record: 32 bytes, the canonical encoding of a point on the curve, and not of
- * small order, because a small-order key verifies signatures that nobody made. Cost: about 0.1 ms, once
- * per key.
- */
+/** A canonical point, not of small order: such a key verifies what nobody signed. Cost: about 0.1 ms, once per key. */
 export function isAdmissibleKey(publicKey: Uint8Array): boolean {
   if (publicKey.length !== publicKeyBytes) return false;
   const name = encodeHex(publicKey);
@@ -50,10 +43,7 @@ export { blake2b256 } from "#blake2";
 /** For proofs and files. */
 export { sha256 } from "#sha256";
 
-/**
- * BLAKE2b with a 16-byte digest, which only @noble/hashes offers: the hash part of `Blake2_128Concat` storage keys.
- * About 5 µs for a DID.
- */
+/** The hash part of `Blake2_128Concat` storage keys, which only @noble/hashes offers. About 5 µs for a DID. */
 export function blake2b128(bytes: Uint8Array): Uint8Array {
   return blake2b(bytes, { dkLen: 16 });
 }

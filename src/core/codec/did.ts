@@ -47,10 +47,7 @@ export function parseUuid(text: string): Uuid | null {
   return lower === nilUuid ? null : (lower as Uuid);
 }
 
-/**
- * The absolute form of a component id: `#key` is expanded against `did`, an absolute id must belong to
- * it. `null` when the fragment is empty, holds characters outside RFC 3986 fragments, or is too long.
- */
+/** The absolute form of a component id (`#key` is expanded); `null` for another DID or a bad or long fragment. */
 export function parseDidUrl(text: string, did: Did): string | null {
   const absolute = text.startsWith("#") ? `${did}${text}` : text;
   if (!absolute.startsWith(`${did}#`)) return null;
@@ -68,10 +65,7 @@ export function didOfUrl(url: string): Did | null {
 
 const asciiSpaces = "\t\n\f\r ";
 
-/**
- * Removes ASCII white space at both ends. Its cost is linear for every input; that of a regular expression would not
- * be.
- */
+/** ASCII white space at both ends. Its cost is linear for every input; that of a regular expression would not be. */
 export function trimAscii(text: string): string {
   let [start, end] = [0, text.length];
   while (start < end && asciiSpaces.includes(text.charAt(start))) start++;
@@ -79,10 +73,7 @@ export function trimAscii(text: string): string {
   return text.slice(start, end);
 }
 
-/**
- * Trims ASCII white space and lowers ASCII case; `null` when the result breaks the alias grammar. A ledger
- * may have a smaller bound than ours.
- */
+/** Trimmed and in lower case; `null` where that breaks the grammar. A ledger may have a smaller bound than ours. */
 export function normalizeAlias(text: string, bytesMax: number = aliasBytesMax): string | null {
   const trimmed = trimAscii(text);
   // Every character of the grammar is one byte, so the length counts bytes.

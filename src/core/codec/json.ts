@@ -15,10 +15,7 @@ export type JsonObject = { [name: string]: JsonValue };
 const jsonDepthMax = 32;
 /** Values inside the outermost one, containers included; an empty container counts twice. */
 const jsonValuesMax = 4_096;
-/**
- * JSON of an opaque member outside of strings. Values and members are not counted there, and this bounds
- * what parsing and walking them costs: about 50 ms at worst.
- */
+/** JSON of an opaque member outside of strings, where values are not counted: costs about 50 ms at worst. */
 const jsonOpaqueCharsMax = 256 * 1024;
 
 /** Where a member name of the outermost object is in the text, quotes included. */
@@ -56,10 +53,7 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/**
- * As `parseJson`, with what the envelope needs besides the value. Inside the member `opaque` of the
- * outermost object only size (413 `too_large`) and depth are bounded.
- */
+/** What the envelope needs as well. Inside the outer member `opaque`, only size (413) and depth are bounded. */
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
   if (text === null) return invalid("not well-formed UTF-8");
@@ -163,10 +157,7 @@ function isName(quoted: string, name: string): boolean {
   return quoted.includes("\\") ? parseText(quoted) === name : quoted === `"${name}"`;
 }
 
-/**
- * The next quote and backslash that were found so far; both only move forward, so that all searches
- * together read the text at most twice.
- */
+/** The next quote and backslash found so far; both only move forward, so the text is read at most twice. */
 type Ahead = { quote: number; backslash: number };
 
 /** The position behind the closing quote of the string that begins at `start`; -1 without one. */

@@ -95,10 +95,7 @@ export type VerificationMethod = Decoded<typeof verificationMethodCodec>;
 /** The method types that name Ed25519 keys (rules section 1). */
 export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
 
-/**
- * The Ed25519 key of a verification method, or `null` when its type names none. It may be inadmissible: see
- * `isAdmissibleKey`.
- */
+/** The Ed25519 key of a method, which may be inadmissible (`isAdmissibleKey`); `null` when its type names none. */
 export function parseMethodKey(method: VerificationMethod): Uint8Array | null {
   return keyTypes.includes(method.type) ? parseMultibaseKey(method.publicKeyMultibase) : null;
 }
@@ -199,10 +196,7 @@ export type DidRecord = Decoded<typeof recordCodec>;
 export type CounterName = "alias" | "document" | "rootPubkey" | "control";
 export type Counters = Readonly<Record<CounterName, bigint>>;
 
-/**
- * All the ledger keeps of one DID. `record` is `null` when the DID does not exist; the counters outlive a deleted
- * record, so that an old authorization never works again.
- */
+/** All the ledger keeps of one DID. The counters outlive a deleted record: an old authorization never works again. */
 export const accountCodec = structure({
   record: option(recordCodec),
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),

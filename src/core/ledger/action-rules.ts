@@ -104,10 +104,7 @@ export const reserveOf = (did: Did, { life }: Account, nowMs: number): AliasRese
   untilMs: BigInt(nowMs + aliasReserveMs),
 });
 
-/**
- * The account after a change of its record: version and time move, the counter is used up, the others stay. A
- * deletion ends a life of the DID.
- */
+/** Version and time move, the counter is used up, the others stay. A deletion ends a life of the DID. */
 export function applyChange(changed: ChangedAccount, change: Change): Applied {
   const { did, account, record, nowMs, counter } = changed;
   const { counters } = account;
@@ -252,10 +249,7 @@ function removeAlias(alias: string, record: DidRecord): RuleResult {
   };
 }
 
-/**
- * By the owner: a first alias, which may be repeated. Where the ledger says so, only the keys of the DID change it, if it
- * has some, because whoever writes to an alias relies on it.
- */
+/** By the owner. Whoever writes to an alias relies on it: where the ledger says so, only keys change it. */
 export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): RuleResult {
   const { did } = input.call;
   const removed = record.aliases.filter((held) => held !== alias);

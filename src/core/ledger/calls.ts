@@ -158,10 +158,7 @@ export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
   return { name: call, did: intent.did, ...itemsOf(intent), signedPayload, signature, signerKeyId } as ProofCall;
 }
 
-/**
- * What a call asks for. An alias that has no normal form and a control payload that can't be read are refused;
- * whether the payload agrees is not checked here.
- */
+/** What a call asks for; refuses an alias without normal form and an unreadable payload; compares nothing. */
 export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax): Intent | LedgerRefusal {
   const { did } = call;
   if (call.name === "apply_control_with_proof") {
@@ -250,10 +247,7 @@ export function aliasesNamed(call: LedgerCall): string[] {
 const aliasTaken = (call: LedgerCall): string | null =>
   call.name === "remove_alias" ? null : (aliasesNamed(call).at(-1) ?? null);
 
-/**
- * The counter value that a call uses up, so that no two calls with the same one can both be accepted. `null`
- * for calls without one, and for a payload that can't be read.
- */
+/** The counter value that a call uses up; `null` for calls without one, and for a payload that can't be read. */
 export function counterOf(call: LedgerCall): { readonly domain: CounterName; readonly nonce: bigint } | null {
   if (call.name === "set_document_with_proof") {
     const stamp = parseProofTimestamp(call.timestamp);

@@ -102,10 +102,7 @@ type RegistrationProof = {
   readonly docBlob: Uint8Array;
 };
 
-/**
- * The bytes that a registration signs; version 3 needs a `binding`. `null` when nobody can have signed this: the
- * timestamp has no known form, the nonce of a later version is not 0, or the alias has no normal form.
- */
+/** What a registration signs (version 3 needs `binding`); `null` for what nobody can have signed. */
 export function registrationMessage(
   proof: RegistrationProof,
   binding: ProofBinding | null = null,

@@ -21,10 +21,7 @@ import {
 } from "./account.ts";
 import { type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
-/**
- * The Ed25519 key of a verification method, or `null` when its type names none or the key is not admissible.
- * Cost: decoding base58; checking the point once for each key.
- */
+/** The admissible Ed25519 key of a method, else `null`. Cost: decoding base58; checking the point once for each key. */
 export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
   const key = parseMethodKey(method);
   return key !== null && isAdmissibleKey(key) ? key : null;
@@ -114,10 +111,7 @@ function normalizeEach<F, T>(
 
 // -------------------------------------------------------------------------------------------------- rules
 
-/**
- * What the ledger demands of a whole document, in its order: bounds, the DID, methods, authentication,
- * key agreements, services, and at last that the keys are admitted. `null` when nothing is wrong.
- */
+/** What the ledger demands of a whole document, in its order; `null` when nothing is wrong. */
 export function checkDocument(document: DidDocument, did: Did, bounds: LedgerBounds): LedgerRefusal | null {
   for (const flaw of documentFlaws(document, did, bounds)) {
     if (flaw !== null) return refuse(flaw.error, { ...flaw.extra, wholeDocument: true });

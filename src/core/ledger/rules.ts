@@ -81,10 +81,7 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
     : applyChange({ did: call.did, account: counted, record, nowMs, counter }, change);
 }
 
-/**
- * The checks that every authorization passes, in the order of docs/ledger.md 2.4: payload, expiry, DID, its
- * state, nonce, signature. Answers the record that the operation's own rules then work on.
- */
+/** The checks of every authorization, in the order of docs/ledger.md 2.4; then the record to work on. */
 function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidRecord | LedgerRefusal {
   const { account, bounds, nowMs } = input;
   const domain = actions[intent.action].counter;

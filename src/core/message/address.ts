@@ -40,10 +40,7 @@ function parseIpv6(text: string): Address | null {
   );
 }
 
-/**
- * `10.0.0.0/8`, `fd00::/8`, or a single address; `null` when the text is not a network, or has bits set behind its
- * prefix.
- */
+/** `10.0.0.0/8` or a single address; `null` for other texts, and for bits that are set behind the prefix. */
 export function parseNetwork(text: string): Network | null {
   const slash = text.indexOf("/");
   const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
@@ -191,10 +188,7 @@ function joinTarget(url: URL, suffix: string): string | null {
   return url.pathname.replace(/\/{1,64}$/, "") + suffix;
 }
 
-/**
- * Whether an endpoint may be reached at these addresses: every one must pass, because the choice among
- * them is not ours. Own interface addresses are refused like private ones.
- */
+/** Every address must pass, because the choice among them is not ours. Own addresses are refused like private ones. */
 export function decideAddresses(
   endpoint: Endpoint,
   addresses: readonly string[],
@@ -226,10 +220,7 @@ export type ClientAddress = (forwarded: string | null, peer: string | null) => s
 /** Longest chain of proxies that is followed. */
 const hopsMax = 16;
 
-/**
- * `X-Forwarded-For` counts only when the connection itself comes from a trusted proxy. It is read from the right,
- * until the first address that is not a trusted proxy.
- */
+/** `X-Forwarded-For` counts only from a trusted proxy, read from the right to the first address that is none. */
 export function clientAddress(trustedProxies: readonly string[]): ClientAddress {
   if (trustedProxies.length === 0) return (_forwarded, peer) => unmapText(peer ?? noAddress);
   const networks = trustedProxies.map(parseNetwork).filter((network): network is Network => network !== null);
@@ -270,10 +261,7 @@ export function clientNetwork(client: string): string {
   return `${groups.join(":")}::/64`;
 }
 
-/**
- * The network under which the stored messages of a client count, from its `clientNetwork`: the /48 of an IPv6 address.
- * A home line has 256 networks of /64, a tenant of a data centre 65,536.
- */
+/** For stored messages: the /48. A home line has 256 networks of /64, a tenant of a data centre 65,536. */
 export function storingNetwork(network: string): string {
   return network.replace(/:[0-9a-f]{1,4}::\/64$/, "::/48");
 }

@@ -20,10 +20,7 @@ export type StoreReceipt = Readonly<Record<string, unknown>>;
 type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
 type AttemptReport = NonNullable<DeliveryAnswer["ndr"]>["attempts"][number];
 
-/**
- * Why an attempt got no answer. Every way in which a host can't be reached has the one name
- * `destination_unavailable`, so that a sender can't use the Relay to look around in networks.
- */
+/** All ways of not reaching a host have one name, so that a sender can't look around in networks. */
 export type AttemptError =
   | "destination_refused"
   | "destination_unavailable"
@@ -151,10 +148,7 @@ function retryWait(
   return waitMs + 1 < leftMs(course, destination, nowMs) ? waitMs : null;
 }
 
-/**
- * What an outcome means. An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay
- * or a Cache speaks only for itself.
- */
+/** An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay or a Cache only for itself. */
 function verdictOf(channel: Channel, outcome: AttemptOutcome): AttemptVerdict {
   if (outcome.error === "destination_refused") return "refused";
   if (outcome.error === "upstream_timeout" || outcome.error === "not_acknowledged") return "timeout";

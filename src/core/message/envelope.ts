@@ -58,10 +58,7 @@ export type EnvelopeLimits = {
   readonly clock_skew: number;
 };
 
-/**
- * Refuses with `too_large` (body, header, payload, chunk), `invalid_json`, or `envelope_invalid` with the members at
- * fault. Reads no clock.
- */
+/** Refuses with `too_large`, `invalid_json`, or `envelope_invalid` with the members at fault. Reads no clock. */
 export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelope | Fault {
   if (body.length > limits.body_bytes_max) return tooLarge("the body", limits.body_bytes_max);
   const reading = readJson(body, "payload");

@@ -41,10 +41,7 @@ export type EffectivePolicy = {
   readonly allowedRelays: readonly (readonly string[])[];
 };
 
-/**
- * 403 `policy_denied` for a tag that is not admitted; else what applies. A tag policy counts only when the
- * recipient lists the tag, and never loosens the recipient's own policy.
- */
+/** 403 `policy_denied` for a tag not admitted. A tag policy counts when its tag is listed, and loosens nothing. */
 export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
   const admitted = facts.links?.tagPolicies ?? [];
   if (facts.tag !== null && admitted.length > 0 && !admitted.includes(facts.tag))

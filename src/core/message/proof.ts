@@ -96,10 +96,7 @@ const senderText = textOf(
   ...["message_group_id", "sequence_number", "total_chunks", "header_sha256", "payload_sha256", "key_id"],
 );
 
-/**
- * What a sender signs: the outer members of an envelope as text, with its opaque parts as hashes of their canonical form.
- * `sender_signature` is left out.
- */
+/** The outer members but `sender_signature` as text; the opaque parts as hashes of their canonical form. */
 export function encodeSenderText(members: JsonObject): Uint8Array {
   const header = headerMembers(members);
   return senderText({

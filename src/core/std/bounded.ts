@@ -7,10 +7,7 @@ import { joinBytes } from "../codec/bytes.ts";
 /** For values whose size strangers choose. `of` must return the same size for as long as the value is in the map. */
 type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
 
-/**
- * A map of bounded size: above a bound, it drops the entry that was set longest ago. For memos and per-client state,
- * where a dropped entry costs work or precision but is never wrong.
- */
+/** Drops the entry that was set longest ago: for memos, where a dropped entry costs work but is never wrong. */
 export class BoundedMap<K, V> {
   /** A Map keeps the order of insertion, so the first key is the one set longest ago. */
   private readonly entries = new Map<K, V>();

@@ -18,10 +18,7 @@ import { parseProofTimestamp } from "../ledger/document-codec.ts";
 import { decodePayload } from "../ledger/structures.ts";
 import type { KeyProof } from "./proof.ts";
 
-/**
- * The proof after a call that the ledger has applied: the same one where the call proves nothing, `null` where nothing is
- * left to prove.
- */
+/** After an applied call: the same proof where the call proves nothing, `null` where nothing is left to prove. */
 export function keepKeyProof(before: KeyProof | null, call: LedgerCall, binding: ProofBinding): KeyProof | null {
   if (call.name === "register_with_document_proof_signed") return proofOfRegistration(call, binding);
   if (before === null) return null;

@@ -63,10 +63,7 @@ type Replayed = {
   readonly changes: readonly MapChange[];
 };
 
-/**
- * The map after whole batches that begin at entry `first`, or `null` when an entry is none, or a batch names another root
- * than the one that follows.
- */
+/** The map after whole batches from entry `first`; `null` when an entry is none, or a batch names another root. */
 export function replayEntries(read: ReadPage, entries: readonly Uint8Array[], first: number): Replayed | null {
   const pages = new Map<string, Uint8Array | null>();
   const readLast: ReadPage = (path) => (pages.has(path) ? (pages.get(path) ?? null) : read(path));

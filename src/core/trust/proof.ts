@@ -126,10 +126,7 @@ export function replayKeyProof(proof: KeyProof): KeyState | null {
   return { ...named, genesisHash, baseRoot: proof.base?.root ?? 0, document, steps, signatures };
 }
 
-/**
- * The signature that the last call added to a proof, by what the call changed; `null` when the call doesn't follow from
- * those before it. A ledger that verified those need not do so again.
- */
+/** What the last call added; `null` when it doesn't follow from those before it, whose signatures are known. */
 export function signatureAdded(
   proof: KeyProof,
   changed: "registration" | "rootKey" | "document",
@@ -216,10 +213,7 @@ function signerOf(keyId: string, document: DidDocument, rootKey: Uint8Array): Ui
   return method === null ? null : parseMethodKey(method);
 }
 
-/**
- * Why a component call changes nothing: what is or isn't there. `unlisted`: no method has the id; `in use`: by
- * `authentication`.
- */
+/** Why nothing changes. `unlisted`: no method has the id; `in use`: by `authentication`. */
 type NoChange = "exists" | "missing" | "unlisted" | "in use";
 
 /** The document after a component call. Bounds and forms are left to the ledger: the holder of the key signed them. */
