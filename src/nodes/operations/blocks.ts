@@ -6,18 +6,11 @@
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { errorText, type Fault, fault } from "../../core/fault.ts";
-import {
-  type Address,
-  type Network,
-  networkHolds,
-  parseAddress,
-  parseNetwork,
-  unmapAddress,
-} from "../../core/message/address.ts";
+import { type Fault, fault } from "../../core/fault.ts";
+import { type Network, networkHolds, parseAddress, parseNetwork, unmapAddress } from "../../core/message/address.ts";
 import { blocksMax } from "../../core/schema/schema.ts";
 import type { Bus } from "../../storage/bus.ts";
-import { type Receipts, StoreError } from "../../storage/contract.ts";
+import type { Receipts } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import { decodeRecord, encodeRecord, scanRecords } from "../records.ts";
 import { keptMs } from "./results.ts";
@@ -70,12 +63,15 @@ const readEveryMs = 10 * secondMs;
 
 export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Promise<Blocks> {
   const followers = new Set<() => void>();
-  let [text, blocks, sets]: [string, readonly Block[], Sets] = ["", [], setsOf([])];
+  let [text, blocks]: [string, readonly Block[]] = ["", []];
+  let [kinds, networks]: [ReadonlyMap<string, BlockKind>, readonly Network[]] = [new Map(), []];
   const readChanged = async (): Promise<void> => {
     const found = await readBlocks(receipts, now);
     const foundText = JSON.stringify(found);
     if (foundText === text) return;
-    [text, blocks, sets] = [foundText, found, setsOf(found)];
+    [text, blocks] = [foundText, found];
+    kinds = new Map(found.map(({ subject, kind }) => [subject, kind]));
+    networks = found.map(({ subject }) => parseNetwork(subject)).filter((network) => network !== null);
     for (const changed of followers) changed();
   };
   // One after the other, so that an older list never replaces a newer one.
@@ -87,9 +83,7 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
   await read();
   const readLater = (): undefined => {
     read().catch((error: unknown) => {
-      log("warn", "the block list could not be read", {
-        error: error instanceof StoreError ? error : errorText(error),
-      });
+      log("warn", "the block list could not be read", { error });
     });
   };
   const subscription = bus.subscribe(changedSubject, readLater, { missed: readLater });
@@ -116,9 +110,17 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
   return {
     list: () => blocks,
     change,
-    checkParties: (to, from) => checkParties(sets, to, from),
-    checkClient: (client) => checkClient(sets, client),
-    checkDid: (did) => (sets.recipients.has(did) ? fault("policy_denied", "this node does not serve the DID") : null),
+    checkParties: (to, from) => {
+      if (kinds.get(to) === "did") return notServed("the recipient");
+      return from !== null && kinds.has(from) ? notServed("the sender") : null;
+    },
+    // Cost: nothing while no network is listed; else a look at each of them, about 20 ns.
+    checkClient: (client) => {
+      const address = networks.length === 0 ? null : unmapAddress(parseAddress(client));
+      const isBlocked = address !== null && networks.some((network) => networkHolds(network, address));
+      return isBlocked ? notServed("the client's network") : null;
+    },
+    checkDid: (did) => (kinds.get(did) === "did" ? notServed("the DID") : null),
     follow: (changed) => {
       followers.add(changed);
       return () => followers.delete(changed);
@@ -141,7 +143,7 @@ async function readBlocks(receipts: Receipts, now: () => number): Promise<Block[
   return blocks.sort((a, b) => a.sinceMs - b.sinceMs);
 }
 
-// ------------------------------------------------------------------------------------------------ decide
+const notServed = (whom: string): Fault => fault("policy_denied", `this node does not serve ${whom}`);
 
 /** What a subject can be: a network in its one form, a DID, or 400 `invalid_request`. */
 export function parseBlockSubject(text: string): { readonly subject: string; readonly isNetwork: boolean } | Fault {
@@ -156,36 +158,4 @@ function normalNetwork(text: string): string {
   const isIpv6 = address.includes(":");
   const plain = isIpv6 ? new URL(`http://[${address}]`).hostname.slice(1, -1) : address;
   return bits === undefined || bits === (isIpv6 ? "128" : "32") ? plain : `${plain}/${bits}`;
-}
-
-type Sets = {
-  readonly recipients: ReadonlySet<string>;
-  readonly senders: ReadonlySet<string>;
-  readonly networks: readonly Network[];
-};
-
-function setsOf(blocks: readonly Block[]): Sets {
-  const subjects = (...kinds: BlockKind[]): string[] =>
-    blocks.filter(({ kind }) => kinds.includes(kind)).map((block) => block.subject);
-  return {
-    recipients: new Set(subjects("did")),
-    senders: new Set(subjects("did", "sender")),
-    networks: subjects("network")
-      .map(parseNetwork)
-      .filter((network) => network !== null),
-  };
-}
-
-function checkParties({ recipients, senders }: Sets, to: string, from: string | null): Fault | null {
-  if (recipients.has(to)) return fault("policy_denied", "this node does not serve the recipient");
-  if (from !== null && senders.has(from)) return fault("policy_denied", "this node does not serve the sender");
-  return null;
-}
-
-/** Cost: nothing while no network is listed; else a look at each of them, about 20 ns. */
-function checkClient({ networks }: Sets, client: string): Fault | null {
-  if (networks.length === 0) return null;
-  const address: Address | null = unmapAddress(parseAddress(client));
-  if (address === null || !networks.some((network) => networkHolds(network, address))) return null;
-  return fault("policy_denied", "this node does not serve the client's network");
 }
