@@ -12,6 +12,8 @@ export const liveAckMsMin = 100;
 export const serverConstants = () => ({
   /** 25 MiB, the usual largest body, arrive in it at 3.5 Mbit/s. */
   body_deadline: minuteMs,
+  /** Of refusals over capacity (D125). */
+  refusal_delay: 500,
   /** `waypost dev` alone shows strangers which bytes were verified: a public node should not repeat what clients sent. */
   show_signed_text: false as boolean,
   /** `waypost dev` alone shows `/metrics` and `/status` beside the interface although it has an admin socket. */

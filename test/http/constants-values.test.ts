@@ -7,10 +7,10 @@ import { listSettings } from "../../src/config/reference.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { minuteMs, secondMs } from "../../src/core/codec/time.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
-import { capacityLimits, createCapacity } from "../../src/nodes/http/capacity.ts";
+import { createCapacity } from "../../src/nodes/http/capacity.ts";
 import type { Mailbox, Receipts } from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
-import { serverSettings } from "../support/app.ts";
+import { post, serverSettings, take, testApp, testRoute } from "../support/app.ts";
 import { createPerson, createTestCache, envelopeTo, proofHeaders, testNowMs } from "../support/cache-node.ts";
 import { firstTimeout } from "../support/delivery-shape.ts";
 import { openMemory, registerBodyOf, testDirectory } from "../support/directory.ts";
@@ -27,7 +27,7 @@ type Seen = Map<string, number>;
 
 /** Small enough to be reached, and no two of a section alike. Rates are below one a second, so that a wait names them. */
 const own = {
-  server: { body_deadline: 733 },
+  server: { body_deadline: 733, refusal_delay: 311 },
   limits: { ttl_default: 7 * minuteMs },
   directory: { prepared_life: 263_000, registration_burst: 5, change_rate: 1 / 8, change_burst: 3, pending_blocks: 41 },
   relay: {
@@ -73,7 +73,19 @@ async function passedBefore(refusal: number, ask: (n: number) => Promise<{ reado
 // --------------------------------------------------------------------------------------------- observers
 
 async function observeServer({ server }: Values, seen: Seen): Promise<void> {
-  seen.set("server.body_deadline", capacityLimits({ ...serverSettings, ...server }).bodyDeadlineMs);
+  const waiting = testRoute({ path: "/wait", handle: () => new Promise<never>(() => undefined) });
+  const { ask } = testApp([waiting, take], { server: { ...server, requests_max: 2 } });
+  /** How long an answer takes; a busy machine adds to what the constant says. */
+  const elapsed = async (expected: number, path: string, init?: RequestInit) => {
+    const startedMs = performance.now();
+    await ask(path, init);
+    const ms = performance.now() - startedMs;
+    return ms > expected - 5 && ms < 2 * expected ? expected : ms;
+  };
+  const expected = { ...serverSettings, ...server };
+  seen.set("server.body_deadline", await elapsed(expected.body_deadline, "/things", post(new ReadableStream())));
+  void ask("/wait");
+  seen.set("server.refusal_delay", await elapsed(expected.refusal_delay, "/wait"));
 }
 
 async function observeDirectory({ directory }: Values, seen: Seen): Promise<void> {
@@ -271,7 +283,7 @@ test("no constant is left out", async () => {
 });
 
 test("bodies of acknowledgements and health have a quarter of the room beside the others", () => {
-  const { normal, reserved } = createCapacity(capacityLimits({ ...serverSettings, body_bytes_in_flight: 8_000 }));
+  const { normal, reserved } = createCapacity({ ...serverSettings, body_bytes_in_flight: 8_000 });
   const most = (share: typeof normal.bodyBytes) => {
     const clients = ["a", "b", "c"];
     while (clients.some((client) => share.take(client, 100)));

@@ -4,7 +4,7 @@
  */
 import { afterEach, expect, test } from "bun:test";
 import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
-import { connectionFrom, respond, testApp, testLimits } from "../support/app.ts";
+import { connectionFrom, respond, testApp } from "../support/app.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";
 import { createTestRelay } from "../support/relay-node.ts";
@@ -40,7 +40,7 @@ async function attack(honest: string): Promise<number[]> {
   cleanups.push(relay.close);
   const { app } = testApp(relay.relay.routes, {
     now: () => relay.clock.nowMs,
-    limits: { ...testLimits, requestsMax: 1_024 },
+    server: { requests_max: 1_024 },
   });
   const inboxOf = (number: number, url: string): Person => {
     const person = createPerson(number, [{ type: "SvcInboxService", serviceEndpoint: [url] }]);

@@ -3,7 +3,7 @@ import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { spliced } from "../../src/nodes/http/route.ts";
 import { StoreError } from "../../src/storage/contract.ts";
-import { listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
+import { listenForTest, type serverSettings, testApp, testRoute } from "../support/app.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -19,7 +19,7 @@ function* fourParts() {
   for (let at = 0; at < 16 * mebibyte; at += 4 * mebibyte) yield jsonBytes.subarray(at, at + 4 * mebibyte);
 }
 
-function serve(limits: Partial<typeof testLimits>) {
+function serve(server: Partial<typeof serverSettings>) {
   const routes = [
     testRoute({ path: "/long", handle: () => spliced([jsonBytes]) }),
     testRoute({
@@ -28,7 +28,9 @@ function serve(limits: Partial<typeof testLimits>) {
     }),
     testRoute({ path: "/short", handle: () => spliced([jsonBytes.subarray(0, 64 * 1024)]) }),
   ];
-  const { app } = testApp(routes, { trustedProxies: ["127.0.0.1"], limits: { ...testLimits, ...limits } });
+  const { app } = testApp(routes, {
+    server: { trusted_proxies: ["127.0.0.1"], body_bytes_in_flight: 64 * mebibyte, ...server },
+  });
   const { url, stop } = listenForTest(app);
   cleanups.push(stop);
   return { app, url };
@@ -60,7 +62,7 @@ test("HEAD of a long answer holds nothing", async () => {
 });
 
 test("beyond what may wait for clients a long answer is 503, a short one is not, until one goes away", async () => {
-  const { app, url } = serve({ bodyBytesMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
+  const { app, url } = serve({ body_bytes_in_flight: 40 * mebibyte, body_deadline: 20_000 });
   const unread = [askWithoutReading(url, "192.0.2.1"), askWithoutReading(url, "192.0.2.2")];
   while (app.waitingAnswerBytes() < 32 * mebibyte) await Bun.sleep(2);
   const refused = await fetch(`${url}/long`);
@@ -72,7 +74,7 @@ test("beyond what may wait for clients a long answer is 503, a short one is not,
 });
 
 test("an answer in parts takes room for its largest part, until it is read or its client has gone", async () => {
-  const { app, url } = serve({ bodyBytesMax: 9 * mebibyte, bodyDeadlineMs: 20_000 });
+  const { app, url } = serve({ body_bytes_in_flight: 9 * mebibyte, body_deadline: 20_000 });
   const unread = [askWithoutReading(url, "192.0.2.1", "/parts"), askWithoutReading(url, "192.0.2.2", "/parts")];
   while (app.waitingAnswerBytes() < 8 * mebibyte) await Bun.sleep(2);
   expect((await fetch(`${url}/parts`)).status).toBe(503);
@@ -83,7 +85,7 @@ test("an answer in parts takes room for its largest part, until it is read or it
 });
 
 test("one client that takes nothing leaves half of the room to others", async () => {
-  const { app, url } = serve({ bodyBytesMax: 40 * mebibyte, bodyDeadlineMs: 20_000 });
+  const { app, url } = serve({ body_bytes_in_flight: 40 * mebibyte, body_deadline: 20_000 });
   askWithoutReading(url, "192.0.2.1");
   while (app.waitingAnswerBytes() < 16 * mebibyte) await Bun.sleep(2);
   const again = await fetch(`${url}/long`, { headers: { "x-forwarded-for": "192.0.2.1" } });
@@ -109,7 +111,7 @@ test("a failure before the first part is answered with its status, a later one c
 });
 
 test("an answer that is not taken in time is cut off", async () => {
-  const { app, url } = serve({ bodyDeadlineMs: 300 });
+  const { app, url } = serve({ body_deadline: 300 });
   const socket = askWithoutReading(url);
   while (app.waitingAnswerBytes() === 0) await Bun.sleep(2);
   while (app.waitingAnswerBytes() > 0) await Bun.sleep(2);

@@ -10,7 +10,7 @@ import { isFault } from "../../src/core/fault.ts";
 import { isLoopbackListener, parseListenAddress } from "../../src/core/message/address.ts";
 import { type Route, spliced } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
-import { echo, jsonType, listenForTest, testApp, testLimits, testRoute } from "../support/app.ts";
+import { echo, jsonType, listenForTest, testApp, testRoute } from "../support/app.ts";
 import { sendOnce, sendRaw } from "./raw.ts";
 
 const seen: string[] = [];
@@ -34,7 +34,7 @@ const routes: Route[] = [
   }),
 ];
 
-const main = testApp(routes, { limits: { ...testLimits, bodyDeadlineMs: 400 } });
+const main = testApp(routes, { server: { body_deadline: 400 } });
 const server = listenForTest(main.app);
 afterAll(() => server.stop());
 

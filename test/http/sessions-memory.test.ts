@@ -4,7 +4,6 @@
  */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
-import { testLimits } from "../support/app.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { createTestRelay, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
 import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
@@ -129,7 +128,7 @@ test("upgrades whose proof is being verified are bounded, and so is what a rush 
     return true;
   };
   const replay = { claim, expire: async () => 0 };
-  const [, url] = await world({ app: { limits: { ...testLimits, requestsMax: 4 } }, replay, liveAckMs: 1_000 });
+  const [, url] = await world({ server: { requests_max: 4 }, replay, liveAckMs: 1_000 });
   const dial = (device: string) => {
     const client = new LiveClient(sessionUrl(url, bob, device), authHeaders(bob, device));
     cleanups.push(() => client.terminate());

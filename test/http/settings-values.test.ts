@@ -11,7 +11,7 @@ import { minuteMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { checkEnvelopeTime, decodeEnvelope, type Envelope, longestTtlMs } from "../../src/core/message/envelope.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
-import { capacityLimits } from "../../src/nodes/http/capacity.ts";
+import { createCapacity } from "../../src/nodes/http/capacity.ts";
 import type { Mailbox, MailboxQuota } from "../../src/storage/contract.ts";
 import {
   createPerson,
@@ -123,9 +123,9 @@ async function observeLimits({ limits }: Config, seen: Seen): Promise<void> {
 }
 
 async function observeServer(config: Config, seen: Seen): Promise<void> {
-  const capacity = capacityLimits(config.server);
-  seen.set("server.requests_max", capacity.requestsMax);
-  seen.set("server.body_bytes_in_flight", capacity.bodyBytesMax);
+  const { normal } = createCapacity(config.server);
+  seen.set("server.requests_max", normal.work.max);
+  seen.set("server.body_bytes_in_flight", normal.bodyBytes.max);
 }
 
 async function observeDirectory({ directory: options }: Config, seen: Seen): Promise<void> {

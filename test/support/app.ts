@@ -6,7 +6,6 @@
 import type { TSchema } from "@sinclair/typebox";
 import { configSchema } from "../../src/config/schema.ts";
 import { type App, createApp } from "../../src/nodes/http/app.ts";
-import type { CapacityLimits } from "../../src/nodes/http/capacity.ts";
 import { createMetrics, httpMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { AppOptions, Connection } from "../../src/nodes/http/pipeline.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
@@ -21,27 +20,18 @@ export type TestApp = {
   readonly ask: (path: string, init?: RequestInit) => Promise<Response>;
 };
 
-export const testLimits: CapacityLimits = {
-  requestsMax: 64,
-  delayedRefusalsMax: 64,
-  refusalDelayMs: 20,
-  bodyBytesMax: 64 << 20,
-  bodyDeadlineMs: 2_000,
-};
-
 /** The settings of a server as operators leave them. */
 export const serverSettings = configSchema.parse({}).server;
 
 export function testApp(
   routes: readonly Route[],
-  { trustedProxies = [], ...options }: Partial<AppOptions> & { readonly trustedProxies?: string[] } = {},
+  { server = {}, ...options }: Partial<AppOptions> & { readonly server?: Partial<AppOptions["settings"]> } = {},
 ): TestApp {
   const metrics = createMetrics();
   const lines: LoggedLine[] = [];
   const app = createApp({
     routes,
-    settings: { ...serverSettings, trusted_proxies: trustedProxies },
-    limits: testLimits,
+    settings: { ...serverSettings, requests_max: 64, body_deadline: 2_000, refusal_delay: 20, ...server },
     corsOrigins: ["*"],
     now: () => Date.now(),
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),

@@ -20,7 +20,7 @@ import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import { type Capabilities, type Mailbox, type Receipts, StoreError } from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
-import { type LoggedLine, type TestApp, testApp, testLimits } from "./app.ts";
+import { type LoggedLine, type TestApp, testApp } from "./app.ts";
 import { cacheDefault, limitsDefault } from "./settings.ts";
 
 export const cacheEndpoint = "https://cache.example";
@@ -261,7 +261,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     ...(push === undefined ? {} : { push }),
   });
   // Room for the races that tests run on one route.
-  const app = testApp(cache.routes, { now, trustedProxies, limits: { ...testLimits, requestsMax: 256 } });
+  const app = testApp(cache.routes, { now, server: { trusted_proxies: trustedProxies, requests_max: 256 } });
   const post = (path: string, body: unknown) =>
     app.ask(path, {
       method: "POST",

@@ -8,7 +8,6 @@ import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import type { Log } from "../../src/nodes/http/log.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
-import type { AppOptions } from "../../src/nodes/http/pipeline.ts";
 import { type Listener, listen } from "../../src/nodes/http/server.ts";
 import { createEgress, type Egress } from "../../src/nodes/relay/egress.ts";
 import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
@@ -56,7 +55,7 @@ export type TestRelayOptions = {
   readonly settings?: Partial<Config["relay"]>;
   readonly limits?: Partial<Config["limits"]>;
   readonly sessions?: SessionParts["bounds"];
-  readonly app?: Partial<AppOptions>;
+  readonly server?: Partial<Config["server"]>;
   readonly hosts?: HostLimits;
   readonly bus?: Bus;
   readonly cache?: TestCacheOptions;
@@ -130,8 +129,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
   const app = {
     ...testApp([...relay.routes, ...sessions.routes], {
       now,
-      ...given.app,
-      trustedProxies: given.trustedProxies ?? [],
+      server: { trusted_proxies: given.trustedProxies ?? [], ...given.server },
     }),
     metrics,
   };

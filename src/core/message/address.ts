@@ -7,7 +7,7 @@
  */
 
 /** 4 bytes for IPv4, 16 for IPv6. */
-export type Address = Uint8Array;
+type Address = Uint8Array;
 /** A network in CIDR form: the first `prefixBits` bits of `address`. */
 export type Network = { readonly address: Address; readonly prefixBits: number };
 

@@ -9,36 +9,20 @@ import type { Config } from "../../config/schema.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import type { Log } from "./log.ts";
 
-export type CapacityLimits = {
-  /** Active requests; one client gets at most half of them. As many again are reserved. */
-  readonly requestsMax: number;
-  /** Refusals delayed at once; beyond them a refusal is instant and ends the connection. */
-  readonly delayedRefusalsMax: number;
-  readonly refusalDelayMs: number;
-  /**
-   * Sum of request bodies in memory at once, of which one client gets at most half. A quarter more is reserved. A request
-   * whose body is arriving counts here alone: slow senders can't use up the places.
-   */
-  readonly bodyBytesMax: number;
-  readonly bodyDeadlineMs: number;
-};
+/**
+ * `requests_max`: active requests; as many again are reserved. `body_bytes_in_flight`: request bodies in memory at once; a
+ * quarter more is reserved. A request whose body is arriving counts here alone: slow senders can't use up the places.
+ */
+type Bounds = Pick<Config["server"], "requests_max" | "body_bytes_in_flight" | "body_deadline" | "refusal_delay">;
+
+/** Refusals delayed at once; beyond them a refusal is instant and ends the connection. */
+const delayedRefusalsMax = 4_096;
 
 /**
  * What a body counts at least, from its head on, so that by default 16,384 may be arriving at once. Longer ones count as
  * they arrive: connections that announce much and send nothing can't use up the budget.
  */
 export const countedBytesMin = 16 * 1024;
-
-/** What operators set, and the constants beside it. */
-export function capacityLimits(server: Config["server"]): CapacityLimits {
-  return {
-    requestsMax: server.requests_max,
-    delayedRefusalsMax: 4_096,
-    refusalDelayMs: 500,
-    bodyBytesMax: server.body_bytes_in_flight,
-    bodyDeadlineMs: server.body_deadline,
-  };
-}
 
 // -------------------------------------------------------------------------------------------- fair share
 
@@ -103,7 +87,7 @@ export type Room = {
 };
 
 export type Capacity = {
-  readonly limits: CapacityLimits;
+  readonly bounds: Bounds;
   readonly normal: Room;
   /** Of acknowledgements and health: they are short, and must not wait for the load that they relieve. */
   readonly reserved: Room;
@@ -114,10 +98,10 @@ export type Capacity = {
   delayedRefusals: number;
 };
 
-export function createCapacity(limits: CapacityLimits): Capacity {
-  const { requestsMax, bodyBytesMax } = limits;
+export function createCapacity(bounds: Bounds): Capacity {
+  const { requests_max: requestsMax, body_bytes_in_flight: bodyBytesMax } = bounds;
   return {
-    limits,
+    bounds,
     normal: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax) },
     reserved: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax / 4) },
     waiting: createFairShare(requestsMax, { shrinks: true }),
@@ -128,9 +112,9 @@ export function createCapacity(limits: CapacityLimits): Capacity {
 
 /** Delays a refusal; `false` at once when too many are delayed already. */
 export async function delayRefusal(capacity: Capacity): Promise<boolean> {
-  if (capacity.delayedRefusals >= capacity.limits.delayedRefusalsMax) return false;
+  if (capacity.delayedRefusals >= delayedRefusalsMax) return false;
   capacity.delayedRefusals += 1;
-  await Bun.sleep(capacity.limits.refusalDelayMs);
+  await Bun.sleep(capacity.bounds.refusal_delay);
   capacity.delayedRefusals -= 1;
   return true;
 }

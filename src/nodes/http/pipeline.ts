@@ -24,8 +24,6 @@ import {
 import {
   type Capacity,
   type CapacityLimit,
-  type CapacityLimits,
-  capacityLimits,
   createCapacity,
   delayRefusal,
   type FairShare,
@@ -53,8 +51,6 @@ import {
 export type AppOptions = {
   readonly routes: readonly Route[];
   readonly settings: Config["server"];
-  /** Tests narrow what operators don't set. */
-  readonly limits?: Partial<CapacityLimits>;
   readonly corsOrigins: CorsOrigins;
   /** Headers of refusals that no route makes. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -93,10 +89,10 @@ type Client = { readonly address: string; readonly network: string; readonly mas
 const clientsMax = 10_000;
 
 export function createHttp(options: AppOptions): Http {
-  const { settings, limits, corsOrigins } = options;
+  const { settings, corsOrigins } = options;
   return {
     ...options,
-    capacity: createCapacity({ ...capacityLimits(settings), ...limits }),
+    capacity: createCapacity(settings),
     cors: createCors(corsOrigins),
     addressOf: clientAddress(settings.trusted_proxies),
     readsForwarded: settings.trusted_proxies.length > 0,
@@ -259,7 +255,7 @@ async function receive(exchange: Exchange): Promise<Fault | null> {
     // Slow senders can't use up the places, so a body arrives before it has one.
     if (!work.hasRoom(network)) return refuseLate(exchange, "requests");
     const { bodyBytesMax: bytesMax = 0 } = plan.route;
-    const { bodyDeadlineMs: deadlineMs } = http.capacity.limits;
+    const { body_deadline: deadlineMs } = http.settings;
     const body = await readBody(request, announced, { bytesMax, deadlineMs, budget, client: network });
     await iterationEnd();
     if (body === "full") return refuseLate(exchange, "bytes");
@@ -348,10 +344,11 @@ async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> 
   const { jsonParts, body, ...rest } = answer;
   const parts = jsonParts ?? longParts(body?.content);
   if (parts === null || exchange.method === "HEAD") return answer;
-  const { answerBytes: budget, limits } = http.capacity;
-  const content = await streamParts(parts, { budget, client, deadlineMs: limits.bodyDeadlineMs }).catch(
-    (error: unknown) => faultOf(http.log, error, { requestId, route: plan.route }),
-  );
+  const content = await streamParts(parts, {
+    budget: http.capacity.answerBytes,
+    client,
+    deadlineMs: http.settings.body_deadline,
+  }).catch((error: unknown) => faultOf(http.log, error, { requestId, route: plan.route }));
   if (content === null) return refuseLate(exchange, "bytes");
   return isFault(content)
     ? content

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { discardBody, readBody } from "../../../../src/nodes/http/body.ts";
 import { countedBytesMin, createFairShare } from "../../../../src/nodes/http/capacity.ts";
-import { codeOf, echo, jsonType, post, take, testApp, testLimits, testRoute } from "../../../support/app.ts";
+import { codeOf, echo, jsonType, post, take, testApp, testRoute } from "../../../support/app.ts";
 
 describe("bodies", () => {
   const { ask } = testApp([take, echo]);
@@ -32,7 +32,7 @@ describe("bodies", () => {
   });
 
   test("a body that stalls is refused at the deadline", async () => {
-    const slow = testApp([take], { limits: { ...testLimits, bodyDeadlineMs: 20 } });
+    const slow = testApp([take], { server: { body_deadline: 20 } });
     const response = await slow.ask("/things", post(new ReadableStream({ start: () => undefined })));
     expect(await codeOf(response)).toBe("invalid_request");
   });

@@ -1,14 +1,14 @@
 /** Capacity: shares of clients, what a refusal logs, and turns at the event loop. */
 import { describe, expect, test } from "bun:test";
 import { countedBytesMin, createFairShare, nextIteration } from "../../../../src/nodes/http/capacity.ts";
-import { post, testApp, testLimits, testRoute } from "../../../support/app.ts";
+import { post, testApp, testRoute } from "../../../support/app.ts";
 
 describe("a refusal over capacity is logged once a minute, with what refused and the setting that raises it", () => {
   /** One client has half of it. */
-  const oneBody = { bodyBytesMax: 2 * countedBytesMin };
+  const oneBody = { body_bytes_in_flight: 2 * countedBytesMin };
   const endless = () => new ReadableStream<Uint8Array<ArrayBuffer>>();
   test.each([
-    ["active requests", "server.requests_max", { requestsMax: 2 }, "/wait", (): undefined => undefined],
+    ["active requests", "server.requests_max", { requests_max: 2 }, "/wait", (): undefined => undefined],
     ["bytes of bodies and answers in memory", "server.body_bytes_in_flight", oneBody, "/body", () => post(endless())],
     ["bytes of bodies and answers in memory", "server.body_bytes_in_flight", oneBody, "/body", () => post("[1,2,3]")],
   ] as const)("%s", async (limit, setting, low, path, init) => {
@@ -16,8 +16,7 @@ describe("a refusal over capacity is logged once a minute, with what refused and
     const handle = (): Promise<never> => new Promise(() => undefined);
     const never = testRoute({ path: "/wait", handle });
     const body = testRoute({ method: "POST", path: "/body", bodyBytesMax: 100, handle });
-    const limits = { ...testLimits, ...low, refusalDelayMs: 1 };
-    const { ask, lines } = testApp([never, body], { limits, now: () => nowMs });
+    const { ask, lines } = testApp([never, body], { server: { ...low, refusal_delay: 1 }, now: () => nowMs });
     // What stays unanswered takes the one place.
     void ask(path, init());
     const refuse = async (): Promise<number> => (await ask(path, init())).status;
