@@ -1,13 +1,12 @@
 /** The whole app: the first page, then conversations beside the open one, and what lies over them. */
 import { useEffect, useState } from "preact/hooks";
-import type { Waypost } from "../client/package.ts";
 import { ConversationView } from "./conversation.tsx";
 import { followNews } from "./notify.ts";
 import { PanelView } from "./panels.tsx";
 import { Button, Icon, IconButton, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
 import { arrivedBy, forgetArrival, type Panel, usePlace } from "./place.ts";
-import { isTrial, keepStorage, start, warn } from "./session.ts";
+import { isTrial, keepStorage, me, start, warn } from "./session.ts";
 import { Unlock, Welcome } from "./welcome.tsx";
 
 export function App() {
@@ -35,7 +34,7 @@ export function App() {
           </Button>
         </main>
       )}
-      {phase.is === "ready" && <Home me={phase.me} />}
+      {phase.is === "ready" && <Home />}
       <div role="status" class="toasts">
         {toast !== null && <p class="toast">{toast}</p>}
       </div>
@@ -43,13 +42,13 @@ export function App() {
   );
 }
 
-function Home({ me }: { readonly me: Waypost }) {
+function Home() {
   const { warnings } = useSession();
   const { conversation, message } = usePlace();
   const [panel, setPanel] = useState<Panel | null>(null);
-  const people = useStored(me, () => me.store.people(), []);
+  const people = useStored(() => me.store.people(), []);
   const hasContact = people?.some(({ isKnown }) => isKnown) ?? false;
-  useEffect(() => followNews(me), [me]);
+  useEffect(() => followNews(), []);
   useEffect(() => {
     const arrive = () => {
       const { invited } = arrivedBy();
@@ -74,17 +73,17 @@ function Home({ me }: { readonly me: Waypost }) {
         </div>
       ))}
       <div class={`home ${conversation === null ? "" : "inside"}`}>
-        <People me={me} selected={conversation} open={setPanel} />
+        <People selected={conversation} open={setPanel} />
         {conversation === null ? (
           <main class="nothing">
             <Icon shape="shield" />
             <p>Conversations open here.</p>
           </main>
         ) : (
-          <ConversationView me={me} id={conversation} at={message} open={setPanel} key={`${conversation} ${message}`} />
+          <ConversationView id={conversation} at={message} open={setPanel} key={`${conversation} ${message}`} />
         )}
       </div>
-      {panel !== null && <PanelView me={me} panel={panel} open={setPanel} key={panel.is} />}
+      {panel !== null && <PanelView panel={panel} open={setPanel} key={panel.is} />}
     </>
   );
 }

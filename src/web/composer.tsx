@@ -1,14 +1,13 @@
 /** The line to write: text by Enter, files by the button, by dropping or by pasting them. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { SendProgress, StoredMessage, Waypost } from "../client/package.ts";
+import type { SendProgress, StoredMessage } from "../client/package.ts";
 import { sendTo } from "./groups.tsx";
 import { Icon, IconButton } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { attempt, current, toast, update } from "./session.ts";
+import { attempt, current, me, toast, update } from "./session.ts";
 import { fileName } from "./text.ts";
 
 type Props = {
-  readonly me: Waypost;
   readonly to: string;
   readonly name: string;
   readonly answered: StoredMessage | null;
@@ -22,7 +21,7 @@ const drafts = new Map<string, string>();
 const fileBytesMax = 1_000_000_000;
 
 /** The words in the field, and what sends them and files. */
-function useWriting({ me, to, answered, onAnswered, onSend }: Props) {
+function useWriting({ to, answered, onAnswered, onSend }: Props) {
   const [text, setText] = useState(drafts.get(to) ?? "");
   const write = (next: string) => {
     setText(next);
@@ -40,7 +39,7 @@ function useWriting({ me, to, answered, onAnswered, onSend }: Props) {
     onSend();
     const relation = answered === null ? {} : { replyTo: answered.id };
     void attempt(() =>
-      sendTo(me, to, text, relation).catch((error: unknown) => {
+      sendTo(to, text, relation).catch((error: unknown) => {
         // It was not kept: the words come back.
         if (!drafts.has(to)) write(text);
         throw error;
@@ -51,7 +50,7 @@ function useWriting({ me, to, answered, onAnswered, onSend }: Props) {
     let id = "";
     const onProgress = ({ sentBytes, totalBytes }: SendProgress) =>
       update({ sending: { ...current().sending, [id]: sentBytes / totalBytes } });
-    id = (await sendTo(me, to, file, { onProgress }))?.id ?? "";
+    id = (await sendTo(to, file, { onProgress }))?.id ?? "";
   };
   const sendEach = async (files: readonly File[]) => {
     onSend();

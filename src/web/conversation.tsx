@@ -1,30 +1,30 @@
 /** An open conversation: its head, its messages, and the line to write. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Person, StoredMessage, Waypost } from "../client/package.ts";
+import type { Person, StoredMessage } from "../client/package.ts";
 import { Composer } from "./composer.tsx";
 import { changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
 import { useMessages } from "./history.ts";
-import { Bubble } from "./message.tsx";
+import { Bubble, type By } from "./message.tsx";
 import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
+import { me } from "./session.ts";
 import { dayOf, oneLine } from "./text.ts";
 
 type Props = {
-  readonly me: Waypost;
   readonly id: string;
   /** The message to begin with. */
   readonly at: string | null;
   readonly open: (panel: Panel) => void;
 };
 
-export function ConversationView({ me, id, at, open }: Props) {
-  const person = useStored(me, () => me.store.person(id), [id]);
+export function ConversationView({ id, at, open }: Props) {
+  const person = useStored(() => me.store.person(id), [id]);
   const { isConnected } = useSession();
   const [answered, setAnswered] = useState<StoredMessage | null>(null);
   const [sendings, setSendings] = useState(0);
   const isPerson = id.startsWith("did:");
-  const group = useStored(me, async () => (isPerson ? null : me.groups.get(id)), [id]);
-  const names = useNames(me);
+  const group = useStored(async () => (isPerson ? null : me.groups.get(id)), [id]);
+  const names = useNames();
   const name = nameOf(person, id, group);
   const isWritten =
     group?.standing === "joined" || (isPerson && person?.isKnown !== false && person?.isBlocked !== true);
@@ -44,14 +44,14 @@ export function ConversationView({ me, id, at, open }: Props) {
         {isPerson && <IconButton shape="shield" label="Check who this is" onClick={about} />}
         {group !== null && <IconButton shape="more" label="About this group" onClick={about} />}
       </header>
-      <Messages {...{ me, id, at, names, sendings }} isGroup={!isPerson} onReply={setAnswered} />
-      <Writing me={me} id={id} names={names} />
-      {isStranger && !person.isBlocked && <Request me={me} person={person} />}
-      {group !== null && group.standing !== "joined" && <GroupState me={me} group={group} />}
+      <Messages {...{ id, at, names, sendings }} isGroup={!isPerson} onReply={setAnswered} />
+      <Writing id={id} names={names} />
+      {isStranger && !person.isBlocked && <Request person={person} />}
+      {group !== null && group.standing !== "joined" && <GroupState group={group} />}
       {isWritten && (
         <Composer
           key={id}
-          {...{ me, name, answered }}
+          {...{ name, answered }}
           to={id}
           onAnswered={() => setAnswered(null)}
           onSend={() => setSendings((count) => count + 1)}
@@ -60,7 +60,7 @@ export function ConversationView({ me, id, at, open }: Props) {
       {person?.isBlocked === true && (
         <div class="request">
           <p>You have blocked this person.</p>
-          <BlockButton me={me} {...person} />
+          <BlockButton {...person} />
         </div>
       )}
       {id === "unverified" && (
@@ -71,7 +71,7 @@ export function ConversationView({ me, id, at, open }: Props) {
 }
 
 /** Somebody whom this person has never written to. */
-function Request({ me, person }: { readonly me: Waypost; readonly person: Person }) {
+function Request({ person }: { readonly person: Person }) {
   const [name, setName] = useState(oneLine(person.claimed?.name ?? ""));
   const accept = () =>
     me.store.savePerson(person.did, { isKnown: true, ...(name.trim() === "" ? {} : { name: name.trim() }) });
@@ -81,12 +81,12 @@ function Request({ me, person }: { readonly me: Waypost; readonly person: Person
       <Form submit="Accept" onSubmit={accept}>
         <Input value={name} onText={setName} maxLength={60} label="What do you call them?" />
       </Form>
-      <BlockButton me={me} {...person} />
+      <BlockButton {...person} />
     </section>
   );
 }
 
-type MessagesProps = Pick<Props, "me" | "id" | "at"> & {
+type MessagesProps = Pick<Props, "id" | "at"> & {
   readonly names: Names;
   readonly isGroup: boolean;
   /** Messages that were sent since this was opened: who sends one sees it. */
@@ -122,7 +122,7 @@ function useScrolling({ shown, hasOlder, older }: ReturnType<typeof useMessages>
 /** How long somebody is said to write, unless they stop or it comes. */
 const writingMs = 30_000;
 
-function Writing({ me, id, names }: Pick<Props, "me" | "id"> & { readonly names: Names }) {
+function Writing({ id, names }: Pick<Props, "id"> & { readonly names: Names }) {
   /** Who began last. */
   const [writer, setWriter] = useState<{ readonly did: string } | null>(null);
   useEffect(
@@ -134,7 +134,7 @@ function Writing({ me, id, names }: Pick<Props, "me" | "id"> & { readonly names:
         else if (event.type === "typing") setWriter((now) => (now?.did === event.from ? null : now));
         else if (event.what === "message") setWriter(null);
       }),
-    [me, id],
+    [id],
   );
   useEffect(() => {
     const timer = setTimeout(() => setWriter(null), writingMs);
@@ -151,8 +151,8 @@ function Writing({ me, id, names }: Pick<Props, "me" | "id"> & { readonly names:
   );
 }
 
-function Messages({ me, id, at, names, isGroup, sendings, onReply }: MessagesProps) {
-  const listed = useMessages(me, id, at);
+function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) {
+  const listed = useMessages(id, at);
   const { shown, hasOlder } = listed;
   const { list, isAtEnd, isFarUp, look, showNewest } = useScrolling(listed);
   useEffect(() => {
@@ -175,7 +175,7 @@ function Messages({ me, id, at, names, isGroup, sendings, onReply }: MessagesPro
           {shown?.map((message, i) => (
             <Line
               key={message.key}
-              {...{ me, message, isGroup, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
+              {...{ message, isGroup, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
               sender={names(message.from)}
             />
           ))}
@@ -192,18 +192,15 @@ function Messages({ me, id, at, names, isGroup, sendings, onReply }: MessagesPro
   );
 }
 
-type LineProps = {
-  readonly me: Waypost;
+type LineProps = By & {
   readonly message: StoredMessage;
   readonly before: StoredMessage | null;
-  readonly sender: string;
-  readonly isGroup: boolean;
   readonly isFound: boolean;
   readonly onReply: (message: StoredMessage) => void;
 };
 
 /** Drawn again only when its message changed: the list has many. */
-function Line({ me, message, before, sender, isGroup, isFound, onReply }: LineProps) {
+function Line({ message, before, sender, isGroup, isFound, onReply }: LineProps) {
   const day = dayOf(message.arrivedAt);
   const isNewDay = before === null || dayOf(before.arrivedAt) !== day;
   const isSame = before?.from === message.from && !isChange(before);
@@ -215,7 +212,7 @@ function Line({ me, message, before, sender, isGroup, isFound, onReply }: LinePr
           <bdi>{sender}</bdi> <bdi>{changeOf(message)}</bdi>
         </p>
       ) : (
-        <Bubble {...{ me, message, sender, isGroup }} onReply={() => onReply(message)} />
+        <Bubble {...{ message, sender, isGroup }} onReply={() => onReply(message)} />
       ),
     [message, sender],
   );

@@ -1,9 +1,8 @@
 /** Several devices of one person: a new one shows a code, another reads it; and any may be removed. */
 import { useEffect, useState } from "preact/hooks";
-import type { Waypost } from "../client/package.ts";
 import { Button, CopyButton, Form, Input, Problem, QrCode, useStored } from "./parts.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import { linkDevice, textOf, toast } from "./session.ts";
+import { linkDevice, me, textOf, toast } from "./session.ts";
 
 /** The new device's side, on its first page. */
 export function LinkThis() {
@@ -37,8 +36,8 @@ const dateTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeS
 const removing = "Remove this device? Your keys are replaced, and it reads nothing new.";
 
 /** The other device's side, in the settings. */
-export function Devices({ me }: { readonly me: Waypost }) {
-  const devices = useStored(me, () => me.devices.list(), []);
+export function Devices() {
+  const devices = useStored(() => me.devices.list(), []);
   const [code, setCode] = useState<string | null>(null);
   const accept = async (text: string) => {
     await me.devices.acceptLink(text);

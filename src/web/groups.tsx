@@ -4,17 +4,18 @@ import { groupType } from "../client/content.ts";
 import type { Group, MessageOptions, Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Button, Check, Form, Input, nameOf, useStored } from "./parts.tsx";
 import { show } from "./place.ts";
+import { me } from "./session.ts";
 import { oneLine } from "./text.ts";
 
 type Content = Parameters<Waypost["send"]>[1];
 
 /** To a person, or to all of a group. */
-export async function sendTo(me: Waypost, conversation: string, content: Content, options: MessageOptions = {}) {
+export async function sendTo(conversation: string, content: Content, options: MessageOptions = {}) {
   const group = await me.groups.get(conversation);
   return group === null ? me.send(conversation, content, options) : (await group.send(content, options))[0];
 }
 
-export async function react(me: Waypost, { conversation, id }: StoredMessage, reaction: string): Promise<void> {
+export async function react({ conversation, id }: StoredMessage, reaction: string): Promise<void> {
   const group = await me.groups.get(conversation);
   await (group === null ? me.react(conversation, id, reaction) : group.react(id, reaction));
 }
@@ -22,12 +23,8 @@ export async function react(me: Waypost, { conversation, id }: StoredMessage, re
 export type Names = (did: string | null) => string;
 
 /** What this person calls others, as a function that changes with them. */
-export function useNames(me: Waypost): Names {
-  const people = useStored(
-    me,
-    async () => new Map((await me.store.people()).map((one) => [one.did as string, one])),
-    [],
-  );
+export function useNames(): Names {
+  const people = useStored(async () => new Map((await me.store.people()).map((one) => [one.did as string, one])), []);
   return (did) => (did === me.did ? "You" : did === null ? "Somebody" : nameOf(people?.get(did) ?? null, did));
 }
 
@@ -44,12 +41,12 @@ export function changeOf({ text }: StoredMessage): string {
 
 const countOf = (count: number): string => (count === 1 ? "1 person" : `${count} people`);
 
-type PanelProps = { readonly me: Waypost; readonly id: string | null; readonly onClose: () => void };
+type PanelProps = { readonly id: string | null; readonly onClose: () => void };
 
 /** A new group, or one as it is: its admin changes it, the others see it. */
-export function GroupView({ me, id, onClose }: PanelProps) {
-  const group = useStored(me, async () => (id === null ? null : me.groups.get(id)), [id]);
-  const people = useStored(me, () => me.store.people(), []);
+export function GroupView({ id, onClose }: PanelProps) {
+  const group = useStored(async () => (id === null ? null : me.groups.get(id)), [id]);
+  const people = useStored(() => me.store.people(), []);
   if (people === null || (id !== null && group === null)) return null;
   const leave = async () => {
     onClose();
@@ -57,7 +54,7 @@ export function GroupView({ me, id, onClose }: PanelProps) {
   };
   return (
     <>
-      <GroupForm key={group?.members.join()} {...{ me, group, people, onClose }} />
+      <GroupForm key={group?.members.join()} {...{ group, people, onClose }} />
       {group !== null && group.standing !== "out" && (
         <div class="buttons">
           <Button danger ask="Leave this group? You get no more messages from it." onClick={leave}>
@@ -69,14 +66,14 @@ export function GroupView({ me, id, onClose }: PanelProps) {
   );
 }
 
-type FormProps = Pick<PanelProps, "me" | "onClose"> & {
+type FormProps = Pick<PanelProps, "onClose"> & {
   readonly group: Group | null;
   readonly people: readonly Person[];
 };
 
 const handingOver = "Let this person decide who is in the group, in place of you? You stay in it.";
 
-function GroupForm({ me, group, people, onClose }: FormProps) {
+function GroupForm({ group, people, onClose }: FormProps) {
   const nameFor = (did: string) => nameOf(people.find((one) => one.did === did) ?? null, did);
   const known = people.filter(({ isKnown, isBlocked }) => isKnown && !isBlocked).map(({ did }) => did as string);
   const [name, setName] = useState(group?.name ?? "");
@@ -124,8 +121,8 @@ function GroupForm({ me, group, people, onClose }: FormProps) {
 }
 
 /** Somebody unknown has put this person into a group; or they are no longer in it. */
-export function GroupState({ me, group }: { readonly me: Waypost; readonly group: Group }) {
-  const nameFor = useNames(me);
+export function GroupState({ group }: { readonly group: Group }) {
+  const nameFor = useNames();
   if (group.standing === "out") return <p class="request">You are no longer in this group.</p>;
   return (
     <section class="request" aria-label="Request">

@@ -1,7 +1,8 @@
 /** The messages of a conversation, from the newest on: earlier pages are read from the store as one scrolls up. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { StoredMessage, Waypost } from "../client/package.ts";
+import type { StoredMessage } from "../client/package.ts";
 import { lookedMax, searchPage } from "./search.ts";
+import { me } from "./session.ts";
 
 const page = 60;
 
@@ -15,12 +16,12 @@ type History = {
 type Held = { readonly all: readonly StoredMessage[]; readonly isWhole: boolean };
 
 /** The newest, or as many as lead to some before the message `at`. */
-async function firstOf({ store }: Waypost, id: string, at: string | null): Promise<Held> {
+async function firstOf(id: string, at: string | null): Promise<Held> {
   const limit = at === null ? page : searchPage;
   let all: StoredMessage[] = [];
   for (;;) {
     const [before] = all;
-    const more = await store.messages(id, { limit, ...(before === undefined ? {} : { before }) });
+    const more = await me.store.messages(id, { limit, ...(before === undefined ? {} : { before }) });
     all = [...more, ...all];
     const isWhole = more.length < limit;
     if (at === null || isWhole || all.length >= lookedMax) return { all, isWhole };
@@ -29,7 +30,7 @@ async function firstOf({ store }: Waypost, id: string, at: string | null): Promi
   }
 }
 
-export function useMessages(me: Waypost, id: string, at: string | null): History {
+export function useMessages(id: string, at: string | null): History {
   const [held, setHeld] = useState<Held | null>(null);
   const isReading = useRef(false);
   // Of what is held when the change is made: a page may have come since this was drawn.
@@ -37,17 +38,17 @@ export function useMessages(me: Waypost, id: string, at: string | null): History
   useEffect(() => {
     let isOver = false;
     setHeld(null);
-    void firstOf(me, id, at).then((first) => isOver || setHeld(first));
+    void firstOf(id, at).then((first) => isOver || setHeld(first));
     const stop = me.on((event) => {
       if (event.type !== "changed" || event.conversation !== id) return;
       if (event.what === "removed" || event.what === "message" || event.what === "state")
-        void changed(me, id, event).then((how) => isOver || change(how));
+        void changed(id, event).then((how) => isOver || change(how));
     });
     return () => {
       isOver = true;
       stop();
     };
-  }, [me, id]);
+  }, [id]);
   const older = () => {
     const [before] = held?.all ?? [];
     if (held?.isWhole !== false || isReading.current || before === undefined) return;
@@ -64,7 +65,6 @@ export function useMessages(me: Waypost, id: string, at: string | null): History
 
 /** What a change of the store does to what is shown. */
 async function changed(
-  me: Waypost,
   id: string,
   { what, id: messageId }: { readonly what: string; readonly id: string | null },
 ): Promise<(now: Held) => Held> {

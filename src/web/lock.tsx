@@ -1,10 +1,10 @@
 /** The lock of this device, in the settings: a passphrase or a code to print, and a passkey besides. */
 import { useEffect, useState } from "preact/hooks";
-import { type Lock, passkeyLock, passphraseLock, recoveryCode, type Waypost } from "../client/package.ts";
+import { type Lock, passkeyLock, passphraseLock, recoveryCode } from "../client/package.ts";
 import { Button, Form, Input, newPassphrase } from "./parts.tsx";
 import { attempt, locked, lockNow, setUpLock, toast } from "./session.ts";
 
-export function LockSettings({ me }: { readonly me: Waypost }) {
+export function LockSettings() {
   const [locks, setLocks] = useState<readonly Lock["kind"][] | null>(null);
   const look = async () => setLocks(await locked.kinds());
   useEffect(() => void attempt(look), []);
@@ -19,7 +19,7 @@ export function LockSettings({ me }: { readonly me: Waypost }) {
       <h3>Lock</h3>
       {isSetUp ? (
         <p class="buttons">
-          <Button main onClick={() => lockNow(me)}>
+          <Button main onClick={() => lockNow()}>
             Lock now
           </Button>
           {(hasPasskey || "PublicKeyCredential" in globalThis) && (
@@ -33,7 +33,7 @@ export function LockSettings({ me }: { readonly me: Waypost }) {
         <summary>{isSetUp ? "Another passphrase or code" : "Set up a lock"}</summary>
         <Passphrase
           submit={isSetUp ? "Replace" : "Lock"}
-          onChosen={isSetUp ? replace : (chosen) => setUpLock(me, chosen)}
+          onChosen={isSetUp ? replace : (chosen) => setUpLock(chosen)}
         />
       </details>
     </>

@@ -1,19 +1,19 @@
 /** One message: its text or file, what it answers, reactions, and what has become of it. */
 import { useRef, useState } from "preact/hooks";
-import type { DeliveryState, StoredMessage, Waypost } from "../client/package.ts";
+import type { DeliveryState, StoredMessage } from "../client/package.ts";
 import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { react } from "./groups.tsx";
 import { Button, Icon, type Shape, useSession, useStored, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { attempt, textOf } from "./session.ts";
+import { attempt, me, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
 
-type Props = { readonly me: Waypost; readonly message: StoredMessage; readonly onReply: () => void };
-type By = { readonly sender: string; readonly isGroup: boolean };
+type Props = { readonly message: StoredMessage; readonly onReply: () => void };
+export type By = { readonly sender: string; readonly isGroup: boolean };
 
 const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
-export function Bubble({ me, message, sender, isGroup, onReply }: Props & By) {
+export function Bubble({ message, sender, isGroup, onReply }: Props & By) {
   const [isOpen, setOpen] = useState(false);
   const more = useRef<HTMLButtonElement>(null);
   const close = () => {
@@ -26,12 +26,12 @@ export function Bubble({ me, message, sender, isGroup, onReply }: Props & By) {
     <article class={`message ${isOwn ? "own" : "others"}`} aria-label={sender}>
       <div class="bubble">
         {isGroup && !isOwn && <bdi class="sender">{sender}</bdi>}
-        {message.replyTo !== null && <Quoted me={me} id={message.replyTo} />}
-        {isFile(message) ? <FileContent me={me} message={message} /> : <TextContent text={text ?? ""} />}
+        {message.replyTo !== null && <Quoted id={message.replyTo} />}
+        {isFile(message) ? <FileContent message={message} /> : <TextContent text={text ?? ""} />}
         {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
         <footer>
           <time dateTime={dateTimeOf(message.sentAt)}>{timeOf(message.sentAt)}</time>
-          {isOwn && <Delivery me={me} message={message} />}
+          {isOwn && <Delivery message={message} />}
         </footer>
         {message.reactions.length > 0 && (
           <p class="reactions">
@@ -51,14 +51,14 @@ export function Bubble({ me, message, sender, isGroup, onReply }: Props & By) {
       >
         <Icon shape="more" />
       </button>
-      {isOpen && <Actions me={me} message={message} onReply={onReply} onDone={close} />}
+      {isOpen && <Actions message={message} onReply={onReply} onDone={close} />}
     </article>
   );
 }
 
 const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toISOString() : "");
 
-function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: () => void }) {
+function Actions({ message, onReply, onDone }: Props & { readonly onDone: () => void }) {
   const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
   const done = (work: () => unknown) => {
@@ -75,7 +75,7 @@ function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: ()
             class="emoji"
             aria-pressed={one === own}
             key={one}
-            onClick={() => done(() => react(me, message, one === own ? "" : one))}
+            onClick={() => done(() => react(message, one === own ? "" : one))}
           >
             {one}
           </button>
@@ -95,8 +95,8 @@ function Actions({ me, message, onReply, onDone }: Props & { readonly onDone: ()
   );
 }
 
-function Quoted({ me, id }: { readonly me: Waypost; readonly id: string }) {
-  const message = useStored(me, () => me.store.message(id), [id]);
+function Quoted({ id }: { readonly id: string }) {
+  const message = useStored(() => me.store.message(id), [id]);
   return (
     <blockquote>
       <bdi>{message === null ? "A message that is not here" : summaryOf(message)}</bdi>
@@ -127,7 +127,7 @@ function TextContent({ text }: { readonly text: string }) {
 
 // ------------------------------------------------------------------------------------------------------------ files
 
-function FileContent({ me, message }: Pick<Props, "me" | "message">) {
+function FileContent({ message }: Pick<Props, "message">) {
   const sent = useSession().sending[message.id] ?? 1;
   const [isShown, setShown] = useState(false);
   /** The message as it was when its content was asked for: it is another one when that came, or did not. */
@@ -144,7 +144,7 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   const offer = `${asked === message ? "Coming" : "Load"} from your other device`;
   return (
     <>
-      {mayBePicture(message) && <Picture me={me} message={message} name={name} onShown={() => setShown(true)} />}
+      {mayBePicture(message) && <Picture message={message} name={name} onShown={() => setShown(true)} />}
       {isShown ? (
         <Button onClick={open}>
           Save<span class="hidden"> {name}</span>, {size}
@@ -165,8 +165,6 @@ function FileContent({ me, message }: Pick<Props, "me" | "message">) {
   );
 }
 
-type PictureProps = Pick<Props, "me" | "message"> & { readonly name: string; readonly onShown: () => void };
-
 const inSight = (element: Element): Promise<void> =>
   new Promise((resolve) => {
     const look: IntersectionObserverCallback = (entries, observer) => {
@@ -178,7 +176,7 @@ const inSight = (element: Element): Promise<void> =>
   });
 
 /** Read when it comes into sight, and given back when it goes. */
-function Picture({ me, message, name, onShown }: PictureProps) {
+function Picture({ message, name, onShown }: Pick<Props, "message"> & { name: string; onShown: () => void }) {
   const place = useRef<HTMLDivElement>(null);
   const load = async () => {
     if (place.current !== null) await inSight(place.current);
@@ -205,7 +203,7 @@ const states: Readonly<Record<DeliveryState, readonly [Shape, string]>> = {
   read: ["received", "read"],
 };
 
-function Delivery({ me, message }: Pick<Props, "me" | "message">) {
+function Delivery({ message }: Pick<Props, "message">) {
   const { state, to } = message.delivery ?? { state: "waiting", to: [] };
   const [shape, label] = states[state];
   const readers = to.filter((one) => one.state === "read").length;

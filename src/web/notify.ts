@@ -2,8 +2,8 @@
  * Notifications: while the page is open but not in sight, with the name of who wrote, never the words; and by push, where
  * the server has it, while it is closed. And unread counts in the title.
  */
-import type { Waypost } from "../client/package.ts";
 import { nameOf } from "./parts.tsx";
+import { me } from "./session.ts";
 
 const setting = "notifies";
 
@@ -11,16 +11,16 @@ export const isNotifying = (): boolean =>
   localStorage.getItem(setting) === "yes" && globalThis.Notification?.permission === "granted";
 
 /** Asks the browser. */
-export async function startNotifying(me: Waypost): Promise<void> {
+export async function startNotifying(): Promise<void> {
   if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications.");
   if ((await Notification.requestPermission()) !== "granted")
     throw new Error("Notifications are switched off for this page in the browser.");
   localStorage.setItem(setting, "yes");
   // Without it notifications still come while the page is open.
-  void wake(me).catch(() => undefined);
+  void wake().catch(() => undefined);
 }
 
-export async function stopNotifying(me: Waypost): Promise<void> {
+export async function stopNotifying(): Promise<void> {
   localStorage.removeItem(setting);
   const registration = await navigator.serviceWorker?.getRegistration();
   const subscription = await registration?.pushManager?.getSubscription();
@@ -29,14 +29,14 @@ export async function stopNotifying(me: Waypost): Promise<void> {
 }
 
 /** Has the Caches wake this device. At each start again: browsers renew their subscriptions. */
-async function wake(me: Waypost): Promise<void> {
+async function wake(): Promise<void> {
   const { pushManager } = await navigator.serviceWorker.ready;
   const applicationServerKey = await me.pushKey();
   const subscription = await pushManager.subscribe({ userVisibleOnly: true, applicationServerKey });
   await me.push(subscription, { title: "New message", navigate: location.origin });
 }
 
-export function followNews(me: Waypost): () => void {
+export function followNews(): () => void {
   const count = async () => {
     const unread = await me.store.unread();
     document.title = unread === 0 ? "Waypost" : `(${unread}) Waypost`;
@@ -44,17 +44,17 @@ export function followNews(me: Waypost): () => void {
     await badge.setAppBadge?.(unread).catch(() => undefined);
   };
   void count().catch(() => undefined);
-  if (isNotifying()) void wake(me).catch(() => undefined);
+  if (isNotifying()) void wake().catch(() => undefined);
   return me.on((event) => {
     if (event.type !== "changed") return;
     void count().catch(() => undefined);
     const { conversation, id, what } = event;
     if (what === "message" && conversation !== null && id !== null && !document.hasFocus() && isNotifying())
-      void notify(me, conversation, id).catch(() => undefined);
+      void notify(conversation, id).catch(() => undefined);
   });
 }
 
-async function notify(me: Waypost, conversation: string, id: string): Promise<void> {
+async function notify(conversation: string, id: string): Promise<void> {
   const message = await me.store.message(id);
   const person = await me.store.person(conversation);
   const group = await me.groups.get(conversation);

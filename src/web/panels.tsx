@@ -1,7 +1,7 @@
 /** What opens over the conversations: inviting, writing to an address, about a person, settings. */
 import { useState } from "preact/hooks";
 import { lookUp } from "../client/client.ts";
-import type { Person, Waypost } from "../client/package.ts";
+import type { Person } from "../client/package.ts";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
 import { GroupView } from "./groups.tsx";
@@ -26,11 +26,11 @@ import {
 import { type Invited, invitationLink, type Panel, parseInvited, show } from "./place.ts";
 import { ProfileSettings } from "./profile.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import { attempt, isTrial, node } from "./session.ts";
+import { attempt, isTrial, me, node } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
 
-type PanelsProps = { readonly me: Waypost; readonly panel: Panel; readonly open: (panel: Panel | null) => void };
-type Props = { readonly me: Waypost; readonly onClose: () => void };
+type PanelsProps = { readonly panel: Panel; readonly open: (panel: Panel | null) => void };
+type Props = { readonly onClose: () => void };
 
 export function PanelView({ panel, open, ...rest }: PanelsProps) {
   const props = { ...rest, onClose: () => open(null) };
@@ -50,8 +50,8 @@ export function PanelView({ panel, open, ...rest }: PanelsProps) {
 
 // ---------------------------------------------------------------------------------------------------------- inviting
 
-function Invite({ me, onClose, open }: Props & Pick<PanelsProps, "open">) {
-  const profile = useStored(me, () => me.store.profile(), []);
+function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
+  const profile = useStored(() => me.store.profile(), []);
   const [address, setAddress] = useState("");
   const [scans, setScans] = useState(false);
   if (profile === null) return null;
@@ -89,7 +89,7 @@ function Invite({ me, onClose, open }: Props & Pick<PanelsProps, "open">) {
 }
 
 /** Whom a link or an address leads to. The name of a link is a proposal of its sender. */
-function Write({ me, to, onClose }: Props & { readonly to: Invited }) {
+function Write({ to, onClose }: Props & { readonly to: Invited }) {
   const [name, setName] = useState(oneLine(to.name));
   const begin = async () => {
     const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
@@ -113,8 +113,8 @@ function Write({ me, to, onClose }: Props & { readonly to: Invited }) {
 
 // ------------------------------------------------------------------------------------------------------ a person
 
-function AboutPerson({ me, did, onClose }: Props & { readonly did: string }) {
-  const person = useStored(me, () => me.store.person(did), [did]);
+function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
+  const person = useStored(() => me.store.person(did), [did]);
   const name = nameOf(person, did);
   const claimed = oneLine(person?.claimed?.name ?? "");
   const save = (change: Partial<Person>) => attempt(() => me.store.savePerson(did, change));
@@ -143,18 +143,18 @@ function AboutPerson({ me, did, onClose }: Props & { readonly did: string }) {
           : "The server says which keys this person has, and nothing proves it."}{" "}
         Read these numbers to each other, by phone or side by side. If they are the same, nobody stands between you.
       </p>
-      <Fingerprint me={me} did={did} />
+      <Fingerprint did={did} />
       <hr />
       <div class="buttons">
         <CopyButton text={did} label="Copy address" />
-        <BlockButton me={me} did={did} isBlocked={person?.isBlocked === true} />
-        <DeleteButton me={me} id={did} onClose={onClose} />
+        <BlockButton did={did} isBlocked={person?.isBlocked === true} />
+        <DeleteButton id={did} onClose={onClose} />
       </div>
     </Dialog>
   );
 }
 
-function DeleteButton({ me, id, onClose }: Props & { readonly id: string }) {
+function DeleteButton({ id, onClose }: Props & { readonly id: string }) {
   const remove = async () => {
     onClose();
     show(null);
@@ -176,7 +176,7 @@ function GroupPanel({ id, ...props }: Props & { readonly id: string | null }) {
   );
 }
 
-function Fingerprint({ me, did }: { readonly me: Waypost; readonly did: string }) {
+function Fingerprint({ did }: { readonly did: string }) {
   const { value, problem } = useLoaded(() => me.fingerprint(did), [did]);
   if (problem !== null) return <Problem text={problem} />;
   if (value === null) return <p role="status">Asking the server…</p>;
@@ -191,17 +191,17 @@ function Fingerprint({ me, did }: { readonly me: Waypost; readonly did: string }
 
 // -------------------------------------------------------------------------------------------------------- settings
 
-function Settings({ me, onClose }: Props) {
-  const people = useStored(me, () => me.store.people(), []);
-  const usage = useStored(me, () => me.store.usage(), []);
+function Settings({ onClose }: Props) {
+  const people = useStored(() => me.store.people(), []);
+  const usage = useStored(() => me.store.usage(), []);
   const blocked = (people ?? []).filter(({ isBlocked }) => isBlocked);
   return (
     <Dialog title="Settings" onClose={onClose}>
-      <ProfileSettings me={me} />
-      <Backup me={me} />
-      {!isTrial && <LockSettings me={me} />}
-      <Devices me={me} />
-      {!isTrial && <Notifications me={me} />}
+      <ProfileSettings />
+      <Backup />
+      {!isTrial && <LockSettings />}
+      <Devices />
+      {!isTrial && <Notifications />}
       {blocked.length > 0 && (
         <>
           <h3>Blocked</h3>
@@ -209,7 +209,7 @@ function Settings({ me, onClose }: Props) {
             {blocked.map((person) => (
               <li key={person.did}>
                 <bdi>{nameOf(person, person.did)}</bdi>
-                <BlockButton me={me} {...person} />
+                <BlockButton {...person} />
               </li>
             ))}
           </ul>
@@ -233,7 +233,7 @@ function Settings({ me, onClose }: Props) {
   );
 }
 
-function Backup({ me }: { readonly me: Waypost }) {
+function Backup() {
   const [passphrase, setPassphrase] = useState("");
   const save = async () => {
     saveAs(await new Response(await me.backup({ passphrase })).blob(), "waypost.backup");
@@ -253,10 +253,10 @@ function Backup({ me }: { readonly me: Waypost }) {
   );
 }
 
-function Notifications({ me }: { readonly me: Waypost }) {
+function Notifications() {
   const [isOn, setOn] = useState(isNotifying());
   const toggle = async () => {
-    await (isOn ? stopNotifying(me) : startNotifying(me));
+    await (isOn ? stopNotifying() : startNotifying());
     setOn(!isOn);
   };
   return (

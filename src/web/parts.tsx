@@ -2,8 +2,8 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { encode } from "uqr";
-import type { GroupFacts, Person, Waypost } from "../client/package.ts";
-import { attempt, current, type State, subscribe, textOf, toast } from "./session.ts";
+import type { GroupFacts, Person } from "../client/package.ts";
+import { attempt, current, me, type State, subscribe, textOf, toast } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
 
 export function useSession(): State {
@@ -14,7 +14,7 @@ export function useSession(): State {
 }
 
 /** What the store says, read again after each change that concerns it. */
-export function useStored<T>(me: Waypost, read: () => Promise<T>, concerns: readonly unknown[]): T | null {
+export function useStored<T>(read: () => Promise<T>, concerns: readonly unknown[]): T | null {
   const [value, setValue] = useState<T | null>(null);
   useEffect(() => {
     let isOver = false;
@@ -38,7 +38,7 @@ export function useStored<T>(me: Waypost, read: () => Promise<T>, concerns: read
       clearTimeout(timer);
       stop();
     };
-  }, [me, ...concerns]);
+  }, concerns);
   return value;
 }
 
@@ -170,9 +170,9 @@ export function Button({ onClick, main = false, danger = false, ask, children }:
 
 // ----------------------------------------------------------------------------------------------------------- people
 
-type BlockingProps = { readonly me: Waypost; readonly did: string; readonly isBlocked: boolean };
+type BlockingProps = { readonly did: string; readonly isBlocked: boolean };
 
-export function BlockButton({ me, did, isBlocked }: BlockingProps) {
+export function BlockButton({ did, isBlocked }: BlockingProps) {
   return (
     <Button danger={!isBlocked} onClick={() => me.store.savePerson(did, { isBlocked: !isBlocked })}>
       {isBlocked ? "Unblock" : "Block"}
@@ -220,10 +220,8 @@ type AvatarProps = {
 
 /** Of people who are known: a stranger's picture could be made to fill the memory. */
 function usePicture({ id, person = null, picture = null }: AvatarProps): string | null {
-  const { phase } = current();
   const atMs = person?.isKnown === true ? person.claimed?.atMs : undefined;
-  const load = async () =>
-    atMs === undefined || phase.is !== "ready" ? picture : (await phase.me.store.profile(id)).picture;
+  const load = async () => (atMs === undefined ? picture : (await me.store.profile(id)).picture);
   return useUrl(load, [picture, id, atMs]);
 }
 

@@ -1,11 +1,12 @@
 /** The list of conversations: those who are known, requests of strangers, and who has written what last. */
 import { useState } from "preact/hooks";
-import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
+import type { Conversation, StoredMessage } from "../client/package.ts";
 import { isFile } from "./files.ts";
 import { changeOf, isChange, type Names, useNames } from "./groups.tsx";
 import { Avatar, Button, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { excerptOf, type Found, useSearch } from "./search.ts";
+import { me } from "./session.ts";
 import { oneLine, whenOf } from "./text.ts";
 
 const isRequest = ({ person, group }: Conversation): boolean =>
@@ -22,21 +23,21 @@ export function summaryOf(message: StoredMessage | null, sender = message?.isOwn
 }
 
 /** Those who have written or were written to, then people with whom nothing was said yet. */
-async function allOf({ store, did }: Waypost): Promise<Conversation[]> {
-  const [begun, people] = await Promise.all([store.conversations(), store.people()]);
-  const ids = new Set<string>([did, ...begun.map(({ id }) => id)]);
+async function allOf(): Promise<Conversation[]> {
+  const [begun, people] = await Promise.all([me.store.conversations(), me.store.people()]);
+  const ids = new Set<string>([me.did, ...begun.map(({ id }) => id)]);
   const silent = people.filter((person) => person.isKnown && !ids.has(person.did));
   return [...begun, ...silent.map((person) => ({ id: person.did, person, group: null, unread: 0, last: null }))];
 }
 
-type PeopleProps = { readonly me: Waypost; readonly selected: string | null; readonly open: (panel: Panel) => void };
+type PeopleProps = { readonly selected: string | null; readonly open: (panel: Panel) => void };
 
-export function People({ me, selected, open }: PeopleProps) {
+export function People({ selected, open }: PeopleProps) {
   const { isConnected } = useSession();
   const [sought, setSought] = useState("");
-  const conversations = useStored(me, () => allOf(me), []);
-  const messages = useSearch(me, sought);
-  const names = useNames(me);
+  const conversations = useStored(() => allOf(), []);
+  const messages = useSearch(sought);
+  const names = useNames();
   const shown = (conversations ?? []).filter(({ person }) => person?.isBlocked !== true);
   const found = shown.filter((one) => titleOf(one).toLowerCase().includes(sought.toLowerCase()));
   const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];

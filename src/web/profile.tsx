@@ -1,8 +1,8 @@
 /** The own profile. */
 import { useState } from "preact/hooks";
-import type { Profile, Waypost } from "../client/package.ts";
+import type { Profile } from "../client/package.ts";
 import { Avatar, Button, Check, Form, Input, useStored } from "./parts.tsx";
-import { attempt } from "./session.ts";
+import { attempt, me } from "./session.ts";
 
 const [edge, bytesMax] = [160, 32_768];
 
@@ -22,12 +22,12 @@ async function smallPicture(file: Blob): Promise<Blob> {
   throw new Error("This picture can't be made small enough.");
 }
 
-export function ProfileSettings({ me }: { readonly me: Waypost }) {
-  const profile = useStored(me, () => me.store.profile(), []);
-  return profile === null ? null : <ProfileForm key={profile.name} {...{ me, profile }} />;
+export function ProfileSettings() {
+  const profile = useStored(() => me.store.profile(), []);
+  return profile === null ? null : <ProfileForm key={profile.name} {...{ profile }} />;
 }
 
-function ProfileForm({ me, profile }: { readonly me: Waypost; readonly profile: Profile }) {
+function ProfileForm({ profile }: { readonly profile: Profile }) {
   const [name, setName] = useState(profile.name);
   const save = (change: Partial<Profile>) => me.store.saveProfile(change);
   const choose = async (file: File | undefined) => {

@@ -1,8 +1,9 @@
 /** Search on this device: names, and the words of the newest messages of each conversation. Nothing leaves the device. */
 import { useEffect, useState } from "preact/hooks";
-import type { Conversation, StoredMessage, Waypost } from "../client/package.ts";
+import type { Conversation, StoredMessage } from "../client/package.ts";
 import { isFile } from "./files.ts";
 import { isChange } from "./groups.tsx";
+import { me } from "./session.ts";
 
 /** Messages of a conversation, and of all. */
 export const lookedMax = 5_000;
@@ -19,13 +20,13 @@ const saidIn = (message: StoredMessage): string =>
   isFile(message) ? message.name : isChange(message) ? "" : (message.text ?? "");
 
 /** The latest conversation first, and there the newest message. */
-async function* search({ store }: Waypost, sought: string): AsyncGenerator<Found> {
+async function* search(sought: string): AsyncGenerator<Found> {
   let looked = 0;
-  for (const conversation of await store.conversations()) {
+  for (const conversation of await me.store.conversations()) {
     if (conversation.person?.isBlocked === true) continue;
     let before: StoredMessage | undefined;
     for (let here = 0; here < lookedMax && looked < lookedAllMax; here += searchPage, looked += searchPage) {
-      const page: StoredMessage[] = await store.messages(conversation.id, {
+      const page: StoredMessage[] = await me.store.messages(conversation.id, {
         limit: searchPage,
         ...(before === undefined ? {} : { before }),
       });
@@ -38,10 +39,7 @@ async function* search({ store }: Waypost, sought: string): AsyncGenerator<Found
 }
 
 /** `null` while nothing is sought. */
-export function useSearch(
-  me: Waypost,
-  text: string,
-): { readonly found: readonly Found[]; readonly isOver: boolean } | null {
+export function useSearch(text: string): { readonly found: readonly Found[]; readonly isOver: boolean } | null {
   const [state, setState] = useState<ReturnType<typeof useSearch>>(null);
   const sought = text.trim().toLowerCase();
   useEffect(() => {
@@ -50,7 +48,7 @@ export function useSearch(
     let isStale = false;
     const run = async () => {
       const found: Found[] = [];
-      for await (const one of search(me, sought)) {
+      for await (const one of search(sought)) {
         if (isStale) return;
         found.push(one);
         setState({ found: [...found], isOver: false });
@@ -63,7 +61,7 @@ export function useSearch(
       isStale = true;
       clearTimeout(timer);
     };
-  }, [me, sought]);
+  }, [sought]);
   return state;
 }
 

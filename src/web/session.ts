@@ -30,7 +30,7 @@ type Phase =
   | { readonly is: "opening" }
   | { readonly is: "new" }
   | { readonly is: "locked"; readonly hasPasskey: boolean }
-  | { readonly is: "ready"; readonly me: Waypost }
+  | { readonly is: "ready" }
   | { readonly is: "failed"; readonly problem: string };
 
 export type State = {
@@ -53,6 +53,9 @@ let state: State = {
   toast: null,
   sending: {},
 };
+
+/** The identity, from the time on when the phase is `ready`. */
+export let me: Waypost;
 
 export const current = (): State => state;
 
@@ -137,9 +140,9 @@ export async function start(): Promise<void> {
 
 /** Makes an identity and registers it. */
 export async function create(name: string, invitation: string | null): Promise<void> {
-  const me = await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) });
-  await me.store.saveProfile({ name, isOpen: true });
-  ready(me);
+  const made = await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) });
+  await made.store.saveProfile({ name, isOpen: true });
+  ready(made);
 }
 
 const options = () => ({
@@ -160,7 +163,8 @@ export async function linkDevice(onCode: (linking: Linking) => void): Promise<vo
   ready(await linking.opened);
 }
 
-function ready(me: Waypost): void {
+function ready(opened: Waypost): void {
+  me = opened;
   me.on((event) => {
     if (event.type === "connected") update({ isConnected: true });
     if (event.type === "disconnected") update({ isConnected: false });
@@ -175,7 +179,7 @@ function ready(me: Waypost): void {
     if (event.type === "failed" && event.what === "clock")
       warn("clock", `The clock of this device is wrong: ${event.error.message}`);
   });
-  update({ phase: { is: "ready", me } });
+  update({ phase: { is: "ready" } });
 }
 
 // ---------------------------------------------------------------------------------------------------------- backup
@@ -194,11 +198,11 @@ const lockedTabs = new BroadcastChannel("waypost.locked");
 lockedTabs.onmessage = () => location.reload();
 
 /** Seals what is kept here from now on, and locks. */
-export async function setUpLock(me: Waypost, passphrase: string): Promise<void> {
+export async function setUpLock(passphrase: string): Promise<void> {
   await locked.setUp(passphraseLock(passphrase));
   // What is read is sealed.
   for (const name of [identityName, `${identityName}.device`]) await locked.load(name);
-  await lockNow(me);
+  await lockNow();
 }
 
 export async function unlock(lock: Lock): Promise<void> {
@@ -207,7 +211,7 @@ export async function unlock(lock: Lock): Promise<void> {
   await start();
 }
 
-export async function lockNow(me: Waypost): Promise<void> {
+export async function lockNow(): Promise<void> {
   lockedTabs.postMessage("locked");
   await me.lock();
   location.reload();
