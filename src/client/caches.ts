@@ -39,7 +39,7 @@ export type Reader = {
 
 export type CacheClient = ReturnType<typeof cacheClient>;
 
-export function cacheClient(reader: Reader) {
+function cacheClient(reader: Reader) {
   const { did, at } = reader;
   const read = <T>(operation: RetrievalOperation, subject: string, where: string, shape: Shape<T>) =>
     atItsTime(async () =>

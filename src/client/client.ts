@@ -40,7 +40,7 @@ import {
   trustOf,
 } from "./trust/trust.ts";
 
-export type ClientOptions = {
+type ClientOptions = {
   readonly directoryUrl: string;
   readonly relayUrl: string;
   readonly timeoutMs?: number;

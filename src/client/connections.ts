@@ -11,7 +11,7 @@ import { ClientError, localError, path, pause } from "./http.ts";
 
 // ------------------------------------------------------------------------------------------------------- live sessions
 
-export type LiveEvents = {
+type LiveEvents = {
   /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */
   readonly onReady: () => void;
   /** Whether the envelope is taken over and acknowledged; otherwise it is passed to the next destination. Its sender waits. */

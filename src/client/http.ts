@@ -134,9 +134,21 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
 
 /** Sends and reads, whatever the status. Throws `unreachable`, `timed_out`, or `unreadable` for more than `bytesMax`. */
 async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesMax): Promise<Received> {
+  const { method, path, headers, body } = request;
   const signal = AbortSignal.timeout(to.timeoutMs);
+  const content = body === undefined ? null : { "Content-Type": "application/json" };
   try {
-    return await receive(await fetchFrom(to, request, signal), bytesMax);
+    const response = await fetch(`${to.url}${path}`, {
+      method,
+      headers: { Accept: "application/json", ...content, ...headers },
+      ...(body === undefined ? {} : { body }),
+      redirect: "error",
+      signal,
+    });
+    readClock(to, response);
+    const bytes = await readCapped(response.body, { bytesMax });
+    if (bytes === "over") throw new ClientError("unreadable", "too_large", "the answer is too large");
+    return { status: response.status, headers: response.headers, bytes };
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
     const [code, what] = signal.aborted
@@ -144,18 +156,6 @@ async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesM
       : (["unreachable", "can't be reached"] as const);
     throw new ClientError(code, code, `${to.url} ${what}`, { cause });
   }
-}
-
-async function receive(response: Response, bytesMax: number): Promise<Received> {
-  const bytes = await readCapped(response.body, { bytesMax });
-  if (bytes === "over") throw new ClientError("unreadable", "too_large", "the answer is too large");
-  return { status: response.status, headers: response.headers, bytes };
-}
-
-/** The pause that an answer asks for, in whole seconds. */
-function retryAfterOf({ headers }: Received): { readonly retryAfterMs?: number } {
-  const text = headers.get("retry-after") ?? "";
-  return /^[0-9]{1,6}$/.test(text) ? { retryAfterMs: Number(text) * 1_000 } : {};
 }
 
 /** `undefined` for no content. Throws `unreadable` for anything else that is not JSON. */
@@ -174,26 +174,6 @@ export async function askBytes(to: Endpoint, request: Exchange, bytesMax: number
   const received = await exchange(to, request, bytesMax);
   if (received.status !== 200) throw refusal(to, received);
   return received.bytes;
-}
-
-async function fetchFrom(
-  to: Endpoint,
-  { method, path, headers, body }: Exchange,
-  signal: AbortSignal,
-): Promise<Response> {
-  const response = await fetch(`${to.url}${path}`, {
-    method,
-    headers: {
-      Accept: "application/json",
-      ...(body === undefined ? {} : { "Content-Type": "application/json" }),
-      ...headers,
-    },
-    ...(body === undefined ? {} : { body }),
-    redirect: "error",
-    signal,
-  });
-  readClock(to, response);
-  return response;
 }
 
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
@@ -219,11 +199,13 @@ function refusal(to: Endpoint, received: Received): ClientError {
   const wrong = clockCodes.includes(said) ? clockProblem(to) : null;
   const reason = wrong?.message ?? text("detail") ?? text("message") ?? `the node answered ${status}`;
   const expected = text("expected");
+  // Whole seconds.
+  const pause = received.headers.get("retry-after") ?? "";
   return new ClientError("refused", wrong?.code ?? said, reason, {
     status,
     answer: json,
     ...(expected === undefined ? {} : { expected }),
-    ...retryAfterOf(received),
+    ...(/^[0-9]{1,6}$/.test(pause) ? { retryAfterMs: Number(pause) * 1_000 } : {}),
   });
 }
 

@@ -380,7 +380,9 @@ export class Receiver {
    * there, and what comes behind it follows it.
    */
   async #receiveLive(live: LiveEnvelope): Promise<boolean> {
-    if (this.#sessionsPolled < this.#sessions) await this.#changed.wait(behindMs);
+    const isWaiting = () => this.#sessionsPolled < this.#sessions && !this.#stop.signal.aborted;
+    for (const untilMs = performance.now() + behindMs; isWaiting() && performance.now() < untilMs; )
+      await this.#changed.wait(behindMs);
     const isBehind = this.#sessionsPolled < this.#sessions || this.#passedUntilMs(live) > performance.now();
     const canOpen = chunkOf(live.envelope) === null && !this.#isFull && !isBehind;
     const known = canOpen ? await this.#openLive(live) : null;

@@ -22,7 +22,7 @@ import { ask, attempt, ClientError, type Endpoint, endpoint, jsonBody, localErro
 import type { Identity } from "./keys.ts";
 import { distrust } from "./trust/trust.ts";
 
-export type Homes = {
+type Homes = {
   /** Endpoint of the Relay where this identity listens. */
   readonly relayUrl: string;
   /** Endpoint of the Cache that keeps its messages. */

@@ -47,7 +47,7 @@ export type Recipient = {
  * `verified` is `false` when the signature does not verify, `null` when the document could not be read. `distrusted`: why
  * what the Directory says of the sender is not believed, such as `identity_changed`; nothing is verified then.
  */
-export type Sender = {
+type Sender = {
   readonly did: Did;
   readonly verified: boolean | null;
   /** What shows the keys of a verified sender. */

@@ -84,10 +84,8 @@ const messageIdOf = (plan: SendPlan, sequence: number): string =>
 /** The id that all chunks of a chunk set share; `null` for a message in one envelope. */
 const groupIdOf = (plan: SendPlan): string | null => (chunkCount(plan) === 1 ? null : plan.id);
 
-type StoredEnvelope = { readonly messageId: string; readonly body: Uint8Array<ArrayBuffer> };
-
 /** One envelope of the plan. The same plan, sequence and data give the same bytes. */
-export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array): Promise<StoredEnvelope> {
+export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array) {
   const [messageId, groupId, total] = [messageIdOf(plan, sequence), groupIdOf(plan), chunkCount(plan)];
   const payload = await sealPayload({
     binding: { messageId, to: plan.to, chunk: groupId === null ? null : { groupId, sequence, total } },
@@ -117,11 +115,7 @@ async function signed(envelope: JsonObject, sender: Signer & { readonly did: Did
   return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)) };
 }
 
-export type ChunkProgress = SendProgress & {
-  readonly chunk: number;
-  readonly chunks: number;
-  readonly report: DeliveryReport;
-};
+export type ChunkProgress = SendProgress & { readonly chunk: number; readonly chunks: number };
 
 type SendOptions = Retrying & {
   readonly relay: Endpoint;
@@ -164,7 +158,7 @@ export async function sendPlan(
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
     last = await retryTemporary(() => post(relay, plan, body), retrying);
     messageIds.push(messageId);
-    await onDelivered?.({ chunk, chunks, report: last, sentBytes, totalBytes });
+    await onDelivered?.({ chunk, chunks, sentBytes, totalBytes });
   }
   const groupId = groupIdOf(plan);
   const recipient = { did: plan.to, trust: plan.trust, name: plan.name };

@@ -6,7 +6,9 @@ import { ClientError, memoryKeys, restore, Waypost } from "@waypost/client";
 
 const url = globalThis.Deno?.env.get("WAYPOST_URL") ?? globalThis.process?.env.WAYPOST_URL;
 
-const open = () => Waypost.open({ url, keys: memoryKeys() });
+// Where there is no WebSocket, nothing says that the Caches have something.
+const pollMs = typeof WebSocket === "undefined" ? 200 : 30_000;
+const open = () => Waypost.open({ url, keys: memoryKeys(), pollMs });
 const [alice, bob] = await Promise.all([open(), open()]);
 const events = [];
 bob.on((event) => events.push(event.type === "disconnected" ? `${event.what} ${event.error?.code}` : event.type));
@@ -44,7 +46,7 @@ const [reply] = await answer;
 const passphrase = "a long passphrase";
 const elsewhere = memoryKeys();
 await restore(await bob.backup({ passphrase }), { passphrase, keys: elsewhere });
-const again = await Waypost.open({ url, keys: elsewhere });
+const again = await Waypost.open({ url, keys: elsewhere, pollMs });
 let live = false;
 const listening = new Promise((resolve) => {
   again.on((event) => event.type === "connected" && event.what === "live" && resolve());

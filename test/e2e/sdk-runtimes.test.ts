@@ -41,7 +41,7 @@ for (const { name, command: runtime } of findRuntimes()) {
         refused: [true, "alias_not_found"],
         unreadable: true,
       });
-      // Node 20 has no WebSocket; there messages come by the Cache's stream.
+      // Node 20 has no WebSocket; there messages come by a look into the Cache.
       if (name !== "the machine's node") expect(live).toBe(true);
     },
     60_000,
