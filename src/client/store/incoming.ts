@@ -16,7 +16,6 @@ import {
   type MessageActions,
   messageOf,
   noteIn,
-  type Reaction,
   reactionIn,
   type WaypostEvent,
 } from "../message.ts";
@@ -27,7 +26,6 @@ import { type Body, deleteBody, saveContent, sweepUnfinished, type Write, wholeB
 import { conversationOf, putChange } from "./groups.ts";
 import { putProfile } from "./profiles.ts";
 import {
-  addMessage,
   type Copy,
   deliveryKey,
   keyOfPerson,
@@ -35,8 +33,8 @@ import {
   type MessageRow,
   messageById,
   type Person,
+  placeMessage,
   putPerson,
-  putReaction,
   type RemovalRow,
   seenKey,
   stateChange,
@@ -145,7 +143,9 @@ export class Incoming {
     if (row === null) return [];
     if (note !== null) return sender === null ? [] : this.#note(batch, note, { row, sender, person });
     if (sender !== null) await putPerson(this.#table, batch, sender, {});
-    const key = await this.#place(batch, row, reaction);
+    const isReaction = reaction !== null && row.conversation !== unverified;
+    const placed = isReaction ? { ...row, reaction: reaction.reaction, target: reaction.to } : row;
+    const key = await placeMessage(this.#table, batch, placed);
     const [last] = await this.#table.scan({ prefix: "l/", limit: 1, isReverse: true });
     const number = last === undefined ? 0 : Number(last[0].slice(2)) + 1;
     batch.put(`l/${digits(number)}`, { key, atMs: row.arrivedMs } satisfies LogRow);
@@ -188,15 +188,6 @@ export class Incoming {
     const profile = { did: sender, name, picture, atMs: Math.min(row.sentMs, row.arrivedMs), isOpen: null };
     if (!(await putProfile(this.#table, batch, profile))) return [];
     return [{ type: "changed", conversation: sender, id: null, what: "person" }];
-  }
-
-  async #place(batch: Batch, row: MessageRow, reaction: Reaction | null): Promise<string> {
-    const key =
-      reaction === null || row.conversation === unverified
-        ? await addMessage(this.#table, batch, row)
-        : await putReaction(this.#table, batch, { ...row, reaction: reaction.reaction, target: reaction.to });
-    batch.log(key);
-    return key;
   }
 
   async #receipt(

@@ -203,15 +203,19 @@ export function reactionsOf(table: Table, conversation: string, target: string):
   return `r/${table.name(conversation)}/${table.name(target.toLowerCase())}/`;
 }
 
-/**
- * A reaction lies beside its message, in the place of an earlier one by the same person. One that is made here and now
- * (`isMade`) is later than that, whatever the clock says.
- */
+/** In the place of an earlier one by the same person. One that is made here is later than that, whatever the clock says. */
 export async function putReaction(table: Table, batch: Batch, given: MessageRow, isMade = false): Promise<string> {
   const key = `${reactionsOf(table, given.conversation, given.target ?? "")}${table.name(given.from ?? "")}`;
   const before = await batch.get<MessageRow>(key);
   const row = isMade && before !== null ? { ...given, sentMs: Math.max(given.sentMs, before.sentMs + 1) } : given;
   if (before === null || before.sentMs <= row.sentMs) batch.put(key, row);
+  return key;
+}
+
+/** A reaction beside the message that it is for, any other message in its conversation; and for own devices. */
+export async function placeMessage(table: Table, batch: Batch, row: MessageRow, isMade = false): Promise<string> {
+  const key = await (row.reaction === null ? addMessage(table, batch, row) : putReaction(table, batch, row, isMade));
+  batch.log(key);
   return key;
 }
 

@@ -34,15 +34,14 @@ import { Incoming, type StoreNews } from "./incoming.ts";
 import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./outbox.ts";
 import { enqueueProfile } from "./profiles.ts";
 import {
-  addMessage,
   arrivalOf,
   type ConversationRow,
   type Copy,
   keyOfConversation,
   keyOfMessage,
   type MessageRow,
+  placeMessage,
   putPerson,
-  putReaction,
   type StoreChange,
 } from "./rows.ts";
 import { LocalStore, removeOldestFile } from "./store.ts";
@@ -288,15 +287,12 @@ export class StoreSession {
       copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
     }
     const places = copies.map(({ out }) => out ?? "");
-    if (key !== null) {
-      batch.log(await addMessage(this.#table, batch, { ...row, to: copies }));
-      return { places, change: { type: "changed", conversation, id, what: "message" } };
-    }
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
-    if (reaction === null) return { places, change: null };
-    const { to: target, reaction: text } = reaction;
-    batch.log(await putReaction(this.#table, batch, { ...row, reaction: text, target }, true));
-    return { places, change: { type: "changed", conversation, id: target, what: "state" } };
+    if (key === null && reaction === null) return { places, change: null };
+    const said = reaction === null ? { to: copies } : { reaction: reaction.reaction, target: reaction.to };
+    await placeMessage(this.#table, batch, { ...row, ...said }, true);
+    const what = reaction === null ? "message" : "state";
+    return { places, change: { type: "changed", conversation, id: reaction?.to ?? id, what } };
   }
 
   /** Who is written to is known, but not each member of a group, and gets the own profile first. */
