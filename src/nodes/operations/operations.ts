@@ -43,21 +43,20 @@ type OperationsParts = Erasing & {
 const bodyBytesMax = 4 << 20;
 
 type Operation<S extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
-  readonly answer: string;
   /** `null` for one that only reads. */
   readonly request: S | null;
   /** The JSON of the answer. */
   readonly handle: (asked: Static<S>) => Promise<object | Fault> | object | Fault;
 };
 
-function operation<S extends TSchema>({ request, answer, handle, ...plan }: Operation<S>): Route {
+function operation<S extends TSchema>({ request, handle, ...plan }: Operation<S>): Route {
   const check = request === null ? null : compileShape(request);
   return {
     ...plan,
     ...(request === null ? { method: "GET" } : { method: "POST", request, bodyBytesMax }),
     tag: "Node",
     capacity: "reserved",
-    answer: [200, answer],
+    answer: [200, "What was done, or found."],
     codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],
     handle: async ({ body }) => {
       const json = check === null ? null : parseJson(body);
@@ -78,7 +77,6 @@ export function operationRoutes(parts: OperationsParts): Route[] {
       path: "/operations/explain",
       id: "explain",
       summary: "Explain why an envelope would or would not reach a recipient",
-      answer: "What this node would decide, and the last results.",
       request: explainBody,
       handle: (asked) => explainEnvelope(explain, asked, now),
     }),
@@ -92,7 +90,6 @@ function nodeOperations(parts: OperationsParts): Route[] {
       path: "/operations/reload",
       id: "reload",
       summary: "Reload the configuration",
-      answer: "What changed, and what needs a restart; or why nothing changed.",
       request: reloadBody,
       handle: async () => {
         const outcome = await reload();
@@ -104,7 +101,6 @@ function nodeOperations(parts: OperationsParts): Route[] {
       path: "/operations/networks",
       id: "networks",
       summary: "Name the client networks behind labels of stored entries",
-      answer: "By label, the networks that sent something lately.",
       request: networksBody,
       handle: ({ labels }) => {
         const named = labels.map((label) => [label, networkOfLabel(label)] as const);
@@ -115,7 +111,6 @@ function nodeOperations(parts: OperationsParts): Route[] {
       path: "/operations/erase",
       id: "erase",
       summary: "Remove what this node holds of a DID",
-      answer: "How many entries, bytes and uses of invitations were removed.",
       request: eraseBody,
       handle: async ({ did: text }) => {
         const did = parseDid(text);
@@ -136,7 +131,6 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
       path,
       id: "blocks",
       summary: "The block list",
-      answer: "The entries, oldest first.",
       request: null,
       handle: () => ({ blocks: blocks.list().map(({ sinceMs, ...block }) => ({ ...block, since: isoOf(sinceMs) })) }),
     }),
@@ -144,7 +138,6 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
       path,
       id: "changeBlocks",
       summary: "Block DIDs, senders and networks, or unblock them",
-      answer: "How many entries were added and removed.",
       request: blockBody,
       handle: async (asked) => {
         const change = decodeChange(asked);
@@ -165,13 +158,9 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
     const kind = parsed.isNetwork ? "network" : sender_only ? "sender" : "did";
     add.push({ subject: parsed.subject, kind, reason });
   }
-  return { add, remove: remove.map(removedSubject) };
-}
-
-/** A text that can't be blocked is in no list. */
-function removedSubject(text: string): string {
-  const parsed = parseBlockSubject(text);
-  return isFault(parsed) ? text : parsed.subject;
+  // A text that can't be blocked is in no list.
+  const removed = remove.map(parseBlockSubject).flatMap((parsed) => (isFault(parsed) ? [] : [parsed.subject]));
+  return { add, remove: removed };
 }
 
 // ------------------------------------------------------------------------------------------------ invitations
@@ -183,7 +172,6 @@ function invitationRoutes(invitations: Invitations, log: Log): Route[] {
       path,
       id: "invitations",
       summary: "The invitations",
-      answer: "Those that can be used or ended in the last 90 days, with who used them.",
       request: null,
       handle: async () => ({
         invitations: (await invitations.list()).map((one) => ({
@@ -196,7 +184,6 @@ function invitationRoutes(invitations: Invitations, log: Log): Route[] {
       path,
       id: "invite",
       summary: "Make an invitation",
-      answer: "The invitation, with the code that is not shown again.",
       request: inviteBody,
       handle: async ({ uses, life_seconds, note }) => {
         const made = await invitations.create({ uses, lifeMs: life_seconds * secondMs, note });
@@ -209,7 +196,6 @@ function invitationRoutes(invitations: Invitations, log: Log): Route[] {
       path: `${path}/revoke`,
       id: "revokeInvitation",
       summary: "Revoke an invitation",
-      answer: "The invitation, which nobody can use any more.",
       request: revokeBody,
       handle: async ({ id }) => {
         const revoked = await invitations.revoke(id);

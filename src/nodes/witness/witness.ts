@@ -11,7 +11,6 @@ import { batchEntriesMax, type LogHead } from "../../core/trust/log.ts";
 import {
   type Checkpoint,
   cosign,
-  type Note,
   type NoteKey,
   noteBytesMax,
   parseCheckpoint,
@@ -40,7 +39,6 @@ export type WitnessParts = {
   readonly sign: (message: Uint8Array) => Uint8Array;
   /** The logs that it cosigns. */
   readonly watched: readonly NamedAddress[];
-  readonly now: () => number;
   readonly log: Log;
 };
 
@@ -99,14 +97,9 @@ function addRoute(parts: WitnessParts): Route {
   };
 }
 
-type Added = {
-  readonly old: number;
-  readonly proof: readonly Uint8Array[];
-  readonly note: Note;
-  readonly checkpoint: Checkpoint;
-};
+type Added = NonNullable<ReturnType<typeof parseRequest>>;
 
-function parseRequest(body: Uint8Array): Added | null {
+function parseRequest(body: Uint8Array) {
   const [, old = "", lines = "", rest = ""] =
     /^old (0|[1-9]\d{0,15})\n((?:[A-Za-z0-9+/]{43}=\n){0,63})\n([\s\S]*)$/.exec(decodeUtf8(body) ?? "") ?? [];
   const note = parseNote(rest);
@@ -159,8 +152,6 @@ function conflict(size: number): Answer {
 /** Replays the entries up to a head. What is copied is part of it by proof, so a copy never holds another branch. */
 async function copyUpTo(logs: Logs, watched: NamedAddress, head: Checkpoint): Promise<Fault | null> {
   const { origin } = head;
-  const away = (error: unknown) =>
-    fault("service_unavailable", `the log does not give its entries: ${errorText(error)}`);
   try {
     let at = (await logs.head(origin))?.size ?? 0;
     let open: Uint8Array[] = [];
@@ -168,9 +159,8 @@ async function copyUpTo(logs: Logs, watched: NamedAddress, head: Checkpoint): Pr
       open.push(...entries);
       const end = open.findLastIndex(({ length }) => length === hashBytes) + 1;
       if (end === 0 && open.length < batchEntriesMax) continue;
-      const refused =
-        end === 0 ? notFollowing() : await copySome(logs, watched, { head, at, entries: open.slice(0, end) });
-      if (refused !== null) return refused;
+      const isCopied = end > 0 && (await copySome(logs, watched, { head, at, entries: open.slice(0, end) }));
+      if (!isCopied) return notFollowing();
       at += end;
       open = open.slice(end);
     }
@@ -179,7 +169,7 @@ async function copyUpTo(logs: Logs, watched: NamedAddress, head: Checkpoint): Pr
     const proof = (await logs.consistency(origin, head.size, copied.size)) ?? [];
     return verifyConsistency(head, copied, proof) ? null : notFollowing();
   } catch (error) {
-    return away(error);
+    return fault("service_unavailable", `the log does not give its entries: ${errorText(error)}`);
   }
 }
 
@@ -187,11 +177,10 @@ const notFollowing = () => fault("log_inconsistent", "the map of the log does no
 
 type Some = { readonly head: Checkpoint; readonly at: number; readonly entries: readonly Uint8Array[] };
 
-async function copySome(logs: Logs, watched: NamedAddress, { head, at, entries }: Some): Promise<Fault | null> {
+async function copySome(logs: Logs, watched: NamedAddress, { head, at, entries }: Some): Promise<boolean> {
   const size = at + entries.length;
   const proof = size === head.size ? [] : await consistencyFrom(watched, size, head.size);
-  const copied = await logs.copy(head.origin, { after: at, entries, within: { ...head, proof } });
-  return copied === null ? notFollowing() : null;
+  return (await logs.copy(head.origin, { after: at, entries, within: { ...head, proof } })) !== null;
 }
 
 /** Computed from the tiles of the log. */
