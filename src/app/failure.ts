@@ -52,13 +52,10 @@ const readCharsMax = 2_000;
 
 /** What an end takes at most after the drain of its requests, the 30 s of its stores included. */
 export const endingMsMax = 50_000;
-const slowMs = 2_000;
 
-/** Waits for one step of the shutdown, with a limit, and logs a slow one. */
+/** Waits for one step of the shutdown, with a limit. */
 export async function endInTime(log: Log, part: string, work: Promise<unknown>, msMax: number): Promise<void> {
-  const slow = setTimeout(() => log("info", "the shutdown takes long", { waits_for: part }), slowMs);
-  const outcome = await withDeadline(work, msMax).finally(() => clearTimeout(slow));
-  if (outcome === late) log("warn", "the shutdown does not wait any longer", { for: part });
+  if ((await withDeadline(work, msMax)) === late) log("warn", "the shutdown does not wait any longer", { for: part });
 }
 
 export function endAtOnce(sink: LogSink): void {

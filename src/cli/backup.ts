@@ -10,7 +10,6 @@ import { failed } from "../app/failure.ts";
 import { backup, restore } from "../client/backup.ts";
 import { renderIdentity } from "../client/keys.ts";
 import { Table } from "../client/store/table.ts";
-import { errorText } from "../core/fault.ts";
 import { addIdentityFlag, clientCommand, parseName, type Session } from "./command.ts";
 import { fileKeys } from "./files/files.ts";
 import { fileStore, storePath } from "./files/store.ts";
@@ -32,11 +31,8 @@ export function registerBackupCommands(program: Command): void {
   clientCommand(back, restoreIdentity);
 }
 
-async function passphraseIn({ passphraseFile: file }: SecretFlags): Promise<string> {
-  const text = await readFile(file, "utf8").catch((error: unknown) => {
-    throw failed(`${file} can't be read: ${errorText(error)}`);
-  });
-  return text.split(/\r?\n/)[0] ?? "";
+async function passphraseIn({ passphraseFile }: SecretFlags): Promise<string> {
+  return (await readFile(passphraseFile, "utf8")).split(/\r?\n/)[0] ?? "";
 }
 
 async function backupIdentity(
@@ -48,9 +44,7 @@ async function backupIdentity(
   const identity = await session.identity();
   const { name, did, storeKey } = identity;
   const driver = fileStore(storePath(keysFolder, name));
-  const file = await open(to, "wx", 0o600).catch((error: unknown) => {
-    throw failed(`${to} can't be made: ${errorText(error)}`);
-  });
+  const file = await open(to, "wx", 0o600);
   let bytes = 0;
   try {
     const table = await Table.open(driver, storeKey);

@@ -6,6 +6,7 @@
  * flags win over the environment (`WAYPOST_URL` and its siblings), and that over the defaults of the development mode.
  */
 
+import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
@@ -16,6 +17,7 @@ import { memoryOf } from "../client/key-stores.ts";
 import { type Identity, nameForm } from "../client/keys.ts";
 import type { WaypostEvent } from "../client/message.ts";
 import type { WaypostOptions } from "../client/opening.ts";
+import { parseLogPolicy } from "../client/trust/log.ts";
 import { strangerIn } from "../client/trust/own.ts";
 import type { TrustLevel } from "../client/trust/trust.ts";
 import { Waypost } from "../client/waypost.ts";
@@ -24,7 +26,6 @@ import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { defaultKeysFolder, fileKeys, listIdentities, loadIdentity } from "./files/files.ts";
-import { readPolicy } from "./files/policy.ts";
 
 /** Where `waypost dev` and the examples listen. */
 const urlDefault = "http://127.0.0.1:7400";
@@ -321,7 +322,8 @@ function openSession(flags: SessionFlags): Session {
   const client = connect(urls);
   const report = createReport(flags.json === true);
   const policyFile = flags.policy ?? env["WAYPOST_POLICY"];
-  const policy = policyFile === undefined ? null : readPolicy(policyFile);
+  const policy = policyFile === undefined ? null : readFileSync(policyFile, "utf8");
+  if (policy !== null) parseLogPolicy(policy);
   client.known.policy = policy;
   client.known.doubt = (error) => report.note(`the log: ${error.message} (${error.code})`);
   let acting: string | null = null;

@@ -28,12 +28,11 @@ export function registerKeyCommand(program: Command): void {
     .option("--witness <name>", "the key of a witness")
     .action(async (file: string, flags: NewFlags) => {
       const seed = ed25519.utils.randomSecretKey();
-      for (const type of ["log", "witness"] as const) {
-        const name = flags[type];
-        if (name !== undefined) return makeNoteKey(file, { name, type, seed }, flags);
-      }
-      if (!(await createDurably(file, `${seed.toHex()}\n`))) throw failed(`${file} already exists`);
-      showPublic(file, seed, flags);
+      const key = noteKeyOf(flags, ed25519.getPublicKey(seed));
+      const text = key === null ? seed.toHex() : renderSignerKey(key, seed);
+      if (!(await createDurably(file, `${text}\n`))) throw failed(`${file} already exists`);
+      if (key === null) showPublic(file, seed, flags);
+      else showNoteKey(file, key, flags);
     });
   command("show", "print the public key of a key file").action(async (file: string, flags: KeyFlags) =>
     showPublic(file, await readSeed(file), flags),
@@ -48,13 +47,13 @@ export function registerKeyCommand(program: Command): void {
   command("restart-log", "name the log of a key anew, after entries were lost for good").action(restartLog);
 }
 
-type NewNoteKey = { readonly name: string; readonly type: NoteKey["type"]; readonly seed: Uint8Array };
-
-async function makeNoteKey(file: string, { name, type, seed }: NewNoteKey, flags: KeyFlags): Promise<void> {
-  const key = noteKey(name, type, ed25519.getPublicKey(seed));
+/** `null` for the key of a Cache, which has no name. */
+function noteKeyOf({ log, witness }: NewFlags, publicKey: Uint8Array): NoteKey | null {
+  const name = log ?? witness;
+  if (name === undefined) return null;
+  const key = noteKey(name, log === undefined ? "witness" : "log", publicKey);
   if (key === null) throw failed("a name has 1 to 255 characters without spaces and +");
-  if (!(await createDurably(file, `${renderSignerKey(key, seed)}\n`))) throw failed(`${file} already exists`);
-  showNoteKey(file, key, flags);
+  return key;
 }
 
 function showNoteKey(file: string, key: NoteKey, flags: KeyFlags): void {
