@@ -32,56 +32,49 @@ export type Keys = {
   readonly witnessKey: NoteSigner | null;
 };
 
-const settings = {
-  event: "cache.signing_key_file",
-  push: "push.enabled",
-  log: "directory.log_key_file",
-  witness: "witness.key_file",
-} as const;
-
-/** The files that are used. */
+/** The files that are used, by the setting that names them. */
 function filesOf({ cache, push, directory, witness }: Config) {
   const event = cache.enabled ? cache.signing_key_file : null;
   return {
-    event,
-    push: push.enabled && event !== null ? `${event}.push` : null,
-    log: directory.enabled ? directory.log_key_file : null,
-    witness: witness.key_file,
+    "cache.signing_key_file": event,
+    "push.enabled": push.enabled && event !== null ? `${event}.push` : null,
+    "directory.log_key_file": directory.enabled ? directory.log_key_file : null,
+    "witness.key_file": witness.key_file,
   };
 }
 
 export async function openKeys(config: Config, log: Log): Promise<Keys> {
   const files = filesOf(config);
+  const [push, logFile, witness] = [files["push.enabled"], files["directory.log_key_file"], files["witness.key_file"]];
   return {
-    eventKey: await openEventKey(files.event),
-    pushKey: files.push === null ? null : await openPushKey(files.push, log),
-    logKey: files.log === null ? null : await openLogKey(files.log),
-    witnessKey: files.witness === null ? null : await readNoteSigner(files.witness, "witness"),
+    eventKey: await openEventKey(files["cache.signing_key_file"]),
+    pushKey: push === null ? null : await openPushKey(push, log),
+    logKey: logFile === null ? null : await openLogKey(logFile),
+    witnessKey: witness === null ? null : await readNoteSigner(witness, "witness"),
   };
 }
 
 /** What is wrong with the files, found without making one. */
 export async function keyProblems(config: Config): Promise<InputProblem[]> {
-  const { event, log, witness } = filesOf(config);
-  const reads = [
-    [settings.event, event === null ? null : readSeed(event)],
-    [settings.log, log === null ? null : readNoteSigner(log, "log")],
-    [settings.witness, witness === null ? null : readNoteSigner(witness, "witness")],
-  ] as const;
-  const found = reads.map(async ([setting, read]): Promise<InputProblem[]> => {
-    const message = await read?.then(() => null, errorText);
-    return typeof message === "string" ? [{ setting, message }] : [];
-  });
-  return (await Promise.all(found)).flat();
+  const files = filesOf(config);
+  const found: InputProblem[] = [];
+  const look = async (setting: keyof typeof files, read: (file: string) => Promise<unknown>) => {
+    const file = files[setting];
+    const message = file === null ? null : await read(file).then(() => null, errorText);
+    if (message !== null) found.push({ setting, message });
+  };
+  await look("cache.signing_key_file", readSeed);
+  await look("directory.log_key_file", (file) => readNoteSigner(file, "log"));
+  await look("witness.key_file", (file) => readNoteSigner(file, "witness"));
+  return found;
 }
 
 /** Files that others than the owner may read or write; none on systems without such modes. */
 export function keyWarnings(config: Config): InputProblem[] {
   if (process.platform === "win32") return [];
-  return Object.entries(filesOf(config)).flatMap(([name, file]) => {
+  return Object.entries(filesOf(config)).flatMap(([setting, file]) => {
     if (file === null || !existsSync(file) || (statSync(file).mode & 0o077) === 0) return [];
-    const message = `other users may read ${file}; run: chmod 600 ${file}`;
-    return [{ setting: settings[name as keyof typeof settings], message }];
+    return [{ setting, message: `other users may read ${file}; run: chmod 600 ${file}` }];
   });
 }
 

@@ -67,10 +67,7 @@ async function create({ uses, expires, note = null, link, ...flags }: CreateFlag
     `code ${code}`,
     `registers ${countOf(uses, "DID")} until ${made["expires_at"]}; the code is not shown again`,
   ];
-  const report = createReport(flags.json === true);
-  if (config !== null && config.directory.registration !== "invite")
-    report.note(`no invitation is needed now: directory.registration is "${config.directory.registration}"`);
-  report.result({ ok: true, ...made, link: url }, lines.join("\n"));
+  createReport(flags.json === true).result({ ok: true, ...made, link: url }, lines.join("\n"));
 }
 
 /** `null` for a node that is named by its socket. */
