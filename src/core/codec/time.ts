@@ -66,9 +66,7 @@ export function parseDuration(text: string): number | null {
 /** ISO-8601 in hours, minutes and seconds: `PT24H`, `PT1H30M`, `PT45S`; a fraction of a second is cut off. */
 export function renderDuration(ms: number): string {
   const seconds = Math.floor(ms / secondMs);
-  const h = Math.floor(seconds / 3600);
-  const m = Math.floor((seconds % 3600) / 60);
-  const s = seconds % 60;
-  const text = `${h > 0 ? `${h}H` : ""}${m > 0 ? `${m}M` : ""}${s > 0 ? `${s}S` : ""}`;
-  return text === "" ? "PT0S" : `PT${text}`;
+  const parts = { H: Math.floor(seconds / 3600), M: Math.floor(seconds / 60) % 60, S: seconds % 60 };
+  const text = Object.entries(parts).flatMap(([unit, count]) => (count > 0 ? [`${count}${unit}`] : []));
+  return `PT${text.join("") || "0S"}`;
 }

@@ -143,25 +143,18 @@ export async function readCapped(
 ): Promise<Uint8Array | "over"> {
   if (body === null) return new Uint8Array(0);
   const reader = body.getReader();
+  const chunks: Uint8Array[] = [];
+  let size = 0;
   try {
-    return await readAll(reader, bytesMax);
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return joinBytes(chunks);
+      size += value.length;
+      if (size > bytesMax) return "over";
+      chunks.push(value);
+    }
   } finally {
     // Cancelling a stream that has ended does nothing.
     reader.cancel().catch(() => undefined);
-  }
-}
-
-async function readAll(
-  reader: ReadableStreamDefaultReader<Uint8Array>,
-  bytesMax: number,
-): Promise<Uint8Array | "over"> {
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return joinBytes(chunks);
-    size += value.length;
-    if (size > bytesMax) return "over";
-    chunks.push(value);
   }
 }

@@ -127,15 +127,10 @@ export function replayKeyProof(proof: KeyProof): KeyState | null {
 }
 
 /** What the last call added; `null` when it doesn't follow from those before it, whose signatures are known. */
-export function signatureAdded(
-  proof: KeyProof,
-  changed: "registration" | "rootKey" | "document",
-): SignedMessage | null {
-  const named = namesOf(proof);
-  if (changed === "rootKey") return rotationOf(proof, named, proof.rotations.length - 1);
-  const replayed = replayDocuments(proof, named);
-  if (replayed === null) return null;
-  return changed === "registration" ? registrationOf(proof, named) : (replayed.signatures.at(-1) ?? null);
+export function signatureAdded(proof: KeyProof, changed: "registration" | "rootKey" | "document") {
+  const signatures = replayKeyProof(proof)?.signatures ?? [];
+  const { length } = proof.rotations;
+  return signatures.at({ rootKey: length - 1, registration: length, document: -1 }[changed]) ?? null;
 }
 
 type Names = Pick<KeyState, "did" | "rootKeys">;
