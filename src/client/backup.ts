@@ -83,8 +83,6 @@ async function* batchesOf({ driver, place }: Pick<Table, "driver" | "place">): A
   if (batch.length > 0) yield batch;
 }
 
-// ------------------------------------------------------------------------------------------------------------- restore
-
 export type Restoring = {
   readonly passphrase: string;
   readonly keys: KeyStore;

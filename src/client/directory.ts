@@ -80,8 +80,6 @@ export function directoryClient(to: Endpoint) {
   };
 }
 
-// --------------------------------------------------------------------------------------------- accepted proofs
-
 /** How long a signed change may be submitted: the short window that the interface asks for. */
 export const authorizationLifeMs = 5 * minuteMs;
 
@@ -133,8 +131,6 @@ export async function identityFor(client: Asking, name: string, nowMs: number = 
 function decodeHash(text = ""): Uint8Array | null {
   return /^0x[0-9a-f]{64}$/.test(text) ? decodeHex(text.slice(2)) : null;
 }
-
-// -------------------------------------------------------------------------------------------------------- settlement
 
 export type Waiting = {
   readonly timeoutMs: number;

@@ -60,8 +60,6 @@ export async function renewGuardians(owner: Owner, memory: MemoryStore): Promise
   if (known.rootKey === null || !equalBytes(known.rootKey, rootKey)) await appointGuardians(owner, known.to, memory);
 }
 
-// ---------------------------------------------------------------------------------------------------------- restoring
-
 export type Restoration = {
   /** Texts of the messages that the guardians got: two, or all three. */
   readonly shares: readonly string[];

@@ -151,8 +151,6 @@ export function takeOver(former: Identity, next: Identity): Identity {
   return taken;
 }
 
-// ----------------------------------------------------------------------------------------------- text
-
 /** The text of a key file. Everything in it is secret. */
 export const renderIdentity = (identity: Identity): string => renderKept({ version: 1, ...identity });
 

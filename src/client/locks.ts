@@ -24,8 +24,6 @@ export type Lock = {
 const cost = { N: 2 ** 15, r: 8, p: 1, dkLen: 32 };
 const random = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));
 
-// ------------------------------------------------------------------------------------------------------------- locks
-
 /** A passphrase that nobody guesses, to print: 130 random bits in groups of letters that can't be mistaken. */
 export function recoveryCode(): string {
   const letters = encodeBase32(random(17)).slice(0, 26);
@@ -105,8 +103,6 @@ async function ask(what: "create" | "get", publicKey: object): Promise<PublicKey
   if (answer === null) throw localError("passkey_refused", "there is no such passkey");
   return answer as PublicKeyCredential;
 }
-
-// ------------------------------------------------------------------------------------------------------- locked keys
 
 export type LockedKeys = KeyStore & {
   /** Which locks the keys have. Without any, `setUp` comes first. */
@@ -192,8 +188,6 @@ async function unwrap(lock: Lock, wraps: readonly Wrap[]): Promise<Uint8Array> {
   }
   throw localError("wrong_passphrase", `no lock of the kind ${lock.kind} opens with this`);
 }
-
-// ------------------------------------------------------------------------------------------------------------- sealing
 
 const boundTo = (name: string): Uint8Array => utf8(`${format}:${name}`);
 

@@ -34,7 +34,8 @@ import type { StoreSession } from "./store/session.ts";
 import type { LocalStore } from "./store/store.ts";
 
 export class Waypost {
-  readonly #client: Client;
+  /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
+  readonly client: Client;
   readonly #options: WaypostOptions;
   readonly #listeners = new Set<Listener>();
   readonly #sending = inOrder<Did>();
@@ -52,7 +53,7 @@ export class Waypost {
   #session: StoreSession | null = null;
 
   private constructor(client: Client, options: WaypostOptions, identity: Identity) {
-    this.#client = client;
+    this.client = client;
     this.#options = options;
     this.#identity = takeOver(identity, identity);
     if (options.onEvent !== undefined) this.on(options.onEvent);
@@ -82,9 +83,9 @@ export class Waypost {
     const me = await retryTemporary(opening, options);
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
-      await settleIdentity(me.#client, me.#identity, { ...options, urls });
+      await settleIdentity(me.client, me.#identity, { ...options, urls });
       await me.#rotateIfDue();
-      await (await import("./resume.ts")).change(me.#client.known.memory, (sets) => sets);
+      await (await import("./resume.ts")).change(me.client.known.memory, (sets) => sets);
       void me.#orFailed("watch", () => me.#renewGuardians());
     };
     try {
@@ -135,11 +136,6 @@ export class Waypost {
     return { code, opened, cancel };
   }
 
-  /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
-  get client(): Client {
-    return this.#client;
-  }
-
   /** The current secrets of this identity. */
   get identity(): Identity {
     return this.#identity;
@@ -155,7 +151,7 @@ export class Waypost {
   /** A text to compare with a correspondent, by phone say: both see the same, 20 characters for each of the two. */
   async fingerprint(to: string): Promise<string> {
     const { fingerprintBetween } = await import("./trust/own.ts");
-    return fingerprintBetween(this.#client, this.did, await lookUp(this.#client, to));
+    return fingerprintBetween(this.client, this.did, await lookUp(this.client, to));
   }
 
   /**
@@ -163,7 +159,7 @@ export class Waypost {
    * alias is no longer watched as an own one.
    */
   async forget(target: string): Promise<void> {
-    await (await import("./trust/own.ts")).forget(this.#client, this.did, target);
+    await (await import("./trust/own.ts")).forget(this.client, this.did, target);
   }
 
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
@@ -173,7 +169,7 @@ export class Waypost {
       const { alias = null } = this.#options;
       // Keys that another process or tab has made are no stranger's.
       await this.#change((stored) => stored);
-      const changed = await watchOwn(this.#client, this.#identity, alias);
+      const changed = await watchOwn(this.client, this.#identity, alias);
       // Without its secrets every key looks like a stranger's.
       if (!this.#isLocked) for (const what of changed) this.#emit({ type: "stranger_change", what });
     });
@@ -216,7 +212,7 @@ export class Waypost {
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
     this.#receiver = this.#receiverFor(this.#session?.incoming.byHand);
     const receiver = await this.#receiver;
-    const wrong = clockProblem(this.#client.directory.endpoint);
+    const wrong = clockProblem(this.client.directory.endpoint);
     if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
     try {
       receiver.start();
@@ -239,7 +235,7 @@ export class Waypost {
     const session = this.#session;
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
-      client: this.#client,
+      client: this.client,
       identity: () => this.#identity,
       pollMs: this.#options.pollMs ?? pollMsDefault,
       device: this.#options.device ?? session?.device ?? randomUuid().slice(0, 8),
@@ -271,7 +267,7 @@ export class Waypost {
 
   /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */
   async appointGuardians(guardians: readonly string[]): Promise<void> {
-    await (await import("./guardians.ts")).appointGuardians(this, guardians, this.#client.known.memory);
+    await (await import("./guardians.ts")).appointGuardians(this, guardians, this.client.known.memory);
   }
 
   /** Closes, and forgets all secrets; with `lockedKeys` also the key that opens them. */
@@ -295,7 +291,7 @@ export class Waypost {
     const { StoreSession } = await import("./store/session.ts");
     const { trust = null, acknowledge, nowMs = Date.now } = this.#options;
     return StoreSession.open({
-      ...{ client: this.#client, did: this.did, driver, trust, nowMs },
+      ...{ client: this.client, did: this.did, driver, trust, nowMs },
       storeKey: this.#identity.storeKey,
       isByHand: acknowledge === "by-hand",
       emit: (event) => this.#emit(event),
@@ -336,7 +332,7 @@ export class Waypost {
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./change.ts");
       const options = { nowMs: nowMs(), everyMs, waiting, change: (edit: EditIdentity) => this.#change(edit) };
-      const { rotated, holdsPublished } = await rotateAgreement(this.#client, this.did, options);
+      const { rotated, holdsPublished } = await rotateAgreement(this.client, this.did, options);
       if (!holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
       else if (rotated) this.#emit({ type: "rotated" });
     };
@@ -351,7 +347,7 @@ export class Waypost {
 
   /** After a rotation of the root key the shares of the old one are worth nothing. */
   async #renewGuardians(): Promise<void> {
-    const { memory } = this.#client.known;
+    const { memory } = this.client.known;
     if ((await memory.load("guardians")) !== null) await (await import("./guardians.ts")).renewGuardians(this, memory);
   }
 
@@ -368,7 +364,7 @@ export class Waypost {
     const trust = options.trust ?? this.#options.trust ?? null;
     const sender = async () => (options.anonymous === true ? null : this.#asSender());
     // What is still to be sent when it is closed has one attempt.
-    return sendTo(this.#client, { ...options, to, source, trust, sender, signal: this.#closed.signal });
+    return sendTo(this.client, { ...options, to, source, trust, sender, signal: this.#closed.signal });
   }
 
   /**
@@ -376,7 +372,7 @@ export class Waypost {
    * order too, so an alias waits for what is sent to its DID.
    */
   async #inOrder<T>(to: string, work: () => Promise<T>): Promise<T> {
-    const did = await this.#finding("", () => askDid(this.#client, to));
+    const did = await this.#finding("", () => askDid(this.client, to));
     return this.#sending(did, async () => {
       const result = await attempt(work);
       if (!(result instanceof ClientError)) return result;
@@ -387,7 +383,7 @@ export class Waypost {
   }
 
   #asSender(): Promise<NonNullable<SendPlan["sender"]>> {
-    this.#sender ??= senderOf(this.#client, this.#identity).catch((error: unknown) => {
+    this.#sender ??= senderOf(this.client, this.#identity).catch((error: unknown) => {
       this.#sender = null;
       throw error;
     });

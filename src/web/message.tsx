@@ -125,8 +125,6 @@ function TextContent({ text }: { readonly text: string }) {
   );
 }
 
-// ------------------------------------------------------------------------------------------------------------ files
-
 function FileContent({ message }: Pick<Props, "message">) {
   const sent = useSession().sending[message.id] ?? 1;
   const [isShown, setShown] = useState(false);
@@ -191,8 +189,6 @@ function Picture({ message, name, onShown }: Pick<Props, "message"> & { name: st
     </div>
   );
 }
-
-// --------------------------------------------------------------------------------------------------------- delivery
 
 const states: Readonly<Record<DeliveryState, readonly [Shape, string]>> = {
   waiting: ["waiting", "waits to be sent"],

@@ -48,8 +48,6 @@ export function PanelView({ panel, open, ...rest }: PanelsProps) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------- inviting
-
 function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
   const profile = useStored(() => me.store.profile(), []);
   const [address, setAddress] = useState("");
@@ -110,8 +108,6 @@ function Write({ to, onClose }: Props & { readonly to: Invited }) {
     </Dialog>
   );
 }
-
-// ------------------------------------------------------------------------------------------------------ a person
 
 function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
   const person = useStored(() => me.store.person(did), [did]);
@@ -188,8 +184,6 @@ function Fingerprint({ did }: { readonly did: string }) {
     </p>
   );
 }
-
-// -------------------------------------------------------------------------------------------------------- settings
 
 function Settings({ onClose }: Props) {
   const people = useStored(() => me.store.people(), []);

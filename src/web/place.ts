@@ -29,8 +29,6 @@ export function show(conversation: string | null, message?: string): void {
   if (`#${parts}` !== location.hash) location.hash = `#${parts}`;
 }
 
-// ------------------------------------------------------------------------------------------------------ invitations
-
 /** The link by which others write to this person. */
 export function invitationLink(did: string, name: string): string {
   const parts = new URLSearchParams({ to: did, ...(name === "" ? {} : { name }) });

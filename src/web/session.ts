@@ -116,8 +116,6 @@ const plainTexts: Readonly<Record<string, string>> = {
   identity_changed: "This person's keys have changed in a way that nothing explains. Ask them before you write.",
 };
 
-// --------------------------------------------------------------------------------------------------------- opening
-
 const plainKeys = indexedDbKeys();
 export const locked = lockedKeys(plainKeys);
 /** Those without a lock, until one was opened. */
@@ -182,16 +180,12 @@ function ready(opened: Waypost): void {
   update({ phase: { is: "ready" } });
 }
 
-// ---------------------------------------------------------------------------------------------------------- backup
-
 /** What a backup brings: keys, people and history. */
 export async function restore(file: Blob, passphrase: string): Promise<void> {
   const { restore: bringBack } = await import("../client/backup.ts");
   await bringBack(file.stream(), { passphrase, keys, store, name: identityName });
   await start();
 }
-
-// ------------------------------------------------------------------------------------------------------------ lock
 
 /** All tabs lock together: each loads anew and forgets what it held. */
 const lockedTabs = new BroadcastChannel("waypost.locked");
@@ -216,8 +210,6 @@ export async function lockNow(): Promise<void> {
   await me.lock();
   location.reload();
 }
-
-// --------------------------------------------------------------------------------------------------------- storage
 
 /** Asks the browser to keep what is here, and says where it won't. */
 export async function keepStorage(): Promise<void> {

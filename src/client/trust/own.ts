@@ -97,8 +97,6 @@ async function addClaim(memory: MemoryStore, did: Did, { counter, nonce, content
   await memory.save(key, renderKept({ claims: [...valid, mine] }));
 }
 
-// ---------------------------------------------------------------------------------------------------------- watching
-
 /** A key of the own record that this device can't explain. */
 export type Stranger = "root_key" | "sealing_key" | "method";
 
@@ -202,8 +200,6 @@ export async function strangerIn(client: Client, identity: Identity, state: KeyS
   }
   return null;
 }
-
-// ------------------------------------------------------------------------------------------------------- sealing keys
 
 // Devices of one identity need not communicate: the next secret is derived from a chain key that they share and that is
 // replaced with it. A device that finds an unknown key in the document derives forward until it has that key's secret.

@@ -151,8 +151,6 @@ async function save(memory: MemoryStore, state: KeyState): Promise<void> {
   await memory.save(didKey(state.did), renderKept({ ...now, ...(home === undefined ? {} : { home }) }));
 }
 
-// -------------------------------------------------------------------------------------------------------------- memory
-
 /** An answer that what was signed, or what is remembered, contradicts. */
 export function distrust(code: DistrustCode, message: string): ClientError {
   return new ClientError("distrusted", code, message);
