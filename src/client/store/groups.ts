@@ -152,7 +152,7 @@ export class Group {
 
   /** Accepts to be in a group into which somebody unknown put this identity. */
   join(): Promise<void> {
-    return this.#mark(["asked"], (row) => ({ ...row, joined: row.version }));
+    return this.#mark((row) => ({ ...row, joined: row.version }));
   }
 
   /**
@@ -163,15 +163,15 @@ export class Group {
     const { did, send } = this.#host;
     const row = await this.#row(["joined", "asked"]);
     if (standingOf(row, did) === "asked")
-      return this.#mark(["asked"], (now) => ({ ...now, left: { ...now.left, [did]: now.version } }));
+      return this.#mark((now) => ({ ...now, left: { ...now.left, [did]: now.version } }));
     const [first] = othersIn(row, this.#host);
     if (row.admin === did && first !== undefined) await this.change({ admin: first });
     await send(othersIn(row, this.#host), { v: 1, left: row.version }, changing(row.id));
   }
 
-  async #mark(standings: readonly Standing[], change: (row: GroupRow) => GroupRow): Promise<void> {
+  async #mark(change: (row: GroupRow) => GroupRow): Promise<void> {
     const { table, tell } = this.#host;
-    await table.change(async (batch) => putGroup(table, batch, change(await this.#row(standings, batch))));
+    await table.change(async (batch) => putGroup(table, batch, change(await this.#row(["asked"], batch))));
     tell({ type: "changed", conversation: this.id, id: null, what: "group" });
   }
 

@@ -219,23 +219,14 @@ export async function placeMessage(table: Table, batch: Batch, row: MessageRow, 
   return key;
 }
 
-export const noConversation = (id: string): ConversationRow => ({
-  id,
-  unread: 0,
-  readMs: 0,
-  readAtMs: 0,
-  arrivedMs: 0,
-  last: null,
-  at: 0,
-});
-
 /** Times of arrival in a conversation differ and increase: read marks and the order of own messages compare them. */
 export const arrivalOf = ({ arrivedMs }: ConversationRow, nowMs: number): number => Math.max(nowMs, arrivedMs + 1);
 
 /** Adds a message to its conversation: its row, its place by id, and the new count. Returns the row's key. */
 export async function addMessage(table: Table, batch: Batch, given: MessageRow): Promise<string> {
   const place = keyOfConversation(table, given.conversation);
-  const before = (await batch.get<ConversationRow>(place)) ?? noConversation(given.conversation);
+  const none = { id: given.conversation, unread: 0, readMs: 0, readAtMs: 0, arrivedMs: 0, last: null, at: 0 };
+  const before = (await batch.get<ConversationRow>(place)) ?? none;
   const row = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs) };
   const key = keyOfMessage(table, row);
   batch.put(key, row);

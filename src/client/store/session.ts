@@ -68,8 +68,8 @@ type Recipient = { readonly did: Did; readonly alias: string | null; readonly na
 type News = StoreNews | OutNews | { readonly type: "want"; readonly key: string };
 type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
 
-/** To how many typing is sent, how long it holds, and when it is sent again. */
-const [typingMax, typingMs, typingAgainMs] = [16, 30_000, 10_000];
+/** To how many typing is sent, and when again. */
+const [typingMax, typingAgainMs] = [16, 10_000];
 
 export class StoreSession {
   readonly store: LocalStore;
@@ -321,11 +321,9 @@ export class StoreSession {
     const group = isDid(conversation) ? null : await this.groups.get(conversation);
     const others = isDid(conversation) ? [conversation] : (group?.members ?? []).filter((did) => did !== own);
     const sinceMs = nowMs() - (this.#typedMs.get(conversation) ?? 0);
-    if (others.length > typingMax || (isTyping ? sinceMs < typingAgainMs : sinceMs > typingMs)) return;
-    if (!(await this.store.profile()).isOpen) return;
-    for (const [one, typedMs] of this.#typedMs) if (nowMs() - typedMs > typingMs) this.#typedMs.delete(one);
+    const isNews = isTyping ? sinceMs >= typingAgainMs : this.#typedMs.delete(conversation);
+    if (!isNews || others.length > typingMax || !(await this.store.profile()).isOpen) return;
     if (isTyping) this.#typedMs.set(conversation, nowMs());
-    else this.#typedMs.delete(conversation);
     const relations = { replyTo: null, group: group?.id ?? null, wantsReceipt: false };
     const source = await sourceOf({ v: 1, typing: isTyping }, { mediaType: typingType }, relations);
     const options = { ttl: "30s", hint: "direct" } as const;

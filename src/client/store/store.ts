@@ -18,7 +18,6 @@ import {
   type MessageRow,
   messageById,
   messagesOf,
-  noConversation,
   type Person,
   type ProfileRow,
   putPerson,
@@ -166,7 +165,7 @@ export class LocalStore {
       this.#table.get<ConversationRow>(place),
       Promise.all(rows.map(([, { id }]) => reactionsTo(id))),
     ]);
-    const { readMs } = known ?? noConversation(conversation);
+    const { readMs = 0 } = known ?? {};
     return rows.map(([key, row], i) => viewOf(key, row, { readMs, reactions: reactions[i] ?? [] }));
   }
 
