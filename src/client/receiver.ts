@@ -436,11 +436,16 @@ export class Receiver {
     const same = [...facts.digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
     if (same !== undefined) return same;
     const known = this.#remember(version, { state: "queued", digests: facts.digests });
-    const { storage, send } = this.#host;
+    const { storage, send, onAcked } = this.#host;
+    // A Cache that can't be reached offers it again; the acknowledgement follows then.
     const ack = async () => {
+      if (known.state !== "acked") await storage?.save?.(version, opened);
       if (known.state === "acked") return;
-      await storage?.save?.(version, opened);
-      await this.#ack(facts, known);
+      known.state = "acked";
+      known.acked.abort();
+      this.#isLate = performance.now() - known.sinceMs > liveAckMs;
+      await acknowledge(known.copies, known.digests);
+      onAcked(facts);
     };
     // A note is no message of its own, and without a store nothing hears of it. A store without room gets it again later.
     if (storage?.read !== undefined || noteIn(facts, data) !== null) await attempt(ack);
@@ -449,15 +454,5 @@ export class Receiver {
       this.#changed.release();
     }
     return known;
-  }
-
-  /** A Cache that can't be reached offers it again; the acknowledgement follows then. */
-  async #ack(facts: MessageFacts, known: Known): Promise<void> {
-    if (known.state === "acked") return;
-    known.state = "acked";
-    known.acked.abort();
-    this.#isLate = performance.now() - known.sinceMs > liveAckMs;
-    await acknowledge(known.copies, known.digests);
-    this.#host.onAcked(facts);
   }
 }
