@@ -225,7 +225,7 @@ export type ReceiptPage = { readonly after: string | null; readonly limit: numbe
 
 /** Small records that must survive a restart: pending registrations, relay results, subscriptions to pushes. */
 export interface Receipts {
-  /** Sets or replaces a value. A key is a text like a tag; a value has at most 64 KiB. */
+  /** Sets or replaces a value. A key is a text of 1 to 512 bytes in UTF-8; a value has at most 64 KiB. */
   put(key: string, value: Uint8Array, untilMs: number): Promise<void>;
   /** Sets a value unless one is valid at `nowMs`. Returns `null` when it was set, else the valid value. */
   putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null>;

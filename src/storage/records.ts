@@ -19,6 +19,9 @@ export function checkText(name: string, text: string): void {
 
 export function checkReceipt(key: string, value: Uint8Array): void {
   checkText("key", key);
+  if (!key.isWellFormed() || utf8(key).length > textLengthMax) {
+    throw new RangeError(`a key is at most ${textLengthMax} bytes of UTF-8`);
+  }
   if (value.length > receiptBytesMax) throw new RangeError(`a receipt has at most ${receiptBytesMax} bytes`);
 }
 
@@ -194,22 +197,6 @@ function endedIn(view: TableView, nowMs: number, limit: number): string[] {
 const endDigits = 16;
 const hexOf = (ms: number): string => ms.toString(16).padStart(endDigits, "0");
 
-/** The first of these stands for a character of a key that isn't visible ASCII behind them. */
-const leads = "!\"#$%&'(";
-const digits = 94;
-
 /** A key of the table for any text: what begins with a text has a key that begins with its. */
-function codeOf(text: string): string {
-  return text.replace(/[^)-~]/g, (unit) => {
-    const code = unit.charCodeAt(0);
-    const digit = (value: number) => String.fromCharCode(33 + (value % digits));
-    return leads[Math.floor(code / digits ** 2)] + digit(Math.floor(code / digits)) + digit(code);
-  });
-}
-
-function textOf(code: string): string {
-  return code.replace(/[!-(](.)(.)/g, (all) => {
-    const [lead = 0, high = 0, low = 0] = [...all].map((one) => one.charCodeAt(0) - 33);
-    return String.fromCharCode((lead * digits + high) * digits + low);
-  });
-}
+const codeOf = encodeURIComponent;
+const textOf = decodeURIComponent;
