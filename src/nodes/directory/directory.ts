@@ -4,7 +4,7 @@
  * submission. Reads need no proof. Known absence is 404; a ledger that can't be read is 502.
  * Source: interface "Directory" and "Authorization nonces", rules section 4 ("Reads").
  */
-import { renderPublicKey } from "../../core/codec/bytes.ts";
+import { encodeHex0x, renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
@@ -24,13 +24,13 @@ import type { Answer, Route } from "../http/route.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimit } from "../rates.ts";
 import { type Foreign, foreignAlias, foreignDid } from "./homes.ts";
 import {
+  acceptedVersions,
   type DirectoryParts,
   directoryBodyBytesMax,
   directoryRoute,
   pathCodes,
   pathValue,
   readBinding,
-  renderProofs,
   withinDayBytes,
 } from "./parts.ts";
 import { ownerRoutes, ownerUpdates, policyReadRoutes } from "./policy.ts";
@@ -82,19 +82,19 @@ function nameUnavailable(route: Route, unavailable: DirectoryParts["unavailable"
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
-async function directoryLimits({
-  ledger,
-  settings,
-  limits,
-}: DirectoryParts): Promise<DirectoryLimits & { readonly max_clock_skew_seconds: number }> {
-  const [{ blockTimeMs }, binding] = await Promise.all([ledger.head(), readBinding(ledger)]);
+async function directoryLimits({ ledger, settings, limits }: DirectoryParts) {
+  const [{ blockTimeMs }, { proofs, submitter }] = await Promise.all([ledger.head(), readBinding(ledger)]);
   return {
     block_time_ms: blockTimeMs,
     max_directory_body_bytes: directoryBodyBytesMax,
     max_clock_skew_seconds: limits.clock_skew / 1_000,
     max_authorization_ahead_seconds: settings.authorization_max_ahead / 1_000,
     max_proof_life_seconds: proofLifeMsMax / 1_000,
-    ...renderProofs(settings, binding),
+    registration_proofs: [...acceptedVersions(settings, proofs)],
+    authorization_proofs: [...(proofs.bound ? ["v3"] : []), ...(proofs.plain ? ["plain"] : [])],
+    genesis_hash: encodeHex0x(proofs.genesisHash),
+    operator_account: encodeHex0x(submitter),
+    self_certifying_dids: proofs.selfCertifying,
     unsigned_updates: settings.unsigned_updates,
     registration: settings.registration,
     registration_rate_per_second: settings.registration_rate,

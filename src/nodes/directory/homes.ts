@@ -267,8 +267,8 @@ async function readEntry(state: State, key: string, { home: named, network, from
   if (home === null) return "unknown";
   return state.entries.get(`${key} ${from} ${home}`, async () => {
     const reply = await ask(state, `/log/entry/${key}?from=${from}`, { home, network });
-    if (reply === "unknown") return reply;
-    return typeof reply === "string" || decodeLogEntry(reply) === null ? "silent" : reply;
+    const isEntry = typeof reply !== "string" && decodeLogEntry(reply) !== null;
+    return isEntry || reply === "unknown" ? reply : "silent";
   });
 }
 

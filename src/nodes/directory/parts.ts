@@ -6,7 +6,6 @@
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
-import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { secondMs } from "../../core/codec/time.ts";
@@ -20,7 +19,7 @@ import {
   proofLifeMsMax,
 } from "../../core/ledger/document-codec.ts";
 import { storingNetwork } from "../../core/message/address.ts";
-import { acceptedAnswer, type DirectoryLimits } from "../../core/schema/directory.ts";
+import { acceptedAnswer } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
@@ -239,23 +238,6 @@ export function acceptedVersions(settings: DirectorySettings, proofs: LedgerProo
   const bound: readonly ProofVersion[] = proofs.bound ? ["v3"] : [];
   const older: readonly ProofVersion[] = proofs.plain ? ["v2", "v1"] : [];
   return [...bound, ...older].filter((version) => settings.registration_proofs?.includes(version) ?? true);
-}
-
-/** The members of `/limits` about proofs. */
-export function renderProofs(
-  settings: DirectorySettings,
-  { proofs, submitter }: Binding,
-): Pick<
-  DirectoryLimits,
-  "registration_proofs" | "authorization_proofs" | "genesis_hash" | "operator_account" | "self_certifying_dids"
-> {
-  return {
-    registration_proofs: [...acceptedVersions(settings, proofs)],
-    authorization_proofs: [...(proofs.bound ? ["v3"] : []), ...(proofs.plain ? ["plain"] : [])],
-    genesis_hash: encodeHex0x(proofs.genesisHash),
-    operator_account: encodeHex0x(submitter),
-    self_certifying_dids: proofs.selfCertifying,
-  };
 }
 
 /**

@@ -47,20 +47,19 @@ export function listen(options: ListenOptions): Listener {
   if (place === null) throw new Error(`${address} is not an address to listen on`);
   const handlers = handlersOf(options);
   const apps = site === undefined ? [app] : [app, site.app];
+  const listener = (url: string, server: Server<unknown>): Listener => {
+    return { url, drain: (timeoutMs) => drain(apps, server, timeoutMs) };
+  };
   if ("unix" in place) {
     const serveAt = () => Bun.serve<unknown, string>({ ...handlers, unix: place.unix });
-    const server = options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt();
-    return { url: address, drain: (timeoutMs) => drain(apps, server, timeoutMs) };
+    return listener(address, options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt());
   }
-  const tls = certificate === undefined ? {} : { tls: { cert: certificate.cert, key: certificate.key } };
+  const tls = certificate === undefined ? {} : { tls: certificate };
   // Bun shares a port with other processes by default.
   const alone = { ...place, reusePort: false };
   const server = Bun.serve<unknown, string>({ ...handlers, ...alone, ...tls, idleTimeout: idleTimeoutSeconds });
   const host = place.hostname.includes(":") ? `[${place.hostname}]` : place.hostname;
-  return {
-    url: `${certificate === undefined ? "http" : "https"}://${host}:${server.port}`,
-    drain: (timeoutMs) => drain(apps, server, timeoutMs),
-  };
+  return listener(`${certificate === undefined ? "http" : "https"}://${host}:${server.port}`, server);
 }
 
 /** The system gives a socket its mode when it is bound, so that it is never open to others. */
