@@ -10,7 +10,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
-import { type Client, connect, lookUp } from "../client/client.ts";
+import { connect, lookUp } from "../client/client.ts";
 import { type Waiting, waitingDefault } from "../client/directory.ts";
 import { ClientError } from "../client/http.ts";
 import { memoryOf } from "../client/key-stores.ts";
@@ -21,7 +21,6 @@ import { parseLogPolicy } from "../client/trust/log.ts";
 import { strangerIn } from "../client/trust/own.ts";
 import type { TrustLevel } from "../client/trust/trust.ts";
 import { Waypost } from "../client/waypost.ts";
-import type { Did } from "../core/codec/did.ts";
 import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
@@ -65,18 +64,7 @@ export const parseCount = parseBetween(0, 2 ** 32 - 1);
 
 // --------------------------------------------------------------------------------------------- results and failures
 
-type Report = {
-  /** Replaces the progress line. Prints nothing with `--json` and without a terminal. */
-  readonly progress: (text: string) => void;
-  /** A line on standard error besides the result; nothing with `--json`. */
-  readonly note: (text: string) => void;
-  /** A line on standard error besides the result, with `--json` too. */
-  readonly warn: (event: { readonly type: string; readonly text: string }) => void;
-  /** A result, with `--json` as one line. A command that runs until it is interrupted prints several. */
-  readonly result: (json: unknown, text: string) => void;
-  /** Clears the progress line. Idempotent. */
-  readonly end: () => void;
-};
+type Report = ReturnType<typeof createReport>;
 
 /** Writes to standard output; `false`: wait for "drain". A reader that has gone, as `head` does, ends the command. */
 export function print(text: string): boolean {
@@ -89,7 +77,7 @@ export function print(text: string): boolean {
   return process.stdout.write(text);
 }
 
-export function createReport(json: boolean): Report {
+export function createReport(json: boolean) {
   const live = !json && process.stderr.isTTY === true;
   let shown = false;
   const end = () => {
@@ -97,20 +85,24 @@ export function createReport(json: boolean): Report {
     shown = false;
   };
   return {
-    progress: (text) => {
+    /** Replaces the progress line. Prints nothing with `--json` and without a terminal. */
+    progress: (text: string): void => {
       if (!live) return;
       process.stderr.write(`\r\u001b[K${printable(text).slice(0, (process.stderr.columns || 80) - 1)}`);
       shown = true;
     },
-    note: (text) => {
+    /** A line on standard error besides the result; nothing with `--json`. */
+    note: (text: string): void => {
       end();
       if (!json) process.stderr.write(`${printableLines(text)}\n`);
     },
-    warn: ({ type, text }) => {
+    /** The same, with `--json` too. */
+    warn: ({ type, text }: { readonly type: string; readonly text: string }): void => {
       end();
       process.stderr.write(`${json ? renderJson({ type, message: text }) : printableLines(`${text} (${type})`)}\n`);
     },
-    result: (value, text) => {
+    /** A result, with `--json` as one line. A command that runs until it is interrupted prints several. */
+    result: (value: unknown, text: string): void => {
       end();
       print(`${json ? renderJson(value) : printableLines(text)}\n`);
     },
@@ -239,35 +231,7 @@ export function addIdentityFlag(command: Command): Command {
   return command.addOption(shared("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)"));
 }
 
-export type Session = {
-  readonly client: Client;
-  readonly relayUrl: string;
-  readonly cacheUrl: string;
-  readonly keysFolder: string;
-  readonly report: Report;
-  /** The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then on. */
-  readonly identity: (name?: string) => Promise<Identity>;
-  /** How the SDK opens an identity of this machine. */
-  readonly options: (name: string) => WaypostOptions;
-  /** The same identity as one that sends, receives and replaces its keys when they are due; closed after the command. */
-  readonly open: (more?: Partial<WaypostOptions>) => Promise<Waypost>;
-  /** The client remembers for the identity that `identity` would return, if there is one. */
-  readonly recall: () => Promise<void>;
-  /** The same where it matters whose memory counts: of several identities one must be chosen. */
-  readonly recallChosen: () => Promise<void>;
-  /** The DID of an identity that is called so on this machine; any other text as it is. */
-  readonly named: (target: string) => Promise<string>;
-  /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
-  readonly find: (target: string) => Promise<Did>;
-  /**
-   * Reports a key of the own record that this machine does not hold, as far as the command has read the record: no request
-   * is made for it. `receive --follow` watches the aliases too.
-   */
-  readonly watch: () => Promise<void>;
-  readonly close: () => Promise<void>;
-  /** How to wait, while the progress line shows `what`. */
-  readonly waiting: (what: string) => Waiting;
-};
+export type Session = ReturnType<typeof openSession>;
 
 /** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
 export function clientCommand<F extends object, A extends (string | undefined)[] = []>(
@@ -312,7 +276,7 @@ export function describeTrust(level: TrustLevel | null): string {
   return level === "unproven" ? ", whose keys are unproven" : level === "logged" ? ", whose keys are logged" : "";
 }
 
-function openSession(flags: SessionFlags): Session {
+function openSession(flags: SessionFlags) {
   const { env } = process;
   const url = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
   const urlOf = (node: "directory" | "relay" | "cache"): string =>
@@ -328,7 +292,8 @@ function openSession(flags: SessionFlags): Session {
   client.known.doubt = (error) => report.note(`the log: ${error.message} (${error.code})`);
   let acting: string | null = null;
   let opened: Waypost | null = null;
-  const named = async (target: string) =>
+  /** The DID of an identity that is called so on this machine; any other text as it is. */
+  const named = async (target: string): Promise<string> =>
     (await listIdentities(keysFolder)).includes(target) ? (await loadIdentity(keysFolder, target)).did : target;
   const load = async (name: string): Promise<Identity> => {
     acting = name;
@@ -359,27 +324,33 @@ function openSession(flags: SessionFlags): Session {
   });
   return {
     client,
-    relayUrl: urls.relayUrl,
-    cacheUrl: urls.cacheUrl,
+    ...urls,
     keysFolder,
     report,
+    /** The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then on. */
     identity: identityOf,
+    /** How the SDK opens an identity of this machine. */
     options,
-    open: async (more = {}) => {
+    /** The same identity as one that sends, receives and replaces its keys when they are due; closed after the command. */
+    open: async (more: Partial<WaypostOptions> = {}): Promise<Waypost> => {
       opened = await Waypost.open({ ...options((await identityOf()).name), ...more });
       return opened;
     },
     close: async () => opened?.close(),
+    /** The client remembers for the identity that `identity` would return, if there is one. */
     recall: async () => {
       const [only, ...others] = await names();
       if (only !== undefined && others.length === 0) await load(only);
     },
+    /** The same where it matters whose memory counts: of several identities one must be chosen. */
     recallChosen: async () => {
       const name = await chosenName();
       if (name !== undefined) await load(name);
     },
     named,
-    find: async (target) => lookUp(client, await named(target)),
+    /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
+    find: async (target: string) => lookUp(client, await named(target)),
+    /** Reports a key of the own record that this machine does not hold, as far as the command has read the record. */
     watch: async () => {
       // Read again: the command may have changed the keys, or removed them.
       const isHere = acting !== null && (await listIdentities(keysFolder)).includes(acting);
@@ -388,7 +359,8 @@ function openSession(flags: SessionFlags): Session {
       const what = identity === null || proven === null ? null : await strangerIn(client, identity, proven.state);
       if (what !== null) report.warn(strangerWarning(what));
     },
-    waiting: (what) => {
+    /** How to wait, while the progress line shows `what`. */
+    waiting: (what: string): Waiting => {
       const onProgress = (elapsedMs: number, state: string) =>
         report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`);
       return { ...waitingDefault, timeoutMs: flags.timeout ?? waitingDefault.timeoutMs, onProgress };
