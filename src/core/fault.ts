@@ -142,10 +142,7 @@ export function errorStack(error: unknown): string {
 
 // -------------------------------------------------------------------------------------------------------- signed text
 
-/**
- * Adds the bytes that were verified to the refusal of a signature, as text or else as hex: a client sees which line
- * differs from its own. They hold nothing but what the client sent, and only a node in development shows them.
- */
+/** Adds the verified bytes, as text or else hex: what the client sent, shown only in development. */
 export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
   const text = decodeUtf8(signed);
   const isText = text !== null && !/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text);

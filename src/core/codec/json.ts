@@ -90,10 +90,7 @@ const quoteCode = 0x22;
 
 type Structure = { readonly members: number; readonly opaqueChars: number; readonly names: NameSpan[] };
 
-/**
- * Counts colons and values outside strings and bounds the depth, without checking the grammar: the counts are exact for
- * every text that `JSON.parse` accepts. Returns why a text is refused.
- */
+/** Bounds the depth and counts outside strings, exactly for whatever `JSON.parse` accepts. Else why it is refused. */
 function scanStructure(text: string, opaque: string | null): Structure | string {
   const names: NameSpan[] = [];
   const length = text.length;

@@ -1,8 +1,7 @@
 /**
  * What the ledger keeps, as values and in SCALE: of one DID its document, its record and its counters; the policies of
  * recipients, tags and personas with their limits; and how large each may be. A codec's fields have the order of the wire,
- * and decoding enforces every bound; the types are the codecs'. Clients and nodes share them. The rules for
- * documents are in `document.ts`; what policies mean for an envelope is in `core/message/policy.ts`.
+ * decoding enforces every bound, and the types are the codecs'. `document.ts` has the rules for documents.
  * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1 and 10.
  */
 import { parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
@@ -59,10 +58,7 @@ export type LedgerBoundName = Exclude<
   "devices" | "deviceIdBytes" | "assetBytes" | "allowedRelays" | "allowedRelayBytes"
 >;
 
-/**
- * How large the structures of a ledger may be: the embedded ledger and the reference runtime have `scaleBounds`, the
- * metadata of another chain names its own. Counts are of entries, sizes of UTF-8 bytes; every bound is inclusive.
- */
+/** Of the embedded ledger, or as a chain's metadata name them. Entries and UTF-8 bytes; every bound is inclusive. */
 export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
 
 export const embeddedBounds: LedgerBounds = scaleBounds;
@@ -132,10 +128,7 @@ export function renderService(service: Service): Record<string, unknown> {
   return { ...always, ...(authorization && { authorization }), ...(priority !== null && { priority }) };
 }
 
-/**
- * What a key is asked for: `change` the identity (`root`, or a method in `authentication`), `send` in its name (a
- * method in `authentication`), or `service`: to speak for a service that names the key itself.
- */
+/** `change` the identity (`root`, `authentication`), `send` in its name (`authentication`), speak for a `service`. */
 export type KeyPurpose = "change" | "send" | "service";
 
 /** The method under a key id that may sign for a purpose, whatever its key. */

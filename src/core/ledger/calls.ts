@@ -260,10 +260,7 @@ export function counterOf(call: LedgerCall): { readonly domain: CounterName; rea
   return payload === null ? null : { domain, nonce: payload.nonce };
 }
 
-/**
- * What a call will use up or take, as keys: a counter value, the registration of a DID, an alias. A second call with one
- * of a pending call's claims is refused when it is submitted; otherwise it would be accepted and then fail in its block.
- */
+/** The counter value, registration and alias that a call takes, as keys. Two pending calls never hold one of them. */
 export function claimsOf(call: LedgerCall): string[] {
   const counter = counterOf(call);
   const alias = aliasTaken(call);

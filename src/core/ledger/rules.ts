@@ -262,10 +262,7 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
 
 // ---------------------------------------------------------------------------------------------- self-certifying DIDs
 
-/**
- * Whether the DID is bound to this ledger and its first root key (docs/trust.md "Names"). Other versions of proofs than 3
- * name no ledger, so a signature from another ledger would count here.
- */
+/** Bound to this ledger and its first root key (docs/trust.md "Names"): only version 3 names the ledger. */
 function isBound({ call, proofs }: LedgerInput): boolean {
   return proofs.selfCertifying && isSelfCertifying(call.did);
 }
@@ -276,10 +273,7 @@ function checkName({ account, proofs }: LedgerInput, { did, pubkey }: Registrati
   return deriveDid(proofs.genesisHash, pubkey) === did ? null : refuse("NameNotDerived");
 }
 
-/**
- * Key proofs stay small: after eight component calls, and after a rotation, comes a whole document, which the present root
- * key signs. No component call can then be hidden behind a later one.
- */
+/** After eight component calls or a rotation comes a whole document: proofs stay small, and no call hides another. */
 function countForProof(account: Account, counter: CounterName): Account | LedgerRefusal {
   if (counter === "rootPubkey") {
     const isLast = account.counters.rootPubkey >= BigInt(rotationsMax);

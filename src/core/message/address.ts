@@ -1,8 +1,7 @@
 /**
  * Network addresses: which addresses and endpoint URLs a Relay may reach, where a node listens, and which client is
- * behind a proxy. Strangers choose destinations, so a URL must have its one plain form, and an address is checked by
- * its parsed bits, never by its text. IPv4 is a list of what is refused; IPv6 is a list of what is allowed, so that
- * mapped, translated, local and future ranges are refused without being named.
+ * behind a proxy. Strangers choose destinations: a URL must have its one plain form, and an address is checked by its
+ * bits. IPv4 lists what is refused, IPv6 what is allowed: mapped, translated, local and future ranges need no name.
  * Source: rules sections 5 ("Outbound requests", "Rate limits") and 9, RFC 6890, the IANA special-purpose registries.
  */
 
@@ -249,10 +248,7 @@ function unmapText(address: string): string {
   return /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(address) ? address.slice(7) : address;
 }
 
-/**
- * The network under which a client counts, as people write it: an IPv4 address, or the /64 of an IPv6 address, which one
- * person owns (`2001:db8:1:2::/64`). A text that is not an address stays as it is, cut to 64 characters.
- */
+/** A client counts by its IPv4 address, or the /64 of IPv6, one person's. Others are cut to 64. */
 export function clientNetwork(client: string): string {
   const address = unmapAddress(parseAddress(client));
   if (address === null) return client.slice(0, 64);
@@ -286,10 +282,7 @@ export function isLoopbackListener(text: string): boolean {
   return place.hostname === "localhost" || place.hostname === "::1" || /^127\.\d+\.\d+\.\d+$/.test(place.hostname);
 }
 
-/**
- * Whether a `Host` value is an address or a name that no stranger can own: `localhost`, a name without a dot, `.local` and
- * `.internal`. After DNS rebinding, a page's requests name the page's own host.
- */
+/** An address or a name that no stranger can own. After DNS rebinding, a page's requests name the page's own host. */
 export function isPrivateHost(host: string): boolean {
   const name = host.replace(/:\d+$/, "").toLowerCase();
   const isAddress = /^\[[0-9a-f:.]+\]$/.test(name) || parseAddress(name) !== null;

@@ -253,10 +253,7 @@ const failureMessages: Record<FailureCode, string> = {
   upstream_timeout: "the destinations of the recipient did not answer in time",
 };
 
-/**
- * 422 when every destination refused, no longer exists or must not be reached, or the Cache answered 4xx; 504 when the
- * last ones only timed out; otherwise 502. Caches come last.
- */
+/** 422 when all refused or were gone, or the Cache answered 4xx; 504 when the last timed out; else 502. */
 function failureCode(course: Course, nowMs: number): FailureCode {
   const { plan, left } = course;
   if (plan.direct.length + plan.caches.length === 0) return plan.nowhere;

@@ -101,10 +101,7 @@ type ResolutionFacts = {
 /** How to send to a recipient: the key to seal to, and the bound of the policy; `null` when it sets none. */
 export type Resolution = { readonly key: VerificationMethod; readonly messageBytesMax: number | null };
 
-/**
- * 404 `did_not_found`, 422 `did_deactivated`, 404 `component_not_found` without a key to seal to, 403 `policy_denied`
- * for a tag that the recipient's policies do not accept.
- */
+/** 404 `did_not_found` or `component_not_found` (no key), 422 `did_deactivated`, 403 `policy_denied` for the tag. */
 export function decideResolution(facts: ResolutionFacts): Resolution | Fault {
   const { recipient } = facts;
   if (recipient === null) return fault("did_not_found", "the DID is not registered");

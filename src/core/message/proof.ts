@@ -19,10 +19,7 @@ import { isSelfCertifying } from "../trust/names.ts";
 
 // ------------------------------------------------------------------------------------------------------- signed texts
 
-/**
- * A text that is signed: its name with the version, then a line `name=value` for each value, joined by line feeds with
- * none at the end. An absent value is empty. Values hold no control characters: `isLineValue`.
- */
+/** Title with version, then a line `name=value` for each, joined by line feeds. Absent is empty. */
 function textOf<const N extends string>(title: string, ...names: readonly N[]) {
   const lines = names.map((name) => [name, lineNames[name] ?? name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)]);
   return (values: Readonly<Record<N, unknown>>): Uint8Array =>
@@ -343,10 +340,7 @@ export function proofReplayed(): Fault {
   return fault("proof_replayed", "the nonce of the proof was used before");
 }
 
-/**
- * Nonces are single-use per operation, DID and key. The hash bounds a tag whatever was sent; the DID before it lets a store
- * of several databases keep the claim beside the mailbox.
- */
+/** Single-use per operation, DID and key. The hash bounds the tag; the DID lets a store keep it beside the mailbox. */
 function replayClaim({ operation, did, keyId, nonce }: Signer, untilMs: number): ReplayClaim {
   const text = JSON.stringify([operation, did, keyId, nonce]);
   return { tag: `proof:${did}:${encodeHex(sha256(utf8(text)).subarray(0, 16))}`, untilMs };

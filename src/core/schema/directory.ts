@@ -1,8 +1,6 @@
 /**
- * Shapes of the Directory: every request body and every answer. Bodies are closed (an unknown member is
- * refused), answers are open. A text whose refusal has its own code (DIDs, actions, payloads) is
- * only a text here and parsed by its route; counts and lengths inside a document are rules of the
- * ledger, not of the shape.
+ * Shapes of the Directory: closed bodies and open answers. A text whose refusal has its own code (DIDs, actions,
+ * payloads) is only a text here and parsed by its route; counts and lengths inside a document are the ledger's.
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";

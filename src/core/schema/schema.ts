@@ -57,10 +57,8 @@ for (const [name, accepts] of Object.entries(formats)) FormatRegistry.Set(name, 
 const inputErrorsMax = 32;
 
 /**
- * Compiles a schema once into a checker: the value as the schema's type, or 400 `invalid_request` with
- * every input error (at most `inputErrorsMax`), each with a pointer to the member at fault; a pointer to
- * a missing member points at that member. Costs nothing but the compiled check on good input; on bad
- * input it stops at the last error it lists.
+ * Compiles a schema once into a checker: the value as the schema's type, or 400 with at most `inputErrorsMax` errors,
+ * each with a pointer to the member at fault or missing. Costs the compiled check; bad input, up to the last error.
  */
 export function compileShape<S extends TSchema>(
   schema: S,

@@ -92,10 +92,7 @@ const afterByTimer: After = (ms, work) => {
   return () => clearTimeout(timer);
 };
 
-/**
- * Callers that wait for work of their own or for a common event, whichever comes first. `Promise.race` with one
- * long-lived promise would keep a reaction and the outcome of every race until that promise settles.
- */
+/** Work or a common event, whichever comes first. `Promise.race` with one long-lived promise keeps every outcome. */
 export class Waiters {
   private readonly ends = new Set<() => void>();
 

@@ -25,10 +25,7 @@ export function rememberedOf({ did, rootKeys, steps }: KeyState): Remembered {
 
 type Contradiction = { readonly code: "record_went_back" | "identity_changed"; readonly what: string };
 
-/**
- * What contradicts the remembered state; `null` when the new one goes through it, or has a later base, and what changed
- * since is under a root key that is at least as new.
- */
+/** `null` when the new state goes through the old one, or has a later base under a root key at least as new. */
 export function findContradiction(before: Remembered, state: KeyState): Contradiction | null {
   const back = (what: string): Contradiction => ({ code: "record_went_back", what });
   const changed = (what: string): Contradiction => ({ code: "identity_changed", what });
