@@ -198,7 +198,7 @@ export class Sync {
     if (log.length > 0) await this.#change(did, (row) => (row.sent === after ? { ...row, sent: at } : row));
     else
       await this.#table.change(async (batch) => {
-        for (const [place] of told) batch.delete(place);
+        for (const [place, key] of told) if ((await batch.get(place)) === key) batch.delete(place);
       });
     return true;
   }
