@@ -29,7 +29,7 @@ function serve(server: Partial<typeof serverSettings>) {
     testRoute({ path: "/short", handle: () => spliced([jsonBytes.subarray(0, 64 * 1024)]) }),
   ];
   const { app } = testApp(routes, {
-    server: { trusted_proxies: ["127.0.0.1"], body_bytes_in_flight: 64 * mebibyte, ...server },
+    server: { trusted_proxies: ["127.0.0.1"], ...server },
   });
   const { url, stop } = listenForTest(app);
   cleanups.push(stop);

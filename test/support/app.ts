@@ -31,7 +31,14 @@ export function testApp(
   const lines: LoggedLine[] = [];
   const app = createApp({
     routes,
-    settings: { ...serverSettings, requests_max: 64, body_deadline: 2_000, refusal_delay: 20, ...server },
+    settings: {
+      ...serverSettings,
+      requests_max: 64,
+      body_deadline: 2_000,
+      body_bytes_in_flight: 64 << 20,
+      refusal_delay: 20,
+      ...server,
+    },
     corsOrigins: ["*"],
     now: () => Date.now(),
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),
