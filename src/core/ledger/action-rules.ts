@@ -222,10 +222,7 @@ function addAlias(input: LedgerInput, intent: IntentOf<"add_alias">, record: Did
   const held = checkFree(input, alias, did);
   if (held !== null) return held;
   if (record.aliases.length >= input.bounds.aliases) return refuse("TooManyAliases");
-  return {
-    record: { aliases: [...record.aliases, alias] },
-    aliases: { set: [alias], removed: [] },
-  };
+  return { record: { aliases: [...record.aliases, alias] }, aliases: { set: [alias], removed: [] } };
 }
 
 /** The new alias takes the place of the old one in the list. */
@@ -287,7 +284,5 @@ export function setLinks(links: DeliveryPolicyLinks, bounds: LedgerBounds): Rule
   for (const ref of [recipientPolicy ?? "", ...tagPolicies, ...personaPolicies]) {
     if (longerThan(ref, bounds.policyRefBytes)) return refuse("PolicyRefTooLong");
   }
-  return {
-    record: { links: { recipientPolicy, tagPolicies, personaPolicies } },
-  };
+  return { record: { links: { recipientPolicy, tagPolicies, personaPolicies } } };
 }

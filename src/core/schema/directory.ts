@@ -106,11 +106,7 @@ function prepareBody<M extends TProperties>(action: string, members: M) {
   return closed({ ...prepareMembers, action: namedText([action]), ...members });
 }
 
-const prepareMembers = {
-  did: didText,
-  action: Type.String(),
-  signer_key_id: signerKeyId,
-};
+const prepareMembers = { did: didText, action: Type.String(), signer_key_id: signerKeyId };
 
 /** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its members. */
 export function anyPrepareBody(actions: readonly string[]) {

@@ -114,10 +114,7 @@ const deliveryPolicyMembers = {
 export const deliveryPolicyShape = Type.Object(deliveryPolicyMembers);
 export const personaPolicyShape = Type.Object(personaPolicyMembers);
 
-export const deliveryPolicyBody = closed({
-  did: didText,
-  policy: closed(deliveryPolicyMembers),
-});
+export const deliveryPolicyBody = closed({ did: didText, policy: closed(deliveryPolicyMembers) });
 
 export const deliveryPolicyAnswer = Type.Object({
   did: didText,

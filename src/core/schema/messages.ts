@@ -243,7 +243,4 @@ export const pushShape = Type.Object({
 });
 
 /** `200` of `POST /cache/ack`. */
-export const ackShape = Type.Object({
-  acked: Type.Integer({ minimum: 0 }),
-  message_ids: Type.Array(uuidText),
-});
+export const ackShape = Type.Object({ acked: Type.Integer({ minimum: 0 }), message_ids: Type.Array(uuidText) });

@@ -124,26 +124,12 @@ export const didUrlText = Type.String({
   description: "<did>#<fragment>",
   examples: ["did:svc:1111111111111111111111#k1"],
 });
-/** For other tools, which do not know our formats `u64` and `u128`. */
-const unsignedPattern = "^(0|[1-9][0-9]*)$";
-export const u64Text = Type.String({
-  format: "u64",
-  pattern: unsignedPattern,
-  description: "unsigned 64-bit number as text",
-  examples: ["0"],
-});
-export const u128Text = Type.String({
-  format: "u128",
-  pattern: unsignedPattern,
-  description: "unsigned 128-bit number as text",
-  examples: ["0"],
-});
-export const feeText = Type.String({
-  format: "fee",
-  pattern: unsignedPattern,
-  description: `unsigned number of at most ${policyLimits.releaseFeeMax} as text`,
-  examples: ["0"],
-});
+/** The pattern is for other tools, which do not know our formats. */
+const unsignedText = (format: string, description: string) =>
+  Type.String({ format, pattern: "^(0|[1-9][0-9]*)$", description: `${description} as text`, examples: ["0"] });
+export const u64Text = unsignedText("u64", "unsigned 64-bit number");
+export const u128Text = unsignedText("u128", "unsigned 128-bit number");
+export const feeText = unsignedText("fee", `unsigned number of at most ${policyLimits.releaseFeeMax}`);
 export const timestampText = Type.String({
   format: "timestamp",
   description: "ISO-8601 with seconds and a zone, or epoch seconds or milliseconds as text",
@@ -227,11 +213,7 @@ export const readyAnswer = Type.Object({
   checks: Type.Record(Type.String(), Type.String({ description: "`ok`, or which part is away" })),
 });
 
-export const problemEntryShape = Type.Object({
-  code: Type.String(),
-  status: Type.Integer(),
-  title: Type.String(),
-});
+export const problemEntryShape = Type.Object({ code: Type.String(), status: Type.Integer(), title: Type.String() });
 export type ProblemEntry = Static<typeof problemEntryShape>;
 
 export const problemListAnswer = Type.Object({ problems: Type.Array(problemEntryShape) });
