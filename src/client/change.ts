@@ -1,8 +1,6 @@
 /**
- * Changes of an identity: signing, submitting, and waiting for them. Signing covers every component, alias, root-key and
- * control operation, and the updates with a proof in headers; it needs no node, and its result contains no secret. Also
- * the change that gives forward secrecy: the rotation of the key that others seal to. Programs load this file when they
- * first need it, about once a week.
+ * Changes of an identity: signing, submitting, and waiting for them; and the rotation of the key that others seal to.
+ * Programs load this file when they first need it, about once a week.
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4,
  * docs/client.md "Forward secrecy".
  */

@@ -107,21 +107,15 @@ export function settled<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
-/** `ENOSPC` of a file system, `QuotaExceededError` of a browser. */
-function nameOf(error: unknown): string {
-  const { code, name } = isRecord(error) ? error : {};
-  return typeof code === "string" ? code : String(name);
-}
-
-/** The last is SQLite's. */
-const fullNames = ["ENOSPC", "EDQUOT", "QuotaExceededError", "database or disk is full"];
+/** Of a file system, a browser, and SQLite. */
+const fullNames: readonly unknown[] = ["ENOSPC", "EDQUOT", "QuotaExceededError", "database or disk is full"];
 
 /** `store_full`, or `unusable`. */
 export function storeFailure(what: string, cause: unknown): ClientError {
   if (cause instanceof ClientError) return cause;
-  const why = cause instanceof Error ? cause.message : nameOf(cause);
-  const code = fullNames.includes(nameOf(cause)) || fullNames.includes(why) ? "store_full" : "unusable";
-  return new ClientError("local", code, `${what} failed: ${why}`, { cause });
+  const { code, name, message = code ?? name ?? cause } = isRecord(cause) ? cause : { message: cause };
+  const isFull = [code, name, message].some((one) => fullNames.includes(one));
+  return new ClientError("local", isFull ? "store_full" : "unusable", `${what} failed: ${message}`, { cause });
 }
 
 /** The same store, whose failures are all of the SDK's kind: `store_full`, or `unusable`. */
