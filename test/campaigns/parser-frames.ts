@@ -226,9 +226,9 @@ const remote = createRemoteSessions(mute.bus, {
     heard = "accepted delivery";
     return "gone";
   },
-  makeWay: async ({ did, deviceId }, keepsJoining) => {
+  makeWay: async ({ did, deviceId }, isOlder) => {
     check(did.startsWith("did:svc:") && typeof deviceId === "string", "a join names a device");
-    heard = `accepted join ${keepsJoining}`;
+    heard = `accepted join ${isOlder(1)}`;
   },
 });
 remote.listen(target.did);
@@ -238,7 +238,7 @@ const busTargets: readonly Target[] = [
   {
     name: "bus messages",
     samples: [
-      json({ from: "a", did: target.did, deviceId: "phone", reply: "relay.joined.1" }),
+      json({ from: "a", did: target.did, deviceId: "phone", joinCount: 3, reply: "relay.joined.1" }),
       json({ from: "a", name: "b", timeoutMs: 100 }),
       utf8(`0190b3b4-0000-7000-8000-00000000000a\n{"message_id":"0190b3b4-0000-7000-8000-00000000000a"}`),
       utf8(target.did),

@@ -113,6 +113,8 @@ export type SessionSocket = {
   state: "unproven" | "proving" | "joining" | "live" | "closed";
   /** `null` until the proof was verified. */
   permit: SessionPermit | null;
+  /** Which of two sessions of a device is the younger one, over all processes; see `remote.ts`. */
+  joinCount: number;
   /** Ends the wait for a proof. */
   timer: ReturnType<typeof setTimeout> | null;
   readonly unacked: Map<Uuid, Unacked>;

@@ -2,9 +2,10 @@
  * Live sessions of other processes, over the bus. A delivery is offered to every process that holds sessions of the
  * recipient; when there is none, the outcome is "nobody" after one round trip. A process that gets an offer, however late,
  * fetches the envelope, which is there until the delivery is decided: so no session gets it after it was acknowledged or
- * went to a Cache. A session that joins ends others of its device in other processes; of two that join at once one stays. It
- * also waits for the deliveries that other processes have in flight, so that its welcome means the same as within one
- * process. An unreachable bus is like one without subscribers.
+ * went to a Cache. A session that joins ends older ones of its device in other processes. Joins are counted like Lamport
+ * clocks, so that of two sessions that join at once exactly one stays. A session also waits for the deliveries that other
+ * processes have in flight, so that its welcome means the same as within one process. An unreachable bus is like one
+ * without subscribers.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
 import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
@@ -16,11 +17,8 @@ import type { LiveDelivery, LiveOutcome, SessionTarget } from "./registry.ts";
 /** What this process does for others. */
 type LocalSessions = {
   deliver(delivery: Omit<LiveDelivery, "document">): Promise<LiveOutcome>;
-  /**
-   * Ends other sessions of the device, unless `keepsJoining` those that join too; resolves when the deliveries that began
-   * before have ended.
-   */
-  makeWay(target: SessionTarget, keepsJoining: boolean): Promise<void>;
+  /** Ends older sessions of the device; resolves when the deliveries that began before have ended. */
+  makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void>;
 };
 
 const subjects = {
@@ -36,6 +34,7 @@ const acknowledged = utf8("acknowledged");
 
 export function createRemoteSessions(bus: Bus, local: LocalSessions) {
   const id = crypto.randomUUID();
+  let joinCount = 0;
   /** Deliveries that are not decided yet, and whether a session elsewhere was to get them. */
   const offered = new Map<string, { readonly bytes: Uint8Array; isFetched: boolean }>();
   const fetches = bus.subscribe(subjects.fetch(id), (name) => {
@@ -49,8 +48,10 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
   const joins = bus.subscribe(subjects.join, async (message) => {
     const target = parseJoin(message, id);
     if (target === null) return undefined;
-    // Of two that join at once, both processes keep the one with the greater id.
-    await local.makeWay(target, id > target.from);
+    joinCount = Math.max(joinCount, target.joinCount);
+    // Of two processes with the same count, both treat the one with the greater id as the younger.
+    const isOlder = (own: number) => own < target.joinCount || (own === target.joinCount && id < target.from);
+    await local.makeWay(target, isOlder);
     return undefined;
   });
   /** `false` when it is certain that no other process has a session of the DID. */
@@ -90,10 +91,12 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
       };
       return { outcome: ask(), withdraw: () => offered.delete(name) };
     },
-    /** Resolves when every other process has made way for the session that joins, or after `msMax`. */
-    async join(target: SessionTarget, msMax: number): Promise<void> {
+    /** Higher than that of every join that this process has heard of. */
+    nextJoinCount: (): number => ++joinCount,
+    /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
+    async join(target: SessionTarget, joinCount: number, msMax: number): Promise<void> {
       await listening.get(target.did)?.subscription.ready;
-      await bus.request(subjects.join, utf8(JSON.stringify({ ...target, from: id })), msMax);
+      await bus.request(subjects.join, utf8(JSON.stringify({ ...target, from: id, joinCount })), msMax);
     },
     close(): void {
       joins.unsubscribe();
@@ -106,7 +109,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
 
 type Offer = { readonly outcome: Promise<LiveOutcome>; readonly withdraw: () => void };
 
-type Join = SessionTarget & { readonly from: string };
+type Join = SessionTarget & { readonly from: string; readonly joinCount: number };
 
 type Answering = { readonly id: string; readonly did: Did; readonly local: LocalSessions; readonly bus: Bus };
 
@@ -139,7 +142,8 @@ function decodeEnvelope(message: Uint8Array, to: Did): LiveDelivery["envelope"] 
 function parseJoin(message: Uint8Array, own: string): Join | null {
   const members = jsonObjectOf(message);
   if (members === null || members["from"] === own) return null;
-  const { from, did, deviceId } = members;
-  if (typeof did !== "string" || !isDid(did) || typeof deviceId !== "string" || typeof from !== "string") return null;
-  return { from, did, deviceId };
+  const { from, did, deviceId, joinCount } = members;
+  if (typeof did !== "string" || !isDid(did) || typeof deviceId !== "string") return null;
+  if (typeof from !== "string" || typeof joinCount !== "number") return null;
+  return { from, did, deviceId, joinCount };
 }

@@ -81,7 +81,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
         const subject = await parts.recipients.subject(delivery.envelope.to);
         return firstAcknowledged(here({ ...delivery, document: subject?.document ?? null }));
       },
-      makeWay: (target, keepsJoining) => makeWay(registry, target, keepsJoining),
+      makeWay: (target, isOlder) => makeWay(registry, target, isOlder),
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
@@ -122,9 +122,8 @@ function checkShutOut({ blocks }: Sessions, { client, target }: Pick<SessionSock
 }
 
 /** Makes way for a session of the device that joins in another process. */
-function makeWay(registry: Sessions, target: SessionTarget, keepsJoining: boolean): Promise<void> {
-  for (const other of sameDevice(registry, target))
-    if (!keepsJoining || other.data.state !== "joining") replace(registry, other);
+function makeWay(registry: Sessions, target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> {
+  for (const other of sameDevice(registry, target)) if (isOlder(other.data.joinCount)) replace(registry, other);
   return settledWithin(deliveriesEnding(registry, target.did), registry.bounds.joinMs);
 }
 
@@ -204,6 +203,7 @@ async function admit(registry: Sessions, call: Call): Promise<SessionSocket | Fa
     passes: call.query.get("pass") === "1",
     state: "unproven",
     permit,
+    joinCount: 0,
     timer: null,
     unacked: new Map(),
     unackedBytes: 0,
@@ -329,7 +329,10 @@ async function joinSession(registry: Sessions, socket: SessionWebSocket): Promis
     session.leave = () => undefined;
   };
   const inFlight = deliveriesEnding(registry, did);
-  if (registry.remote !== null) inFlight.push(registry.remote.join(session.target, registry.bounds.joinMs));
+  if (registry.remote !== null) {
+    session.joinCount = registry.remote.nextJoinCount();
+    inFlight.push(registry.remote.join(session.target, session.joinCount, registry.bounds.joinMs));
+  }
   if (inFlight.length > 0) await settledWithin(inFlight, registry.bounds.joinMs);
   goLive(socket);
 }
