@@ -2,7 +2,6 @@
  * Puts the Directory, the Relay and the Cache together: each gets its section of the configuration, its
  * stores, and the source of its recipients.
  */
-import type { WebSocketHandler } from "bun";
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
 import { resolutionRoute } from "../nodes/admission.ts";
@@ -17,7 +16,6 @@ import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
 import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
 import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
-import type { ExplainParts } from "../nodes/operations/explain.ts";
 import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
 import { openResults, type Results } from "../nodes/operations/results.ts";
 import {
@@ -29,7 +27,6 @@ import {
 } from "../nodes/recipients.ts";
 import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
 import { hostLimits } from "../nodes/relay/host-limiter.ts";
-import type { SessionSocket } from "../nodes/relay/live/registry.ts";
 import { createSessions } from "../nodes/relay/live/session.ts";
 import { createRelay } from "../nodes/relay/relay.ts";
 import { announceChange, createBell } from "../nodes/signals.ts";
@@ -63,24 +60,9 @@ type NodeParts = Known & {
   readonly digest: Results["digest"];
 };
 
-export type ComposedNodes = {
-  readonly routes: readonly Route[];
-  /** What `/limits` answers. */
-  readonly limits: () => Promise<Readonly<Record<string, unknown>>>;
-  readonly websocket?: WebSocketHandler<SessionSocket>;
-  /** What operations on a running node reach. */
-  readonly operated: Erasing & { readonly explain: ExplainParts };
-  /** What became of envelopes lately. */
-  readonly results: Results;
-  /** What `/readyz` asks besides the stores. */
-  readonly probes: Readonly<Record<string, () => Promise<unknown>>>;
-  /** Ends live sessions, which would hold the drain up. */
-  readonly endLasting: () => void;
-  /** Ends what is left when all requests are answered. */
-  readonly close: () => void;
-};
+export type ComposedNodes = Awaited<ReturnType<typeof composeNodes>>;
 
-export async function composeNodes(config: Config, overrides: ComposeParts): Promise<ComposedNodes> {
+export async function composeNodes(config: Config, overrides: ComposeParts) {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
   const results = await openResults({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
   const homes = composeHomes(config, overrides);
@@ -102,6 +84,9 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
   const publisher = composeLog(config, parts);
   // A Directory elsewhere. The ledgers of this process are probed with their stores.
   const isAsked = takesEnvelopes && isPublicEndpoint(config.server.recipients);
+  const asked: Record<string, () => Promise<unknown>> = isAsked
+    ? { recipients: () => parts.recipients.blockTimeMs() }
+    : {};
   return {
     routes: [
       ...(directory?.routes ?? []),
@@ -112,6 +97,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       ...witnessRoutes(config, parts),
       ...resolutionRoutes(config, parts),
     ],
+    /** What `/limits` answers. */
     limits: async () => ({
       // Directories accept no envelopes; this is the largest body that any route of the node accepts.
       max_http_body_bytes: takesEnvelopes ? config.limits.body_bytes_max : directoryBodyBytesMax,
@@ -120,7 +106,9 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       ...cache?.limits(),
     }),
     ...(sessions === null ? {} : { websocket: sessions.websocket }),
+    /** What became of envelopes lately. */
     results,
+    /** What operations on a running node reach. */
     operated: {
       explain: {
         ...parts,
@@ -130,8 +118,11 @@ export async function composeNodes(config: Config, overrides: ComposeParts): Pro
       },
       ...erasing,
     },
-    probes: isAsked ? { recipients: () => parts.recipients.blockTimeMs() } : {},
+    /** What `/readyz` asks besides the stores. */
+    probes: asked,
+    /** Ends live sessions, which would hold the drain up. */
     endLasting: () => sessions?.close(),
+    /** Ends what is left when all requests are answered. */
     close: () => {
       relay?.close();
       cache?.close();

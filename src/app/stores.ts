@@ -80,12 +80,6 @@ function ledgerOfRecipients(recipients: string): string | null {
 
 // ----------------------------------------------------------------------------------------------- sweepers
 
-type Sweepers = {
-  /** How late a round began, at most, of the last ten seconds: so long the event loop was busy. */
-  readonly loopLagSeconds: () => number;
-  readonly stop: () => Promise<void>;
-};
-
 /** An idle process wakes for each round. */
 const roundMs = 2_000;
 const lagsMax = 5;
@@ -95,10 +89,7 @@ const betweenBatchesMs = 5;
 
 type Expiring = { readonly expire: (nowMs: number, limit: number) => Promise<number> };
 
-export function startSweepers(
-  stores: OpenStores,
-  environment: { readonly now: () => number; readonly log: Log },
-): Sweepers {
+export function startSweepers(stores: OpenStores, environment: { readonly now: () => number; readonly log: Log }) {
   let running = true;
   const rounds = [...stores.stores].flatMap(([name, { capabilities }]) =>
     ([capabilities.mailbox, capabilities.replay, capabilities.receipts] as const).flatMap((capability) =>
@@ -131,6 +122,7 @@ export function startSweepers(
   };
   const ended = sweepAll();
   return {
+    /** How late a round began, at most, of the last ten seconds: so long the event loop was busy. */
     loopLagSeconds: () => Math.max(...lagsMs) / 1_000,
     stop: async () => {
       running = false;
