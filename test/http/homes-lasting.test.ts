@@ -9,7 +9,7 @@ import type { ClientError } from "../../src/client/http.ts";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { dayMs } from "../../src/core/codec/time.ts";
+import { dayMs, minuteMs } from "../../src/core/codec/time.ts";
 import { deriveDid } from "../../src/core/trust/names.ts";
 import { createHomes } from "../../src/nodes/directory/homes.ts";
 import type { Egress } from "../../src/nodes/relay/egress.ts";
@@ -99,12 +99,36 @@ test("what is remembered counts for 30 days after the home has last confirmed it
   expect(await running.find(bob.did, asked)).toMatchObject({ ...found, isFresh: true });
   stage.nowMs += 20 * dayMs;
   expect(await running.find(bob.did, asked)).toMatchObject({ ...found, isFresh: true });
+  const checkedAtMs = stage.nowMs;
   stage.answers = false;
   stage.nowMs += 29 * dayMs;
   for (const one of [running, homes()])
-    expect(await one.find(bob.did, asked)).toMatchObject({ ...found, isFresh: false });
+    expect(await one.find(bob.did, asked)).toMatchObject({ ...found, isFresh: false, checkedAtMs });
   stage.nowMs += 2 * dayMs;
   for (const one of [running, homes()]) expect(await one.find(bob.did, asked)).toBe("silent");
+});
+
+test("a home that is named makes its DID known without it at once, and is written once an hour", async () => {
+  const south = stopping(await startProvider({ port: freePort() }));
+  const bob = await open(south.home);
+  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
+  const { stage, homes, receipts } = await homesOver(proof);
+  const put = receipts.put.bind(receipts);
+  let writes = 0;
+  receipts.put = (...written) => {
+    writes++;
+    return put(...written);
+  };
+  const running = homes();
+  const unnamed = () => running.find(bob.did, { home: null, network: "test" });
+  expect(await unnamed()).toBe("unknown");
+  expect(await running.find(bob.did, { home: south.home, network: "test" })).toMatchObject({ bytes: proof });
+  expect(await unnamed()).toMatchObject({ bytes: proof });
+  for (let minutes = 0; minutes < 90; minutes++) {
+    stage.nowMs += minuteMs;
+    expect(await unnamed()).toMatchObject({ isFresh: true });
+  }
+  expect([stage.asked, writes]).toEqual([92, 2]);
 });
 
 test("a failure stands for its time, and a network has a client's eighth of a day's bytes to be remembered", async () => {

@@ -10,7 +10,7 @@ import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes
 import { sha256, verifyEd25519InPool } from "../../core/codec/crypto.ts";
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { jsonObjectOf, parseJson } from "../../core/codec/json.ts";
-import { dayMs, secondMs } from "../../core/codec/time.ts";
+import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { storingNetwork } from "../../core/message/address.ts";
@@ -157,7 +157,11 @@ async function lookUp(state: State, did: Did, { home: named, network }: AskedFor
   for (const home of new Set([before?.home ?? null, named])) {
     if (home === null) continue;
     const found = await fetchProof(state, did, { home, before, network });
-    if (typeof found !== "string") return found;
+    if (typeof found !== "string") {
+      // From now on it is known without a home too.
+      if (before === null) state.found.forget(`${did}@`);
+      return found;
+    }
     // What another host says of a DID takes nothing away.
     if (before === null || home === before.home) absence = found;
   }
@@ -181,7 +185,8 @@ async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<F
   const contradiction = before === null ? null : findContradiction(before.remembered, proven);
   if (contradiction !== null) return refuse(state, fetching, `${contradiction.code}: ${contradiction.what}`);
   const named = homesOf(proven.document);
-  if (named.includes(home)) return keep(state, foreignOf(proven, { home, bytes: reply, deactivated: false }), fetching);
+  if (named.includes(home))
+    return keep(state, foreignOf(proven, { home, bytes: reply, deactivated: false, checkedAtMs: 0 }), fetching);
   const next = before?.home === home ? allowedHome(state, named[0] ?? null) : null;
   if (next === null) return refuse(state, fetching, "the proof does not name this home");
   // It has moved: its new home has the last word.
@@ -203,20 +208,26 @@ async function prove(did: Did, bytes: Uint8Array): Promise<KeyState | null> {
   return state;
 }
 
-function foreignOf({ did, document, rootKeys }: KeyState, shown: Pick<Foreign, "home" | "bytes" | "deactivated">) {
-  const rootKey = rootKeys.at(-1) as Uint8Array;
-  return { ...shown, did, document, rootKey, checkedAtMs: 0, isFresh: false };
+type Shown = Pick<Foreign, "home" | "bytes" | "deactivated" | "checkedAtMs">;
+
+function foreignOf({ did, document, rootKeys }: KeyState, shown: Shown) {
+  return { ...shown, did, document, rootKey: rootKeys.at(-1) as Uint8Array, isFresh: false };
 }
 
+/** Of what is saved: whether the DID is deactivated, and when the home last said so, as two float64. */
+const headBytes = 16;
 const proofKey = (did: Did) => `home/did/${did}`;
 
-/** What the home says now. It is remembered from now on, but new bytes beyond a network's share are not. */
+/** What the home says now. It is remembered, anew once an hour, but new bytes beyond a network's share are not. */
 async function keep(state: State, found: Foreign, { before, network }: Fetching): Promise<Foreign> {
   const { did, bytes, deactivated } = found;
   const nowMs = state.now();
-  const newBytes = before?.bytes === bytes ? 0 : bytes.length;
-  if (state.dayBytes.claim(storingNetwork(network), nowMs, newBytes) === 0)
-    await save(state, proofKey(did), concatBytes(Uint8Array.of(deactivated ? 1 : 0), bytes));
+  const isKnown = before?.bytes === bytes;
+  const isSaved = isKnown && before.deactivated === deactivated && nowMs < before.checkedAtMs + hourMs;
+  if (!isSaved && state.dayBytes.claim(storingNetwork(network), nowMs, isKnown ? 0 : bytes.length) === 0) {
+    const head = new Float64Array([deactivated ? 1 : 0, nowMs]);
+    await save(state, proofKey(did), concatBytes(new Uint8Array(head.buffer), bytes));
+  }
   return { ...found, isFresh: true, checkedAtMs: nowMs };
 }
 
@@ -228,11 +239,13 @@ async function save({ receipts, now }: State, key: string, value: Uint8Array): P
 /** What was verified before; of a DID whose home the operator refuses, nothing. */
 async function load(state: State, did: Did): Promise<Held | null> {
   const saved = await state.receipts.get(proofKey(did), state.now());
-  const proof = saved === null ? null : decodeKeyProof(saved.subarray(1));
+  const bytes = saved?.subarray(headBytes) ?? null;
+  const proof = bytes === null ? null : decodeKeyProof(bytes);
   const proven = proof === null ? null : replayKeyProof(proof);
   const home = allowedHome(state, homesOf(proven?.document ?? null)[0] ?? null);
-  if (saved === null || proven === null || home === null) return null;
-  const shown = { home, bytes: saved.subarray(1), deactivated: saved[0] === 1 };
+  if (saved === null || bytes === null || proven === null || home === null) return null;
+  const [isDeactivated, checkedAtMs = 0] = new Float64Array(saved.slice(0, headBytes).buffer);
+  const shown = { home, bytes, deactivated: isDeactivated === 1, checkedAtMs };
   return { ...foreignOf(proven, shown), remembered: rememberedOf(proven) };
 }
 

@@ -3,7 +3,7 @@
  * answers that handlers see. And how an answer, or what a handler throws, becomes a Response: JSON, problem+json (RFC 9457),
  * or the DeliveryResult of the Relay, with the headers of every answer: request id, no caching, and those that
  * let pages of other origins read it. Only the words of a Fault reach the client. A thrown error goes to the log: one line
- * with its stack for each bug, and one line for an outage during which every request fails for the same reason.
+ * with its stack for each bug, and one a minute for an outage during which every request fails for the same reason.
  * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9, D140; Fetch standard, CORS protocol.
  */
 import type { TSchema } from "@sinclair/typebox";
@@ -84,7 +84,7 @@ export type Route = {
   readonly faults?: "problem" | "delivery";
   /** Headers of every answer of the route, refusals too. */
   readonly answerHeaders?: Readonly<Record<string, string>>;
-  /** Called before the body is read: nothing is read from a client above its rate. */
+  /** Called before the body is read: nothing is kept of a client above its rate. */
   readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
@@ -284,7 +284,7 @@ export const preflightHeaders = {
 type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" | "codes"> };
 
 /**
- * An operating failure becomes a refusal, of which the log has one line for each outage (`joinOutages`), and a bug a
+ * An operating failure becomes a refusal, of which the log has one line a minute (`joinOutages`), and a bug a
  * silent 500.
  */
 export function faultOf(log: Log, error: unknown, { requestId, route }: Failed): Fault {

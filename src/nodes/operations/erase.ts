@@ -98,24 +98,23 @@ export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Fol
     await receipts.remove(key);
   };
   let [isDue, isLooking] = [true, false];
-  /** One look a second, as long as a deletion is under way. */
   const look = async (): Promise<void> => {
-    if (!isDue || isLooking) return;
-    [isDue, isLooking] = [false, true];
+    isDue = false;
     for await (const page of scanRecords(receipts, duePrefix, now))
       for (const [key, value] of page) {
         isDue = true;
         await lookAt(key, Number(decodeUtf8(value)));
       }
   };
-  const timer = setInterval(() => {
-    const failed = (error: unknown) => {
+  // One look a second, as long as a deletion is under way, and none beside another: a store may be slow.
+  const timer = setInterval(async () => {
+    if (!isDue || isLooking) return;
+    isLooking = true;
+    await look().catch((error: unknown) => {
       isDue = true;
       log("warn", "the mail of deleted DIDs can't be removed now", { error });
-    };
-    void look()
-      .catch(failed)
-      .finally(() => (isLooking = false));
+    });
+    isLooking = false;
   }, secondMs);
   const expect = async (did: Did) => {
     const key = `${duePrefix}${did}/${crypto.randomUUID()}`;

@@ -1,0 +1,41 @@
+/** Deleted DIDs over a store that is slow. */
+import { expect, test } from "bun:test";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { followDeletions } from "../../../../src/nodes/operations/erase.ts";
+import { openLocalBus } from "../../../../src/plugins/bus/local.ts";
+import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
+import type { Receipts } from "../../../../src/storage/contract.ts";
+import { optionsOf, withMethods } from "../../../conformance/options.ts";
+
+const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
+
+test("a slow store is looked at once at a time, and after that again", async () => {
+  const { mailbox, receipts } = (await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment)).capabilities;
+  if (receipts === undefined || mailbox === undefined) throw new Error("the memory driver has both");
+  const [slow, looks] = [Promise.withResolvers<void>(), { begun: 0 }];
+  const scan: Receipts["scan"] = async (...asked) => {
+    looks.begun += 1;
+    await slow.promise;
+    return receipts.scan(...asked);
+  };
+  const blocks = { change: () => Promise.resolve({ added: 0, removed: 0 }) } as never;
+  const { expect: follow, close } = followDeletions({
+    ...environment,
+    blocks,
+    bus: openLocalBus({ log: environment.log }),
+    directory: null,
+    cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
+    lifeOf: () => Promise.resolve(0),
+  });
+  try {
+    await Bun.sleep(1_100);
+    await follow("did:svc:2NEpo7TZRRrLZSi2U" as Did);
+    await Bun.sleep(2_200);
+    expect(looks.begun).toBe(1);
+    slow.resolve();
+    await Bun.sleep(1_200);
+    expect(looks.begun).toBe(2);
+  } finally {
+    close();
+  }
+});
