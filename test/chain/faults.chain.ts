@@ -220,7 +220,6 @@ describe("a node", () => {
     const mortal = await startNode({ manual: true });
     await mortal.ask("dev_newBlock", [{ count: 3 }]);
     await withStore(
-      // The block that was final is given up after 600 block times, because the reborn node has another one.
       { block_time_ms: 40 },
       async (store, ledger) => {
         const outcomes = Promise.allSettled(Array.from({ length: 10 }, () => taken(ledger, stranger())));
@@ -237,7 +236,9 @@ describe("a node", () => {
         );
         expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
         await reborn.ask("dev_newBlock", [{ count: 4 }]);
-        await until("the connection", async () => (await codeOf(store.probe())) === "answered");
+        await until("the refusal", async () =>
+          (await store.probe().then(() => "", String)).includes("it has another block"),
+        );
       },
       [mortal.endpoint],
     );

@@ -50,8 +50,7 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
     open = openLedger(options, { key, table, host, log, fatal, connect, runtimes: new BoundedMap(runtimesMax) });
     await firstContact(open, options.request_timeout_ms);
   } catch (error) {
-    await open?.close();
-    await light?.close();
+    await Promise.all([open?.close(), light?.close()]);
     await files.close();
     throw error;
   }
@@ -119,8 +118,8 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
         submissions.resume();
         proofs.follow();
       },
-      onHead: (head) => {
-        report(head);
+      onHead: (head, isInUse) => {
+        if (isInUse) report(head);
         keepAnchor(endpoints);
         submissions.follow();
         proofs.follow();

@@ -28,8 +28,7 @@ type EndpointsOptions = Common & { readonly genesis: string | null; readonly anc
 export type EndpointsEvents = {
   /** Another connection is in use. */
   readonly onSession: (session: OpenSession) => void;
-  /** A node, in use or not, shows another head. */
-  readonly onHead: (head: ChainHead) => void;
+  readonly onHead: (head: ChainHead, isInUse: boolean) => void;
 };
 
 export type OpenSession = Session & { readonly head: ChainHead };
@@ -57,6 +56,7 @@ const standsMsMax = 120_000;
 /** An outage is over when a node was well for so long: then the log tells of the next one. */
 const calmMs = 60_000;
 
+type Agreement<T> = { readonly agreed: T | null; readonly isAlone: boolean };
 type Ask<T> = (other: OpenSession, node: Node) => Promise<T | "differs" | "silent">;
 
 export class Endpoints {
@@ -168,7 +168,9 @@ export class Endpoints {
         anchor: () => this.anchorBlock,
       })) as OpenSession;
       try {
-        this.genesis = session.genesis;
+        // At a first start, two were opened at once.
+        this.genesis ??= session.genesis;
+        if (session.genesis !== this.genesis) throw new Unusable("another endpoint has another chain", true);
         node.session = session;
         session.onHead = (head) => this.moved(node, head);
         this.moved(node, session.head);
@@ -195,7 +197,7 @@ export class Endpoints {
     node.movedMs = nowMs;
     if (nowMs - (node.troubledMs ?? nowMs) >= calmMs) node.troubledMs = null;
     this.choose();
-    this.events.onHead(head);
+    this.events.onHead(head, node === this.current);
   }
 
   /** Uses the first node that has the anchor, until it is lost, or stands still while another one has a later head. */
@@ -248,10 +250,14 @@ export class Endpoints {
     return this.nodes.flatMap(({ session }) => session ?? []);
   }
 
-  /** To every node, so that none can keep it from the chain. What one takes, no other refuses. */
+  /** To every node, so that none can keep it from the chain. What one takes, no other refuses or delays. */
   async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
-    const answers = await Promise.all(this.open().map((session) => session.submit(extrinsic)));
-    return answers.sort((a, b) => byFavour.indexOf(a.verdict) - byFavour.indexOf(b.verdict))[0] ?? silence;
+    const asked = this.open().map((session) => session.submit(extrinsic));
+    const taken = asked.map(async (answer) => ((await answer).verdict === "taken" ? answer : Promise.reject()));
+    return Promise.any(taken).catch(async () => {
+      const answers = await Promise.all(asked);
+      return answers.sort((a, b) => byFavour.indexOf(a.verdict) - byFavour.indexOf(b.verdict))[0] ?? silence;
+    });
   }
 
   /** The first answer of another endpoint. */
@@ -281,7 +287,7 @@ export class Endpoints {
    * well and whose state gives the operator the same account; `null` when there is none for now.
    */
   async confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
-    const { agreed, isAlone } = await this.agreement(head, async (other, node) => {
+    const { agreed, isAlone } = await this.agreement(this.current, head, async (other, node) => {
       if (this.isBehind(node, other.head, head)) return "silent";
       const { number } = other.head;
       const common = number < head.number ? await session.headAt(await session.hashAt(number)) : head;
@@ -300,9 +306,10 @@ export class Endpoints {
    * of the two has discarded the state, and `unavailable` while none agrees.
    */
   async values(keys: readonly Uint8Array[], hash: string): Promise<(Uint8Array | null)[]> {
+    const { current } = this;
     const own = await this.session().values(keys, hash);
     let isGone = false;
-    const { agreed } = await this.agreement(own, async (other) => {
+    const { agreed } = await this.agreement(current, own, async (other) => {
       const found = await readable(other.values(keys, hash));
       isGone ||= found === null;
       if (found === null) return "silent";
@@ -315,11 +322,10 @@ export class Endpoints {
 
   /**
    * Asks the other endpoints until one agrees, and answers what it agrees to: `own`, or less. `silent`: it can't be asked,
-   * or stands still. When every other one contradicts the endpoint in use, its connection ends.
+   * or stands still. When every other one contradicts the endpoint `current`, which said it, its connection ends.
    */
-  private async agreement<T>(own: T, ask: Ask<T>): Promise<{ readonly agreed: T | null; readonly isAlone: boolean }> {
-    const { current, nodes } = this;
-    const others = nodes.filter((node) => node !== current);
+  private async agreement<T>(current: Node | null, own: T, ask: Ask<T>): Promise<Agreement<T>> {
+    const others = this.nodes.filter((node) => node !== current);
     // With one endpoint there is nothing to compare, and a light client proves its answers.
     if (current === null || others.length === 0 || isLight(current.endpoint)) return { agreed: own, isAlone: false };
     const differing: Node[] = [];
@@ -358,7 +364,7 @@ export class Endpoints {
   }
 }
 
-const byFavour: readonly Verdict[] = ["taken", "nonce-used", "silence", "full", "banned", "invalid"];
+const byFavour: readonly Verdict[] = ["taken", "nonce-used", "full", "banned", "invalid", "silence"];
 
 function silentOf(error: unknown): "silent" {
   if (error instanceof StoreError || error instanceof Unusable) return "silent";
