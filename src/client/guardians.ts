@@ -7,7 +7,7 @@
 import { combine, split } from "shamir-secret-sharing";
 import { encodeHex, equalBytes } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
-import { type DidDocument, parseMethodKey, sealingKeyOf } from "../core/ledger/account.ts";
+import { parseMethodKey, sealingKeyOf } from "../core/ledger/account.ts";
 import { guardiansShape, parseKept, renderKept, shareShape } from "./answers.ts";
 import { publishKeys } from "./change.ts";
 import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "./client.ts";
@@ -86,7 +86,10 @@ export async function restoreFromGuardians({
   const document = await activeDocument(client, did);
   await provingAt(client);
   const made = newIdentity({ name, did, rootSeed: seed, ledger: client.known.ledger });
-  const methods = [...ownMethods(document, rootKey).map((id) => ({ id, secret: seed })), ...made.methods];
+  const own = document.verificationMethod.filter((one) =>
+    equalBytes(parseMethodKey(one) ?? new Uint8Array(0), rootKey),
+  );
+  const methods = [...own.map(({ id }) => ({ id, secret: seed })), ...made.methods];
   const sealing = sealingKeyOf(document)?.id;
   const agreements = made.agreements.map((one) => ({ ...one, id: sealing ?? one.id }));
   const identity = { ...made, methods, agreements };
@@ -95,9 +98,6 @@ export async function restoreFromGuardians({
   await publishKeys(client, identity, waitingDefault);
   return identity;
 }
-
-const ownMethods = ({ verificationMethod }: DidDocument, rootKey: Uint8Array): string[] =>
-  verificationMethod.filter((one) => equalBytes(parseMethodKey(one) ?? new Uint8Array(0), rootKey)).map(({ id }) => id);
 
 function parseShare(text: string): Share {
   const kept = parseKept(text, shareShape);
@@ -109,8 +109,8 @@ function parseShare(text: string): Share {
 async function rootOf(shares: readonly Share[]): Promise<Share & { readonly seed: Uint8Array }> {
   for (const [i, a] of shares.entries())
     for (const b of shares.slice(i + 1)) {
-      // The last byte numbers the shares of one splitting.
-      if (a.share.at(-1) === b.share.at(-1)) continue;
+      // The last byte numbers the shares of one splitting. One guardian alone must not name the DID.
+      if (a.did !== b.did || a.share.at(-1) === b.share.at(-1)) continue;
       const seed = await combine([a.share, b.share]);
       if (equalBytes(await ed25519PublicKey(seed), a.rootKey)) return { ...a, seed };
     }

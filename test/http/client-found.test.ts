@@ -153,12 +153,16 @@ test("any two of three guardians restore, one alone does not, and a false share 
   const wrong = JSON.stringify({ ...json, share: bytes.toString("hex") });
   expect(await codeOf(restoring([wrong, b]))).toBe("share_false");
   expect(await codeOf(restoring(["{}", b]))).toBe("share_unreadable");
+  // A guardian names another DID, which they may have given the same root key.
+  const renamed = JSON.stringify({ ...json, did: guardians[0]!.did });
+  expect(await codeOf(restoring([renamed, b]))).toBe("share_false");
   const seed = alice.identity.rootSeed;
   const pairs = [
     [a, b],
     [a, c],
     [b, c],
     [wrong, b, c],
+    [renamed, b, c],
   ];
   for (const pair of pairs) {
     const keys = memoryKeys();
