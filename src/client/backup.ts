@@ -18,7 +18,6 @@ const saltBytes = 16;
 /** A row has at most a MiB of a file and its seal; in JSON it is in Base64. */
 const pieceBytesMax = 4 * 1_048_576;
 const batchBytes = 1_048_576;
-const scanned = 64;
 /** Above all keys, which are ASCII. */
 const pastAll = "~";
 /** How long a backup may wait for whoever reads it, since the store waits for it. */
@@ -68,10 +67,10 @@ async function* batchesOf({ driver, place }: Pick<Table, "driver" | "place">): A
   let batch: Row[] = [];
   let bytes = 0;
   for (let from = place; ; ) {
-    const rows = await driver.scan({ from, to: place + pastAll, limit: scanned });
+    const rows = await driver.scan({ from, to: place + pastAll, limit: 64 });
     for (const row of rows) {
       batch.push(row);
-      bytes += row[1].length;
+      bytes += row[0].length + row[1].length;
       if (bytes < batchBytes) continue;
       yield batch;
       [batch, bytes] = [[], 0];

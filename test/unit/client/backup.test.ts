@@ -1,4 +1,4 @@
-/** A backup whose reader gives up, and one that comes byte by byte. */
+/** A backup whose reader gives up, one that comes byte by byte, and one of many rows that are mostly keys. */
 import { expect, test } from "bun:test";
 import { backup, restore } from "../../../src/client/backup.ts";
 import { memoryKeys } from "../../../src/client/key-stores.ts";
@@ -44,4 +44,15 @@ test("a file that comes in single bytes is restored", async () => {
   expect(await keys.load("default")).toBe(text);
   const [row] = await store.scan({ from: table.place, to: `${table.place}~`, limit: 1 });
   expect(row?.[1].length).toBe(900_000);
+}, 30_000);
+
+test("rows that are small beside their keys are restored", async () => {
+  const [driver, identity] = [memoryStore(), createIdentity("alice")];
+  const table = await Table.open(driver, identity.storeKey);
+  // As the places of reactions in the log for own devices.
+  const key = (n: number) => `${table.place}n/r/${String(n).padStart(98, "0")}`;
+  await driver.apply(Array.from({ length: 50_000 }, (_, n) => [key(n), new Uint8Array(44)]));
+  const store = memoryStore();
+  await restore(backup(renderIdentity(identity), table, "p"), { passphrase: "p", keys: memoryKeys(), store });
+  expect((await store.scan({ from: key(49_998), to: key(50_000), limit: 3 })).length).toBe(2);
 }, 30_000);
