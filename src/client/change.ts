@@ -127,25 +127,31 @@ export async function change(
   const accepted = await client.directory.submit(submission);
   const left = action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
   if (left !== null) await forgetOwnAlias(client, did, left);
-  const { tx_hash: txHash } = accepted;
-  const isInForce = async () => (await termsOf(client, did, counter)).nonce > terms.nonce;
-  if (action === "delete_did") await settleRegistration(client, { did, tx_id: txHash }, waiting, "missing");
-  else await settle(client, { txHash, isInForce }, waiting);
+  const nonceNow = async () =>
+    terms.state === null ? toldNonce(client, did, counter) : nonceIn(await client.trust.prove(did, null), counter);
+  const isInForce = async () => (await nonceNow()) > terms.nonce;
+  if (action === "delete_did") await settleRegistration(client, { did, tx_id: accepted.tx_hash }, waiting, "missing");
+  else await settle(client, { txHash: accepted.tx_hash, isInForce }, waiting);
   return accepted;
 }
 
 /** What the next change of a counter is signed with; `state` where the proof of the DID shows the counter. */
 type Terms = { readonly nonce: bigint; readonly genesisHash: Uint8Array | null; readonly state: KeyState | null };
 
+const nonceIn = (state: KeyState, counter: CounterName): bigint =>
+  counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
+
+const toldNonce = async ({ directory }: Client, did: Did, counter: CounterName): Promise<bigint> =>
+  BigInt((await directory.nonces(did))[counters[counter].nonceDomain] ?? "0");
+
 /** What a Directory says of a counter that the proof shows is not believed: its owner may discard old keys then. */
 async function termsOf(client: Client, did: Did, counter: CounterName): Promise<Terms> {
   if (isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey")) {
     const state = await ownState(client, did);
-    const nonce = counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
-    return { nonce, genesisHash: state.genesisHash, state };
+    return { nonce: nonceIn(state, counter), genesisHash: state.genesisHash, state };
   }
-  const [nonces, { genesisHash }] = await Promise.all([client.directory.nonces(did), provingAt(client)]);
-  return { nonce: BigInt(nonces[counters[counter].nonceDomain] ?? "0"), genesisHash, state: null };
+  const [nonce, { genesisHash }] = await Promise.all([toldNonce(client, did, counter), provingAt(client)]);
+  return { nonce, genesisHash, state: null };
 }
 
 /**

@@ -292,6 +292,26 @@ describe("the own identity", () => {
     expect(rotations).toEqual(["chain_unavailable", "change_pending", "chain_unavailable"]);
   });
 
+  test("a change that takes a while asks once what is accepted", async () => {
+    const alice = await open();
+    const { did, client } = alice;
+    const { directory } = client;
+    const asked = { limits: 0, nonces: 0 };
+    const counted: typeof directory = {
+      ...directory,
+      limits: () => {
+        asked.limits++;
+        return directory.limits();
+      },
+      nonces: async (of) =>
+        asked.nonces++ < 5 ? { ...(await directory.nonces(of)), alias_nonce: "0" } : directory.nonces(of),
+    };
+    const signer = { keyId: "root", seed: alice.identity.rootSeed };
+    const intent = { action: "add_alias", did, alias: `slow-${crypto.randomUUID().slice(0, 8)}` } as const;
+    await change({ ...client, directory: counted }, intent, { signer, waiting });
+    expect([asked.limits, asked.nonces > 5]).toEqual([1, true]);
+  });
+
   test("every alias of the own is watched, also one that the Directory hides; one that was given up is not", async () => {
     const [proxy, eve] = [proxied(), await open()];
     const keys = memoryKeys();

@@ -73,8 +73,7 @@ const claims = inOrder<MemoryStore>();
 
 /**
  * Before a call is signed with a nonce. Two that differ would let a Directory show one to some and the other to others, so
- * the second has to wait until the first has expired, whatever other nonces a Directory names in between: throws
- * `change_pending`.
+ * the second has to wait until the first has expired: throws `change_pending`.
  */
 export function claimNonce(memory: MemoryStore, did: Did, claim: Claim): Promise<void> {
   return claims(memory, () => addClaim(memory, did, claim));
