@@ -131,6 +131,22 @@ test("a home that is named makes its DID known without it at once, and is writte
   expect([stage.asked, writes]).toEqual([92, 2]);
 });
 
+test("a network that asks too often is refused alone, and gets what is remembered", async () => {
+  const south = stopping(await startProvider({ port: freePort() }));
+  const bob = await open(south.home);
+  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
+  const { stage, homes } = await homesOver(proof, { home_rate: 0.001, home_burst: 1 });
+  const running = homes();
+  const ask = (network: string) => running.find(bob.did, { home: south.home, network });
+  const other = deriveDid(new Uint8Array(32), new Uint8Array(32).fill(1));
+  expect(await running.find(other, { home: south.home, network: "greedy" })).toBe("silent");
+  expect(await ask("greedy")).toBe("silent");
+  expect(await ask("modest")).toMatchObject({ bytes: proof, isFresh: true });
+  stage.nowMs += minuteMs;
+  expect(await ask("greedy")).toMatchObject({ bytes: proof, isFresh: false });
+  expect(await ask("another")).toMatchObject({ bytes: proof, isFresh: true });
+});
+
 test("a failure stands for its time, and a network has a client's eighth of a day's bytes to be remembered", async () => {
   const south = stopping(await startProvider({ port: freePort() }));
   const bob = await open(south.home);

@@ -100,7 +100,7 @@ const bytesMax = 32 * 1024 ** 2;
 export function createHomes(parts: HomesParts): Homes {
   const { settings, now } = parts;
   const { home_fresh: freshMs, home_failure: failureMs } = settings;
-  const bounds = { entriesMax: heldMax, loadsMax: heldMax, failureMs, now };
+  const bounds = { entriesMax: heldMax, loadsMax: heldMax, failureMs: 0, now };
   const isFailure = (value: unknown) => value === "silent" || value === "unknown";
   const memo = <T>(keptMs: number) =>
     createMemo<T | Absence>({ ...bounds, valueMs: (value) => (isFailure(value) ? failureMs : keptMs) });
@@ -147,7 +147,8 @@ function allowedHome({ settings }: State, text: string | null): string | null {
 async function find(state: State, did: Did, { home, network }: AskedFor): Promise<Foreign | Absence> {
   if (!isSelfCertifying(did)) return "unknown";
   const named = allowedHome(state, home);
-  return state.found.get(`${did}@${named ?? ""}`, () => lookUp(state, did, { home: named, network }));
+  const found = state.found.get(`${did}@${named ?? ""}`, () => lookUp(state, did, { home: named, network }));
+  return found.catch(ifRefused(async () => (await load(state, did)) ?? "silent"));
 }
 
 /** Asks the home that is remembered, then the one that is named. */
@@ -255,7 +256,7 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
   const key = `${alias}@${home}`;
-  const found = await state.aliases.get(key, async () => {
+  const asking = state.aliases.get(key, async () => {
     const reply = await ask(state, `/aliases/${encodeURIComponent(alias)}`, { home, network });
     if (reply === "unknown") return reply;
     const did = typeof reply === "string" ? null : jsonObjectOf(reply)?.["did"];
@@ -267,6 +268,7 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
     await save(state, `home/alias/${key}`, utf8(did));
     return { did };
   });
+  const found = await asking.catch(silentIfRefused);
   if (typeof found !== "string") return found.did;
   if (found === "unknown") return found;
   const saved = decodeUtf8((await state.receipts.get(`home/alias/${key}`, state.now())) ?? utf8(""));
@@ -278,11 +280,12 @@ type FromEntry = AskedFor & { readonly from: number };
 async function readEntry(state: State, key: string, { home: named, network, from }: FromEntry) {
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
-  return state.entries.get(`${key} ${from} ${home}`, async () => {
+  const asking = state.entries.get(`${key} ${from} ${home}`, async () => {
     const reply = await ask(state, `/log/entry/${key}?from=${from}`, { home, network });
     const isEntry = typeof reply !== "string" && decodeLogEntry(reply) !== null;
     return isEntry || reply === "unknown" ? reply : "silent";
   });
+  return asking.catch(silentIfRefused);
 }
 
 const checkResolution = compileShape(resolutionAnswer);
@@ -293,13 +296,14 @@ async function readLimit(state: State, { did, home, isFresh }: Foreign, { tag, n
   // A silent home is not waited for twice.
   if (!isFresh) return null;
   const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
-  const found = await state.limits.get(path, async (): Promise<Limit | Absence> => {
+  const asking = state.limits.get(path, async (): Promise<Limit | Absence> => {
     const reply = await ask(state, path, { home, network });
     if (reply === "policy_denied") return { bytesMax: "denied" };
     const answer = typeof reply === "string" ? null : checkResolution(parseJson(reply));
     if (answer === null || isFault(answer)) return "silent";
     return { bytesMax: answer.policy.effective_constraints.max_message_bytes ?? null };
   });
+  const found = await asking.catch(silentIfRefused);
   return typeof found === "string" ? null : found.bytesMax;
 }
 
@@ -313,13 +317,23 @@ const answers = new Map<unknown, Absence | "did_deactivated" | "policy_denied">(
   ["403 policy_denied", "policy_denied"],
 ]);
 
+/** Thrown, so that nobody else is answered by what one network's rate refuses: an absence would be remembered. */
+const refusedByRate = new Error("this client network asks other homes too often");
+const ifRefused =
+  <T>(answer: () => T | Promise<T>) =>
+  (error: unknown): T | Promise<T> => {
+    if (error !== refusedByRate) throw error;
+    return answer();
+  };
+const silentIfRefused = ifRefused(() => "silent" as const);
+
 /** The guard of outbound requests allows names only by HTTPS, follows no redirect and reads at most 64 KiB. */
 async function ask(
   { egress, rate, now }: State,
   path: string,
   { home, network }: Pick<Fetching, "home" | "network">,
 ): Promise<Uint8Array | Absence | "did_deactivated" | "policy_denied"> {
-  if (rate.claim(network, now()) > 0) return "silent";
+  if (rate.claim(network, now()) > 0) throw refusedByRate;
   const { httpStatus, body } = await egress.send({
     endpoint: urlOfHome(home),
     suffix: path,

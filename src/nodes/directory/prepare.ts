@@ -102,7 +102,9 @@ export function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
       const alias = aliasText === null ? null : normalizeAlias(aliasText);
-      const endMs = registrationEnd(facts.account, call.nowMs + settings.prepared_life);
+      // After a deletion the ledger accepts only a proof that expires later than the one before it.
+      const [soonMs, laterMs] = [BigInt(call.nowMs + settings.prepared_life), facts.account.registrationExpiryMs + 1n];
+      const endMs = soonMs > laterMs ? soonMs : laterMs;
       const timestamp = renderProofTimestamp(0n, endMs, version);
       const proof = { did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) };
       const prepared = {
@@ -123,11 +125,6 @@ export function prepareRegistrationRoute(parts: DirectoryParts): Route {
       return renderPrepared(prepared, endMs, binding);
     },
   });
-}
-
-/** After a deletion the ledger accepts only a proof that expires later than the one before it. */
-function registrationEnd({ registrationExpiryMs: before }: Account, endMs: number): bigint {
-  return BigInt(endMs) > before ? BigInt(endMs) : before + 1n;
 }
 
 // ----------------------------------------------------------------------------------------------- updates

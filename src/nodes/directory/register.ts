@@ -347,14 +347,11 @@ function statusRoute(parts: DirectoryParts): Route {
           source: "chain",
           registered: record !== null,
           registration_status: record !== null ? "confirmed" : pending !== null ? "pending" : "missing",
-          ...(record === null ? {} : renderConfirmed(record.document, record.version)),
+          ...(record === null ? {} : { version: Number(record.version) }),
+          ...(record?.document == null ? {} : { did_document: renderDocument(record.document) }),
           ...(txId == null ? {} : { tx_id: txId }),
         },
       };
     },
   });
-}
-
-function renderConfirmed(document: DidDocument | null, version: bigint): Record<string, unknown> {
-  return { ...(document === null ? {} : { did_document: renderDocument(document) }), version: Number(version) };
 }

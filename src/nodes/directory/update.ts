@@ -115,13 +115,10 @@ function compareSubject(call: Call, path: string, intent: Intent): Fault | null 
   const subject = parameter === null ? null : subjectOf(intent);
   if (parameter === null || subject === null) return null;
   const text = pathValue(call, parameter);
-  const named = parameter === "alias" ? parsePathAlias(text) : parsePathId(text, intent.did);
+  const alias = () => normalizeAlias(text) ?? fault("invalid_request", "the path must name an alias");
+  const named = parameter === "alias" ? alias() : parsePathId(text, intent.did);
   if (isFault(named)) return named;
   return named === subject.value ? null : badInput("path_body_mismatch", subject.pointer, "differs from the path");
-}
-
-function parsePathAlias(text: string): string | Fault {
-  return normalizeAlias(text) ?? fault("invalid_request", "the path must name an alias");
 }
 
 /** `root` or an absolute id. */

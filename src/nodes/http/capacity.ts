@@ -138,13 +138,9 @@ export function overCapacity({ log, isDue }: Refusing, limit: CapacityLimit, net
   return fault("service_unavailable", "the node is at capacity; try again shortly", { retryAfterSeconds: 1 });
 }
 
-export type InFlight = {
-  readonly requests: number;
-  readonly bodyBytes: number;
-  readonly delayedRefusals: number;
-};
+export type InFlight = ReturnType<typeof inFlight>;
 
-export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacity): InFlight {
+export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacity) {
   return {
     requests: normal.work.total + reserved.work.total + waiting.total,
     bodyBytes: normal.bodyBytes.total + reserved.bodyBytes.total,

@@ -252,8 +252,6 @@ export type CorsOrigins = readonly string[] | "loopback";
 export type Cors = (origin: string | null) => Readonly<Record<string, string>>;
 
 const exposed = { "access-control-expose-headers": "Date, Retry-After, X-Request-Id" } as const;
-/** Two hours: the longest that browsers remember a preflight. */
-const preflightSeconds = 7_200;
 
 export function createCors(origins: CorsOrigins): Cors {
   if (origins !== "loopback" && origins.includes("*")) {
@@ -276,7 +274,8 @@ function isLoopbackOrigin(origin: string): boolean {
 export const preflightHeaders = {
   "access-control-allow-methods": "*",
   "access-control-allow-headers": "*",
-  "access-control-max-age": String(preflightSeconds),
+  // Two hours: the longest that browsers remember it.
+  "access-control-max-age": "7200",
 };
 
 // --------------------------------------------------------------------------------------------------- failures
