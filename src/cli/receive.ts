@@ -59,7 +59,7 @@ export function registerReceiveCommands(program: Command): void {
 
 type ReceiveFlags = { readonly out: string; readonly follow?: boolean; readonly waitFor?: number };
 
-/** A Cache that could not be read (its address), or a message that can't be opened (its id, or that of its group). */
+/** A Cache that could not be read (its address), or a message that can't be opened or saved (its id). */
 type Problem = { readonly what: string; readonly code: string; readonly message: string; readonly remove?: string };
 type Round = { readonly received: readonly ReceivedFile[]; readonly problems: readonly Problem[] };
 
@@ -76,12 +76,18 @@ async function receive(session: Session, { out, follow, waitFor = 0 }: ReceiveFl
   const received: ReceivedFile[] = [];
   for (const endMs = performance.now() + waitFor; ; await Bun.sleep(Math.min(pollMs, waitFor))) {
     session.report.progress("receiving");
-    const { isComplete, unreachable } = await me.receiveWaiting();
-    for await (const file of receivedFiles(me, out)) received.push(file);
+    const { isComplete, unreachable, failed: missed } = await me.receiveWaiting();
+    try {
+      for await (const file of receivedFiles(me, out)) received.push(file);
+    } catch (error) {
+      // Of these files nothing else tells.
+      if (received.length > 0) reportRound(session, { received, problems: [] }, false);
+      throw error;
+    }
     if (received.length === 0 && performance.now() < endMs) continue;
     // Opening has no time to end what is due.
     await me.rotate();
-    const problems = [...unreadable.values(), ...unreachable.map(unreachableOf)];
+    const problems = [...unreadable.values(), ...[...unreachable, ...missed].map(unreachableOf)];
     if (waitFor > 0 && isComplete && received.length + problems.length === 0) throw timedOut("nothing arrived");
     reportRound(session, { received, problems }, isComplete);
     if (!isComplete) throw failedInResult("something could not be fetched: receive again");

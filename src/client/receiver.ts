@@ -68,7 +68,12 @@ export type ReceiverStorage = {
 };
 
 /** One look into the Caches. After an incomplete one, the next follows soon. */
-export type PollResult = { readonly isComplete: boolean; readonly unreachable: readonly Unreachable[] };
+export type PollResult = {
+  readonly isComplete: boolean;
+  readonly unreachable: readonly Unreachable[];
+  /** What could not be fetched or saved now, by its first id. */
+  readonly failed: readonly Unreachable[];
+};
 
 export const pollMsDefault = 30_000;
 /** Messages that are opened and not yet read by the program. */
@@ -278,16 +283,17 @@ export class Receiver {
       if (isComplete(fresh)) waiting.push(fresh);
     }
     await acknowledge(acked, this.#before);
-    let isWhole = unreachable.length === 0;
+    const failed: Unreachable[] = [];
     for (const one of waiting) {
       while (this.#isFull && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
       if (this.#stop.signal.aborted) break;
-      if (!(await this.#receive(one))) isWhole = false;
+      const error = await this.#receive(one);
+      if (error !== null) failed.push({ endpoint: messageIdsOf(one)[0] ?? "?", error });
     }
     const listed = new Set(pending.flatMap(messageIdsOf).map((id) => id.toLowerCase()));
     for (const [sender, { messageId, untilMs }] of this.#passed)
       if (listed.has(messageId) || untilMs < performance.now()) this.#passed.delete(sender);
-    return { isComplete: isWhole, unreachable };
+    return { isComplete: unreachable.length + failed.length === 0, unreachable, failed };
   }
 
   get #isFull(): boolean {
@@ -303,9 +309,9 @@ export class Receiver {
     return known;
   }
 
-  /** Opens what waits under one id and hands it over, verified first. `false` when it could not be fetched now. */
-  async #receive(pending: PendingMessage): Promise<boolean> {
-    let isWhole = true;
+  /** Opens what waits under one id and hands it over, verified first. Answers why it could not be fetched or saved now. */
+  async #receive(pending: PendingMessage): Promise<ClientError | null> {
+    let failure: ClientError | null = null;
     const opened: { readonly version: PendingMessage; readonly read: OpenedMessage }[] = [];
     const versions = await versionsOf(pending);
     for (const version of versions) {
@@ -313,11 +319,11 @@ export class Receiver {
       if (!(read instanceof ClientError)) opened[read.verified === true ? "unshift" : "push"]({ version, read });
       else if (isUnreadable(read))
         await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
-      else isWhole = false;
+      else failure = read;
     }
     // One after the other: what is stored is acknowledged before the next is fetched.
     for (const { version, read } of opened) await this.#handOver(version, read);
-    return isWhole;
+    return failure;
   }
 
   async #open(version: PendingMessage): Promise<OpenedMessage> {

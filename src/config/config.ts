@@ -64,7 +64,7 @@ function* misspeltVariables(env: Environment): Generator<InputProblem> {
     const [, section = "", name = ""] = /^WAYPOST_([A-Z]+)_([A-Z0-9]\w*)$/.exec(wrong) ?? [];
     if (!tables.includes(section.toLowerCase()) || /^WAYPOST_(DIRECTORY|RELAY|CACHE)_URL$/.test(wrong)) continue;
     const setting = `${section}.${name}`.toLowerCase();
-    const right = section === "STORES" ? name.replace("_", "__") : name;
+    const right = section === "STORES" ? name.replace(/_+/, "__") : name;
     yield { setting, message: `${wrong} is not read: write WAYPOST_${section}__${right}` };
   }
 }

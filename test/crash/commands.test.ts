@@ -1,6 +1,6 @@
 /**
  * `waypost receive` and `waypost send` killed at any moment: run again, each message is one whole file of its recipient.
- * A killed `receive` has its journal, a killed `send` of a file in chunks its plan.
+ * A killed `receive` has its store, a killed `send` of a file in chunks its plan.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

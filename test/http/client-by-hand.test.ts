@@ -31,7 +31,7 @@ test("what it receives at once after its start the other device has, though its 
     return at.keys.load(name);
   };
   const again = await Waypost.open({ ...at, keys });
-  expect(await again.receiveWaiting()).toEqual({ isComplete: true, unreachable: [] });
+  expect(await again.receiveWaiting()).toEqual({ isComplete: true, unreachable: [], failed: [] });
   await again.close();
   const endMs = performance.now() + 5_000;
   const held = () => laptop.store.messages(friend.did);
@@ -39,3 +39,33 @@ test("what it receives at once after its start the other device has, though its 
   expect((await held()).map(({ text }) => text)).toEqual(["hello"]);
   for (const me of [laptop, friend]) await me.close();
 }, 30_000);
+
+test("a store that fails says why, and nobody waits for ever", async () => {
+  const store = memoryStore();
+  const breaks = { apply: false, scan: false };
+  const failing =
+    <A extends unknown[], R>(kind: keyof typeof breaks, work: (...args: A) => Promise<R>) =>
+    async (...args: A) => {
+      if (breaks[kind]) throw new Error("a broken disk");
+      return work(...args);
+    };
+  const driver = { ...store, apply: failing("apply", store.apply), scan: failing("scan", store.scan) };
+  const options = { url: nodes.url, keys: memoryKeys(), store: driver, acknowledge: "by-hand" } as const;
+  const friend = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
+  const me = await Waypost.open(options);
+  const { id } = await friend.send(me.did, "hello");
+  breaks.apply = true;
+  const missed = { endpoint: id, error: { code: "unusable" } };
+  expect(await me.receiveWaiting()).toMatchObject({ isComplete: false, unreachable: [], failed: [missed] });
+  breaks.apply = false;
+  await me.close();
+  breaks.scan = true;
+  const again = await Waypost.open(options);
+  const received = again.receiveWaiting().then(
+    () => "received",
+    ({ code }) => code,
+  );
+  expect(await Promise.race([received, Bun.sleep(5_000).then(() => "waits")])).toBe("unusable");
+  await again.close();
+  await friend.close();
+});

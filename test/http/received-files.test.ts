@@ -33,7 +33,7 @@ async function received(breaks: { write: boolean; read: boolean }) {
   const driver = { ...store, apply: failing("write", store.apply), read: failing("read", store.read) };
   const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), store: driver, acknowledge: "by-hand" });
   await friend.send(me.did, new Uint8Array(200_000).fill(7), { name: "note.bin" });
-  expect(await me.receiveWaiting()).toEqual({ isComplete: true, unreachable: [] });
+  expect(await me.receiveWaiting()).toEqual({ isComplete: true, unreachable: [], failed: [] });
   const folder = freshFolder();
   const write = () => Array.fromAsync(receivedFiles(me, folder)).then((files) => files.length);
   const died = () =>
@@ -51,7 +51,7 @@ test.each(["write", "read"] as const)(
     const { me, folder, write, died } = await received(breaks);
     breaks[kind] = true;
     expect(await died()).toBe(true);
-    expect(readdirSync(folder).filter((name) => name.endsWith(".part")).length).toBe(1);
+    expect(readdirSync(folder).filter((name) => name.endsWith(".part")).length).toBe(kind === "write" ? 1 : 0);
     breaks[kind] = false;
     // After a write that failed the file has its name already.
     expect(await write()).toBe(kind === "read" ? 1 : 0);
@@ -62,3 +62,15 @@ test.each(["write", "read"] as const)(
     await me.close();
   },
 );
+
+test("a message that can't be written holds up no other", async () => {
+  const breaks = { write: false, read: false };
+  const { me, folder, write, died } = await received(breaks);
+  await friend.send(me.did, "hello", { name: "hello.txt" });
+  await me.receiveWaiting();
+  breaks.read = true;
+  expect([await died(), readdirSync(folder)]).toEqual([true, ["hello.txt"]]);
+  breaks.read = false;
+  expect([await write(), readdirSync(folder).sort()]).toEqual([1, ["hello.txt", "note.bin"]]);
+  await me.close();
+});

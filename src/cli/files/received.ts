@@ -24,16 +24,15 @@ export async function* receivedFiles(me: Waypost, folder: string): AsyncGenerato
   const prefix = `.waypost-${me.did.slice("did:svc:".length)}-`;
   const isAlone = (await me.devices.list()).every(({ isThis }) => isThis);
   await mkdir(place, { recursive: true });
-  for (let isMore = true; isMore; ) {
-    const written: Written[] = [];
-    isMore = await me.store.handOver(async (message) => {
-      if (message.content === "whole") written.push(await write(me, message, { place, prefix }));
-    });
-    for (const { temporary, file, message } of written) {
-      await removeIfThere(temporary);
-      if (isAlone) await me.store.remove(message);
-      if (file !== null) yield { message, ...file };
-    }
+  const files = me.store.handOver(async (message) =>
+    message.content === "whole" ? write(me, message, { place, prefix }) : null,
+  );
+  for await (const written of files) {
+    if (written === null) continue;
+    const { temporary, file, message } = written;
+    await removeIfThere(temporary);
+    if (isAlone) await me.store.remove(message);
+    if (file !== null) yield { message, ...file };
   }
   // What a crash left was handed over before it.
   for (const name of await readdir(place))
@@ -59,6 +58,9 @@ async function write(me: Waypost, message: StoredMessage, { place, prefix }: Pla
       await handle.writeFile(piece);
     }
     await handle.sync();
+  } catch (error) {
+    await removeIfThere(temporary);
+    throw error;
   } finally {
     await handle.close();
   }

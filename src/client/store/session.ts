@@ -114,6 +114,7 @@ export class StoreSession {
     };
     this.devices = new Devices(devices, signal);
     this.incoming = new Incoming({ ...base, send, sync: () => this.devices.sync });
+    this.#withDevices.promise.catch(() => undefined);
     const plan = (row: OutRow, source: Source) => this.#plan(row, source);
     this.#outbox = new Outbox({ ...base, relay: client.relay, plan, sender, forgetSender }, signal);
     this.store = new LocalStore({
@@ -174,6 +175,7 @@ export class StoreSession {
         // A bug, or a store that fails altogether: the program hears of it instead of waiting for ever.
         const cause = error instanceof ClientError ? error : localError("unusable", String(error));
         this.#host.emit({ type: "failed", what: "store", error: cause });
+        this.#withDevices.reject(cause);
         if (!(error instanceof ClientError)) throw error;
       });
   }

@@ -223,17 +223,23 @@ export class LocalStore {
   }
 
   /**
-   * Gives the oldest message that was received and not handed over yet to `work`, and counts it as handed over when that
-   * returns. `false`: there is none.
+   * Gives each message that was received and not handed over yet to `work`, and counts it as handed over when that returns.
+   * One that fails holds up no other; the first failure is thrown at the end.
    */
-  async handOver(work: (message: StoredMessage) => Promise<void>): Promise<boolean> {
-    const [next] = await this.#table.scan<Pick<StoredMessage, "key">>({ prefix: "l/", limit: 1 });
-    if (next === undefined) return false;
-    const [place, { key }] = next;
-    const row = await this.#table.get<MessageRow>(key);
-    for (const view of row === null ? [] : await this.#views(row.conversation, [[key, row]])) await work(view);
-    await this.#table.change(async (batch) => batch.delete(place));
-    return true;
+  async *handOver<T>(work: (message: StoredMessage) => Promise<T>): AsyncGenerator<T> {
+    const failures: unknown[] = [];
+    for await (const [place, { key }] of this.#table.all<Pick<StoredMessage, "key">>("l/")) {
+      const row = await this.#table.get<MessageRow>(key);
+      const views = row === null ? [] : await this.#views(row.conversation, [[key, row]]);
+      try {
+        const done = await Promise.all(views.map(work));
+        await this.#table.change(async (batch) => batch.delete(place));
+        yield* done;
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw failures[0];
   }
 
   // ------------------------------------------------------------------------------------------------- removing

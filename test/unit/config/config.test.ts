@@ -300,6 +300,11 @@ describe("what is refused although it has the right form", () => {
     expect(result.ok ? [] : result.problems).toMatchObject([{ setting, message: expect.stringContaining(right) }]);
   });
 
+  test("a variable of a store, with one underscore at one place", () => {
+    const result = parseConfig(allInOne, { env: { WAYPOST_STORES_MAIN__PATH: "x" } });
+    expect(result.ok ? "" : result.problems[0]?.message).toEndWith(": write WAYPOST_STORES__MAIN__PATH");
+  });
+
   test("variables of the commands are none of the node's", () => {
     const env = { WAYPOST_URL: "x", WAYPOST_DIRECTORY_URL: "x", WAYPOST_KEYS: "x", WAYPOST_AS: "x" };
     expect(parseConfig(allInOne, { env }).ok).toBe(true);
