@@ -302,7 +302,7 @@ export class Devices {
       throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
     // Known before it has the keys: from its first word on it is answered.
     await addPeers(this.#table, [{ did: code.did, name }], this.#host.nowMs());
-    await queueHistory(this.#table, code.did);
+    await queueHistory(this.#table, code.did, this.#signal);
     const peers = await peersOf(this.#table);
     const removed = await this.#table.values<Did>("x/");
     const { sent: seen } = peers.find(({ did }) => did === code.did) ?? { sent: 0 };
@@ -331,7 +331,6 @@ export class Devices {
     await sendPlan(plan, source, { relay: link.client.relay });
   }
 
-  /** For good. */
   async #forget(did: Did): Promise<void> {
     await forgetPeers(this.#table, [did]);
     await this.#dropHistory(did);

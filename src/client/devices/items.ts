@@ -59,13 +59,17 @@ export type Item = { [Is in keyof Rows]: { readonly is: Is; readonly row: Rows[I
 
 export const historyOf = (table: Table, did: Did): string => `h/${table.name(did)}/`;
 
-/** A device gets all rows that there are, in this order. */
-export async function queueHistory(table: Table, did: Did): Promise<void> {
-  let number = 0;
-  for (const prefix of ["p/", "b/", "g/", "m/", "r/", "c/"])
+/** All rows that there are, in this order. No keys: a removed device could ask for them whom an older copy still knows. */
+export async function queueHistory(table: Table, did: Did, signal: AbortSignal): Promise<void> {
+  const history = historyOf(table, did);
+  const [last] = await table.scan({ prefix: history, limit: 1, isReverse: true });
+  // Behind what is being told now, whose places end when it is told.
+  let number = last === undefined ? 0 : Number(last[0].slice(history.length)) + 1;
+  await table.sweep(history, () => true, signal);
+  for (const prefix of ["x/", "d/", "q/", "p/", "b/", "g/", "m/", "r/", "c/"])
     for await (const page of table.pages(prefix))
       await table.change(async (batch) => {
-        for (const [key] of page) batch.put(`${historyOf(table, did)}${digits(number++)}`, key);
+        for (const [key] of page) batch.put(`${history}${digits(number++)}`, key);
       });
 }
 

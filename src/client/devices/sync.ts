@@ -12,7 +12,7 @@ import { inOrder } from "../../core/std/order.ts";
 import { isInteger, isRecord } from "../answers.ts";
 import { Wakeup } from "../connections.ts";
 import { type Content, contentType, syncType } from "../content.ts";
-import { attempt, backoffMs, ClientError, pause } from "../http.ts";
+import { attempt, backoffMs, ClientError, isTemporary, pause } from "../http.ts";
 import { jsonIn } from "../message.ts";
 import type { ReadMessage } from "../retrieve.ts";
 import type { MessageOptions, Sent } from "../send.ts";
@@ -39,9 +39,10 @@ type Peer = {
   told: number;
   /** It could not be told the last time: nobody waits for it. */
   isFailing: boolean;
-  /** It is about to be asked for what is missing behind `asked`. */
+  /** It is about to be asked for what is missing. */
   isAsking: boolean;
-  asked: number | null;
+  /** Up to where it may have heard in this run, beside what is known to be sent. */
+  tried: number[];
 };
 
 export type Fill = (write: Write) => Promise<ReadMessage>;
@@ -161,7 +162,7 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const peer: Peer = { news: new Wakeup(), told: 0, isFailing: false, isAsking: false, asked: null };
+    const peer: Peer = { news: new Wakeup(), told: 0, isFailing: false, isAsking: false, tried: [] };
     this.#peers.set(did, peer);
     // What a Cache didn't keep so long is asked for.
     this.#ask(did, settleMs);
@@ -191,14 +192,16 @@ export class Sync {
     const at = Number(told.at(-1)?.[0].slice("y/".length));
     // New keys are not for a device that is removed meanwhile.
     if ((await this.#peer(did)) === null) return false;
-    await this.#send(did, log.length > 0 ? { v: 1, items, after, at } : { v: 1, items });
+    const tried = state.tried.filter((one) => one > after).slice(-itemsMax);
+    if (log.length > 0) state.tried = [...tried, at];
+    await this.#send(did, log.length > 0 ? { v: 1, items, after, at, tried } : { v: 1, items });
     for (const [, key] of told)
       if (key.startsWith("m/")) await this.#giveContent(did, await this.#table.get<MessageRow>(key), contentBytesMax);
     // Unless it was set back meanwhile.
     if (log.length > 0) await this.#change(did, (row) => (row.sent === after ? { ...row, sent: at } : row));
     else
       await this.#table.change(async (batch) => {
-        for (const [place, key] of told) if ((await batch.get(place)) === key) batch.delete(place);
+        for (const [place] of told) batch.delete(place);
       });
     return true;
   }
@@ -232,7 +235,7 @@ export class Sync {
       if (source !== null) await this.#host.send(did, source, { replyTo: row.id, receipt: false, retries: 0 });
     });
     // What was removed, or is too much for its Cache, stays where it is.
-    if (sent instanceof ClientError && sent.kind !== "local") throw sent;
+    if (sent instanceof ClientError && isTemporary(sent)) throw sent;
   }
 
   // ------------------------------------------------------------------------------------------------- hearing
@@ -257,14 +260,19 @@ export class Sync {
 
   async #hear(did: Did, json: unknown): Promise<void> {
     const { seen = null } = (await this.#peer(did)) ?? {};
-    const { v, items, after = seen, at = null, have, want } = isRecord(json) ? json : {};
+    const { v, items, after = seen, at = null, tried, have, want } = isRecord(json) ? json : {};
     if (v !== 1 || seen === null) return;
-    if (isInteger(have)) await this.#change(did, (row) => ({ ...row, sent: Math.min(row.sent, have) }));
+    if (isInteger(have))
+      await this.#change(did, (row) => {
+        if (have < row.sent) this.#peers.get(did)?.tried.push(row.sent);
+        return { ...row, sent: Math.min(row.sent, have) };
+      });
     if (isRecord(want)) await this.#give(did, String(want["id"]), want["digest"]);
     if (!Array.isArray(items) || !isInteger(after) || (isInteger(at) && at <= seen)) return;
     if (after > seen) return this.#ask(did, askMs);
     // It does not know what it has told: its store is an older copy, which lacks that, and what it got.
-    if (after < seen && after !== this.#peers.get(did)?.asked) await queueHistory(this.#table, did);
+    const isKnown = after >= seen || (Array.isArray(tried) && tried.includes(seen));
+    if (!isKnown) await queueHistory(this.#table, did, this.#signal);
     for (const item of items) await this.#apply(did, item as Item);
     if (isInteger(at)) await this.#change(did, (row) => ({ ...row, seen: at }));
   }
@@ -305,18 +313,17 @@ export class Sync {
       peer.isAsking = false;
       const row = await this.#peer(did);
       if (row === null || this.#signal.aborted) return;
-      peer.asked = row.seen;
       await this.#send(did, { v: 1, have: row.seen });
     });
   }
 }
 
 /**
- * What a device sends. Changes follow `after` and lead to `at`; rows of its history stand alone. `have`: how far it has the
- * other's changes.
+ * What a device sends. Changes follow `after` and lead to `at`, and the other may have heard up to one of `tried`; rows of
+ * its history stand alone. `have`: how far it has the other's changes.
  */
 type SyncMessage =
-  | { readonly v: 1; readonly items: readonly Item[]; readonly after: number; readonly at: number }
+  | Readonly<{ v: 1; items: readonly Item[]; after: number; at: number; tried: readonly number[] }>
   | { readonly v: 1; readonly items: readonly Item[] }
   | { readonly v: 1; readonly have: number }
   | { readonly v: 1; readonly want: Pick<MessageRow, "id" | "digest"> };

@@ -31,6 +31,8 @@ type Meta = {
   readonly logged: number;
 };
 
+const noMeta = { layout, isSettled: false, bytes: 0, sentMs: 0, deviceDid: "", hasDevices: false, logged: 0 };
+
 /** In the log of changes for own devices: the key of a row, by the number of its last change; and where that is. */
 export const logKey = (number: number): string => `y/${digits(number)}`;
 const placeInLog = (key: string): string => `n/${key}`;
@@ -85,17 +87,7 @@ export class Table {
   }
 
   async meta(): Promise<Meta> {
-    return (
-      (await this.get<Meta>("meta")) ?? {
-        layout,
-        isSettled: false,
-        bytes: 0,
-        sentMs: 0,
-        deviceDid: "",
-        hasDevices: false,
-        logged: 0,
-      }
-    );
+    return (await this.get<Meta>("meta")) ?? noMeta;
   }
 
   /** The same text for the same name, from which nobody without the store key learns the name. */

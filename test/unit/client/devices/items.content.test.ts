@@ -1,6 +1,6 @@
 /** Content between devices: small content follows its message, large content comes when it is opened, of whoever has it. */
 import { afterEach, expect, test } from "bun:test";
-import { type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
+import { isCurrent, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { type Body, saveContent, wholeBody } from "../../../../src/client/store/files.ts";
@@ -107,6 +107,19 @@ test("small content follows its message, large content comes when it is opened, 
       removeMessage(laptop.table, batch, (await messageById(laptop.table, id, batch))?.key ?? ""),
     );
   expect([await laptop.table.values("a/"), (await laptop.table.meta()).bytes < 10_000]).toEqual([[], true]);
+}, 30_000);
+
+test("content that is refused for good holds up nothing behind it", async () => {
+  const { devices } = await devicesOf(["phone", "laptop"], (letter) => {
+    if (saidIn(letter)["content"] === undefined) return false;
+    throw new ClientError("refused", "payload_too_large", "too large", { status: 413 });
+  });
+  const [phone, laptop] = devices as [Device, Device];
+  await becomes(laptop, await give(phone, contentOf(100_000)), "elsewhere");
+  await becomes(laptop, await give(phone, contentOf(1)), "inline");
+  const hasAll = async () => isCurrent(phone.table, (await phone.table.values<PeerRow>("d/"))[0] as PeerRow);
+  for (const endMs = performance.now() + 3_000; !(await hasAll()) && performance.now() < endMs; ) await Bun.sleep(5);
+  expect(await hasAll()).toBe(true);
 }, 30_000);
 
 test("content that is lost on its way, or comes twice, may be asked for again and is taken once", async () => {

@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { applyItem, type Item, queueHistory } from "../../../../src/client/devices/items.ts";
 import { isCurrent, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
+import { ClientError } from "../../../../src/client/http.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { keyOfProfile, putProfile } from "../../../../src/client/store/profiles.ts";
 import {
@@ -19,7 +20,7 @@ import {
 import { LocalStore } from "../../../../src/client/store/store.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeBase64 } from "../../../../src/core/codec/bytes.ts";
-import { DeviceMail, saidIn } from "../../../support/device-mail.ts";
+import { DeviceMail, type Letter, saidIn } from "../../../support/device-mail.ts";
 import { identityOf } from "../../../support/identity.ts";
 
 const [device, other, own] = [identityOf("device").did, identityOf("other").did, identityOf("own").did];
@@ -68,7 +69,7 @@ test("a new device gets all rows, also when a page of them is more than one mess
     await putPerson(table, batch, other, { name: "Other" });
     for (const [i, id] of ids.entries()) await addMessage(table, batch, messageOf(id, i + 1, 400_000));
   });
-  await queueHistory(table, device);
+  await queueHistory(table, device, new AbortController().signal);
   const told = await toldOf(table);
   const messages = told.map((items) => items.flatMap((item) => (item.is === "m" ? [item.row.id] : [])));
   expect(messages.flat()).toEqual(ids);
@@ -180,9 +181,8 @@ test("what a device can't apply is left out, and what is too large, or comes fro
     { is: "new", row: {} },
     { is: "p", row: person("first") },
   ];
-  const said = { mediaType: "application/vnd.waypost.sync+json" };
   const say = (from: typeof other, told: unknown[], at: number, more = "") =>
-    mail.link(from).send(own, { v: 1, items: told, after: at - 1, at, more }, said);
+    mail.link(from).send(own, { v: 1, items: told, after: at - 1, at, more }, syncJson);
   await say(device, items, 1);
   await say(device, [{ is: "p", row: person("large") }], 2, "x".repeat(2_000_000));
   await say(other, [{ is: "p", row: person("foreign") }], 2);
@@ -191,6 +191,82 @@ test("what a device can't apply is left out, and what is too large, or comes fro
   expect((await table.values<Person>("p/")).map(({ name }) => name).sort()).toEqual(["first", "second"]);
   stop.abort();
   await receiving;
+});
+
+const syncJson = { mediaType: "application/vnd.waypost.sync+json" };
+const isItems = (letter: Letter) => saidIn(letter)["items"] !== undefined;
+
+test("a device that was set back gets all, with what was removed but no keys, also from where it was asked once", async () => {
+  const [table, mail, stop] = [await withDevice(), new DeviceMail(), new AbortController()];
+  await table.change(async (batch) => {
+    for (const key of ["x/1", "q/1"]) batch.put(key, key);
+    await putPerson(table, batch, other, { name: "Other" });
+  });
+  void new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
+  const said = () => mail.boxOf(device).map(saidIn);
+  while (!said().some(({ have }) => have === 0)) await Bun.sleep(20);
+  const say = async (after: number, at: number, tried: number[]) => {
+    await mail.link(device).send(own, { v: 1, items: [], after, at, tried }, syncJson);
+    while ((await table.get<PeerRow>(peerKey(table, device)))?.seen !== at) await Bun.sleep(5);
+    return (await table.scan({ prefix: "h/" })).length + mail.boxOf(device).filter(isItems).length;
+  };
+  // The next two only repeat, with what is new: an answer was lost, or the other had asked.
+  expect([await say(0, 5, []), await say(0, 9, [5]), await say(5, 10, [7, 9])]).toEqual([0, 0, 0]);
+  expect(await say(0, 12, [11])).toBeGreaterThan(0);
+  while (!mail.boxOf(device).some(isItems)) await Bun.sleep(5);
+  stop.abort();
+  const items = said().flatMap((one) => (one["items"] ?? []) as Item[]);
+  expect(items.map(({ is }) => is)).toEqual(["x", "d", "q", "p"]);
+}, 20_000);
+
+test("what was sent without an answer, and what was asked for, is named beside what follows", async () => {
+  const [table, stop] = [await withDevice(), new AbortController()];
+  const faults = [new ClientError("timed_out", "timed_out", "no answer")];
+  const mail: DeviceMail = new DeviceMail((letter) => {
+    const fault = faults.pop();
+    if (fault === undefined) return false;
+    mail.put(letter);
+    throw fault;
+  });
+  void new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
+  const told = () => mail.boxOf(device).filter(isItems).map(saidIn);
+  const change = async (count: number) => {
+    await table.change((batch) => putProfile(table, batch, profileOf(other, count)));
+    while (told().length < count) await Bun.sleep(5);
+  };
+  await change(1);
+  await change(2);
+  const [first, second] = told();
+  expect([first?.["tried"], second?.["after"], second?.["tried"]]).toEqual([[], 0, [Number(first?.["at"])]]);
+  await mail.link(device).send(own, { v: 1, have: 0 }, syncJson);
+  while (told().length < 3) await Bun.sleep(5);
+  stop.abort();
+  const { after, tried } = told()[2] as { after: number; tried: number[] };
+  expect([after, tried.includes(Number(second?.["at"]))]).toEqual([0, true]);
+}, 20_000);
+
+test("all that is queued again while it is told is told again", async () => {
+  const [table, stop] = [await withDevice(), new AbortController()];
+  await table.change((batch) => putPerson(table, batch, other, { name: "Other" }));
+  const held = { reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
+  const mail = new DeviceMail(async () => {
+    held.reached.resolve();
+    await held.open.promise;
+    return false;
+  });
+  await queueHistory(table, device, stop.signal);
+  const sync = new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal);
+  await sync.refresh();
+  await held.reached.promise;
+  await queueHistory(table, device, stop.signal);
+  held.open.resolve();
+  while ((await table.scan({ prefix: "h/" })).length > 0) await Bun.sleep(5);
+  stop.abort();
+  const items = mail.boxOf(device).map((letter) => (saidIn(letter)["items"] as Item[]).map(({ is }) => is));
+  expect(items).toEqual([
+    ["d", "p"],
+    ["d", "p"],
+  ]);
 });
 
 const nothing = { sendReceipt: async () => undefined, want: () => undefined };
