@@ -1,12 +1,13 @@
 /** Several endpoints of which one is silent, belongs to another chain, or is left just then. */
 import { describe, expect, test } from "bun:test";
+import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { openLedger } from "../../src/plugins/chain/driver.ts";
 import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { keyOf } from "../support/identity.ts";
-import { blockHash, closedAfterEach, type FakeNode, type InItsPlace } from "./chain-node.ts";
+import { blockHash, closedAfterEach, type FakeNode, type InItsPlace, nowKey } from "./chain-node.ts";
 
 const { opened, fakeNode } = closedAfterEach();
 
@@ -37,7 +38,7 @@ const refusal = (id: number, code: number): InItsPlace => ({
 });
 const methods = (node: FakeNode, method: string): number => node.seen.get(method) ?? 0;
 
-describe("of two endpoints, one", () => {
+describe("of several endpoints, one", () => {
   test("that never answers a submission delays no call that the other one takes", async () => {
     const nodes = [fakeNode(), fakeNode()];
     for (const node of nodes) {
@@ -106,6 +107,32 @@ describe("of two endpoints, one", () => {
       };
     }
     expect(await endpoints.values([key], hash).catch(String)).toContain("no second endpoint agrees");
+  });
+
+  test("that answers one question never delays only the first call that asks for it", async () => {
+    const nodes = [fakeNode(), fakeNode(), fakeNode()];
+    const hung = nodes[1] as FakeNode;
+    // One time for all: a head of another time is another state.
+    const now = `0x${encodeWith(u64, BigInt(Date.now())).toHex()}`;
+    for (const node of nodes) {
+      node.answer = ({ id, method, params }) => {
+        const [keys] = params as readonly (readonly string[])[];
+        if (method !== "state_queryStorageAt" || keys === undefined) return null;
+        if (node === hung && keys.length === 1) return "silence";
+        const changes = keys.map((key) => [key, key === "0x01" ? "0x07" : key === nowKey ? now : null]);
+        return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
+      };
+    }
+    const { endpoints } = ledgerOn(nodes);
+    await until("all", () => nodes.every((node) => methods(node, "state_queryStorageAt") > 0));
+    await Bun.sleep(50);
+    const ask = () => endpoints.values([Uint8Array.of(1)], endpoints.session().head.hash);
+    expect(await ask()).toEqual([Uint8Array.of(7)]);
+    await until("another connection", () => hung.opened === 2);
+    await Bun.sleep(200);
+    const beganMs = Date.now();
+    expect(await ask()).toEqual([Uint8Array.of(7)]);
+    expect(Date.now() - beganMs).toBeLessThan(900);
   });
 
   test("that is not in use tells the log nothing about the operator's funds", async () => {

@@ -63,6 +63,8 @@ export class Endpoints {
   private readonly nodes: readonly Node[];
   private current: Node | null = null;
   private aloneSinceMs: number | null = null;
+  /** Is asked before the others, so that a silent or false one delays a single question. */
+  private agreedLast: Node | null = null;
   private anchorBlock: Anchor | null;
   private genesis: string | null;
   /** Aborted when the store closes. */
@@ -326,6 +328,7 @@ export class Endpoints {
    */
   private async agreement<T>(current: Node | null, own: T, ask: Ask<T>): Promise<Agreement<T>> {
     const others = this.nodes.filter((node) => node !== current);
+    others.sort((a, b) => Number(b === this.agreedLast) - Number(a === this.agreedLast));
     // With one endpoint there is nothing to compare, and a light client proves its answers.
     if (current === null || others.length === 0 || isLight(current.endpoint)) return { agreed: own, isAlone: false };
     const differing: Node[] = [];
@@ -334,6 +337,7 @@ export class Endpoints {
       if (answer === "differs") differing.push(node);
       else if (answer !== "silent") {
         this.aloneSinceMs = null;
+        this.agreedLast = node;
         return { agreed: answer, isAlone: false };
       }
     }

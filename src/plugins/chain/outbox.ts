@@ -4,7 +4,7 @@
  *
  *   genesis        the chain that this outbox belongs to
  *   operator       the account whose key signed last
- *   anchor         the last finalized block that was shown, with its time (JSON)
+ *   anchor         the last finalized block that two endpoints agreed about, with its time (JSON)
  *   q/<sequence>   a pending call and the extrinsic signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  *   ends           how many there were (JSON)

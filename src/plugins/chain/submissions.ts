@@ -277,8 +277,10 @@ export class Submissions {
 
   /** Decides by the head's state what blocks can't show, and why a node refuses a call. */
   private async inspect(entry: Kept): Promise<void> {
-    const facts = await this.factsOf(entry);
-    if (facts === null) return void this.pool.unchanged(entry);
+    // Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing.
+    const { head } = this.scan;
+    if (head === null || entry.signed.birth > head.number) return void this.pool.unchanged(entry);
+    const facts = await this.options.reader.factsAt(head, entry.call.did, aliasesNamed(entry.call));
     const wasUsed = entry.nonce !== null && facts.head.nonce > entry.nonce;
     // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
     const isMissed = entry.signed.birth < this.scan.missed && (entry.nonce === null || wasUsed);
@@ -289,16 +291,6 @@ export class Submissions {
     if (refused === null) return this.perform(this.pool.absent(entry));
     const [state, reason] = isMissed ? (["dropped", lostSight] as const) : (["failed", refused] as const);
     await this.finish([[entry, { state, reason, block: null }]]);
-  }
-
-  /**
-   * Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing about
-   * the call.
-   */
-  private async factsOf({ call, signed }: Kept): Promise<Facts | null> {
-    const { head } = this.scan;
-    if (head === null || signed.birth > head.number) return null;
-    return this.options.reader.factsAt(head, call.did, aliasesNamed(call));
   }
 
   private isShown(call: LedgerCall, facts: Facts): Promise<boolean> {
