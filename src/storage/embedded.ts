@@ -34,45 +34,7 @@ import {
   type Touched,
   touch,
 } from "./embedded-log.ts";
-import {
-  accountKey,
-  accountOf,
-  blockHash,
-  decodeHead,
-  decodePending,
-  displacedKey,
-  type EmbeddedLimits,
-  embeddedLimits,
-  encodeHead,
-  encodePending,
-  encodeSubmission,
-  findCollision,
-  type Head,
-  headKey,
-  keepSettled,
-  keyProofKey,
-  keysOfCall,
-  nameLedger,
-  type Pending,
-  pendingIn,
-  policyKey,
-  policyOf,
-  poolKey,
-  poolPrefix,
-  prepareHead,
-  readHead,
-  readHolder,
-  readProofs,
-  readReserve,
-  readStanding,
-  readSubmission,
-  releaseClaims,
-  sequenceOf,
-  submissionKey,
-  writeApplied,
-  writeClaims,
-  writeKeyProof,
-} from "./embedded-records.ts";
+import * as records from "./embedded-records.ts";
 import { rememberDecoded, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
 
 export type EmbeddedOptions = {
@@ -83,7 +45,7 @@ export type EmbeddedOptions = {
   readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
   readonly operator: AccountId;
   readonly logKey?: NoteKey | "elsewhere";
-  readonly limits?: Partial<EmbeddedLimits>;
+  readonly limits?: Partial<records.EmbeddedLimits>;
   /** Throws `full` when the ledger must not grow by the call. */
   readonly checkRoom?: (call: LedgerCall) => void;
 };
@@ -95,12 +57,12 @@ export type EmbeddedLedger = Ledger & {
 
 /** Opens what the table holds, or begins a new ledger with its first block. */
 export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<EmbeddedLedger> {
-  const limits = { ...embeddedLimits, ...options.limits };
+  const limits = { ...records.embeddedLimits, ...options.limits };
   const { logKey = null } = options;
   const isLogged = await options.table.commit((view) => {
     const isFilled = prepareLog(view);
-    prepareHead(view, options);
-    if (logKey !== "elsewhere") nameLedger(view, logKey);
+    records.prepareHead(view, options);
+    if (logKey !== "elsewhere") records.nameLedger(view, logKey);
     return isFilled;
   });
   if (!isLogged) await fillLog(options.table);
@@ -124,12 +86,12 @@ class Chain implements EmbeddedLedger {
   private readonly underWay = new Set<Promise<unknown>>();
   private knownProofs: LedgerProofs | null = null;
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
-  private readonly accounts = rememberDecoded(accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
-  private readonly heads = rememberDecoded(decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
+  private readonly accounts = rememberDecoded(records.accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
+  private readonly heads = rememberDecoded(records.decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
 
   constructor(
     private readonly options: EmbeddedOptions,
-    private readonly limits: EmbeddedLimits,
+    private readonly limits: records.EmbeddedLimits,
   ) {
     this.table = options.table;
     this.isShared = !("get" in options.table);
@@ -145,9 +107,9 @@ class Chain implements EmbeddedLedger {
     return { finalized: last, blockTimeMs: this.options.blockTimeMs, asOfMs };
   }
 
-  private headIn(view: TableView): Head {
-    const bytes = view.get(headKey);
-    return bytes === null ? readHead(view) : this.heads(headKey, bytes);
+  private headIn(view: TableView): records.Head {
+    const bytes = view.get(records.headKey);
+    return bytes === null ? records.readHead(view) : this.heads(records.headKey, bytes);
   }
 
   async bounds() {
@@ -157,18 +119,18 @@ class Chain implements EmbeddedLedger {
 
   async account(did: Did): Promise<Account> {
     this.checkOpen();
-    const key = accountKey(did);
+    const key = records.accountKey(did);
     const bytes = await this.read((view) => view.get(key));
     return bytes === null ? emptyAccount : this.accounts(key, bytes);
   }
 
   async keyProof(did: Did): Promise<Uint8Array | null> {
     this.checkOpen();
-    return this.read((view) => view.get(keyProofKey(did)));
+    return this.read((view) => view.get(records.keyProofKey(did)));
   }
 
-  aliasHolder = (alias: string) => this.ofAlias(alias, readHolder);
-  aliasReserve = (alias: string) => this.ofAlias(alias, readReserve);
+  aliasHolder = (alias: string) => this.ofAlias(alias, records.readHolder);
+  aliasReserve = (alias: string) => this.ofAlias(alias, records.readReserve);
   private async ofAlias<T>(alias: string, look: (view: TableView, alias: string) => T | null): Promise<T | null> {
     this.checkOpen();
     return normalizeAlias(alias) === alias ? this.read((view) => look(view, alias)) : null;
@@ -177,21 +139,21 @@ class Chain implements EmbeddedLedger {
   async policy<Scope extends PolicyScope>(scope: Scope, key: string): Promise<PolicyOf<Scope> | null> {
     this.checkOpen();
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
-    return policyOf(scope, await this.read((view) => view.get(policyKey(scope, key))));
+    return records.policyOf(scope, await this.read((view) => view.get(records.policyKey(scope, key))));
   }
 
   async submission(txHash: string): Promise<Submission | null> {
     this.checkOpen();
     const hash = txHash.toLowerCase();
     if (!/^0x[0-9a-f]{64}$/.test(hash)) return null;
-    return this.read((view) => readSubmission(view, hash));
+    return this.read((view) => records.readSubmission(view, hash));
   }
 
   operator = async (): Promise<AccountId> => this.options.operator;
   proofs = async (): Promise<LedgerProofs> => this.read((view) => this.proofsIn(view));
   /** A process without a Directory may have opened the ledger before it had a name. */
   private proofsIn(view: TableView): LedgerProofs {
-    this.knownProofs ??= readProofs(view);
+    this.knownProofs ??= records.readProofs(view);
     if (this.knownProofs !== null) return this.knownProofs;
     throw new StoreError("unavailable", "no Directory has begun this ledger yet");
   }
@@ -210,7 +172,7 @@ class Chain implements EmbeddedLedger {
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
     this.checkOpen();
     const refused = await this.read((view) => {
-      view.prefetch(keysOfCall(call));
+      view.prefetch(records.keysOfCall(call));
       return this.dryRun(view, call);
     });
     if (refused !== null) return refused;
@@ -228,16 +190,18 @@ class Chain implements EmbeddedLedger {
 
   private outcomeOf(view: TableView, call: LedgerCall, nowMs: number): Applied | Fault {
     const [{ operator }, proofs, bounds] = [this.options, this.proofsIn(view), embeddedBounds];
-    const outcome = applyCall({ ...readStanding(view, call), call, nowMs, operator, proofs, bounds });
+    const outcome = applyCall({ ...records.readStanding(view, call), call, nowMs, operator, proofs, bounds });
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 
   private async accept(added: NewCall): Promise<Submission | Fault> {
     const { call } = added;
     const accepted = await this.table.commit((view) => {
-      view.prefetch([headKey, ...keysOfCall(call)]);
+      view.prefetch([records.headKey, ...records.keysOfCall(call)]);
       // Again, because a block may have come in between.
-      return this.dryRun(view, call) ?? findCollision(view, call) ?? this.enqueue(view, added, this.countCall(view));
+      return (
+        this.dryRun(view, call) ?? records.findCollision(view, call) ?? this.enqueue(view, added, this.countCall(view))
+      );
     });
     this.arm();
     return accepted;
@@ -245,16 +209,16 @@ class Chain implements EmbeddedLedger {
 
   /** The sequence of one more pending call. */
   private countCall(view: TableChange): bigint {
-    const head = readHead(view);
-    if (pendingIn(head) >= this.limits.pendingCallsMax) {
+    const head = records.readHead(view);
+    if (records.pendingIn(head) >= this.limits.pendingCallsMax) {
       throw new StoreError("full", `the ledger already has ${this.limits.pendingCallsMax} pending calls`);
     }
-    view.put(headKey, encodeHead({ ...head, poolNext: head.poolNext + 1n }));
+    view.put(records.headKey, records.encodeHead({ ...head, poolNext: head.poolNext + 1n }));
     return head.poolNext;
   }
 
   private enqueue(view: TableChange, { call, bytes, label }: NewCall, sequence: bigint): Submission {
-    const hash = blake2b256(concatBytes(bytes, utf8(poolKey(sequence))));
+    const hash = blake2b256(concatBytes(bytes, utf8(records.poolKey(sequence))));
     const submission: Submission = {
       txHash: encodeHex0x(hash),
       did: call.did,
@@ -265,9 +229,9 @@ class Chain implements EmbeddedLedger {
       block: null,
       submittedAtMs: this.options.now(),
     };
-    view.put(poolKey(sequence), encodePending(hash, bytes));
-    view.put(submissionKey(submission.txHash), encodeSubmission(submission));
-    writeClaims(view, call, poolKey(sequence));
+    view.put(records.poolKey(sequence), records.encodePending(hash, bytes));
+    view.put(records.submissionKey(submission.txHash), records.encodeSubmission(submission));
+    records.writeClaims(view, call, records.poolKey(sequence));
     return submission;
   }
 
@@ -283,7 +247,7 @@ class Chain implements EmbeddedLedger {
 
   /** In a table of several processes others' calls may come at any time. */
   private isIdle(): boolean {
-    return "get" in this.table && this.failures === 0 && pendingIn(this.headIn(this.table)) === 0;
+    return "get" in this.table && this.failures === 0 && records.pendingIn(this.headIn(this.table)) === 0;
   }
 
   /** Makes a block, and more while the pool holds more than a block does. */
@@ -314,37 +278,42 @@ class Chain implements EmbeddedLedger {
     const { options, isShared } = this;
     const head = await this.read((view) => this.headIn(view));
     const blockTimeOf = (ms: number) => Math.floor(ms / options.blockTimeMs);
-    return pendingIn(head) > 0 && (!isShared || blockTimeOf(options.now()) !== blockTimeOf(head.last.timeMs));
+    return records.pendingIn(head) > 0 && (!isShared || blockTimeOf(options.now()) !== blockTimeOf(head.last.timeMs));
   }
 
   /** One block: the oldest pending calls, in the order of acceptance; whether it is full. */
   private makeBlock(view: TableChange): boolean {
-    view.prefetch([headKey, logHeadKey]);
-    const head = readHead(view);
-    const oldest = view.range(poolPrefix, { limit: this.limits.blockCallsMax });
+    view.prefetch([records.headKey, logHeadKey]);
+    const head = records.readHead(view);
+    const oldest = view.range(records.poolPrefix, { limit: this.limits.blockCallsMax });
     if (oldest.length === 0) return false;
-    const pending = oldest.map(([key, bytes]) => ({ key, ...decodePending(bytes) }));
+    const pending = oldest.map(([key, bytes]) => ({ key, ...records.decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = head.last.number + 1n;
-    const block: Block = { number, timeMs, hash: blockHash(head.last, { number, timeMs }, pending) };
+    const block: Block = { number, timeMs, hash: records.blockHash(head.last, { number, timeMs }, pending) };
     const { retainedMax } = this.limits;
     let { settled } = head;
-    const displaced = pending.flatMap((_, n) => displacedKey(settled + BigInt(n), retainedMax) ?? []);
+    const displaced = pending.flatMap((_, n) => records.displacedKey(settled + BigInt(n), retainedMax) ?? []);
     if (this.isShared) fetchBlock(view, { pending, displaced });
     const touched = nobodyTouched();
     for (const entry of pending) {
       this.settle(view, entry, block, touched);
-      keepSettled(view, settled++, entry.txHash, retainedMax);
+      records.keepSettled(view, settled++, entry.txHash, retainedMax);
     }
     appendTouched(view, touched);
-    const poolFirst = sequenceOf(oldest.at(-1)![0]) + 1n;
-    view.put(headKey, encodeHead({ ...head, last: block, poolFirst, settled }));
+    const poolFirst = records.sequenceOf(oldest.at(-1)![0]) + 1n;
+    view.put(records.headKey, records.encodeHead({ ...head, last: block, poolFirst, settled }));
     return oldest.length === this.limits.blockCallsMax;
   }
 
   /** Moves one call out of the pool: writes its changes and its outcome. */
-  private settle(view: TableChange, entry: Pending & { readonly key: string }, block: Block, touched: Touched): void {
-    const kept = readSubmission(view, entry.txHash);
+  private settle(
+    view: TableChange,
+    entry: records.Pending & { readonly key: string },
+    block: Block,
+    touched: Touched,
+  ): void {
+    const kept = records.readSubmission(view, entry.txHash);
     if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
     const { limits, options, openedAtMs } = this;
     const endMs = Math.max(kept.submittedAtMs, openedAtMs) + limits.lifetimeBlocks * options.blockTimeMs;
@@ -352,10 +321,10 @@ class Chain implements EmbeddedLedger {
     const outcome = dropped ? lifeOver : this.apply(view, entry);
     const refused = isFault(outcome);
     if (!refused) {
-      writeApplied(view, kept.did, outcome);
+      records.writeApplied(view, kept.did, outcome);
       touch(touched, kept.did, outcome);
       const binding = { ...this.proofsIn(view), submitter: this.options.operator };
-      if (entry.call !== null) writeKeyProof(view, entry.call, binding);
+      if (entry.call !== null) records.writeKeyProof(view, entry.call, binding);
     }
     const state = dropped ? "dropped" : refused ? "failed" : "finalized";
     const submission: Submission = {
@@ -364,16 +333,16 @@ class Chain implements EmbeddedLedger {
       reason: refused ? outcome : null,
       block: dropped ? null : block,
     };
-    view.put(submissionKey(entry.txHash), encodeSubmission(submission));
+    view.put(records.submissionKey(entry.txHash), records.encodeSubmission(submission));
     view.remove(entry.key);
-    if (entry.call !== null) releaseClaims(view, entry.call, entry.key);
+    if (entry.call !== null) records.releaseClaims(view, entry.call, entry.key);
   }
 
   /**
    * A call that breaks the program fails, with the reason in the log, and does not stop the calls behind it. Calls
    * expire by the clock, as when they were accepted: the time of blocks never goes back, and may be ahead of it.
    */
-  private apply(view: TableView, entry: Pending): Applied | Fault {
+  private apply(view: TableView, entry: records.Pending): Applied | Fault {
     try {
       if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");
       return this.outcomeOf(view, entry.call, this.options.now());
