@@ -29,8 +29,6 @@ const refusedCodes: Readonly<Record<number, string>> = {
   4409: "proof_replayed",
 };
 
-type Ending = { readonly code: number; readonly reason: string };
-
 /**
  * Listens until the session ends or `signal` is aborted. Throws `refused` when the Relay refuses the proof, and
  * `unreachable` when the Relay can't be reached.
@@ -46,7 +44,7 @@ export async function listenLive(
   const socket = new WebSocket(`${reader.at.url.replace(/^http/, "ws")}${at}?pass=1`);
   let isReady = false;
   let close: () => void = () => undefined;
-  const ended = new Promise<Ending>((resolve, reject) => {
+  const ended = new Promise<{ readonly code: number; readonly reason: string }>((resolve, reject) => {
     // Closing needs an answer, and a dead network gives none.
     close = () => {
       socket.close(1000, "done");

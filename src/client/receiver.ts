@@ -85,7 +85,6 @@ const behindMs = 200;
 /** How long a Relay may take to give an envelope that was passed to a Cache. */
 const passedMs = 5_000;
 const passedMax = 1_000;
-const refreshMs = hourMs;
 /** Most names of messages remembered as known; expired ones are forgotten first. */
 const knownMax = 200_000;
 
@@ -93,7 +92,7 @@ type Known = {
   state: "queued" | "acked" | "unreadable";
   readonly untilMs: number;
   readonly digests: ReadonlySet<string>;
-  /** In Caches; none while only a live session brought it. */
+  /** Until it is acknowledged. */
   copies: readonly EnvelopeCopy[];
   readonly sinceMs: number;
   /** Aborted when it is acknowledged: ends the wait of live sessions. */
@@ -142,10 +141,7 @@ export class Receiver {
   }
 
   start(): void {
-    this.#loops = this.#run().catch((error: unknown) => {
-      this.#failure = error;
-      this.#end();
-    });
+    this.#loops = this.#run().catch((error: unknown) => this.#fail(error));
   }
 
   /** The next message; `null` after `stop`. Throws only for bugs, and when the document names no Cache. */
@@ -163,6 +159,12 @@ export class Receiver {
     await this.#loops;
   }
 
+  /** A bug is thrown by `next`, and is no end. */
+  #fail(error: unknown): void {
+    this.#failure ??= error;
+    this.#end();
+  }
+
   #end(): void {
     this.#stop.abort();
     this.#queue.length = 0;
@@ -175,8 +177,7 @@ export class Receiver {
     const { caches, relays } = await this.#endpoints();
     const loops = [this.#watch(caches), ...relays.map((relay) => this.#listen(relay)), this.#refresh()];
     // A loop that fails because of a bug ends the others.
-    for (const loop of loops) loop.catch(() => this.#end());
-    await Promise.all(loops);
+    await Promise.all(loops.map((loop) => loop.catch((error: unknown) => this.#fail(error))));
   }
 
   /** Where to receive, from the document; asked until the Directory answers. */
@@ -252,7 +253,7 @@ export class Receiver {
   async #refresh(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      await pause(refreshMs, signal);
+      await pause(hourMs, signal);
       if (!signal.aborted) await this.#host.refreshKeys(false);
     }
   }
@@ -300,10 +301,10 @@ export class Receiver {
     return this.#queue.length >= queuedMax;
   }
 
-  /** Remembers where a known message has a copy. */
+  /** Remembers where a known message has a copy, until it is acknowledged. */
   async #join(copy: EnvelopeCopy): Promise<Known | undefined> {
     const known = this.#known.get((await copy.digest()) ?? "");
-    if (known === undefined) return undefined;
+    if (known?.state !== "queued") return known;
     const isOther = ({ cache, messageId }: EnvelopeCopy) => cache !== copy.cache || messageId !== copy.messageId;
     known.copies = [...known.copies.filter(isOther), copy];
     return known;
@@ -364,10 +365,11 @@ export class Receiver {
   }
 
   #remember(version: PendingMessage, { state, digests }: Pick<Known, "state" | "digests">): Known {
-    const copies = version.parts.flat();
     const untilMs = expiryOf(version, Date.now());
+    // A copy holds what it was read from.
+    const copies = state === "queued" ? version.parts.flat() : [];
     const known = { state, untilMs, digests, copies, sinceMs: performance.now(), acked: new AbortController() };
-    const ids = copies.map(({ messageId }) => messageId.toLowerCase());
+    const ids = messageIdsOf(version).map((id) => id.toLowerCase());
     for (const name of [...digests, ...ids]) this.#known.set(name, known);
     return known;
   }
@@ -450,7 +452,9 @@ export class Receiver {
       known.state = "acked";
       known.acked.abort();
       this.#isLate = performance.now() - known.sinceMs > liveAckMs;
-      await acknowledge(known.copies, known.digests);
+      const { copies } = known;
+      known.copies = [];
+      await acknowledge(copies, known.digests);
       onAcked(facts);
     };
     // A note is no message of its own, and without a store nothing hears of it. A store without room gets it again later.

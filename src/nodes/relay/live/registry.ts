@@ -16,6 +16,7 @@ import type { DidDocument } from "../../../core/ledger/account.ts";
 import type { DeliveryResult } from "../../../core/message/delivery.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
 import {
+  ackMembers,
   decodeRetrievalProof,
   deviceIdCharsMax,
   isLineValue,
@@ -359,14 +360,7 @@ export function parseSessionTarget({ did: didText = "", deviceId = "" }: Call["p
 export type ConnectTerms = { readonly endpoints: readonly string[]; readonly skewMs: number };
 
 /** Members of the first frame. */
-const frameMembers: ProofNames = {
-  serviceId: "service_id",
-  endpoint: "endpoint",
-  keyId: "key_id",
-  timestamp: "timestamp",
-  nonce: "nonce",
-  signature: "signature_b64",
-};
+const frameMembers: ProofNames = { ...ackMembers, endpoint: "endpoint" };
 
 function connectRule(target: SessionTarget, terms: ConnectTerms, names: RetrievalRule["names"]): RetrievalRule {
   return { operation: "connect", ...target, subject: target.deviceId, serviceType: "SvcRelayService", ...terms, names };
