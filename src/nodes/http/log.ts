@@ -110,15 +110,13 @@ export function maskAddress(text: string): string {
   return storingNetwork(clientNetwork(text)).replace(/^(\d+\.\d+\.\d+)\.\d+$/, "$1.0/24");
 }
 
-type Traceparent = { readonly text: string; readonly traceId: string };
-
 const traceparentForm = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 
 /**
  * The caller's trace, which the log names and the Relay passes on; `null` for none and for a malformed one.
  * Source: W3C Trace Context level 1.
  */
-export function traceparentOf(headers: Headers): Traceparent | null {
+export function traceparentOf(headers: Headers) {
   const text = headers.get("traceparent");
   const match = text === null || text.length > 256 ? null : traceparentForm.exec(text);
   return match === null ? null : { text: match[0], traceId: match[1] ?? "" };

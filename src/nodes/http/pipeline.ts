@@ -42,7 +42,6 @@ import {
   createCors,
   faultOf,
   internalError,
-  type JsonParts,
   type Route,
   type RoutedRequest,
   renderResponse,
@@ -342,7 +341,9 @@ function render({ http, plan, requestId, close, headers, method }: Exchange, res
 async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> {
   const { http, plan, requestId, network: client } = exchange;
   const { jsonParts, body, ...rest } = answer;
-  const parts = jsonParts ?? longParts(body?.content);
+  const bytes = body?.content instanceof Uint8Array ? (body.content as Uint8Array<ArrayBuffer>) : null;
+  const isLong = bytes !== null && bytes.length > shortAnswerBytesMax;
+  const parts = jsonParts ?? (isLong ? { bytes: bytes.length, parts: [bytes] } : null);
   if (parts === null || exchange.method === "HEAD") return answer;
   const content = await streamParts(parts, {
     budget: http.capacity.answerBytes,
@@ -353,12 +354,6 @@ async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> 
   return isFault(content)
     ? content
     : { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
-}
-
-/** `null` for what is short. */
-function longParts(content: NonNullable<Answer["body"]>["content"] | undefined): JsonParts | null {
-  if (!(content instanceof Uint8Array) || content.length <= shortAnswerBytesMax) return null;
-  return { bytes: content.length, parts: [content as Uint8Array<ArrayBuffer>] };
 }
 
 // --------------------------------------------------------------------------------------- log and metrics
