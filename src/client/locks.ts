@@ -135,9 +135,9 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
     return kept.locks;
   };
   const save = (locks: readonly Wrap[]) => place.save("locks", renderKept({ format, locks }));
-  const wrap = async ({ kind, keyFor }: Lock): Promise<Wrap> => {
+  const wrap = async ({ kind, keyFor }: Lock, opened: () => Uint8Array): Promise<Wrap> => {
     const { key: wrapping, kept } = await keyFor(null);
-    return { kind, ...kept, sealed: sealBytes(wrapping, unlocked(), boundTo(locksName)) };
+    return { kind, ...kept, sealed: sealBytes(wrapping, opened(), boundTo(locksName)) };
   };
   return {
     load: async (name) => {
@@ -158,14 +158,15 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
     setUp: async (lock) => {
       if (lock.kind !== "passphrase") throw localError("invalid_argument", "the first lock is a passphrase or a code");
       if ((await wraps()).length > 0) throw localError("name_taken", "the keys have locks already");
-      key = random(32);
-      await save([await wrap(lock)]);
+      const drawn = random(32);
+      await save([await wrap(lock, () => drawn)]);
+      key = drawn;
     },
     unlock: async (lock) => {
       key = await unwrap(lock, await wraps());
     },
     addLock: async (lock) => {
-      const added = await wrap(lock);
+      const added = await wrap(lock, unlocked);
       const others = (await wraps()).filter(({ kind }) => kind === "passkey" || lock.kind === "passkey");
       await save([...others, added]);
     },

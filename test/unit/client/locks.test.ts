@@ -90,6 +90,14 @@ test("the first lock is no passkey, and no passphrase is empty", async () => {
   expect(await codeOf(keys.setUp(passphraseLock("")))).toBe("invalid_argument");
 });
 
+test("a lock that could not be kept seals nothing", async () => {
+  const inner = memoryKeys();
+  await inner.save("me", "secret text");
+  const keys = lockedKeys({ ...inner, save: () => Promise.reject(new Error("disk full")) });
+  expect(await codeOf(keys.setUp(passphraseLock("p")))).not.toBe("ok");
+  expect([await codeOf(keys.load("me")), await inner.load("me")]).toEqual(["locked", "secret text"]);
+});
+
 test("an identity that is wiped holds no secret byte", () => {
   const identity = createIdentity("me");
   wipe(identity);
