@@ -120,6 +120,41 @@ describe("a disk without room", () => {
     60_000,
   );
 
+  test("takes many acknowledgements at once, also when records have used their part of the reserve", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 32 * mebibyte);
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
+    const { mailbox, receipts } = store.capabilities;
+    const { stored } = await fillUp(mailbox!, 0, 1_000);
+    const put = (n: number) => receipts!.put(`${n}`, bytesOf(n, 60_000), 5_000).then(() => true, codeOf);
+    for (let n = 0; (await put(n)) === true; n++);
+    // Twenty in each, far apart.
+    const calls = Math.floor(stored.length / 80);
+    expect(calls).toBeGreaterThan(60);
+    const acks = Array.from({ length: 4 * calls }, (_, n) => {
+      const some = Array.from({ length: 20 }, (_, k) => stored[4 * k * calls + n]!);
+      return mailbox!.remove(did(n % 4), some.map(id), 2_000);
+    });
+    for (const ack of await Promise.allSettled(acks)) expect(ack.status).toBe("fulfilled");
+    await store.close();
+  }, 60_000);
+
+  test("uses the room of acknowledged messages again before the next sweep", async () => {
+    const path = folder();
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment());
+    for (let n = 0; n < 6_000; n += 200) {
+      const some = Array.from({ length: 200 }, (_, i) => n + i);
+      const given = (k: number) => entry(k, { recipient: did(1), envelope: bytesOf(k, 9_000) });
+      await Promise.all(some.map((k) => store.capabilities.mailbox!.store(given(k), quota())));
+      await store.capabilities.mailbox!.remove(did(1), some.map(id), 2_000);
+    }
+    await store.close();
+    expect(statSync(join(path, "data.mdb")).size).toBeLessThan(40 * mebibyte);
+  }, 60_000);
+
   test("stops blocks with their batches of the log, loses no call that was accepted, and goes on", async () => {
     const path = folder();
     mkdirSync(path, { mode: 0o700 });

@@ -13,7 +13,8 @@ import { bodyAt, encodeBody, orderedKey, orderedNumber } from "./records.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;
-const blocksFreedPerCommit = 4_096;
+/** Freeing touches scattered pages: it waits until so many are not needed, or for a sweep. */
+const blocksFreedPerCommit = 512;
 
 export class Bodies {
   /** How many rows need each block. */
@@ -31,6 +32,10 @@ export class Bodies {
     private readonly rows: RowTable,
     private readonly log: StoreEnvironment["log"],
   ) {}
+
+  get areManyUnneeded(): boolean {
+    return this.unneeded.size >= blocksFreedPerCommit;
+  }
 
   /** Finds the blocks on disk, once the rows are loaded. Reads no body. */
   load(): void {

@@ -106,7 +106,8 @@ export class Environment {
   private readonly readerCheck: ReturnType<typeof setInterval>;
   private readonly operations = new Batcher<Operation, () => unknown>((given) => this.commit(given), Infinity, {
     operationsMax: 2_048,
-    bytesMax: 8 * 1024 ** 2,
+    // The acknowledgements of a commit must fit into what records leave of the smallest reserve.
+    bytesMax: 1.5 * 1024 ** 2,
     runningMax: 1,
   });
   private isCommitting = false;

@@ -8,8 +8,8 @@
  * the pages of the index that have changed (pages.ts), and the number of records of every table; callers
  * are answered, and reads go on, when it is synced.
  * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
- * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. A sweep removes blocks
- * that no row needs any more.
+ * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. Blocks that
+ * no row needs any more are removed by a sweep, or once they are many.
  * **Expired.** Reads leave out rows whose time has come. A store first takes them out, a bounded number in a commit, and
  * so does `expire`: each is cut down to what it retains, or dropped.
  * **Found again.** A start reads all pages of the index, then the keys of the blocks.
@@ -49,7 +49,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   protected readonly index: MailboxIndex;
   private readonly bodies: Bodies;
   private readonly pages: IndexPages;
-  /** Whether the commit that is being decided frees blocks: that touches scattered pages, so it waits for a sweep. */
+  /** Whether the commit that is being decided frees blocks, however few. */
   private isFreeing = false;
 
   constructor(
@@ -123,7 +123,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
-    if (this.isFreeing) this.bodies.free(batch);
+    // A commit without an operation of the mailbox may have no room for removals.
+    if (this.isFreeing || (this.bodies.areManyUnneeded && this.pages.haveChanged)) this.bodies.free(batch);
     this.pages.finish(batch);
     this.isFreeing = false;
     this.index.begin();

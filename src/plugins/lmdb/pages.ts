@@ -57,8 +57,12 @@ export class IndexPages {
     this.texts.add(Math.floor(number / pageSlots));
   }
 
+  get haveChanged(): boolean {
+    return this.rows.size > 0;
+  }
+
   finish(batch: Batch): void {
-    if (this.rows.size === 0) return;
+    if (!this.haveChanged) return;
     const { rows, texts, lastArrival } = this.index;
     const write = (table: "rows" | "texts", page: number, content: Uint8Array | null) => {
       const key = orderedKey(page);

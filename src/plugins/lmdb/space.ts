@@ -64,29 +64,33 @@ export function openSpaceGuard(
     told.add(message);
   }
 
-  const behindPages = () => disk.fileBytes() - disk.usedBytes();
-  /** What the file may still take of the disk. A hole at its end takes nothing yet. */
-  const spare = () => Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behindPages()), 0);
-
-  /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
-  function roomOf(wanted: number): number {
-    const [have, end] = [behindPages(), disk.usedBytes()];
-    if (have >= wanted) return have;
-    const left = spare();
-    const made = [wanted + reserveBytes, wanted].find((aim) => aim - have <= left && disk.extend(end + aim));
-    return made ?? have;
+  /** Where the pages end, and the room behind them. */
+  function look() {
+    const end = disk.usedBytes();
+    return { end, behind: disk.fileBytes() - end };
   }
 
-  function isLow(): boolean {
-    const [enough, left] = [lowReserves * reserveBytes, spare() + behindPages()];
+  /** What the file may still take of the disk. A hole at its end takes nothing yet. */
+  const spare = (behind: number) => Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behind), 0);
+
+  /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
+  function roomOf(wanted: number, { end, behind }: ReturnType<typeof look>): number {
+    if (behind >= wanted) return behind;
+    const left = spare(behind);
+    const made = [wanted + reserveBytes, wanted].find((aim) => aim - behind <= left && disk.extend(end + aim));
+    return made ?? behind;
+  }
+
+  function isLow({ behind } = look()): boolean {
+    const [enough, left] = [lowReserves * reserveBytes, spare(behind) + behind];
     if (left < enough && left + pagesFree() < enough) return true;
     told.clear();
     return false;
   }
 
-  function admits({ kind, bytes }: WriteSize): boolean {
+  function admits({ kind, bytes }: WriteSize, at: ReturnType<typeof look>): boolean {
     const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
-    const room = roomOf(2 * bytes + reserveBytes);
+    const room = roomOf(2 * bytes + reserveBytes, at);
     if (room >= 2 * bytes + reserveBytes * share) return true;
     // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin. Growth that
     // they can't prevent still has the rest of the reserve.
@@ -94,8 +98,9 @@ export function openSpaceGuard(
   }
 
   function checkRoom(size: WriteSize): void {
-    if (isLow()) tell("warn", "the disk is nearly full: writes will be refused");
-    if (admits(size)) return;
+    const at = look();
+    if (isLow(at)) tell("warn", "the disk is nearly full: writes will be refused");
+    if (admits(size, at)) return;
     tell("error", "the disk is full: writes are refused");
     throw new StoreError(size.kind === "removal" ? "unavailable" : "full", "the disk is full for this store");
   }
