@@ -53,7 +53,7 @@ export const directoryBodyBytesMax = 128 * 1024;
 
 // ------------------------------------------------------------------------------------------------ routes
 
-type DirectoryPlan = Omit<Route, keyof typeof common> & {
+type DirectoryPlan = Omit<Route, "tag" | "capacity"> & {
   /** Alias authorization is not final, and every answer to an alias operation states this. */
   readonly unstable?: boolean;
 };
@@ -65,18 +65,14 @@ export function directoryRoute({ unstable = false, codes = [], ...plan }: Direct
   // A client of a blocked network writes nothing.
   const own = [...new Set([...codes, ...(plan.method === "GET" ? [] : (["policy_denied"] as const))])];
   return {
-    ...common,
     ...plan,
+    tag: "Directory",
+    capacity: "normal",
     codes: own,
     ...(plan.request === undefined ? {} : { bodyBytesMax: directoryBodyBytesMax }),
     ...(unstable ? { answerHeaders: { "svc-stability": "unstable" } } : {}),
   };
 }
-
-const common = {
-  tag: "Directory",
-  capacity: "normal",
-} as const;
 
 /**
  * Puts the share of bytes in front of a route that writes: 429 `rate_limited`. Records stay for ever, so the scarce thing is

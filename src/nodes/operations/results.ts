@@ -41,9 +41,7 @@ export const keptMs = 36_500 * dayMs;
 /** With a slash, as everything that belongs to no mailbox: several databases keep that in the first of them. */
 const keyName = "/operator-digest-key";
 
-type ResultsParts = { readonly receipts: Receipts; readonly now: () => number };
-
-export async function openResults({ receipts, now }: ResultsParts): Promise<Results> {
+export async function openResults({ receipts, now }: { receipts: Receipts; now: () => number }): Promise<Results> {
   const key = await readKey(receipts, now());
   const digest = (did: Did): string =>
     new Bun.CryptoHasher("sha256", key).update(did).digest("hex").slice(0, digestChars);
