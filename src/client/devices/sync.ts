@@ -134,11 +134,11 @@ export class Sync {
     return row?.isLeaving === false ? row : null;
   }
 
-  async #change(did: Did, change: (row: PeerRow) => PeerRow): Promise<void> {
+  async #change(did: Did, change: (row: PeerRow, batch: Batch) => PeerRow): Promise<void> {
     const key = peerKey(this.#table, did);
     await this.#table.change(async (batch) => {
       const row = await batch.get<PeerRow>(key);
-      if (row !== null) batch.put(key, change(row));
+      if (row !== null) batch.put(key, change(row, batch));
     });
     this.#peers.get(did)?.news.wake();
   }
@@ -262,19 +262,28 @@ export class Sync {
     const { seen = null } = (await this.#peer(did)) ?? {};
     const { v, items, after = seen, at = null, tried, have, want } = isRecord(json) ? json : {};
     if (v !== 1 || seen === null) return;
-    if (isInteger(have))
-      await this.#change(did, (row) => {
-        if (have < row.sent) this.#peers.get(did)?.tried.push(row.sent);
-        return { ...row, sent: Math.min(row.sent, have) };
-      });
+    const isKnown = !isInteger(after) || after >= seen || (Array.isArray(tried) && tried.includes(seen));
+    if (isInteger(have)) {
+      await this.#goTo(did, have);
+      if (!isKnown) this.#ask(did, askMs);
+    }
     if (isRecord(want)) await this.#give(did, String(want["id"]), want["digest"]);
     if (!Array.isArray(items) || !isInteger(after) || (isInteger(at) && at <= seen)) return;
     if (after > seen) return this.#ask(did, askMs);
     // It does not know what it has told: its store is an older copy, which lacks that, and what it got.
-    const isKnown = after >= seen || (Array.isArray(tried) && tried.includes(seen));
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
     for (const item of items) await this.#apply(did, item as Item);
     if (isInteger(at)) await this.#change(did, (row) => ({ ...row, seen: at }));
+  }
+
+  /** What a device lacks is told again. When it has more than it was told, this store is an older copy: a change says so. */
+  async #goTo(did: Did, have: number): Promise<void> {
+    const { tried = [] } = this.#peers.get(did) ?? {};
+    await this.#change(did, (row, batch) => {
+      if (have < row.sent) tried.push(row.sent);
+      if (have > row.sent && !tried.includes(have)) batch.log(peerKey(this.#table, did));
+      return { ...row, sent: Math.min(row.sent, have) };
+    });
   }
 
   /** One that can't be applied is left out. */
@@ -313,7 +322,7 @@ export class Sync {
       peer.isAsking = false;
       const row = await this.#peer(did);
       if (row === null || this.#signal.aborted) return;
-      await this.#send(did, { v: 1, have: row.seen });
+      await this.#send(did, { v: 1, have: row.seen, after: row.sent, tried: peer.tried });
     });
   }
 }
@@ -325,5 +334,5 @@ export class Sync {
 type SyncMessage =
   | Readonly<{ v: 1; items: readonly Item[]; after: number; at: number; tried: readonly number[] }>
   | { readonly v: 1; readonly items: readonly Item[] }
-  | { readonly v: 1; readonly have: number }
+  | Readonly<{ v: 1; have: number; after: number; tried: readonly number[] }>
   | { readonly v: 1; readonly want: Pick<MessageRow, "id" | "digest"> };

@@ -114,7 +114,8 @@ export const stateChange = ({ conversation, id }: MessageRow): StoreChange => {
 export type DeviceFacts = { readonly did: Did; readonly name: string };
 
 /** A message that was removed: other devices remove it too, and it isn't taken from them again. */
-export type RemovalRow = Pick<MessageRow, "id" | "digest"> & { readonly untilMs: number };
+export type RemovalRow = Named & { readonly untilMs: number };
+type Named = Pick<MessageRow, "id" | "digest">;
 
 export type ConversationRow = {
   readonly id: string;
@@ -170,16 +171,10 @@ export const seenMs = 30 * dayMs;
 export const seenKey = (table: Table, text: string) => `s/${table.name(text.toLowerCase())}`;
 
 /** A message that was removed, or one that is here, isn't taken from another device again. */
-export const seenKeyOf = (table: Table, { digest, id }: Pick<MessageRow, "digest" | "id">) =>
-  seenKey(table, digest === "" ? id : digest);
+export const seenKeyOf = (table: Table, { digest, id }: Named) => seenKey(table, digest === "" ? id : digest);
 
 /** Removes a message for good, here and, when it is logged, on other devices. */
-export function putRemoval(
-  table: Table,
-  batch: Batch,
-  { id, digest }: Pick<MessageRow, "digest" | "id">,
-  nowMs: number,
-) {
+export function putRemoval(table: Table, batch: Batch, { id, digest }: Named, nowMs: number) {
   const untilMs = nowMs + seenMs;
   const seen = seenKeyOf(table, { id, digest });
   batch.put(seen, untilMs);

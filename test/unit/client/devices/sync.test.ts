@@ -245,6 +245,22 @@ test("what was sent without an answer, and what was asked for, is named beside w
   expect([after, tried.includes(Number(second?.["at"]))]).toEqual([0, true]);
 }, 20_000);
 
+test("a device that was set back and changes nothing hears of it, and says so once", async () => {
+  const [table, mail, stop] = [await withDevice(), new DeviceMail(), new AbortController()];
+  void new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
+  const said = () => mail.boxOf(device).map(saidIn);
+  const say = (told: object) => mail.link(device).send(own, { v: 1, ...told }, syncJson);
+  await say({ items: [], after: 0, at: 5, tried: [] });
+  await say({ have: 0, after: 0, tried: [] });
+  while (!said().some(({ have }) => have === 5)) await Bun.sleep(20);
+  // And here, where the other has more than it was told.
+  await say({ have: 7, after: 5, tried: [] });
+  while (!mail.boxOf(device).some(isItems) || mail.boxOf(own).length > 0) await Bun.sleep(5);
+  await Bun.sleep(50);
+  stop.abort();
+  expect(said().flatMap(({ items, after }) => (items === undefined ? [] : [after]))).toEqual([0]);
+}, 20_000);
+
 test("all that is queued again while it is told is told again", async () => {
   const [table, stop] = [await withDevice(), new AbortController()];
   await table.change((batch) => putPerson(table, batch, other, { name: "Other" }));
