@@ -280,21 +280,17 @@ export class Submissions {
     // Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing.
     const { head } = this.scan;
     if (head === null || entry.signed.birth > head.number) return void this.pool.unchanged(entry);
-    const facts = await this.options.reader.factsAt(head, entry.call.did, aliasesNamed(entry.call));
+    const { reader, key } = this.options;
+    const facts = await reader.factsAt(head, entry.call.did, aliasesNamed(entry.call));
     const wasUsed = entry.nonce !== null && facts.head.nonce > entry.nonce;
     // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
     const isMissed = entry.signed.birth < this.scan.missed && (entry.nonce === null || wasUsed);
-    if ((isMissed || wasUsed) && (await this.isShown(entry.call, facts))) {
+    if ((isMissed || wasUsed) && (await reader.showsEffect(entry.call, facts, key.publicKey)))
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
-    }
     const refused = this.dryRun(entry.call, facts);
     if (refused === null) return this.perform(this.pool.absent(entry));
     const [state, reason] = isMissed ? (["dropped", lostSight] as const) : (["failed", refused] as const);
     await this.finish([[entry, { state, reason, block: null }]]);
-  }
-
-  private isShown(call: LedgerCall, facts: Facts): Promise<boolean> {
-    return this.options.reader.showsEffect(call, facts, this.options.key.publicKey);
   }
 
   // ----------------------------------------------------------------------------------------------- following
@@ -375,11 +371,12 @@ export class Submissions {
     call: LedgerCall,
     { at, isReplaced }: { readonly at: Block; readonly isReplaced: boolean },
   ): Promise<End> {
-    const facts = await this.options.reader.factsAt(state, call.did, aliasesNamed(call));
+    const { reader, key } = this.options;
+    const facts = await reader.factsAt(state, call.did, aliasesNamed(call));
     const known = call.name === "register_with_document_proof_signed" ? noDeposit : notShown;
     const unknown = state.hash === at.hash ? known : lostSight;
     const refused = this.dryRun(call, facts) ?? (isReplaced ? null : unknown);
-    const reason = (await this.isShown(call, facts)) ? null : refused;
+    const reason = (await reader.showsEffect(call, facts, key.publicKey)) ? null : refused;
     return { state: reason === null ? "finalized" : "failed", reason, block: at };
   }
 
