@@ -84,6 +84,21 @@ describe("an envelope at one process", () => {
     expect(client.frames.slice(1)).toEqual([envelope]);
   });
 
+  test("and at the other before the first result is stored is not delivered again, and other content is", async () => {
+    const { a, b, bus } = await pair();
+    const client = await live(a);
+    client.onEnvelope = (envelope) => client.ack(envelope);
+    const envelope = envelopeTo(bob, 1);
+    // Each of these Relays has results of its own: none knows what another has stored.
+    for (const relay of [a, b]) expect((await relay.send(envelope)).code).toBe("delivered");
+    expect(client.frames.slice(1)).toEqual([envelope]);
+    const third = await createTestRelay({ bus, beside: a });
+    cleanups.push(third.close);
+    const other = { ...envelope, payload: { ciphertext_b64: "BBBB" } };
+    expect((await third.send(other)).code).toBe("delivered");
+    expect(client.frames.slice(1)).toEqual([envelope, other]);
+  });
+
   test("goes on at once when no process has a session", async () => {
     const { b } = await pair();
     const elapsedMs = startOwnTime();

@@ -37,8 +37,8 @@ function parseEpoch(text: string): number {
 
 function parseIso(text: string): number | null {
   const [, date = "", day = ""] = isoForm.exec(text) ?? [];
-  // The parser carries a 31st of June over.
-  const isReal = date !== "" && (day <= "28" || new Date(date).toISOString().startsWith(date));
+  // Parsers carry a 31st of June over, or refuse it.
+  const isReal = date !== "" && (day <= "28" || new Date(date).toJSON()?.startsWith(date) === true);
   return isReal ? Date.parse(text) : null;
 }
 

@@ -25,9 +25,9 @@ function parseIpv4(text: string): Address | null {
   return Uint8Array.from(parts, Number);
 }
 
-/** The platform reads it and writes it as groups of hex, of which `::` leaves out those that are zero. */
+/** The platform, which takes a colon at the end too, writes groups of hex, of which `::` leaves out those that are zero. */
 function parseIpv6(text: string): Address | null {
-  const host = /^[0-9a-fA-F:.]+$/.test(text) ? URL.parse(`http://[${text}]/`)?.hostname : undefined;
+  const host = /^[0-9a-fA-F:.]*(?:::|[0-9a-fA-F])$/.test(text) ? URL.parse(`http://[${text}]/`)?.hostname : undefined;
   if (host === undefined) return null;
   const [head = [], tail = []] = host
     .slice(1, -1)

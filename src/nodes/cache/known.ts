@@ -59,10 +59,11 @@ export async function remember(
   const senders = acknowledged.flatMap(({ labels }) => labels.filter((label) => label.startsWith(labelPrefix)));
   if (senders.length === 0) return;
   const today = dayOf(nowMs);
-  const held = new Map(await readKnown(known, mailbox, nowMs));
-  if (senders.every((sender) => held.get(sender) === today)) return;
+  const held = new Map([...(await readKnown(known, mailbox, nowMs))].filter(([, day]) => today <= day + knownDays));
+  const isFull = held.size >= sendersMax;
+  if (senders.every((sender) => held.get(sender) === today || (isFull && !held.has(sender)))) return;
   for (const sender of senders) held.set(sender, today);
-  const record = [...held].filter(([, day]) => today <= day + knownDays).slice(0, sendersMax);
+  const record = [...held].slice(0, sendersMax);
   try {
     await known.receipts.put(keyOfKnown(mailbox), encodeRecord(record), nowMs + knownDays * dayMs);
   } catch (error) {

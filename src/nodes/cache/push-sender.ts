@@ -142,7 +142,7 @@ type Due = { readonly key: string; readonly value: Uint8Array; readonly atMs: nu
 
 /** One push to one subscription, if one is due and may go out now. */
 async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
-  const { receipts, replay, now, settings, isConnected } = node;
+  const { receipts, now, settings, isConnected } = node;
   const nowMs = now();
   const found = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, { after: null, limit: 2, nowMs });
   const due = found.map(([key, value]): Due => ({ key, value, atMs: decodeRecord<{ atMs: number }>(value).atMs }));
@@ -151,12 +151,13 @@ async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
   if (value === null || (await isEmpty(node, mailbox))) return removeDue(node, due);
   const subscription = decodeRecord<Subscription>(value);
   if (subscription.token !== null || (await receipts.get(pauseKey(mailbox, id), nowMs)) !== null) return;
-  const claim = async (what: string, ms: number) => replay.claim(`${what}:${mailbox}/${id}`, nowMs + ms, nowMs);
   const isOfStrangers = due.every(({ key }) => key === dueKey(mailbox, id, "stranger"));
-  if (!(await claim("push", settings.interval))) return;
-  let ringing = 0;
-  while (isOfStrangers && !(await claim(`push-stranger-${ringing}`, hourMs)))
-    if (++ringing === strangersPerHour) return;
+  const rung = `/push-strangers/${mailbox}/${id}/`;
+  const page = { after: null, limit: strangersPerHour, nowMs };
+  if (isOfStrangers && (await receipts.scan(rung, page)).length === strangersPerHour) return;
+  if (!(await node.replay.claim(`push:${mailbox}/${id}`, nowMs + settings.interval, nowMs))) return;
+  // The claim lets one at a time count.
+  if (isOfStrangers) await receipts.put(`${rung}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
   const answer = await post(node, subscription, { content: utf8(subscription.data), topic: "waypost" });
   if (answer === "refused") return;
   if (answer.kind === "taken") {

@@ -159,7 +159,7 @@ async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Sub
 
 /** Removes all that is kept for pushes of a mailbox. */
 export async function forgetPushes(receipts: Receipts, mailbox: MailboxKey): Promise<void> {
-  for (const kind of ["push", "push-pause", "push-due"])
+  for (const kind of ["push", "push-pause", "push-due", "push-strangers"])
     for await (const page of scanRecords(receipts, `/${kind}/${mailbox}/`, () => 0))
       await Promise.all(page.map(([key]) => receipts.remove(key)));
 }

@@ -21,8 +21,9 @@ export type Origin = { readonly client: string; readonly network: string };
 
 /** Entries of unsigned and first-time senders. */
 const strangerLabel = "new";
-/** Entries that one client network submits: within a mailbox, and in the store. */
+/** Entries that one client network submits: of strangers and of known senders in a mailbox, and of all in the store. */
 const networkPrefix = "net:";
+const knownPrefix = "known:";
 const storePrefix = "via:";
 
 /** Signed by the sender that `label` names. */
@@ -31,12 +32,12 @@ export type Sending = { readonly label: string; readonly isKnown: boolean } | "u
 export const isStranger = (sending: Sending): boolean => sending === "unsigned" || !sending.isKnown;
 
 export function labelsOf(sending: Sending, { network }: Origin): readonly string[] {
-  const { net, via, ofStranger } = networkLabels(network);
+  const { known, via, ofStranger } = networkLabels(network);
   if (sending === "unsigned") return ofStranger;
-  return sending.isKnown ? [sending.label, net, via] : [sending.label, ...ofStranger];
+  return sending.isKnown ? [sending.label, known, via] : [sending.label, ...ofStranger];
 }
 
-type NetworkLabels = { readonly net: string; readonly via: string; readonly ofStranger: readonly string[] };
+type NetworkLabels = Readonly<Record<"net" | "known" | "via", string>> & { readonly ofStranger: readonly string[] };
 
 /** By network: entries share the array, which stays in memory as long as they do. */
 const labelsByNetwork = new BoundedMap<string, NetworkLabels>(10_000);
@@ -45,10 +46,10 @@ function networkLabels(network: string): NetworkLabels {
   const known = labelsByNetwork.get(network);
   if (known !== undefined) return known;
   const digest = sha256(utf8(`waypost network ${storingNetwork(network)}`)).toHex();
-  const net = networkPrefix + digest.slice(0, 16);
+  const [net = "", acquainted = ""] = [networkPrefix, knownPrefix].map((prefix) => prefix + digest.slice(0, 16));
   // 65,536 groups, which a driver counts over the whole store. Two networks seldom meet in one.
   const via = storePrefix + digest.slice(0, 4);
-  const labels = { net, via, ofStranger: Object.freeze([strangerLabel, net, via]) };
+  const labels = { net, known: acquainted, via, ofStranger: Object.freeze([strangerLabel, net, via]) };
   labelsByNetwork.set(network, labels);
   return labels;
 }
@@ -58,7 +59,8 @@ function networkLabels(network: string): NetworkLabels {
  * store keeps only the digest.
  */
 export function networkOfLabel(label: string): string | null {
-  for (const [network, { net }] of labelsByNetwork) if (label === net) return storingNetwork(network);
+  for (const [network, { net, known }] of labelsByNetwork)
+    if (label === net || label === known) return storingNetwork(network);
   return null;
 }
 

@@ -27,7 +27,7 @@ import {
   retrievalHeaders,
   sameEndpoint,
 } from "../../../core/message/proof.ts";
-import { withDeadline } from "../../../core/std/bounded.ts";
+import { BoundedMap, withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
@@ -150,6 +150,8 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly connects: RateLimiter;
   /** Of all sessions. */
   unackedBytes: number;
+  /** Of the envelopes acknowledged last: other processes may repeat one before its result is stored. */
+  readonly acknowledged: BoundedMap<Uuid, ReturnType<typeof Bun.hash>>;
   closed: boolean;
 };
 
@@ -164,6 +166,7 @@ export function createRegistry(parts: SessionParts): SessionRegistry {
     unproven: new Set(),
     connects: createRateLimiter(bounds.connects),
     unackedBytes: 0,
+    acknowledged: new BoundedMap(4_096),
     closed: false,
   };
 }
@@ -244,9 +247,10 @@ export function keyText(document: DidDocument | null, keyId: string): KeyText | 
 
 /** To every device of the recipient at once; one outcome for each session. */
 export function deliverToSockets(registry: SessionRegistry, delivery: LiveDelivery): Promise<LiveOutcome>[] {
-  const { to, bytes } = delivery.envelope;
+  const { to, messageId, bytes } = delivery.envelope;
   const sockets = [...(registry.proven.get(to) ?? [])];
   if (sockets.length === 0) return [];
+  if (registry.acknowledged.get(messageId) === Bun.hash(bytes)) return [Promise.resolve("acknowledged")];
   const text = decodeUtf8(bytes);
   return text === null ? [] : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
 }
@@ -281,6 +285,7 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
     clearTimeout(timer);
     session.unackedBytes -= envelope.bytes.length;
     registry.unackedBytes -= envelope.bytes.length;
+    if (outcome === "acknowledged") registry.acknowledged.set(envelope.messageId, Bun.hash(envelope.bytes));
     resolve(outcome);
     terminateUnread(socket);
   };

@@ -22,10 +22,12 @@ const settings = {
 };
 
 describe("an entry", () => {
-  test("of a known sender counts for itself and its network, of a new one for the strangers too", () => {
+  test("of a known sender uses no share of strangers, of a new one that of all and that of its network", () => {
     const { label } = storeShareOf(far, settings);
     const net = expect.stringMatching(/^net:[0-9a-f]{16}$/);
-    expect(labelsOf(friend, far)).toEqual(["from:a", net, label]);
+    expect(labelsOf(friend, far)).toEqual(["from:a", expect.stringMatching(/^known:[0-9a-f]{16}$/), label]);
+    for (const { label: share } of sharesOf("unsigned", far, settings))
+      expect(labelsOf(friend, far)).not.toContain(share);
     expect(labelsOf(newcomer, far)).toEqual(["from:a", "new", net, label]);
     expect(labelsOf("unsigned", far)).toEqual(["new", net, label]);
     expect(labelsOf("unsigned", far)).not.toEqual(labelsOf("unsigned", near));
@@ -97,7 +99,7 @@ test("an acknowledgement is written once a day for each sender", async () => {
 });
 
 test("of more than a thousand the newest are forgotten", async () => {
-  const { learn, is } = memory();
+  const { learn, is, writes } = memory();
   await learn([7, 8], day(0));
   await learn(
     Array.from({ length: 1_500 }, (_, n) => 1_000 + n),
@@ -107,6 +109,9 @@ test("of more than a thousand the newest are forgotten", async () => {
   expect([await is(1_998, day(2)), await is(2_499, day(2))]).toEqual([false, false]);
   await learn([8], day(3));
   expect(await is(8, day(3))).toBe(true);
+  const before = writes.length;
+  await learn([2_499], day(3));
+  expect(writes.length).toBe(before);
 });
 
 test("an acknowledgement of unsigned entries writes nothing", async () => {
