@@ -388,10 +388,10 @@ export class Receiver {
    * there, and what comes behind it follows it.
    */
   async #receiveLive(live: LiveEnvelope): Promise<boolean> {
-    const isWaiting = () => this.#sessionsPolled < this.#sessions && !this.#stop.signal.aborted;
+    const isWaiting = () => this.#hasToLook && !this.#stop.signal.aborted;
     for (const untilMs = performance.now() + behindMs; isWaiting() && performance.now() < untilMs; )
       await this.#changed.wait(behindMs);
-    const isBehind = this.#sessionsPolled < this.#sessions || this.#passedUntilMs(live) > performance.now();
+    const isBehind = this.#hasToLook || this.#passedUntilMs(live) > performance.now();
     const canOpen = chunkOf(live.envelope) === null && !this.#isFull && !isBehind;
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) return this.#pass(live);
@@ -403,6 +403,12 @@ export class Receiver {
     // The program may acknowledge it before a look has found it there.
     known.copies = [...known.copies, ...this.#caches.map((cache) => liveCopy(live, cache))];
     return false;
+  }
+
+  /** Not when a Cache is lost: a look would take as long as it stays silent. */
+  get #hasToLook(): boolean {
+    const isLost = this.#caches.some(({ reader }) => this.#lost.has(`cache ${reader.at.url}`));
+    return this.#sessionsPolled < this.#sessions && !isLost;
   }
 
   /** Garbage delays only its own sender. */

@@ -297,9 +297,10 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
   return promise;
 }
 
-type Sendable = Pick<Unacked, "settle"> & { readonly text: string };
-
-function sendUnacked(socket: SessionWebSocket, { settle, text }: Sendable): void {
+function sendUnacked(
+  socket: SessionWebSocket,
+  { settle, text }: Pick<Unacked, "settle"> & Pick<FrameDelivery, "text">,
+): void {
   // 0 is a frame that was dropped; -1 is one that waits until the client reads.
   if (socket.sendText(text) === 0) settle("gone");
 }
