@@ -167,8 +167,9 @@ export class Waypost {
     await this.#orFailed("watch", async () => {
       const { watchOwn } = await import("./trust/own.ts");
       const { alias = null } = this.#options;
-      // Keys that another process or tab has made are no stranger's.
-      await this.#change((stored) => stored);
+      // Keys that another process or tab has made are no stranger's; the session proves with them from now on.
+      const before = renderIdentity(this.#identity);
+      if (renderIdentity(await this.#change((stored) => stored)) !== before) this.#session?.reconnect();
       const changed = await watchOwn(this.client, this.#identity, alias);
       // Without its secrets every key looks like a stranger's.
       if (!this.#isLocked) for (const what of changed) this.#emit({ type: "stranger_change", what });
@@ -416,7 +417,8 @@ export class Waypost {
   #emit(event: WaypostEvent): void {
     if (event.type === "connected") this.#session?.retry();
     // A proof that is refused: the keys may be replaced.
-    if (event.type === "disconnected" && event.error?.status === 401) void this.watch();
+    if (event.type === "disconnected" && (event.error?.status === 401 || event.error?.code === "proof_not_authorized"))
+      void this.watch();
     for (const listener of this.#listeners) listener(event);
   }
 }

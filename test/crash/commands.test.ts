@@ -116,3 +116,25 @@ test("the seed of a send that was given up goes when its time has ended, and all
   expect(await waypost(["did", "delete", "--as", "carol", "--yes"])).toBe(0);
   expect(existsSync(stateFolder(keys, "carol"))).toBe(false);
 }, 60_000);
+
+test("receive --follow goes on after another command has replaced the keys", async () => {
+  expect(await waypost(["did", "create", "--name", "dora"])).toBe(0);
+  const child = start(["receive", "--follow", "--as", "dora", "--out", "followed"]);
+  try {
+    for (const [i, rotate] of [
+      [0, ["did", "rotate", "--as", "dora"]] as const,
+      [1, ["did", "show", "dora"]] as const,
+    ]) {
+      writeFileSync(join(base, `followed-${i}.txt`), `${i}`);
+      expect(await waypost(["send", "--as", "alice", "--to", "dora", "--file", `followed-${i}.txt`])).toBe(0);
+      const file = join(base, "followed", `followed-${i}.txt`);
+      for (const endMs = performance.now() + 15_000; !existsSync(file) && performance.now() < endMs; )
+        await Bun.sleep(50);
+      expect(existsSync(file)).toBe(true);
+      expect(await waypost([...rotate])).toBe(0);
+    }
+  } finally {
+    child.kill("SIGKILL");
+    await child.exited;
+  }
+}, 60_000);

@@ -108,7 +108,7 @@ export class StoreSession {
     };
     const devices = {
       ...{ ...host, ...base, leading: this.#leading.promise },
-      reconnect: () => void this.#receiver?.stop(),
+      reconnect: () => this.reconnect(),
       failed: (error: ClientError) => host.emit({ type: "failed", what: "devices", error }),
       openLink: async () => linkOf(...(await host.openDevice())),
     };
@@ -217,6 +217,11 @@ export class StoreSession {
     await Promise.race([this.#withDevices.promise, this.#closed.promise]);
     const receiving = await receiver(this.incoming.storage);
     return receiving.poll(await cachesOf(client, identity())).finally(() => receiving.stop());
+  }
+
+  /** With the keys of now. */
+  reconnect(): void {
+    void this.#receiver?.stop();
   }
 
   /** A connection is back. */
