@@ -1,7 +1,6 @@
 /**
- * What an operator asks of a running node. `waypost health <url>` asks `GET /readyz`, for supervisors and images that
- * hold no other client. `waypost reload` and `waypost
- * block` change the node over a Unix socket of `server.admin_listen`: only users who may open that socket can use them.
+ * What an operator asks of a running node. `waypost health <url>` asks `GET /readyz`. `waypost reload` and `waypost block`
+ * change the node over a Unix socket of `server.admin_listen`: only users who may open that socket can use them.
  */
 import { createReadStream, existsSync } from "node:fs";
 import { join } from "node:path";
