@@ -82,7 +82,7 @@ describe("the directory of a store", () => {
     await root.close();
   }
 
-  test.each(["1", "9"])("with format %s says so and what to do, and is left as it is", async (number) => {
+  test.each(["2", "9"])("with format %s says so and what to do, and is left as it is", async (number) => {
     const path = folder();
     const store = await openLmdb(options(path), testEnvironment());
     await store.close();
@@ -92,7 +92,7 @@ describe("the directory of a store", () => {
     expect(codeOf(error)).toBe("unavailable");
     const migrating = await failureOf(() => lmdbPlugin.migrate!(options(path)));
     expect([codeOf(migrating), (migrating as Error).message]).toEqual(["unavailable", (error as Error).message]);
-    for (const part of [path, `has format ${number}`, "reads format 2", "Start the version that wrote it"])
+    for (const part of [path, `has format ${number}`, "reads format 1", "Start the version that wrote it"])
       expect((error as Error).message).toContain(part);
     expect(readFileSync(join(path, "data.mdb")).toBase64() === before).toBe(true);
   });

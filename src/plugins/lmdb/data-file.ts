@@ -9,7 +9,7 @@
  * docs/reliability.md says what this does not find.
  *
  * The number of the format is raised whenever a key or a value is laid out differently, so that no program
- * reads what another version meant otherwise. Those of before the first release are refused.
+ * reads what another version meant otherwise. `storage migrate` will bring an older store to it; there is none yet.
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync } from "node:fs";
 import { join } from "node:path";
@@ -24,7 +24,7 @@ export const databaseNames = ["meta", "table", "receipts", "claims", "rows", "te
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";
-const formatNumber = 2;
+const formatNumber = 1;
 const currentFormat = `${formatText}${formatNumber}`;
 /** The records of "meta": the stamp, and how many records the other tables have. */
 export const formatKey = Buffer.from("format");

@@ -49,7 +49,7 @@ import { loadPages, type Reads } from "./pages.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb } from "./store.ts";
 
-/** A store has the current format, or is refused. */
+/** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
   if (storeAbsence(resolve(path)) !== null) return "does not exist yet; it is made in the current format";
   await (await openSnapshot(path)).close();
