@@ -101,8 +101,6 @@ async function revoke(named: string, flags: NodeFlags): Promise<void> {
   createReport(flags.json === true).result({ ok: true, ...revoked }, `revoked ${revoked["id"]}`);
 }
 
-type EraseFlags = NodeFlags & { readonly yes?: boolean };
-
 /** What an erasure can't reach, for whoever must answer for it. */
 const remains = [
   "It is blocked: `waypost block remove` ends that. Not removed, because no node can:",
@@ -111,7 +109,7 @@ const remains = [
   "- backups until they are replaced, log files until they rotate, and what others have received",
 ];
 
-async function erase(did: string, { yes = false, ...flags }: EraseFlags): Promise<void> {
+async function erase(did: string, { yes = false, ...flags }: NodeFlags & { readonly yes?: boolean }): Promise<void> {
   confirmed(`Remove everything that the node holds of ${printable(did)}?`, { yes, ...flags });
   const erased = await askNode(flags, "/operations/erase", { did });
   const { entries, bytes, invitations } = erased;

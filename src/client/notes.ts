@@ -34,9 +34,7 @@ export function parseNote(essence: string, json: unknown): Note | null {
   return parsed ?? { is: "nothing" };
 }
 
-type Members = { readonly [name: string]: unknown };
-
-const parsers: Readonly<Record<string, (members: Members) => Note | null>> = {
+const parsers: Readonly<Record<string, (members: { readonly [name: string]: unknown }) => Note | null>> = {
   [receiptType]: ({ delivered, read }) => {
     const ids = parseIds(read ?? delivered);
     return ids === null ? null : { is: "receipt", state: read === undefined ? "received" : "read", ids };

@@ -49,31 +49,17 @@ import {
   widthOfTile,
 } from "../core/trust/tree.ts";
 import { type CopiedBatches, type Logs, StoreError } from "./contract.ts";
-import {
-  accountKey,
-  accountOf,
-  aliasKey,
-  decodeJson,
-  encodeJson,
-  genesisSeedKey,
-  headKey,
-  keyProofKey,
-  keysOfCall,
-  ordered,
-  type Pending,
-  readHolder,
-  submissionKey,
-} from "./embedded-records.ts";
+import * as records from "./embedded-records.ts";
 import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
 
 /** The ledger's own log. */
 const own = "l/";
 const placeOf = (log: string): string => (log === "" ? own : `w/${encodeHex(sha256(utf8(log)))}/`);
 
-const bundleKey = (at: string, index: number) => `${at}e/${ordered(index)}`;
-const tileKey = (at: string, level: number, index: number) => `${at}t/${level}/${ordered(index)}`;
+const bundleKey = (at: string, index: number) => `${at}e/${records.ordered(index)}`;
+const tileKey = (at: string, level: number, index: number) => `${at}t/${level}/${records.ordered(index)}`;
 const pageKey = (at: string, path: string) => `${at}m/${path}`;
-const undoKey = (at: string, batch: number) => `${at}u/${ordered(batch)}`;
+const undoKey = (at: string, batch: number) => `${at}u/${records.ordered(batch)}`;
 
 type StoredHead = LogHead & { readonly batch: number };
 
@@ -83,12 +69,15 @@ const undoMax = 256;
 function readLogHead(view: TableView, at: string): StoredHead | null {
   const bytes = view.get(`${at}head`);
   if (bytes === null) return null;
-  const { root, ...counts } = decodeJson<Omit<StoredHead, "root"> & { readonly root: string }>(bytes, "head of a log");
+  const { root, ...counts } = records.decodeJson<Omit<StoredHead, "root"> & { readonly root: string }>(
+    bytes,
+    "head of a log",
+  );
   return { ...counts, root: decodeHex(root) ?? new Uint8Array(0) };
 }
 
 function writeLogHead(view: TableChange, at: string, { size, root, batch }: StoredHead): void {
-  view.put(`${at}head`, encodeJson({ size, root: encodeHex(root), batch }));
+  view.put(`${at}head`, records.encodeJson({ size, root: encodeHex(root), batch }));
 }
 
 // ---------------------------------------------------------------------------------------------------------- tree
@@ -170,7 +159,7 @@ const filledKey = `${own}filled`;
 
 /** With the first block: a new ledger has nothing else to log. `false` for one whose log was begun anew and isn't filled. */
 export function prepareLog(view: TableChange): boolean {
-  if (view.get(headKey) !== null) return view.get(filledKey) !== null;
+  if (view.get(records.headKey) !== null) return view.get(filledKey) !== null;
   beginLog(view, null);
   view.put(filledKey, new Uint8Array(1));
   return true;
@@ -194,7 +183,7 @@ export const logHeadKey = `${own}head`;
  */
 export function fetchBlock(
   view: TableView,
-  { pending, displaced }: { readonly pending: readonly Pending[]; readonly displaced: readonly string[] },
+  { pending, displaced }: { readonly pending: readonly records.Pending[]; readonly displaced: readonly string[] },
 ): void {
   const calls = pending.flatMap(({ call }) => (call === null ? [] : [call]));
   let index = Math.floor((readLogHead(view, own)?.size ?? 0) / tileWidth);
@@ -205,14 +194,18 @@ export function fetchBlock(
     index = Math.floor(index / tileWidth);
     view.get(tileKey(own, level, index));
   }
-  view.prefetch([...displaced, ...pending.map(({ txHash }) => submissionKey(txHash)), ...calls.flatMap(keysOfCall)]);
+  view.prefetch([
+    ...displaced,
+    ...pending.map(({ txHash }) => records.submissionKey(txHash)),
+    ...calls.flatMap(records.keysOfCall),
+  ]);
 }
 
 /** In the commit of the block. */
 export function appendTouched(view: TableChange, { dids, aliases }: Touched): void {
   const ofDid = (did: Did) => ({ key: keyOfDid(did), value: valueOfDid(view, did) });
   const ofAlias = (alias: string) => {
-    const holder = readHolder(view, alias);
+    const holder = records.readHolder(view, alias);
     return { key: keyOfAlias(alias), value: holder === null ? null : valueOfAlias(holder) };
   };
   appendBatch(view, [...[...dids].map(ofDid), ...[...aliases].map(ofAlias)]);
@@ -220,9 +213,9 @@ export function appendTouched(view: TableChange, { dids, aliases }: Touched): vo
 
 /** None for a DID that is gone or deactivated: a Directory that shows it as active contradicts the log. */
 function valueOfDid(view: TableView, did: Did): Uint8Array | null {
-  const { record } = accountOf(view.get(accountKey(did)));
+  const { record } = records.accountOf(view.get(records.accountKey(did)));
   if (record === null || record.deactivated) return null;
-  const proof = isSelfCertifying(did) ? view.get(keyProofKey(did)) : null;
+  const proof = isSelfCertifying(did) ? view.get(records.keyProofKey(did)) : null;
   return proof === null ? valueOfRecord(encodeWith(recordCodec, record)) : valueOfProof(proof);
 }
 
@@ -238,14 +231,14 @@ export async function fillLog(table: Table | SharedTable): Promise<void> {
 function fillSome(view: TableChange, after: string): string | null {
   if (view.get(filledKey) !== null) return null;
   if (view.get(`${own}head`) === null) beginLog(view, null);
-  const isOfDids = !after.startsWith(aliasKey(""));
-  const prefix = isOfDids ? accountKey("" as Did) : aliasKey("");
+  const isOfDids = !after.startsWith(records.aliasKey(""));
+  const prefix = isOfDids ? records.accountKey("" as Did) : records.aliasKey("");
   const page = view.range(prefix, { after, limit: fillStep });
   const names = page.map(([key]) => key.slice(prefix.length));
   appendTouched(view, { dids: new Set(isOfDids ? (names as Did[]) : []), aliases: new Set(isOfDids ? [] : names) });
   const last = page.at(-1)?.[0];
   if (last !== undefined) return last;
-  if (isOfDids) return aliasKey("");
+  if (isOfDids) return records.aliasKey("");
   view.put(filledKey, new Uint8Array(1));
   return null;
 }
@@ -284,7 +277,7 @@ type Batch = { readonly entries: readonly Uint8Array[]; readonly undo: readonly 
 
 function writeBatch(view: TableChange, head: StoredHead, { entries, undo }: Batch): void {
   const batch = head.batch + 1;
-  view.put(undoKey(own, batch), concatBytes(utf8(ordered(head.size)), ...encodeBatch(undo, new Uint8Array(0))));
+  view.put(undoKey(own, batch), concatBytes(utf8(records.ordered(head.size)), ...encodeBatch(undo, new Uint8Array(0))));
   if (batch > undoMax) view.remove(undoKey(own, batch - undoMax));
   const root = appendEntries(view, own, head.size, entries);
   writeLogHead(view, own, { size: head.size + entries.length, root, batch });
@@ -358,7 +351,7 @@ export function openLogs(table: Table | SharedTable): Logs {
     });
   return {
     head: (log) => read((view) => readLogHead(view, placeOf(log))),
-    genesisSeed: () => read((view) => view.get(genesisSeedKey)),
+    genesisSeed: () => read((view) => view.get(records.genesisSeedKey)),
     tile: (log, place) =>
       proving(log, 0, (tiles, view, { size }) => readPlace(view, { at: placeOf(log), place, size, tiles })),
     inclusion: (log, index, size) =>

@@ -79,10 +79,8 @@ export function sizeOf(bytes: number): string {
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}`;
 }
 
-type Piece = { readonly text: string; readonly isLink: boolean };
-
 /** Text with its addresses of the web. */
-export function piecesOf(text: string): Piece[] {
+export function piecesOf(text: string): { readonly text: string; readonly isLink: boolean }[] {
   const parts = text.split(
     /(https?:\/\/[^\s<>"'\u202a-\u202e\u2066-\u2069]{1,2000}[^\s<>"'.,;:!?)\]\u202a-\u202e\u2066-\u2069])/,
   );

@@ -11,46 +11,21 @@ import { type Body, readRange } from "../store/files.ts";
 import { mergeGroups } from "../store/group-rules.ts";
 import { keyOfGroup } from "../store/groups.ts";
 import { putProfile } from "../store/profiles.ts";
-import {
-  addMessage,
-  type ConversationRow,
-  type Copy,
-  type DeviceFacts,
-  type GroupRow,
-  keyOfConversation,
-  keyOfFile,
-  keyOfId,
-  keyOfPerson,
-  laterState,
-  type MessageRow,
-  messageById,
-  messagesOf,
-  orderOf,
-  type Person,
-  type ProfileRow,
-  putPerson,
-  putReaction,
-  putRemoval,
-  type RemovalRow,
-  removeMessage,
-  type StoreChange,
-  seenKeyOf,
-  seenMs,
-} from "../store/rows.ts";
+import * as rows from "../store/rows.ts";
 import { type Batch, digits, type Table } from "../store/table.ts";
 
 type Rows = {
-  readonly p: Person;
-  readonly b: ProfileRow;
-  readonly g: GroupRow;
-  readonly m: MessageRow;
+  readonly p: rows.Person;
+  readonly b: rows.ProfileRow;
+  readonly g: rows.GroupRow;
+  readonly m: rows.MessageRow;
   /** What became of a message. */
-  readonly v: Pick<MessageRow, "id" | "to">;
-  readonly r: MessageRow;
-  readonly c: ConversationRow;
-  readonly q: RemovalRow;
+  readonly v: Pick<rows.MessageRow, "id" | "to">;
+  readonly r: rows.MessageRow;
+  readonly c: rows.ConversationRow;
+  readonly q: rows.RemovalRow;
   /** A device that was added, one that was removed, and the keys of the identity (`devices.ts`). */
-  readonly d: DeviceFacts;
+  readonly d: rows.DeviceFacts;
   readonly x: Did;
   readonly k: string;
 };
@@ -76,7 +51,7 @@ export async function queueHistory(table: Table, did: Did, signal: AbortSignal):
 /** A row as others get it; `null` when it was removed meanwhile. */
 export async function loadItem(table: Table, key: string): Promise<Item | null> {
   const is = key.slice(0, 1) as Item["is"];
-  const row = await table.get<MessageRow & DeviceFacts>(is === "v" ? `m${key.slice(1)}` : key);
+  const row = await table.get<rows.MessageRow & rows.DeviceFacts>(is === "v" ? `m${key.slice(1)}` : key);
   if (row === null) return null;
   if (is === "d") return { is, row: { did: row.did, name: row.name } };
   if (is === "v") return { is, row: { id: row.id, to: row.to } };
@@ -86,20 +61,20 @@ export async function loadItem(table: Table, key: string): Promise<Item | null> 
 }
 
 type Taking = { readonly table: Table; readonly batch: Batch; readonly nowMs: number };
-type Takers = { readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<StoreChange | null> };
+type Takers = { readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<rows.StoreChange | null> };
 
 const takers: Takers = {
   p: takePerson,
   b: async ({ table, batch }, row) => ((await putProfile(table, batch, row)) ? personChange(row.did) : null),
   g: async ({ table, batch }, row) => {
     const key = keyOfGroup(table, row.id);
-    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), row));
+    batch.put(key, mergeGroups(await batch.get<rows.GroupRow>(key), row));
     return { type: "changed", conversation: row.id, id: null, what: "group" };
   },
   m: takeMessage,
   v: takeDelivery,
   r: async ({ table, batch }, row) => {
-    await putReaction(table, batch, row);
+    await rows.putReaction(table, batch, row);
     return { type: "changed", conversation: row.conversation, id: row.target, what: "state" };
   },
   c: takeRead,
@@ -107,85 +82,91 @@ const takers: Takers = {
 };
 
 /** Takes what another device tells, and returns what changed. Nothing is passed on. */
-export function applyItem(table: Table, { is, row }: Item, nowMs: number): Promise<StoreChange | null> {
+export function applyItem(table: Table, { is, row }: Item, nowMs: number): Promise<rows.StoreChange | null> {
   return table.change(async (batch) => {
-    const take = takers[is] as ((at: Taking, row: unknown) => Promise<StoreChange | null>) | undefined;
+    const take = takers[is] as ((at: Taking, row: unknown) => Promise<rows.StoreChange | null>) | undefined;
     const change = await take?.({ table, batch, nowMs }, row);
     for (const [key, isLogged] of batch.logged) if (isLogged) batch.logged.delete(key);
     return change ?? null;
   });
 }
 
-const personChange = (did: Did): StoreChange => ({ type: "changed", conversation: did, id: null, what: "person" });
+const personChange = (did: Did): rows.StoreChange => ({ type: "changed", conversation: did, id: null, what: "person" });
 
 /** What this user changed later stays, and the later claim. */
-async function takePerson({ table, batch }: Taking, given: Person): Promise<StoreChange> {
-  const held = await batch.get<Person>(keyOfPerson(table, given.did));
+async function takePerson({ table, batch }: Taking, given: rows.Person): Promise<rows.StoreChange> {
+  const held = await batch.get<rows.Person>(rows.keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
   const isClaimLater = claimed !== undefined && claimed.atMs > (given.claimed?.atMs ?? 0);
-  await putPerson(table, batch, given.did, { ...given, ...chosen, ...(isClaimLater ? { claimed } : {}) });
+  await rows.putPerson(table, batch, given.did, { ...given, ...chosen, ...(isClaimLater ? { claimed } : {}) });
   return personChange(given.did);
 }
 
-async function takeMessage({ table, batch, nowMs }: Taking, given: MessageRow): Promise<StoreChange | null> {
+async function takeMessage({ table, batch, nowMs }: Taking, given: rows.MessageRow): Promise<rows.StoreChange | null> {
   // What waits there waits in that device's outbox.
-  const row: MessageRow = { ...given, to: given.to.map((copy): Copy => ({ ...copy, out: null })) };
+  const row: rows.MessageRow = { ...given, to: given.to.map((copy): rows.Copy => ({ ...copy, out: null })) };
   const { conversation, id } = row;
-  const held = await messageById(table, id, batch);
+  const held = await rows.messageById(table, id, batch);
   if (held?.row.digest === row.digest) {
     putCopies({ table, batch }, held, row.to);
     return null;
   }
-  const seen = seenKeyOf(table, row);
+  const seen = rows.seenKeyOf(table, row);
   if ((await batch.get(seen)) !== null) return null;
   // The identity's Caches may offer it here too.
-  if (!row.isOwn) batch.put(seen, nowMs + seenMs);
-  const key = await addMessage(table, batch, row);
-  if (row.group === null) for (const { did } of row.to) await putPerson(table, batch, did, { isKnown: true });
-  if (!row.isOwn && row.verified === true && row.from !== null) await putPerson(table, batch, row.from, {});
-  for (const copy of row.to) if (copy.id !== id) batch.put(keyOfId(table, copy.id), key);
+  if (!row.isOwn) batch.put(seen, nowMs + rows.seenMs);
+  const key = await rows.addMessage(table, batch, row);
+  if (row.group === null) for (const { did } of row.to) await rows.putPerson(table, batch, did, { isKnown: true });
+  if (!row.isOwn && row.verified === true && row.from !== null) await rows.putPerson(table, batch, row.from, {});
+  for (const copy of row.to) if (copy.id !== id) batch.put(rows.keyOfId(table, copy.id), key);
   return { type: "changed", conversation, id, what: "message" };
 }
 
-async function takeDelivery({ table, batch }: Taking, { id, to }: Rows["v"]): Promise<StoreChange | null> {
-  const held = await messageById(table, id, batch);
+async function takeDelivery({ table, batch }: Taking, { id, to }: Rows["v"]): Promise<rows.StoreChange | null> {
+  const held = await rows.messageById(table, id, batch);
   if (held === null) return null;
   putCopies({ table, batch }, held, to);
   return { type: "changed", conversation: held.row.conversation, id: held.row.id, what: "state" };
 }
 
-type Held = { readonly key: string; readonly row: MessageRow };
+type Held = { readonly key: string; readonly row: rows.MessageRow };
 
 /** A receipt that this device heard of first stays. */
-function putCopies({ table, batch }: Omit<Taking, "nowMs">, { key, row }: Held, given: readonly Copy[]): void {
-  const to = given.map((copy): Copy => {
+function putCopies({ table, batch }: Omit<Taking, "nowMs">, { key, row }: Held, given: readonly rows.Copy[]): void {
+  const to = given.map((copy): rows.Copy => {
     const held = row.to.find((one) => one.did === copy.did);
-    const state = held === undefined ? copy.state : laterState(held.state, copy.state);
+    const state = held === undefined ? copy.state : rows.laterState(held.state, copy.state);
     return { ...copy, state, out: held?.out ?? null };
   });
   batch.put(key, { ...row, to });
-  for (const copy of to) batch.put(keyOfId(table, copy.id), key);
+  for (const copy of to) batch.put(rows.keyOfId(table, copy.id), key);
 }
 
 /** Also of a message that another device tells of later. */
-async function takeRemoval({ table, batch, nowMs }: Taking, removal: RemovalRow): Promise<StoreChange | null> {
-  putRemoval(table, batch, removal, nowMs);
-  const held = await messageById(table, removal.id, batch);
+async function takeRemoval(
+  { table, batch, nowMs }: Taking,
+  removal: rows.RemovalRow,
+): Promise<rows.StoreChange | null> {
+  rows.putRemoval(table, batch, removal, nowMs);
+  const held = await rows.messageById(table, removal.id, batch);
   if (held === null) return null;
-  await removeMessage(table, batch, held.key);
+  await rows.removeMessage(table, batch, held.key);
   return { type: "changed", conversation: held.row.conversation, id: held.row.id, what: "removed" };
 }
 
 /** Read marks go by the time of the message that was last: arrivals differ between devices. */
-async function takeRead({ table, batch }: Taking, { id, readAtMs }: ConversationRow): Promise<StoreChange | null> {
-  const place = keyOfConversation(table, id);
-  const row = await batch.get<ConversationRow>(place);
+async function takeRead(
+  { table, batch }: Taking,
+  { id, readAtMs }: rows.ConversationRow,
+): Promise<rows.StoreChange | null> {
+  const place = rows.keyOfConversation(table, id);
+  const row = await batch.get<rows.ConversationRow>(place);
   if (row === null || readAtMs === 0) return null;
-  const prefix = messagesOf(table, id);
+  const prefix = rows.messagesOf(table, id);
   let unread = 0;
   let firstMs = row.arrivedMs + 1;
-  for await (const [, one] of table.all<MessageRow>(prefix, `${prefix}${digits(readAtMs + 1)}`)) {
+  for await (const [, one] of table.all<rows.MessageRow>(prefix, `${prefix}${digits(readAtMs + 1)}`)) {
     if (one.isOwn || one.arrivedMs <= row.readMs) continue;
     unread++;
     firstMs = Math.min(firstMs, one.arrivedMs);
@@ -196,7 +177,7 @@ async function takeRead({ table, batch }: Taking, { id, readAtMs }: Conversation
 }
 
 /** `null` when it is not in a file of this store. */
-export async function contentOf(table: Table, { body, digest, sizeBytes }: MessageRow): Promise<Source | null> {
+export async function contentOf(table: Table, { body, digest, sizeBytes }: rows.MessageRow): Promise<Source | null> {
   if (body.is !== "pieces") return null;
   const file = { name: digest, mediaType: contentType, sizeBytes };
   return measured(file, (from, to) => readRange(table, body, from, to));
@@ -208,10 +189,10 @@ export async function takeContent(
   batch: Batch,
   body: Body,
   { replyTo, name, sizeBytes }: ReadMessage,
-): Promise<MessageRow | null> {
-  const { key, row } = (await messageById(table, replyTo ?? "", batch)) ?? { key: "", row: null };
+): Promise<rows.MessageRow | null> {
+  const { key, row } = (await rows.messageById(table, replyTo ?? "", batch)) ?? { key: "", row: null };
   if (row?.body.is !== "elsewhere" || row.digest !== name || row.sizeBytes !== sizeBytes) return null;
   batch.put(key, { ...row, body });
-  if (body.is === "pieces") batch.put(keyOfFile({ at: orderOf(row), id: body.id }), key);
+  if (body.is === "pieces") batch.put(rows.keyOfFile({ at: rows.orderOf(row), id: body.id }), key);
   return row;
 }

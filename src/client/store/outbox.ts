@@ -37,8 +37,6 @@ import {
 } from "./rows.ts";
 import { type Batch, digits, endOf, type StoreBase, type Table } from "./table.ts";
 
-type OutOptions = Pick<MessageOptions, "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous">;
-
 /** One copy of a message to one recipient. */
 export type OutRow = {
   readonly did: Did;
@@ -47,7 +45,7 @@ export type OutRow = {
   readonly key: string | null;
   readonly file: Omit<FileFacts, "sha256"> & { readonly sha256: string };
   readonly body: Body;
-  readonly options: OutOptions;
+  readonly options: Pick<MessageOptions, "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous">;
   /** `renderPlan`, from the first attempt on. */
   readonly plan: string | null;
   /** The Relay may have it, or a part of it. */
@@ -69,8 +67,6 @@ type OutboxHost = Omit<StoreBase<StoreChange | OutNews>, "did"> & {
   readonly sender: () => Promise<NonNullable<SendPlan["sender"]>>;
   readonly forgetSender: () => void;
 };
-
-type Lane = { readonly news: Wakeup; readonly ended: Promise<void> };
 
 const sendsAtOnce = 8;
 
@@ -96,7 +92,7 @@ export async function enqueue(
 export class Outbox {
   readonly #host: OutboxHost;
   readonly #table: Table;
-  readonly #lanes = new Map<string, Lane>();
+  readonly #lanes = new Map<string, { readonly news: Wakeup; readonly ended: Promise<void> }>();
   /** Of messages that were sent here, by their places. */
   readonly progress = new Map<string, MessageOptions["onProgress"]>();
   readonly #signal: AbortSignal;

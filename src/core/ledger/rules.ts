@@ -176,9 +176,7 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 // The two calls whose proof is a message and not a payload. Their checks follow the order of the runtime; the checks of
 // time are ours (docs/ledger.md 2.3 to 2.5).
 
-/**
- * Makes a record that the operator owns. The counters of an earlier record of the DID continue.
- */
+/** Makes a record that the operator owns. The counters of an earlier record of the DID continue. */
 function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
   const { account, bounds, nowMs } = input;
   if (!hasProofSizes(call)) return refuse("InvalidSignature");

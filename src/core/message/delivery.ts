@@ -18,8 +18,6 @@ export type DeliveryResult = Readonly<Omit<DeliveryAnswer, "code" | "cache_resul
 /** A store receipt as the Cache gave it. */
 export type StoreReceipt = Readonly<Record<string, unknown>>;
 type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
-type AttemptReport = NonNullable<DeliveryAnswer["ndr"]>["attempts"][number];
-
 /** All ways of not reaching a host have one name, so that a sender can't look around in networks. */
 export type AttemptError =
   | "destination_refused"
@@ -164,7 +162,7 @@ function stored(left: readonly Attempted[]): Attempted[] {
   return left.filter((entry) => entry.destination.channel === "cache" && entry.verdict === "success");
 }
 
-function reportAttempt({ destination, outcome }: Attempted): AttemptReport {
+function reportAttempt({ destination, outcome }: Attempted): NonNullable<DeliveryAnswer["ndr"]>["attempts"][number] {
   return {
     channel: destination.channel,
     origin: originOf(destination.endpoint),

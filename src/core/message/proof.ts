@@ -227,12 +227,10 @@ export function decodeRetrievalProof(read: ReadValue, rule: RetrievalRule, nowMs
   return { claims: { operation, did, deviceId, subject, ...values }, signature, serviceType, rememberUntilMs };
 }
 
-type UpdateRule = Pick<UpdateClaims, "operation" | "did" | "ledger" | "body"> & { readonly skewMs: number };
-
 /** The same for the four headers of a Directory update. */
 export function decodeUpdateProof(
   read: ReadValue,
-  { skewMs, ...known }: UpdateRule,
+  { skewMs, ...known }: Pick<UpdateClaims, "operation" | "did" | "ledger" | "body"> & { readonly skewMs: number },
   nowMs: number,
 ): UpdateProof | Fault {
   const decoded = decodeValues(read, updateHeaders, { skewMs, nowMs });

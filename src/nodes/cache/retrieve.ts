@@ -222,8 +222,6 @@ function parseCursor(text: string | null): Cursor | null {
 // ------------------------------------------------------------------------------------------------- proof
 
 type Proven = { readonly did: Did; readonly proof: RetrievalProof };
-type ProvenRead = Proven & { readonly mailbox: MailboxKey };
-
 /** The headers of a read, for the description of the routes. */
 export const proofHeaderNames = Object.values(retrievalHeaders);
 
@@ -232,7 +230,7 @@ export async function provenRead(
   parts: RetrieveParts,
   call: Call,
   action: Pick<RetrievalRule, "operation" | "subject">,
-  read: (proven: ProvenRead) => Promise<Answer | Fault>,
+  read: (proven: Proven & { readonly mailbox: MailboxKey }) => Promise<Answer | Fault>,
 ): Promise<Answer | Fault> {
   const decoded = decodeRead(parts, call, action);
   if (isFault(decoded)) return decoded;

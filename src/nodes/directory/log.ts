@@ -137,13 +137,11 @@ async function publish(parts: LogParts, state: State): Promise<void> {
   state.published = { note: { text, signatures: [...note.signatures, ...cosignatures] }, head, atMs };
 }
 
-type Asked = { readonly witness: NamedAddress; readonly head: LogHead; readonly note: Note };
-
 /** `null` without a cosignature: a witness that is away costs its cosignature only. */
 async function cosigned(
   { logs, log }: LogParts,
   state: State,
-  { witness, head, note }: Asked,
+  { witness, head, note }: { readonly witness: NamedAddress; readonly head: LogHead; readonly note: Note },
 ): Promise<Note["signatures"][number] | null> {
   try {
     // It says which size it knows when it is another than that of the head before.

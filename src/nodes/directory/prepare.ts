@@ -238,12 +238,10 @@ function prepareAction(
   };
 }
 
-type Replaced = Account & { readonly record: DidRecord; readonly bounds: LedgerBounds };
-
 function prepareDocument(
   did: Did,
   { docBlob, request }: NewDocument,
-  { record, counters, bounds }: Replaced,
+  { record, counters, bounds }: Account & { readonly record: DidRecord; readonly bounds: LedgerBounds },
   { endMs, binding }: PreparedTerms,
 ): Prepared | Fault {
   const document = decodeDidDocument(docBlob);

@@ -115,8 +115,6 @@ export function checkForm(did: Did, { self_certifying_only: only }: DirectorySet
   return fault("invalid_did", "this Directory registers only self-certifying DIDs");
 }
 
-type Submitting = { readonly binding: Binding; readonly call: Call };
-
 /**
  * Checks in the interface's order, which is not the ledger's: keys and document, alias, existing, pending. The ledger
  * checks everything else, above all the signature. It is checked here where no ledger does, for a repeat, and before an
@@ -126,7 +124,7 @@ type Submitting = { readonly binding: Binding; readonly call: Call };
 async function register(
   parts: DirectoryParts,
   registration: Registration,
-  { binding, call }: Submitting,
+  { binding, call }: { readonly binding: Binding; readonly call: Call },
 ): Promise<Answer | Fault> {
   const { nowMs, headers } = call;
   const { did } = registration;

@@ -58,7 +58,7 @@ function updateRoute(parts: DirectoryParts, action: ActionName): Route {
     ...route,
     id: action,
     summary,
-    request: updateBody(action) as UpdateSchema,
+    request: updateBody(action) as TSchema & { static: UpdateBody },
     codes: [...updateCodes, ...codes, ...(counter === "document" ? (["document_needed"] as const) : [])],
     unstable: counter === "alias",
     decide: (body, did, call) => decideUpdate(parts, action, { ...body, did }, call),
@@ -68,8 +68,6 @@ function updateRoute(parts: DirectoryParts, action: ActionName): Route {
 // ---------------------------------------------------------------------------------------------- decoding
 
 type UpdateBody = Static<typeof authorizationShape> & Readonly<Record<string, unknown>>;
-type UpdateSchema = TSchema & { static: UpdateBody };
-
 /** A signed update whose payload agrees with the request. What it needs of the ledger is the ledger's to check. */
 function decideUpdate(
   { settings, limits }: DirectoryParts,

@@ -4,7 +4,7 @@
  */
 import type { TSchema, TString } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
-import { describeFault, type FaultCode, fault } from "../../core/fault.ts";
+import { describeFault, type FaultCode } from "../../core/fault.ts";
 import { deliveryResultShape } from "../../core/schema/messages.ts";
 import {
   aliasText,
@@ -15,14 +15,12 @@ import {
   txHashText,
   uuidText,
 } from "../../core/schema/schema.ts";
-import { type Route, renderDeliveryFault, renderProblem } from "./route.ts";
+import type { Route } from "./route.ts";
 
 export type InterfaceDescription = ReturnType<typeof describeInterface>;
-type DescribedOperation = ReturnType<typeof describeRoute>;
-
 type DescribedResponse = {
   readonly description: string;
-  readonly content?: Readonly<Record<string, { readonly schema: unknown; readonly example?: unknown }>>;
+  readonly content?: Readonly<Record<string, { readonly schema: unknown }>>;
   /** The codes behind the status. */
   readonly "x-codes"?: readonly FaultCode[];
 };
@@ -37,7 +35,7 @@ export function describeInterface(options: {
   /** URLs at which the node is reached from outside. */
   readonly servers: readonly string[];
 }) {
-  const paths: Record<string, Record<string, DescribedOperation>> = {};
+  const paths: Record<string, Record<string, ReturnType<typeof describeRoute>>> = {};
   for (const route of options.routes) {
     const path = route.path.replace(/:([A-Za-z]+)/g, "{$1}");
     paths[path] = { ...paths[path], [route.method.toLowerCase()]: describeRoute(route) };
@@ -121,20 +119,13 @@ function describeRefusals(route: Route): Record<string, DescribedResponse> {
   return Object.fromEntries(
     Object.entries(byStatus).map(([status, codes = []]) => {
       const description = codes.map((code) => `\`${code}\`: ${describeFault(code).title}.`).join(" ");
-      return [status, { description, content: faultContent(route.faults, codes), "x-codes": codes }];
+      return [status, { description, content: faultContent(route.faults), "x-codes": codes }];
     }),
   );
 }
 
-const exampleId = "7a0c0b4e-6d3c-4a52-9d1c-0f6f5f6f6b10";
-
-function faultContent(
-  faults: Route["faults"],
-  [code]: readonly FaultCode[],
-): NonNullable<DescribedResponse["content"]> {
-  const example = fault(code as FaultCode, "what was wrong with this request");
-  const shapeOf = (name: string) => ({ $ref: `#/components/schemas/${name}` });
-  return faults === "delivery"
-    ? { "application/json": { schema: shapeOf("DeliveryResult"), example: renderDeliveryFault(example, exampleId) } }
-    : { "application/problem+json": { schema: shapeOf("Problem"), example: renderProblem(example, exampleId) } };
+function faultContent(faults: Route["faults"]): NonNullable<DescribedResponse["content"]> {
+  const [type, name] =
+    faults === "delivery" ? ["application/json", "DeliveryResult"] : ["application/problem+json", "Problem"];
+  return { [type]: { schema: { $ref: `#/components/schemas/${name}` } } };
 }

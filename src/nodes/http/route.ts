@@ -212,7 +212,7 @@ function answerOf(fault: Fault, { faults, requestId, showSignedText = false }: R
 }
 
 /** The problem+json body of a refusal, with the members `error` and `message` for clients of the family. */
-export function renderProblem(fault: Fault, requestId: string): Record<string, unknown> {
+function renderProblem(fault: Fault, requestId: string): Record<string, unknown> {
   return {
     type: `/problems/${fault.code}`,
     title: fault.title,
@@ -228,7 +228,7 @@ export function renderProblem(fault: Fault, requestId: string): Record<string, u
 }
 
 /** The DeliveryResult of a request that was refused before any delivery was tried. */
-export function renderDeliveryFault(fault: Fault, requestId: string): Record<string, unknown> {
+function renderDeliveryFault(fault: Fault, requestId: string): Record<string, unknown> {
   return {
     success: false,
     delivery_mode: "failed",

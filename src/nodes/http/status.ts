@@ -62,10 +62,8 @@ export function statusRoutes(options: StatusOptions): Route[] {
   return [...routes, description(options, routes)];
 }
 
-type NodeRoute = Pick<Route, "path" | "id" | "summary" | "answer" | "codes" | "handle">;
-
 /** A read of the node itself, which is served even when the node is over capacity. */
-export function nodeRoute(route: NodeRoute): Route {
+export function nodeRoute(route: Pick<Route, "path" | "id" | "summary" | "answer" | "codes" | "handle">): Route {
   return { ...route, method: "GET", tag: "Node", capacity: "reserved" };
 }
 

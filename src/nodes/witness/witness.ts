@@ -97,8 +97,6 @@ function addRoute(parts: WitnessParts): Route {
   };
 }
 
-type Added = NonNullable<ReturnType<typeof parseRequest>>;
-
 function parseRequest(body: Uint8Array) {
   const [, old = "", lines = "", rest = ""] =
     /^old (0|[1-9]\d{0,15})\n((?:[A-Za-z0-9+/]{43}=\n){0,63})\n([\s\S]*)$/.exec(decodeUtf8(body) ?? "") ?? [];
@@ -112,7 +110,7 @@ function parseRequest(body: Uint8Array) {
 async function addCheckpoint(
   { logs, key, sign, log }: WitnessParts,
   watched: NamedAddress,
-  { old, proof, note, checkpoint, nowMs }: Added & { readonly nowMs: number },
+  { old, proof, note, checkpoint, nowMs }: NonNullable<ReturnType<typeof parseRequest>> & { readonly nowMs: number },
 ): Promise<Answer | Fault> {
   const { origin } = checkpoint;
   const before = await logs.note(origin);

@@ -23,8 +23,6 @@ import {
   unusable,
 } from "./session.ts";
 
-type EndpointsOptions = Common & { readonly genesis: string | null; readonly anchor: Anchor | null };
-
 export type EndpointsEvents = {
   /** Another connection is in use. */
   readonly onSession: (session: OpenSession) => void;
@@ -73,7 +71,7 @@ export class Endpoints {
   private running: Promise<unknown> = Promise.resolve();
 
   constructor(
-    private readonly options: EndpointsOptions,
+    private readonly options: Common & { readonly genesis: string | null; readonly anchor: Anchor | null },
     private readonly events: EndpointsEvents,
   ) {
     this.genesis = options.genesis;

@@ -242,10 +242,8 @@ const signatureBytes = [64, 64, 65, 65];
 /** Version, kind of address, account, kind of key. */
 const signedHeadBytes = 35;
 
-type Head = { readonly submitter: Uint8Array | null; readonly end: number };
-
 /** What an extrinsic has before its extensions, in every runtime; `null` when it is of the block's author, or of no known form. */
-export function headOf(extrinsic: Uint8Array): Head | null {
+export function headOf(extrinsic: Uint8Array): { readonly submitter: Uint8Array | null; readonly end: number } | null {
   const at = lengthBytes[(extrinsic[0] ?? 0) & 3] ?? extrinsic.length;
   const [version, next] = extrinsic.subarray(at);
   if (version === generalVersion && next === extensionVersion) return { submitter: null, end: at + 2 };

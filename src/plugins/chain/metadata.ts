@@ -13,30 +13,17 @@ import { tuple } from "../../core/codec/scale.ts";
 import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
 import { type CallIndices, callLayouts, type LedgerCallName } from "../../core/ledger/calls.ts";
 import { StoreError } from "../../storage/contract.ts";
-import {
-  blockTimeMsDefault,
-  boundConstants,
-  type ChainShape,
-  type Frame,
-  type ItemName,
-  isKnownExtension,
-  itemOf,
-  items,
-  lackOf,
-  optionalCalls,
-  optionalCallsError,
-  type PalletShape,
-} from "./layouts.ts";
+import * as layouts from "./layouts.ts";
 import type { RuntimeVersion } from "./rpc.ts";
 
 export type RuntimeMetadata = {
-  readonly frame: Frame;
+  readonly frame: layouts.Frame;
   readonly bounds: LedgerBounds;
   readonly blockTimeMs: number;
   /** Protections of the reference runtime that this one lacks. */
   readonly lacks: readonly string[];
   /** Optional items that the chain lacks. */
-  readonly absent: ReadonlySet<ItemName>;
+  readonly absent: ReadonlySet<layouts.ItemName>;
 };
 
 /** The metadata, or everything that differs. */
@@ -52,7 +39,9 @@ export function readMetadata(
   const quiet = Object.fromEntries(extensions.map((name) => [name, { extrinsic: {}, payload: {} }]));
   registry.setMetadata(metadata, undefined, quiet);
   const { lookup } = registry;
-  const chain: ChainShape = new Map(pallets.map((pallet) => [pallet.name.toString(), shapeOfPallet(lookup, pallet)]));
+  const chain: layouts.ChainShape = new Map(
+    pallets.map((pallet) => [pallet.name.toString(), shapeOfPallet(lookup, pallet)]),
+  );
   const own = chain.get("DidRegistry");
   const missing = (["DidRegistry", "DeliveryPolicy"] as const).filter((name) => !chain.has(name));
   if (own === undefined || missing.length > 0) return missing.map((name) => `there is no pallet ${name}`);
@@ -65,7 +54,7 @@ export function readMetadata(
     frame: { ...version, genesis, extensions, callIndices },
     bounds,
     blockTimeMs: blockTimeOf(chain),
-    lacks: lackOf(chain, absent, callIndices),
+    lacks: layouts.lackOf(chain, absent, callIndices),
     absent,
   };
 }
@@ -73,7 +62,7 @@ export function readMetadata(
 function shapeOfPallet(
   lookup: PortableRegistry,
   { index, calls, errors, storage, constants }: PalletMetadataLatest,
-): PalletShape {
+): layouts.PalletShape {
   const variantsOf = (type: SiLookupTypeId) => lookup.getSiType(type).def.asVariant.variants;
   return {
     errors: new Set(errors.isNone ? [] : variantsOf(errors.unwrap().type).map(({ name }) => name.toString())),
@@ -111,15 +100,15 @@ function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): str
       identifier.toString(),
       `${shapeOf(lookup, type)} ${shapeOf(lookup, implicit)}`,
     ])
-    .filter(([name = "", shape]) => !isKnownExtension(name) && shape !== "() ()")
+    .filter(([name = "", shape]) => !layouts.isKnownExtension(name) && shape !== "() ()")
     .map(([name, shape]) => `transaction extension ${name} adds bytes that this program does not know (${shape})`);
 }
 
 /** The optional items that count as absent. */
-function readItems(chain: ChainShape, differences: string[]): Set<ItemName> {
-  const absent = new Set<ItemName>();
-  for (const name of Object.keys(items) as ItemName[]) {
-    const { pallet, value, isPlain, lack, mayDiffer } = itemOf(name);
+function readItems(chain: layouts.ChainShape, differences: string[]): Set<layouts.ItemName> {
+  const absent = new Set<layouts.ItemName>();
+  for (const name of Object.keys(layouts.items) as layouts.ItemName[]) {
+    const { pallet, value, isPlain, lack, mayDiffer } = layouts.itemOf(name);
     if (value === null) continue;
     const found = chain.get(pallet)?.storage.get(name);
     const wanted = isPlain ? value : mapShape("Blake2_128Concat", "bytes", value);
@@ -132,13 +121,14 @@ function readItems(chain: ChainShape, differences: string[]): Set<ItemName> {
 }
 
 /** Pallet and call index of every call, as the first two bytes of its encoding. */
-function readCalls(chain: ChainShape, differences: string[]): CallIndices {
+function readCalls(chain: layouts.ChainShape, differences: string[]): CallIndices {
   const indices = new Map<LedgerCallName, Uint8Array>();
   for (const name of Object.keys(callLayouts) as LedgerCallName[]) {
     const { pallet, codec } = callLayouts[name];
-    const { calls, errors } = chain.get(pallet) as PalletShape;
+    const { calls, errors } = chain.get(pallet) as layouts.PalletShape;
     const found = calls.get(name);
-    if (optionalCalls.has(name) && (found?.shape !== codec.shape || errors.has(optionalCallsError))) continue;
+    if (layouts.optionalCalls.has(name) && (found?.shape !== codec.shape || errors.has(layouts.optionalCallsError)))
+      continue;
     if (found?.shape === codec.shape) indices.set(name, found.indices);
     else if (found === undefined) differences.push(`call ${pallet}.${name} is missing`);
     else differences.push(`call ${pallet}.${name} takes ${found.shape}, this program sends ${codec.shape}`);
@@ -147,8 +137,8 @@ function readCalls(chain: ChainShape, differences: string[]): CallIndices {
 }
 
 /** Bounds may be smaller than the program's, not larger: it could not read what such a chain holds. */
-function readBounds(own: PalletShape, differences: string[]): LedgerBounds {
-  const entries = (Object.entries(boundConstants) as [LedgerBoundName, string][]).map(([bound, name]) => {
+function readBounds(own: layouts.PalletShape, differences: string[]): LedgerBounds {
+  const entries = (Object.entries(layouts.boundConstants) as [LedgerBoundName, string][]).map(([bound, name]) => {
     const [value, most] = [u32Constant(own, name), embeddedBounds[bound]];
     if (value === null) differences.push(`constant DidRegistry.${name} is missing or no u32`);
     else if (value > most)
@@ -158,15 +148,15 @@ function readBounds(own: PalletShape, differences: string[]): LedgerBounds {
   return Object.fromEntries(entries) as LedgerBounds;
 }
 
-function u32Constant({ constants }: PalletShape, name: string): number | null {
+function u32Constant({ constants }: layouts.PalletShape, name: string): number | null {
   const bytes = constants.get(name);
   return bytes?.length === 4 ? Number(numberOf(bytes)) : null;
 }
 
-function blockTimeOf(chain: ChainShape): number {
+function blockTimeOf(chain: layouts.ChainShape): number {
   const constant = (pallet: string, name: string) => Number(numberOf(chain.get(pallet)?.constants.get(name)));
   const slot = constant("Aura", "SlotDuration") || constant("Babe", "ExpectedBlockTime");
-  return slot || 2 * constant("Timestamp", "MinimumPeriod") || blockTimeMsDefault;
+  return slot || 2 * constant("Timestamp", "MinimumPeriod") || layouts.blockTimeMsDefault;
 }
 
 // ------------------------------------------------------------------------------------------------- shapes of types
@@ -202,13 +192,13 @@ const listOf = (item: string): string => (item === "u8" ? "bytes" : `[${item}]`)
 // ---------------------------------------------------------------------------------------------- storage keys
 
 const prefixes = new Map(
-  (Object.keys(items) as ItemName[]).map((name) => [
+  (Object.keys(layouts.items) as layouts.ItemName[]).map((name) => [
     name,
-    concatBytes(xxhashAsU8a(itemOf(name).pallet, 128), xxhashAsU8a(name, 128)),
+    concatBytes(xxhashAsU8a(layouts.itemOf(name).pallet, 128), xxhashAsU8a(name, 128)),
   ]),
 );
 /** The key of an item that is no map, and what the keys of a map begin with: twox128 of the pallet's and its name. */
-export const prefixOf = (name: ItemName): Uint8Array => prefixes.get(name) as Uint8Array;
+export const prefixOf = (name: layouts.ItemName): Uint8Array => prefixes.get(name) as Uint8Array;
 
 /** `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
 const hashed = (key: Uint8Array): Uint8Array => concatBytes(blake2b128(key), key);
@@ -216,12 +206,12 @@ const hashed = (key: Uint8Array): Uint8Array => concatBytes(blake2b128(key), key
 export const accountKey = (id: Uint8Array): Uint8Array => concatBytes(prefixOf("Account"), hashed(id));
 
 /** Of one entry in each of the maps: it is hashed once. */
-export function entryKeys(maps: readonly ItemName[], key: string): Uint8Array[] {
+export function entryKeys(maps: readonly layouts.ItemName[], key: string): Uint8Array[] {
   const suffix = hashed(compactAddLength(utf8(key)));
   return maps.map((map) => concatBytes(prefixOf(map), suffix));
 }
 
-export const entryKey = (map: ItemName, key: string): Uint8Array => entryKeys([map], key)[0] as Uint8Array;
+export const entryKey = (map: layouts.ItemName, key: string): Uint8Array => entryKeys([map], key)[0] as Uint8Array;
 
 /** An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a bug of this program. */
 export function numberOf(bytes: Uint8Array | null | undefined): bigint {

@@ -274,13 +274,11 @@ function hasLengths(call: LedgerCall): boolean {
   );
 }
 
-type Expected = { readonly genesisHash: Uint8Array; readonly expiryMs: bigint };
-
 /** Laws 2 and 3. */
 function proofsAfter(
   before: readonly KeyProof[],
   { call, submitter }: BlockCall,
-  { genesisHash, expiryMs }: Expected,
+  { genesisHash, expiryMs }: { readonly genesisHash: Uint8Array; readonly expiryMs: bigint },
 ): readonly KeyProof[] {
   const binding = { genesisHash, submitter };
   if (call.name === registrationName) {
