@@ -262,7 +262,7 @@ const strangerWarning = (what: string) => ({
   text: `somebody else has changed this identity: ${what.replaceAll("_", " ")}; tell your correspondents by another way`,
 });
 
-/** What an opened identity tells beside the result. What a Cache lacks is in the results of `receive`. */
+/** What an opened identity reports beside the result. What a Cache lacks is in the results of `receive`. */
 function reportEvent(report: Report, event: WaypostEvent): void {
   if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
   else if (event.type === "rotated") report.note("the key that others seal to was replaced");

@@ -80,7 +80,7 @@ async function receive(session: Session, { out, follow, waitFor = 0 }: ReceiveFl
     try {
       for await (const file of receivedFiles(me, out)) received.push(file);
     } catch (error) {
-      // Of these files nothing else tells.
+      // Nothing else reports these files.
       if (received.length > 0) reportRound(session, { received, problems: [] }, false);
       throw error;
     }

@@ -225,7 +225,7 @@ export class Receiver {
       const onEnvelope = (envelope: LiveEnvelope) => this.#receiveLive(envelope);
       const events = { onReady, onEnvelope, onStored: () => this.#news.wake() };
       const error = (await attempt(() => listenLive(relay, this.#host.device, events, signal))) ?? null;
-      // Made again with the node's time, which its answer tells.
+      // Made again with the node's time, which its answer states.
       if (error?.code === "proof_invalid" && failures === 0 && (await readLimits(relay.at)) !== null) continue;
       if (!signal.aborted || error === null) this.#report("live", url, error);
       await pause(backoffMs(failures), signal);

@@ -148,6 +148,6 @@ test("it ends when it is asked to", async () => {
 
 test("nothing that it wrote shows the part of an endpoint after its host", async () => {
   const outputs = await Promise.all(started.map(({ output }) => output()));
-  expect(outputs.join("\n")).toContain("the connection to the chain has ended");
+  expect(outputs.join("\n")).toContain("an endpoint of the chain can't be used");
   for (const secret of secrets) expect(outputs.join("\n")).not.toContain(secret);
 });

@@ -38,7 +38,7 @@ export const historyOf = (table: Table, did: Did): string => `h/${table.name(did
 export async function queueHistory(table: Table, did: Did, signal: AbortSignal): Promise<void> {
   const history = historyOf(table, did);
   const [last] = await table.scan({ prefix: history, limit: 1, isReverse: true });
-  // Behind what is being told now, whose places end when it is told.
+  // Behind what is being sent now, whose places end when it is sent.
   let number = last === undefined ? 0 : Number(last[0].slice(history.length)) + 1;
   await table.sweep(history, () => true, signal);
   for (const prefix of ["x/", "d/", "q/", "p/", "b/", "g/", "m/", "r/", "c/"])
@@ -81,7 +81,7 @@ const takers: Takers = {
   q: takeRemoval,
 };
 
-/** Takes what another device tells, and returns what changed. Nothing is passed on. */
+/** Takes what another device sends, and returns what changed. Nothing is passed on. */
 export function applyItem(table: Table, { is, row }: Item, nowMs: number): Promise<rows.StoreChange | null> {
   return table.change(async (batch) => {
     const take = takers[is] as ((at: Taking, row: unknown) => Promise<rows.StoreChange | null>) | undefined;
@@ -143,7 +143,7 @@ function putCopies({ table, batch }: Omit<Taking, "nowMs">, { key, row }: Held, 
   for (const copy of to) batch.put(rows.keyOfId(table, copy.id), key);
 }
 
-/** Also of a message that another device tells of later. */
+/** Also of a message that another device sends later. */
 async function takeRemoval(
   { table, batch, nowMs }: Taking,
   removal: rows.RemovalRow,

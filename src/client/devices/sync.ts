@@ -36,8 +36,8 @@ export type PeerRow = DeviceFacts & {
 type Peer = {
   readonly news: Wakeup;
   /** Its Cache has what was logged up to this number. */
-  told: number;
-  /** It could not be told the last time: nobody waits for it. */
+  taken: number;
+  /** Sending to it failed the last time: nobody waits for it. */
   isFailing: boolean;
   /** It is about to be asked for what is missing. */
   isAsking: boolean;
@@ -150,7 +150,7 @@ export class Sync {
   }
 
   #isBehind(number: number): boolean {
-    return [...this.#peers.values()].some(({ told, isFailing }) => told < number && !isFailing);
+    return [...this.#peers.values()].some(({ taken, isFailing }) => taken < number && !isFailing);
   }
 
   /** Resolves when every device's Cache has what was logged until now, refused it, or takes longer than 4 s. */
@@ -162,7 +162,7 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const peer: Peer = { news: new Wakeup(), told: 0, isFailing: false, isAsking: false, tried: [] };
+    const peer: Peer = { news: new Wakeup(), taken: 0, isFailing: false, isAsking: false, tried: [] };
     this.#peers.set(did, peer);
     // What a Cache didn't keep so long is asked for.
     this.#ask(did, settleMs);
@@ -172,7 +172,7 @@ export class Sync {
       peer.isFailing = result instanceof ClientError;
       this.#progress.release();
       failures = peer.isFailing ? failures + 1 : 0;
-      // The log keeps what can't be told now.
+      // The log keeps what can't be sent now.
       if (result !== true) await peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
     }
   }
@@ -183,25 +183,25 @@ export class Sync {
     if (peer === null) return false;
     const { sent: after } = peer;
     const log = await this.#table.scan<string>({ prefix: "y/", from: logKey(after + 1), limit: itemsMax });
-    if (log.length === 0) state.told = logged;
+    if (log.length === 0) state.taken = logged;
     const all = { prefix: historyOf(this.#table, did), limit: itemsMax };
     const rows = log.length > 0 ? log : await this.#table.scan<string>(all);
     if (rows.length === 0) return false;
     const { items, count } = await this.#load(rows.map(([, key]) => key));
-    const told = rows.slice(0, count);
-    const at = Number(told.at(-1)?.[0].slice("y/".length));
+    const next = rows.slice(0, count);
+    const at = Number(next.at(-1)?.[0].slice("y/".length));
     // New keys are not for a device that is removed meanwhile.
     if ((await this.#peer(did)) === null) return false;
     const tried = state.tried.filter((one) => one > after).slice(-itemsMax);
     if (log.length > 0) state.tried = [...tried, at];
     await this.#send(did, log.length > 0 ? { v: 1, items, after, at, tried } : { v: 1, items });
-    for (const [, key] of told)
+    for (const [, key] of next)
       if (key.startsWith("m/")) await this.#giveContent(did, await this.#table.get<MessageRow>(key), contentBytesMax);
     // Unless it was set back meanwhile.
     if (log.length > 0) await this.#change(did, (row) => (row.sent === after ? { ...row, sent: at } : row));
     else
       await this.#table.change(async (batch) => {
-        for (const [place] of told) batch.delete(place);
+        for (const [place] of next) batch.delete(place);
       });
     return true;
   }
@@ -270,13 +270,13 @@ export class Sync {
     if (isRecord(want)) await this.#give(did, String(want["id"]), want["digest"]);
     if (!Array.isArray(items) || !isInteger(after) || (isInteger(at) && at <= seen)) return;
     if (after > seen) return this.#ask(did, askMs);
-    // It does not know what it has told: its store is an older copy, which lacks that, and what it got.
+    // It does not know what it has sent: its store is an older copy, which lacks that, and what it got.
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
     for (const item of items) await this.#apply(did, item as Item);
     if (isInteger(at)) await this.#change(did, (row) => ({ ...row, seen: at }));
   }
 
-  /** What a device lacks is told again. When it has more than it was told, this store is an older copy: a change says so. */
+  /** What a device lacks is sent again. When it has more than it was sent, this store is an older copy: a change says so. */
   async #goTo(did: Did, have: number): Promise<void> {
     const { tried = [] } = this.#peers.get(did) ?? {};
     await this.#change(did, (row, batch) => {

@@ -182,7 +182,7 @@ export function putRemoval(table: Table, batch: Batch, { id, digest }: Named, no
   batch.log(`q${seen.slice(1)}`);
 }
 
-/** In the log: what became of a message, which is told without its content. */
+/** In the log: what became of a message, which is sent without its content. */
 export const deliveryKey = (message: string) => `v${message.slice(1)}`;
 
 /** By time; of one time by id. */

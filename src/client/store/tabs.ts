@@ -9,7 +9,7 @@ import type { StoreDriver } from "./driver.ts";
 export type Tabs = {
   /** Hears what other tabs tell. */
   onNews: (news: unknown) => void;
-  /** Tells the other tabs. */
+  /** Informs the other tabs. */
   readonly tell: (news: unknown) => void;
   /** Resolves when this tab leads; never when it is closed before. */
   readonly leading: Promise<void>;

@@ -245,7 +245,7 @@ function pushMetrics(metrics: Metrics) {
   metrics.gauge({ name: "push_due", help: "Pushes that were due at the last look." }, () => due.count);
   return {
     due,
-    /** Whether the log has told that a push service refuses this node. */
+    /** Whether the log has said that a push service refuses this node. */
     denied: { isTold: false },
     requests: metrics.counter({
       name: "push_requests_total",

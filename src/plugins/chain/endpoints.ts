@@ -40,7 +40,7 @@ type Node = {
   reason: Unusable | null;
   /** When its head moved last. */
   movedMs: number;
-  /** When the trouble that the log tells was seen last; `null` when all is well. */
+  /** When the trouble that the log reports was seen last; `null` when all is well. */
   troubledMs: number | null;
 };
 
@@ -51,7 +51,7 @@ const aloneMsMax = 600_000;
 const behindMax = { blocks: 16n, ms: 120_000 } as const;
 /** How long the head of the node in use may stand still while another has a later one. */
 const standsMsMax = 120_000;
-/** An outage is over when a node was well for so long: then the log tells of the next one. */
+/** An outage is over when a node was well for so long: then the log reports the next one. */
 const calmMs = 60_000;
 
 type Agreement<T> = { readonly agreed: T | null; readonly isAlone: boolean };

@@ -56,12 +56,12 @@ export function openSpaceGuard(
   { floorBytes, reserveBytes }: SpaceLimits,
   { log, pagesFree }: Pick<StoreEnvironment, "log"> & { readonly pagesFree: () => number },
 ): SpaceGuard {
-  /** What the operator was told since there was enough. */
-  const told = new Set<string>();
+  /** What was logged since there was enough. */
+  const logged = new Set<string>();
 
   function tell(level: "warn" | "error", message: string): void {
-    if (!told.has(message)) log(level, message);
-    told.add(message);
+    if (!logged.has(message)) log(level, message);
+    logged.add(message);
   }
 
   /** Where the pages end, and the room behind them. */
@@ -84,7 +84,7 @@ export function openSpaceGuard(
   function isLow({ behind } = look()): boolean {
     const [enough, left] = [lowReserves * reserveBytes, spare(behind) + behind];
     if (left < enough && left + pagesFree() < enough) return true;
-    told.clear();
+    logged.clear();
     return false;
   }
 

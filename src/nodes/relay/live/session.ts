@@ -341,7 +341,7 @@ async function joinSession(registry: Sessions, socket: SessionWebSocket): Promis
 const ringMs = 50;
 const storedFrame = JSON.stringify({ type: "stored" });
 
-/** Tells a client that its Cache has stored something, when it speaks more than envelopes. */
+/** Signals a client that its Cache has stored something, when it speaks more than envelopes. */
 function ringerOf(socket: SessionWebSocket): () => void {
   let rungMs = Number.NEGATIVE_INFINITY;
   let isDue = false;
