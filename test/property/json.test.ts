@@ -29,11 +29,11 @@ test("accepts nothing that JSON.parse refuses, and reads the same value", () => 
   );
 });
 
+const forbiddenNames = ["__proto__", "constructor", "prototype"];
+
 test("accepts every small document without forbidden names", () => {
   const document = fc.object({
-    key: fc
-      .string({ minLength: 1, maxLength: 8 })
-      .filter((k) => !["__proto__", "constructor", "prototype"].includes(k)),
+    key: fc.string({ minLength: 1, maxLength: 8 }).filter((k) => !forbiddenNames.includes(k)),
     values: [fc.string({ unit: "grapheme" }), fc.integer(), fc.boolean(), fc.constant(null)],
     maxDepth: 4,
     maxKeys: 8,
@@ -64,6 +64,7 @@ test("spans of outer names read back as the names of the object", () => {
       fc.dictionary(fc.string({ unit: "grapheme" }), fc.jsonValue({ maxDepth: 2 }), { maxKeys: 6 }),
       (value) => {
         const text = JSON.stringify(value);
+        fc.pre(!forbiddenNames.some((name) => text.includes(`"${name}":`)));
         const reading = readJson(utf8(text));
         if (isFault(reading)) throw new Error(reading.detail);
         const names = reading.names.map(({ start, end }) => JSON.parse(text.slice(start, end)));
