@@ -1,11 +1,11 @@
 /** Deleted DIDs over a store that is slow. */
 import { expect, test } from "bun:test";
-import type { Did } from "../../../../src/core/codec/did.ts";
-import { followDeletions } from "../../../../src/nodes/operations/erase.ts";
-import { openLocalBus } from "../../../../src/plugins/bus/local.ts";
-import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
-import type { Receipts } from "../../../../src/storage/contract.ts";
-import { optionsOf, withMethods } from "../../../conformance/options.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { followDeletions } from "../../src/nodes/operations/erase.ts";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
+import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
+import type { Receipts } from "../../src/storage/contract.ts";
+import { optionsOf, withMethods } from "../conformance/options.ts";
 
 const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
 

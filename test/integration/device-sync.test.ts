@@ -1,10 +1,10 @@
 /** What a device tells another: all rows that do not fit one message, and each that changed as it is when it is sent. */
 import { expect, test } from "bun:test";
-import { applyItem, type Item, queueHistory } from "../../../../src/client/devices/items.ts";
-import { isCurrent, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
-import { ClientError } from "../../../../src/client/http.ts";
-import { memoryStore } from "../../../../src/client/store/driver.ts";
-import { keyOfProfile, putProfile } from "../../../../src/client/store/profiles.ts";
+import { applyItem, type Item, queueHistory } from "../../src/client/devices/items.ts";
+import { isCurrent, type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
+import { ClientError } from "../../src/client/http.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { keyOfProfile, putProfile } from "../../src/client/store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
@@ -16,12 +16,12 @@ import {
   type ProfileRow,
   putPerson,
   removeMessage,
-} from "../../../../src/client/store/rows.ts";
-import { LocalStore } from "../../../../src/client/store/store.ts";
-import { Table } from "../../../../src/client/store/table.ts";
-import { encodeBase64 } from "../../../../src/core/codec/bytes.ts";
-import { DeviceMail, type Letter, saidIn } from "../../../support/device-mail.ts";
-import { identityOf } from "../../../support/identity.ts";
+} from "../../src/client/store/rows.ts";
+import { LocalStore } from "../../src/client/store/store.ts";
+import { Table } from "../../src/client/store/table.ts";
+import { encodeBase64 } from "../../src/core/codec/bytes.ts";
+import { DeviceMail, type Letter, saidIn } from "../support/device-mail.ts";
+import { identityOf } from "../support/identity.ts";
 
 const [device, other, own] = [identityOf("device").did, identityOf("other").did, identityOf("own").did];
 const picture = encodeBase64(new Uint8Array(32_768).fill(5));
