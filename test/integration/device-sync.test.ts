@@ -168,7 +168,7 @@ test("of strangers at most 500 profiles are kept, beside those of people who are
   expect(await put(profileOf(device))).toBe(true);
 });
 
-test("what a device can't apply is left out, and what is too large, or comes from anybody else, is not read", async () => {
+test("what a device can't apply is left out, and what is too large, or comes from anybody else or a device that leaves, is not read", async () => {
   const table = await withDevice();
   const stop = new AbortController();
   const mail = new DeviceMail();
@@ -186,6 +186,9 @@ test("what a device can't apply is left out, and what is too large, or comes fro
   await say(device, items, 1);
   await say(device, [{ is: "p", row: person("large") }], 2, "x".repeat(2_000_000));
   await say(other, [{ is: "p", row: person("foreign") }], 2);
+  const leaving = identityOf("leaving").did;
+  await table.change(async (batch) => batch.put(peerKey(table, leaving), { ...peerOf(leaving), isLeaving: true }));
+  await say(leaving, [{ is: "p", row: person("late") }], 1);
   await say(device, [{ is: "p", row: person("second") }], 2);
   while (mail.boxOf(own).length > 0) await Bun.sleep(5);
   expect((await table.values<Person>("p/")).map(({ name }) => name).sort()).toEqual(["first", "second"]);
