@@ -23,7 +23,11 @@ const source: Manifest = JSON.parse(readFileSync(join(root, "package.json"), "ut
 
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
-const compiled = Bun.spawnSync([join(root, "node_modules", ".bin", "tsc"), "-p", join(root, "tsconfig.package.json")]);
+const compiled = Bun.spawnSync([
+  join(root, "node_modules", ".bin", "tsc"),
+  "-p",
+  join(root, "tsconfig.package.json"),
+]);
 if (!compiled.success) fail(compiled.stdout.toString());
 const files = nameModules();
 cpSync(join(root, "src", "client", "README.md"), join(out, "README.md"));
@@ -37,9 +41,14 @@ function nameModules(): number {
   for (const name of names) {
     const path = join(out, name);
     const text = readFileSync(path, "utf8");
-    writeFileSync(path, text.replace(/((?:from|import)\s*\(?\s*["']\.{1,2}\/[^"']*)\.ts(["'])/g, "$1.js$2"));
+    writeFileSync(
+      path,
+      text.replace(/((?:from|import)\s*\(?\s*["']\.{1,2}\/[^"']*)\.ts(["'])/g, "$1.js$2"),
+    );
   }
-  const foreign = names.filter((name) => /["'](@sinclair|elysia|bun)["'/]/.test(readFileSync(join(out, name), "utf8")));
+  const foreign = names.filter((name) =>
+    /["'](@sinclair|elysia|bun)["'/]/.test(readFileSync(join(out, name), "utf8")),
+  );
   if (foreign.length > 0) fail(`packages of the nodes are reached from ${foreign.join(", ")}`);
   return names.filter((name) => name.endsWith(".js")).length;
 }

@@ -13,19 +13,27 @@ import { renderNotices } from "./packaging/notices.ts";
 import { platforms } from "./packaging/platforms.ts";
 import { packWeb } from "./packaging/web.ts";
 
-const { values } = parseArgs({ options: { target: { type: "string" }, outfile: { type: "string" } } });
+const { values } = parseArgs({
+  options: { target: { type: "string" }, outfile: { type: "string" } },
+});
 mkdirSync("dist", { recursive: true });
 mkdirSync(join(import.meta.dir, "node_modules", ".cache"), { recursive: true });
 if (values.target === "all") {
   for (const { target } of platforms) await compile(target, artifactOf(target));
 } else {
   const target = values.target ?? `bun-${process.platform}-${process.arch}`;
-  await compile(target, values.outfile ?? (values.target === undefined ? join("dist", "waypost") : artifactOf(target)));
+  await compile(
+    target,
+    values.outfile ?? (values.target === undefined ? join("dist", "waypost") : artifactOf(target)),
+  );
 }
 
 /** `dist/waypost-linux-arm64` for `bun-linux-arm64`. */
 function artifactOf(target: string): string {
-  return join("dist", `waypost-${target.slice("bun-".length)}${target.startsWith("bun-windows") ? ".exe" : ""}`);
+  return join(
+    "dist",
+    `waypost-${target.slice("bun-".length)}${target.startsWith("bun-windows") ? ".exe" : ""}`,
+  );
 }
 
 async function compile(target: string, outfile: string): Promise<void> {
@@ -62,17 +70,26 @@ async function compile(target: string, outfile: string): Promise<void> {
     fail(`${outfile} does not hold ${addon}`);
   }
   const mebibytes = (statSync(outfile).size / 2 ** 20).toFixed(1);
-  console.log(`${outfile}: ${target}, ${mebibytes} MiB, in ${((performance.now() - startedMs) / 1_000).toFixed(1)} s`);
+  console.log(
+    `${outfile}: ${target}, ${mebibytes} MiB, in ${((performance.now() - startedMs) / 1_000).toFixed(1)} s`,
+  );
 }
 
 /** The addon of a target's libc; platforms without several have it under either name. */
 function findAddon(target: string): string {
   const folder = join(import.meta.dir, "node_modules", "@lmdb", lmdbPackage(target));
-  const files = target.includes("-musl") ? ["node.napi.musl.node"] : ["node.napi.glibc.node", "node.napi.node"];
+  const files = target.includes("-musl")
+    ? ["node.napi.musl.node"]
+    : ["node.napi.glibc.node", "node.napi.node"];
   const found = files.map((file) => join(folder, file)).find((path) => existsSync(path));
   if (found !== undefined && !isMended(readFileSync(found)))
     fail(`${found} overflows: bun packaging/addon.ts mends it`);
-  return found ?? fail(`${folder} holds no addon: bun install --frozen-lockfile --os='*' --cpu='*' brings all of them`);
+  return (
+    found ??
+    fail(
+      `${folder} holds no addon: bun install --frozen-lockfile --os='*' --cpu='*' brings all of them`,
+    )
+  );
 }
 
 /** `lmdb-linux-x64` for `bun-linux-x64`, `bun-linux-x64-baseline`, `bun-linux-x64-musl`. */

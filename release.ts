@@ -19,7 +19,10 @@ const own = ownPlatform();
 const released = values.platforms === "own" ? [own] : platforms;
 
 for (const { target, file } of released) {
-  run([process.execPath, "build.ts", "--target", target, "--outfile", join("dist", file)], import.meta.dir);
+  run(
+    [process.execPath, "build.ts", "--target", target, "--outfile", join("dist", file)],
+    import.meta.dir,
+  );
   say(file);
 }
 const artifacts = released.map(({ file }) => join(dist, file));

@@ -86,27 +86,49 @@ function* recipientsOf(options: CellsOptions): Generator<Recipient> {
     counts[home] = (counts[home] ?? 0) + 1;
     const hasSecond = cells > 1 && chance(seed, 4 * rank + 2) < secondShare;
     // Any cell but the home.
-    const second = hasSecond ? (home + 1 + Math.floor(chance(seed, 4 * rank + 3) * (cells - 1))) % cells : -1;
-    yield { sentPerSecond, perSecond: Math.min(sentPerSecond, options.recipientPerSecond), home, second };
+    const second = hasSecond
+      ? (home + 1 + Math.floor(chance(seed, 4 * rank + 3) * (cells - 1))) % cells
+      : -1;
+    yield {
+      sentPerSecond,
+      perSecond: Math.min(sentPerSecond, options.recipientPerSecond),
+      home,
+      second,
+    };
   }
 }
 
 // ------------------------------------------------------------------------------------------------ load
 
 export type Spread = {
-  readonly perSecond: { readonly mean: number; readonly median: number; readonly p99: number; readonly max: number };
+  readonly perSecond: {
+    readonly mean: number;
+    readonly median: number;
+    readonly p99: number;
+    readonly max: number;
+  };
   readonly busiestByMean: number;
   readonly busiestUse: number;
   readonly cellsAboveCapacity: number;
   readonly recipients: { readonly min: number; readonly max: number };
 };
 
-function spreadOf(load: Float64Array, counts: Uint32Array, { cellPerSecond }: CellsOptions): Spread {
+function spreadOf(
+  load: Float64Array,
+  counts: Uint32Array,
+  { cellPerSecond }: CellsOptions,
+): Spread {
   const sorted = load.toSorted();
-  const at = (share: number): number => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
+  const at = (share: number): number =>
+    sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
   const mean = sorted.reduce((sum, one) => sum + one, 0) / sorted.length;
   return {
-    perSecond: { mean: rounded(mean), median: rounded(at(0.5)), p99: rounded(at(0.99)), max: rounded(at(1)) },
+    perSecond: {
+      mean: rounded(mean),
+      median: rounded(at(0.5)),
+      p99: rounded(at(0.99)),
+      max: rounded(at(1)),
+    },
     busiestByMean: rounded(at(1) / mean),
     busiestUse: rounded(at(1) / cellPerSecond),
     cellsAboveCapacity: sorted.filter((one) => one > cellPerSecond).length,
@@ -207,7 +229,10 @@ function move(options: CellsOptions, recipients: number) {
     totalHours: rounded(documentsSeconds / 3_600 + enoughHours),
     /** By how long the old cell stays in the documents. */
     followed: Object.fromEntries(
-      [0, 1, 24, enoughHours].map((keptHours) => [`${rounded(keptHours)} h`, followMove(options, keptHours)]),
+      [0, 1, 24, enoughHours].map((keptHours) => [
+        `${rounded(keptHours)} h`,
+        followMove(options, keptHours),
+      ]),
     ),
   };
 }
@@ -221,14 +246,19 @@ function rounded(value: number): number {
 export function simulate(options: CellsOptions) {
   const totals = totalsOf(options);
   const busiest = totals.load.indexOf(Math.max(...totals.load));
-  const byLoad = [...totals.load.keys()].sort((a, b) => (totals.load[a] ?? 0) - (totals.load[b] ?? 0));
+  const byLoad = [...totals.load.keys()].sort(
+    (a, b) => (totals.load[a] ?? 0) - (totals.load[b] ?? 0),
+  );
   const median = byLoad[byLoad.length >> 1] ?? 0;
   return {
     options,
     sentPerSecond: rounded(totals.sent),
     takenPerSecond: rounded(totals.taken),
     refusedShare: rounded(1 - totals.taken / totals.sent),
-    hottest: { sentPerSecond: rounded(totals.hottest), shareOfAll: rounded(totals.hottest / totals.sent) },
+    hottest: {
+      sentPerSecond: rounded(totals.hottest),
+      shareOfAll: rounded(totals.hottest / totals.sent),
+    },
     spread: spreadOf(totals.load, totals.counts, options),
     lost: { busiest: loss(options, totals, busiest), median: loss(options, totals, median) },
     move: move(options, totals.counts[busiest] ?? 0),
@@ -244,7 +274,9 @@ if (import.meta.main) {
     const value = values[flagOf(name)];
     return value === undefined ? [] : [[name, Number(value)] as const];
   });
-  console.log(JSON.stringify(simulate({ ...cellsDefaults, ...Object.fromEntries(given) }), null, 2));
+  console.log(
+    JSON.stringify(simulate({ ...cellsDefaults, ...Object.fromEntries(given) }), null, 2),
+  );
 }
 
 function flagOf(name: string): string {

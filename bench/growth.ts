@@ -68,7 +68,10 @@ function newEntry(): MailboxEntry {
 }
 
 function openStore(): Promise<Store> {
-  const parsed = lmdbPlugin.parseOptions({ path: folder, message_ids_max: 2 * messages + 10_000_000 });
+  const parsed = lmdbPlugin.parseOptions({
+    path: folder,
+    message_ids_max: 2 * messages + 10_000_000,
+  });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   const fatal = (reason: string) => {
     throw new Error(reason);
@@ -77,7 +80,10 @@ function openStore(): Promise<Store> {
 }
 
 /** Runs `operation` by all callers until `done` says so; answers how many were made. */
-async function repeat(operation: () => Promise<unknown>, done: (made: number) => boolean): Promise<number> {
+async function repeat(
+  operation: () => Promise<unknown>,
+  done: (made: number) => boolean,
+): Promise<number> {
   let made = 0;
   const work = async (): Promise<void> => {
     while (!done(made)) {
@@ -108,7 +114,12 @@ async function measure(operation: () => Promise<unknown>): Promise<Cost> {
 }
 
 async function readPage(mailbox: Mailbox, recipient: MailboxKey): Promise<void> {
-  const page = await mailbox.list(recipient, { after: null, entriesMax: pageEntries, bytesMax: 1 << 20, nowMs });
+  const page = await mailbox.list(recipient, {
+    after: null,
+    entriesMax: pageEntries,
+    bytesMax: 1 << 20,
+    nowMs,
+  });
   if (isFault(page)) throw new Error(page.detail);
 }
 
@@ -130,7 +141,9 @@ async function measureAll(mailbox: Mailbox, prefix: number): Promise<Record<stri
     },
     () => waiting.length === 0,
   );
-  const page = await measure(() => readPage(mailbox, own[Math.floor(Math.random() * own.length)] as MailboxKey));
+  const page = await measure(() =>
+    readPage(mailbox, own[Math.floor(Math.random() * own.length)] as MailboxKey),
+  );
   const acknowledgement = await measureOnce(own.length, async (n) => {
     const recipient = own[n] as MailboxKey;
     await mailbox.remove(recipient, idsOf.get(recipient) ?? [], nowMs);
@@ -139,7 +152,10 @@ async function measureAll(mailbox: Mailbox, prefix: number): Promise<Record<stri
 }
 
 /** What is there only once can be measured only once. */
-async function measureOnce(count: number, operation: (n: number) => Promise<unknown>): Promise<Cost> {
+async function measureOnce(
+  count: number,
+  operation: (n: number) => Promise<unknown>,
+): Promise<Cost> {
   let next = 0;
   const cpu = process.cpuUsage();
   const begunMs = performance.now();
@@ -164,7 +180,14 @@ function residentMegabytes(): number {
 
 /** In a process of its own, whose memory holds nothing else. */
 function openElsewhere(): unknown {
-  const child = Bun.spawnSync([process.execPath, import.meta.path, "--messages", flags.messages, "--open", folder]);
+  const child = Bun.spawnSync([
+    process.execPath,
+    import.meta.path,
+    "--messages",
+    flags.messages,
+    "--open",
+    folder,
+  ]);
   return JSON.parse(child.stdout.toString());
 }
 
@@ -174,7 +197,13 @@ async function printOpening(): Promise<void> {
   const store = await openStore();
   const { user, system } = process.cpuUsage(before);
   const ms = Math.round(performance.now() - begunMs);
-  console.log(JSON.stringify({ ms, cpuMs: Math.round((user + system) / 1_000), residentMb: residentMegabytes() }));
+  console.log(
+    JSON.stringify({
+      ms,
+      cpuMs: Math.round((user + system) / 1_000),
+      residentMb: residentMegabytes(),
+    }),
+  );
   await store.close();
 }
 

@@ -54,7 +54,8 @@ function envelopeBytes(payloadBytes: number): Uint8Array {
 function envelopePath(name: string, payloadBytes: number): HotPath {
   const bytes = envelopeBytes(payloadBytes);
   const decoder = new TextDecoder("utf-8", { fatal: true });
-  if (isFault(decodeEnvelope(bytes, limits))) throw new Error("the envelope of the benchmark is refused");
+  if (isFault(decodeEnvelope(bytes, limits)))
+    throw new Error("the envelope of the benchmark is refused");
   return {
     name: `envelope decode, ${name}`,
     bytes: bytes.length,
@@ -87,7 +88,10 @@ function scalePaths(): HotPath[] {
     {
       name: "SCALE payload encode",
       bytes: bytes.length,
-      ours: { name: "encodeDocumentPayload", run: () => encodeWith(payloadCodecs.document, payload) },
+      ours: {
+        name: "encodeDocumentPayload",
+        run: () => encodeWith(payloadCodecs.document, payload),
+      },
       references: [{ name: "@polkadot codec", run: () => oracleEncode(oracleForm) }],
     },
     {
@@ -95,7 +99,8 @@ function scalePaths(): HotPath[] {
       bytes: bytes.length,
       ours: {
         name: "decode and encode",
-        run: () => encodeWith(payloadCodecs.document, decodeWith(payloadCodecs.document, bytes) ?? payload),
+        run: () =>
+          encodeWith(payloadCodecs.document, decodeWith(payloadCodecs.document, bytes) ?? payload),
       },
       references: [{ name: "@polkadot codec", run: () => oracleReencode(oracleForm[0], bytes) }],
     },

@@ -29,7 +29,10 @@ const headEnd = Buffer.from("\r\n\r\n");
 /** Of an answer in chunks. No JSON holds it. */
 const lastChunk = Buffer.from("\r\n0\r\n\r\n");
 
-async function openClients(load: Load, answered: (socket: Socket<Place>) => void): Promise<Clients> {
+async function openClients(
+  load: Load,
+  answered: (socket: Socket<Place>) => void,
+): Promise<Clients> {
   const { hostname, port } = new URL(load.url);
   let open = true;
   const { promise: failed, reject } = Promise.withResolvers<never>();
@@ -65,7 +68,10 @@ export type Measured = { readonly answers: number; readonly perSecond: number };
  * Every request is answered before the connections end: a node goes on with what nobody waits for, and counts
  * it beside the next run, where the two together may be more than one client network may have in work (503).
  */
-export async function measureLoad({ requestsMax = Number.POSITIVE_INFINITY, ...load }: Load): Promise<Measured> {
+export async function measureLoad({
+  requestsMax = Number.POSITIVE_INFINITY,
+  ...load
+}: Load): Promise<Measured> {
   let [sent, answers, isOver] = [0, 0, false];
   const { promise: ended, resolve: end } = Promise.withResolvers<void>();
   const send = (socket: Socket<Place>): void => {

@@ -25,7 +25,8 @@ function startBare(): Running {
     hostname: "127.0.0.1",
     port: 0,
     fetch: async (request) => {
-      const body: unknown = request.body === null ? null : JSON.parse(decoder.decode(await request.bytes()));
+      const body: unknown =
+        request.body === null ? null : JSON.parse(decoder.decode(await request.bytes()));
       return Response.json({ read: body !== null }, { status: 202 });
     },
   });
@@ -35,8 +36,12 @@ function startBare(): Running {
 async function startNode(): Promise<Running> {
   // Another checkout of the same program: its modules are loaded by path.
   const source = join(resolve(checkout), "src");
-  const compose: typeof import("../src/app/compose.ts") = await import(join(source, "app/compose.ts"));
-  const config: typeof import("../src/config/config.ts") = await import(join(source, "config/config.ts"));
+  const compose: typeof import("../src/app/compose.ts") = await import(
+    join(source, "app/compose.ts")
+  );
+  const config: typeof import("../src/config/config.ts") = await import(
+    join(source, "config/config.ts")
+  );
   const checked = config.checkConfig(settings(`127.0.0.1:${await freePort()}`));
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
   return compose.startNodes(checked.config, {
@@ -49,9 +54,12 @@ async function startNode(): Promise<Running> {
 }
 
 async function logOf(source: string): Promise<import("../src/nodes/http/log.ts").Log> {
-  const logging: typeof import("../src/nodes/http/log.ts") = await import(join(source, "nodes/http/log.ts"));
+  const logging: typeof import("../src/nodes/http/log.ts") = await import(
+    join(source, "nodes/http/log.ts")
+  );
   const level = process.env["BENCH_LOG_LEVEL"] === "info" ? "info" : "warn";
-  const write = (text: string) => new Promise<void>((done) => process.stderr.write(text, () => done()));
+  const write = (text: string) =>
+    new Promise<void>((done) => process.stderr.write(text, () => done()));
   return logging.createLog({ level, now: Date.now, write }).log;
 }
 

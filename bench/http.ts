@@ -14,7 +14,12 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Reader } from "../src/client/caches.ts";
 import { createSigner } from "../src/core/codec/native.ts";
-import { ackSubject, encodeRetrievalProof, encodeSenderText, retrievalHeaders } from "../src/core/message/proof.ts";
+import {
+  ackSubject,
+  encodeRetrievalProof,
+  encodeSenderText,
+  retrievalHeaders,
+} from "../src/core/message/proof.ts";
 import { type Load, measureLoad, measureP99 } from "./http-load.ts";
 import { type Registered, registered } from "./registered.ts";
 import { report } from "./report.ts";
@@ -28,7 +33,11 @@ type Server = {
   readonly stop: () => Promise<void>;
 };
 /** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
-type Target = Server & { readonly full: string; readonly small: Registered; readonly empty: Registered };
+type Target = Server & {
+  readonly full: string;
+  readonly small: Registered;
+  readonly empty: Registered;
+};
 /** Of one lap, which may end by their number and not by its time. */
 type Requests = Pick<Load, "request"> & Partial<Pick<Load, "requestsMax" | "durationMs">>;
 type Row = {
@@ -47,7 +56,10 @@ const { values: flags } = parseArgs({
   options: {
     short: { type: "boolean", default: false },
     drivers: { type: "string", default: "memory,lmdb" },
-    paths: { type: "string", default: "healthz,store,signed,relay,messages,pull,ack,ack20,resolve,nonces" },
+    paths: {
+      type: "string",
+      default: "healthz,store,signed,relay,messages,pull,ack,ack20,resolve,nonces",
+    },
     connections: { type: "string", default: "1,16,64,512" },
     against: { type: "string" },
     /** Measures the 99th percentile at half of the best rate too. */
@@ -106,7 +118,10 @@ process.exit(flags.check ? fallen : 0);
 async function measureDriver(driver: string): Promise<Row[]> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-bench-"));
   const here = join(import.meta.dir, "..");
-  const nodes = [["ours", here] as const, ...(flags.against === undefined ? [] : [["other", flags.against] as const])];
+  const nodes = [
+    ["ours", here] as const,
+    ...(flags.against === undefined ? [] : [["other", flags.against] as const]),
+  ];
   const targets: Target[] = [];
   try {
     for (const [name, checkout] of nodes) {
@@ -120,7 +135,8 @@ async function measureDriver(driver: string): Promise<Row[]> {
         found.push(await measureRow({ path, driver, connections }, targets));
       }
     }
-    for (const { name, pid } of targets) console.error(`${driver} ${name}: ${residentMebibytes(pid)} MiB resident`);
+    for (const { name, pid } of targets)
+      console.error(`${driver} ${name}: ${residentMebibytes(pid)} MiB resident`);
     return found;
   } finally {
     await Promise.all(targets.map((target) => target.stop()));
@@ -129,7 +145,10 @@ async function measureDriver(driver: string): Promise<Row[]> {
 }
 
 /** Rounds alternate between the servers, so that a noisy neighbour hits all; the best round counts. */
-async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, targets: readonly Target[]): Promise<Row> {
+async function measureRow(
+  row: Pick<Row, "path" | "driver" | "connections">,
+  targets: readonly Target[],
+): Promise<Row> {
   const best: Record<string, number> = {};
   const cpuMicros: Record<string, number> = {};
   for (let round = 0; round < rounds; round++) {
@@ -149,25 +168,38 @@ async function measureRow(row: Pick<Row, "path" | "driver" | "connections">, tar
   }
   const ours = best["ours"] ?? 0;
   const others = Object.entries(best).filter(([name]) => name !== "ours");
-  const ratio = Object.fromEntries(others.map(([name, rate]) => [name, Math.round((ours / rate) * 100) / 100]));
+  const ratio = Object.fromEntries(
+    others.map(([name, rate]) => [name, Math.round((ours / rate) * 100) / 100]),
+  );
   console.error(
     `${row.path} ${row.driver} ${row.connections}: ${JSON.stringify(best)} ${JSON.stringify(ratio)} cpu ${JSON.stringify(cpuMicros)}`,
   );
   const [first] = targets;
-  if (!flags.p99 || first === undefined || row.path === "ack20") return { ...row, perSecond: best, ratio, cpuMicros };
+  if (!flags.p99 || first === undefined || row.path === "ack20")
+    return { ...row, perSecond: best, ratio, cpuMicros };
   const load = { url: first.url, connections: row.connections, durationMs: lapMs };
-  const p99Ms = Math.round((await measureP99({ ...load, ...(await requestsOf(row.path, first)) }, ours / 2)) * 10) / 10;
-  console.error(`${row.path} ${row.driver} ${row.connections}: p99 at half of the rate ${p99Ms} ms`);
+  const p99Ms =
+    Math.round(
+      (await measureP99({ ...load, ...(await requestsOf(row.path, first)) }, ours / 2)) * 10,
+    ) / 10;
+  console.error(
+    `${row.path} ${row.driver} ${row.connections}: p99 at half of the rate ${p99Ms} ms`,
+  );
   return { ...row, perSecond: best, ratio, cpuMicros, p99Ms };
 }
 
 /** Once for each path: another number of connections runs the same code. */
-async function warm(load: Pick<Load, "url" | "connections">, target: Target, path: string): Promise<void> {
+async function warm(
+  load: Pick<Load, "url" | "connections">,
+  target: Target,
+  path: string,
+): Promise<void> {
   if (target.warm.has(path)) return;
   target.warm.add(path);
   const endsAtMs = performance.now() + warmMsMax;
   for (let done = 0; done < warmAnswers && performance.now() < endsAtMs; )
-    done += (await measureLoad({ ...load, durationMs: 250, ...(await requestsOf(path, target)) })).answers;
+    done += (await measureLoad({ ...load, durationMs: 250, ...(await requestsOf(path, target)) }))
+      .answers;
 }
 
 /** User and system time of all threads of a process; 0 where there is no /proc. Ended threads are left out. */
@@ -193,7 +225,11 @@ function residentMebibytes(pid: number): number {
 
 async function start(name: string, args: readonly string[]): Promise<Server> {
   const script = join(import.meta.dir, "http-server.ts");
-  const child = Bun.spawn([process.execPath, script, ...args], { stdin: "pipe", stdout: "pipe", stderr: "inherit" });
+  const child = Bun.spawn([process.execPath, script, ...args], {
+    stdin: "pipe",
+    stdout: "pipe",
+    stderr: "inherit",
+  });
   let url = "";
   for await (const chunk of child.stdout) {
     url += new TextDecoder().decode(chunk);
@@ -228,10 +264,19 @@ async function requestsOf(path: string, target: Target): Promise<Requests> {
 async function acknowledgingStored({ name, url, empty }: Target): Promise<Requests> {
   const ids = Array.from({ length: acksMax * ackEntries }, () => crypto.randomUUID());
   const stored = ids.values();
-  const request = posting("/cache/store", empty.did, () => stored.next().value ?? crypto.randomUUID());
+  const request = posting(
+    "/cache/store",
+    empty.did,
+    () => stored.next().value ?? crypto.randomUUID(),
+  );
   const durationMs = 60_000;
-  if (name !== "bare") await measureLoad({ url, connections: 64, requestsMax: ids.length, durationMs, request });
-  return { request: acknowledging(empty, () => ids.splice(-ackEntries)), requestsMax: acksMax, durationMs };
+  if (name !== "bare")
+    await measureLoad({ url, connections: 64, requestsMax: ids.length, durationMs, request });
+  return {
+    request: acknowledging(empty, () => ids.splice(-ackEntries)),
+    requestsMax: acksMax,
+    durationMs,
+  };
 }
 
 function getting(path: string): () => Buffer<ArrayBuffer> {
@@ -251,23 +296,35 @@ function posting(
   to: string,
   nextId: () => string = () => crypto.randomUUID(),
 ): () => Buffer<ArrayBuffer> {
-  const payload = { ciphertext_b64: crypto.getRandomValues(new Uint8Array(payloadBytes)).toBase64() };
+  const payload = {
+    ciphertext_b64: crypto.getRandomValues(new Uint8Array(payloadBytes)).toBase64(),
+  };
   const timestamp = new Date().toISOString();
-  const bodyOf = (message_id: string) => JSON.stringify({ message_id, to, timestamp, ttl: "1h", payload });
+  const bodyOf = (message_id: string) =>
+    JSON.stringify({ message_id, to, timestamp, ttl: "1h", payload });
   const length = bodyOf(crypto.randomUUID()).length;
   const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n\r\n`;
   return () => Buffer.from(head + bodyOf(nextId()));
 }
 
 /** A sender signs each of its envelopes. */
-function postingSigned(path: string, to: string, { did, sender }: Registered): () => Buffer<ArrayBuffer> {
+function postingSigned(
+  path: string,
+  to: string,
+  { did, sender }: Registered,
+): () => Buffer<ArrayBuffer> {
   const sign = signerOf(sender.seed);
-  const payload = { ciphertext_b64: crypto.getRandomValues(new Uint8Array(payloadBytes)).toBase64() };
+  const payload = {
+    ciphertext_b64: crypto.getRandomValues(new Uint8Array(payloadBytes)).toBase64(),
+  };
   const timestamp = new Date().toISOString();
   return () => {
     const ids = { message_id: crypto.randomUUID(), from: did, to, sender_key_id: sender.keyId };
     const members = { ...ids, timestamp, ttl: "1h", payload };
-    const body = JSON.stringify({ ...members, sender_signature: sign(encodeSenderText(members)).toBase64() });
+    const body = JSON.stringify({
+      ...members,
+      sender_signature: sign(encodeSenderText(members)).toBase64(),
+    });
     const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${body.length}`;
     return Buffer.from(`${head}\r\n\r\n${body}`);
   };
@@ -279,7 +336,11 @@ function signerOf(seed: Uint8Array): (message: Uint8Array) => Uint8Array {
   return sign;
 }
 
-type FreshProof = { readonly timestamp: string; readonly nonce: string; readonly signature: string };
+type FreshProof = {
+  readonly timestamp: string;
+  readonly nonce: string;
+  readonly signature: string;
+};
 
 /** Signs with the native signer, which is cheap beside what checking costs the node. */
 function proving(reader: Reader, operation: "ack" | "pull"): (subject: string) => FreshProof {
@@ -289,7 +350,17 @@ function proving(reader: Reader, operation: "ack" | "pull"): (subject: string) =
   return (subject) => {
     const timestamp = new Date().toISOString();
     const nonce = crypto.randomUUID();
-    const claims = { operation, did, deviceId: "", serviceId, endpoint: at.url, keyId, timestamp, nonce, subject };
+    const claims = {
+      operation,
+      did,
+      deviceId: "",
+      serviceId,
+      endpoint: at.url,
+      keyId,
+      timestamp,
+      nonce,
+      subject,
+    };
     return { timestamp, nonce, signature: sign(encodeRetrievalProof(claims)).toBase64() };
   };
 }
@@ -330,6 +401,8 @@ function pulling(reader: Reader): () => Buffer<ArrayBuffer> {
       [retrievalHeaders.signature]: signature,
     };
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
-    return Buffer.from(`GET /cache/messages/${reader.did} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n`);
+    return Buffer.from(
+      `GET /cache/messages/${reader.did} HTTP/1.1\r\n${lines.join("\r\n")}\r\n\r\n`,
+    );
   };
 }

@@ -42,7 +42,8 @@ const quota: MailboxQuota = {
 function newEntry(): MailboxEntry {
   const nowMs = Date.now();
   return {
-    recipient: `did:svc:${String(Math.floor(Math.random() * recipients)).padStart(20, "1")}` as MailboxKey,
+    recipient:
+      `did:svc:${String(Math.floor(Math.random() * recipients)).padStart(20, "1")}` as MailboxKey,
     messageId: crypto.randomUUID() as Uuid,
     chunk: null,
     storedAtMs: nowMs,
@@ -56,7 +57,10 @@ function newEntry(): MailboxEntry {
 }
 
 /** Operations a second and the 99th percentile of their time, with `callers` at work at once. */
-async function measure(callers: number, operation: (caller: number) => Promise<unknown>): Promise<[number, number]> {
+async function measure(
+  callers: number,
+  operation: (caller: number) => Promise<unknown>,
+): Promise<[number, number]> {
   const times: number[] = [];
   const endMs = performance.now() + seconds * 1_000;
   const begunMs = performance.now();
@@ -69,12 +73,19 @@ async function measure(callers: number, operation: (caller: number) => Promise<u
   };
   await Promise.all(Array.from({ length: callers }, (_, caller) => work(caller)));
   times.sort((a, b) => a - b);
-  return [times.length / ((performance.now() - begunMs) / 1_000), times[Math.floor(times.length * 0.99)] ?? 0];
+  return [
+    times.length / ((performance.now() - begunMs) / 1_000),
+    times[Math.floor(times.length * 0.99)] ?? 0,
+  ];
 }
 
 let schemas = 0;
 async function openNodes(count: number, batches?: BatchLimits): Promise<Store[]> {
-  const options = postgresOptions.parse({ urls: [server.url], schema: `bench_${schemas++}`, connections });
+  const options = postgresOptions.parse({
+    urls: [server.url],
+    schema: `bench_${schemas++}`,
+    connections,
+  });
   const pool = await openPool(options);
   await migrateSchema(pool, options).finally(() => pool.close());
   const environment = { now: Date.now, log: () => {}, fatal: () => {} };
@@ -82,17 +93,30 @@ async function openNodes(count: number, batches?: BatchLimits): Promise<Store[]>
   return Promise.all(Array.from({ length: count }, () => openPostgres(options, environment, test)));
 }
 
-async function report(name: string, callers: number, operation: (caller: number) => Promise<unknown>): Promise<number> {
+async function report(
+  name: string,
+  callers: number,
+  operation: (caller: number) => Promise<unknown>,
+): Promise<number> {
   const [rate, p99] = await measure(callers, operation);
-  console.log(`${name.padEnd(52)} ${String(Math.round(rate)).padStart(7)}/s  p99 ${p99.toFixed(1)} ms`);
+  console.log(
+    `${name.padEnd(52)} ${String(Math.round(rate)).padStart(7)}/s  p99 ${p99.toFixed(1)} ms`,
+  );
   return rate;
 }
 
-async function reportNodes(name: string, count: number, callers: number, batches?: BatchLimits): Promise<number> {
+async function reportNodes(
+  name: string,
+  count: number,
+  callers: number,
+  batches?: BatchLimits,
+): Promise<number> {
   const stores = await openNodes(count, batches);
   const mailboxes = stores.map((store) => store.capabilities.mailbox as Mailbox);
   await mailboxes[0]!.store(newEntry(), quota);
-  const rate = await report(name, callers, (caller) => mailboxes[caller % count]!.store(newEntry(), quota));
+  const rate = await report(name, callers, (caller) =>
+    mailboxes[caller % count]!.store(newEntry(), quota),
+  );
   await Promise.all(stores.map((store) => store.close()));
   return rate;
 }
@@ -102,7 +126,8 @@ const spanMs = 6 * 3_600_000;
 /** A tenth as many mailboxes; the ten messages of each came at different times and expire over 30 hours. */
 async function fill(schema: string, messages: number): Promise<void> {
   const firstMs = Math.ceil(Date.now() / spanMs) * spanMs;
-  for (let n = 0; n <= 5; n++) await server.sql(`select ${schema}.add_part('held', ${firstMs + n * spanMs})`);
+  for (let n = 0; n <= 5; n++)
+    await server.sql(`select ${schema}.add_part('held', ${firstMs + n * spanMs})`);
   const boxes = messages / 10;
   const bounds = `${Date.now()}, ${firstMs + 5 * spanMs}`;
   await server.sql(`insert into ${schema}.mailbox (key, entries, bytes, last_arrival, soonest_ms, latest_ms)
@@ -116,9 +141,9 @@ async function fill(schema: string, messages: number): Promise<void> {
 
 /** Processor time of the server's connections so far, in microseconds. */
 async function serverTime(): Promise<number> {
-  const pids = (await server.sql("select pid from pg_stat_activity where backend_type = 'client backend'")).match(
-    /\d+/g,
-  );
+  const pids = (
+    await server.sql("select pid from pg_stat_activity where backend_type = 'client backend'")
+  ).match(/\d+/g);
   const ofEach = (pids ?? []).flatMap((pid) => {
     try {
       return Number(readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ")[0]) / 1_000;
@@ -146,7 +171,8 @@ async function measurePages(messages: readonly number[]): Promise<number[][]> {
     return stores[n]!.capabilities.mailbox!.list(key, page);
   };
   const times = messages.map(() => [[], []] as [number[], number[]]);
-  for (let page = 0; page < pagesBefore; page++) for (const n of messages.keys()) await list(n, null);
+  for (let page = 0; page < pagesBefore; page++)
+    for (const n of messages.keys()) await list(n, null);
   for (let turn = 0; turn < 20; turn++)
     for (const n of messages.keys())
       for (const [kind, after] of [null, `c${(2 ** 52).toString(36)}`].entries()) {
@@ -160,11 +186,18 @@ async function measurePages(messages: readonly number[]): Promise<number[][]> {
 
 try {
   const plain = new SQL({ url: server.url, max: connections });
-  await plain.unsafe("create table plain (box text, id uuid primary key, expires bigint, envelope bytea)");
+  await plain.unsafe(
+    "create table plain (box text, id uuid primary key, expires bigint, envelope bytea)",
+  );
   const callers = 512;
   await report("plain insert, a statement each", callers, () => {
     const { recipient, messageId, expiresAtMs, envelope } = newEntry();
-    return plain.unsafe("insert into plain values ($1, $2, $3, $4)", [recipient, messageId, expiresAtMs, envelope]);
+    return plain.unsafe("insert into plain values ($1, $2, $3, $4)", [
+      recipient,
+      messageId,
+      expiresAtMs,
+      envelope,
+    ]);
   });
   await plain.close();
   const single = { operationsMax: 1, bytesMax: 1 << 23, runningMax: connections };
@@ -184,21 +217,32 @@ try {
   });
   await report("list of a mailbox", 64, () => {
     const { recipient } = held[Math.floor(Math.random() * held.length)]!;
-    return mailbox!.list(recipient, { after: null, entriesMax: 100, bytesMax: 1 << 20, nowMs: Date.now() });
+    return mailbox!.list(recipient, {
+      after: null,
+      entriesMax: 100,
+      bytesMax: 1 << 20,
+      nowMs: Date.now(),
+    });
   });
   await report("acknowledgement of one message", 256, async () => {
     const { recipient, messageId } = held.pop() ?? newEntry();
     await mailbox!.remove(recipient, [messageId], Date.now());
   });
-  await report("replay claim", 256, () => replay!.claim(crypto.randomUUID(), Date.now() + 600_000, Date.now()));
+  await report("replay claim", 256, () =>
+    replay!.claim(crypto.randomUUID(), Date.now() + 600_000, Date.now()),
+  );
   const value = new Uint8Array(300);
-  await report("receipt", 256, () => receipts!.put(crypto.randomUUID(), value, Date.now() + 600_000));
+  await report("receipt", 256, () =>
+    receipts!.put(crypto.randomUUID(), value, Date.now() + 600_000),
+  );
   await store!.close();
   const [empty, full] = await measurePages([1_000, heldMessages]);
   for (const [kind, name] of ["a page of ten", "an empty page"].entries()) {
     const [before, now] = [empty![kind]!, full![kind]!];
     const figures = `${before.toFixed(0)} us in an empty database, ${now.toFixed(0)} us with ${heldMessages} messages`;
-    console.log(`${name}: ${figures} in five partitions and ${sharedBuffers} (${(now / before).toFixed(2)})`);
+    console.log(
+      `${name}: ${figures} in five partitions and ${sharedBuffers} (${(now / before).toFixed(2)})`,
+    );
   }
 } finally {
   await server.end();

@@ -13,7 +13,11 @@ export async function registered(url: string): Promise<Registered> {
   const client = connect({ directoryUrl: url, relayUrl: url });
   const identity = createIdentity("bench");
   const document = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
-  await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
+  await settleRegistration(
+    client,
+    await register(client, identity, { document, alias: null }),
+    waitingDefault,
+  );
   const [cache] = await cachesOf(client, identity);
   if (cache === undefined) throw new Error("the identity has no Cache");
   return { ...cache.reader, sender: await senderOf(client, identity) };

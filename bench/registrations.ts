@@ -20,14 +20,20 @@ const options = postgresOptions.parse({ urls: [server.url], block_time_ms: 1_000
 const pool = await openPool(options);
 await migrateSchema(pool, options).finally(() => pool.close());
 const environment = { now: Date.now, log: () => {}, fatal: () => {} };
-const stores = await Promise.all(Array.from({ length: nodes }, () => openPostgres(options, environment)));
+const stores = await Promise.all(
+  Array.from({ length: nodes }, () => openPostgres(options, environment)),
+);
 const ledgers = stores.map((store) => store.capabilities.ledger!);
 const timestamp = String(Date.now());
-const calls = Array.from({ length: count }, (_, n) => registrationOf(identityOf(`registration ${n}`), { timestamp }));
+const calls = Array.from({ length: count }, (_, n) =>
+  registrationOf(identityOf(`registration ${n}`), { timestamp }),
+);
 
 /** Of this process, and of the server's connections, in milliseconds. */
 async function processorMs(): Promise<number> {
-  const pids = (await server.sql("select pid from pg_stat_activity where application_name = 'waypost'")).match(/\d+/g);
+  const pids = (
+    await server.sql("select pid from pg_stat_activity where application_name = 'waypost'")
+  ).match(/\d+/g);
   const ofServer = (pids ?? []).map(
     (pid) => Number(readFileSync(`/proc/${pid}/schedstat`, "utf8").split(" ")[0]) / 1e6,
   );

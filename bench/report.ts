@@ -18,7 +18,9 @@ export function findFallen(measured: Ratios, baseline: Ratios): string[] {
   const fallen = Object.entries(baseline).flatMap(([name, before]) => {
     const now = measured[name];
     if (now === undefined) return [`${name}: not measured`];
-    return now < keptShare * before ? [`${name}: ${round(now)}, and the baseline is ${round(before)}`] : [];
+    return now < keptShare * before
+      ? [`${name}: ${round(now)}, and the baseline is ${round(before)}`]
+      : [];
   });
   return [...unknown.map((name) => `${name}: no baseline`), ...fallen];
 }
@@ -48,15 +50,28 @@ export function report(options: ReportOptions): number {
   const { part, ratios, results, only = () => true } = options;
   const file = options.baseline ?? new URL("baseline.json", import.meta.url);
   const parts = JSON.parse(readFileSync(file, "utf8")) as Record<string, Ratios>;
-  const baseline = Object.fromEntries(Object.entries(parts[part] ?? {}).filter(([name]) => only(name)));
+  const baseline = Object.fromEntries(
+    Object.entries(parts[part] ?? {}).filter(([name]) => only(name)),
+  );
   const fallen = findFallen(ratios, baseline);
-  const rounded = Object.fromEntries(Object.entries(ratios).map(([name, ratio]) => [name, round(ratio)]));
-  const whole = { part, bun: Bun.version, machine: machine(), commit: commit(), ratios: rounded, fallen, results };
+  const rounded = Object.fromEntries(
+    Object.entries(ratios).map(([name, ratio]) => [name, round(ratio)]),
+  );
+  const whole = {
+    part,
+    bun: Bun.version,
+    machine: machine(),
+    commit: commit(),
+    ratios: rounded,
+    fallen,
+    results,
+  };
   const text = JSON.stringify(whole, null, 2);
   if (options.out !== undefined) writeFileSync(options.out, `${text}\n`);
   if (options.json) console.log(text);
   for (const line of fallen) console.error(`FALLEN ${line}`);
-  if (fallen.length === 0) console.error(`No ratio is more than ${100 * (1 - keptShare)} % below its baseline.`);
+  if (fallen.length === 0)
+    console.error(`No ratio is more than ${100 * (1 - keptShare)} % below its baseline.`);
   return fallen.length === 0 ? 0 : 1;
 }
 
@@ -78,7 +93,8 @@ function machine() {
 
 /** The commit that was measured; `null` outside a checkout. A changed work tree is marked. */
 function commit(): string | null {
-  const git = (...args: string[]) => spawnSync("git", args, { cwd: import.meta.dir, encoding: "utf8" });
+  const git = (...args: string[]) =>
+    spawnSync("git", args, { cwd: import.meta.dir, encoding: "utf8" });
   const head = git("rev-parse", "HEAD");
   if (head.status !== 0) return null;
   return `${head.stdout.trim()}${git("status", "--porcelain").stdout === "" ? "" : " (changed)"}`;

@@ -52,7 +52,12 @@ async function measurePath(path: HotPath): Promise<Result> {
     const nsPerRun = others[i] as number;
     return { name: reference.name, nsPerRun, ratio: nsPerRun / oursNs };
   });
-  return { name: path.name, bytes: path.bytes, ours: { name: path.ours.name, nsPerRun: oursNs }, references };
+  return {
+    name: path.name,
+    bytes: path.bytes,
+    ours: { name: path.ours.name, nsPerRun: oursNs },
+    references,
+  };
 }
 
 function renderNs(ns: number): string {
@@ -67,7 +72,9 @@ function print(result: Result): void {
     `  ${result.ours.name.padEnd(24)} ${renderNs(result.ours.nsPerRun).padStart(10)}  ${rate.toFixed(0)} MB/s`,
   );
   for (const { name, nsPerRun, ratio } of result.references) {
-    console.log(`  ${name.padEnd(24)} ${renderNs(nsPerRun).padStart(10)}  ours is ${round(ratio)} times as fast`);
+    console.log(
+      `  ${name.padEnd(24)} ${renderNs(nsPerRun).padStart(10)}  ours is ${round(ratio)} times as fast`,
+    );
   }
 }
 
@@ -78,9 +85,19 @@ for (const path of hotPaths().filter(({ name }) => name.includes(flags.only))) {
   if (!flags.json) print(result);
 }
 const ratios = Object.fromEntries(
-  results.flatMap(({ name, references }) => references.map((one) => [`${name} / ${one.name}`, one.ratio])),
+  results.flatMap(({ name, references }) =>
+    references.map((one) => [`${name} / ${one.name}`, one.ratio]),
+  ),
 );
 const { json, out, baseline } = flags;
 process.exit(
-  report({ part: "hotPaths", ratios, results, json, out, baseline, only: (name) => name.includes(flags.only) }),
+  report({
+    part: "hotPaths",
+    ratios,
+    results,
+    json,
+    out,
+    baseline,
+    only: (name) => name.includes(flags.only),
+  }),
 );

@@ -12,7 +12,13 @@ import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
 import { isFault } from "../src/core/fault.ts";
 import { lmdbPlugin } from "../src/plugins/lmdb/lmdb.ts";
 import { memoryPlugin } from "../src/plugins/memory/memory.ts";
-import type { Mailbox, MailboxEntry, MailboxQuota, StoragePlugin, Store } from "../src/storage/contract.ts";
+import type {
+  Mailbox,
+  MailboxEntry,
+  MailboxQuota,
+  StoragePlugin,
+  Store,
+} from "../src/storage/contract.ts";
 
 const argument = (name: string) => process.argv[process.argv.indexOf(`--${name}`) + 1];
 const flag = (name: string) => process.argv.includes(`--${name}`);
@@ -31,7 +37,11 @@ const quota: MailboxQuota = {
   storeBytesMax: 1e15,
   storeShare: null,
 };
-const environment = { now: Date.now, log: () => {}, fatal: (reason: string) => console.error(reason) };
+const environment = {
+  now: Date.now,
+  log: () => {},
+  fatal: (reason: string) => console.error(reason),
+};
 const recipients = 1_000;
 
 function recipient(n: number): MailboxKey {
@@ -68,7 +78,8 @@ async function opened<Options>(plugin: StoragePlugin<Options>, input: unknown): 
 
 let folders = 0;
 const folder = () => join(base, String(folders++));
-const openMemory = () => opened(memoryPlugin, { message_ids_max: 100_000_000, mailbox_bytes_max: 64 * 1024 ** 3 });
+const openMemory = () =>
+  opened(memoryPlugin, { message_ids_max: 100_000_000, mailbox_bytes_max: 64 * 1024 ** 3 });
 const openLmdb = (path = folder()) => opened(lmdbPlugin, { path, message_ids_max: 100_000_000 });
 
 function contender(name: string, open: () => Promise<Store>): Contender {
@@ -86,8 +97,16 @@ function contender(name: string, open: () => Promise<Store>): Contender {
 const twoRandomKeys: Contender = {
   name: "two random keys",
   async open() {
-    const root = open({ path: folder(), encoding: "binary", overlappingSync: false, maxDbs: 4, mapSize: 1024 ** 3 });
-    const [bodies, index] = ["bodies", "index"].map((name) => root.openDB({ name, encoding: "binary" }));
+    const root = open({
+      path: folder(),
+      encoding: "binary",
+      overlappingSync: false,
+      maxDbs: 4,
+      mapSize: 1024 ** 3,
+    });
+    const [bodies, index] = ["bodies", "index"].map((name) =>
+      root.openDB({ name, encoding: "binary" }),
+    );
     return {
       store(bytes) {
         const { recipient, messageId } = entry(bytes);
@@ -124,7 +143,8 @@ async function storesPerSecond(contender: Contender, callers: number, size: numb
       await target.store(bytes);
       if (from >= warmUntil) times.push(performance.now() - from);
       // Memory answers in the same turn: without a pause its callers would never share the loop.
-      if (contender.name === "memory" && times.length % 64 === 0) await new Promise((next) => setImmediate(next));
+      if (contender.name === "memory" && times.length % 64 === 0)
+        await new Promise((next) => setImmediate(next));
     }
   };
   await Promise.all(Array.from({ length: callers }, caller));
@@ -138,7 +158,10 @@ async function storesPerSecond(contender: Contender, callers: number, size: numb
 }
 
 /** Fills a mailbox, lists all of it page by page, and acknowledges it by the page. */
-async function pullAndAck(store: Store, count: number): Promise<{ listPerSecond: number; ackPerSecond: number }> {
+async function pullAndAck(
+  store: Store,
+  count: number,
+): Promise<{ listPerSecond: number; ackPerSecond: number }> {
   const mailbox = store.capabilities.mailbox!;
   const bytes = crypto.getRandomValues(new Uint8Array(1_024));
   await fill(mailbox, bytes, count);
@@ -157,7 +180,9 @@ async function pullAndAck(store: Store, count: number): Promise<{ listPerSecond:
   }
   const listed = performance.now() - listFrom;
   const ackFrom = performance.now();
-  const removed = await inParallel(pages, 64, ({ recipient, ids }) => mailbox.remove(recipient, ids, 2_000));
+  const removed = await inParallel(pages, 64, ({ recipient, ids }) =>
+    mailbox.remove(recipient, ids, 2_000),
+  );
   const acked = performance.now() - ackFrom;
   if (removed.flat().length !== count) throw new Error("something is missing");
   await store.close();
@@ -170,7 +195,11 @@ async function fill(mailbox: Mailbox, bytes: Uint8Array, count: number): Promise
   await inParallel(numbers, 1_024, () => mailbox.store(entry(bytes), quota));
 }
 
-async function inParallel<T, R>(items: readonly T[], callers: number, run: (item: T) => Promise<R>): Promise<R[]> {
+async function inParallel<T, R>(
+  items: readonly T[],
+  callers: number,
+  run: (item: T) => Promise<R>,
+): Promise<R[]> {
   const results: R[] = [];
   let next = 0;
   const caller = async () => {
@@ -184,7 +213,9 @@ async function inParallel<T, R>(items: readonly T[], callers: number, run: (item
 }
 
 /** How long a store with so many entries takes to open, and the memory that its index takes. */
-async function openingTime(count: number): Promise<{ entries: number; openMs: number; indexMegabytes: number }> {
+async function openingTime(
+  count: number,
+): Promise<{ entries: number; openMs: number; indexMegabytes: number }> {
   const path = folder();
   const filled = await openLmdb(path);
   await fill(filled.capabilities.mailbox!, crypto.getRandomValues(new Uint8Array(100)), count);
@@ -201,7 +232,11 @@ async function openingTime(count: number): Promise<{ entries: number; openMs: nu
   return { entries, openMs, indexMegabytes };
 }
 
-const contenders = [contender("memory", openMemory), contender("lmdb", () => openLmdb()), twoRandomKeys];
+const contenders = [
+  contender("memory", openMemory),
+  contender("lmdb", () => openLmdb()),
+  twoRandomKeys,
+];
 const stores = [];
 for (const size of [1_024, 65_536]) {
   for (const callers of [1, 64, 512]) {
@@ -215,12 +250,26 @@ for (const size of [1_024, 65_536]) {
         Bun.gc(true);
       }
     }
-    const results = Object.fromEntries(Object.entries(series).map(([name, rates]) => [name, median(rates)]));
-    const [memory, lmdb, reference] = contenders.map(({ name }) => results[name]!.rate) as [number, number, number];
-    const row = { size, callers, results, lmdbToReference: lmdb / reference, lmdbToMemory: lmdb / memory };
+    const results = Object.fromEntries(
+      Object.entries(series).map(([name, rates]) => [name, median(rates)]),
+    );
+    const [memory, lmdb, reference] = contenders.map(({ name }) => results[name]!.rate) as [
+      number,
+      number,
+      number,
+    ];
+    const row = {
+      size,
+      callers,
+      results,
+      lmdbToReference: lmdb / reference,
+      lmdbToMemory: lmdb / memory,
+    };
     stores.push(row);
     if (!flag("json")) {
-      const shown = Object.entries(results).map(([name, { rate, p99Ms }]) => `${name} ${rate}/s (p99 ${p99Ms} ms)`);
+      const shown = Object.entries(results).map(
+        ([name, { rate, p99Ms }]) => `${name} ${rate}/s (p99 ${p99Ms} ms)`,
+      );
       console.log(
         `${size} bytes, ${callers} callers: ${shown.join(", ")}; lmdb is ${row.lmdbToReference.toFixed(1)} x two random keys`,
       );

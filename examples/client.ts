@@ -24,7 +24,9 @@ await changeAsOwner(
 // Sending: text, JSON, bytes, files. What is larger than one envelope may be goes out in several.
 await alice.send(bob.did, "Meet me at noon.", { ttl: "1h" });
 await alice.send(bob.did, { place: "harbour", seats: 3 });
-const photo = new File([crypto.getRandomValues(new Uint8Array(60_000))], "photo.raw", { type: "image/x-raw" });
+const photo = new File([crypto.getRandomValues(new Uint8Array(60_000))], "photo.raw", {
+  type: "image/x-raw",
+});
 const sent = await alice.send(bob.did, photo, { chunkBytes: 25_000 });
 console.log(`sent ${photo.name} in ${sent.chunks} chunks`);
 
@@ -36,7 +38,9 @@ bob.on((event) => {
 // Receiving: what waits comes first, then what arrives. An acknowledged message is gone.
 let left = 3;
 for await (const message of bob.messages()) {
-  console.log(`received ${message.text ?? message.file.name} (${message.verified ? message.from : "unsigned"})`);
+  console.log(
+    `received ${message.text ?? message.file.name} (${message.verified ? message.from : "unsigned"})`,
+  );
   if (left === 3) await message.reply("I will be there.");
   await message.ack();
   if (--left === 0) break;

@@ -8,9 +8,13 @@
 import { existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-const long = Buffer.from("Attempting to write page at position %u, size %u, blocks %u, buffer sizes %i %i %i\0");
+const long = Buffer.from(
+  "Attempting to write page at position %u, size %u, blocks %u, buffer sizes %i %i %i\0",
+);
 /** At most 75 bytes once it is filled in. */
-const short = Buffer.from("Failed to write page at position %u, size %u, blocks %u\0".padEnd(long.length, "\0"));
+const short = Buffer.from(
+  "Failed to write page at position %u, size %u, blocks %u\0".padEnd(long.length, "\0"),
+);
 
 /** Whether a failed write can't overflow; the addon of Windows has neither text. */
 export function isMended(addon: Buffer): boolean {
@@ -31,8 +35,11 @@ export function mended(addon: Buffer): Buffer {
 function signAgain(before: Buffer, after: Buffer, at: number): void {
   for (const pageBytes of [4_096, 16_384]) {
     const from = at - (at % pageBytes);
-    if (from + pageBytes < at + long.length) throw new Error("the text of the addon of lmdb lies on two pages");
-    const sums = [before, after].map((one) => Buffer.from(sha256(one.subarray(from, from + pageBytes))));
+    if (from + pageBytes < at + long.length)
+      throw new Error("the text of the addon of lmdb lies on two pages");
+    const sums = [before, after].map((one) =>
+      Buffer.from(sha256(one.subarray(from, from + pageBytes))),
+    );
     const listed = before.indexOf(sums[0]!);
     if (listed >= 0) after.set(sums[1]!, listed);
   }
@@ -44,7 +51,9 @@ function sha256(bytes: Uint8Array): Uint8Array {
 
 if (import.meta.main) {
   const packages = join(import.meta.dir, "..", "node_modules", "@lmdb");
-  const names = existsSync(packages) ? readdirSync(packages, { recursive: true, encoding: "utf8" }) : [];
+  const names = existsSync(packages)
+    ? readdirSync(packages, { recursive: true, encoding: "utf8" })
+    : [];
   for (const name of names) {
     const path = join(packages, name);
     const addon = name.endsWith(".node") ? readFileSync(path) : null;

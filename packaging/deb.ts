@@ -2,7 +2,15 @@
  * The package for Debian and its kin: executable, unit, user, `/etc/waypost` and examples. It starts nothing: there is
  * no configuration yet. Made by `dpkg-deb`, for any architecture on any machine.
  */
-import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "bun";
 import { renderNotices } from "./notices.ts";
@@ -28,7 +36,15 @@ fi
 `;
 
 const debExamples = [
-  ...["all-in-one.toml", "relay.toml", "cache.toml", "chain.toml", "waypost.schema.json", "Caddyfile", "nginx.conf"],
+  ...[
+    "all-in-one.toml",
+    "relay.toml",
+    "cache.toml",
+    "chain.toml",
+    "waypost.schema.json",
+    "Caddyfile",
+    "nginx.conf",
+  ],
   ...["waypost-backup.service", "waypost-backup.timer"],
 ];
 
@@ -56,7 +72,9 @@ Comment: The licenses of the packages inside the executable are in NOTICES.gz.
 
 /** Path of the package. */
 export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist")): string {
-  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
+  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+    version: string;
+  };
   const folder = join(out, `deb-${name}`);
   rmSync(folder, { recursive: true, force: true });
   const place = (path: string): string => {
@@ -67,14 +85,22 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   copyFileSync(join(root, "dist", file), place("usr/bin/waypost"));
   chmodSync(place("usr/bin/waypost"), 0o755);
   const unit = readFileSync(join(root, "examples", "waypost.service"), "utf8");
-  writeFileSync(place("usr/lib/systemd/system/waypost.service"), unit.replaceAll("/usr/local/bin/", "/usr/bin/"));
+  writeFileSync(
+    place("usr/lib/systemd/system/waypost.service"),
+    unit.replaceAll("/usr/local/bin/", "/usr/bin/"),
+  );
   mkdirSync(place("etc/waypost"), { mode: 0o755 });
   const doc = "usr/share/doc/waypost";
   writeFileSync(place(`${doc}/copyright`), copyright);
   writeFileSync(place(`${doc}/NOTICES.gz`), gzipSync(renderNotices(), { level: 9 }));
-  writeFileSync(place(`${doc}/changelog.gz`), gzipSync(readFileSync(join(root, "CHANGELOG.md")), { level: 9 }));
-  for (const page of ["install.md", "run.md", "settings.md"]) cpSync(join(root, "docs", page), place(`${doc}/${page}`));
-  for (const example of debExamples) cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
+  writeFileSync(
+    place(`${doc}/changelog.gz`),
+    gzipSync(readFileSync(join(root, "CHANGELOG.md")), { level: 9 }),
+  );
+  for (const page of ["install.md", "run.md", "settings.md"])
+    cpSync(join(root, "docs", page), place(`${doc}/${page}`));
+  for (const example of debExamples)
+    cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
   const architecture = cpu === "x64" ? "amd64" : "arm64";
   writeFileSync(place("DEBIAN/control"), control({ version, architecture, folder }));
   for (const [script, text] of Object.entries({ postinst, prerm, postrm })) {

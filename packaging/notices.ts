@@ -37,8 +37,12 @@ export function renderNotices(): string {
   const holders = new Map<string, Set<string>>();
   for (const { title, text } of [...packages().values()].flatMap(noticesOf))
     holders.set(text, (holders.get(text) ?? new Set()).add(title));
-  const sections = [...holders].map(([text, titles]) => `${[...titles].sort().join("\n")}\n\n${text}\n`).sort();
-  return [`Waypost contains the work of others.\n\n${runtime}`, ...sections].join(`\n${"-".repeat(80)}\n\n`);
+  const sections = [...holders]
+    .map(([text, titles]) => `${[...titles].sort().join("\n")}\n\n${text}\n`)
+    .sort();
+  return [`Waypost contains the work of others.\n\n${runtime}`, ...sections].join(
+    `\n${"-".repeat(80)}\n\n`,
+  );
 }
 
 type Package = { readonly manifest: Manifest; readonly folder: string };
@@ -71,8 +75,14 @@ type Notice = { readonly title: string; readonly text: string };
 
 function noticesOf({ manifest, folder }: Package): Notice[] {
   const { name, version, license = "see below" } = manifest;
-  const own = { title: `${name} ${version} (${license})`, text: textsIn(folder) || ownWords(manifest) };
-  return [own, ...(inside[name] ?? []).map(([title, path]) => ({ title, text: textsIn(join(folder, path)) }))];
+  const own = {
+    title: `${name} ${version} (${license})`,
+    text: textsIn(folder) || ownWords(manifest),
+  };
+  return [
+    own,
+    ...(inside[name] ?? []).map(([title, path]) => ({ title, text: textsIn(join(folder, path)) })),
+  ];
 }
 
 function textsIn(folder: string): string {
@@ -85,6 +95,7 @@ function textsIn(folder: string): string {
 function ownWords({ author, license, repository }: Manifest): string {
   const by = typeof author === "string" ? author : (author?.name ?? "its authors");
   const source = typeof repository === "string" ? repository : (repository?.url ?? "");
-  const text = license?.startsWith("GPL-3.0") === true ? `\n\n${readFileSync(gpl, "utf8").trim()}` : "";
+  const text =
+    license?.startsWith("GPL-3.0") === true ? `\n\n${readFileSync(gpl, "utf8").trim()}` : "";
   return `Copyright (c) ${by}\nSource: ${source}${text}`;
 }

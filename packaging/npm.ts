@@ -2,23 +2,42 @@
  * The packages of npm: `waypost` with a launcher, and one package for each platform with its executable, which npm
  * picks by `os`, `cpu` and `libc`. Written to `dist/npm/<name>`; `npm pack` or `npm publish` is run there.
  */
-import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import type { Platform } from "./platforms.ts";
 
 const root = join(import.meta.dir, "..");
 
-type Manifest = { readonly version: string; readonly license: string; readonly description: string };
+type Manifest = {
+  readonly version: string;
+  readonly license: string;
+  readonly description: string;
+};
 
 /** Folders of the packages, those of platforms first. */
-export function makeNpmPackages(platforms: readonly Platform[], out = join(root, "dist", "npm")): string[] {
+export function makeNpmPackages(
+  platforms: readonly Platform[],
+  out = join(root, "dist", "npm"),
+): string[] {
   const source = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as Manifest;
   rmSync(out, { recursive: true, force: true });
   const folders = platforms.map((platform) => makePlatformPackage(platform, source, out));
   return [...folders, makeMainPackage(platforms, source, out)];
 }
 
-function makePlatformPackage(platform: Platform, { version, license }: Manifest, out: string): string {
+function makePlatformPackage(
+  platform: Platform,
+  { version, license }: Manifest,
+  out: string,
+): string {
   const { name, os, cpu, libc, file } = platform;
   const folder = join(out, `cli-${name}`);
   const program = join(folder, "bin", os === "win32" ? "waypost.exe" : "waypost");
@@ -45,7 +64,8 @@ function makeMainPackage(platforms: readonly Platform[], source: Manifest, out: 
   mkdirSync(join(folder, "bin"), { recursive: true });
   copyFileSync(join(import.meta.dir, "npm", "launcher.cjs"), join(folder, "bin", "waypost.cjs"));
   chmodSync(join(folder, "bin", "waypost.cjs"), 0o755);
-  for (const file of ["README.md", "LICENSE", "CHANGELOG.md"]) cpSync(join(root, file), join(folder, file));
+  for (const file of ["README.md", "LICENSE", "CHANGELOG.md"])
+    cpSync(join(root, file), join(folder, file));
   writeManifest(folder, {
     name: "waypost",
     version,
@@ -54,7 +74,9 @@ function makeMainPackage(platforms: readonly Platform[], source: Manifest, out: 
     bin: { waypost: "bin/waypost.cjs" },
     engines: { node: ">=20" },
     files: ["bin", "CHANGELOG.md"],
-    optionalDependencies: Object.fromEntries(platforms.map(({ name }) => [`@waypost/cli-${name}`, version])),
+    optionalDependencies: Object.fromEntries(
+      platforms.map(({ name }) => [`@waypost/cli-${name}`, version]),
+    ),
   });
   return folder;
 }

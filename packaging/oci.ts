@@ -4,7 +4,15 @@
  * machine alone. Load it with: skopeo copy oci-archive:waypost-oci.tar docker-daemon:waypost:latest
  */
 import { createHash } from "node:crypto";
-import { chmodSync, copyFileSync, mkdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 import { gzipSync } from "bun";
 import { renderNotices } from "./notices.ts";
@@ -18,8 +26,14 @@ const userId = 7400;
 type Blob = { readonly digest: string; readonly size: number };
 
 /** Path of the archive. `sourceDateSeconds` is the time in the image, so that the same files make the same image. */
-export function makeOciImage(platform: Platform, sourceDateSeconds: number, out = join(root, "dist")): string {
-  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
+export function makeOciImage(
+  platform: Platform,
+  sourceDateSeconds: number,
+  out = join(root, "dist"),
+): string {
+  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+    version: string;
+  };
   const folder = join(out, "oci");
   const files = join(out, "oci-root");
   for (const one of [folder, files]) rmSync(one, { recursive: true, force: true });
@@ -28,7 +42,10 @@ export function makeOciImage(platform: Platform, sourceDateSeconds: number, out 
   const tar = makeTar(files, join(out, "oci-layer.tar"), sourceDateSeconds);
   const layer = putBlob(folder, gzipSync(tar));
   const created = new Date(sourceDateSeconds * 1_000).toISOString();
-  const config = putBlob(folder, json(imageConfig({ platform, created, diffId: digestOf(tar), version })));
+  const config = putBlob(
+    folder,
+    json(imageConfig({ platform, created, diffId: digestOf(tar), version })),
+  );
   const manifest = putBlob(folder, json(imageManifest(config, layer)));
   const architecture = architectureOf(platform);
   writeFileSync(join(folder, "oci-layout"), json({ imageLayoutVersion: "1.0.0" }));
@@ -69,8 +86,17 @@ function librariesOf(program: string): string[] {
   const libraries = [...linked].map(([, path = ""]) => path);
   // Beside the C library: a machine can have those of other architectures too.
   const beside = dirname(libraries.find((path) => /\/libc\.so/.test(path)) ?? "");
-  const cpp = [...run(["ldconfig", "-p"]).matchAll(/=> (\S*lib(?:stdc\+\+\.so\.6|gcc_s\.so\.1|resolv\.so\.2))$/gm)];
-  return [...new Set([...libraries, ...cpp.map(([, path = ""]) => path).filter((path) => dirname(path) === beside)])];
+  const cpp = [
+    ...run(["ldconfig", "-p"]).matchAll(
+      /=> (\S*lib(?:stdc\+\+\.so\.6|gcc_s\.so\.1|resolv\.so\.2))$/gm,
+    ),
+  ];
+  return [
+    ...new Set([
+      ...libraries,
+      ...cpp.map(([, path = ""]) => path).filter((path) => dirname(path) === beside),
+    ]),
+  ];
 }
 
 function reproducibleTar(seconds: number): string[] {
@@ -137,7 +163,10 @@ function imageConfig({ platform, created, diffId, version }: ImageFacts): unknow
       Volumes: { "/data": {} },
       WorkingDir: "/data",
       StopSignal: "SIGTERM",
-      Labels: { "org.opencontainers.image.title": "waypost", "org.opencontainers.image.version": version },
+      Labels: {
+        "org.opencontainers.image.title": "waypost",
+        "org.opencontainers.image.version": version,
+      },
     },
     rootfs: { type: "layers", diff_ids: [diffId] },
     history: [{ created, created_by: "packaging/oci.ts" }],

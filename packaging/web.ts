@@ -31,10 +31,12 @@ export async function webFiles(): Promise<WebFiles> {
     for (const output of await bundle(source)) {
       const path = source === "worker.ts" ? "/worker.js" : `/${output.path.replace(/^\.\//, "")}`;
       add(path, new Uint8Array(await output.arrayBuffer()));
-      if (output.kind === "entry-point" || output.kind === "asset") page = page.replace(`{${source}}`, path);
+      if (output.kind === "entry-point" || output.kind === "asset")
+        page = page.replace(`{${source}}`, path);
     }
   add("/", new TextEncoder().encode(page));
-  for (const name of ["app.webmanifest", "icon.svg", "icon-512.png"]) add(`/${name}`, readFileSync(join(folder, name)));
+  for (const name of ["app.webmanifest", "icon.svg", "icon-512.png"])
+    add(`/${name}`, readFileSync(join(folder, name)));
   return files;
 }
 
@@ -55,6 +57,9 @@ async function bundle(source: string): Promise<Bun.BuildArtifact[]> {
 export async function packWeb(): Promise<Uint8Array> {
   const files = [...(await webFiles())];
   const list = files.map(([path, { contentType, bytes }]) => [path, contentType, bytes.length]);
-  const parts = [new TextEncoder().encode(`${JSON.stringify(list)}\n`), ...files.map(([, { bytes }]) => bytes)];
+  const parts = [
+    new TextEncoder().encode(`${JSON.stringify(list)}\n`),
+    ...files.map(([, { bytes }]) => bytes),
+  ];
   return Bun.zstdCompressSync(Buffer.concat(parts), { level: 19 });
 }

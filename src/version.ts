@@ -7,4 +7,6 @@ export const version: string = manifest.version;
 declare const NOTICES: string | undefined;
 
 export const notices =
-  typeof NOTICES === "string" ? NOTICES : "The packages in node_modules have their licenses beside them.";
+  typeof NOTICES === "string"
+    ? NOTICES
+    : "The packages in node_modules have their licenses beside them.";

@@ -24,27 +24,36 @@ const sources = await Promise.all(
   [...new Bun.Glob("{src,test,bench}/**/*.{ts,json}").scanSync(root)]
     .filter((name) => !name.includes("node_modules") && !name.endsWith("documents.ts"))
     .sort()
-    .map(async (name) => ({ name, text: (await read(name)).replace(/\s*\n\s*(?:\*|\/\/)? ?/g, " ") })),
+    .map(async (name) => ({
+      name,
+      text: (await read(name)).replace(/\s*\n\s*(?:\*|\/\/)? ?/g, " "),
+    })),
 );
 
-const headings = (text: string): string[] => [...text.matchAll(/^#{1,4} (.+)$/gm)].map((m) => m[1] as string);
+const headings = (text: string): string[] =>
+  [...text.matchAll(/^#{1,4} (.+)$/gm)].map((m) => m[1] as string);
 const numbersOf = (text: string): Set<string> =>
   new Set(headings(text).flatMap((heading) => /^(\d+(?:\.\d+)?)\.? /.exec(heading)?.[1] ?? []));
 
 /** Every match of a pattern in every source, with where it stands. */
 function cited(pattern: RegExp): { readonly at: string; readonly match: RegExpExecArray }[] {
-  return sources.flatMap(({ name, text }) => [...text.matchAll(pattern)].map((match) => ({ at: name, match })));
+  return sources.flatMap(({ name, text }) =>
+    [...text.matchAll(pattern)].map((match) => ({ at: name, match })),
+  );
 }
 
 const list = String.raw`\d+(?:\.\d+)?(?: \((?:[^()]|\([^()]*\))*\)| "[^"]*")?`;
-const listed = (before: string): RegExp => new RegExp(`${before} ((?:${list}(?:, | and | to )?)+)`, "g");
-const withoutWords = (text: string): string => text.replace(/\((?:[^()]|\([^()]*\))*\)|"[^"]*"/g, "");
+const listed = (before: string): RegExp =>
+  new RegExp(`${before} ((?:${list}(?:, | and | to )?)+)`, "g");
+const withoutWords = (text: string): string =>
+  text.replace(/\((?:[^()]|\([^()]*\))*\)|"[^"]*"/g, "");
 
 const pathOf = scratchPaths("documents");
 
 describe("docs/interface.md", () => {
   test("has every code of the catalogue with its status", () => {
-    for (const code of faultCodes) expect(contract).toContain(`| ${describeFault(code).status} | \`${code}\` |`);
+    for (const code of faultCodes)
+      expect(contract).toContain(`| ${describeFault(code).status} | \`${code}\` |`);
   });
 
   test("has no code that the catalogue lacks", () => {
@@ -59,10 +68,16 @@ describe("docs/interface.md", () => {
       const keyFile = pathOf();
       await Bun.write(keyFile, "5b".repeat(32));
       nodes = await startTestNodes({
-        cache: { enabled: true, public_endpoints: ["https://cache.example"], signing_key_file: keyFile },
+        cache: {
+          enabled: true,
+          public_endpoints: ["https://cache.example"],
+          signing_key_file: keyFile,
+        },
         push: { enabled: true, contact: "mailto:a@b.example" },
       });
-      const description = (await (await fetch(`${nodes.url}/openapi.json`)).json()) as InterfaceDescription;
+      const description = (await (
+        await fetch(`${nodes.url}/openapi.json`)
+      ).json()) as InterfaceDescription;
       routes = Object.entries(description.paths).flatMap(([path, methods]) =>
         Object.keys(methods).map((method) => anonymous(`${method.toUpperCase()} ${path}`)),
       );
@@ -71,8 +86,8 @@ describe("docs/interface.md", () => {
 
     /** Names of path values may differ. */
     const anonymous = (route: string): string => route.replace(/\{[^}]+\}/g, "{}");
-    const tabled = [...contract.matchAll(/^\| (GET|POST|PUT|PATCH|DELETE) \| `([^`]+)` \|/gm)].map((m) =>
-      anonymous(`${m[1]} ${m[2]}`),
+    const tabled = [...contract.matchAll(/^\| (GET|POST|PUT|PATCH|DELETE) \| `([^`]+)` \|/gm)].map(
+      (m) => anonymous(`${m[1]} ${m[2]}`),
     );
 
     test("agree on every route", () => {
@@ -131,7 +146,9 @@ describe("docs/rules.md", () => {
   });
 
   test("has every title that the source cites by name", () => {
-    const titles = new Set([...rules.matchAll(/^- \*\*(.+?)\*\*/gm)].map((m) => (m[1] as string).replace(/\.$/, "")));
+    const titles = new Set(
+      [...rules.matchAll(/^- \*\*(.+?)\*\*/gm)].map((m) => (m[1] as string).replace(/\.$/, "")),
+    );
     for (const name of ["JSON bounds", "Further reads", "Push"]) expect(titles).toContain(name);
     for (const { at, match } of cited(/docs\/rules\.md` \("([^"]+)"\)/g))
       expect([at, match[1], titles.has(match[1] as string)]).toEqual([at, match[1], true]);
@@ -162,7 +179,8 @@ describe("the documents among each other", () => {
     for (const text of [rules, decisions, contract, ledger]) {
       for (const [, number] of text.matchAll(/`ledger\.md` (\d+(?:\.\d+)?)/g))
         expect(inLedger).toContain(number as string);
-      for (const [, number] of text.matchAll(/`rules\.md` section (\d+)/g)) expect(inRules).toContain(number as string);
+      for (const [, number] of text.matchAll(/`rules\.md` section (\d+)/g))
+        expect(inRules).toContain(number as string);
       for (const [, title] of text.matchAll(/`interface\.md`, "([^"]+)"/g))
         expect(headings(contract)).toContain(title as string);
     }
@@ -179,7 +197,14 @@ describe("the documents among each other", () => {
 });
 
 const pages = await Promise.all(
-  ["*.md", "docs/*.md", "{bench,runtime,test}/*.md", "test/*/*.md", "src/*/*.md", "examples/**/*.md"]
+  [
+    "*.md",
+    "docs/*.md",
+    "{bench,runtime,test}/*.md",
+    "test/*/*.md",
+    "src/*/*.md",
+    "examples/**/*.md",
+  ]
     .flatMap((pattern) => [...new Bun.Glob(pattern).scanSync(root)])
     .map(async (name) => ({ name, text: await read(name) })),
 );
@@ -193,7 +218,11 @@ describe("what the documents name", () => {
   test("links lead to files", () => {
     for (const { name, text } of pages)
       for (const [, link] of text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g))
-        expect([name, link, exists(join(dirname(name), link as string))]).toEqual([name, link, true]);
+        expect([name, link, exists(join(dirname(name), link as string))]).toEqual([
+          name,
+          link,
+          true,
+        ]);
   });
 
   test("links to a section lead to its heading", () => {
@@ -208,14 +237,21 @@ describe("what the documents name", () => {
       for (const [, link, anchor] of text.matchAll(/\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g)) {
         count++;
         const page = link === "" ? name : join(dirname(name), link as string);
-        expect([name, link, anchor, anchors.get(page)?.includes(anchor as string)]).toEqual([name, link, anchor, true]);
+        expect([name, link, anchor, anchors.get(page)?.includes(anchor as string)]).toEqual([
+          name,
+          link,
+          anchor,
+          true,
+        ]);
       }
     expect(count).toBeGreaterThan(20);
   });
 
   test("decisions exist", () => {
     const known = new Set(
-      [...decisions.matchAll(/^\*\*((?:D\d+(?:, )?)+)\./gm)].flatMap((m) => m[1]?.split(", ") ?? []),
+      [...decisions.matchAll(/^\*\*((?:D\d+(?:, )?)+)\./gm)].flatMap(
+        (m) => m[1]?.split(", ") ?? [],
+      ),
     );
     for (const { name, text } of pages)
       for (const [number] of text.matchAll(/\bD\d{1,3}\b/g))
@@ -223,7 +259,8 @@ describe("what the documents name", () => {
   });
 
   test("paths of this repository exist", () => {
-    const pattern = /(?<![\w/.-])(?:src|test|docs|bench|runtime|examples|packaging)\/[\w./-]*[\w/]/g;
+    const pattern =
+      /(?<![\w/.-])(?:src|test|docs|bench|runtime|examples|packaging)\/[\w./-]*[\w/]/g;
     let count = 0;
     for (const { name, text } of pages)
       for (const code of codeOf(text))
@@ -240,7 +277,9 @@ describe("what the documents name", () => {
     const page = pages.find(({ name }) => name === "docs/architecture.md")?.text ?? "";
     const files = [
       ...page.matchAll(/`((?:nodes|core|storage|plugins)\/[\w/-]*)(?:\{([\w,-]+)\})?([\w./-]*)`/g),
-    ].flatMap(([, before, names, after]) => (names ?? "").split(",").map((name) => `src/${before}${name}${after}`));
+    ].flatMap(([, before, names, after]) =>
+      (names ?? "").split(",").map((name) => `src/${before}${name}${after}`),
+    );
     expect(files.length).toBeGreaterThan(40);
     expect(files.filter((file) => !exists(file))).toEqual([]);
   });
@@ -251,10 +290,12 @@ describe("what the documents name", () => {
       name === "CHANGELOG.md"
         ? []
         : codeOf(text).flatMap((code) =>
-            [...code.matchAll(/(?:^|\s|dist\/)waypost ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?/gm)].map((match) => ({
-              name,
-              match,
-            })),
+            [...code.matchAll(/(?:^|\s|dist\/)waypost ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?/gm)].map(
+              (match) => ({
+                name,
+                match,
+              }),
+            ),
           ),
     );
     expect(named.length).toBeGreaterThan(50);
@@ -273,17 +314,25 @@ describe("what the documents name", () => {
     const { scripts } = JSON.parse(await read("package.json")) as {
       readonly scripts: Readonly<Record<string, string>>;
     };
-    const inChain = JSON.parse(await read("test/chain/package.json")) as { readonly scripts: typeof scripts };
+    const inChain = JSON.parse(await read("test/chain/package.json")) as {
+      readonly scripts: typeof scripts;
+    };
     const known = { ...scripts, ...inChain.scripts };
     for (const { name, text } of pages)
       for (const [, script] of text.matchAll(/(?:bun|bun@1\.4\.5) run ([a-z][a-z:]*)/g))
-        expect([name, script, Object.hasOwn(known, script as string)]).toEqual([name, script, true]);
+        expect([name, script, Object.hasOwn(known, script as string)]).toEqual([
+          name,
+          script,
+          true,
+        ]);
   });
 
   test("settings exist", () => {
     const settings = new Set(listSettings().map(({ section, name }) => `${section}.${name}`));
     for (const { name, text } of pages)
-      for (const [, setting] of text.matchAll(/`((?:server|limits|directory|relay|cache)\.(?!ts\b)[a-z_]+)\b[^`]*`/g))
+      for (const [, setting] of text.matchAll(
+        /`((?:server|limits|directory|relay|cache)\.(?!ts\b)[a-z_]+)\b[^`]*`/g,
+      ))
         if (name !== "CHANGELOG.md")
           expect([name, setting, settings.has(setting as string)]).toEqual([name, setting, true]);
   });

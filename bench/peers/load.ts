@@ -31,9 +31,18 @@ type Conversation = {
 };
 
 /** Answers in the time, and the 99th percentile of their milliseconds. */
-export type Measured = { readonly answers: number; readonly durationMs: number; readonly p99Ms: number };
+export type Measured = {
+  readonly answers: number;
+  readonly durationMs: number;
+  readonly p99Ms: number;
+};
 
-export async function measure({ ports, connections, durationMs, protocol }: Load): Promise<Measured> {
+export async function measure({
+  ports,
+  connections,
+  durationMs,
+  protocol,
+}: Load): Promise<Measured> {
   const times: number[] = [];
   let open = true;
   const { promise: failed, reject } = Promise.withResolvers<never>();
@@ -61,7 +70,13 @@ export async function measure({ ports, connections, durationMs, protocol }: Load
       Bun.connect<Conversation>({
         hostname: "127.0.0.1",
         port: ports[connection % ports.length] as number,
-        data: { connection, hello: protocol.hello(connection), received: nothing, said: 0, askedAtMs: 0 },
+        data: {
+          connection,
+          hello: protocol.hello(connection),
+          received: nothing,
+          said: 0,
+          askedAtMs: 0,
+        },
         socket: {
           open: next,
           data: take,

@@ -49,7 +49,11 @@ export function redis(): Protocol {
     request: () => {
       const parts = ["XADD", `box:${someMailbox()}`, "*", "id", crypto.randomUUID(), "body"];
       const head = parts.map((part) => `$${part.length}\r\n${part}\r\n`).join("");
-      return Buffer.concat([Buffer.from(`*7\r\n${head}$${payload.length}\r\n`), payload, Buffer.from("\r\n")]);
+      return Buffer.concat([
+        Buffer.from(`*7\r\n${head}$${payload.length}\r\n`),
+        payload,
+        Buffer.from("\r\n"),
+      ]);
     },
     isComplete: (bytes) => {
       if (bytes[0] !== 0x24) return bytes.toString();
@@ -63,7 +67,9 @@ export function redis(): Protocol {
 export function jetStream(): Protocol {
   const inboxes = Array.from({ length: 4_096 }, () => `_INBOX.${crypto.randomUUID()}`);
   return {
-    hello: (connection) => [Buffer.from(`CONNECT {"verbose":false}\r\nSUB ${inboxes[connection]} 1\r\nPING\r\n`)],
+    hello: (connection) => [
+      Buffer.from(`CONNECT {"verbose":false}\r\nSUB ${inboxes[connection]} 1\r\nPING\r\n`),
+    ],
     request: (connection) => {
       const head = `PUB mail.${someMailbox()} ${inboxes[connection]} ${payload.length}\r\n`;
       return Buffer.concat([Buffer.from(head), payload, Buffer.from("\r\n")]);
@@ -100,7 +106,13 @@ export function postgres(user: string, database: string): Protocol {
     length.writeUInt32BE(bytes.length);
     return Buffer.concat([length, bytes]);
   };
-  const settings = Buffer.concat([text("user"), text(user), text("database"), text(database), Buffer.of(0)]);
+  const settings = Buffer.concat([
+    text("user"),
+    text(user),
+    text("database"),
+    text(database),
+    Buffer.of(0),
+  ]);
   const startup = Buffer.alloc(8);
   startup.writeUInt32BE(settings.length + 8, 0);
   startup.writeUInt32BE(196_608, 4);
@@ -111,8 +123,17 @@ export function postgres(user: string, database: string): Protocol {
   return {
     hello: () => [Buffer.concat([startup, settings]), prepare],
     request: () => {
-      const values = [Buffer.from(String(someMailbox())), Buffer.from(crypto.randomUUID()), payload];
-      const bound = Buffer.concat([short(0), short(values.length), ...values.map(parameter), short(0)]);
+      const values = [
+        Buffer.from(String(someMailbox())),
+        Buffer.from(crypto.randomUUID()),
+        payload,
+      ];
+      const bound = Buffer.concat([
+        short(0),
+        short(values.length),
+        ...values.map(parameter),
+        short(0),
+      ]);
       return Buffer.concat([
         message("B", text(""), text("store"), bound),
         message("E", text(""), Buffer.alloc(4)),

@@ -37,7 +37,11 @@ type Lap = { readonly perSecond: number; readonly cpuMicros: number; readonly p9
 
 async function lapOf(peer: Peer): Promise<Lap> {
   const before = peer.cpuSeconds();
-  const { answers, durationMs: tookMs, p99Ms } = await measure({ ...peer, connections, durationMs });
+  const {
+    answers,
+    durationMs: tookMs,
+    p99Ms,
+  } = await measure({ ...peer, connections, durationMs });
   const cpuMicros = ((peer.cpuSeconds() - before) * 1e6) / answers;
   return { perSecond: (answers * 1_000) / tookMs, cpuMicros, p99Ms };
 }

@@ -83,7 +83,11 @@ async function startOwn(driver: "bare" | "lmdb" | "memory"): Promise<Peer> {
   const names = driver === "bare" ? [`did:svc:${"7".repeat(44)}`] : await recipientsAt(node);
   return {
     name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}`,
-    promise: { bare: "parses the body, keeps nothing", memory: "keeps it in memory", lmdb: "syncs" }[driver],
+    promise: {
+      bare: "parses the body, keeps nothing",
+      memory: "keeps it in memory",
+      lmdb: "syncs",
+    }[driver],
     ports: [portOf(node)],
     protocol: http("/cache/store", names),
     cpuSeconds: () => cpuOfTree(node.pid),
@@ -104,14 +108,19 @@ async function startCluster(count: number): Promise<Peer | string> {
   await postgresPlugin.migrate?.(options);
   const args = ["postgres", database.url, bus.url];
   const first = await startProcess(...args);
-  const others = await Promise.all(Array.from({ length: count - 1 }, () => startProcess(...args, first.url)));
+  const others = await Promise.all(
+    Array.from({ length: count - 1 }, () => startProcess(...args, first.url)),
+  );
   const nodes = [first, ...others];
   return {
     name: `waypost, ${count} ${count === 1 ? "node" : "nodes"} on PostgreSQL`,
     promise: "syncs",
     ports: nodes.map(portOf),
     protocol: http("/cache/store", await recipientsAt(first)),
-    cpuSeconds: () => [...nodes.map(({ pid }) => pid), bus.pid(), database.pid].map(cpuOfTree).reduce((a, b) => a + b),
+    cpuSeconds: () =>
+      [...nodes.map(({ pid }) => pid), bus.pid(), database.pid]
+        .map(cpuOfTree)
+        .reduce((a, b) => a + b),
     end: async () => {
       for (const { end } of nodes) await end();
       await bus.end();
@@ -122,10 +131,20 @@ async function startCluster(count: number): Promise<Peer | string> {
 
 async function startRedis(): Promise<Peer | string> {
   const binary = Bun.which("redis-server");
-  if (binary === null) return "no redis-server on this machine (Debian: apt-get install redis-server)";
+  if (binary === null)
+    return "no redis-server on this machine (Debian: apt-get install redis-server)";
   const folder = mkdtempSync(join(tmpdir(), "waypost-redis-"));
   const port = freePort();
-  const settings = ["--dir", folder, "--appendonly", "yes", "--appendfsync", "always", "--save", ""];
+  const settings = [
+    "--dir",
+    folder,
+    "--appendonly",
+    "yes",
+    "--appendfsync",
+    "always",
+    "--save",
+    "",
+  ];
   const child = Bun.spawn([binary, "--port", String(port), "--bind", "127.0.0.1", ...settings], {
     stdout: "ignore",
     stderr: "inherit",
@@ -146,8 +165,15 @@ async function startRedis(): Promise<Peer | string> {
 }
 
 async function startDatabase() {
-  const server = await startPostgres(["fsync=on", "max_connections=600", "shared_buffers=256MB", "max_wal_size=4GB"]);
-  const pid = Number(readFileSync(join(server.folder, "data/postmaster.pid"), "utf8").split("\n")[0]);
+  const server = await startPostgres([
+    "fsync=on",
+    "max_connections=600",
+    "shared_buffers=256MB",
+    "max_wal_size=4GB",
+  ]);
+  const pid = Number(
+    readFileSync(join(server.folder, "data/postmaster.pid"), "utf8").split("\n")[0],
+  );
   return { ...server, pid };
 }
 
@@ -155,7 +181,9 @@ async function startPostgresPeer(): Promise<Peer | string> {
   const absence = postgresAbsence();
   if (absence !== null) return absence;
   const server = await startDatabase();
-  await server.sql("create table mail (box int, id uuid, arrived bigserial, body text, primary key (box, id))");
+  await server.sql(
+    "create table mail (box int, id uuid, arrived bigserial, body text, primary key (box, id))",
+  );
   return {
     name: "PostgreSQL, insert",
     promise: "syncs",
@@ -168,13 +196,17 @@ async function startPostgresPeer(): Promise<Peer | string> {
 
 async function startJetStream(): Promise<Peer | string> {
   const binary = process.env["NATS_SERVER"] ?? Bun.which("nats-server");
-  if (binary === null) return "no nats-server on this machine (Debian: apt-get install nats-server)";
+  if (binary === null)
+    return "no nats-server on this machine (Debian: apt-get install nats-server)";
   const [, major = "0", minor = "0"] =
     /v(\d+)\.(\d+)/.exec(Bun.spawnSync([binary, "--version"]).stdout.toString()) ?? [];
   if (Number(major) < 2 || (Number(major) === 2 && Number(minor) < 10))
     return "nats-server before 2.10 can't sync before it answers; NATS_SERVER names another one";
   const folder = mkdtempSync(join(tmpdir(), "waypost-jetstream-"));
-  const server = await startNats([`jetstream: { store_dir: "${folder}", sync_interval: always }`], binary);
+  const server = await startNats(
+    [`jetstream: { store_dir: "${folder}", sync_interval: always }`],
+    binary,
+  );
   await createStream(server.port);
   return {
     name: "NATS JetStream, publish",
@@ -190,7 +222,12 @@ async function startJetStream(): Promise<Peer | string> {
 }
 
 async function createStream(port: number): Promise<void> {
-  const config = JSON.stringify({ name: "mail", subjects: ["mail.*"], storage: "file", retention: "limits" });
+  const config = JSON.stringify({
+    name: "mail",
+    subjects: ["mail.*"],
+    storage: "file",
+    retention: "limits",
+  });
   const ask = `PUB $JS.API.STREAM.CREATE.mail _INBOX.create ${config.length}\r\n${config}\r\n`;
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   let text = "";
@@ -198,7 +235,8 @@ async function createStream(port: number): Promise<void> {
     hostname: "127.0.0.1",
     port,
     socket: {
-      open: (opened) => void opened.write(`CONNECT {"verbose":false}\r\nSUB _INBOX.create 1\r\n${ask}`),
+      open: (opened) =>
+        void opened.write(`CONNECT {"verbose":false}\r\nSUB _INBOX.create 1\r\n${ask}`),
       data: (_, chunk) => {
         text += chunk.toString();
         if (text.includes('"error"')) reject(new Error(text));
@@ -219,7 +257,11 @@ function freePort(): number {
 
 async function listening(port: number): Promise<void> {
   for (let tried = 0; tried < 400; tried++, await Bun.sleep(25)) {
-    const opened = await Bun.connect({ hostname: "127.0.0.1", port, socket: { data: () => {} } }).catch(() => null);
+    const opened = await Bun.connect({
+      hostname: "127.0.0.1",
+      port,
+      socket: { data: () => {} },
+    }).catch(() => null);
     opened?.end();
     if (opened !== null) return;
   }
@@ -237,10 +279,14 @@ function cpuOfTree(root: number): number {
     grown = members.size;
     for (const { pid, parent } of processes) if (members.has(parent)) members.add(pid);
   }
-  return processes.filter(({ pid }) => members.has(pid)).reduce((sum, { ticks }) => sum + ticks, 0) / 100;
+  return (
+    processes.filter(({ pid }) => members.has(pid)).reduce((sum, { ticks }) => sum + ticks, 0) / 100
+  );
 }
 
-function statOf(pid: number): { readonly pid: number; readonly parent: number; readonly ticks: number } | null {
+function statOf(
+  pid: number,
+): { readonly pid: number; readonly parent: number; readonly ticks: number } | null {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "utf8");
     const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");

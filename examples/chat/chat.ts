@@ -33,7 +33,8 @@ element("did", HTMLElement).textContent = me.did;
 me.on((event) => {
   if (event.type === "connected") status.textContent = "connected";
   if (event.type === "disconnected") status.textContent = "reconnecting";
-  if (event.type === "unreadable") show(`a message that can't be opened: ${event.reason}`, "problem");
+  if (event.type === "unreadable")
+    show(`a message that can't be opened: ${event.reason}`, "problem");
 });
 
 form.addEventListener("submit", (submitted) => {

@@ -13,8 +13,12 @@ const folder = mkdtempSync(join(tmpdir(), "providers-"));
 
 async function start(name: string) {
   const config = join(configs, `${name}.toml`);
-  const home = /^public_endpoint = "http:\/\/(.+)"$/m.exec(await Bun.file(config).text())?.[1] ?? "";
-  const node = Bun.spawn([program, ...before, "serve", "--config", config], { cwd: folder, stdout: "ignore" });
+  const home =
+    /^public_endpoint = "http:\/\/(.+)"$/m.exec(await Bun.file(config).text())?.[1] ?? "";
+  const node = Bun.spawn([program, ...before, "serve", "--config", config], {
+    cwd: folder,
+    stdout: "ignore",
+  });
   const isReady = () =>
     fetch(`http://${home}/readyz`).then(
       ({ ok }) => ok,
@@ -43,7 +47,9 @@ async function open(name: string, home: string) {
     const { value } = await messages.next();
     if (value === undefined) throw new Error("no more messages");
     await value.ack();
-    console.log(`${name}: ${value.text} (${value.verified ? "verified" : "not verified"}, ${value.trust})`);
+    console.log(
+      `${name}: ${value.text} (${value.verified ? "verified" : "not verified"}, ${value.trust})`,
+    );
     return value;
   };
   return { me, next, receipt };

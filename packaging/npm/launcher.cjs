@@ -17,8 +17,12 @@ function findProgram() {
   try {
     return require.resolve(`${name}/bin/waypost${process.platform === "win32" ? ".exe" : ""}`);
   } catch {
-    console.error(`waypost: the package ${name} is not installed. It is an optional dependency: install without`);
-    console.error("--omit=optional, or there is none for this platform (see the list in docs/install.md).");
+    console.error(
+      `waypost: the package ${name} is not installed. It is an optional dependency: install without`,
+    );
+    console.error(
+      "--omit=optional, or there is none for this platform (see the list in docs/install.md).",
+    );
     process.exit(1);
   }
 }

@@ -16,12 +16,25 @@ const certSetting = "server.tls_cert_file";
 const keySetting = "server.tls_key_file";
 
 /** `null` when no certificate is configured, a problem when it can't be used. */
-export function loadCertificate({ server }: Config, nowMs: number): LoadedCertificate | InputProblem | null {
+export function loadCertificate(
+  { server }: Config,
+  nowMs: number,
+): LoadedCertificate | InputProblem | null {
   const { tls_cert_file: certFile, tls_key_file: keyFile } = server;
   if (certFile === null || keyFile === null) return null;
-  const cert = read(certSetting, certFile, (text) => new X509Certificate(text), "begins with no certificate in PEM");
+  const cert = read(
+    certSetting,
+    certFile,
+    (text) => new X509Certificate(text),
+    "begins with no certificate in PEM",
+  );
   if ("message" in cert) return cert;
-  const key = read(keySetting, keyFile, createPrivateKey, "holds no private key in PEM without a passphrase");
+  const key = read(
+    keySetting,
+    keyFile,
+    createPrivateKey,
+    "holds no private key in PEM without a passphrase",
+  );
   if ("message" in key) return key;
   const { validFrom, validTo } = cert.parsed;
   if (!cert.parsed.checkPrivateKey(key.parsed)) {
@@ -29,8 +42,12 @@ export function loadCertificate({ server }: Config, nowMs: number): LoadedCertif
     return { setting: keySetting, message };
   }
   const [notBeforeMs, notAfterMs] = [Date.parse(validFrom), Date.parse(validTo)];
-  if (notBeforeMs <= nowMs && nowMs < notAfterMs) return { cert: cert.text, key: key.text, notAfterMs };
-  return { setting: certSetting, message: `${certFile} is valid from ${validFrom} to ${validTo}, which is not now` };
+  if (notBeforeMs <= nowMs && nowMs < notAfterMs)
+    return { cert: cert.text, key: key.text, notAfterMs };
+  return {
+    setting: certSetting,
+    message: `${certFile} is valid from ${validFrom} to ${validTo}, which is not now`,
+  };
 }
 
 function read<T>(

@@ -16,7 +16,13 @@ import { openKeys } from "./keys.ts";
 import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
 import { bindListeners, createApps, type Listeners } from "./serving.ts";
-import { openConfiguredBus, openConfiguredStores, registerBusMetrics, startSweepers, toFailure } from "./stores.ts";
+import {
+  openConfiguredBus,
+  openConfiguredStores,
+  registerBusMetrics,
+  startSweepers,
+  toFailure,
+} from "./stores.ts";
 
 /** Tests set another clock and resolver. */
 export type StartOptions = NodeOverrides & {
@@ -57,7 +63,9 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   try {
     registerStoreMetrics(metrics, { config, stores, now });
     registerBusMetrics(metrics, bus);
-    await Promise.all([...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket));
+    await Promise.all(
+      [...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket),
+    );
     const parts = { ...options, log, stores, bus, now, metrics, ...keys };
     const composed = await composeNodes(config, parts).catch(toFailure);
     nodes = composed;
@@ -65,7 +73,11 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
     const listeners = bindListeners(config, { ...apps, ...nodes, certificate });
     const sweepers = startSweepers(stores, { now, log });
-    registerProcessMetrics(metrics, { startedAtMs, loopLagSeconds: sweepers.loopLagSeconds, certificate });
+    registerProcessMetrics(metrics, {
+      startedAtMs,
+      loopLagSeconds: sweepers.loopLagSeconds,
+      certificate,
+    });
     const end = async (): Promise<void> => {
       const drainMs = config.server.drain_timeout;
       await endInTime(log, "requests", drain(listeners, composed, drainMs), drainMs + partMsMax);
@@ -91,7 +103,11 @@ export async function startNodes(config: Config, options: StartOptions): Promise
 const urlsOf = (listeners: readonly Listener[]) => listeners.map(({ url }) => url);
 
 /** Accepts nothing new, and finishes requests in flight. */
-async function drain({ main, admin }: Listeners, nodes: ComposedNodes, timeoutMs: number): Promise<void> {
+async function drain(
+  { main, admin }: Listeners,
+  nodes: ComposedNodes,
+  timeoutMs: number,
+): Promise<void> {
   const drained = [...main, ...admin].map((one) => one.drain(timeoutMs));
   nodes.endLasting();
   await Promise.all(drained);

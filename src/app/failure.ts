@@ -54,8 +54,14 @@ const readCharsMax = 2_000;
 export const endingMsMax = 50_000;
 
 /** Waits for one step of the shutdown, with a limit. */
-export async function endInTime(log: Log, part: string, work: Promise<unknown>, msMax: number): Promise<void> {
-  if ((await withDeadline(work, msMax)) === late) log("warn", "the shutdown does not wait any longer", { for: part });
+export async function endInTime(
+  log: Log,
+  part: string,
+  work: Promise<unknown>,
+  msMax: number,
+): Promise<void> {
+  if ((await withDeadline(work, msMax)) === late)
+    log("warn", "the shutdown does not wait any longer", { for: part });
 }
 
 export function endAtOnce(sink: LogSink): void {
@@ -89,7 +95,11 @@ export function logLibraryOutput(sink: LogSink): () => void {
 function printedText(parts: readonly unknown[]): string {
   const text = parts.map((part) => errorText(part)).join(" ");
   // A URL that is cut in the middle could keep its token.
-  const whole = text.length <= readCharsMax ? text : text.slice(0, readCharsMax).replace(/\S*:\/\/\S*$/, "");
-  const withoutPaths = whole.replace(/\b([a-z][a-z0-9+.-]*):\/\/(?:[^\s/?#]*@)?([^\s/?#]*)\S*/gi, "$1://$2");
+  const whole =
+    text.length <= readCharsMax ? text : text.slice(0, readCharsMax).replace(/\S*:\/\/\S*$/, "");
+  const withoutPaths = whole.replace(
+    /\b([a-z][a-z0-9+.-]*):\/\/(?:[^\s/?#]*@)?([^\s/?#]*)\S*/gi,
+    "$1://$2",
+  );
   return withoutPaths.replace(/\s+/g, " ").trim().slice(0, printedCharsMax);
 }

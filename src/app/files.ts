@@ -62,7 +62,10 @@ export async function ifThere<T>(work: Promise<T>): Promise<T | null> {
 }
 
 /** `false` when the work fails with one of the codes. */
-export async function succeeds(work: Promise<unknown>, ...codes: readonly string[]): Promise<boolean> {
+export async function succeeds(
+  work: Promise<unknown>,
+  ...codes: readonly string[]
+): Promise<boolean> {
   return work.then(
     () => true,
     (error: unknown) => {

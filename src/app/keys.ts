@@ -45,7 +45,11 @@ function filesOf({ cache, push, directory, witness }: Config) {
 
 export async function openKeys(config: Config, log: Log): Promise<Keys> {
   const files = filesOf(config);
-  const [push, logFile, witness] = [files["push.enabled"], files["directory.log_key_file"], files["witness.key_file"]];
+  const [push, logFile, witness] = [
+    files["push.enabled"],
+    files["directory.log_key_file"],
+    files["witness.key_file"],
+  ];
   return {
     eventKey: await openEventKey(files["cache.signing_key_file"]),
     pushKey: push === null ? null : await openPushKey(push, log),
@@ -83,7 +87,8 @@ async function readKeyFile(file: string, make = ""): Promise<string> {
   const text = await readText(file).catch((error: unknown) => {
     throw failed(`${file} can't be read: ${errorText(error)}`);
   });
-  if (text === null) throw failed(`${file}: there is no such file; create one: waypost key new ${make}${file}`);
+  if (text === null)
+    throw failed(`${file}: there is no such file; create one: waypost key new ${make}${file}`);
   return text.trim();
 }
 
@@ -110,7 +115,11 @@ type EventKey = {
 async function openEventKey(file: string | null): Promise<EventKey> {
   if (file === null) return { sign: null, publicKey: null, previous: [] };
   const [seed, previous] = await Promise.all([readSeed(file), readPreviousKeys(file)]);
-  return { sign: createSigner(seed), publicKey: renderPublicKey(ed25519.getPublicKey(seed)), previous };
+  return {
+    sign: createSigner(seed),
+    publicKey: renderPublicKey(ed25519.getPublicKey(seed)),
+    previous,
+  };
 }
 
 /** Beside the key: one line for each previous key, its public form and the time until which it counts. */
@@ -130,7 +139,9 @@ export async function readPreviousKeys(file: string): Promise<PreviousKey[]> {
 }
 
 export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
-  return keys.map(({ publicKey, untilMs }) => `${publicKey} ${new Date(untilMs).toISOString()}\n`).join("");
+  return keys
+    .map(({ publicKey, untilMs }) => `${publicKey} ${new Date(untilMs).toISOString()}\n`)
+    .join("");
 }
 
 // ------------------------------------------------------------------------------------------------------------ pushes
@@ -145,12 +156,26 @@ export async function openPushKey(file: string, log: Log): Promise<PushKey> {
     throw failed(`${file} must contain a key of P-256, 32 bytes in hex`);
   }
   const point = new Uint8Array(pair.getPublicKey());
-  const [x, y, d] = [base64url(point.subarray(1, 33)), base64url(point.subarray(33)), base64url(secret)];
+  const [x, y, d] = [
+    base64url(point.subarray(1, 33)),
+    base64url(point.subarray(33)),
+    base64url(secret),
+  ];
   const how = { name: "ECDSA", namedCurve: "P-256" } as const;
-  const key = await crypto.subtle.importKey("jwk", { kty: "EC", crv: "P-256", x, y, d }, how, false, ["sign"]);
+  const key = await crypto.subtle.importKey(
+    "jwk",
+    { kty: "EC", crv: "P-256", x, y, d },
+    how,
+    false,
+    ["sign"],
+  );
   const sign: PushKey["sign"] = async (message) =>
     new Uint8Array(
-      await crypto.subtle.sign({ name: "ECDSA", hash: "SHA-256" }, key, message as Uint8Array<ArrayBuffer>),
+      await crypto.subtle.sign(
+        { name: "ECDSA", hash: "SHA-256" },
+        key,
+        message as Uint8Array<ArrayBuffer>,
+      ),
     );
   return { publicKey: base64url(point), sign };
 }
@@ -164,7 +189,8 @@ async function pushSecret(file: string, log: Log): Promise<Uint8Array> {
     const isMade = await made.catch((error: unknown) => {
       throw failed(`${file} can't be made: ${errorText(error)}`);
     });
-    if (isMade) log("warn", "the key for pushes was made; keep it: subscriptions are bound to it", { file });
+    if (isMade)
+      log("warn", "the key for pushes was made; keep it: subscriptions are bound to it", { file });
   }
   return readSeed(file);
 }
@@ -173,9 +199,11 @@ async function pushSecret(file: string, log: Log): Promise<Uint8Array> {
 
 export async function readNoteSigner(file: string, type: NoteKey["type"]): Promise<NoteSigner> {
   const parsed = parseSignerKey(await readKeyFile(file, `--${type} <name> `));
-  const key = parsed === null ? null : noteKey(parsed.name, parsed.type, ed25519.getPublicKey(parsed.bytes));
+  const key =
+    parsed === null ? null : noteKey(parsed.name, parsed.type, ed25519.getPublicKey(parsed.bytes));
   const sign = parsed === null ? null : createSigner(parsed.bytes);
-  if (key !== null && sign !== null && key.id === parsed?.id && key.type === type) return { key, sign };
+  if (key !== null && sign !== null && key.id === parsed?.id && key.type === type)
+    return { key, sign };
   throw failed(`${file} must hold a key that waypost key new --${type} <name> has made`);
 }
 

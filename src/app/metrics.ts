@@ -12,7 +12,9 @@ import type { Store } from "../storage/contract.ts";
 import { version } from "../version.ts";
 
 /** `null` for a store without a folder. */
-async function freeBytesOf(options: Readonly<Record<string, unknown>> | undefined): Promise<number | null> {
+async function freeBytesOf(
+  options: Readonly<Record<string, unknown>> | undefined,
+): Promise<number | null> {
   const path = options?.["path"];
   if (typeof path !== "string") return null;
   const found = await statfs(path).catch(() => null);
@@ -26,19 +28,32 @@ type ProcessParts = {
   readonly certificate: { readonly notAfterMs: number } | null;
 };
 
-export function registerProcessMetrics(metrics: Metrics, { startedAtMs, ...parts }: ProcessParts): void {
+export function registerProcessMetrics(
+  metrics: Metrics,
+  { startedAtMs, ...parts }: ProcessParts,
+): void {
   const { loopLagSeconds, certificate } = parts;
-  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
-  metrics.gauge({ name: "build_info", help: "1, with the version as a label.", labels: ["version"] }, () => [
-    [[version], 1],
-  ]);
-  gauge("process_start_time_seconds", "Start of the process, as Unix time.", () => startedAtMs / 1_000);
+  const gauge = (name: string, help: string, read: () => number): void =>
+    metrics.gauge({ name, help }, read);
+  metrics.gauge(
+    { name: "build_info", help: "1, with the version as a label.", labels: ["version"] },
+    () => [[[version], 1]],
+  );
+  gauge(
+    "process_start_time_seconds",
+    "Start of the process, as Unix time.",
+    () => startedAtMs / 1_000,
+  );
   gauge("process_resident_memory_bytes", "Resident memory.", () => process.memoryUsage.rss());
   gauge("process_cpu_seconds", "Processor time used since the start.", () => {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1e6;
   });
-  gauge("event_loop_lag_seconds", "Largest delay of the event loop in the last ten seconds.", loopLagSeconds);
+  gauge(
+    "event_loop_lag_seconds",
+    "Largest delay of the event loop in the last ten seconds.",
+    loopLagSeconds,
+  );
   if (certificate !== null) {
     const help = "End of the certificate in use, as Unix time.";
     gauge("tls_certificate_not_after_seconds", help, () => certificate.notAfterMs / 1_000);
@@ -46,26 +61,46 @@ export function registerProcessMetrics(metrics: Metrics, { startedAtMs, ...parts
 }
 
 export function registerHttpGauges(metrics: Metrics, app: App): void {
-  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
+  const gauge = (name: string, help: string, read: () => number): void =>
+    metrics.gauge({ name, help }, read);
   gauge("http_requests_in_flight", "Requests being worked on.", () => app.inFlight().requests);
   gauge("http_body_bytes_in_flight", "Request bodies in memory.", () => app.inFlight().bodyBytes);
   gauge("http_answer_bytes_waiting", "Bytes of long answers that clients have not read yet.", () =>
     app.waitingAnswerBytes(),
   );
-  gauge("http_refusals_delayed", "Refusals over capacity being delayed.", () => app.inFlight().delayedRefusals);
+  gauge(
+    "http_refusals_delayed",
+    "Refusals over capacity being delayed.",
+    () => app.inFlight().delayedRefusals,
+  );
 }
 
-type StoreParts = { readonly config: Config; readonly stores: OpenStores; readonly now: () => number };
+type StoreParts = {
+  readonly config: Config;
+  readonly stores: OpenStores;
+  readonly now: () => number;
+};
 
 /** A store that does not answer in time has no value: a scrape never waits for one. */
 const readingDeadlineMs = 2_000;
 
 export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: StoreParts): void {
   const all = [...stores.stores];
-  const gauge = (name: string, help: string, read: (store: Store, name: string) => Promise<number | null>): void =>
-    metrics.gauge({ name, help, labels: ["store"] }, () => readingsOf(all, read));
-  gauge("mailbox_entries", "Entries held.", async (store) => (await statsOf(store, now))?.entries ?? null);
-  gauge("mailbox_bytes", "Bytes of envelopes held.", async (store) => (await statsOf(store, now))?.bytes ?? null);
+  const gauge = (
+    name: string,
+    help: string,
+    read: (store: Store, name: string) => Promise<number | null>,
+  ): void => metrics.gauge({ name, help, labels: ["store"] }, () => readingsOf(all, read));
+  gauge(
+    "mailbox_entries",
+    "Entries held.",
+    async (store) => (await statsOf(store, now))?.entries ?? null,
+  );
+  gauge(
+    "mailbox_bytes",
+    "Bytes of envelopes held.",
+    async (store) => (await statsOf(store, now))?.bytes ?? null,
+  );
   gauge("ledger_finalized_block", "Number of the last finalized block.", async (store) => {
     const head = await store.capabilities.ledger?.head();
     return head === undefined ? null : Number(head.finalized.number);

@@ -64,21 +64,38 @@ export type ComposedNodes = Awaited<ReturnType<typeof composeNodes>>;
 
 export async function composeNodes(config: Config, overrides: ComposeParts) {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
-  const results = await openResults({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
+  const results = await openResults({
+    ...overrides,
+    receipts: receiptsOf(config, overrides.stores),
+  });
   const homes = composeHomes(config, overrides);
   const known = { ...overrides, ...(homes === null ? {} : { homes }) };
-  const parts = { ...known, recipients: recipientsOf(config, known), blocks, digest: results.digest };
+  const parts = {
+    ...known,
+    recipients: recipientsOf(config, known),
+    blocks,
+    digest: results.digest,
+  };
   const { stores, bus } = overrides;
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
   const onSubmitted = announceChange(bus);
-  const invitations = ledger === null ? null : createInvitations({ ...overrides, receipts: directoryReceipts(stores) });
+  const invitations =
+    ledger === null
+      ? null
+      : createInvitations({ ...overrides, receipts: directoryReceipts(stores) });
   const erasing = erasingOf(config, { ...parts, invitations });
   const deletions = followDeletions({ ...parts, ...erasing });
   const directory =
     ledger === null || invitations === null
       ? null
-      : composeDirectory(config, { ...parts, ledger, onSubmitted, invitations, expectDeletion: deletions.expect });
+      : composeDirectory(config, {
+          ...parts,
+          ledger,
+          onSubmitted,
+          invitations,
+          expectDeletion: deletions.expect,
+        });
   const { cache, sessions, relay } = composeDelivery(config, parts);
   const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
   const publisher = composeLog(config, parts);
@@ -136,16 +153,28 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
 
 /** Where the process keeps what its operator decides: the store of the first node that it runs. */
 function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Receipts {
-  const node = cache.enabled ? "cache" : relay.enabled ? "relay" : directory.enabled ? "directory" : "witness";
+  const node = cache.enabled
+    ? "cache"
+    : relay.enabled
+      ? "relay"
+      : directory.enabled
+        ? "directory"
+        : "witness";
   return stores.capability(`${node}.store`, "receipts");
 }
 
-const directoryReceipts = (stores: OpenStores): Receipts => stores.capability("directory.store", "receipts");
+const directoryReceipts = (stores: OpenStores): Receipts =>
+  stores.capability("directory.store", "receipts");
 
 /** What the process can remove of a DID. */
 function erasingOf(
   config: Config,
-  { stores, recipients, blocks, invitations }: NodeParts & { readonly invitations: Invitations | null },
+  {
+    stores,
+    recipients,
+    blocks,
+    invitations,
+  }: NodeParts & { readonly invitations: Invitations | null },
 ): Erasing {
   const { server, cache } = config;
   const isElsewhere = isPublicEndpoint(server.recipients);
@@ -181,15 +210,20 @@ function resolutionRoutes(config: Config, { stores, recipients, ...known }: Node
   if (directory.enabled) {
     const ledger = stores.capability("directory.ledger", "ledger");
     const recipients = ledgerRecipients(ledger);
-    return [resolutionRoute({ ...known, recipients, limits, unavailable: unavailableOf(config), ledger })];
+    return [
+      resolutionRoute({ ...known, recipients, limits, unavailable: unavailableOf(config), ledger }),
+    ];
   }
   if (!relay.enabled && !cache.enabled) return [];
-  return [resolutionRoute({ recipients, limits, unavailable: "service_unavailable", ledger: null })];
+  return [
+    resolutionRoute({ recipients, limits, unavailable: "service_unavailable", ledger: null }),
+  ];
 }
 
 function composeDirectory(
   config: Config,
-  parts: NodeParts & Pick<DirectoryParts, "ledger" | "onSubmitted" | "invitations" | "expectDeletion">,
+  parts: NodeParts &
+    Pick<DirectoryParts, "ledger" | "onSubmitted" | "invitations" | "expectDeletion">,
 ): Directory {
   const { stores } = parts;
   const { directory, limits } = config;
@@ -208,7 +242,12 @@ function composeHomes({ directory, relay }: Config, parts: ComposeParts): Homes 
   if (!directory.enabled || directory.public_endpoint === null) return null;
   const settings = { ...relay, public_endpoints: [], destination_requests_max: 4 };
   const egress = createEgress({ settings, ...definedOf(parts) });
-  return createHomes({ ...parts, egress, receipts: directoryReceipts(parts.stores), settings: directory });
+  return createHomes({
+    ...parts,
+    egress,
+    receipts: directoryReceipts(parts.stores),
+    settings: directory,
+  });
 }
 
 /** The log of the Directory's ledger. */
@@ -216,14 +255,24 @@ function composeLog({ directory }: Config, parts: NodeParts) {
   const { logKey, stores } = parts;
   if (logKey === null) return null;
   const witnesses = addressesOf(directory.log_witnesses);
-  return createLog({ ...parts, logKey, witnesses, logs: stores.capability("directory.ledger", "logs") });
+  return createLog({
+    ...parts,
+    logKey,
+    witnesses,
+    logs: stores.capability("directory.ledger", "logs"),
+  });
 }
 
 function witnessRoutes({ witness }: Config, parts: NodeParts): readonly Route[] {
   const { witnessKey, stores } = parts;
   if (witnessKey === null) return [];
   const watched = addressesOf(witness.logs);
-  return createWitness({ ...parts, ...witnessKey, watched, logs: stores.capability("witness.store", "logs") });
+  return createWitness({
+    ...parts,
+    ...witnessKey,
+    watched,
+    logs: stores.capability("witness.store", "logs"),
+  });
 }
 
 /** Relay and Cache, which deliver to each other where both run in this process. */
@@ -233,7 +282,9 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
   const bell = createBell(bus);
   const of = { ...parts, bell, limits };
   const pushing =
-    pushKey === null ? null : createEgress({ settings: config.relay, hosts: pushHosts, ...definedOf(parts) });
+    pushKey === null
+      ? null
+      : createEgress({ settings: config.relay, hosts: pushHosts, ...definedOf(parts) });
   const cache = config.cache.enabled
     ? createCache({
         ...of,
@@ -278,7 +329,10 @@ function definedOf({ resolve, ca }: NodeOverrides): NodeOverrides {
 
 /** The ledger of the Directory of this process, or the one that `ledger:<store>` names. */
 function ledgerOf({ server }: Config, stores: OpenStores): Ledger {
-  return stores.capability(server.recipients === "local" ? "directory.ledger" : "server.recipients", "ledger");
+  return stores.capability(
+    server.recipients === "local" ? "directory.ledger" : "server.recipients",
+    "ledger",
+  );
 }
 
 /** Where the nodes of this process look up recipients and senders. */
@@ -287,7 +341,8 @@ function recipientsOf(
   { stores, bus, homes }: Pick<Known, "stores" | "bus" | "homes">,
 ): RecipientSource {
   const { recipients } = config.server;
-  if (!config.directory.enabled && !config.relay.enabled && !config.cache.enabled) return noRecipients;
+  if (!config.directory.enabled && !config.relay.enabled && !config.cache.enabled)
+    return noRecipients;
   if (isPublicEndpoint(recipients)) return directoryRecipients(recipients, { bus });
   const source = ledgerRecipients(ledgerOf(config, stores));
   return recipients === "local" ? withHomes(source, homes) : source;

@@ -43,7 +43,9 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const hasAdmin = server.admin_listen.length > 0;
   const apart = hasAdmin && !server.shows_status;
   let main: App | null = null;
-  const ofStores = [...parts.stores.stores].map(([name, store]) => [`store ${name}`, () => store.probe()] as const);
+  const ofStores = [...parts.stores.stores].map(
+    ([name, store]) => [`store ${name}`, () => store.probe()] as const,
+  );
   const common = {
     version,
     limits: nodes.limits,
@@ -68,16 +70,23 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
   const routes = [...nodes.routes, aboutRoute(() => aboutOf(config, parts))];
   const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
-  const servers = [...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints])];
+  const servers = [
+    ...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints]),
+  ];
   const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
   main = build([...shown, ...statusOfMain], corsOrigins(config), hostRule(config));
   const site =
     server.app === null
       ? null
-      : { host: server.app, app: build(await siteRoutes(config), [], { headers: siteHeaders(config) }) };
+      : {
+          host: server.app,
+          app: build(await siteRoutes(config), [], { headers: siteHeaders(config) }),
+        };
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, withMetrics: true });
-    return build([dashboardRoute(), ...operations, ...status], "loopback", { acceptsHost: isPrivateHost });
+    return build([dashboardRoute(), ...operations, ...status], "loopback", {
+      acceptsHost: isPrivateHost,
+    });
   };
   registerHttpGauges(metrics, main);
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
@@ -111,7 +120,10 @@ function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): Abou
     push_key: pushKey?.publicKey ?? null,
     previous_event_proof_keys: eventKey.previous
       .filter((key) => key.untilMs > now() && key.publicKey !== eventKey.publicKey)
-      .map(({ publicKey, untilMs }) => ({ key: publicKey, valid_until: new Date(untilMs).toISOString() })),
+      .map(({ publicKey, untilMs }) => ({
+        key: publicKey,
+        valid_until: new Date(untilMs).toISOString(),
+      })),
   };
 }
 
@@ -123,13 +135,18 @@ function corsOrigins({ server, directory }: Config): CorsOrigins {
 }
 
 /** There, a stranger's page must not pass for one of this machine under the stranger's host name (DNS rebinding). */
-function hostRule({ directory, relay, cache }: Config): { acceptsHost?: (host: string) => boolean } {
+function hostRule({ directory, relay, cache }: Config): {
+  acceptsHost?: (host: string) => boolean;
+} {
   if (!directory.enabled || directory.unsigned_updates !== "allow") return {};
-  const hosts = [...relay.public_endpoints, ...cache.public_endpoints].map((endpoint) => new URL(endpoint).host);
+  const hosts = [...relay.public_endpoints, ...cache.public_endpoints].map(
+    (endpoint) => new URL(endpoint).host,
+  );
   return { acceptsHost: (host) => isPrivateHost(host) || hosts.includes(host) };
 }
 
-type ListenParts = Apps & Pick<ComposedNodes, "websocket"> & { readonly certificate: Certificate | null };
+type ListenParts = Apps &
+  Pick<ComposedNodes, "websocket"> & { readonly certificate: Certificate | null };
 
 export type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
 
@@ -149,7 +166,9 @@ export function bindListeners(config: Config, parts: ListenParts): Listeners {
   const websocket = parts.websocket === undefined ? {} : { websocket: parts.websocket };
   const site = parts.site === null ? {} : { site: parts.site };
   for (const address of config.server.listen) {
-    bound.main.push(bind(address, () => listen({ app: main, address, ...websocket, ...site, ...tls })));
+    bound.main.push(
+      bind(address, () => listen({ app: main, address, ...websocket, ...site, ...tls })),
+    );
   }
   for (const address of admin === null ? [] : config.server.admin_listen) {
     const app = (isSocket(address) ? operator : admin) ?? main;

@@ -11,7 +11,11 @@ import type { Route } from "../nodes/http/route.ts";
 import { version } from "../version.ts";
 
 /** Where a new identity of the app registers, sends and receives. */
-type Homes = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
+type Homes = {
+  readonly directoryUrl: string;
+  readonly relayUrl: string;
+  readonly cacheUrl: string;
+};
 
 function homesOf({ server, directory, relay, cache }: Config): Homes {
   const [relayUrl = "", cacheUrl = ""] = [relay.public_endpoints[0], cache.public_endpoints[0]];
@@ -21,7 +25,9 @@ function homesOf({ server, directory, relay, cache }: Config): Homes {
 /** Headers of every answer. */
 export function siteHeaders(config: Config): Record<string, string> {
   const homes = new Set(Object.values(homesOf(config)).map((url) => new URL(url).origin));
-  return headersFor([...homes].flatMap((origin) => [origin, origin.replace(/^http/, "ws")]).join(" "));
+  return headersFor(
+    [...homes].flatMap((origin) => [origin, origin.replace(/^http/, "ws")]).join(" "),
+  );
 }
 
 function headersFor(connectsTo: string): Record<string, string> {
@@ -61,21 +67,31 @@ export async function siteRoutes(config: Config): Promise<Route[]> {
     .replaceAll("&", "&amp;")
     .replaceAll('"', "&quot;");
   page.bytes = encoder.encode(new TextDecoder().decode(page.bytes).replace("{node}", () => node));
-  const listed = [...files].filter(([path]) => path !== "/worker.js").map(([path, { bytes }]) => [path, digest(bytes)]);
+  const listed = [...files]
+    .filter(([path]) => path !== "/worker.js")
+    .map(([path, { bytes }]) => [path, digest(bytes)]);
   const list = `self.files=${JSON.stringify(Object.fromEntries(listed))};\n`;
   worker.bytes = encoder.encode(list + new TextDecoder().decode(worker.bytes));
   const headers = siteHeaders(config);
   const ofWorker = headersFor("'self'");
-  return [...files].map(([path, file]) => fileRoute(path, file, path === "/worker.js" ? ofWorker : headers));
+  return [...files].map(([path, file]) =>
+    fileRoute(path, file, path === "/worker.js" ? ofWorker : headers),
+  );
 }
 
 type File = { readonly contentType: string; readonly bytes: Uint8Array };
 
-function fileRoute(path: string, { contentType, bytes }: File, headers: Record<string, string>): Route {
+function fileRoute(
+  path: string,
+  { contentType, bytes }: File,
+  headers: Record<string, string>,
+): Route {
   // As far as gzip goes: 40 ms for all files together, once.
   const gzip = Bun.gzipSync(bytes.slice(), { level: 12, library: "libdeflate" });
   // A name with a hash never gets other content.
-  const cacheControl = /-[a-z0-9]{8}\./.test(path) ? "public, max-age=31536000, immutable" : "no-cache";
+  const cacheControl = /-[a-z0-9]{8}\./.test(path)
+    ? "public, max-age=31536000, immutable"
+    : "no-cache";
   return {
     method: "GET",
     path,

@@ -28,10 +28,18 @@ import { failed } from "./failure.ts";
 /** External modules are loaded on the way; relative paths start at the working folder. */
 async function storeConfiguration(config: Config): Promise<StoreConfiguration> {
   const stores = Object.fromEntries(
-    Object.entries(config.stores).map(([name, { plugin, ...options }]) => [name, { plugin, options }]),
+    Object.entries(config.stores).map(([name, { plugin, ...options }]) => [
+      name,
+      { plugin, options },
+    ]),
   );
   const { plugins, problems } = await loadPlugins(stores, process.cwd());
-  return { stores, plugins: [...builtInPlugins, ...plugins], needs: needsOf(config), pluginProblems: problems };
+  return {
+    stores,
+    plugins: [...builtInPlugins, ...plugins],
+    needs: needsOf(config),
+    pluginProblems: problems,
+  };
 }
 
 /** Every problem of the stores, found without opening one. */
@@ -40,7 +48,10 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
 }
 
 /** Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. */
-export async function openConfiguredStores(config: Config, environment: StoreEnvironment): Promise<OpenStores> {
+export async function openConfiguredStores(
+  config: Config,
+  environment: StoreEnvironment,
+): Promise<OpenStores> {
   const opened = await openStores(await storeConfiguration(config), environment).catch(toFailure);
   if (!Array.isArray(opened)) return opened;
   throw failed(opened.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
@@ -56,20 +67,32 @@ export async function storesOf(config: Config): Promise<OpenStep[]> {
   return planStores(await storeConfiguration(config)).steps;
 }
 
-type NeedRow = readonly [isNeeded: boolean, setting: string, store: string | null, ...names: Need["capability"][]];
+type NeedRow = readonly [
+  isNeeded: boolean,
+  setting: string,
+  store: string | null,
+  ...names: Need["capability"][],
+];
 
 function needsOf({ server, directory, relay, cache, witness }: Config): Need[] {
   const rows: readonly NeedRow[] = [
     [witness.key_file !== null, "witness.store", witness.store, "logs", "receipts"],
     [directory.enabled, "directory.ledger", directory.ledger, "ledger"],
-    [directory.enabled && directory.log_key_file !== null, "directory.ledger", directory.ledger, "logs"],
+    [
+      directory.enabled && directory.log_key_file !== null,
+      "directory.ledger",
+      directory.ledger,
+      "logs",
+    ],
     [directory.enabled, "directory.store", directory.store, "receipts", "replay"],
     [relay.enabled, "relay.store", relay.store, "receipts", "replay"],
     [cache.enabled, "cache.store", cache.store, "mailbox", "replay", "receipts"],
     [true, "server.recipients", ledgerOfRecipients(server.recipients), "ledger"],
   ];
   return rows.flatMap(([isNeeded, setting, store, ...names]) =>
-    isNeeded && store !== null ? names.map((capability): Need => ({ setting, store, capability })) : [],
+    isNeeded && store !== null
+      ? names.map((capability): Need => ({ setting, store, capability }))
+      : [],
   );
 }
 
@@ -89,11 +112,14 @@ const betweenBatchesMs = 5;
 
 type Expiring = { readonly expire: (nowMs: number, limit: number) => Promise<number> };
 
-export function startSweepers(stores: OpenStores, environment: { readonly now: () => number; readonly log: Log }) {
+export function startSweepers(
+  stores: OpenStores,
+  environment: { readonly now: () => number; readonly log: Log },
+) {
   let running = true;
   const rounds = [...stores.stores].flatMap(([name, { capabilities }]) =>
-    ([capabilities.mailbox, capabilities.replay, capabilities.receipts] as const).flatMap((capability) =>
-      capability === undefined ? [] : [{ name, capability }],
+    ([capabilities.mailbox, capabilities.replay, capabilities.receipts] as const).flatMap(
+      (capability) => (capability === undefined ? [] : [{ name, capability }]),
     ),
   );
   const stopping = new Waiters();
@@ -138,7 +164,8 @@ export function startSweepers(stores: OpenStores, environment: { readonly now: (
 export function checkBus({ bus }: Config): InputProblem[] {
   const parsed = parseOptions(bus);
   const problems = parsed.ok ? [] : parsed.problems;
-  const counting = bus.plugin === "nats" ? problems : problems.filter(({ setting }) => setting !== "servers");
+  const counting =
+    bus.plugin === "nats" ? problems : problems.filter(({ setting }) => setting !== "servers");
   return counting.map(({ setting, message }) => ({ setting: `bus.${setting}`, message }));
 }
 
@@ -146,16 +173,28 @@ function parseOptions({ plugin: _, ...options }: Config["bus"]): ParsedOptions<N
   return parseWith(natsOptions, options);
 }
 
-export async function openConfiguredBus({ bus }: Config, environment: BusEnvironment): Promise<Bus> {
+export async function openConfiguredBus(
+  { bus }: Config,
+  environment: BusEnvironment,
+): Promise<Bus> {
   if (bus.plugin === "local") return openLocalBus(environment);
   const parsed = parseOptions(bus);
   if (parsed.ok) return openNatsBus(parsed.options, environment);
-  throw failed(parsed.problems.map(({ setting, message }) => `bus.${setting}: ${message}`).join("\n"));
+  throw failed(
+    parsed.problems.map(({ setting, message }) => `bus.${setting}: ${message}`).join("\n"),
+  );
 }
 
 export function registerBusMetrics(metrics: Metrics, bus: Bus): void {
-  const gauge = (name: string, help: string, read: () => number): void => metrics.gauge({ name, help }, read);
-  gauge("bus_connected", "1 while messages reach other processes.", () => Number(bus.stats().connected));
-  gauge("bus_subscriptions", "Subjects that this process listens to.", () => bus.stats().subscriptions);
+  const gauge = (name: string, help: string, read: () => number): void =>
+    metrics.gauge({ name, help }, read);
+  gauge("bus_connected", "1 while messages reach other processes.", () =>
+    Number(bus.stats().connected),
+  );
+  gauge(
+    "bus_subscriptions",
+    "Subjects that this process listens to.",
+    () => bus.stats().subscriptions,
+  );
   gauge("bus_messages_dropped", "Messages lost here since the start.", () => bus.stats().dropped);
 }

@@ -17,7 +17,10 @@ import { fileStore, storePath } from "./files/store.ts";
 type SecretFlags = { readonly passphraseFile: string };
 
 export function registerBackupCommands(program: Command): void {
-  const secret = ["--passphrase-file <file>", "file whose first line is the passphrase, or a printed code"] as const;
+  const secret = [
+    "--passphrase-file <file>",
+    "file whose first line is the passphrase, or a printed code",
+  ] as const;
   const save = program
     .command("backup-identity <file>")
     .description("write the keys and the history of an identity into one sealed file")

@@ -11,7 +11,16 @@ import { z } from "zod";
 import { failed } from "../app/failure.ts";
 import { concatBytes, encodeHex0x, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { blake2b128, sha256 } from "../core/codec/crypto.ts";
-import { boolean, encodeWith, fixedBytes, structure, u32, u64, u128, vector } from "../core/codec/scale.ts";
+import {
+  boolean,
+  encodeWith,
+  fixedBytes,
+  structure,
+  u32,
+  u64,
+  u128,
+  vector,
+} from "../core/codec/scale.ts";
 import { errorText } from "../core/fault.ts";
 import { parseWith } from "../plugins/drivers.ts";
 import { createReport, print } from "./command.ts";
@@ -21,15 +30,23 @@ const unit = 10n ** 12n;
 /** Below it an account is none. */
 const leastBalance = 10n ** 9n;
 
-type Network = Omit<z.output<typeof networkFile>, "balances"> & { readonly balances: readonly Balance[] };
+type Network = Omit<z.output<typeof networkFile>, "balances"> & {
+  readonly balances: readonly Balance[];
+};
 type Balance = { readonly account: Uint8Array; readonly amount: bigint };
-type Authority = { readonly account: Uint8Array; readonly aura: Uint8Array; readonly grandpa: Uint8Array };
+type Authority = {
+  readonly account: Uint8Array;
+  readonly aura: Uint8Array;
+  readonly grandpa: Uint8Array;
+};
 
 export function registerChainCommand(program: Command): void {
   const chain = program.command("chain").description("prepare a chain of your own");
   chain
     .command("spec <file>")
-    .description("make the raw specification of a chain from its authorities' public keys, named in a JSON file")
+    .description(
+      "make the raw specification of a chain from its authorities' public keys, named in a JSON file",
+    )
     .option("--out <file>", "write it there instead of printing it, and print its SHA-256")
     .option("--json", "print the result as JSON")
     .action(async (file: string, flags: { readonly out?: string; readonly json?: boolean }) => {
@@ -37,7 +54,10 @@ export function registerChainCommand(program: Command): void {
       if (flags.out === undefined) return void print(text);
       await writeFile(flags.out, text);
       const hash = sha256(utf8(text)).toHex();
-      createReport(flags.json === true).result({ file: flags.out, sha256: hash }, `${hash}  ${flags.out}`);
+      createReport(flags.json === true).result(
+        { file: flags.out, sha256: hash },
+        `${hash}  ${flags.out}`,
+      );
     });
 }
 
@@ -45,7 +65,8 @@ export function registerChainCommand(program: Command): void {
 async function specificationOf(network: Network): Promise<object> {
   const { default: kept } = await import("../../runtime/artifacts/waypost-dev.raw.json");
   const top: Record<string, string> = { ...kept.genesis.raw.top };
-  for (const key of Object.keys(top)) if (replaced.some((prefix) => key.startsWith(prefix))) delete top[key];
+  for (const key of Object.keys(top))
+    if (replaced.some((prefix) => key.startsWith(prefix))) delete top[key];
   for (const [key, value] of ownEntries(network)) top[key] = encodeHex0x(value);
   const sorted = Object.fromEntries(Object.entries(top).sort(([a], [b]) => (a < b ? -1 : 1)));
   return {
@@ -60,7 +81,8 @@ async function specificationOf(network: Network): Promise<object> {
 
 // --------------------------------------------------------------------------------------------- entries of the state
 
-const prefixOf = (pallet: string, name: string): Uint8Array => concatBytes(twox128(pallet), twox128(name));
+const prefixOf = (pallet: string, name: string): Uint8Array =>
+  concatBytes(twox128(pallet), twox128(name));
 const places = {
   aura: prefixOf("Aura", "Authorities"),
   authorities: prefixOf("Authorities", "Authorities"),
@@ -79,9 +101,17 @@ const replaced = Object.values(places).map(encodeHex0x);
 const key = fixedBytes(32);
 const accounts = vector(key, authoritiesMax);
 /** Each with one vote. */
-const voters = vector(structure<{ key: Uint8Array; weight: bigint }>({ key, weight: u64 }), authoritiesMax);
-const queue = vector(structure<Authority>({ account: key, aura: key, grandpa: key }), authoritiesMax);
-const accountInfo = structure<Record<"nonce" | "consumers" | "providers" | "sufficients", number> & Money>({
+const voters = vector(
+  structure<{ key: Uint8Array; weight: bigint }>({ key, weight: u64 }),
+  authoritiesMax,
+);
+const queue = vector(
+  structure<Authority>({ account: key, aura: key, grandpa: key }),
+  authoritiesMax,
+);
+const accountInfo = structure<
+  Record<"nonce" | "consumers" | "providers" | "sufficients", number> & Money
+>({
   ...{ nonce: u32, consumers: u32, providers: u32, sufficients: u32 },
   ...{ free: u128, reserved: u128, frozen: u128, flags: u128 },
 });
@@ -90,9 +120,11 @@ type Money = Record<"free" | "reserved" | "frozen" | "flags", bigint>;
 function ownEntries({ authorities, balances, ...rules }: Network): [string, Uint8Array][] {
   const entries: [string, Uint8Array][] = [];
   const put = (place: Uint8Array, value: Uint8Array) => entries.push([encodeHex0x(place), value]);
-  const isAuthority = (account: Uint8Array) => authorities.some((one) => equalBytes(one.account, account));
+  const isAuthority = (account: Uint8Array) =>
+    authorities.some((one) => equalBytes(one.account, account));
   const list = authorities.map(({ account }) => account);
-  for (const place of [places.authorities, places.validators]) put(place, encodeWith(accounts, list));
+  for (const place of [places.authorities, places.validators])
+    put(place, encodeWith(accounts, list));
   const aura = authorities.map((one) => one.aura);
   put(places.aura, encodeWith(accounts, aura));
   const votes = authorities.map(({ grandpa }) => ({ key: grandpa, weight: 1n }));
@@ -102,13 +134,24 @@ function ownEntries({ authorities, balances, ...rules }: Network): [string, Uint
     put(concatBytes(places.nextKeys, twox64Concat(account)), concatBytes(aura, grandpa));
     // The key of the map is the kind and the key as a byte string.
     const owner = (kind: string, own: Uint8Array) =>
-      put(concatBytes(places.keyOwner, twox64Concat(concatBytes(utf8(kind), Uint8Array.of(32 << 2), own))), account);
+      put(
+        concatBytes(
+          places.keyOwner,
+          twox64Concat(concatBytes(utf8(kind), Uint8Array.of(32 << 2), own)),
+        ),
+        account,
+      );
     owner("aura", aura);
     owner("gran", grandpa);
   }
   for (const { account, amount } of balances) {
     // Session keys keep an account from being removed.
-    const references = { nonce: 0, consumers: isAuthority(account) ? 1 : 0, providers: 1, sufficients: 0 };
+    const references = {
+      nonce: 0,
+      consumers: isAuthority(account) ? 1 : 0,
+      providers: 1,
+      sufficients: 0,
+    };
     const money = { free: amount, reserved: 0n, frozen: 0n, flags: 1n << 127n };
     const place = concatBytes(places.account, blake2b128(account), account);
     put(place, encodeWith(accountInfo, { ...references, ...money }));
@@ -167,17 +210,24 @@ async function readNetwork(file: string): Promise<Network> {
     throw failed(`${file}: ${errorText(error)}`);
   }
   const parsed = parseWith(networkFile, json);
-  if (!parsed.ok) throw failed(parsed.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+  if (!parsed.ok)
+    throw failed(
+      parsed.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"),
+    );
   const { authorities, balances: amounts, ...network } = parsed.options;
   for (const member of ["account", "aura", "grandpa"] as const)
     if (new Set(authorities.map((one) => one[member].toHex())).size < authorities.length)
       throw failed(`authorities: two have the same ${member}`);
   const balances = Object.entries(amounts).map(([text, amount]) => {
     const account = publicKey.safeParse(text);
-    if (!account.success) throw failed(`balances.${text}: is not an account, 0x and 64 hex digits in lower case`);
+    if (!account.success)
+      throw failed(`balances.${text}: is not an account, 0x and 64 hex digits in lower case`);
     return { account: account.data, amount };
   });
-  const poor = authorities.find(({ account }) => !balances.some((one) => equalBytes(one.account, account)));
-  if (poor !== undefined) throw failed(`balances: ${encodeHex0x(poor.account)} has none, and a vote costs a fee`);
+  const poor = authorities.find(
+    ({ account }) => !balances.some((one) => equalBytes(one.account, account)),
+  );
+  if (poor !== undefined)
+    throw failed(`balances: ${encodeHex0x(poor.account)} has none, and a vote costs a fee`);
   return { ...network, authorities, balances };
 }

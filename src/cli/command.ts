@@ -37,7 +37,8 @@ const textThat = (accepts: (text: string) => boolean, refusal: string) => (text:
   parsed(accepts(text) ? text : null, refusal);
 
 /** Milliseconds of a duration. */
-export const parseWait = (text: string) => parsed(parseDuration(text), "It must be a duration such as 30s or 5m.");
+export const parseWait = (text: string) =>
+  parsed(parseDuration(text), "It must be a duration such as 30s or 5m.");
 
 export const parseTtl = textThat(
   (text) => parseDuration(text) !== null,
@@ -55,7 +56,10 @@ export const parseUrl = textThat(
 export function parseBetween(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
-    return parsed(value >= min && value <= max ? value : null, `It must be a number from ${min} to ${max}.`);
+    return parsed(
+      value >= min && value <= max ? value : null,
+      `It must be a number from ${min} to ${max}.`,
+    );
   };
 }
 
@@ -88,7 +92,9 @@ export function createReport(json: boolean) {
     /** Replaces the progress line. Prints nothing with `--json` and without a terminal. */
     progress: (text: string): void => {
       if (!live) return;
-      process.stderr.write(`\r\u001b[K${printable(text).slice(0, (process.stderr.columns || 80) - 1)}`);
+      process.stderr.write(
+        `\r\u001b[K${printable(text).slice(0, (process.stderr.columns || 80) - 1)}`,
+      );
       shown = true;
     },
     /** A line on standard error besides the result; nothing with `--json`. */
@@ -99,7 +105,9 @@ export function createReport(json: boolean) {
     /** The same, with `--json` too. */
     warn: ({ type, text }: { readonly type: string; readonly text: string }): void => {
       end();
-      process.stderr.write(`${json ? renderJson({ type, message: text }) : printableLines(`${text} (${type})`)}\n`);
+      process.stderr.write(
+        `${json ? renderJson({ type, message: text }) : printableLines(`${text} (${type})`)}\n`,
+      );
     },
     /** A result, with `--json` as one line. A command that runs until it is interrupted prints several. */
     result: (value: unknown, text: string): void => {
@@ -135,7 +143,9 @@ const printableLines = (text: string): string => text.split("\n").map(printable)
 /** JSON with every control character as an escape, those above U+007E too: the same value for programs. */
 function renderJson(value: unknown): string {
   const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-  return JSON.stringify(value).replace(controls, (character) => character.split("").map(escaped).join(""));
+  return JSON.stringify(value).replace(controls, (character) =>
+    character.split("").map(escaped).join(""),
+  );
 }
 
 /** Whether the arguments ask for JSON, found without parsing them: they may be wrong. */
@@ -153,13 +163,20 @@ export function endingOf(error: unknown, json: boolean): Ending {
   return { text: renderJson({ ok: false, code, message: text, status: null, ...extra }), exitCode };
 }
 
-type Failure = Ending & { readonly code: string; readonly status?: number | null; readonly expected?: unknown };
+type Failure = Ending & {
+  readonly code: string;
+  readonly status?: number | null;
+  readonly expected?: unknown;
+};
 
 function failureOf(error: unknown, json: boolean): Failure {
   if (error instanceof CommanderError) {
     // The parser printed its text, or help, before it threw.
     const isTold = error.exitCode === 0 || !json;
-    const text = error.code === "commander.help" ? "a command is missing" : error.message.replace(/^error: /, "");
+    const text =
+      error.code === "commander.help"
+        ? "a command is missing"
+        : error.message.replace(/^error: /, "");
     return { code: "usage", text: isTold ? null : text, exitCode: error.exitCode === 0 ? 0 : 1 };
   }
   if (error instanceof ClientError) {
@@ -167,11 +184,21 @@ function failureOf(error: unknown, json: boolean): Failure {
     const exitCode = kind === "timed_out" ? 2 : 1;
     if (!json) return { code, text: printable(`${message} (${code})${hintOf(error)}`), exitCode };
     const { expected } = extra;
-    return { code, text: message, exitCode, status, ...(expected === undefined ? {} : { expected }) };
+    return {
+      code,
+      text: message,
+      exitCode,
+      status,
+      ...(expected === undefined ? {} : { expected }),
+    };
   }
   if (error instanceof CommandFailure) {
     const { exitCode, isInResult, message } = error;
-    return { code: exitCode === 2 ? "timed_out" : "failed", text: json && isInResult ? null : message, exitCode };
+    return {
+      code: exitCode === 2 ? "timed_out" : "failed",
+      text: json && isInResult ? null : message,
+      exitCode,
+    };
   }
   if (isSystemRefusal(error)) return { code: "failed", text: errorText(error), exitCode: 1 };
   // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
@@ -180,7 +207,8 @@ function failureOf(error: unknown, json: boolean): Failure {
 
 /** A proof is sent as soon as it is made, so one that is too old or too new means that clocks differ. */
 function hintOf({ code, message }: ClientError): string {
-  if (code === "unreachable" && message.startsWith(urlDefault)) return "; name another node with --url or WAYPOST_URL";
+  if (code === "unreachable" && message.startsWith(urlDefault))
+    return "; name another node with --url or WAYPOST_URL";
   const isOfTime = /^(authorization_expired|authorization_too_far_ahead|proof_expired)$/.test(code);
   return isOfTime ? "; the clocks of this machine and of the node differ" : "";
 }
@@ -205,7 +233,8 @@ function shared(flags: string, description: string): Option {
 }
 
 function addSessionFlags(command: Command): void {
-  const address = (flags: string, description: string) => shared(flags, description).argParser(parseUrl);
+  const address = (flags: string, description: string) =>
+    shared(flags, description).argParser(parseUrl);
   const options = [
     address("--url <url>", `address of all three nodes (WAYPOST_URL; default: ${urlDefault})`),
     address("--directory <url>", "address of the Directory, if it differs (WAYPOST_DIRECTORY_URL)"),
@@ -228,7 +257,9 @@ export function addWaitFlag(command: Command): Command {
 }
 
 export function addIdentityFlag(command: Command): Command {
-  return command.addOption(shared("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)"));
+  return command.addOption(
+    shared("--as <name>", "the identity to act as (WAYPOST_AS; default: the only one)"),
+  );
 }
 
 export type Session = ReturnType<typeof openSession>;
@@ -266,23 +297,37 @@ const strangerWarning = (what: string) => ({
 function reportEvent(report: Report, event: WaypostEvent): void {
   if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
   else if (event.type === "rotated") report.note("the key that others seal to was replaced");
-  else if (event.type === "connected" && event.what === "live") report.note(`listening at ${event.url}`);
-  else if (event.type === "failed" || (event.type === "disconnected" && event.what !== "cache" && event.error !== null))
+  else if (event.type === "connected" && event.what === "live")
+    report.note(`listening at ${event.url}`);
+  else if (
+    event.type === "failed" ||
+    (event.type === "disconnected" && event.what !== "cache" && event.error !== null)
+  )
     report.note(`${event.error?.message} (${event.error?.code})`);
 }
 
 /** Behind a DID, for people. */
 export function describeTrust(level: TrustLevel | null): string {
-  return level === "unproven" ? ", whose keys are unproven" : level === "logged" ? ", whose keys are logged" : "";
+  return level === "unproven"
+    ? ", whose keys are unproven"
+    : level === "logged"
+      ? ", whose keys are logged"
+      : "";
 }
 
 function openSession(flags: SessionFlags) {
   const { env } = process;
   const url = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
   const urlOf = (node: "directory" | "relay" | "cache"): string =>
-    withoutTrailingSlashes(flags[node] ?? (flags.url || env[`WAYPOST_${node.toUpperCase()}_URL`]) ?? url);
+    withoutTrailingSlashes(
+      flags[node] ?? (flags.url || env[`WAYPOST_${node.toUpperCase()}_URL`]) ?? url,
+    );
   const keysFolder = resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder());
-  const urls = { directoryUrl: urlOf("directory"), relayUrl: urlOf("relay"), cacheUrl: urlOf("cache") };
+  const urls = {
+    directoryUrl: urlOf("directory"),
+    relayUrl: urlOf("relay"),
+    cacheUrl: urlOf("cache"),
+  };
   const client = connect(urls);
   const report = createReport(flags.json === true);
   const policyFile = flags.policy ?? env["WAYPOST_POLICY"];
@@ -294,7 +339,9 @@ function openSession(flags: SessionFlags) {
   let opened: Waypost | null = null;
   /** The DID of an identity that is called so on this machine; any other text as it is. */
   const named = async (target: string): Promise<string> =>
-    (await listIdentities(keysFolder)).includes(target) ? (await loadIdentity(keysFolder, target)).did : target;
+    (await listIdentities(keysFolder)).includes(target)
+      ? (await loadIdentity(keysFolder, target)).did
+      : target;
   const load = async (name: string): Promise<Identity> => {
     acting = name;
     const identity = await loadIdentity(keysFolder, name);
@@ -303,11 +350,14 @@ function openSession(flags: SessionFlags) {
     return identity;
   };
   const chosen = flags.as ?? env["WAYPOST_AS"];
-  const names = () => (chosen === undefined ? listIdentities(keysFolder) : Promise.resolve([chosen]));
+  const names = () =>
+    chosen === undefined ? listIdentities(keysFolder) : Promise.resolve([chosen]);
   const chosenName = async (): Promise<string | undefined> => {
     const [only, ...others] = await names();
     if (only === undefined || others.length === 0) return only;
-    throw failed(`there are several identities; choose one with --as: ${[only, ...others].join(", ")}`);
+    throw failed(
+      `there are several identities; choose one with --as: ${[only, ...others].join(", ")}`,
+    );
   };
   const identityOf = async (given?: string): Promise<Identity> => {
     const name = given ?? (await chosenName());
@@ -355,15 +405,23 @@ function openSession(flags: SessionFlags) {
       // Read again: the command may have changed the keys, or removed them.
       const isHere = acting !== null && (await listIdentities(keysFolder)).includes(acting);
       const identity = isHere && acting !== null ? await loadIdentity(keysFolder, acting) : null;
-      const proven = identity === null ? null : (opened?.client ?? client).trust.provenOf(identity.did);
-      const what = identity === null || proven === null ? null : await strangerIn(client, identity, proven.state);
+      const proven =
+        identity === null ? null : (opened?.client ?? client).trust.provenOf(identity.did);
+      const what =
+        identity === null || proven === null
+          ? null
+          : await strangerIn(client, identity, proven.state);
       if (what !== null) report.warn(strangerWarning(what));
     },
     /** How to wait, while the progress line shows `what`. */
     waiting: (what: string): Waiting => {
       const onProgress = (elapsedMs: number, state: string) =>
         report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`);
-      return { ...waitingDefault, timeoutMs: flags.timeout ?? waitingDefault.timeoutMs, onProgress };
+      return {
+        ...waitingDefault,
+        timeoutMs: flags.timeout ?? waitingDefault.timeoutMs,
+        onProgress,
+      };
     },
   };
 }
@@ -390,7 +448,11 @@ type AskOptions = {
 };
 
 /** A JSON object, or the reason why there is none. */
-export async function askJson(url: string, path: string, options: AskOptions = {}): Promise<JsonReply | string> {
+export async function askJson(
+  url: string,
+  path: string,
+  options: AskOptions = {},
+): Promise<JsonReply | string> {
   const { unix, body, timeoutMs = probeTimeoutMs } = options;
   const headers = { "content-type": "application/json" };
   try {
@@ -402,7 +464,8 @@ export async function askJson(url: string, path: string, options: AskOptions = {
     });
     const { status } = response;
     const text = (await response.text()).trim();
-    if (!text.startsWith("{")) return `answered ${status} without JSON: is that the address of a node?`;
+    if (!text.startsWith("{"))
+      return `answered ${status} without JSON: is that the address of a node?`;
     const dateMs = Date.parse(response.headers.get("date") ?? "");
     return { status, text, json: JSON.parse(text), dateMs: Number.isNaN(dateMs) ? null : dateMs };
   } catch (error) {

@@ -24,7 +24,9 @@ import { countOf, createReport } from "./command.ts";
 export const defaultConfigFile = "waypost.toml";
 
 export function registerConfigCommand(program: Command): void {
-  const config = program.command("config").description("check a configuration file or show its effective values");
+  const config = program
+    .command("config")
+    .description("check a configuration file or show its effective values");
   const ofFile = (name: string, description: string): Command =>
     config
       .command(name)
@@ -33,8 +35,9 @@ export function registerConfigCommand(program: Command): void {
   ofFile("check", "report every problem and every warning of a configuration file")
     .option("--json", "print problems and warnings as JSON")
     .action(checkFile);
-  ofFile("show", "print every setting with its effective value").action(async ({ config: file }: { config: string }) =>
-    console.log(renderEffective(await readConfig(file))),
+  ofFile("show", "print every setting with its effective value").action(
+    async ({ config: file }: { config: string }) =>
+      console.log(renderEffective(await readConfig(file))),
   );
   config
     .command("reference")
@@ -51,12 +54,19 @@ export function renderSchema(): string {
   return renderJsonSchema({ stores: optionSchemas, bus: { nats: natsOptions } });
 }
 
-async function checkFile({ config: file, json = false }: { readonly config: string; readonly json?: boolean }) {
+async function checkFile({
+  config: file,
+  json = false,
+}: {
+  readonly config: string;
+  readonly json?: boolean;
+}) {
   const { config, problems } = await examineConfig(file, { toServe: true });
   if (!json && problems.length > 0) throw problemReport(file, problems);
   const warnings = config === null || problems.length > 0 ? [] : warningsOf(config, file);
   const result = { ok: problems.length === 0, file, problems, warnings };
-  if (!json) for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
+  if (!json)
+    for (const { setting, message } of warnings) console.error(`warning: ${setting}: ${message}`);
   createReport(json).result(result, `${file}: no problems`);
   if (problems.length > 0) throw failedInResult("the configuration has problems");
 }
@@ -80,7 +90,10 @@ async function examineConfig(file: string, { toServe = false }: ReadOptions): Pr
   const { config, placeOf } = result;
   const ofStores = [...(await checkStores(config)), ...checkBus(config)];
   const problems = [...ofStores, ...(toServe ? await fileProblems(config) : [])];
-  return { config, problems: problems.map((problem) => ({ ...problem, place: placeOf(problem.setting) })) };
+  return {
+    config,
+    problems: problems.map((problem) => ({ ...problem, place: placeOf(problem.setting) })),
+  };
 }
 
 /** Of the certificate and the key files. */
@@ -108,11 +121,20 @@ function problemReport(file: string, problems: readonly ConfigProblem[]) {
 
 /** Of settings, of files that others may read, and of what the machine has not. */
 export function warningsOf(config: Config, file: string): InputProblem[] {
-  return [...configWarnings(config), ...keyWarnings(config), ...secretWarnings(file), ...machineWarnings(config)];
+  return [
+    ...configWarnings(config),
+    ...keyWarnings(config),
+    ...secretWarnings(file),
+    ...machineWarnings(config),
+  ];
 }
 
 function* secretWarnings(file: string): Generator<InputProblem> {
-  if (!/^\s*(password|token)\s*=/m.test(readFileSync(file, "utf8")) || (statSync(file).mode & 0o004) === 0) return;
+  if (
+    !/^\s*(password|token)\s*=/m.test(readFileSync(file, "utf8")) ||
+    (statSync(file).mode & 0o004) === 0
+  )
+    return;
   const message = `it holds a secret, and every user may read it; run: chmod o-r ${file}, or name a file of its own`;
   yield { setting: "(file)", message };
 }
@@ -123,14 +145,26 @@ function* machineWarnings(config: Config): Generator<InputProblem> {
     const { blocks, bsize, type } = statfsSync(nearestFolder(folder));
     const setting = `stores.${store}.${option}`;
     if (memoryFileSystems.includes(type))
-      yield { setting, message: `${folder} is on a file system in memory: everything is lost when the machine stops` };
+      yield {
+        setting,
+        message: `${folder} is on a file system in memory: everything is lost when the machine stops`,
+      };
     if (networkFileSystems.includes(type))
       yield { setting, message: `${folder} is on another machine: a store needs a local disk` };
-    if (cache.enabled && cache.store === store && option === "path" && cache.store_bytes_max > blocks * bsize)
-      yield { setting: "cache.store_bytes_max", message: `is larger than the file system of ${folder}` };
+    if (
+      cache.enabled &&
+      cache.store === store &&
+      option === "path" &&
+      cache.store_bytes_max > blocks * bsize
+    )
+      yield {
+        setting: "cache.store_bytes_max",
+        message: `is larger than the file system of ${folder}`,
+      };
   }
   const message = `is more than half of the memory of this machine (${Math.floor(totalmem() / 2 ** 20)} MiB)`;
-  if (server.body_bytes_in_flight > totalmem() / 2) yield { setting: "server.body_bytes_in_flight", message };
+  if (server.body_bytes_in_flight > totalmem() / 2)
+    yield { setting: "server.body_bytes_in_flight", message };
 }
 
 /** Numbers of statfs(2) on Linux: tmpfs and ramfs; NFS, CIFS and SMB. */
@@ -138,7 +172,9 @@ const memoryFileSystems = [0x01021994, 0x858458f6];
 const networkFileSystems = [0x6969, 0xff534d42, 0xfe534d42];
 
 /** Every store option that is called `path` or `outbox` names a folder on a disk. */
-export function foldersOf({ stores }: Config): (readonly [store: string, option: string, folder: string])[] {
+export function foldersOf({
+  stores,
+}: Config): (readonly [store: string, option: string, folder: string])[] {
   return Object.entries(stores).flatMap(([name, options]) =>
     ["path", "outbox"].flatMap((option) => {
       const folder = options[option];

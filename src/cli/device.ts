@@ -15,14 +15,27 @@ import { fileStore, storePath } from "./files/store.ts";
 type NameFlags = { readonly name?: string };
 
 export function registerDeviceCommand(program: Command): void {
-  const device = program.command("device").description("the devices of an identity, which share keys and history");
-  const link = device.command("link").description("show a code on a new device, and wait until another one accepts it");
-  clientCommand(link.option("--as <name>", "what to call the identity here", parseName, "default"), linkDevice);
+  const device = program
+    .command("device")
+    .description("the devices of an identity, which share keys and history");
+  const link = device
+    .command("link")
+    .description("show a code on a new device, and wait until another one accepts it");
+  clientCommand(
+    link.option("--as <name>", "what to call the identity here", parseName, "default"),
+    linkDevice,
+  );
   const accept = device
     .command("accept <code>")
     .description("give the device that shows the code the keys and the history");
-  clientCommand(addIdentityFlag(accept.option("--name <text>", "what to call the device", "device")), acceptDevice);
-  clientCommand(addIdentityFlag(device.command("list").description("list the devices")), listDevices);
+  clientCommand(
+    addIdentityFlag(accept.option("--name <text>", "what to call the device", "device")),
+    acceptDevice,
+  );
+  clientCommand(
+    addIdentityFlag(device.command("list").description("list the devices")),
+    listDevices,
+  );
   const remove = device
     .command("remove <did>")
     .description("replace all keys: from then on that device can neither read nor sign")
@@ -32,7 +45,10 @@ export function registerDeviceCommand(program: Command): void {
 
 /** The store of an identity, which no other program may have open. Messages are taken by `receive` alone. */
 export function withStore({ keysFolder }: Session, name: string) {
-  return { store: fileStore(storePath(keysFolder, name), { bytesMax: Infinity }), acknowledge: "by-hand" } as const;
+  return {
+    store: fileStore(storePath(keysFolder, name), { bytesMax: Infinity }),
+    acknowledge: "by-hand",
+  } as const;
 }
 
 async function openDevice(session: Session): Promise<Waypost> {
@@ -41,7 +57,10 @@ async function openDevice(session: Session): Promise<Waypost> {
 
 async function linkDevice(session: Session, { as: name }: { readonly as: string }): Promise<void> {
   const { report } = session;
-  const { code, opened } = await Waypost.link({ ...session.options(name), ...withStore(session, name) });
+  const { code, opened } = await Waypost.link({
+    ...session.options(name),
+    ...withStore(session, name),
+  });
   report.result({ code }, code);
   report.note("On the other device: waypost device accept <code>, within ten minutes.");
   const me = await opened;
@@ -56,16 +75,24 @@ async function linkDevice(session: Session, { as: name }: { readonly as: string 
 const historyMs = 10 * minuteMs;
 const lookMs = 200;
 
-async function acceptDevice(session: Session, { name = "device" }: NameFlags, code: string): Promise<void> {
+async function acceptDevice(
+  session: Session,
+  { name = "device" }: NameFlags,
+  code: string,
+): Promise<void> {
   const me = await openDevice(session);
   await me.devices.acceptLink(code, name);
   const endMs = performance.now() + historyMs;
   while ((await me.devices.list()).some(({ isCurrent }) => !isCurrent)) {
     session.report.progress("sending the history");
-    if (performance.now() > endMs) throw timedOut("the history is not there yet: it goes on when this store is opened");
+    if (performance.now() > endMs)
+      throw timedOut("the history is not there yet: it goes on when this store is opened");
     await Bun.sleep(lookMs);
   }
-  session.report.result({ ok: true, did: me.did }, `${printable(name)} has the keys and the history`);
+  session.report.result(
+    { ok: true, did: me.did },
+    `${printable(name)} has the keys and the history`,
+  );
 }
 
 async function listDevices(session: Session): Promise<void> {
@@ -77,11 +104,17 @@ async function listDevices(session: Session): Promise<void> {
     added_at: addedAt?.toISOString() ?? null,
     current: isCurrent,
   }));
-  const lines = devices.map(({ did, name, this: isThis }) => `${did} ${name}${isThis ? " (this one)" : ""}`);
+  const lines = devices.map(
+    ({ did, name, this: isThis }) => `${did} ${name}${isThis ? " (this one)" : ""}`,
+  );
   session.report.result({ ok: true, devices }, lines.join("\n") || "This is the only device.");
 }
 
-async function removeDevice(session: Session, flags: { readonly yes?: boolean }, did: string): Promise<void> {
+async function removeDevice(
+  session: Session,
+  flags: { readonly yes?: boolean },
+  did: string,
+): Promise<void> {
   const me = await openDevice(session);
   if (!(await me.devices.list()).some((one) => one.did === did && !one.isThis))
     throw new ClientError("local", "no_device", `${did} is no other device of this identity`);

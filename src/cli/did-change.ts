@@ -68,11 +68,18 @@ async function applyAndReport(changing: Changing, intent: Intent, text: string):
 async function applyAsOwner(changing: Changing, update: OwnerUpdate, text: string): Promise<void> {
   const { session, identity } = changing;
   const waiting = session.waiting(`waiting for ${update.extrinsic}`);
-  const accepted = await changeAsOwner(session.client, update, { signer: signerOf(identity), waiting });
+  const accepted = await changeAsOwner(session.client, update, {
+    signer: signerOf(identity),
+    waiting,
+  });
   await reportChange(changing, accepted, text);
 }
 
-async function reportChange({ session, identity }: Changing, accepted: Accepted, text: string): Promise<void> {
+async function reportChange(
+  { session, identity }: Changing,
+  accepted: Accepted,
+  text: string,
+): Promise<void> {
   const { version } = await session.client.directory.resolve(identity.did);
   const shown = `${text} (${accepted.tx_hash.slice(0, 14)}…, version ${version})`;
   session.report.result({ ok: true, ...accepted, version }, shown);
@@ -83,7 +90,9 @@ async function reportChange({ session, identity }: Changing, accepted: Accepted,
 function registerRotate(did: Command): void {
   const command = did
     .command("rotate")
-    .description("replace every key of an identity: root key, methods, and the key that others seal to");
+    .description(
+      "replace every key of an identity: root key, methods, and the key that others seal to",
+    );
   clientCommand(addIdentityFlag(command), rotate);
 }
 
@@ -94,12 +103,17 @@ async function rotate(session: Session): Promise<void> {
   const { name, did } = identity;
   const keys = fileKeys(keysFolder);
   if ((await keys.load(`${name}.device`)) !== null)
-    throw failed(`other devices of ${name} would be locked out: replace its keys by waypost device remove`);
+    throw failed(
+      `other devices of ${name} would be locked out: replace its keys by waypost device remove`,
+    );
   const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
   const rotated = await publishKeys(client, next, session.waiting("waiting for the new keys"));
   await changeIdentity(keys, identity, (stored) => inForce(stored, rotated));
   const { version, root_pubkey } = await client.directory.resolve(did);
-  report.result({ ok: true, did, root_pubkey, version }, `${name} has new keys, version ${version}`);
+  report.result(
+    { ok: true, did, root_pubkey, version },
+    `${name} has new keys, version ${version}`,
+  );
 }
 
 // ----------------------------------------------------------------------------------------------- any change
@@ -119,10 +133,14 @@ const signedActions = [
 
 type SignedAction = (typeof signedActions)[number];
 type OwnerAction = OwnerUpdate["extrinsic"];
-const isOwnerAction = (action: string): action is OwnerAction => Object.hasOwn(ownerUpdates, action);
+const isOwnerAction = (action: string): action is OwnerAction =>
+  Object.hasOwn(ownerUpdates, action);
 
 function registerChange(did: Command): void {
-  const action = new Argument("<action>", "what to change").choices([...signedActions, ...Object.keys(ownerUpdates)]);
+  const action = new Argument("<action>", "what to change").choices([
+    ...signedActions,
+    ...Object.keys(ownerUpdates),
+  ]);
   const command = did
     .command("change")
     .description("sign a change of services, signing keys, policies or aliases")
@@ -139,7 +157,11 @@ function registerChange(did: Command): void {
   });
 }
 
-function intentOf(action: SignedAction, did: Did, members: Readonly<Record<string, unknown>>): Intent {
+function intentOf(
+  action: SignedAction,
+  did: Did,
+  members: Readonly<Record<string, unknown>>,
+): Intent {
   const body = { ...members, did, action, signer_key_id: rootSignerId };
   const checked = compileShape(prepareUpdateBody(action))(body);
   const intent = isFault(checked) ? checked : parseIntent(action, body, did);
@@ -158,14 +180,24 @@ function parseAlias(text: string): string {
 }
 
 function registerAliasCommands(did: Command): void {
-  const aliases = did.command("alias").description("change the names by which others find an identity");
+  const aliases = did
+    .command("alias")
+    .description("change the names by which others find an identity");
   const command = (name: string, description: string) =>
     aliases.command(name).description(description).argument("<alias>", "alias", parseAlias);
   changeCommand(command("add", "add an alias"), (changing, alias: string) =>
-    applyAndReport(changing, { action: "add_alias", did: changing.identity.did, alias }, `${alias} added`),
+    applyAndReport(
+      changing,
+      { action: "add_alias", did: changing.identity.did, alias },
+      `${alias} added`,
+    ),
   );
   changeCommand(command("remove", "release an alias"), (changing, alias: string) =>
-    applyAndReport(changing, { action: "remove_alias", did: changing.identity.did, alias }, `${alias} removed`),
+    applyAndReport(
+      changing,
+      { action: "remove_alias", did: changing.identity.did, alias },
+      `${alias} removed`,
+    ),
   );
 }
 
@@ -177,7 +209,9 @@ function registerEndCommands(did: Command): void {
   changeCommand(
     did
       .command("deactivate")
-      .description("deactivate an identity permanently: afterwards it can't be changed, reached or deleted")
+      .description(
+        "deactivate an identity permanently: afterwards it can't be changed, reached or deleted",
+      )
       .option("--yes", "do not ask for confirmation"),
     async (changing: Changing<EndFlags>) => {
       const { did, name } = changing.identity;

@@ -39,7 +39,10 @@ function registerCreate(did: Command): void {
 }
 
 /** Keys are saved before they are registered: after a failure the same command goes on with them. */
-async function createDid(session: Session, { name, alias, invitation }: CreateFlags): Promise<void> {
+async function createDid(
+  session: Session,
+  { name, alias, invitation }: CreateFlags,
+): Promise<void> {
   const { client, keysFolder, report } = session;
   if ((await listIdentities(keysFolder)).includes(name)) {
     const { did } = await session.identity(name);
@@ -50,7 +53,10 @@ async function createDid(session: Session, { name, alias, invitation }: CreateFl
   await checkHomes(client, session);
   report.progress(`registering ${name}`);
   const waiting = session.waiting("waiting for the ledger");
-  const chosen = { ...(alias === undefined ? {} : { alias }), ...(invitation === undefined ? {} : { invitation }) };
+  const chosen = {
+    ...(alias === undefined ? {} : { alias }),
+    ...(invitation === undefined ? {} : { invitation }),
+  };
   const me = await Waypost.open({ ...session.options(name), ...chosen, waiting });
   await me.close();
   report.result({ ok: true, name, did: me.did }, `${name} is ${me.did} (confirmed)`);
@@ -62,7 +68,9 @@ function registerReads(did: Command): void {
   const named = "(default: the one that --as names)";
   const show = did
     .command("show [target]")
-    .description(`show record and policy of a DID, an alias, or an identity of this machine ${named}`);
+    .description(
+      `show record and policy of a DID, an alias, or an identity of this machine ${named}`,
+    );
   clientCommand(addIdentityFlag(show), showDid);
   clientCommand(did.command("list").description("list the identities of this machine"), listNames);
 }
@@ -84,11 +92,16 @@ async function levelOf(client: Client, did: Did): Promise<string> {
   }
 }
 
-async function showDid({ client, report, ...session }: Session, _: object, target: string | undefined): Promise<void> {
+async function showDid(
+  { client, report, ...session }: Session,
+  _: object,
+  target: string | undefined,
+): Promise<void> {
   const did = await didOf({ client, report, ...session }, target);
   const record = await client.directory.resolve(did);
   const trust = record.deactivated ? null : await levelOf(client, did);
-  const policy = (await orNull(client.directory.recipientPolicy(did), "policy_not_found"))?.policy ?? null;
+  const policy =
+    (await orNull(client.directory.recipientPolicy(did), "policy_not_found"))?.policy ?? null;
   const text = `${did} (${trust ?? "deactivated"})\n${JSON.stringify({ ...record, policy }, null, 2)}`;
   report.result({ ...record, policy, trust }, text);
 }
@@ -116,7 +129,9 @@ function registerTrust(did: Command): void {
   clientCommand(addIdentityFlag(fingerprint), showFingerprint);
   const forget = did
     .command("forget <target>")
-    .description("forget what a DID or an alias was, and believe the next proof (after identity_changed)");
+    .description(
+      "forget what a DID or an alias was, and believe the next proof (after identity_changed)",
+    );
   clientCommand(addIdentityFlag(forget), forgetTarget);
 }
 

@@ -45,8 +45,12 @@ function examine(config: Config, file: string): Promise<Finding[]> {
     ...warningsOf(config, file).map(({ setting, message: detail }) => {
       return { name: `setting ${setting}`, ok: true, warning: true, detail };
     }),
-    ...foldersOf(config).map(([store, , folder]) => check(`disk of store ${store}`, () => disk(folder))),
-    ...(isPublicEndpoint(recipients) ? [check(`directory ${recipients}`, () => directory(recipients))] : []),
+    ...foldersOf(config).map(([store, , folder]) =>
+      check(`disk of store ${store}`, () => disk(folder)),
+    ),
+    ...(isPublicEndpoint(recipients)
+      ? [check(`directory ${recipients}`, () => directory(recipients))]
+      : []),
     ...publicEndpoints(config),
   ]);
 }
@@ -94,18 +98,20 @@ async function directory(url: string): Promise<string> {
  */
 function publicEndpoints(config: Config): Promise<Finding>[] {
   return (["relay", "cache"] as const).flatMap((role) =>
-    (config[role].enabled ? config[role].public_endpoints : []).map(async (endpoint): Promise<Finding> => {
-      const name = `public endpoint ${endpoint} (${role})`;
-      const reply = await askNamed(endpoint);
-      if (typeof reply === "string")
-        return {
-          name,
-          ok: true,
-          warning: true,
-          detail: `${reply}: if the node is running, others can't reach it there`,
-        };
-      return check(name, () => checkIdentity(reply, endpoint, role));
-    }),
+    (config[role].enabled ? config[role].public_endpoints : []).map(
+      async (endpoint): Promise<Finding> => {
+        const name = `public endpoint ${endpoint} (${role})`;
+        const reply = await askNamed(endpoint);
+        if (typeof reply === "string")
+          return {
+            name,
+            ok: true,
+            warning: true,
+            detail: `${reply}: if the node is running, others can't reach it there`,
+          };
+        return check(name, () => checkIdentity(reply, endpoint, role));
+      },
+    ),
   );
 }
 
@@ -122,7 +128,11 @@ async function askNamed(endpoint: string): Promise<JsonReply | string> {
   return found ? askJson(endpoint, "/node") : `${hostname} has no address: publish it in DNS`;
 }
 
-function checkIdentity({ status, json }: JsonReply, endpoint: string, role: "relay" | "cache"): string {
+function checkIdentity(
+  { status, json }: JsonReply,
+  endpoint: string,
+  role: "relay" | "cache",
+): string {
   if (status === 404) throw failed("answers, but not as this version");
   const { roles, [`${role}_endpoints`]: own } = json;
   if (!Array.isArray(roles) || !roles.includes(role)) throw failed(`no ${role} answers there`);

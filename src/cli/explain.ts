@@ -8,7 +8,11 @@ import { clientCommand, printable } from "./command.ts";
 import { addPlaceFlags, askNode, type NodeFlags } from "./operations.ts";
 
 /** `stops`: no envelope can reach the recipient because of this. */
-type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
+type Step = {
+  readonly what: string;
+  readonly state: "ok" | "note" | "stops";
+  readonly detail: string;
+};
 
 type NodeAnswer = {
   readonly reachable: boolean;
@@ -20,20 +24,29 @@ type NodeAnswer = {
 export function registerExplainCommand(program: Command): void {
   const command = program
     .command("explain <target>")
-    .description("explain why an envelope would or would not reach a DID, an alias, or an identity of this machine")
+    .description(
+      "explain why an envelope would or would not reach a DID, an alias, or an identity of this machine",
+    )
     .option("--sender <did>", "envelopes of this sender");
   clientCommand(
     addPlaceFlags(command),
     async (session, flags: NodeFlags & { readonly sender?: string }, target: string) => {
       const did = isDid(target) ? target : await session.find(target);
-      const answer = await askNode(flags, "/operations/explain", { recipient: did, sender: flags.sender ?? null });
+      const answer = await askNode(flags, "/operations/explain", {
+        recipient: did,
+        sender: flags.sender ?? null,
+      });
       const { reachable, digest, steps, results } = answer as NodeAnswer;
       const label = (state: Step["state"]) => (state === "stops" ? "STOPS" : state.padEnd(5));
       const lines = [
-        reachable ? `This node takes envelopes to ${did}.` : `This node brings no envelope to ${did} now.`,
+        reachable
+          ? `This node takes envelopes to ${did}.`
+          : `This node brings no envelope to ${did} now.`,
         ...steps.map(({ what, state, detail }) => `${label(state)}  ${what}: ${detail}`),
         `In the log: ${digest}`,
-        ...(results.length === 0 ? ["No result since the start of the process."] : ["Last results:"]),
+        ...(results.length === 0
+          ? ["No result since the start of the process."]
+          : ["Last results:"]),
         ...results.map(renderResult),
       ];
       session.report.result(answer, lines.map(printable).join("\n"));

@@ -22,7 +22,12 @@ const example = { host: "waypost.example.org", data: "/var/lib/waypost", folder:
 const usualProgram = "/usr/local/bin/waypost";
 const packagedUnit = "/usr/lib/systemd/system/waypost.service";
 
-type InitFlags = { readonly out: string; readonly url?: string; readonly data?: string; readonly json?: boolean };
+type InitFlags = {
+  readonly out: string;
+  readonly url?: string;
+  readonly data?: string;
+  readonly json?: boolean;
+};
 /** The URL by which others reach the nodes, and absolute folders. */
 type Places = { readonly url: string; readonly data: string; readonly folder: string };
 
@@ -31,11 +36,15 @@ export function registerInitCommand(program: Command): void {
     .command("init")
     .description("write a configuration, a signing key, a systemd unit and a proxy file")
     .option("-o, --out <folder>", "folder for the files", ".")
-    .option("--url <url>", "URL by which others reach the nodes, such as https://waypost.example.org (default: ask)")
+    .option(
+      "--url <url>",
+      "URL by which others reach the nodes, such as https://waypost.example.org (default: ask)",
+    )
     .option("--data <folder>", `folder of the data (default: ${example.data})`)
     .option("--json", "print the result as JSON")
     .action(async ({ out, json, ...flags }: InitFlags) => {
-      const { url, data = example.data } = flags.url === undefined ? await askAnswers(flags) : flags;
+      const { url, data = example.data } =
+        flags.url === undefined ? await askAnswers(flags) : flags;
       const places = { url: parsePublicUrl(url ?? ""), data: resolve(data), folder: resolve(out) };
       const files = await writeFiles(places);
       const text = `${files.map((file) => `wrote ${file}`).join("\n")}\n\n${nextSteps(places)}`;
@@ -46,11 +55,15 @@ export function registerInitCommand(program: Command): void {
 function parsePublicUrl(text: string): string {
   const url = withoutTrailingSlashes(text.trim());
   if (homeOfUrl(url) !== null) return url;
-  throw failed(`${text || "(nothing)"} must be https:// and a host name, such as https://${example.host}`);
+  throw failed(
+    `${text || "(nothing)"} must be https:// and a host name, such as https://${example.host}`,
+  );
 }
 
 /** A wrong URL is asked for again. */
-async function askAnswers({ data }: Pick<InitFlags, "data">): Promise<Pick<InitFlags, "url" | "data">> {
+async function askAnswers({
+  data,
+}: Pick<InitFlags, "data">): Promise<Pick<InitFlags, "url" | "data">> {
   if (!process.stdin.isTTY) throw failed("standard input is not a terminal: give --url");
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   const askUrl = async (): Promise<string> => {
@@ -64,10 +77,17 @@ async function askAnswers({ data }: Pick<InitFlags, "data">): Promise<Pick<InitF
   };
   try {
     const url = await askUrl();
-    return { url, data: data ?? ((await terminal.question(`Folder of the data [${example.data}]: `)) || example.data) };
+    return {
+      url,
+      data:
+        data ??
+        ((await terminal.question(`Folder of the data [${example.data}]: `)) || example.data),
+    };
   } catch (error) {
     // Ctrl-C and Ctrl-D.
-    throw error instanceof Error && error.name === "AbortError" ? failed("\nstopped; nothing was written") : error;
+    throw error instanceof Error && error.name === "AbortError"
+      ? failed("\nstopped; nothing was written")
+      : error;
   } finally {
     terminal.close();
   }
@@ -82,7 +102,8 @@ async function writeFiles(places: Places): Promise<string[]> {
   const written: string[] = [];
   for (const [name, content] of Object.entries(filesOf(places))) {
     const path = `${folder}/${name}`;
-    if (!(await createDurably(path, content))) throw failed(`${path} already exists; nothing after it was written`);
+    if (!(await createDurably(path, content)))
+      throw failed(`${path} already exists; nothing after it was written`);
     // Only the key is a secret.
     if (name !== "signing.key") await chmod(path, 0o644);
     written.push(path);
@@ -97,7 +118,9 @@ export function filesOf({ url, data, folder }: Places): Readonly<Record<string, 
       .replaceAll(example.host, () => new URL(url).host)
       // The unit can name only a folder there as the service's own.
       .replace(/StateDirectory=.*\n.*\n/, (own) =>
-        data.startsWith("/var/lib/") ? own.replace("waypost", data.slice(9)) : `ReadWritePaths=${data}\n`,
+        data.startsWith("/var/lib/")
+          ? own.replace("waypost", data.slice(9))
+          : `ReadWritePaths=${data}\n`,
       )
       .replaceAll(example.data, () => data)
       .replaceAll(example.folder, () => folder)
@@ -131,7 +154,14 @@ export function nextSteps({ url, data, folder }: Places): string {
     `waypost health ${url}`,
   ];
   // By `ProtectHome` and `PrivateTmp`.
-  const isHidden = [folder, data].some((path) => /^\/(home|root|run\/user|tmp|var\/tmp)(\/|$)/.test(path));
-  const hidden = "\nThe unit hides /home, /root and /tmp from the service: keep files and data elsewhere.";
-  return ["Next, as root:", ...steps.map((step) => `  ${step}`), ...(isHidden ? [hidden] : [])].join("\n");
+  const isHidden = [folder, data].some((path) =>
+    /^\/(home|root|run\/user|tmp|var\/tmp)(\/|$)/.test(path),
+  );
+  const hidden =
+    "\nThe unit hides /home, /root and /tmp from the service: keep files and data elsewhere.";
+  return [
+    "Next, as root:",
+    ...steps.map((step) => `  ${step}`),
+    ...(isHidden ? [hidden] : []),
+  ].join("\n");
 }

@@ -9,17 +9,29 @@ import { failed } from "../app/failure.ts";
 import type { Config } from "../config/schema.ts";
 import { dayMs, secondMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { countOf, createReport, parseBetween, parseUrl, parseWait, printable, renderBytes } from "./command.ts";
+import {
+  countOf,
+  createReport,
+  parseBetween,
+  parseUrl,
+  parseWait,
+  printable,
+  renderBytes,
+} from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
 
 export function registerInviteCommands(program: Command): void {
-  const invite = program.command("invite").description("decide who may register on the running node");
+  const invite = program
+    .command("invite")
+    .description("decide who may register on the running node");
   addNodeFlags(
     invite
       .command("create")
-      .description('make an invitation; its link registers DIDs while directory.registration is "invite"')
+      .description(
+        'make an invitation; its link registers DIDs while directory.registration is "invite"',
+      )
       .option("--uses <number>", "how many DIDs it registers", parseBetween(1, 500), 1)
       .addOption(
         new Option("--expires <duration>", "how long it can be used: 1h, 30d")
@@ -27,11 +39,19 @@ export function registerInviteCommands(program: Command): void {
           .default(7 * dayMs, "7d"),
       )
       .option("--note <text>", "for whom, for the list")
-      .option("--link <url>", "address of the app (default: the first public endpoint of the configuration)", parseUrl),
+      .option(
+        "--link <url>",
+        "address of the app (default: the first public endpoint of the configuration)",
+        parseUrl,
+      ),
   ).action(create);
-  addNodeFlags(invite.command("list").description("list invitations, and who used them")).action(list);
+  addNodeFlags(invite.command("list").description("list invitations, and who used them")).action(
+    list,
+  );
   addNodeFlags(
-    invite.command("revoke <id>").description("end an invitation, by the beginning of its id, its code or its link"),
+    invite
+      .command("revoke <id>")
+      .description("end an invitation, by the beginning of its id, its code or its link"),
   ).action(revoke);
   addNodeFlags(
     program
@@ -57,7 +77,8 @@ type CreateFlags = NodeFlags & {
 
 async function create({ uses, expires, note = null, link, ...flags }: CreateFlags): Promise<void> {
   const config = await configOf(flags);
-  const app = link ?? config?.relay.public_endpoints[0] ?? config?.cache.public_endpoints[0] ?? null;
+  const app =
+    link ?? config?.relay.public_endpoints[0] ?? config?.cache.public_endpoints[0] ?? null;
   const body = { uses, life_seconds: Math.floor(expires / secondMs), note };
   const made = await askNode(flags, "/operations/invitations", body);
   const code = String(made["code"]);
@@ -91,7 +112,10 @@ async function list(flags: NodeFlags): Promise<void> {
     }${one.note === null ? "" : `  (${one.note})`}`,
     ...one.uses.map(({ did, at }) => `  ${at}  ${did ?? "a DID that was erased"}`),
   ]);
-  createReport(flags.json === true).result(answer, lines.map(printable).join("\n") || "There are no invitations.");
+  createReport(flags.json === true).result(
+    answer,
+    lines.map(printable).join("\n") || "There are no invitations.",
+  );
 }
 
 async function revoke(named: string, flags: NodeFlags): Promise<void> {
@@ -109,7 +133,10 @@ const remains = [
   "- backups until they are replaced, log files until they rotate, and what others have received",
 ];
 
-async function erase(did: string, { yes = false, ...flags }: NodeFlags & { readonly yes?: boolean }): Promise<void> {
+async function erase(
+  did: string,
+  { yes = false, ...flags }: NodeFlags & { readonly yes?: boolean },
+): Promise<void> {
   confirmed(`Remove everything that the node holds of ${printable(did)}?`, { yes, ...flags });
   const erased = await askNode(flags, "/operations/erase", { did });
   const { entries, bytes, invitations } = erased;

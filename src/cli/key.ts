@@ -8,12 +8,24 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { createDurably, removeIfThere, syncFolder } from "../app/files.ts";
-import { previousKeysFile, readNoteSigner, readPreviousKeys, readSeed, renderPreviousKeys } from "../app/keys.ts";
+import {
+  previousKeysFile,
+  readNoteSigner,
+  readPreviousKeys,
+  readSeed,
+  renderPreviousKeys,
+} from "../app/keys.ts";
 import { parseDurationSetting } from "../config/schema.ts";
 import { renderPublicKey } from "../core/codec/bytes.ts";
 import { dayMs } from "../core/codec/time.ts";
 import { nextName } from "../core/trust/log.ts";
-import { type NoteKey, noteKey, parseSignerKey, renderSignerKey, renderVerifierKey } from "../core/trust/note.ts";
+import {
+  type NoteKey,
+  noteKey,
+  parseSignerKey,
+  renderSignerKey,
+  renderVerifierKey,
+} from "../core/trust/note.ts";
 import { createReport } from "./command.ts";
 
 type KeyFlags = { readonly json?: boolean };
@@ -22,9 +34,15 @@ type NewFlags = KeyFlags & { readonly log?: string; readonly witness?: string };
 export function registerKeyCommand(program: Command): void {
   const key = program.command("key").description("manage signing keys in files");
   const command = (name: string, description: string): Command =>
-    key.command(`${name} <file>`).description(description).option("--json", "print the result as JSON");
+    key
+      .command(`${name} <file>`)
+      .description(description)
+      .option("--json", "print the result as JSON");
   command("new", "create a key file; never replaces an existing one")
-    .option("--log <name>", "the key of a Directory's log, whose name is its address without https://")
+    .option(
+      "--log <name>",
+      "the key of a Directory's log, whose name is its address without https://",
+    )
     .option("--witness <name>", "the key of a witness")
     .action(async (file: string, flags: NewFlags) => {
       const seed = ed25519.utils.randomSecretKey();
@@ -34,17 +52,25 @@ export function registerKeyCommand(program: Command): void {
       if (key === null) showPublic(file, seed, flags);
       else showNoteKey(file, key, flags);
     });
-  command("show", "print the public key of a key file").action(async (file: string, flags: KeyFlags) =>
-    showPublic(file, await readSeed(file), flags),
+  command("show", "print the public key of a key file").action(
+    async (file: string, flags: KeyFlags) => showPublic(file, await readSeed(file), flags),
   );
-  command("rotate", "replace the key of event proofs; the old public key stays published for a while")
+  command(
+    "rotate",
+    "replace the key of event proofs; the old public key stays published for a while",
+  )
     .addOption(
-      new Option("--overlap <duration>", "how long clients should still accept the old key: 7d, 30d")
+      new Option(
+        "--overlap <duration>",
+        "how long clients should still accept the old key: 7d, 30d",
+      )
         .argParser(parseOverlap)
         .default(30 * dayMs, "30d"),
     )
     .action(rotate);
-  command("restart-log", "name the log of a key anew, after entries were lost for good").action(restartLog);
+  command("restart-log", "name the log of a key anew, after entries were lost for good").action(
+    restartLog,
+  );
 }
 
 /** `null` for the key of a Cache, which has no name. */
@@ -85,19 +111,32 @@ function parseOverlap(text: string): number {
 async function rotate(file: string, flags: KeyFlags & { readonly overlap: number }): Promise<void> {
   const previous = renderPublicKey(ed25519.getPublicKey(await readSeed(file)));
   const untilMs = Date.now() + flags.overlap;
-  const kept = (await readPreviousKeys(file)).filter((one) => one.publicKey !== previous && one.untilMs > Date.now());
+  const kept = (await readPreviousKeys(file)).filter(
+    (one) => one.publicKey !== previous && one.untilMs > Date.now(),
+  );
   const owner = await stat(file);
-  await replaceOwned(previousKeysFile(file), renderPreviousKeys([...kept, { publicKey: previous, untilMs }]), owner);
+  await replaceOwned(
+    previousKeysFile(file),
+    renderPreviousKeys([...kept, { publicKey: previous, untilMs }]),
+    owner,
+  );
   const seed = ed25519.utils.randomSecretKey();
   await replaceOwned(file, `${seed.toHex()}\n`, owner);
   const publicKey = renderPublicKey(ed25519.getPublicKey(seed));
   const until = new Date(untilMs).toISOString();
   const text = `${publicKey} signs from the next start of the node on; ${previous} is published until ${until}`;
-  createReport(flags.json === true).result({ file, public_key: publicKey, previous, valid_until: until }, text);
+  createReport(flags.json === true).result(
+    { file, public_key: publicKey, previous, valid_until: until },
+    text,
+  );
 }
 
 /** Run as root, the new file gets the owner of the previous one, which may be the user of a service. */
-async function replaceOwned(path: string, text: string, owner: { uid: number; gid: number }): Promise<void> {
+async function replaceOwned(
+  path: string,
+  text: string,
+  owner: { uid: number; gid: number },
+): Promise<void> {
   const made = `${path}.new`;
   await removeIfThere(made);
   if (!(await createDurably(made, text))) throw failed(`${made} already exists`);

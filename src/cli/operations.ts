@@ -17,11 +17,18 @@ const askTimeoutMs = 60_000;
 type Answered = Readonly<Record<string, unknown>>;
 
 /** The running node: that of a configuration file, or the one behind a socket. */
-export type NodeFlags = { readonly config?: string; readonly socket?: string; readonly json?: boolean };
+export type NodeFlags = {
+  readonly config?: string;
+  readonly socket?: string;
+  readonly json?: boolean;
+};
 
 export function addPlaceFlags(command: Command): Command {
   return command
-    .option("-c, --config <file>", `configuration file of the running node (default: "${defaultConfigFile}")`)
+    .option(
+      "-c, --config <file>",
+      `configuration file of the running node (default: "${defaultConfigFile}")`,
+    )
     .option("--socket <path>", "Unix socket of the node's admin_listen, instead of --config");
 }
 
@@ -38,19 +45,27 @@ async function socketOf({ config, socket }: NodeFlags): Promise<string> {
   if (config === undefined && !existsSync(defaultConfigFile)) {
     const ofDev = join(devFolder, devSocketName);
     if (existsSync(ofDev)) return ofDev;
-    throw failed(`no ${defaultConfigFile} is here: name the node by --config, or by --socket <data>/${devSocketName}`);
+    throw failed(
+      `no ${defaultConfigFile} is here: name the node by --config, or by --socket <data>/${devSocketName}`,
+    );
   }
   const { server } = await readConfig(config ?? defaultConfigFile);
   const address = server.admin_listen.find((one) => one.startsWith("unix:"));
   if (address !== undefined) return address.slice("unix:".length);
   const example = 'admin_listen = ["unix:/var/lib/waypost/admin.sock"]';
-  throw failed(`server.admin_listen names no Unix socket, which this command needs; set ${example} and restart`);
+  throw failed(
+    `server.admin_listen names no Unix socket, which this command needs; set ${example} and restart`,
+  );
 }
 
 /** Asks a running node over its admin socket. */
 export async function askNode(flags: NodeFlags, path: string, body?: unknown): Promise<Answered> {
   const socket = await socketOf(flags);
-  const reply = await askJson("http://localhost", path, { unix: socket, body, timeoutMs: askTimeoutMs });
+  const reply = await askJson("http://localhost", path, {
+    unix: socket,
+    body,
+    timeoutMs: askTimeoutMs,
+  });
   if (typeof reply === "string") throw failed(`no node answers at ${socket}: ${reply}`);
   const { status, json } = reply;
   if (status >= 200 && status < 300) return json;
@@ -58,9 +73,9 @@ export async function askNode(flags: NodeFlags, path: string, body?: unknown): P
 }
 
 export function registerOperationsCommands(program: Command): void {
-  addNodeFlags(program.command("reload").description("apply a changed configuration file to the running node")).action(
-    reload,
-  );
+  addNodeFlags(
+    program.command("reload").description("apply a changed configuration file to the running node"),
+  ).action(reload);
   addNodeFlags(
     program
       .command("log <subject> [file]")
@@ -68,7 +83,9 @@ export function registerOperationsCommands(program: Command): void {
         "print the log lines about a message id, or a recipient by DID or digest; without a file, of standard input",
       ),
   ).action(printLog);
-  registerBlock(program.command("block").description("block DIDs, senders and networks on the running node"));
+  registerBlock(
+    program.command("block").description("block DIDs, senders and networks on the running node"),
+  );
   program
     .command("health")
     .description("ask a node whether it is ready")
@@ -78,9 +95,11 @@ export function registerOperationsCommands(program: Command): void {
 
 async function reload(flags: NodeFlags): Promise<void> {
   // A file with a problem is reported here, with its place, and never reaches the node.
-  if (flags.socket === undefined) await readConfig(flags.config ?? defaultConfigFile, { toServe: true });
+  if (flags.socket === undefined)
+    await readConfig(flags.config ?? defaultConfigFile, { toServe: true });
   const answer = await askNode(flags, "/operations/reload", {});
-  if (answer["ok"] !== true) throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
+  if (answer["ok"] !== true)
+    throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
   const names = (member: string): string => [answer[member]].flat().join(", ") || "nothing";
   createReport(flags.json === true).result(
     answer,
@@ -89,7 +108,11 @@ async function reload(flags: NodeFlags): Promise<void> {
 }
 
 /** The node alone knows the digest under which its log names a recipient. */
-async function printLog(subject: string, file: string | undefined, flags: NodeFlags): Promise<void> {
+async function printLog(
+  subject: string,
+  file: string | undefined,
+  flags: NodeFlags,
+): Promise<void> {
   const named = isDid(subject)
     ? (await askNode(flags, "/operations/explain", { recipient: subject, sender: null }))["digest"]
     : subject;
@@ -101,7 +124,11 @@ async function printLog(subject: string, file: string | undefined, flags: NodeFl
 
 // -------------------------------------------------------------------------------------------------- block
 
-type BlockFlags = NodeFlags & { readonly sender?: boolean; readonly reason?: string | null; readonly yes?: boolean };
+type BlockFlags = NodeFlags & {
+  readonly sender?: boolean;
+  readonly reason?: string | null;
+  readonly yes?: boolean;
+};
 
 /** Such as `0.0.0.0/0`: more than an operator blocks on purpose. */
 function isBroad(subject: string): boolean {
@@ -113,28 +140,42 @@ function registerBlock(block: Command): void {
   addNodeFlags(
     block
       .command("add <subject...>")
-      .description("block DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on")
+      .description(
+        "block DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on",
+      )
       .option("--sender", "block the DIDs only as senders: they still receive")
       .option("--reason <text>", "why, for the list")
       .option("--yes", "block a network of millions of clients too"),
-  ).action(async (subjects: string[], { sender = false, reason = null, yes = false, ...flags }: BlockFlags) => {
-    const broad = yes ? undefined : subjects.find(isBroad);
-    if (broad !== undefined) throw failed(`${broad} has millions of clients: confirm with --yes`);
-    await change(flags, { add: subjects.map((subject) => ({ subject, sender_only: sender, reason })), remove: [] });
-  });
-  addNodeFlags(
-    block.command("remove <subject...>").description("unblock DIDs and networks from the next request on"),
-  ).action((subjects: string[], flags: NodeFlags) => change(flags, { add: [], remove: subjects }));
-  addNodeFlags(block.command("list").description("list what is blocked, since when and why")).action(
-    async (flags: NodeFlags) => {
-      const answer = await askNode(flags, "/operations/blocks");
-      const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as Answered[]) : [];
-      const lines = blocks.map(({ since, kind, subject, reason }) =>
-        printable(`${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`),
-      );
-      createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing is blocked.");
+  ).action(
+    async (
+      subjects: string[],
+      { sender = false, reason = null, yes = false, ...flags }: BlockFlags,
+    ) => {
+      const broad = yes ? undefined : subjects.find(isBroad);
+      if (broad !== undefined) throw failed(`${broad} has millions of clients: confirm with --yes`);
+      await change(flags, {
+        add: subjects.map((subject) => ({ subject, sender_only: sender, reason })),
+        remove: [],
+      });
     },
   );
+  addNodeFlags(
+    block
+      .command("remove <subject...>")
+      .description("unblock DIDs and networks from the next request on"),
+  ).action((subjects: string[], flags: NodeFlags) => change(flags, { add: [], remove: subjects }));
+  addNodeFlags(
+    block.command("list").description("list what is blocked, since when and why"),
+  ).action(async (flags: NodeFlags) => {
+    const answer = await askNode(flags, "/operations/blocks");
+    const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as Answered[]) : [];
+    const lines = blocks.map(({ since, kind, subject, reason }) =>
+      printable(
+        `${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`,
+      ),
+    );
+    createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing is blocked.");
+  });
 }
 
 async function change(flags: NodeFlags, body: unknown): Promise<void> {

@@ -23,7 +23,8 @@ const examples: Readonly<Record<string, string>> = {
 
 function addExamples(program: Command): void {
   for (const [words, flags] of Object.entries(examples)) {
-    const step = (at: Command | undefined, word: string) => at?.commands.find((one) => one.name() === word);
+    const step = (at: Command | undefined, word: string) =>
+      at?.commands.find((one) => one.name() === word);
     const command = words.split(" ").reduce<Command | undefined>(step, program);
     command?.addHelpText("after", `\nExample:\n  waypost ${words} ${flags}`);
   }

@@ -44,7 +44,9 @@ export function registerReceiveCommands(program: Command): void {
     )
     .option("--follow", "keep receiving until interrupted, live too");
   clientCommand(addIdentityFlag(receiveCommand), receive);
-  const queryCommand = program.command("query").description("list waiting messages without removing them");
+  const queryCommand = program
+    .command("query")
+    .description("list waiting messages without removing them");
   clientCommand(addIdentityFlag(queryCommand), query);
   const purgeCommand = program
     .command("purge")
@@ -60,19 +62,30 @@ export function registerReceiveCommands(program: Command): void {
 type ReceiveFlags = { readonly out: string; readonly follow?: boolean; readonly waitFor?: number };
 
 /** A Cache that could not be read (its address), or a message that can't be opened or saved (its id). */
-type Problem = { readonly what: string; readonly code: string; readonly message: string; readonly remove?: string };
+type Problem = {
+  readonly what: string;
+  readonly code: string;
+  readonly message: string;
+  readonly remove?: string;
+};
 type Round = { readonly received: readonly ReceivedFile[]; readonly problems: readonly Problem[] };
 
 /** Pause between two reads while waiting. */
 const pollMs = 1_000;
 
 /** Messages are saved in the identity's store, acknowledged, and then written as files. */
-async function receive(session: Session, { out, follow, waitFor = 0 }: ReceiveFlags): Promise<void> {
+async function receive(
+  session: Session,
+  { out, follow, waitFor = 0 }: ReceiveFlags,
+): Promise<void> {
   const { store, acknowledge } = withStore(session, (await session.identity()).name);
   if (follow === true) return followInto(session, out, await session.open({ store }));
   const me = await session.open({ store, acknowledge });
   const unreadable = new Map<string, Problem>();
-  me.on((event) => event.type === "unreadable" && unreadable.set(event.messageIds[0] ?? "", unreadableOf(event)));
+  me.on(
+    (event) =>
+      event.type === "unreadable" && unreadable.set(event.messageIds[0] ?? "", unreadableOf(event)),
+  );
   const received: ReceivedFile[] = [];
   for (const endMs = performance.now() + waitFor; ; await Bun.sleep(Math.min(pollMs, waitFor))) {
     session.report.progress("receiving");
@@ -88,7 +101,8 @@ async function receive(session: Session, { out, follow, waitFor = 0 }: ReceiveFl
     // Opening has no time to end what is due.
     await me.rotate();
     const problems = [...unreadable.values(), ...[...unreachable, ...missed].map(unreachableOf)];
-    if (waitFor > 0 && isComplete && received.length + problems.length === 0) throw timedOut("nothing arrived");
+    if (waitFor > 0 && isComplete && received.length + problems.length === 0)
+      throw timedOut("nothing arrived");
     reportRound(session, { received, problems }, isComplete);
     if (!isComplete) throw failedInResult("something could not be fetched: receive again");
     return;
@@ -102,7 +116,8 @@ async function followInto(session: Session, out: string, me: Waypost): Promise<v
   let writing = Promise.resolve();
   const write = () => {
     writing = writing.then(async () => {
-      for await (const file of receivedFiles(me, out)) reportRound(session, { received: [file], problems: [] });
+      for await (const file of receivedFiles(me, out))
+        reportRound(session, { received: [file], problems: [] });
     });
     writing.catch(ended.reject);
   };
@@ -119,11 +134,19 @@ async function followInto(session: Session, out: string, me: Waypost): Promise<v
   await writing;
 }
 
-function unreadableOf({ messageIds: [what = "?"], code, reason }: Extract<WaypostEvent, { type: "unreadable" }>) {
+function unreadableOf({
+  messageIds: [what = "?"],
+  code,
+  reason,
+}: Extract<WaypostEvent, { type: "unreadable" }>) {
   return { what, code, message: reason, remove: `waypost purge --id ${what}` };
 }
 
-const unreachableOf = ({ endpoint: what, error: { code, message } }: Unreachable): Problem => ({ what, code, message });
+const unreachableOf = ({ endpoint: what, error: { code, message } }: Unreachable): Problem => ({
+  what,
+  code,
+  message,
+});
 
 function reportRound({ report }: Session, { received, problems }: Round, isComplete = true): void {
   const files = received.map(({ message, path, sha256 }) => ({
@@ -139,7 +162,10 @@ function reportRound({ report }: Session, { received, problems }: Round, isCompl
     from_distrusted: message.distrusted,
   }));
   const lines = [
-    ...received.map(({ message, path }) => `${path} (${renderBytes(message.sizeBytes)}) ${describeSender(message)}`),
+    ...received.map(
+      ({ message, path }) =>
+        `${path} (${renderBytes(message.sizeBytes)}) ${describeSender(message)}`,
+    ),
     ...problems.map(
       ({ what, message, code, remove }) =>
         `${what}: ${message} (${code})${remove === undefined ? "" : `; to remove it unread: ${remove}`}`,
@@ -186,7 +212,10 @@ async function query(session: Session): Promise<void> {
       `${message_group_id ?? message_ids[0]} ${held} of ${total}, until ${expires_at}`,
   );
   const nothing = `Nothing is waiting${unreachable.length === 0 ? "" : " in the Caches that answered"}.`;
-  session.report.result({ ok: true, count: waiting.length, waiting, unreachable }, lines.join("\n") || nothing);
+  session.report.result(
+    { ok: true, count: waiting.length, waiting, unreachable },
+    lines.join("\n") || nothing,
+  );
 }
 
 // -------------------------------------------------------------------------------------------------- purge
@@ -200,9 +229,11 @@ type PurgeFlags = {
 
 /** Acknowledges messages without storing them, so it asks first. */
 async function purge(session: Session, flags: PurgeFlags): Promise<void> {
-  if ((flags.all === true) === (flags.id !== undefined)) throw failed("choose the messages: --id <id...> or --all");
+  if ((flags.all === true) === (flags.id !== undefined))
+    throw failed("choose the messages: --id <id...> or --all");
   const { pending } = await waitingOf(session);
-  const chosen = flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));
+  const chosen =
+    flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));
   const messageIds = chosen.flatMap(messageIdsOf);
   const count = countOf(messageIds.length, "message");
   if (messageIds.length > 0) confirmed(`Remove ${count} unread?`, flags);
@@ -217,5 +248,8 @@ async function purge(session: Session, flags: PurgeFlags): Promise<void> {
 /** The id of any of its messages names a whole group: single chunks are useless. */
 function names(message: PendingMessage, ids: readonly string[]): boolean {
   const wanted = new Set(ids.map((id) => id.toLowerCase()));
-  return wanted.has(message.groupId ?? "") || messageIdsOf(message).some((messageId) => wanted.has(messageId));
+  return (
+    wanted.has(message.groupId ?? "") ||
+    messageIdsOf(message).some((messageId) => wanted.has(messageId))
+  );
 }

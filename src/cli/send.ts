@@ -37,16 +37,30 @@ export function registerSendCommand(program: Command): void {
   const command = program
     .command("send")
     .description("send a file, end-to-end encrypted")
-    .requiredOption("--to <target>", "a DID, an alias, either @ its Directory, or an identity of this machine")
+    .requiredOption(
+      "--to <target>",
+      "a DID, an alias, either @ its Directory, or an identity of this machine",
+    )
     .requiredOption("--file <path>", "the file")
     .option("--anonymous", "do not sign")
     .addOption(
-      new Option("--trust <level>", "the least that must show the recipient's keys").choices(["proven", "logged"]),
+      new Option("--trust <level>", "the least that must show the recipient's keys").choices([
+        "proven",
+        "logged",
+      ]),
     )
-    .option("--ttl <duration>", "how long the message may wait for the recipient: 24h, 1d12h", parseTtl, "24h")
+    .option(
+      "--ttl <duration>",
+      "how long the message may wait for the recipient: 24h, 1d12h",
+      parseTtl,
+      "24h",
+    )
     .option("--tag <text>", "a public tag, for the recipient's policies")
     .addOption(
-      new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices(["direct", "cache"]),
+      new Option("--hint <hint>", "deliver only directly, or straight to a Cache").choices([
+        "direct",
+        "cache",
+      ]),
     )
     .option("--retries <number>", "retries for each chunk", parseCount, retriesDefault)
     .option(
@@ -57,18 +71,32 @@ export function registerSendCommand(program: Command): void {
   clientCommand(addIdentityFlag(command), sendFile);
 }
 
-async function sendFile(session: Session, { to: target, file: path, ...flags }: SendFlags): Promise<void> {
+async function sendFile(
+  session: Session,
+  { to: target, file: path, ...flags }: SendFlags,
+): Promise<void> {
   const { report } = session;
   report.progress(`reading ${path}`);
-  const source = await fileSource(path, Bun.file(path).type.split(";")[0] || "application/octet-stream");
+  const source = await fileSource(
+    path,
+    Bun.file(path).type.split(";")[0] || "application/octet-stream",
+  );
   const { name, sizeBytes, sha256 } = source.file;
   const { ttl, tag, hint, trust, chunkBytes, retries, anonymous } = flags;
   const chosen = Object.entries({ ttl, tag, hint, trust, chunkBytes, retries, anonymous });
-  const options: MessageOptions = Object.fromEntries(chosen.filter(([, value]) => value !== undefined));
-  const sent = await (anonymous === true ? sendUnsigned : sendSigned)(session, await session.named(target), source, {
-    ...options,
-    onProgress: ({ sentBytes }) => report.progress(`sending ${renderBytes(sentBytes)} of ${renderBytes(sizeBytes)}`),
-  });
+  const options: MessageOptions = Object.fromEntries(
+    chosen.filter(([, value]) => value !== undefined),
+  );
+  const sent = await (anonymous === true ? sendUnsigned : sendSigned)(
+    session,
+    await session.named(target),
+    source,
+    {
+      ...options,
+      onProgress: ({ sentBytes }) =>
+        report.progress(`sending ${renderBytes(sentBytes)} of ${renderBytes(sizeBytes)}`),
+    },
+  );
   const { did: to, ...recipient } = sent.recipient;
   const { code = "delivered", delivery_mode = null } = sent.last ?? {};
   const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${to}${describeTrust(recipient.trust)}`;
@@ -90,12 +118,22 @@ async function sendFile(session: Session, { to: target, file: path, ...flags }: 
   );
 }
 
-async function sendSigned(session: Session, to: string, source: Source, options: MessageOptions): Promise<Sent> {
+async function sendSigned(
+  session: Session,
+  to: string,
+  source: Source,
+  options: MessageOptions,
+): Promise<Sent> {
   return (await session.open()).send(to, source, options);
 }
 
 /** Opens no identity: that asks the Directory for its DID. What is remembered of the recipient lies on this machine. */
-async function sendUnsigned(session: Session, to: string, source: Source, options: MessageOptions): Promise<Sent> {
+async function sendUnsigned(
+  session: Session,
+  to: string,
+  source: Source,
+  options: MessageOptions,
+): Promise<Sent> {
   await session.recallChosen();
   const { trust = null, ...others } = options;
   return sendTo(session.client, { ...others, to, source, trust, sender: async () => null });

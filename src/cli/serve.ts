@@ -30,7 +30,12 @@ export function registerServeCommands(program: Command): void {
   program
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")
-    .option("-p, --port <number>", "port of the nodes; the app has the next one", parseBetween(1, 65_534), usualPort)
+    .option(
+      "-p, --port <number>",
+      "port of the nodes; the app has the next one",
+      parseBetween(1, 65_534),
+      usualPort,
+    )
     .option("-d, --data <folder>", "folder for data", devFolder)
     .option("--lan", "let other devices of the local network in, unencrypted", false)
     .action(({ port, data, lan }: { port: number; data: string; lan: boolean }) =>
@@ -50,14 +55,22 @@ async function serve(file: string): Promise<void> {
   process.on("SIGHUP", () => void running.promise.then((nodes) => nodes.reloadFile()));
   await runUntilSignal(config, { sink, readConfig: read }, (nodes) => {
     running.resolve(nodes);
-    sink.log("info", "waypost is ready", { version, urls: nodes.urls, admin_urls: nodes.adminUrls });
+    sink.log("info", "waypost is ready", {
+      version,
+      urls: nodes.urls,
+      admin_urls: nodes.adminUrls,
+    });
   });
 }
 
 type Run = Pick<StartOptions, "readConfig"> & { readonly sink: LogSink };
 
 /** Runs until a signal or a fatal store, and ends the process in order; a second signal ends it at once. */
-async function runUntilSignal(config: Config, { sink, ...options }: Run, onReady: (nodes: RunningNodes) => void) {
+async function runUntilSignal(
+  config: Config,
+  { sink, ...options }: Run,
+  onReady: (nodes: RunningNodes) => void,
+) {
   const { promise: signalled, resolve } = Promise.withResolvers<string>();
   let caught = 0;
   for (const name of ["SIGTERM", "SIGINT"])
@@ -77,7 +90,8 @@ async function runUntilSignal(config: Config, { sink, ...options }: Run, onReady
     const starting = startNodes(config, { ...options, log: sink.log, onReload, onFatal });
     // The start may be waiting for a store. Nothing was answered yet, so it can be abandoned.
     const running = await Promise.race([starting, signalled]);
-    if (typeof running === "string") return sink.log("info", "stopped before the start", { signal: running });
+    if (typeof running === "string")
+      return sink.log("info", "stopped before the start", { signal: running });
     onReady(running);
     sink.log("info", "stopping", { signal: await signalled });
     await running.stop().catch(toFailure);
@@ -110,7 +124,9 @@ const virtualNetwork = /^(docker|br-|veth|virbr|vmnet|vboxnet|utun|tun|tailscale
 
 /** The first private IPv4 address of this machine. */
 function lanAddress(): string {
-  const outside = Object.entries(networkInterfaces()).filter(([name]) => !virtualNetwork.test(name));
+  const outside = Object.entries(networkInterfaces()).filter(
+    ([name]) => !virtualNetwork.test(name),
+  );
   const found = outside
     .flatMap(([, list]) => list ?? [])
     .find(({ family, internal, address }) => {
@@ -151,7 +167,10 @@ function devConfig({ host, port, folder }: DevPlace): Config {
     cache: { enabled: true, public_endpoints: [url] },
   };
   const result = checkConfig(input);
-  if (!result.ok) throw failed(result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"));
+  if (!result.ok)
+    throw failed(
+      result.problems.map(({ setting, message }) => `${setting}: ${message}`).join("\n"),
+    );
   // A developer of a client must see which bytes were verified.
   const forDevelopers = isLan ? {} : { show_signed_text: true, shows_status: true };
   return { ...result.config, server: { ...result.config.server, ...forDevelopers } };
@@ -201,6 +220,7 @@ function ownCommand(): string {
 }
 
 function logTo(stream: NodeJS.WriteStream, { server }: Config): LogSink {
-  const write = (text: string): Promise<void> => new Promise((resolve) => stream.write(text, () => resolve()));
+  const write = (text: string): Promise<void> =>
+    new Promise((resolve) => stream.write(text, () => resolve()));
   return createLog({ level: server.log_level, now: Date.now, write });
 }

@@ -15,8 +15,19 @@ import { failed, failedInResult } from "../app/failure.ts";
 import { isSystemError, syncFolder } from "../app/files.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
 import type { OpenStep } from "../storage/bind.ts";
-import type { FileMaintenance, PlaceMove, StoreMaintenance, StoreRecord } from "../storage/contract.ts";
-import { encodeRecord, exportEnd, exportHeader, importRecords, parseRecord } from "../storage/transfer.ts";
+import type {
+  FileMaintenance,
+  PlaceMove,
+  StoreMaintenance,
+  StoreRecord,
+} from "../storage/contract.ts";
+import {
+  encodeRecord,
+  exportEnd,
+  exportHeader,
+  importRecords,
+  parseRecord,
+} from "../storage/transfer.ts";
 import { createReport, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { askNode } from "./operations.ts";
@@ -35,13 +46,18 @@ export function registerStorageCommand(program: Command): void {
       .option("-c, --config <file>", "configuration file", defaultConfigFile)
       .option("-s, --store <name>", "only this store")
       .option("--json", "print JSON");
-  command("migrate", "bring the schema of every database to the version of this program").action(migrate);
+  command("migrate", "bring the schema of every database to the version of this program").action(
+    migrate,
+  );
   command("move-places", "move mailboxes to another database of a store, beside running nodes")
     .requiredOption("--to <shard>", "name of the database in the store's `shards`, or `home`")
     .requiredOption("--places <ranges>", "numbers of 0 to 1023, such as 0-99,512", parsePlaces)
     .action(movePlaces);
   command("backup", "copy the stores into a folder, beside running nodes")
-    .requiredOption("--to <folder>", "folder of the copy; each store gets a folder of its name in it")
+    .requiredOption(
+      "--to <folder>",
+      "folder of the copy; each store gets a folder of its name in it",
+    )
     .action(backup);
   command("restore", "create the stores from a backup; existing ones are renamed")
     .requiredOption("--from <folder>", "folder that `backup` wrote")
@@ -86,9 +102,13 @@ async function migrate(options: Options): Promise<void> {
 }
 
 async function movePlaces(options: Options & PlaceMove): Promise<void> {
-  const steps = (await chosenSteps(options)).flatMap(({ name, migrate: run }) => (run === null ? [] : [{ name, run }]));
+  const steps = (await chosenSteps(options)).flatMap(({ name, migrate: run }) =>
+    run === null ? [] : [{ name, run }],
+  );
   if (steps.length === 0) throw failed("the stores keep their data in one place");
-  await reportEach(options, [theOne(steps)], ({ run }) => run({ to: options.to, places: options.places }));
+  await reportEach(options, [theOne(steps)], ({ run }) =>
+    run({ to: options.to, places: options.places }),
+  );
 }
 
 function parsePlaces(text: string): number[] {
@@ -96,7 +116,9 @@ function parsePlaces(text: string): number[] {
     const [, first = "", last = first] = /^(\d{1,4})(?:-(\d{1,4}))?$/.exec(range) ?? [];
     const [from, to] = [Number(first), Number(last)];
     if (first === "" || from > to || to > 1_023)
-      throw new InvalidArgumentError("It must be numbers of 0 to 1023 and ranges of them: 0-99,512.");
+      throw new InvalidArgumentError(
+        "It must be numbers of 0 to 1023 and ranges of them: 0-99,512.",
+      );
     return Array.from({ length: to - from + 1 }, (_, n) => from + n);
   });
   return [...new Set(places)];
@@ -120,13 +142,15 @@ async function maintained(options: Options): Promise<Maintained<FileMaintenance>
   const found = (await moved(options)).flatMap(({ name, work: { files } }) =>
     files === null ? [] : [{ name, work: files }],
   );
-  if (found.length === 0) throw failed("the stores keep their data in a database: use its own tools");
+  if (found.length === 0)
+    throw failed("the stores keep their data in a database: use its own tools");
   return found;
 }
 
 /** The one that `--store` names, or the only one. */
 function theOne<T>([one, ...more]: readonly T[]): T {
-  if (one === undefined || more.length > 0) throw failed("there are several stores: name one with --store");
+  if (one === undefined || more.length > 0)
+    throw failed("there are several stores: name one with --store");
   return one;
 }
 
@@ -135,7 +159,8 @@ async function backup(options: Options & { readonly to: string }): Promise<void>
   const folder = resolve(options.to);
   const stores = await maintained(options);
   const refuseDone = () => {
-    if (fs.existsSync(folder)) throw failed(`${folder} exists already: name a new folder with --to`);
+    if (fs.existsSync(folder))
+      throw failed(`${folder} exists already: name a new folder with --to`);
   };
   refuseDone();
   const partial = `${folder}.partial`;
@@ -144,7 +169,9 @@ async function backup(options: Options & { readonly to: string }): Promise<void>
     fs.mkdirSync(partial, { mode: 0o700 });
   } catch (error) {
     if (!isSystemError(error, "EEXIST")) throw error;
-    throw failed(`${partial} exists: another backup is at work, or one was interrupted; then remove it`);
+    throw failed(
+      `${partial} exists: another backup is at work, or one was interrupted; then remove it`,
+    );
   }
   try {
     refuseDone();
@@ -169,7 +196,11 @@ async function restore(options: From): Promise<void> {
 }
 
 async function verify(options: Options): Promise<void> {
-  const reports: { readonly name: string; readonly records: number; readonly problems: readonly string[] }[] = [];
+  const reports: {
+    readonly name: string;
+    readonly records: number;
+    readonly problems: readonly string[];
+  }[] = [];
   for (const { name, work } of await maintained(options))
     reports.push({ name, ...(await work.verify().catch(toFailure)) });
   const lines = reports.flatMap(({ name, records, problems }) => [
@@ -178,7 +209,9 @@ async function verify(options: Options): Promise<void> {
   ]);
   createReport(options.json === true).result(reports, lines.join("\n"));
   if (reports.some(({ problems }) => problems.length > 0))
-    throw failedInResult("a store is damaged: restore a backup, or export what is left and import it into a new store");
+    throw failedInResult(
+      "a store is damaged: restore a backup, or export what is left and import it into a new store",
+    );
 }
 
 // --------------------------------------------------------------------------------------------------------- records
@@ -189,7 +222,8 @@ async function exportStore(options: Options & { readonly to?: string }): Promise
   const skipped: string[] = [];
   // A file has its name once it is whole.
   const partial = to === undefined ? null : `${to}.partial`;
-  const out = partial === null ? process.stdout : fs.createWriteStream(partial, { mode: 0o600, flush: true });
+  const out =
+    partial === null ? process.stdout : fs.createWriteStream(partial, { mode: 0o600, flush: true });
   const hash = new Bun.CryptoHasher("sha256");
   let records = 0;
   const write = async (line: string): Promise<void> => {
@@ -221,7 +255,10 @@ async function exportStore(options: Options & { readonly to?: string }): Promise
 
 /** The records of an export, of which the end proves that nothing is missing. */
 async function* recordsIn(path: string): AsyncGenerator<StoreRecord> {
-  const lines = createInterface({ input: fs.createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY });
+  const lines = createInterface({
+    input: fs.createReadStream(path),
+    crlfDelay: Number.POSITIVE_INFINITY,
+  });
   const hash = new Bun.CryptoHasher("sha256");
   let [number, isWhole] = [0, false];
   for await (const line of lines) {
@@ -231,7 +268,8 @@ async function* recordsIn(path: string): AsyncGenerator<StoreRecord> {
       isWhole = false;
       break;
     }
-    if (number === 1 && line !== exportHeader) throw failed(`${path} is not an export of this version`);
+    if (number === 1 && line !== exportHeader)
+      throw failed(`${path} is not an export of this version`);
     isWhole = number > 1 && line === exportEnd(number - 2, hash.copy().digest());
     if (!isWhole && line.startsWith('{"kind":"end"')) break;
     hash.update(`${line}\n`);
@@ -271,7 +309,12 @@ async function top(options: Options & { readonly limit: number }): Promise<void>
   try {
     for (const { work } of await moved(options))
       for await (const record of work.records(() => {})) {
-        if (record.kind !== "message" || record.state !== "active" || record.entry.expiresAtMs <= nowMs) continue;
+        if (
+          record.kind !== "message" ||
+          record.state !== "active" ||
+          record.entry.expiresAtMs <= nowMs
+        )
+          continue;
         const { recipient, envelope, labels: names } = record.entry;
         all.entries++;
         all.bytes += envelope.length;
@@ -286,7 +329,11 @@ async function top(options: Options & { readonly limit: number }): Promise<void>
       .map(([name, sum]) => ({ name, ...sum }))
       .sort((a, b) => b.bytes - a.bytes || (a.name < b.name ? -1 : 1))
       .slice(0, options.limit);
-  const found = { ...all, recipients: most(recipients), labels: await named(most(labels), options) };
+  const found = {
+    ...all,
+    recipients: most(recipients),
+    labels: await named(most(labels), options),
+  };
   const table = (title: "recipients" | "labels") => {
     const lines = found[title].map(
       ({ name, entries, bytes, ...of }) =>
@@ -294,14 +341,22 @@ async function top(options: Options & { readonly limit: number }): Promise<void>
     );
     return lines.length === 0 ? [] : ["", title, ...lines];
   };
-  const text = [`${all.entries} entries, ${all.bytes} bytes`, ...table("recipients"), ...table("labels")].join("\n");
+  const text = [
+    `${all.entries} entries, ${all.bytes} bytes`,
+    ...table("recipients"),
+    ...table("labels"),
+  ].join("\n");
   createReport(options.json === true).result(found, text);
 }
 
 /** With the client network behind a label where the running node knows it: the store keeps only a digest. */
 async function named<T extends { readonly name: string }>(labels: T[], { config }: Options) {
-  const asked = askNode({ config }, "/operations/networks", { labels: labels.map(({ name }) => name) });
+  const asked = askNode({ config }, "/operations/networks", {
+    labels: labels.map(({ name }) => name),
+  });
   const { networks } = await asked.catch(() => ({ networks: {} }));
   const known = networks as Readonly<Record<string, string>>;
-  return labels.map((label) => (label.name in known ? { ...label, network: known[label.name] as string } : label));
+  return labels.map((label) =>
+    label.name in known ? { ...label, network: known[label.name] as string } : label,
+  );
 }

@@ -65,8 +65,12 @@ const truth = z.boolean();
 /** Smaller than the checks of the library, which a page would load. */
 const integer = z.custom<number>(isInteger, "an integer");
 const natural = z.custom<number>((value) => isInteger(value) && value >= 0, "a natural number");
-const decimal = z.custom<string>((value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value), "decimal text");
-const isU64 = (value: unknown) => typeof value === "string" && /^[0-9]{1,20}$/.test(value) && BigInt(value) < 1n << 64n;
+const decimal = z.custom<string>(
+  (value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value),
+  "decimal text",
+);
+const isU64 = (value: unknown) =>
+  typeof value === "string" && /^[0-9]{1,20}$/.test(value) && BigInt(value) < 1n << 64n;
 const u64 = z.custom<string>(isU64, "an unsigned 64-bit number as text");
 const one = z.custom<1>((value) => value === 1, "1");
 const record = z.custom<Record<string, unknown>>(isRecord, "an object");
@@ -163,7 +167,11 @@ export const deliveredShape = z.object({
 
 // What a Cache returns.
 const entry = z.object({ message_id: text, envelope: record });
-export const messagesShape = z.object({ count: integer, messages: z.array(entry), next_cursor: z.optional(text) });
+export const messagesShape = z.object({
+  count: integer,
+  messages: z.array(entry),
+  next_cursor: z.optional(text),
+});
 export const summaryShape = z.object({
   count: integer,
   messages: z.array(
@@ -204,7 +212,8 @@ export const recordShape = z.strictObject({
 
 // What programs keep between runs.
 const did = z.custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");
-const hexOf = (form: RegExp) => z.custom<string>((value) => typeof value === "string" && form.test(value), "lower hex");
+const hexOf = (form: RegExp) =>
+  z.custom<string>((value) => typeof value === "string" && form.test(value), "lower hex");
 const toBytes = z.transform((hex: string) => decodeHex(hex) as Uint8Array);
 const hex32 = hexOf(/^[0-9a-f]{64}$/);
 const bytes32 = z.pipe(hex32, toBytes);

@@ -27,7 +27,11 @@ const idleMs = 60_000;
 const boundTo = (number: number): Uint8Array => utf8(`${magic}${number}`);
 
 /** The file, made as it is read. The first piece is the identity, the others are rows: those of one moment; an empty one ends. */
-export function backup(identityText: string, table: Table | null, passphrase: string): ReadableStream<Uint8Array> {
+export function backup(
+  identityText: string,
+  table: Table | null,
+  passphrase: string,
+): ReadableStream<Uint8Array> {
   const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
   const writer = writable.getWriter();
   const make = async () => {
@@ -49,12 +53,16 @@ export function backup(identityText: string, table: Table | null, passphrase: st
 }
 
 /** Length and sealed bytes. */
-async function write(writer: WritableStreamDefaultWriter<Uint8Array>, sealed: Uint8Array): Promise<void> {
+async function write(
+  writer: WritableStreamDefaultWriter<Uint8Array>,
+  sealed: Uint8Array,
+): Promise<void> {
   const head = new Uint8Array(4);
   new DataView(head.buffer).setUint32(0, sealed.length);
   const taken = new AbortController();
   const idle = pause(idleMs, taken.signal).then(() => {
-    if (!taken.signal.aborted) throw localError("timed_out", "the backup was not read for a minute");
+    if (!taken.signal.aborted)
+      throw localError("timed_out", "the backup was not read for a minute");
   });
   await Promise.race([writer.write(concatBytes(head, sealed)).finally(() => taken.abort()), idle]);
 }
@@ -63,7 +71,10 @@ const renderRows = (rows: readonly Row[]): Uint8Array =>
   utf8(JSON.stringify(rows.map(([key, bytes]) => [key, encodeBase64(bytes)])));
 
 /** Rows are sealed with the store's key, which is among the keys: they are copied as they are. */
-async function* batchesOf({ driver, place }: Pick<Table, "driver" | "place">): AsyncGenerator<Row[]> {
+async function* batchesOf({
+  driver,
+  place,
+}: Pick<Table, "driver" | "place">): AsyncGenerator<Row[]> {
   let batch: Row[] = [];
   let bytes = 0;
   for (let from = place; ; ) {
@@ -95,17 +106,23 @@ export type Restoring = {
  * device of its own: those with which the lost one was linked don't know it. Throws `wrong_passphrase`, `backup_damaged`,
  * or `name_taken`.
  */
-export async function restore(file: ReadableStream<Uint8Array>, options: Restoring): Promise<{ readonly did: string }> {
+export async function restore(
+  file: ReadableStream<Uint8Array>,
+  options: Restoring,
+): Promise<{ readonly did: string }> {
   const { name = "default", store } = options;
   const keys = reliable(options.keys);
   const taken = () => localError("name_taken", `an identity called ${name} already exists`);
   if ((await keys.load(name)) !== null) throw taken();
   const take = reader(file);
-  if (decodeUtf8(await take(magic.length)) !== magic) throw damaged("this is no backup of this version");
+  if (decodeUtf8(await take(magic.length)) !== magic)
+    throw damaged("this is no backup of this version");
   const key = await passphraseKey(options.passphrase, await take(saltBytes));
-  const next = async (number: number) => openBytes(key, await take(await lengthIn(take)), boundTo(number));
+  const next = async (number: number) =>
+    openBytes(key, await take(await lengthIn(take)), boundTo(number));
   const first = await next(0);
-  if (first === null) throw localError("wrong_passphrase", "the passphrase is wrong, or the backup is damaged");
+  if (first === null)
+    throw localError("wrong_passphrase", "the passphrase is wrong, or the backup is damaged");
   const text = decodeUtf8(first) ?? "";
   const identity = parseIdentity(text, name);
   if (identity === null) throw damaged("the backup contains no identity");

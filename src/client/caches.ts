@@ -19,10 +19,27 @@ import {
   retrievalHeaders,
   withoutTrailingSlashes,
 } from "../core/message/proof.ts";
-import { ackShape, isRecord, messageStateShape, messagesShape, type Shape, summaryShape } from "./answers.ts";
+import {
+  ackShape,
+  isRecord,
+  messageStateShape,
+  messagesShape,
+  type Shape,
+  summaryShape,
+} from "./answers.ts";
 import { activeDocument, type Client, signerIn } from "./client.ts";
 import { randomUuid, type Signer, signEd25519 } from "./crypto.ts";
-import { ask, attempt, ClientError, type Endpoint, endpoint, jsonBody, localError, path, queryOf } from "./http.ts";
+import {
+  ask,
+  attempt,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  jsonBody,
+  localError,
+  path,
+  queryOf,
+} from "./http.ts";
 import type { Identity } from "./keys.ts";
 import type { SealBinding } from "./seal.ts";
 
@@ -41,15 +58,29 @@ export type CacheClient = ReturnType<typeof cacheClient>;
 
 function cacheClient(reader: Reader) {
   const { did, at } = reader;
-  const read = <T>(operation: RetrievalOperation, subject: string, where: string, shape: Shape<T>) =>
+  const read = <T>(
+    operation: RetrievalOperation,
+    subject: string,
+    where: string,
+    shape: Shape<T>,
+  ) =>
     atItsTime(async () =>
-      ask(at, { method: "GET", path: where, headers: await proofHeaders(reader, operation, subject) }, shape),
+      ask(
+        at,
+        { method: "GET", path: where, headers: await proofHeaders(reader, operation, subject) },
+        shape,
+      ),
     );
   return {
     reader,
     /** A page of at most `limit` entries and about 1 MiB. */
     messages: (cursor: string | undefined, limit: number) =>
-      read("pull", "*", `${path`/cache/messages/${did}`}${queryOf({ limit: String(limit), cursor })}`, messagesShape),
+      read(
+        "pull",
+        "*",
+        `${path`/cache/messages/${did}`}${queryOf({ limit: String(limit), cursor })}`,
+        messagesShape,
+      ),
     summary: (cursor?: string) =>
       read("summary", "*", `${path`/cache/summary/${did}`}${queryOf({ cursor })}`, summaryShape),
     message: (messageId: string) =>
@@ -94,7 +125,9 @@ export async function prove(
   };
   const signature = encodeBase64(await signEd25519(encodeRetrievalProof(claims), signer.seed));
   const values = { ...claims, signature };
-  return Object.fromEntries(Object.entries(names).map(([name, as]) => [as, values[name as keyof ProofNames]]));
+  return Object.fromEntries(
+    Object.entries(names).map(([name, as]) => [as, values[name as keyof ProofNames]]),
+  );
 }
 
 /** The headers of a request that proves who reads. */
@@ -114,7 +147,11 @@ export function liveEndpoints(client: Client, identity: Identity): Promise<Reade
 }
 
 /** By priority. Each Cache may hold a copy, or part of a group. Throws `no_cache` or `no_relay`. */
-async function readersOf(client: Client, identity: Identity, node: "Cache" | "Relay"): Promise<Reader[]> {
+async function readersOf(
+  client: Client,
+  identity: Identity,
+  node: "Cache" | "Relay",
+): Promise<Reader[]> {
   const readers: Reader[] = [];
   const document = await activeDocument(client, identity.did);
   const services = document.service.filter(({ type }) => type === `Svc${node}Service`);
@@ -126,7 +163,10 @@ async function readersOf(client: Client, identity: Identity, node: "Cache" | "Re
       readers.push({ did: identity.did, serviceId, at: endpoint(url, client.timeoutMs), signer });
   }
   if (readers.length > 0) return readers;
-  throw localError(`no_${node.toLowerCase()}`, `the document names no ${node} that authorizes a key of this device`);
+  throw localError(
+    `no_${node.toLowerCase()}`,
+    `the document names no ${node} that authorizes a key of this device`,
+  );
 }
 
 // ------------------------------------------------------------------------------------------------------- what waits
@@ -176,10 +216,15 @@ const listedMax = 100_000;
 export async function listPending(
   caches: readonly CacheClient[],
   digests: Map<string, string> = new Map(),
-): Promise<{ readonly pending: readonly PendingMessage[]; readonly unreachable: readonly Unreachable[] }> {
+): Promise<{
+  readonly pending: readonly PendingMessage[];
+  readonly unreachable: readonly Unreachable[];
+}> {
   if (digests.size > listedMax) digests.clear();
   const lists = await Promise.all(caches.map((cache) => listAt(cache, digests)));
-  const unreachable = lists.flatMap(({ endpoint, error }) => (error === null ? [] : [{ endpoint, error }]));
+  const unreachable = lists.flatMap(({ endpoint, error }) =>
+    error === null ? [] : [{ endpoint, error }],
+  );
   const [first] = unreachable;
   if (first !== undefined && unreachable.length === caches.length) throw first.error;
   return { pending: groupCopies(interleave(lists.map(({ copies }) => copies))), unreachable };
@@ -233,7 +278,10 @@ function copyOf({ read, name = "", digests = new Map(), ...facts }: CopySource):
 }
 
 /** An envelope that a live session brought, or what a Cache may have got of it. */
-export function liveCopy({ messageId, expiresAtMs, envelope }: LiveEnvelope, cache: CacheClient | null): EnvelopeCopy {
+export function liveCopy(
+  { messageId, expiresAtMs, envelope }: LiveEnvelope,
+  cache: CacheClient | null,
+): EnvelopeCopy {
   const read = async () => (cache === null ? envelope : readById(cache, messageId));
   return copyOf({ messageId, expiresAtMs, chunk: chunkOf(envelope), cache, read });
 }
@@ -257,7 +305,10 @@ const pageEntries = 256;
  * Reads in the order of the list: pages of about 1 MiB, of which one is kept, as long as they contain what is wanted. A
  * Cache that did not answer is not asked again until its next list, so that it delays no other.
  */
-function envelopeReader(cache: CacheClient, isLong: () => boolean): (id: string) => Promise<EnvelopeJson | null> {
+function envelopeReader(
+  cache: CacheClient,
+  isLong: () => boolean,
+): (id: string) => Promise<EnvelopeJson | null> {
   let page = new Map<string, EnvelopeJson>();
   let cursor: string | undefined;
   let isPaged = true;
@@ -284,17 +335,22 @@ function envelopeReader(cache: CacheClient, isLong: () => boolean): (id: string)
 
 async function readById(cache: CacheClient, messageId: string): Promise<EnvelopeJson | null> {
   const { state, message } = await cache.message(messageId);
-  return state === "active" && isRecord(message?.envelope) ? (message.envelope as EnvelopeJson) : null;
+  return state === "active" && isRecord(message?.envelope)
+    ? (message.envelope as EnvelopeJson)
+    : null;
 }
 
 function interleave<T>(lists: readonly (readonly T[])[]): T[] {
   const longest = Math.max(...lists.map(({ length }) => length));
-  return Array.from({ length: longest }, (_, i) => lists.flatMap((list) => list.slice(i, i + 1))).flat();
+  return Array.from({ length: longest }, (_, i) =>
+    lists.flatMap((list) => list.slice(i, i + 1)),
+  ).flat();
 }
 
 export function chunkOf(message: Readonly<Record<string, unknown>>): SealBinding["chunk"] {
   const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
-  if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number") return null;
+  if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number")
+    return null;
   return { groupId, sequence, total };
 }
 
@@ -310,7 +366,8 @@ function groupCopies(copies: readonly EnvelopeCopy[]): PendingMessage[] {
   >();
   for (const copy of copies) {
     const { chunk, messageId } = copy;
-    const name = chunk === null ? messageId.toLowerCase() : `${chunk.groupId.toLowerCase()} of ${chunk.total}`;
+    const name =
+      chunk === null ? messageId.toLowerCase() : `${chunk.groupId.toLowerCase()} of ${chunk.total}`;
     const group = groups.get(name) ?? { chunk, parts: new Map<number, EnvelopeCopy[]>() };
     groups.set(name, group);
     const position = chunk?.sequence ?? 0;
@@ -334,14 +391,17 @@ export function messageIdsOf(message: PendingMessage): string[] {
 }
 
 /** The id by which programs know a message. */
-export const nameOf = (message: PendingMessage): string => message.groupId ?? messageIdsOf(message)[0] ?? "";
+export const nameOf = (message: PendingMessage): string =>
+  message.groupId ?? messageIdsOf(message)[0] ?? "";
 
 /** No envelope lives longer. */
 const lifeMsMax = 30 * dayMs;
 
 /** When no Cache can offer the message again. A Cache may state any time, or none. */
 export function expiryOf(message: PendingMessage, nowMs: number): number {
-  const latest = message.parts.flat().reduce((most, { expiresAtMs }) => Math.max(most, expiresAtMs), 0);
+  const latest = message.parts
+    .flat()
+    .reduce((most, { expiresAtMs }) => Math.max(most, expiresAtMs), 0);
   return latest >= nowMs && latest <= nowMs + lifeMsMax ? latest : nowMs + lifeMsMax;
 }
 
@@ -357,7 +417,9 @@ export async function splitReceived(
   for (const copies of message.parts) {
     const fresh: EnvelopeCopy[] = [];
     for (const copy of copies) {
-      const digest = (await before.has(copy.messageId.toLowerCase())) ? await attempt(copy.digest) : "";
+      const digest = (await before.has(copy.messageId.toLowerCase()))
+        ? await attempt(copy.digest)
+        : "";
       if (typeof digest !== "string") continue;
       (digest !== "" && (await before.has(digest)) ? again : fresh).push(copy);
     }

@@ -16,7 +16,13 @@ import {
 import type { Did } from "../core/codec/did.ts";
 import { dayMs, hourMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
 import { type CounterName, type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
-import { actions, counters, type Intent, isDocumentAction, itemsOf } from "../core/ledger/actions.ts";
+import {
+  actions,
+  counters,
+  type Intent,
+  isDocumentAction,
+  itemsOf,
+} from "../core/ledger/actions.ts";
 import { authorizationMessage, encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
 import { renderUpdate } from "../core/ledger/structures.ts";
@@ -25,7 +31,13 @@ import { isSelfCertifying } from "../core/trust/names.ts";
 import { applyComponent, type KeyState } from "../core/trust/proof.ts";
 import type { Accepted } from "./answers.ts";
 import { activeDocument, type Client, readLimits, rootKeyOf } from "./client.ts";
-import { ed25519PublicKey, randomUuid, type Signer, signEd25519, x25519PublicKey } from "./crypto.ts";
+import {
+  ed25519PublicKey,
+  randomUuid,
+  type Signer,
+  signEd25519,
+  x25519PublicKey,
+} from "./crypto.ts";
 import {
   authorizationLifeMs,
   provingAt,
@@ -56,12 +68,22 @@ type ChangeTerms = {
   readonly genesisHash?: Uint8Array | null;
 };
 
-export async function signIntent(intent: Intent, signer: Signer, terms: ChangeTerms): Promise<Submission> {
+export async function signIntent(
+  intent: Intent,
+  signer: Signer,
+  terms: ChangeTerms,
+): Promise<Submission> {
   const { nonce, nowMs, genesisHash = null } = terms;
   const validUntilMs = BigInt(nowMs + authorizationLifeMs);
-  const { payload, body } = renderUpdate(intent, { nonce, validUntilMs, signerKeyId: signer.keyId }, nowMs);
+  const { payload, body } = renderUpdate(
+    intent,
+    { nonce, validUntilMs, signerKeyId: signer.keyId },
+    nowMs,
+  );
   const message =
-    genesisHash === null ? payload : authorizationMessage(actions[intent.action].counter, genesisHash, payload);
+    genesisHash === null
+      ? payload
+      : authorizationMessage(actions[intent.action].counter, genesisHash, payload);
   const signature = encodeBase64(await signEd25519(message, signer.seed));
   return { ...requestOf(intent), body: jsonBody({ ...body, signature }) };
 }
@@ -75,13 +97,23 @@ export const ownerUpdates = {
     routeOf: (did: Did) => path`/dids/${did}/delivery-policy-links`,
     member: "delivery_policy_links",
   },
-  set_delivery_policy: { routeOf: (did: Did) => path`/delivery-policies/recipients/${did}`, member: "policy" },
+  set_delivery_policy: {
+    routeOf: (did: Did) => path`/delivery-policies/recipients/${did}`,
+    member: "policy",
+  },
   set_tag_policy: { routeOf: (did: Did) => path`/delivery-policies/tags/${did}`, member: "policy" },
-  set_persona_policy: { routeOf: (did: Did) => path`/delivery-policies/personas/${did}`, member: "policy" },
+  set_persona_policy: {
+    routeOf: (did: Did) => path`/delivery-policies/personas/${did}`,
+    member: "policy",
+  },
 } as const;
 
 /** `value` has the members that the interface names, which the Directory checks; that of `set_alias` is a text. */
-export type OwnerUpdate = { readonly extrinsic: keyof typeof ownerUpdates; readonly did: Did; readonly value: unknown };
+export type OwnerUpdate = {
+  readonly extrinsic: keyof typeof ownerUpdates;
+  readonly did: Did;
+  readonly value: unknown;
+};
 
 /** `genesisHash` names the ledger that the update is for; without one, any Directory may take it. */
 export async function signOwnerUpdate(
@@ -105,7 +137,9 @@ export async function signOwnerUpdate(
     [updateHeaders.keyId]: claims.keyId,
     [updateHeaders.timestamp]: claims.timestamp,
     [updateHeaders.nonce]: claims.nonce,
-    [updateHeaders.signature]: encodeBase64(await signEd25519(encodeUpdateProof(claims), signer.seed)),
+    [updateHeaders.signature]: encodeBase64(
+      await signEd25519(encodeUpdateProof(claims), signer.seed),
+    ),
   };
   return { method: "PUT", path: routeOf(update.did), body, headers };
 }
@@ -125,18 +159,26 @@ export async function change(
   if (action === "AddVerificationMethod" || action === "UpdateVerificationMethod")
     await rememberAddedKey(client, did, intent.verificationMethod.publicKeyMultibase);
   const accepted = await client.directory.submit(submission);
-  const left = action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
+  const left =
+    action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
   if (left !== null) await forgetOwnAlias(client, did, left);
   const nonceNow = async () =>
-    terms.state === null ? toldNonce(client, did, counter) : nonceIn(await client.trust.prove(did, null), counter);
+    terms.state === null
+      ? toldNonce(client, did, counter)
+      : nonceIn(await client.trust.prove(did, null), counter);
   const isInForce = async () => (await nonceNow()) > terms.nonce;
-  if (action === "delete_did") await settleRegistration(client, { did, tx_id: accepted.tx_hash }, waiting, "missing");
+  if (action === "delete_did")
+    await settleRegistration(client, { did, tx_id: accepted.tx_hash }, waiting, "missing");
   else await settle(client, { txHash: accepted.tx_hash, isInForce }, waiting);
   return accepted;
 }
 
 /** What the next change of a counter is signed with; `state` where the proof of the DID shows the counter. */
-type Terms = { readonly nonce: bigint; readonly genesisHash: Uint8Array | null; readonly state: KeyState | null };
+type Terms = {
+  readonly nonce: bigint;
+  readonly genesisHash: Uint8Array | null;
+  readonly state: KeyState | null;
+};
 
 const nonceIn = (state: KeyState, counter: CounterName): bigint =>
   counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
@@ -150,7 +192,10 @@ async function termsOf(client: Client, did: Did, counter: CounterName): Promise<
     const state = await ownState(client, did);
     return { nonce: nonceIn(state, counter), genesisHash: state.genesisHash, state };
   }
-  const [nonce, { genesisHash }] = await Promise.all([toldNonce(client, did, counter), provingAt(client)]);
+  const [nonce, { genesisHash }] = await Promise.all([
+    toldNonce(client, did, counter),
+    provingAt(client),
+  ]);
   return { nonce, genesisHash, state: null };
 }
 
@@ -159,7 +204,12 @@ async function termsOf(client: Client, did: Did, counter: CounterName): Promise<
  * proof, and where the ledger takes no component call, the change is made in a whole document. What a Directory says of the
  * DID is never signed, and no second, different call with the same nonce while the first is valid.
  */
-async function signChange(client: Client, intent: Intent, signer: Signer, terms: Terms): Promise<Submission> {
+async function signChange(
+  client: Client,
+  intent: Intent,
+  signer: Signer,
+  terms: Terms,
+): Promise<Submission> {
   const { did, action } = intent;
   const { state, nonce } = terms;
   const nowMs = Date.now();
@@ -168,10 +218,16 @@ async function signChange(client: Client, intent: Intent, signer: Signer, terms:
     const document = isComponent ? applyComponent(state.document, action, itemsOf(intent)) : null;
     if (document !== null && !takesComponents(state) && signer.keyId === rootSignerId)
       return signDocument(client, state, { document, rootSeed: signer.seed, nowMs });
-    const content = document === null ? utf8(JSON.stringify(renderItems(intent))) : encodeDidDocument(document);
+    const content =
+      document === null ? utf8(JSON.stringify(renderItems(intent))) : encodeDidDocument(document);
     // What can't be applied to the proven state is left to the ledger to refuse.
     if (!isComponent || document !== null)
-      await claimNonce(client.known.memory, did, { counter: actions[action].counter, nonce, content, nowMs });
+      await claimNonce(client.known.memory, did, {
+        counter: actions[action].counter,
+        nonce,
+        content,
+        nowMs,
+      });
   }
   return signIntent(intent, signer, { ...terms, nowMs });
 }
@@ -181,20 +237,33 @@ async function ownState(client: Client, did: Did): Promise<KeyState> {
   const [state] = await Promise.all([client.trust.prove(did, null), provingAt(client)]);
   const ledger = encodeHex(state.genesisHash);
   if (client.known.ledger === ledger) return state;
-  throw localError("other_ledger", `${did} belongs to the ledger ${ledger}, and this Directory signs for another`);
+  throw localError(
+    "other_ledger",
+    `${did} belongs to the ledger ${ledger}, and this Directory signs for another`,
+  );
 }
 
 type Edit = (document: DidDocument) => DidDocument | Promise<DidDocument>;
-type Publishing = { readonly rootSeed: Uint8Array; readonly edited: Edit; readonly waiting: Waiting };
+type Publishing = {
+  readonly rootSeed: Uint8Array;
+  readonly edited: Edit;
+  readonly waiting: Waiting;
+};
 
 /**
  * Signs the whole document of a self-certifying DID, `edited` from its proven state, and waits for it. With it, the
  * present root key stands for all that came before.
  */
-export async function replaceDocument(client: Client, did: Did, { rootSeed, edited, waiting }: Publishing) {
+export async function replaceDocument(
+  client: Client,
+  did: Did,
+  { rootSeed, edited, waiting }: Publishing,
+) {
   const state = await ownState(client, did);
   const whole = { document: await edited(state.document), rootSeed, nowMs: Date.now() };
-  const { tx_hash: txHash } = await client.directory.submit(await signDocument(client, state, whole));
+  const { tx_hash: txHash } = await client.directory.submit(
+    await signDocument(client, state, whole),
+  );
   const isInForce = async () => nextNonce(await client.trust.prove(did, null)) > nextNonce(state);
   await settle(client, { txHash, isInForce }, waiting);
 }
@@ -205,12 +274,19 @@ export async function replaceDocument(client: Client, did: Did, { rootSeed, edit
  */
 async function publishEdited(client: Client, did: Did, publishing: Publishing): Promise<void> {
   if (isSelfCertifying(did)) return replaceDocument(client, did, publishing);
-  const options = { signer: { keyId: rootSignerId, seed: publishing.rootSeed }, waiting: publishing.waiting };
+  const options = {
+    signer: { keyId: rootSignerId, seed: publishing.rootSeed },
+    waiting: publishing.waiting,
+  };
   const before = await activeDocument(client, did);
   const after = await publishing.edited(before);
   for (const verificationMethod of after.verificationMethod)
     if (!before.verificationMethod.includes(verificationMethod))
-      await change(client, { action: "UpdateVerificationMethod", did, verificationMethod }, options);
+      await change(
+        client,
+        { action: "UpdateVerificationMethod", did, verificationMethod },
+        options,
+      );
   for (const keyAgreement of after.keyAgreement)
     if (!before.keyAgreement.includes(keyAgreement))
       await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, options);
@@ -256,7 +332,11 @@ type Rotated = {
 };
 
 /** Reconciles, and replaces the published key when it is due. */
-export async function rotateAgreement(client: Client, did: Did, options: RotationOptions): Promise<Rotated> {
+export async function rotateAgreement(
+  client: Client,
+  did: Did,
+  options: RotationOptions,
+): Promise<Rotated> {
   const { nowMs, everyMs, waiting = waitingDefault } = options;
   const document = await activeDocument(client, did);
   const keptMs = await longestLifeMs(document, client.timeoutMs);
@@ -278,7 +358,9 @@ export async function rotateAgreement(client: Client, did: Did, options: Rotatio
   const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
   const edited = (one: DidDocument): DidDocument => ({
     ...one,
-    keyAgreement: one.keyAgreement.map((held) => (held.id === published.id ? { ...held, publicKeyMultibase } : held)),
+    keyAgreement: one.keyAgreement.map((held) =>
+      held.id === published.id ? { ...held, publicKeyMultibase } : held,
+    ),
   });
   // The replacement of the root key may have been interrupted.
   const rootSeed = (await heldSeed(next, await rootKeyOf(client, did))) ?? next.rootSeed;
@@ -290,16 +372,25 @@ export async function rotateAgreement(client: Client, did: Did, options: Rotatio
 type Published = NonNullable<ReturnType<typeof sealingKeyOf>>;
 
 /** The secret to publish next, which is stored behind the one in force; also what an interrupted rotation left there. */
-async function secretAfter({ agreements }: Identity, published: Published): Promise<Uint8Array | null> {
+async function secretAfter(
+  { agreements }: Identity,
+  published: Published,
+): Promise<Uint8Array | null> {
   const current = await findOpening(agreements, published);
-  const next = agreements.find((one, i) => i > current && one.id === published.id && one.destroyAtMs === null);
+  const next = agreements.find(
+    (one, i) => i > current && one.id === published.id && one.destroyAtMs === null,
+  );
   return next?.secret ?? null;
 }
 
 /** The time of the chain stays that of the key in force, so an interrupted rotation is still due. */
 function withNextSecret(identity: Identity, id: string): Identity {
   const { secret, chain } = advanceChain(identity.chain, identity.chain.sinceMs);
-  return { ...identity, agreements: [...identity.agreements, { id, secret, destroyAtMs: null }], chain };
+  return {
+    ...identity,
+    agreements: [...identity.agreements, { id, secret, destroyAtMs: null }],
+    chain,
+  };
 }
 
 /** The longest life that the Caches of the document allow; 30 days for one that states none. */
@@ -326,8 +417,17 @@ export function nextIdentity(identity: Identity, nowMs: number): Identity {
   const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
   const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
   const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
-  const agreements = [...identity.agreements, { id: sealing, secret: freshSeed(), destroyAtMs: null }];
-  return { ...identity, nextRootSeed: root, methods: [...identity.methods, ...methods], agreements, chain };
+  const agreements = [
+    ...identity.agreements,
+    { id: sealing, secret: freshSeed(), destroyAtMs: null },
+  ];
+  return {
+    ...identity,
+    nextRootSeed: root,
+    methods: [...identity.methods, ...methods],
+    agreements,
+    chain,
+  };
 }
 
 /**
@@ -335,7 +435,11 @@ export function nextIdentity(identity: Identity, nowMs: number): Identity {
  * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
  * Called again after an interruption, it does what is left.
  */
-export async function publishKeys(client: Client, next: Identity, waiting: Waiting): Promise<Identity> {
+export async function publishKeys(
+  client: Client,
+  next: Identity,
+  waiting: Waiting,
+): Promise<Identity> {
   const { did, nextRootSeed } = next;
   const rootSeed = nextRootSeed ?? next.rootSeed;
   const newRootPubkey = await ed25519PublicKey(rootSeed);
@@ -357,10 +461,16 @@ export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
 }
 
 /** Of each id the last secret counts. Others of the key agreements could be opened by a lost or removed device: they go. */
-async function withNewKeys(document: DidDocument, { did, methods, agreements }: Identity): Promise<DidDocument> {
+async function withNewKeys(
+  document: DidDocument,
+  { did, methods, agreements }: Identity,
+): Promise<DidDocument> {
   const verificationMethod = document.verificationMethod.map(async (method) => {
     const held = methods.findLast(({ id }) => id === method.id);
-    const key = held === undefined ? method.publicKeyMultibase : renderPublicKey(await ed25519PublicKey(held.secret));
+    const key =
+      held === undefined
+        ? method.publicKeyMultibase
+        : renderPublicKey(await ed25519PublicKey(held.secret));
     return key === method.publicKeyMultibase ? method : { ...method, publicKeyMultibase: key };
   });
   const keyAgreement = agreements.slice(-1).map(async ({ id, secret }) => ({

@@ -6,7 +6,12 @@
 import { decodeBase64, parseAgreementKey, parsePublicKey } from "../core/codec/bytes.ts";
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { minuteMs, parseDuration, renderTimestamp } from "../core/codec/time.ts";
-import { type DidDocument, methodFor, parseMethodKey, type VerificationMethod } from "../core/ledger/account.ts";
+import {
+  type DidDocument,
+  methodFor,
+  parseMethodKey,
+  type VerificationMethod,
+} from "../core/ledger/account.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
 import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
@@ -14,7 +19,15 @@ import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import type { Source } from "./content.ts";
 import { randomUuid, type Signer } from "./crypto.ts";
 import { type DirectoryClient, directoryClient } from "./directory.ts";
-import { attempt, ClientError, type Endpoint, endpoint, localError, orNull, timeoutMsDefault } from "./http.ts";
+import {
+  attempt,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  localError,
+  orNull,
+  timeoutMsDefault,
+} from "./http.ts";
 import { type MemoryStore, memoryKeys } from "./key-stores.ts";
 import { heldSeed, type Identity } from "./keys.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
@@ -75,7 +88,11 @@ export type Client = {
 
 const doubtsMax = 1_000;
 
-export function connect({ directoryUrl, relayUrl, timeoutMs = timeoutMsDefault }: ClientOptions): Client {
+export function connect({
+  directoryUrl,
+  relayUrl,
+  timeoutMs = timeoutMsDefault,
+}: ClientOptions): Client {
   const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
   const known: Client["known"] = {
     limits: null,
@@ -103,7 +120,11 @@ export async function lookUp(client: Client, target: string): Promise<Did> {
 }
 
 /** The same, and whether the alias was known before. */
-export async function find(client: Client, target: string, demanded: TrustDemand | null = null): Promise<Found> {
+export async function find(
+  client: Client,
+  target: string,
+  demanded: TrustDemand | null = null,
+): Promise<Found> {
   const did = await askDid(client, target);
   const place = parsePlace(target);
   if (place !== null) await (await import("./trust/log.ts")).checkHome(client, did, place.home);
@@ -119,7 +140,9 @@ export async function find(client: Client, target: string, demanded: TrustDemand
 export function normalizeName(target: string): string {
   const place = parsePlace(target);
   if (place === null) return normalizeAlias(target) ?? target;
-  return isDid(place.name) ? place.name : `${normalizeAlias(place.name) ?? place.name}@${place.home}`;
+  return isDid(place.name)
+    ? place.name
+    : `${normalizeAlias(place.name) ?? place.name}@${place.home}`;
 }
 
 /** Whether the log agrees, where a policy names its witnesses. `demanded` throws why it doesn't. */
@@ -129,13 +152,19 @@ async function isInLog(
   demanded: TrustDemand | null,
 ): Promise<boolean> {
   const isDemanded = demanded === "logged";
-  if (client.known.policy !== null) return (await import("./trust/log.ts")).isLogged(client, subject, isDemanded);
-  if (isDemanded) throw distrust("log_unwitnessed", "no policy names witnesses: give one to know what is logged");
+  if (client.known.policy !== null)
+    return (await import("./trust/log.ts")).isLogged(client, subject, isDemanded);
+  if (isDemanded)
+    throw distrust("log_unwitnessed", "no policy names witnesses: give one to know what is logged");
   return false;
 }
 
 /** What shows the keys of a DID that was looked up, and is remembered then. Throws why they are less than demanded. */
-export async function trustIn(client: Client, did: Did, demanded: TrustDemand | null = null): Promise<TrustLevel> {
+export async function trustIn(
+  client: Client,
+  did: Did,
+  demanded: TrustDemand | null = null,
+): Promise<TrustLevel> {
   const level = trustOf(did);
   if (level === "proven") {
     const isLogged = await attempt(() => isInLog(client, { did, alias: null }, demanded));
@@ -150,15 +179,21 @@ export async function trustIn(client: Client, did: Did, demanded: TrustDemand | 
 
 /** The Directory's present answer, neither remembered nor trusted: it only decides the order of sends. */
 export async function askDid(client: Client, target: string): Promise<Did> {
-  if (typeof target !== "string") throw localError("invalid_argument", "a recipient is a DID or an alias");
+  if (typeof target !== "string")
+    throw localError("invalid_argument", "a recipient is a DID or an alias");
   if (isDid(target)) return target;
   const { name, home } = parsePlace(target) ?? { name: target, home: null };
   const alias = normalizeAlias(name);
-  if (alias === null && !isDid(name)) throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
+  if (alias === null && !isDid(name))
+    throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
   const did = isDid(name) ? name : (await client.directory.alias(alias ?? "", home)).did;
   if (isDid(did) && home !== null) client.trust.tellHome(did, home);
   if (isDid(did)) return did;
-  throw new ClientError("unreadable", "unreadable", "the Directory returned something other than a DID");
+  throw new ClientError(
+    "unreadable",
+    "unreadable",
+    "the Directory returned something other than a DID",
+  );
 }
 
 /** The document of an active DID, with absolute ids: the proven one where the DID has a proof. */
@@ -186,7 +221,8 @@ const deactivated = (did: Did) => localError("did_deactivated", `${did} is deact
 /** The answer has been checked; ids may be relative to the DID. */
 function documentOf(record: Resolved, did: Did): DidDocument {
   const { document } = record;
-  if (document?.id !== did) throw new ClientError("unreadable", "unreadable", `${did} has no document of its own`);
+  if (document?.id !== did)
+    throw new ClientError("unreadable", "unreadable", `${did} has no document of its own`);
   const absolute = (id: string) => (id.startsWith("#") ? `${did}${id}` : id);
   const component = (one: VerificationMethod) => ({ ...one, id: absolute(one.id) });
   return {
@@ -207,7 +243,10 @@ function documentOf(record: Resolved, did: Did): DidDocument {
 
 /** Options of a message, and who sends it. */
 type SendChoices = {
-  readonly [Name in "ttl" | "tag" | "hint" | "chunkBytes" | "trust"]?: MessageOptions[Name] | null | undefined;
+  readonly [Name in "ttl" | "tag" | "hint" | "chunkBytes" | "trust"]?:
+    | MessageOptions[Name]
+    | null
+    | undefined;
 } & {
   /** Signs as this identity (`senderOf`); `null` signs nothing. */
   readonly sender: SendPlan["sender"];
@@ -222,13 +261,19 @@ type SendChoices = {
  * `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
  * `too_small` when the recipient accepts too little for any message.
  */
-export async function planSend(client: Client, to: Did, file: FileFacts, choices: SendChoices): Promise<SendPlan> {
+export async function planSend(
+  client: Client,
+  to: Did,
+  file: FileFacts,
+  choices: SendChoices,
+): Promise<SendPlan> {
   const ttl = choices.ttl ?? "24h";
   if (typeof ttl !== "string" || parseDuration(ttl) === null)
     throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
   const { recipient, bounds } = await recipientFacts(client, to, choices.tag ?? null);
   const services = client.trust.provenOf(to)?.state.document.service ?? [];
-  if (services.some(({ type }) => type === movedType)) await (await import("./trust/log.ts")).checkMoved(client, to);
+  if (services.some(({ type }) => type === movedType))
+    await (await import("./trust/log.ts")).checkMoved(client, to);
   const trust = await trustIn(client, to, choices.trust ?? null);
   const plan: SendPlan = {
     id: choices.id ?? randomUuid(),
@@ -272,7 +317,10 @@ export async function sendTo(client: Client, options: Prepared): Promise<Sent> {
     return planSend(client, did, source.file, { ...options, name, sender: await sender() });
   };
   const wanted = await retryTemporary(planned, { retries, signal });
-  const resumed = chunkCount(wanted) > 1 ? await (await import("./resume.ts")).resume(known.memory, wanted) : null;
+  const resumed =
+    chunkCount(wanted) > 1
+      ? await (await import("./resume.ts")).resume(known.memory, wanted)
+      : null;
   const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
     await resumed?.save(chunk + 1);
     await onProgress?.({ sentBytes, totalBytes });
@@ -288,20 +336,35 @@ function nextSendMs({ known, relay }: Client): number {
 }
 
 /** The key to seal to, and how many bytes the recipient accepts. */
-type RecipientFacts = { readonly recipient: RecipientKey; readonly bounds: readonly (number | undefined)[] };
+type RecipientFacts = {
+  readonly recipient: RecipientKey;
+  readonly bounds: readonly (number | undefined)[];
+};
 
-async function recipientFacts(client: Client, to: Did, tag: string | null): Promise<RecipientFacts> {
+async function recipientFacts(
+  client: Client,
+  to: Did,
+  tag: string | null,
+): Promise<RecipientFacts> {
   const proof = isSelfCertifying(to) ? client.trust.known(to) : null;
   const asked = { tag, proof, home: await client.trust.homeOf(to) };
-  const resolution = await orNull(client.directory.deliveryResolution(to, asked), "component_not_found");
+  const resolution = await orNull(
+    client.directory.deliveryResolution(to, asked),
+    "component_not_found",
+  );
   if (resolution !== null) return readResolution(client, resolution, to);
   // Without a key to seal to: the record says whether it is deactivated.
   return { recipient: recipientKey(await readDocument(client, to)), bounds: [] };
 }
 
-async function readResolution(client: Client, resolution: Resolution, to: Did): Promise<RecipientFacts> {
+async function readResolution(
+  client: Client,
+  resolution: Resolution,
+  to: Did,
+): Promise<RecipientFacts> {
   const { encryption_profile: profile } = resolution;
-  if (profile !== "direct") throw localError("unknown_profile", `${to} is sealed to by ${profile}, not known here`);
+  if (profile !== "direct")
+    throw localError("unknown_profile", `${to} is sealed to by ${profile}, not known here`);
   const sizes = resolution.policy?.effective_constraints;
   return {
     recipient: isSelfCertifying(to) ? await provenKey(client, resolution, to) : toldKey(resolution),
@@ -313,7 +376,11 @@ async function readResolution(client: Client, resolution: Resolution, to: Did): 
  * Not the key that the answer names, but that of the proven document. A node without a ledger shows no proof: then the
  * Directory is asked, since only an empty one says that the proof is still the known one.
  */
-async function provenKey({ trust }: Client, { key_proof: text }: Resolution, to: Did): Promise<RecipientKey> {
+async function provenKey(
+  { trust }: Client,
+  { key_proof: text }: Resolution,
+  to: Did,
+): Promise<RecipientKey> {
   const bytes = text === undefined ? null : decodeBase64(text);
   if (text !== undefined && bytes === null)
     throw distrust("proof_invalid", `the Directory's proof of ${to} is not Base64`);
@@ -323,7 +390,8 @@ async function provenKey({ trust }: Client, { key_proof: text }: Resolution, to:
 
 function toldKey(resolution: Resolution): RecipientKey {
   const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
-  if (publicKey === null) throw new ClientError("unreadable", "unreadable", "the Directory returned no key");
+  if (publicKey === null)
+    throw new ClientError("unreadable", "unreadable", "the Directory returned no key");
   return { keyId: resolution.recipient_key_id, publicKey };
 }
 
@@ -338,7 +406,10 @@ function decideChunkBytes(
   const sealedMax = Math.min(...bounds.filter((bytes) => bytes !== undefined));
   const allowed = sealedMax - sealedBytesMargin;
   if (allowed >= Math.max(1, Math.min(sizeBytes, partBytesMin))) return Math.min(asked, allowed);
-  throw localError("too_small", `the recipient accepts messages of at most ${sealedMax} bytes: too few for any file`);
+  throw localError(
+    "too_small",
+    `the recipient accepts messages of at most ${sealedMax} bytes: too few for any file`,
+  );
 }
 
 const limitsKeptMs = 5 * minuteMs;
@@ -377,17 +448,22 @@ export async function signerIn(
 }
 
 /** A method in `authentication` whose secret is on this device: it signs envelopes of the identity. */
-export async function senderOf(client: Client, identity: Identity): Promise<NonNullable<SendPlan["sender"]>> {
+export async function senderOf(
+  client: Client,
+  identity: Identity,
+): Promise<NonNullable<SendPlan["sender"]>> {
   const document = await activeDocument(client, identity.did);
   const signer = await signerIn(identity, document, document.authentication);
   const [home] = homesOf(document);
-  if (signer !== null) return { did: identity.did, ...signer, ...(home === undefined ? {} : { home }) };
+  if (signer !== null)
+    return { did: identity.did, ...signer, ...(home === undefined ? {} : { home }) };
   throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);
 }
 
 /** The root key in force: the proven one, or what the Directory says of a random DID. Throws `no_root_key`. */
 export async function rootKeyOf(client: Client, did: Did): Promise<Uint8Array> {
-  if (isSelfCertifying(did)) return (await client.trust.prove(did, null)).rootKeys.at(-1) as Uint8Array;
+  if (isSelfCertifying(did))
+    return (await client.trust.prove(did, null)).rootKeys.at(-1) as Uint8Array;
   const key = parsePublicKey((await client.directory.resolve(did)).root_pubkey ?? "");
   if (key !== null) return key;
   throw localError("no_root_key", `${did} has no root key`);

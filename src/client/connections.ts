@@ -39,34 +39,41 @@ export async function listenLive(
   events: LiveEvents,
   signal: AbortSignal,
 ): Promise<void> {
-  if (typeof WebSocket === "undefined") throw localError("no_websocket", "this runtime has no WebSocket");
+  if (typeof WebSocket === "undefined")
+    throw localError("no_websocket", "this runtime has no WebSocket");
   const at = path`/ws/${reader.did}/${device}`;
   const socket = new WebSocket(`${reader.at.url.replace(/^http/, "ws")}${at}?pass=1`);
   let isReady = false;
   let close: () => void = () => undefined;
-  const ended = new Promise<{ readonly code: number; readonly reason: string }>((resolve, reject) => {
-    // Closing needs an answer, and a dead network gives none.
-    close = () => {
-      socket.close(1000, "done");
-      setTimeout(() => resolve({ code: 1006, reason: "" }), closingMs);
-    };
-    socket.addEventListener("close", resolve);
-    socket.addEventListener("open", () => void authFrame(reader, device).then((frame) => socket.send(frame), reject));
-    socket.addEventListener("message", ({ data }) => {
-      const frame = typeof data === "string" ? parseRecord(data) : null;
-      if (isReady) void receiveFrame(socket, frame, { reader, events }).catch(reject);
-      else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
-        isReady = true;
-        events.onReady();
-      }
-    });
-  });
+  const ended = new Promise<{ readonly code: number; readonly reason: string }>(
+    (resolve, reject) => {
+      // Closing needs an answer, and a dead network gives none.
+      close = () => {
+        socket.close(1000, "done");
+        setTimeout(() => resolve({ code: 1006, reason: "" }), closingMs);
+      };
+      socket.addEventListener("close", resolve);
+      socket.addEventListener(
+        "open",
+        () => void authFrame(reader, device).then((frame) => socket.send(frame), reject),
+      );
+      socket.addEventListener("message", ({ data }) => {
+        const frame = typeof data === "string" ? parseRecord(data) : null;
+        if (isReady) void receiveFrame(socket, frame, { reader, events }).catch(reject);
+        else if (frame?.["type"] === "welcome" && frame["status"] === "ok") {
+          isReady = true;
+          events.onReady();
+        }
+      });
+    },
+  );
   const late = setTimeout(() => isReady || close(), welcomeMs);
   signal.addEventListener("abort", close);
   try {
     const { code, reason } = await ended;
     const refused = refusedCodes[code];
-    if (refused !== undefined) throw new ClientError("refused", refused, reason || "the Relay refused the proof");
+    if (refused !== undefined)
+      throw new ClientError("refused", refused, reason || "the Relay refused the proof");
     if (!isReady && !signal.aborted)
       throw new ClientError("unreachable", "unreachable", `${reader.at.url} can't be reached`);
   } finally {
@@ -78,7 +85,10 @@ export async function listenLive(
 
 async function authFrame(reader: Reader, device: string): Promise<string> {
   const names = { ...ackMembers, endpoint: "endpoint" };
-  return JSON.stringify({ type: "auth", ...(await prove(reader, { operation: "connect", subject: device }, names)) });
+  return JSON.stringify({
+    type: "auth",
+    ...(await prove(reader, { operation: "connect", subject: device }, names)),
+  });
 }
 
 /** A frame that is not an envelope to this recipient is not acknowledged; the Relay handles it. */
@@ -88,11 +98,13 @@ async function receiveFrame(
   { reader, events }: { readonly reader: Reader; readonly events: LiveEvents },
 ): Promise<void> {
   if (frame?.["type"] === "stored") events.onStored?.();
-  const messageId = typeof frame?.["message_id"] === "string" ? parseUuid(frame["message_id"]) : null;
+  const messageId =
+    typeof frame?.["message_id"] === "string" ? parseUuid(frame["message_id"]) : null;
   if (frame === null || messageId === null || frame["to"] !== reader.did) return;
   const envelope = { messageId, expiresAtMs: expiryOf(frame), envelope: frame as EnvelopeJson };
   const type = (await events.onEnvelope(envelope)) ? "ack" : "pass";
-  if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type, message_id: messageId }));
+  if (socket.readyState === WebSocket.OPEN)
+    socket.send(JSON.stringify({ type, message_id: messageId }));
 }
 
 function expiryOf({ timestamp, ttl }: Record<string, unknown>): number {

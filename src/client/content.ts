@@ -12,7 +12,12 @@ import type { FileFacts } from "./seal.ts";
 
 /** Text, bytes, a Blob or File, or a source such as a file on disk; any other value is sent as JSON. */
 export type Content = string | Uint8Array | ArrayBuffer | Blob | Source | JsonContent;
-export type JsonContent = null | boolean | number | readonly unknown[] | { readonly [name: string]: unknown };
+export type JsonContent =
+  | null
+  | boolean
+  | number
+  | readonly unknown[]
+  | { readonly [name: string]: unknown };
 
 export const reactionType = "application/vnd.waypost.reaction+json";
 export const receiptType = "application/vnd.waypost.receipt+json";
@@ -48,23 +53,40 @@ export function bytesSource(name: string, mediaType: string, bytes: Uint8Array):
 const readBytes = 1_048_576;
 
 /** Measures and hashes the content once; it can then be read again and again, by ranges. */
-export async function sourceOf(content: Content, names: ContentNames, relations: Relations): Promise<Source> {
+export async function sourceOf(
+  content: Content,
+  names: ContentNames,
+  relations: Relations,
+): Promise<Source> {
   const typed = (fallback: string) => withRelations(names.mediaType ?? fallback, relations);
-  const bytes = (mediaType: string, data: Uint8Array) => bytesSource(names.name ?? "", typed(mediaType), data);
+  const bytes = (mediaType: string, data: Uint8Array) =>
+    bytesSource(names.name ?? "", typed(mediaType), data);
   if (typeof content === "string") return bytes("text/plain;charset=utf-8", utf8(content));
   if (content instanceof Uint8Array) return bytes("application/octet-stream", content);
-  if (content instanceof ArrayBuffer) return bytes("application/octet-stream", new Uint8Array(content));
+  if (content instanceof ArrayBuffer)
+    return bytes("application/octet-stream", new Uint8Array(content));
   if (isSource(content)) {
     const { file, read } = content;
     return { file: { ...file, mediaType: withRelations(file.mediaType, relations) }, read };
   }
   // Every chunk names size and SHA-256 of the whole.
   if ((content as unknown) instanceof ReadableStream)
-    throw localError("invalid_argument", "read the stream first: await new Response(stream).blob()");
+    throw localError(
+      "invalid_argument",
+      "read the stream first: await new Response(stream).blob()",
+    );
   if (!(content instanceof Blob)) return bytes("application/json", utf8(jsonOf(content)));
-  const name = names.name ?? ("name" in content && typeof content.name === "string" ? content.name : "");
-  const facts = { name, mediaType: typed(content.type || "application/octet-stream"), sizeBytes: content.size };
-  return measured(facts, async (from, to) => new Uint8Array(await content.slice(from, to).arrayBuffer()));
+  const name =
+    names.name ?? ("name" in content && typeof content.name === "string" ? content.name : "");
+  const facts = {
+    name,
+    mediaType: typed(content.type || "application/octet-stream"),
+    sizeBytes: content.size,
+  };
+  return measured(
+    facts,
+    async (from, to) => new Uint8Array(await content.slice(from, to).arrayBuffer()),
+  );
 }
 
 /** No JSON has functions. */
@@ -80,11 +102,16 @@ function jsonOf(content: JsonContent): string {
   } catch (error) {
     cause = error;
   }
-  throw new ClientError("local", "invalid_argument", "the content can't be written as JSON", { cause });
+  throw new ClientError("local", "invalid_argument", "the content can't be written as JSON", {
+    cause,
+  });
 }
 
 /** Reads content once to hash it. */
-export async function measured(facts: Omit<FileFacts, "sha256">, read: Source["read"]): Promise<Source> {
+export async function measured(
+  facts: Omit<FileFacts, "sha256">,
+  read: Source["read"],
+): Promise<Source> {
   const hash = sha256.create();
   for (let from = 0; from < facts.sizeBytes; from += readBytes) {
     hash.update(await read(from, Math.min(from + readBytes, facts.sizeBytes)));
@@ -119,12 +146,18 @@ function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Rela
  * ciphertext again is not its author.
  */
 export function withAuthor(mediaType: string, did: string | null, home?: string): string {
-  return withParameters(mediaType, [`from=${did ?? "none"}`, ...(home === undefined ? [] : [`home=${home}`])]);
+  return withParameters(mediaType, [
+    `from=${did ?? "none"}`,
+    ...(home === undefined ? [] : [`home=${home}`]),
+  ]);
 }
 
 function withParameters(mediaType: string, parameters: readonly string[]): string {
   if (parameters.length === 0) return mediaType;
-  return [mediaType, ...(partsOf(mediaType).includes(marker) ? [] : [marker]), ...parameters].join(";");
+  return [mediaType, ...(partsOf(mediaType).includes(marker) ? [] : [marker]), ...parameters].join(
+    ";",
+  );
 }
 
-export const partsOf = (mediaType: string): string[] => mediaType.split(";").map((part) => part.trim());
+export const partsOf = (mediaType: string): string[] =>
+  mediaType.split(";").map((part) => part.trim());

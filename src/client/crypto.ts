@@ -9,7 +9,14 @@ import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { ed25519, x25519 } from "@noble/curves/webcrypto.js";
 import { hkdf as hkdfOf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { concatBytes, decodeHex, encodeHex, equalBytes, publicKeyBytes, signatureBytes } from "../core/codec/bytes.ts";
+import {
+  concatBytes,
+  decodeHex,
+  encodeHex,
+  equalBytes,
+  publicKeyBytes,
+  signatureBytes,
+} from "../core/codec/bytes.ts";
 
 export type Curves = typeof webCurves;
 
@@ -27,7 +34,8 @@ function curves(): Promise<Curves> {
   return chosen;
 }
 
-const fallback = async (): Promise<Curves> => (await import("./curves-fallback.ts")).curvesInJavaScript;
+const fallback = async (): Promise<Curves> =>
+  (await import("./curves-fallback.ts")).curvesInJavaScript;
 
 const fromHex = (text: string): Uint8Array => decodeHex(text) ?? new Uint8Array(0);
 
@@ -40,11 +48,15 @@ const probeAgreement = fromHex("b755ced64d4a27ce32afcf199f18a3ed1f31897028b0ff6e
 /** Known answers (RFC 8032 section 7.1). Apple's signatures are random, and a repeat must have the same bytes. */
 async function isUsable({ publicKey, sign, agree }: Curves): Promise<boolean> {
   await publicKey(probe);
-  const [signature, agreement] = [await sign(new Uint8Array(0), probe), await agree(probe, basePoint)];
+  const [signature, agreement] = [
+    await sign(new Uint8Array(0), probe),
+    await agree(probe, basePoint),
+  ];
   return equalBytes(signature, probeSignature) && equalBytes(agreement, probeAgreement);
 }
 
-export const ed25519PublicKey = async (seed: Uint8Array): Promise<Uint8Array> => (await curves()).publicKey(seed);
+export const ed25519PublicKey = async (seed: Uint8Array): Promise<Uint8Array> =>
+  (await curves()).publicKey(seed);
 
 /** The same bytes for the same message, everywhere. */
 export const signEd25519 = async (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> =>
@@ -54,8 +66,10 @@ export const x25519PublicKey = async (secret: Uint8Array): Promise<Uint8Array> =
   (await curves()).agree(secret, basePoint);
 
 /** Throws for a public key of small order, with which everybody would share the same secret. */
-export const x25519SharedSecret = async (secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> =>
-  (await curves()).agree(secret, publicKey);
+export const x25519SharedSecret = async (
+  secret: Uint8Array,
+  publicKey: Uint8Array,
+): Promise<Uint8Array> => (await curves()).agree(secret, publicKey);
 
 /**
  * The rule of the nodes: an admissible key (canonical, not of small order), S below the group order, R compared as
@@ -97,7 +111,8 @@ function ordinate(point: Uint8Array): Uint8Array {
 
 const isCanonical = (point: Uint8Array): boolean => isBelow(ordinate(point), fieldPrime);
 
-const isSmall = (point: Uint8Array): boolean => smallOrdinates.some((y) => equalBytes(y, ordinate(point)));
+const isSmall = (point: Uint8Array): boolean =>
+  smallOrdinates.some((y) => equalBytes(y, ordinate(point)));
 
 /** Of 32 bytes each, little endian. */
 function isBelow(a: Uint8Array, b: Uint8Array): boolean {
@@ -112,7 +127,8 @@ const raw = { formatSec: "raw", formatPub: "raw" } as const;
 
 const webCurves = {
   publicKey: async (seed: Uint8Array) => (await ed25519.getPublicKey(seed, raw)) as Uint8Array,
-  sign: (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> => ed25519.sign(message, seed, raw),
+  sign: (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> =>
+    ed25519.sign(message, seed, raw),
   /** For a signature and a key of the right lengths; `false` for bytes that are not a point of the curve. */
   verify: (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
     ed25519.verify(signature, message, publicKey, raw).catch(() => false),
@@ -122,7 +138,12 @@ const webCurves = {
 };
 
 /** HKDF with SHA-256. WebCrypto's would not work on pages without a secure origin. */
-export function hkdf(key: Uint8Array, salt: Uint8Array | null, info: Uint8Array, length: number): Uint8Array {
+export function hkdf(
+  key: Uint8Array,
+  salt: Uint8Array | null,
+  info: Uint8Array,
+  length: number,
+): Uint8Array {
   return hkdfOf(sha256, key, salt ?? undefined, info, length);
 }
 
@@ -135,7 +156,11 @@ export function sealBytes(key: Uint8Array, plain: Uint8Array, bound: Uint8Array)
 }
 
 /** `null` when it was sealed with another key, bound to something else, or changed. */
-export function openBytes(key: Uint8Array, sealed: Uint8Array, bound: Uint8Array): Uint8Array | null {
+export function openBytes(
+  key: Uint8Array,
+  sealed: Uint8Array,
+  bound: Uint8Array,
+): Uint8Array | null {
   try {
     const nonce = sealed.subarray(0, sealNonceBytes);
     return chacha20poly1305(key, nonce, bound).decrypt(sealed.subarray(sealNonceBytes));

@@ -40,7 +40,8 @@ import {
 import { createIdentity, freshSeed, type Identity, newIdentity } from "./keys.ts";
 
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
-export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> & Pick<Exchange, "headers">;
+export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> &
+  Pick<Exchange, "headers">;
 
 const get = (where: string): Exchange => ({ method: "GET", path: where });
 
@@ -49,7 +50,8 @@ export type DirectoryClient = ReturnType<typeof directoryClient>;
 export function directoryClient(to: Endpoint) {
   return {
     endpoint: to,
-    registrationStatus: (did: string) => ask(to, get(path`/registration-status/${did}`), registrationStatusShape),
+    registrationStatus: (did: string) =>
+      ask(to, get(path`/registration-status/${did}`), registrationStatusShape),
     nonces: (did: string) => ask(to, get(path`/dids/${did}/nonces`), noncesShape),
     /** `did_not_found` when the ledger has no such record. */
     resolve: (did: string) => ask(to, get(path`/resolve/${did}`), resolvedShape),
@@ -61,19 +63,26 @@ export function directoryClient(to: Endpoint) {
      * The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. With `proof`,
      * the hash of a known key proof or "", the answer has the key proof unless it is that one.
      */
-    deliveryResolution: (target: string, asked: Readonly<Record<"tag" | "proof" | "home", string | null>>) =>
-      ask(to, get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`), resolutionShape),
+    deliveryResolution: (
+      target: string,
+      asked: Readonly<Record<"tag" | "proof" | "home", string | null>>,
+    ) => ask(to, get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`), resolutionShape),
     /** What proves the keys of a self-certifying DID; empty when it is the `known` one, `not_found` for other DIDs. */
     keyProof: (did: string, known: string, home: string | null = null) =>
       askBytes(to, get(`${path`/dids/${did}/proof`}${queryOf({ known, home })}`), keyProofBytesMax),
     /** `policy_not_found` when there is none. */
-    recipientPolicy: (did: string) => ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
+    recipientPolicy: (did: string) =>
+      ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
     limits: () => ask(to, get("/limits"), limitsShape),
     /** `invitation`: a code or its link. */
     register: (body: unknown, invitation: string | null = null) => {
       const headers: Record<string, string> =
         invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
-      return ask(to, { method: "POST", path: "/register-did", headers, body: jsonBody(body) }, registeredShape);
+      return ask(
+        to,
+        { method: "POST", path: "/register-did", headers, body: jsonBody(body) },
+        registeredShape,
+      );
     },
     /** Any signed change, on the route that the submission names. */
     submit: (submission: Submission) => ask(to, submission, acceptedShape),
@@ -112,20 +121,28 @@ export async function provingAt({ directory, known }: Asking): Promise<Proving> 
     );
   known.ledger = ledger;
   return {
-    registration: registers && genesisHash !== null && submitter !== null ? { genesisHash, submitter } : null,
+    registration:
+      registers && genesisHash !== null && submitter !== null ? { genesisHash, submitter } : null,
     genesisHash: authorizes ? genesisHash : null,
     selfCertifying: authorizes && registers && limits?.self_certifying_dids === true,
   };
 }
 
 /** A new identity, of the form that the Directory's ledger has rules for. */
-export async function identityFor(client: Asking, name: string, nowMs: number = Date.now()): Promise<Identity> {
+export async function identityFor(
+  client: Asking,
+  name: string,
+  nowMs: number = Date.now(),
+): Promise<Identity> {
   const { genesisHash, selfCertifying } = await provingAt(client);
   if (genesisHash === null) return createIdentity(name, nowMs);
   const ledger = encodeHex(genesisHash);
   if (!selfCertifying) return { ...createIdentity(name, nowMs), ledger };
   const rootSeed = freshSeed();
-  return newIdentity({ name, did: deriveDid(genesisHash, await ed25519PublicKey(rootSeed)), rootSeed, ledger }, nowMs);
+  return newIdentity(
+    { name, did: deriveDid(genesisHash, await ed25519PublicKey(rootSeed)), rootSeed, ledger },
+    nowMs,
+  );
 }
 
 function decodeHash(text = ""): Uint8Array | null {
@@ -149,7 +166,8 @@ export function settleRegistration(
   waiting: Waiting = waitingDefault,
   wanted: RegistrationStatus["registration_status"] = "confirmed",
 ): Promise<void> {
-  const isWanted = async () => (await directory.registrationStatus(did)).registration_status === wanted;
+  const isWanted = async () =>
+    (await directory.registrationStatus(did)).registration_status === wanted;
   return settle({ directory }, { txHash, isInForce: isWanted }, waiting);
 }
 
@@ -178,7 +196,11 @@ export async function settle(
     const elapsedMs = performance.now() - begunMs;
     if (elapsedMs + waiting.intervalMs > waiting.timeoutMs) {
       const waitedS = waiting.timeoutMs / 1_000;
-      throw new ClientError("timed_out", "timed_out", `not settled after ${waitedS} s, last seen: ${state}`);
+      throw new ClientError(
+        "timed_out",
+        "timed_out",
+        `not settled after ${waitedS} s, last seen: ${state}`,
+      );
     }
     waiting.onProgress?.(elapsedMs, state);
     await new Promise((resolve) => setTimeout(resolve, waiting.intervalMs));
@@ -190,6 +212,9 @@ async function stateOf(directory: DirectoryClient, txHash: string): Promise<stri
   const submission = await orNull(directory.submission(txHash), "not_found");
   if (submission === null) return null;
   if (submission.state !== "failed" && submission.state !== "dropped") return submission.state;
-  const { code, message } = submission.reason ?? { code: "dropped", message: "the ledger dropped the submission" };
+  const { code, message } = submission.reason ?? {
+    code: "dropped",
+    message: "the ledger dropped the submission",
+  };
   throw new ClientError("refused", code, message, { answer: submission });
 }

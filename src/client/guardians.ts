@@ -37,7 +37,11 @@ type Owner = {
 type Share = { readonly did: Did; readonly rootKey: Uint8Array; readonly share: Uint8Array };
 
 /** Remembered before the shares are sent, so that an interrupted appointment is repeated. */
-export async function appointGuardians(owner: Owner, guardians: readonly string[], memory: MemoryStore): Promise<void> {
+export async function appointGuardians(
+  owner: Owner,
+  guardians: readonly string[],
+  memory: MemoryStore,
+): Promise<void> {
   const dids = new Set(await Promise.all(guardians.map((name) => lookUp(owner.client, name))));
   if (guardians.length !== sharesCount || dids.size !== sharesCount || dids.has(owner.identity.did))
     throw localError("invalid_argument", `guardians are ${sharesCount} different people`);
@@ -46,7 +50,12 @@ export async function appointGuardians(owner: Owner, guardians: readonly string[
   const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
   const shares = await split(owner.identity.rootSeed, sharesCount, sharesNeeded);
   for (const [i, share] of shares.entries()) {
-    const content = { v: 1, did: owner.identity.did, rootKey: encodeHex(rootKey), share: encodeHex(share) };
+    const content = {
+      v: 1,
+      did: owner.identity.did,
+      rootKey: encodeHex(rootKey),
+      share: encodeHex(share),
+    };
     await owner.send(to[i] as string, content, { mediaType: shareType, receipt: false });
   }
   await memory.save(memoryKey, renderKept({ to, rootKey }));
@@ -57,7 +66,8 @@ export async function renewGuardians(owner: Owner, memory: MemoryStore): Promise
   const known = await recall(memory, memoryKey, guardiansShape);
   if (known === null) return;
   const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
-  if (known.rootKey === null || !equalBytes(known.rootKey, rootKey)) await appointGuardians(owner, known.to, memory);
+  if (known.rootKey === null || !equalBytes(known.rootKey, rootKey))
+    await appointGuardians(owner, known.to, memory);
 }
 
 export type Restoration = {
@@ -114,5 +124,8 @@ async function rootOf(shares: readonly Share[]): Promise<Share & { readonly seed
       const seed = await combine([a.share, b.share]);
       if (equalBytes(await ed25519PublicKey(seed), a.rootKey)) return { ...a, seed };
     }
-  throw localError("share_false", "these shares lead to no root key: one is false, or they don't belong together");
+  throw localError(
+    "share_false",
+    "these shares lead to no root key: one is false, or they don't belong together",
+  );
 }

@@ -13,7 +13,13 @@ import { isRecord, problemOf, type Shape } from "./answers.ts";
  * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one that signatures or the
  * memory of this client contradict (docs/trust.md).
  */
-export type ClientErrorKind = "refused" | "unreachable" | "timed_out" | "unreadable" | "distrusted" | "local";
+export type ClientErrorKind =
+  | "refused"
+  | "unreachable"
+  | "timed_out"
+  | "unreadable"
+  | "distrusted"
+  | "local";
 
 /**
  * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the kind,
@@ -79,7 +85,12 @@ const answerBytesMax = 96 * 1_048_576;
 /** Checks the URL once, so that a typing error is reported as such. */
 export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): Endpoint {
   const parsed = URL.canParse(url) ? new URL(url) : null;
-  if (parsed === null || !["http:", "https:"].includes(parsed.protocol) || parsed.search !== "" || parsed.hash !== "") {
+  if (
+    parsed === null ||
+    !["http:", "https:"].includes(parsed.protocol) ||
+    parsed.search !== "" ||
+    parsed.hash !== ""
+  ) {
     throw localError("invalid_url", `not the address of a node: ${url}`);
   }
   return { url: withoutTrailingSlashes(url), timeoutMs, clock: { aheadMs: 0 } };
@@ -100,7 +111,10 @@ export function clockProblem({ url, clock }: Endpoint): ClientError | null {
   if (clock.aheadMs === 0) return null;
   const minutes = Math.round(Math.abs(clock.aheadMs) / minuteMs);
   const direction = clock.aheadMs > 0 ? "behind" : "ahead of";
-  return localError("clock_wrong", `the clock of this machine is ${minutes} min ${direction} that of ${url}`);
+  return localError(
+    "clock_wrong",
+    `the clock of this machine is ${minutes} min ${direction} that of ${url}`,
+  );
 }
 
 export type Exchange = {
@@ -122,7 +136,9 @@ export function path(strings: TemplateStringsArray, ...values: string[]): string
 
 /** The query of the values that are given. */
 export function queryOf(asked: Readonly<Record<string, string | null | undefined>>): string {
-  const given = Object.entries(asked).filter((pair): pair is [string, string] => typeof pair[1] === "string");
+  const given = Object.entries(asked).filter(
+    (pair): pair is [string, string] => typeof pair[1] === "string",
+  );
   return given.length === 0 ? "" : `?${new URLSearchParams(given)}`;
 }
 
@@ -133,7 +149,11 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
 }
 
 /** Sends and reads, whatever the status. Throws `unreachable`, `timed_out`, or `unreadable` for more than `bytesMax`. */
-async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesMax): Promise<Received> {
+async function exchange(
+  to: Endpoint,
+  request: Exchange,
+  bytesMax = answerBytesMax,
+): Promise<Received> {
   const { method, path, headers, body } = request;
   const signal = AbortSignal.timeout(to.timeoutMs);
   const content = body === undefined ? null : { "Content-Type": "application/json" };
@@ -147,7 +167,8 @@ async function exchange(to: Endpoint, request: Exchange, bytesMax = answerBytesM
     });
     readClock(to, response);
     const bytes = await readCapped(response.body, { bytesMax });
-    if (bytes === "over") throw new ClientError("unreadable", "too_large", "the answer is too large");
+    if (bytes === "over")
+      throw new ClientError("unreadable", "too_large", "the answer is too large");
     return { status: response.status, headers: response.headers, bytes };
   } catch (cause) {
     if (cause instanceof ClientError) throw cause;
@@ -170,7 +191,11 @@ function jsonOf({ url }: Endpoint, { status, bytes }: Received): unknown {
 }
 
 /** The bytes of a 200, at most `bytesMax`. */
-export async function askBytes(to: Endpoint, request: Exchange, bytesMax: number): Promise<Uint8Array> {
+export async function askBytes(
+  to: Endpoint,
+  request: Exchange,
+  bytesMax: number,
+): Promise<Uint8Array> {
   const received = await exchange(to, request, bytesMax);
   if (received.status !== 200) throw refusal(to, received);
   return received.bytes;
@@ -184,7 +209,12 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
   const problem = problemOf(shape, answer);
   if (problem === null) return answer as T;
   const extra = { status: received.status, answer };
-  throw new ClientError("unreadable", "unreadable", `${to.url} returned an unexpected answer: ${problem}`, extra);
+  throw new ClientError(
+    "unreadable",
+    "unreadable",
+    `${to.url} returned an unexpected answer: ${problem}`,
+    extra,
+  );
 }
 
 /** Codes of nodes for a time that is not theirs. */
@@ -197,7 +227,8 @@ function refusal(to: Endpoint, received: Received): ClientError {
   const text = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
   const said = text("code") ?? text("error") ?? `http_${status}`;
   const wrong = clockCodes.includes(said) ? clockProblem(to) : null;
-  const reason = wrong?.message ?? text("detail") ?? text("message") ?? `the node answered ${status}`;
+  const reason =
+    wrong?.message ?? text("detail") ?? text("message") ?? `the node answered ${status}`;
   const expected = text("expected");
   // Whole seconds.
   const pause = received.headers.get("retry-after") ?? "";

@@ -55,21 +55,27 @@ const storeName = "identities";
 
 /** In the browser, for the page's origin. That it is kept when space is short the page asks for. */
 export function indexedDbKeys(database = "waypost"): KeyStore {
-  if (typeof indexedDB === "undefined") throw localError("no_indexeddb", "this runtime has no IndexedDB");
+  if (typeof indexedDB === "undefined")
+    throw localError("no_indexeddb", "this runtime has no IndexedDB");
   const opened = openDatabase(database, storeName);
   opened.catch(() => undefined);
   const write = async (change: (store: IDBObjectStore) => unknown) => {
-    const transaction = (await opened).transaction(storeName, "readwrite", { durability: "strict" });
+    const transaction = (await opened).transaction(storeName, "readwrite", {
+      durability: "strict",
+    });
     change(transaction.objectStore(storeName));
     await committed(transaction);
   };
   const load = async (name: string): Promise<string | null> => {
-    const value: unknown = await settled((await opened).transaction(storeName).objectStore(storeName).get(name));
+    const value: unknown = await settled(
+      (await opened).transaction(storeName).objectStore(storeName).get(name),
+    );
     return typeof value === "string" ? value : null;
   };
   return {
     load,
-    save: (name, text) => write((store) => (text === null ? store.delete(name) : store.put(text, name))),
+    save: (name, text) =>
+      write((store) => (text === null ? store.delete(name) : store.put(text, name))),
     replace: async (key, before, text) => {
       let isReplaced = false;
       await write((store) => {
@@ -108,20 +114,35 @@ export function settled<T>(request: IDBRequest<T>): Promise<T> {
 }
 
 /** Of a file system, a browser, and SQLite. */
-const fullNames: readonly unknown[] = ["ENOSPC", "EDQUOT", "QuotaExceededError", "database or disk is full"];
+const fullNames: readonly unknown[] = [
+  "ENOSPC",
+  "EDQUOT",
+  "QuotaExceededError",
+  "database or disk is full",
+];
 
 /** `store_full`, or `unusable`. */
 export function storeFailure(what: string, cause: unknown): ClientError {
   if (cause instanceof ClientError) return cause;
-  const { code, name, message = code ?? name ?? cause } = isRecord(cause) ? cause : { message: cause };
+  const {
+    code,
+    name,
+    message = code ?? name ?? cause,
+  } = isRecord(cause) ? cause : { message: cause };
   const isFull = [code, name, message].some((one) => fullNames.includes(one));
-  return new ClientError("local", isFull ? "store_full" : "unusable", `${what} failed: ${message}`, { cause });
+  return new ClientError(
+    "local",
+    isFull ? "store_full" : "unusable",
+    `${what} failed: ${message}`,
+    { cause },
+  );
 }
 
 /** The same store, whose failures are all of the SDK's kind: `store_full`, or `unusable`. */
 export function reliable(keys: KeyStore): KeyStore {
   for (const name of ["load", "save", "replace"] as const)
-    if (typeof keys?.[name] !== "function") throw localError("invalid_argument", `keys has no function ${name}`);
+    if (typeof keys?.[name] !== "function")
+      throw localError("invalid_argument", `keys has no function ${name}`);
   const guard = async <T>(work: () => Promise<T>): Promise<T> => {
     try {
       return await work();

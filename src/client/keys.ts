@@ -53,22 +53,36 @@ export const rootSignerId = "root";
 export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
 
 /** The next secret. Whoever keeps only the new chain can't derive the secrets before it. */
-export function advanceChain(chain: AgreementChain, nowMs: number): { secret: Uint8Array; chain: AgreementChain } {
-  const derive = (purpose: string) => hkdf(chain.key, null, utf8(`waypost:agreement:v1:${purpose}`), 32);
-  return { secret: derive("secret"), chain: { epoch: chain.epoch, key: derive("next"), sinceMs: nowMs } };
+export function advanceChain(
+  chain: AgreementChain,
+  nowMs: number,
+): { secret: Uint8Array; chain: AgreementChain } {
+  const derive = (purpose: string) =>
+    hkdf(chain.key, null, utf8(`waypost:agreement:v1:${purpose}`), 32);
+  return {
+    secret: derive("secret"),
+    chain: { epoch: chain.epoch, key: derive("next"), sinceMs: nowMs },
+  };
 }
 
 export const rotationMsDefault = weekMs;
 
 /** Whether `rotateAgreement` has something to do: a key that is due, or a secret to destroy. */
-export function isRotationDue({ agreements, chain }: Identity, nowMs: number, everyMs: number): boolean {
+export function isRotationDue(
+  { agreements, chain }: Identity,
+  nowMs: number,
+  everyMs: number,
+): boolean {
   const isOver = agreements.some(({ destroyAtMs }) => destroyAtMs !== null && destroyAtMs <= nowMs);
   return isOver || nowMs - chain.sinceMs >= everyMs;
 }
 
 /** New keys and a new DID of 16 random bytes, whose keys nothing proves. Nothing is written. */
 export function createIdentity(name: string, nowMs: number = Date.now()): Identity {
-  return newIdentity({ name, did: `did:svc:${freshAddress()}` as Did, rootSeed: freshSeed(), ledger: null }, nowMs);
+  return newIdentity(
+    { name, did: `did:svc:${freshAddress()}` as Did, rootSeed: freshSeed(), ledger: null },
+    nowMs,
+  );
 }
 
 export const freshSeed = (): Uint8Array => crypto.getRandomValues(new Uint8Array(32));
@@ -77,7 +91,8 @@ export function newIdentity(
   { name, did, rootSeed, ledger }: Pick<Identity, "name" | "did" | "rootSeed" | "ledger">,
   nowMs: number = Date.now(),
 ): Identity {
-  if (!nameForm.test(name)) throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
+  if (!nameForm.test(name))
+    throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
   const { secret, chain } = advanceChain({ epoch: 0, key: freshSeed(), sinceMs: nowMs }, nowMs);
   return {
     name,
@@ -99,7 +114,10 @@ function freshAddress(): string {
 }
 
 /** The seed of a root key, or of a public key of the document; `null` when this device lacks it. */
-export async function heldSeed(identity: Identity, publicKey: Uint8Array): Promise<Uint8Array | null> {
+export async function heldSeed(
+  identity: Identity,
+  publicKey: Uint8Array,
+): Promise<Uint8Array | null> {
   const { rootSeed, nextRootSeed, methods } = identity;
   for (const seed of [rootSeed, nextRootSeed, ...methods.map(({ secret }) => secret)])
     if (seed !== null && equalBytes(await ed25519PublicKey(seed), publicKey)) return seed;
@@ -107,7 +125,9 @@ export async function heldSeed(identity: Identity, publicKey: Uint8Array): Promi
 }
 
 export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[] {
-  return identity.agreements.filter((agreement) => agreement.id === keyId).map(({ secret }) => secret);
+  return identity.agreements
+    .filter((agreement) => agreement.id === keyId)
+    .map(({ secret }) => secret);
 }
 
 function mapSecrets(identity: Identity, map: (secret: Uint8Array) => Uint8Array): Identity {
@@ -147,12 +167,14 @@ export function takeOver(former: Identity, next: Identity): Identity {
     kept.add(one);
     return one;
   });
-  for (const one of [former, next]) mapSecrets(one, (secret) => (kept.has(secret) ? secret : secret.fill(0)));
+  for (const one of [former, next])
+    mapSecrets(one, (secret) => (kept.has(secret) ? secret : secret.fill(0)));
   return taken;
 }
 
 /** The text of a key file. Everything in it is secret. */
-export const renderIdentity = (identity: Identity): string => renderKept({ version: 1, ...identity });
+export const renderIdentity = (identity: Identity): string =>
+  renderKept({ version: 1, ...identity });
 
 /** `null` when the text is not that of an identity. */
 export function parseIdentity(text: string, name: string): Identity | null {

@@ -6,7 +6,14 @@
  */
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { decodeUtf8, encodeBase32, utf8 } from "../core/codec/bytes.ts";
-import { locksShape, parseKept, parseRecord, renderKept, sealedShape, type Wrap } from "./answers.ts";
+import {
+  locksShape,
+  parseKept,
+  parseRecord,
+  renderKept,
+  sealedShape,
+  type Wrap,
+} from "./answers.ts";
 import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { localError } from "./http.ts";
 import { type KeyStore, memoryOf } from "./key-stores.ts";
@@ -17,12 +24,15 @@ type Kept = Pick<Wrap, "salt" | "credential">;
 export type Lock = {
   readonly kind: "passphrase" | "passkey";
   /** `kept` is `null` when the lock is set up. */
-  readonly keyFor: (kept: Kept | null) => Promise<{ readonly key: Uint8Array; readonly kept: Kept }>;
+  readonly keyFor: (
+    kept: Kept | null,
+  ) => Promise<{ readonly key: Uint8Array; readonly kept: Kept }>;
 };
 
 /** 32 MiB of memory and about half a second. */
 const cost = { N: 2 ** 15, r: 8, p: 1, dkLen: 32 };
-const random = (length: number): Uint8Array<ArrayBuffer> => crypto.getRandomValues(new Uint8Array(length));
+const random = (length: number): Uint8Array<ArrayBuffer> =>
+  crypto.getRandomValues(new Uint8Array(length));
 
 /** A passphrase that nobody guesses, to print: 130 random bits in groups of letters that can't be mistaken. */
 export function recoveryCode(): string {
@@ -32,12 +42,17 @@ export function recoveryCode(): string {
 
 /** A printed code counts however it is typed. */
 function normalized(passphrase: string): string {
-  const code = passphrase.toUpperCase().replace(/[\s-]/g, "").replace(/O/g, "0").replace(/[IL]/g, "1");
+  const code = passphrase
+    .toUpperCase()
+    .replace(/[\s-]/g, "")
+    .replace(/O/g, "0")
+    .replace(/[IL]/g, "1");
   return /^[0-9A-HJKMNP-TV-Z]{26}$/.test(code) ? code : passphrase.normalize("NFKC");
 }
 
 export function passphraseKey(passphrase: string, salt: Uint8Array): Promise<Uint8Array> {
-  if (passphrase === "") throw localError("invalid_argument", "an empty passphrase protects nothing");
+  if (passphrase === "")
+    throw localError("invalid_argument", "an empty passphrase protects nothing");
   return scryptAsync(normalized(passphrase), salt, cost);
 }
 
@@ -60,12 +75,17 @@ export function passkeyLock({ name = "Waypost" }: { readonly name?: string } = {
       const credential = kept?.credential ?? (await createPasskey(name));
       const salt = kept?.salt ?? random(32);
       const secret = await evaluate(credential, salt);
-      return { key: hkdf(secret, null, utf8("waypost:lock:passkey"), 32), kept: { salt, credential } };
+      return {
+        key: hkdf(secret, null, utf8("waypost:lock:passkey"), 32),
+        kept: { salt, credential },
+      };
     },
   };
 }
 
-type PrfResults = { readonly prf?: { readonly results?: { readonly first?: ArrayBuffer | Uint8Array } } };
+type PrfResults = {
+  readonly prf?: { readonly results?: { readonly first?: ArrayBuffer | Uint8Array } };
+};
 
 async function createPasskey(name: string): Promise<Uint8Array> {
   const made = await ask("create", {
@@ -96,7 +116,9 @@ async function evaluate(credential: Uint8Array, salt: Uint8Array): Promise<Uint8
 async function ask(what: "create" | "get", publicKey: object): Promise<PublicKeyCredential> {
   const { credentials } = globalThis.navigator ?? {};
   if (credentials === undefined) throw localError("no_passkeys", "this runtime has no passkeys");
-  const call = credentials[what].bind(credentials) as (options: object) => Promise<Credential | null>;
+  const call = credentials[what].bind(credentials) as (
+    options: object,
+  ) => Promise<Credential | null>;
   const answer = await call({ publicKey }).catch((error: unknown) => {
     throw localError("passkey_refused", error instanceof Error ? error.message : String(error));
   });
@@ -131,7 +153,8 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
   const wraps = async (): Promise<Wrap[]> => {
     const text = await place.load("locks");
     const kept = text === null ? { format, locks: [] } : parseKept(text, locksShape);
-    if (kept?.format !== format) throw localError("keys_unreadable", "the locks of the keys can't be read");
+    if (kept?.format !== format)
+      throw localError("keys_unreadable", "the locks of the keys can't be read");
     return kept.locks;
   };
   const save = (locks: readonly Wrap[]) => place.save("locks", renderKept({ format, locks }));
@@ -148,7 +171,8 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       if (opened === null) await inner.replace(name, text, sealText(unlocked(), text, name));
       return opened ?? text;
     },
-    save: async (name, text) => inner.save(name, text === null ? null : sealText(unlocked(), text, name)),
+    save: async (name, text) =>
+      inner.save(name, text === null ? null : sealText(unlocked(), text, name)),
     replace: async (name, before, text) => {
       const held = await inner.load(name);
       const opened = held === null ? null : (openText(unlocked(), held, name) ?? held);
@@ -156,7 +180,8 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
     },
     kinds: async () => (await wraps()).map(({ kind }) => kind),
     setUp: async (lock) => {
-      if (lock.kind !== "passphrase") throw localError("invalid_argument", "the first lock is a passphrase or a code");
+      if (lock.kind !== "passphrase")
+        throw localError("invalid_argument", "the first lock is a passphrase or a code");
       if ((await wraps()).length > 0) throw localError("name_taken", "the keys have locks already");
       const drawn = random(32);
       await save([await wrap(lock, () => drawn)]);
@@ -167,7 +192,9 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
     },
     addLock: async (lock) => {
       const added = await wrap(lock, unlocked);
-      const others = (await wraps()).filter(({ kind }) => kind === "passkey" || lock.kind === "passkey");
+      const others = (await wraps()).filter(
+        ({ kind }) => kind === "passkey" || lock.kind === "passkey",
+      );
       await save([...others, added]);
     },
     removePasskeys: async () => {
@@ -201,5 +228,8 @@ function openText(key: Uint8Array, text: string, name: string): string | null {
   const kept = parseKept(text, sealedShape);
   const plain = kept === null ? null : openBytes(key, kept.sealed, boundTo(name));
   if (plain !== null) return decodeUtf8(plain);
-  throw localError("keys_unreadable", `what is kept for ${name} was changed, or locked with another key`);
+  throw localError(
+    "keys_unreadable",
+    `what is kept for ${name} was changed, or locked with another key`,
+  );
 }

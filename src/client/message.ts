@@ -40,11 +40,18 @@ export type MessageActions = {
 };
 
 /** `content` is `null` when the local store had no room for it any more. */
-export function messageOf(facts: MessageFacts, content: Uint8Array | null, { ack, send }: MessageActions): Message {
+export function messageOf(
+  facts: MessageFacts,
+  content: Uint8Array | null,
+  { ack, send }: MessageActions,
+): Message {
   const { id, from, name, mediaType: type, group } = facts;
   const bytes = (): Uint8Array => {
     if (content !== null) return content;
-    throw localError("content_removed", "the store was full: the content of this message was removed from it");
+    throw localError(
+      "content_removed",
+      "the store was full: the content of this message was removed from it",
+    );
   };
   return {
     ...facts,
@@ -55,7 +62,8 @@ export function messageOf(facts: MessageFacts, content: Uint8Array | null, { ack
     },
     json: () => {
       const value = jsonIn(bytes());
-      if (value === undefined) throw localError("not_json", "the content of the message is not JSON");
+      if (value === undefined)
+        throw localError("not_json", "the content of the message is not JSON");
       return value;
     },
     bytes,
@@ -75,7 +83,8 @@ export function messageOf(facts: MessageFacts, content: Uint8Array | null, { ack
 type Typed = Pick<MessageFacts, "mediaType">;
 
 /** Of a media type: lower case, without parameters. */
-export const essenceOf = ({ mediaType }: Typed): string => (mediaType.split(";")[0] ?? "").trim().toLowerCase();
+export const essenceOf = ({ mediaType }: Typed): string =>
+  (mediaType.split(";")[0] ?? "").trim().toLowerCase();
 
 /** `undefined` for content that is not JSON. */
 export function jsonIn(content: Uint8Array): unknown {
@@ -99,7 +108,9 @@ export type Reaction = { readonly to: string; readonly reaction: string };
 export function parseReaction(json: unknown): Reaction | null {
   const { v, to: named, reaction } = isRecord(json) ? json : {};
   const to = typeof named === "string" ? parseUuid(named) : null;
-  return v === 1 && to !== null && typeof reaction === "string" && reaction.length <= 64 ? { to, reaction } : null;
+  return v === 1 && to !== null && typeof reaction === "string" && reaction.length <= 64
+    ? { to, reaction }
+    : null;
 }
 
 // ------------------------------------------------------------------------------------------------------------- events
@@ -121,7 +132,12 @@ export type WaypostEvent =
   /** A recipient has read them. */
   | { readonly type: "read"; readonly from: Did; readonly messageIds: readonly string[] }
   /** Somebody writes in a conversation: for 30 s, unless they stop or a message comes. */
-  | { readonly type: "typing"; readonly from: Did; readonly conversation: string; readonly isTyping: boolean }
+  | {
+      readonly type: "typing";
+      readonly from: Did;
+      readonly conversation: string;
+      readonly isTyping: boolean;
+    }
   /** A live session began, or what was lost is back. */
   | { readonly type: "connected"; readonly what: ConnectionKind; readonly url: string }
   /** The SDK reconnects by itself. `error` is `null` when the node closed the connection normally. */

@@ -34,12 +34,17 @@ export function parseNote(essence: string, json: unknown): Note | null {
   return parsed ?? { is: "nothing" };
 }
 
-const parsers: Readonly<Record<string, (members: { readonly [name: string]: unknown }) => Note | null>> = {
+const parsers: Readonly<
+  Record<string, (members: { readonly [name: string]: unknown }) => Note | null>
+> = {
   [receiptType]: ({ delivered, read }) => {
     const ids = parseIds(read ?? delivered);
-    return ids === null ? null : { is: "receipt", state: read === undefined ? "received" : "read", ids };
+    return ids === null
+      ? null
+      : { is: "receipt", state: read === undefined ? "received" : "read", ids };
   },
-  [typingType]: ({ typing }) => (typeof typing === "boolean" ? { is: "typing", isTyping: typing } : null),
+  [typingType]: ({ typing }) =>
+    typeof typing === "boolean" ? { is: "typing", isTyping: typing } : null,
   [profileType]: ({ name, picture = "" }) => {
     const bytes = typeof picture === "string" ? decodeBase64(picture) : null;
     const isFit = bytes !== null && (bytes.length === 0 || isPicture(bytes));
@@ -54,13 +59,22 @@ function parseIds(list: unknown): string[] | null {
 }
 
 /** Of a person or a group, as others chose it. */
-export const isName = (name: unknown): name is string => typeof name === "string" && name.length <= nameCharactersMax;
+export const isName = (name: unknown): name is string =>
+  typeof name === "string" && name.length <= nameCharactersMax;
 
-const isPicture = (bytes: Uint8Array): boolean => bytes.length <= pictureBytesMax && pictureType(bytes) !== null;
+const isPicture = (bytes: Uint8Array): boolean =>
+  bytes.length <= pictureBytesMax && pictureType(bytes) !== null;
 
 /** Throws `invalid_argument` for what others would ignore. */
-export function checkProfile({ name, picture }: { readonly name: string; readonly picture: Uint8Array | null }): void {
-  if (!isName(name)) throw localError("invalid_argument", `a name has at most ${nameCharactersMax} characters`);
+export function checkProfile({
+  name,
+  picture,
+}: {
+  readonly name: string;
+  readonly picture: Uint8Array | null;
+}): void {
+  if (!isName(name))
+    throw localError("invalid_argument", `a name has at most ${nameCharactersMax} characters`);
   if (picture !== null && !isPicture(picture))
     throw localError("invalid_argument", "a picture is PNG, JPEG, WebP or GIF, of at most 32 KiB");
 }

@@ -54,17 +54,29 @@ export type WaypostOptions = {
 
 type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
 
-export function urlsOf({ url, directoryUrl = url, relayUrl = url, cacheUrl = url }: WaypostOptions): Urls {
+export function urlsOf({
+  url,
+  directoryUrl = url,
+  relayUrl = url,
+  cacheUrl = url,
+}: WaypostOptions): Urls {
   if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)
     throw localError("invalid_url", "give url, or directoryUrl, relayUrl and cacheUrl");
-  return { directoryUrl, relayUrl: withoutTrailingSlashes(relayUrl), cacheUrl: withoutTrailingSlashes(cacheUrl) };
+  return {
+    directoryUrl,
+    relayUrl: withoutTrailingSlashes(relayUrl),
+    cacheUrl: withoutTrailingSlashes(cacheUrl),
+  };
 }
 
 export async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
   return (await readIdentity(keys, name))?.[1] ?? null;
 }
 
-async function readIdentity(keys: KeyStore, name: string): Promise<readonly [text: string, Identity] | null> {
+async function readIdentity(
+  keys: KeyStore,
+  name: string,
+): Promise<readonly [text: string, Identity] | null> {
   const text = await keys.load(name);
   if (text === null) return null;
   const identity = parseIdentity(text, name);
@@ -88,7 +100,8 @@ export async function changeIdentity(
 ): Promise<Identity> {
   for (let i = 0; i < editsMax; i++) {
     const [before, stored] = (await readIdentity(keys, name)) ?? [];
-    if (before === undefined || stored?.did !== did) throw localError("no_identity", `the keys of ${did} were removed`);
+    if (before === undefined || stored?.did !== did)
+      throw localError("no_identity", `the keys of ${did} were removed`);
     const identity = await edit(stored);
     const text = renderIdentity(identity);
     if (text === before || (await keys.replace(name, before, text))) return identity;
@@ -115,14 +128,26 @@ export async function makeIdentity(
 
 /** Of the DID of a device: in the same key store, without alias or store. */
 export function linkOptions(options: WaypostOptions): WaypostOptions {
-  const { store: _, alias: __, acknowledge: ___, receipts: ____, onEvent: _____, name = "default", ...same } = options;
+  const {
+    store: _,
+    alias: __,
+    acknowledge: ___,
+    receipts: ____,
+    onEvent: _____,
+    name = "default",
+    ...same
+  } = options;
   return { ...same, name: deviceName(name) };
 }
 
 type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };
 
 /** Registers what the Directory does not know, and waits for what is pending. */
-export async function settleIdentity(client: Client, identity: Identity, options: Settling): Promise<void> {
+export async function settleIdentity(
+  client: Client,
+  identity: Identity,
+  options: Settling,
+): Promise<void> {
   const { alias = null, invitation = null, waiting, urls } = options;
   const read = () => client.directory.registrationStatus(identity.did);
   const status = await read();

@@ -22,7 +22,12 @@ export type { Listener, Message, Reaction, WaypostEvent } from "./message.ts";
 export type { WaypostOptions } from "./opening.ts";
 export type { PushOptions, PushSubscriptionLike } from "./push.ts";
 export type { MessageOptions, SendProgress, Sent, TransferOptions } from "./send.ts";
-export { indexedDbStore, memoryStore, type StoreDriver, type StoreOptions } from "./store/driver.ts";
+export {
+  indexedDbStore,
+  memoryStore,
+  type StoreDriver,
+  type StoreOptions,
+} from "./store/driver.ts";
 export type { Group, GroupFacts, Groups } from "./store/groups.ts";
 export type { Profile } from "./store/profiles.ts";
 export type { DeliveryState, Person, StoreChange, StoredMessage } from "./store/rows.ts";

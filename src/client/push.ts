@@ -72,7 +72,8 @@ export async function subscribe(
       const { state } = await request(reader, "PUT", id, body);
       if (state !== "unconfirmed") continue;
       const token = await withDeadline(arrived.promise, firstMs);
-      if (token === late) throw new ClientError("timed_out", "timed_out", "the first push did not come");
+      if (token === late)
+        throw new ClientError("timed_out", "timed_out", "the first push did not come");
       await request(reader, "PUT", id, { ...body, token });
     } finally {
       close();
@@ -94,7 +95,9 @@ function idOf(endpoint: string): string {
   return encodeHex(sha256(utf8(endpoint))).slice(0, 32);
 }
 
-function memberOf(subscription: PushSubscriptionLike): Required<Pick<PushSubscriptionLike, "endpoint" | "keys">> {
+function memberOf(
+  subscription: PushSubscriptionLike,
+): Required<Pick<PushSubscriptionLike, "endpoint" | "keys">> {
   const { endpoint, keys } = (subscription.toJSON?.() ?? subscription) as PushSubscriptionLike;
   if (typeof endpoint === "string" && keys !== undefined) return { endpoint, keys };
   throw localError("invalid_argument", "a subscription has an endpoint and keys");
@@ -106,12 +109,21 @@ function notificationOf({ title = "New message", navigate }: PushOptions): strin
   return JSON.stringify({ web_push: 8030, notification: { title, navigate: page } });
 }
 
-async function request(reader: Reader, method: "PUT" | "DELETE", id: string, content: object | null) {
+async function request(
+  reader: Reader,
+  method: "PUT" | "DELETE",
+  id: string,
+  content: object | null,
+) {
   const body = content === null ? null : jsonBody(content);
   const subject = `${id},${encodeHex(sha256(body ?? new Uint8Array(0)))}`;
   const headers = await proofHeaders(reader, "push", subject);
   const where = path`/cache/push/${reader.did}/${id}`;
-  return ask(reader.at, { method, path: where, headers, ...(body === null ? {} : { body }) }, pushShape);
+  return ask(
+    reader.at,
+    { method, path: where, headers, ...(body === null ? {} : { body }) },
+    pushShape,
+  );
 }
 
 /**

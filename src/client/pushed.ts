@@ -6,7 +6,11 @@
 
 type Payload = {
   readonly waypost?: unknown;
-  readonly notification?: { readonly title?: string; readonly body?: string; readonly navigate?: string };
+  readonly notification?: {
+    readonly title?: string;
+    readonly body?: string;
+    readonly navigate?: string;
+  };
 };
 
 type Work = { readonly waitUntil: (work: Promise<unknown>) => void };
@@ -18,7 +22,9 @@ type ClickEventLike = Work & {
 type Page = { readonly visibilityState: string; readonly focus: () => Promise<unknown> };
 
 /** The TypeScript of pages has no names for these. */
-declare const registration: { readonly showNotification: (title: string, options: object) => Promise<void> };
+declare const registration: {
+  readonly showNotification: (title: string, options: object) => Promise<void>;
+};
 declare const clients: {
   readonly matchAll: (options: object) => Promise<readonly Page[]>;
   readonly openWindow: (url: string) => Promise<unknown>;
@@ -47,7 +53,12 @@ async function receive(text: string): Promise<void> {
   const usual = confirmation === undefined ? "New message" : "Notifications are on";
   const { title = usual, body, navigate = "/" } = notification ?? {};
   // One notification, whatever comes: the page knows how many messages wait.
-  const options = { tag: "waypost", renotify: true, data: navigate, ...(body === undefined ? {} : { body }) };
+  const options = {
+    tag: "waypost",
+    renotify: true,
+    data: navigate,
+    ...(body === undefined ? {} : { body }),
+  };
   await registration.showNotification(title, options);
 }
 

@@ -28,7 +28,13 @@ import { type Client, readLimits } from "./client.ts";
 import { listenLive, Wakeup } from "./connections.ts";
 import { attempt, backoffMs, ClientError, orNull, pause } from "./http.ts";
 import { agreementSecrets, type Identity } from "./keys.ts";
-import { type Message, type MessageActions, messageOf, noteIn, type WaypostEvent } from "./message.ts";
+import {
+  type Message,
+  type MessageActions,
+  messageOf,
+  noteIn,
+  type WaypostEvent,
+} from "./message.ts";
 import {
   acknowledge,
   isUnreadable,
@@ -113,7 +119,8 @@ export class Receiver {
   /** By the digests and the ids of their envelopes; of an id the last one. */
   readonly #known = new Map<string, Known>();
   readonly #before = {
-    has: async (name: string) => this.#known.has(name) || ((await this.#host.storage?.has(name)) ?? false),
+    has: async (name: string) =>
+      this.#known.has(name) || ((await this.#host.storage?.has(name)) ?? false),
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Wakeup();
@@ -175,20 +182,29 @@ export class Receiver {
 
   async #run(): Promise<void> {
     const { caches, relays } = await this.#endpoints();
-    const loops = [this.#watch(caches), ...relays.map((relay) => this.#listen(relay)), this.#refresh()];
+    const loops = [
+      this.#watch(caches),
+      ...relays.map((relay) => this.#listen(relay)),
+      this.#refresh(),
+    ];
     // A loop that fails because of a bug ends the others.
     await Promise.all(loops.map((loop) => loop.catch((error: unknown) => this.#fail(error))));
   }
 
   /** Where to receive, from the document; asked until the Directory answers. */
-  async #endpoints(): Promise<{ readonly caches: readonly CacheClient[]; readonly relays: readonly Reader[] }> {
+  async #endpoints(): Promise<{
+    readonly caches: readonly CacheClient[];
+    readonly relays: readonly Reader[];
+  }> {
     const { client, identity } = this.#host;
     const { url } = client.directory.endpoint;
     for (let failures = 0; !this.#stop.signal.aborted; failures++) {
       const found = await attempt(async () => {
         const caches = await cachesOf(client, identity());
         const canListen = typeof WebSocket !== "undefined";
-        const relays = canListen ? await orNull(liveEndpoints(client, identity()), "no_relay") : null;
+        const relays = canListen
+          ? await orNull(liveEndpoints(client, identity()), "no_relay")
+          : null;
         return { caches, relays: relays ?? [] };
       });
       if (found instanceof ClientError && found.kind === "local") throw found;
@@ -224,9 +240,15 @@ export class Receiver {
       };
       const onEnvelope = (envelope: LiveEnvelope) => this.#receiveLive(envelope);
       const events = { onReady, onEnvelope, onStored: () => this.#news.wake() };
-      const error = (await attempt(() => listenLive(relay, this.#host.device, events, signal))) ?? null;
+      const error =
+        (await attempt(() => listenLive(relay, this.#host.device, events, signal))) ?? null;
       // Made again with the node's time, which its answer states.
-      if (error?.code === "proof_invalid" && failures === 0 && (await readLimits(relay.at)) !== null) continue;
+      if (
+        error?.code === "proof_invalid" &&
+        failures === 0 &&
+        (await readLimits(relay.at)) !== null
+      )
+        continue;
       if (!signal.aborted || error === null) this.#report("live", url, error);
       await pause(backoffMs(failures), signal);
     }
@@ -241,7 +263,9 @@ export class Receiver {
       for (const { reader } of caches) {
         const { url } = reader.at;
         const error =
-          poll instanceof ClientError ? poll : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
+          poll instanceof ClientError
+            ? poll
+            : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
         if (error === undefined || !signal.aborted) this.#report("cache", url, error);
       }
       // A Cache elsewhere does not say when it has what was passed.
@@ -280,7 +304,8 @@ export class Receiver {
     for (const one of pending) {
       const { again, fresh } = await splitReceived(one, this.#before);
       // What an earlier run received was acknowledged then, but not everywhere.
-      for (const copy of again) if (((await this.#join(copy))?.state ?? "acked") === "acked") acked.push(copy);
+      for (const copy of again)
+        if (((await this.#join(copy))?.state ?? "acked") === "acked") acked.push(copy);
       if (isComplete(fresh)) waiting.push(fresh);
     }
     await acknowledge(acked, this.#before);
@@ -305,7 +330,8 @@ export class Receiver {
   async #join(copy: EnvelopeCopy): Promise<Known | undefined> {
     const known = this.#known.get((await copy.digest()) ?? "");
     if (known?.state !== "queued") return known;
-    const isOther = ({ cache, messageId }: EnvelopeCopy) => cache !== copy.cache || messageId !== copy.messageId;
+    const isOther = ({ cache, messageId }: EnvelopeCopy) =>
+      cache !== copy.cache || messageId !== copy.messageId;
     known.copies = [...known.copies.filter(isOther), copy];
     return known;
   }
@@ -317,7 +343,8 @@ export class Receiver {
     const versions = await versionsOf(pending);
     for (const version of versions) {
       const read = await attempt(() => this.#open(version));
-      if (!(read instanceof ClientError)) opened[read.verified === true ? "unshift" : "push"]({ version, read });
+      if (!(read instanceof ClientError))
+        opened[read.verified === true ? "unshift" : "push"]({ version, read });
       else if (isUnreadable(read))
         await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
       else failure = read;
@@ -355,20 +382,34 @@ export class Receiver {
     const digest = (await first[0]?.digest()) ?? "";
     if (this.#known.has(digest)) return;
     const known = this.#remember(version, { state: "unreadable", digests: new Set([digest]) });
-    const isBeside = ({ cache }: EnvelopeCopy) => isAlone && first.some((copy) => copy.cache === cache);
+    const isBeside = ({ cache }: EnvelopeCopy) =>
+      isAlone && first.some((copy) => copy.cache === cache);
     const discard = async () => {
       known.state = "acked";
       await removeUnread([...first, ...others.flat().filter(isBeside)]);
     };
     const { code, message: reason } = error;
-    this.#host.emit({ type: "unreadable", messageIds: messageIdsOf(version), code, reason, discard });
+    this.#host.emit({
+      type: "unreadable",
+      messageIds: messageIdsOf(version),
+      code,
+      reason,
+      discard,
+    });
   }
 
   #remember(version: PendingMessage, { state, digests }: Pick<Known, "state" | "digests">): Known {
     const untilMs = expiryOf(version, Date.now());
     // A copy holds what it was read from.
     const copies = state === "queued" ? version.parts.flat() : [];
-    const known = { state, untilMs, digests, copies, sinceMs: performance.now(), acked: new AbortController() };
+    const known = {
+      state,
+      untilMs,
+      digests,
+      copies,
+      sinceMs: performance.now(),
+      acked: new AbortController(),
+    };
     const ids = messageIdsOf(version).map((id) => id.toLowerCase());
     for (const name of [...digests, ...ids]) this.#known.set(name, known);
     return known;
@@ -423,7 +464,10 @@ export class Receiver {
     if (this.#passed.size >= passedMax) this.#passed.clear();
     const messageId = live.messageId.toLowerCase();
     // A Cache that can't be read holds a sender up no longer.
-    this.#passed.set(live.envelope["from"], { messageId, untilMs: untilMs > nowMs ? untilMs : nowMs + passedMs });
+    this.#passed.set(live.envelope["from"], {
+      messageId,
+      untilMs: untilMs > nowMs ? untilMs : nowMs + passedMs,
+    });
     return false;
   }
 
@@ -434,7 +478,8 @@ export class Receiver {
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
     const before = this.#known.get(digest);
     if (before !== undefined) return before;
-    if (await this.#before.has(digest)) return this.#remember(version, { state: "acked", digests: new Set([digest]) });
+    if (await this.#before.has(digest))
+      return this.#remember(version, { state: "acked", digests: new Set([digest]) });
     const opening = attempt(() => this.#read(version)).then((read) =>
       read instanceof ClientError || this.#isFull ? null : this.#handOver(version, read),
     );
@@ -447,7 +492,9 @@ export class Receiver {
   /** Another session or Cache may have brought the same message meanwhile. */
   async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<Known> {
     const { data, ...facts } = opened;
-    const same = [...facts.digests].map((digest) => this.#known.get(digest)).find((known) => known !== undefined);
+    const same = [...facts.digests]
+      .map((digest) => this.#known.get(digest))
+      .find((known) => known !== undefined);
     if (same !== undefined) return same;
     const known = this.#remember(version, { state: "queued", digests: facts.digests });
     const { storage, send, onAcked } = this.#host;

@@ -18,7 +18,15 @@ import { type About, aboutShape, deliveredShape, type Registered } from "./answe
 import type { Client } from "./client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";
 import { authorizationLifeMs, provingAt } from "./directory.ts";
-import { ask, attempt, ClientError, type Endpoint, endpoint, jsonBody, localError } from "./http.ts";
+import {
+  ask,
+  attempt,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  jsonBody,
+  localError,
+} from "./http.ts";
 import type { Identity } from "./keys.ts";
 import { distrust } from "./trust/trust.ts";
 
@@ -47,7 +55,10 @@ export async function homeAt({ directory }: Client): Promise<string | null> {
  * Throws `invalid_url` when a node calls itself otherwise: proofs name the address in the document, and a node accepts
  * only those for its own. Also when there is no such node. One that does not describe itself is believed.
  */
-export async function checkHomes({ timeoutMs }: Client, { relayUrl, cacheUrl }: Homes): Promise<void> {
+export async function checkHomes(
+  { timeoutMs }: Client,
+  { relayUrl, cacheUrl }: Homes,
+): Promise<void> {
   const homes = [
     { role: "Relay", url: relayUrl, member: "relay_endpoints", route: "/relay" },
     { role: "Cache", url: cacheUrl, member: "cache_endpoints", route: "/cache/store" },
@@ -65,7 +76,9 @@ export async function checkHomes({ timeoutMs }: Client, { relayUrl, cacheUrl }: 
 
 /** A router may give `/node` to the Directory, and the other routes to a Relay or Cache that does not describe itself there. */
 async function lacks(at: Endpoint, route: string): Promise<boolean> {
-  const answer = await attempt(() => ask(at, { method: "POST", path: route, body: jsonBody({}) }, deliveredShape));
+  const answer = await attempt(() =>
+    ask(at, { method: "POST", path: route, body: jsonBody({}) }, deliveredShape),
+  );
   return answer instanceof ClientError && answer.status === 404;
 }
 
@@ -99,12 +112,15 @@ export async function firstDocument(identity: Identity, homes: Homes): Promise<D
     service: [
       service("relay", "SvcRelayService", relayUrl),
       service("cache", "SvcCacheService", cacheUrl),
-      ...(home === null ? [] : [{ ...service("directory", homeServiceType, home), authorization: null }]),
+      ...(home === null
+        ? []
+        : [{ ...service("directory", homeServiceType, home), authorization: null }]),
     ],
   };
 }
 
-const each = <T, U>(items: readonly T[], work: (item: T) => Promise<U>): Promise<U[]> => Promise.all(items.map(work));
+const each = <T, U>(items: readonly T[], work: (item: T) => Promise<U>): Promise<U[]> =>
+  Promise.all(items.map(work));
 
 type RegistrationInput = {
   readonly document: DidDocument;
@@ -122,7 +138,10 @@ export async function signRegistration(input: RegistrationInput): Promise<Record
   const version = binding === null ? "v2" : "v3";
   const timestamp = renderProofTimestamp(0n, BigInt(nowMs + authorizationLifeMs), version);
   const docBlob = encodeDidDocument(document);
-  const message = registrationMessage({ did: document.id, alias, timestamp, pubkey, docBlob }, binding);
+  const message = registrationMessage(
+    { did: document.id, alias, timestamp, pubkey, docBlob },
+    binding,
+  );
   if (message === null) throw localError("invalid_alias", "the alias has no normal form");
   return {
     did: document.id,
@@ -141,11 +160,18 @@ export async function signRegistration(input: RegistrationInput): Promise<Record
 export async function register(
   client: Client,
   identity: Identity,
-  first: { readonly document: DidDocument; readonly alias: string | null; readonly invitation?: string | null },
+  first: {
+    readonly document: DidDocument;
+    readonly alias: string | null;
+    readonly invitation?: string | null;
+  },
 ): Promise<Registered> {
   const { registration: binding } = await provingAt(client);
   if (await client.trust.hasSeen(identity.did))
-    throw distrust("record_went_back", `${identity.did} was registered, and the Directory says that it is missing`);
+    throw distrust(
+      "record_went_back",
+      `${identity.did} was registered, and the Directory says that it is missing`,
+    );
   const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
   return client.directory.register(await signRegistration(input), first.invitation);
 }

@@ -37,10 +37,15 @@ export async function resume(memory: MemoryStore, wanted: SendPlan): Promise<Res
 }
 
 /** What can't be continued any more goes each time, since it holds the seeds of messages. */
-export function change(memory: MemoryStore, edit: (sets: readonly KeptPlan[]) => readonly KeptPlan[]) {
+export function change(
+  memory: MemoryStore,
+  edit: (sets: readonly KeptPlan[]) => readonly KeptPlan[],
+) {
   return changes(memory, async () => {
     const text = await memory.load("sending");
-    const valid = (parseKept(text ?? "", sendingShape)?.plans ?? []).filter((set) => endsMs(set) > Date.now());
+    const valid = (parseKept(text ?? "", sendingShape)?.plans ?? []).filter(
+      (set) => endsMs(set) > Date.now(),
+    );
     const plans = edit(valid).slice(-keptMax);
     const next = plans.length === 0 ? null : renderKept({ plans });
     if (next !== text) await memory.save("sending", next);
@@ -48,10 +53,14 @@ export function change(memory: MemoryStore, edit: (sets: readonly KeptPlan[]) =>
   });
 }
 
-const endsMs = ({ plan }: KeptPlan) => (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
+const endsMs = ({ plan }: KeptPlan) =>
+  (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
 
 /** What is sent, to whom and how. */
-function subjectOf({ plan: { to, chunkBytes, ttl, tag, hint, file, recipient }, senderKeyId }: KeptPlan): string {
+function subjectOf({
+  plan: { to, chunkBytes, ttl, tag, hint, file, recipient },
+  senderKeyId,
+}: KeptPlan): string {
   const { name, mediaType, sizeBytes, sha256 } = file;
   const how = [to, chunkBytes, ttl, tag, hint, recipient.keyId, senderKeyId];
   return renderKept([...how, name, mediaType, sizeBytes, sha256]);

@@ -119,18 +119,32 @@ export async function readChunks(
   let length = 0;
   for (const copies of message.parts) {
     const { data, digest, ...opened } = await openFirst(copies, recipient, whole);
-    whole = { ...opened, ...(whole ?? {}), from: whole === null ? opened.from : weaker(whole.from, opened.from) };
+    whole = {
+      ...opened,
+      ...(whole ?? {}),
+      from: whole === null ? opened.from : weaker(whole.from, opened.from),
+    };
     digests.add(digest);
     hash.update(data);
     length += data.length;
     await write(data);
   }
-  if (whole === null || length !== whole.file.sizeBytes || !equalBytes(hash.digest(), whole.file.sha256))
-    throw localError("not_authentic", "the file is not the one that was sent: size or SHA-256 differ");
+  if (
+    whole === null ||
+    length !== whole.file.sizeBytes ||
+    !equalBytes(hash.digest(), whole.file.sha256)
+  )
+    throw localError(
+      "not_authentic",
+      "the file is not the one that was sent: size or SHA-256 differ",
+    );
   return { ...factsOf(message, whole), digests };
 }
 
-function factsOf(message: PendingMessage, { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">): MessageFacts {
+function factsOf(
+  message: PendingMessage,
+  { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">,
+): MessageFacts {
   const { replyTo, group, wantsReceipt } = type;
   return {
     id: nameOf(message),
@@ -170,14 +184,18 @@ async function openFirst(
       const { envelope, digest } = (await copy.read()) ?? {};
       if (envelope === undefined || digest === undefined) return null;
       const { message_id: id } = envelope;
-      const isExpected = typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
+      const isExpected =
+        typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
       if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
         throw localError("not_authentic", "the Cache answered with another message");
       return { ...(await openEnvelope(envelope, recipient)), digest };
     });
     if (opened === null) continue;
     if (opened instanceof ClientError) last = opened;
-    else if (whole === null || (sameFile(whole.file, opened.file) && whole.from?.did === opened.from?.did))
+    else if (
+      whole === null ||
+      (sameFile(whole.file, opened.file) && whole.from?.did === opened.from?.did)
+    )
       return opened;
     else last = localError("not_authentic", "the chunks describe different files");
   }
@@ -196,7 +214,10 @@ type OpenedEnvelope = Opened & {
  * Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
  * `record_unreadable`.
  */
-export async function openEnvelope(envelope: EnvelopeJson, recipient: Recipient): Promise<OpenedEnvelope> {
+export async function openEnvelope(
+  envelope: EnvelopeJson,
+  recipient: Recipient,
+): Promise<OpenedEnvelope> {
   const { message_id: messageId } = envelope;
   const to = eitherOf(envelope, "to", "recipient");
   const timestamp = eitherOf(envelope, "timestamp", "created_at");
@@ -279,7 +300,10 @@ type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel 
  * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
  */
 function senderVerifier(client: Client): Recipient["senderOf"] {
-  const kept = new BoundedMap<Did, { readonly atMs: number; readonly sender: Promise<KnownSender> }>(sendersKeptMax);
+  const kept = new BoundedMap<
+    Did,
+    { readonly atMs: number; readonly sender: Promise<KnownSender> }
+  >(sendersKeptMax);
   const read = async (did: Did): Promise<KnownSender> => {
     const document = await orNull(activeDocument(client, did), "did_not_found");
     return document === null ? null : { document, trust: await trustIn(client, did) };
@@ -295,12 +319,18 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
   return async (envelope, { essence, home }, sentAtMs) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
-    if (typeof from !== "string" || !isDid(from)) throw localError("not_authentic", "the envelope is malformed");
+    if (typeof from !== "string" || !isDid(from))
+      throw localError("not_authentic", "the envelope is malformed");
     if (home !== null && client.trust.provenOf(from) === null) client.trust.tellHome(from, home);
     const verify = async (freshMs: number): Promise<Sender> => {
       const known = await senderWithin(from, freshMs);
       const verified = known && (await verifySender(envelope, known.document));
-      return { did: from, verified, trust: verified === true ? (known?.trust ?? null) : null, distrusted: null };
+      return {
+        did: from,
+        verified,
+        trust: verified === true ? (known?.trust ?? null) : null,
+        distrusted: null,
+      };
     };
     // The sender may have a new key since its document was read: once more, with what is published now.
     const sender = await attempt(async () => {
@@ -324,7 +354,9 @@ async function verifySender(envelope: EnvelopeJson, document: DidDocument): Prom
   const key = method === null ? null : parseMethodKey(method);
   const signature = decodeBase64(text);
   const signed = textOf(envelope);
-  return key !== null && signature !== null && signed !== null && verifyEd25519(signature, signed, key);
+  return (
+    key !== null && signature !== null && signed !== null && verifyEd25519(signature, signed, key)
+  );
 }
 
 /** `null` when a part of it has no canonical form, such as text with a lone surrogate. */

@@ -18,7 +18,11 @@ export const nonceBytes = 12;
 export type SealBinding = {
   readonly messageId: string;
   readonly to: string;
-  readonly chunk: { readonly groupId: string; readonly sequence: number; readonly total: number } | null;
+  readonly chunk: {
+    readonly groupId: string;
+    readonly sequence: number;
+    readonly total: number;
+  } | null;
 };
 
 /** The file as its every chunk describes it. */
@@ -44,14 +48,19 @@ export type SealInput = {
 export async function sealPayload(input: SealInput): Promise<SealedPayload> {
   const { binding, file, data, recipient, entropy } = input;
   const additional = additionalData(binding);
-  const key = contentKey(await x25519SharedSecret(entropy.ephemeralSecret, recipient.publicKey), additional);
+  const key = contentKey(
+    await x25519SharedSecret(entropy.ephemeralSecret, recipient.publicKey),
+    additional,
+  );
   const plaintext = encodeRecord(recordOf(binding, file, data));
   return {
     profile: sealProfile,
     key_id: recipient.keyId,
     ephemeral_x25519_b64: encodeBase64(await x25519PublicKey(entropy.ephemeralSecret)),
     nonce_b64: encodeBase64(entropy.nonce),
-    ciphertext_b64: encodeBase64(chacha20poly1305(key, entropy.nonce, additional).encrypt(plaintext)),
+    ciphertext_b64: encodeBase64(
+      chacha20poly1305(key, entropy.nonce, additional).encrypt(plaintext),
+    ),
   };
 }
 
@@ -76,13 +85,16 @@ const recordOf = (binding: SealBinding, file: FileFacts, data: Uint8Array) => ({
  * for all of CBOR would be an eighth of what a page loads to send. Throws for values that no record has.
  */
 export function encodeRecord(record: Readonly<Record<string, unknown>>): Uint8Array {
-  const pairs = Object.entries(record).map(([name, value]) => [encodeItem(name), encodeItem(value)] as const);
+  const pairs = Object.entries(record).map(
+    ([name, value]) => [encodeItem(name), encodeItem(value)] as const,
+  );
   pairs.sort(([a], [b]) => a.length - b.length || compareBytes(a, b));
   return concatBytes(head(5, pairs.length), ...pairs.flat());
 }
 
 function encodeItem(value: unknown): Uint8Array {
-  if (Number.isSafeInteger(value)) return Number(value) >= 0 ? head(0, Number(value)) : head(1, -1 - Number(value));
+  if (Number.isSafeInteger(value))
+    return Number(value) >= 0 ? head(0, Number(value)) : head(1, -1 - Number(value));
   if (typeof value === "string") return concatBytes(head(3, utf8(value).length), utf8(value));
   if (value instanceof Uint8Array) return concatBytes(head(2, value.length), value);
   throw new TypeError("not a value of a record");
@@ -90,10 +102,13 @@ function encodeItem(value: unknown): Uint8Array {
 
 /** A major type and its argument, a safe integer. */
 function head(major: number, argument: number): Uint8Array {
-  const place = [24, 2 ** 8, 2 ** 16, 2 ** 32, Number.POSITIVE_INFINITY].findIndex((end) => argument < end);
+  const place = [24, 2 ** 8, 2 ** 16, 2 ** 32, Number.POSITIVE_INFINITY].findIndex(
+    (end) => argument < end,
+  );
   const bytes = new Uint8Array(1 + (place === 0 ? 0 : 2 ** (place - 1)));
   bytes[0] = (major << 5) | (place === 0 ? argument : 23 + place);
-  for (let [i, rest] = [bytes.length - 1, argument]; i > 0; i--, rest = Math.floor(rest / 256)) bytes[i] = rest % 256;
+  for (let [i, rest] = [bytes.length - 1, argument]; i > 0; i--, rest = Math.floor(rest / 256))
+    bytes[i] = rest % 256;
   return bytes;
 }
 
@@ -104,7 +119,9 @@ function compareBytes(a: Uint8Array, b: Uint8Array): number {
 
 /** UTF-8 of `profile|message_id|to|message_group_id|sequence_number|total_chunks`. */
 export function additionalData(binding: SealBinding): Uint8Array {
-  return utf8([sealProfile, binding.messageId, binding.to, ...Object.values(placeOf(binding))].join("|"));
+  return utf8(
+    [sealProfile, binding.messageId, binding.to, ...Object.values(placeOf(binding))].join("|"),
+  );
 }
 
 export function contentKey(shared: Uint8Array, additional: Uint8Array): Uint8Array {

@@ -10,7 +10,14 @@ import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
 import { chunksMax, encodeSenderText } from "../core/message/proof.ts";
-import { type Delivered, deliveredShape, isRecord, parseKept, planShape, renderKept } from "./answers.ts";
+import {
+  type Delivered,
+  deliveredShape,
+  isRecord,
+  parseKept,
+  planShape,
+  renderKept,
+} from "./answers.ts";
 import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "./crypto.ts";
 import {
@@ -70,7 +77,8 @@ export function recipientKey(document: DidDocument): RecipientKey {
 
 export function chunkCount(plan: Pick<SendPlan, "file" | "chunkBytes">): number {
   const count = Math.max(1, Math.ceil(plan.file.sizeBytes / plan.chunkBytes));
-  if (count > chunksMax) throw localError("too_large", `the file needs ${count} chunks, and ${chunksMax} are allowed`);
+  if (count > chunksMax)
+    throw localError("too_large", `the file needs ${count} chunks, and ${chunksMax} are allowed`);
   return count;
 }
 
@@ -86,10 +94,21 @@ const groupIdOf = (plan: SendPlan): string | null => (chunkCount(plan) === 1 ? n
 
 /** One envelope of the plan. The same plan, sequence and data give the same bytes. */
 export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array) {
-  const [messageId, groupId, total] = [messageIdOf(plan, sequence), groupIdOf(plan), chunkCount(plan)];
+  const [messageId, groupId, total] = [
+    messageIdOf(plan, sequence),
+    groupIdOf(plan),
+    chunkCount(plan),
+  ];
   const payload = await sealPayload({
-    binding: { messageId, to: plan.to, chunk: groupId === null ? null : { groupId, sequence, total } },
-    file: { ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null, plan.sender?.home) },
+    binding: {
+      messageId,
+      to: plan.to,
+      chunk: groupId === null ? null : { groupId, sequence, total },
+    },
+    file: {
+      ...plan.file,
+      mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null, plan.sender?.home),
+    },
     data,
     recipient: plan.recipient,
     entropy: {
@@ -104,15 +123,26 @@ export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint
     ttl: plan.ttl,
     delivery_hint: groupId === null ? (plan.hint ?? "standard") : "chunked",
     ...(plan.tag === null ? {} : { tag: plan.tag }),
-    ...(groupId === null ? {} : { message_group_id: groupId, sequence_number: sequence, total_chunks: total }),
+    ...(groupId === null
+      ? {}
+      : { message_group_id: groupId, sequence_number: sequence, total_chunks: total }),
     payload,
   };
-  return { messageId, body: jsonBody(plan.sender === null ? envelope : await signed(envelope, plan.sender)) };
+  return {
+    messageId,
+    body: jsonBody(plan.sender === null ? envelope : await signed(envelope, plan.sender)),
+  };
 }
 
-async function signed(envelope: JsonObject, sender: Signer & { readonly did: Did }): Promise<JsonObject> {
+async function signed(
+  envelope: JsonObject,
+  sender: Signer & { readonly did: Did },
+): Promise<JsonObject> {
   const members = { ...envelope, from: sender.did, sender_key_id: sender.keyId };
-  return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)) };
+  return {
+    ...members,
+    sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)),
+  };
 }
 
 export type ChunkProgress = SendProgress & { readonly chunk: number; readonly chunks: number };
@@ -133,7 +163,11 @@ export type Sent = {
   readonly messageIds: readonly string[];
   readonly last: DeliveryReport | null;
   /** Whom it was sealed to, and what shows that (docs/trust.md). */
-  readonly recipient: { readonly did: Did; readonly trust: TrustLevel; readonly name: NameTrust | null };
+  readonly recipient: {
+    readonly did: Did;
+    readonly trust: TrustLevel;
+    readonly name: NameTrust | null;
+  };
   /** With a local store, `send` resolves when the message is safe there, and this when the Relay has it. */
   readonly delivered?: Promise<Sent>;
 };

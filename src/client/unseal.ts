@@ -30,11 +30,18 @@ export type SecretsOf = (keyId: string) => readonly Uint8Array[];
  * The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
  * `record_unreadable`.
  */
-export async function openPayload(payload: unknown, binding: SealBinding, secretsOf: SecretsOf): Promise<Opened> {
+export async function openPayload(
+  payload: unknown,
+  binding: SealBinding,
+  secretsOf: SecretsOf,
+): Promise<Opened> {
   const sealed = parseSealed(payload);
   const secrets = secretsOf(sealed.keyId);
   if (secrets.length === 0)
-    throw localError("unknown_key", `sealed to ${sealed.keyId}, whose secret is not on this device`);
+    throw localError(
+      "unknown_key",
+      `sealed to ${sealed.keyId}, whose secret is not on this device`,
+    );
   const additional = additionalData(binding);
   for (const secret of secrets) {
     const plaintext = await decrypt(sealed, secret, additional);
@@ -57,7 +64,12 @@ function parseSealed(payload: unknown): Sealed {
   const ephemeral = decodeBase64(texts?.ephemeral_x25519_b64 ?? "");
   const nonce = decodeBase64(texts?.nonce_b64 ?? "");
   const ciphertext = decodeBase64(texts?.ciphertext_b64 ?? "");
-  if (texts === null || ephemeral?.length !== keyBytes || nonce?.length !== nonceBytes || ciphertext === null)
+  if (
+    texts === null ||
+    ephemeral?.length !== keyBytes ||
+    nonce?.length !== nonceBytes ||
+    ciphertext === null
+  )
     throw notAuthentic("its payload is malformed");
   return { keyId: texts.key_id, ephemeral, nonce, ciphertext };
 }
@@ -66,7 +78,11 @@ function notAuthentic(why: string) {
   return localError("not_authentic", `the message is not what its sender sealed: ${why}`);
 }
 
-async function decrypt(sealed: Sealed, secret: Uint8Array, additional: Uint8Array): Promise<Uint8Array | null> {
+async function decrypt(
+  sealed: Sealed,
+  secret: Uint8Array,
+  additional: Uint8Array,
+): Promise<Uint8Array | null> {
   try {
     const key = contentKey(await x25519SharedSecret(secret, sealed.ephemeral), additional);
     return chacha20poly1305(key, sealed.nonce, additional).decrypt(sealed.ciphertext);
@@ -81,7 +97,10 @@ async function decrypt(sealed: Sealed, secret: Uint8Array, additional: Uint8Arra
  */
 function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
   const unreadable = (why: string) =>
-    localError("record_unreadable", `the message decrypts, but its sealed record can't be read: ${why}`);
+    localError(
+      "record_unreadable",
+      `the message decrypts, but its sealed record can't be read: ${why}`,
+    );
   const decoded = decodeRecord(plaintext);
   const record = parseValue(decoded, recordShape);
   if (record === null) throw unreadable(problemOf(recordShape, decoded) ?? "");
@@ -111,7 +130,8 @@ function decodeMap(bytes: Uint8Array): Record<string, unknown> {
     const [major, low] = [first >> 5, first & 31];
     if (low < 24) return [major, low];
     let argument = 0;
-    for (const end = at + 2 ** (low - 24); at < end; at++) argument = argument * 256 + (bytes[at] ?? Number.NaN);
+    for (const end = at + 2 ** (low - 24); at < end; at++)
+      argument = argument * 256 + (bytes[at] ?? Number.NaN);
     if (low > 27 || !Number.isSafeInteger(argument)) throw new RangeError("not a length");
     return [major, argument];
   };
@@ -119,7 +139,8 @@ function decodeMap(bytes: Uint8Array): Record<string, unknown> {
     const [major, argument] = head();
     if (major === 0) return argument;
     if (major === 1) return -1 - argument;
-    if ((major !== 2 && major !== 3) || at + argument > bytes.length) throw new RangeError("not a value of a record");
+    if ((major !== 2 && major !== 3) || at + argument > bytes.length)
+      throw new RangeError("not a value of a record");
     const content = bytes.slice(at, at + argument);
     at += argument;
     return major === 2 ? content : decodeUtf8(content);

@@ -12,7 +12,14 @@ import type { Devices } from "./devices/devices.ts";
 import { waitingDefault } from "./directory.ts";
 import { attempt, ClientError, clockProblem, localError } from "./http.ts";
 import { memoryOf, reliable } from "./key-stores.ts";
-import { type Identity, isRotationDue, renderIdentity, rotationMsDefault, takeOver, wipe } from "./keys.ts";
+import {
+  type Identity,
+  isRotationDue,
+  renderIdentity,
+  rotationMsDefault,
+  takeOver,
+  wipe,
+} from "./keys.ts";
 import type { Listener, Message, WaypostEvent } from "./message.ts";
 import {
   changeIdentity,
@@ -67,13 +74,19 @@ export class Waypost {
     const urls = urlsOf(options);
     if (options.receipts === true && options.store === undefined)
       throw localError("no_store", "receipts need a local store: give memoryStore(), for example");
-    const client = connect({ ...urls, ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }) });
-    if (options.policy !== undefined) (await import("./trust/log.ts")).parseLogPolicy(options.policy);
+    const client = connect({
+      ...urls,
+      ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
+    });
+    if (options.policy !== undefined)
+      (await import("./trust/log.ts")).parseLogPolicy(options.policy);
     client.known.policy = options.policy ?? null;
     const name = options.name ?? "default";
     const keys = reliable(options.keys);
     const opening = async () => {
-      const identity = (await loadIdentity(keys, name)) ?? (await makeIdentity(client, { ...options, keys }, name));
+      const identity =
+        (await loadIdentity(keys, name)) ??
+        (await makeIdentity(client, { ...options, keys }, name));
       client.known.ledger = identity.ledger;
       client.known.memory = memoryOf(keys, name);
       const me = new Waypost(client, { ...options, keys }, identity);
@@ -126,11 +139,18 @@ export class Waypost {
    */
   static async link(
     options: WaypostOptions & { readonly store: StoreDriver },
-  ): Promise<{ readonly code: string; readonly opened: Promise<Waypost>; readonly cancel: () => Promise<void> }> {
+  ): Promise<{
+    readonly code: string;
+    readonly opened: Promise<Waypost>;
+    readonly cancel: () => Promise<void>;
+  }> {
     const { beginLink } = await import("./devices/devices.ts");
     const { name = "default", store: driver, nowMs = Date.now } = options;
     const place = { keys: reliable(options.keys), name, driver, nowMs };
-    const { code, accepted, cancel } = await beginLink(() => Waypost.open(linkOptions(options)), place);
+    const { code, accepted, cancel } = await beginLink(
+      () => Waypost.open(linkOptions(options)),
+      place,
+    );
     const opened = accepted.then(() => Waypost.open(options));
     opened.catch(() => undefined);
     return { code, opened, cancel };
@@ -143,7 +163,8 @@ export class Waypost {
 
   /** Calls back for every event until the returned function is called. */
   on(listener: Listener): () => void {
-    if (typeof listener !== "function") throw localError("invalid_argument", "a listener is a function");
+    if (typeof listener !== "function")
+      throw localError("invalid_argument", "a listener is a function");
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
@@ -169,10 +190,12 @@ export class Waypost {
       const { alias = null } = this.#options;
       // Keys that another process or tab has made are no stranger's; the session proves with them from now on.
       const before = renderIdentity(this.#identity);
-      if (renderIdentity(await this.#change((stored) => stored)) !== before) this.#session?.reconnect();
+      if (renderIdentity(await this.#change((stored) => stored)) !== before)
+        this.#session?.reconnect();
       const changed = await watchOwn(this.client, this.#identity, alias);
       // Without its secrets every key looks like a stranger's.
-      if (!this.#isLocked) for (const what of changed) this.#emit({ type: "stranger_change", what });
+      if (!this.#isLocked)
+        for (const what of changed) this.#emit({ type: "stranger_change", what });
     });
   }
 
@@ -183,13 +206,18 @@ export class Waypost {
    * identical bytes.
    */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
-    if (this.#session !== null) return (await this.#session.send([to], content, options))[0] as Sent;
+    if (this.#session !== null)
+      return (await this.#session.send([to], content, options))[0] as Sent;
     return this.#inOrder(to, () => this.#send(to, content, options));
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
   react(to: string, messageId: string, reaction: string): Promise<Sent> {
-    return this.send(to, { v: 1, to: messageId, reaction }, { mediaType: reactionType, receipt: false });
+    return this.send(
+      to,
+      { v: 1, to: messageId, reaction },
+      { mediaType: reactionType, receipt: false },
+    );
   }
 
   /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */
@@ -209,7 +237,8 @@ export class Waypost {
    * called. Acknowledge each message after you have stored it.
    */
   async *messages(): AsyncGenerator<Message, void, undefined> {
-    if (this.#session !== null && this.#options.acknowledge !== "by-hand") return yield* this.#session.messages();
+    if (this.#session !== null && this.#options.acknowledge !== "by-hand")
+      return yield* this.#session.messages();
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
     this.#receiver = this.#receiverFor(this.#session?.incoming.byHand);
     const receiver = await this.#receiver;
@@ -218,7 +247,8 @@ export class Waypost {
     try {
       receiver.start();
       void this.watch();
-      for (let message = await receiver.next(); message !== null; message = await receiver.next()) yield message;
+      for (let message = await receiver.next(); message !== null; message = await receiver.next())
+        yield message;
     } finally {
       this.#receiver = null;
       await receiver.stop();
@@ -263,12 +293,20 @@ export class Waypost {
   /** Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
     const table = this.#session?.table ?? null;
-    return (await import("./backup.ts")).backup(renderIdentity(this.#identity), table, options.passphrase);
+    return (await import("./backup.ts")).backup(
+      renderIdentity(this.#identity),
+      table,
+      options.passphrase,
+    );
   }
 
   /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */
   async appointGuardians(guardians: readonly string[]): Promise<void> {
-    await (await import("./guardians.ts")).appointGuardians(this, guardians, this.client.known.memory);
+    await (await import("./guardians.ts")).appointGuardians(
+      this,
+      guardians,
+      this.client.known.memory,
+    );
   }
 
   /** Closes, and forgets all secrets; with `lockedKeys` also the key that opens them. */
@@ -327,12 +365,21 @@ export class Waypost {
    * secrets. `open` and `messages` call it.
    */
   async rotate(): Promise<void> {
-    const { rotateMs: everyMs = rotationMsDefault, nowMs = Date.now, waiting = waitingDefault } = this.#options;
+    const {
+      rotateMs: everyMs = rotationMsDefault,
+      nowMs = Date.now,
+      waiting = waitingDefault,
+    } = this.#options;
     if (everyMs === false) return;
     const rotate = async () => {
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./change.ts");
-      const options = { nowMs: nowMs(), everyMs, waiting, change: (edit: EditIdentity) => this.#change(edit) };
+      const options = {
+        nowMs: nowMs(),
+        everyMs,
+        waiting,
+        change: (edit: EditIdentity) => this.#change(edit),
+      };
       const { rotated, holdsPublished } = await rotateAgreement(this.client, this.did, options);
       if (!holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
       else if (rotated) this.#emit({ type: "rotated" });
@@ -349,13 +396,17 @@ export class Waypost {
   /** After a rotation of the root key the shares of the old one are worth nothing. */
   async #renewGuardians(): Promise<void> {
     const { memory } = this.client.known;
-    if ((await memory.load("guardians")) !== null) await (await import("./guardians.ts")).renewGuardians(this, memory);
+    if ((await memory.load("guardians")) !== null)
+      await (await import("./guardians.ts")).renewGuardians(this, memory);
   }
 
   #change(edit: EditIdentity): Promise<Identity> {
     return this.#storing("", async () => {
       if (this.#isLocked) throw localError("locked", "this identity was locked: open it again");
-      this.#identity = takeOver(this.#identity, await changeIdentity(this.#options.keys, this.#identity, edit));
+      this.#identity = takeOver(
+        this.#identity,
+        await changeIdentity(this.#options.keys, this.#identity, edit),
+      );
       return this.#identity;
     });
   }
@@ -365,7 +416,14 @@ export class Waypost {
     const trust = options.trust ?? this.#options.trust ?? null;
     const sender = async () => (options.anonymous === true ? null : this.#asSender());
     // What is still to be sent when it is closed has one attempt.
-    return sendTo(this.client, { ...options, to, source, trust, sender, signal: this.#closed.signal });
+    return sendTo(this.client, {
+      ...options,
+      to,
+      source,
+      trust,
+      sender,
+      signal: this.#closed.signal,
+    });
   }
 
   /**
@@ -400,15 +458,23 @@ export class Waypost {
 
   /** Only to a verified sender whom this user knows: nobody else may make this identity send. */
   async #sendReceipt({ id, from, verified, wantsReceipt }: MessageFacts): Promise<void> {
-    if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null) return;
+    if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null)
+      return;
     await this.#orFailed("receipt", async () => {
       if (await this.#stored().listensTo(from))
-        await this.send(from, { v: 1, delivered: [id] }, { mediaType: receiptType, receipt: false });
+        await this.send(
+          from,
+          { v: 1, delivered: [id] },
+          { mediaType: receiptType, receipt: false },
+        );
     });
   }
 
   /** Work in the background: its failure is an event. */
-  async #orFailed(what: "receipt" | "rotation" | "watch", work: () => Promise<unknown>): Promise<void> {
+  async #orFailed(
+    what: "receipt" | "rotation" | "watch",
+    work: () => Promise<unknown>,
+  ): Promise<void> {
     const result = await attempt(work);
     if (result instanceof ClientError && !this.#closed.signal.aborted)
       this.#emit({ type: "failed", what, error: result });
@@ -417,7 +483,10 @@ export class Waypost {
   #emit(event: WaypostEvent): void {
     if (event.type === "connected") this.#session?.retry();
     // A proof that is refused: the keys may be replaced.
-    if (event.type === "disconnected" && (event.error?.status === 401 || event.error?.code === "proof_not_authorized"))
+    if (
+      event.type === "disconnected" &&
+      (event.error?.status === 401 || event.error?.code === "proof_not_authorized")
+    )
       void this.watch();
     for (const listener of this.#listeners) listener(event);
   }

@@ -22,25 +22,50 @@ type Remark = readonly [setting: string, message: string];
 const remarksOf =
   (...checks: readonly ((config: Config) => Iterable<Remark>)[]) =>
   (config: Config): InputProblem[] =>
-    checks.flatMap((check) => [...check(config)]).map(([setting, message]) => ({ setting, message }));
+    checks
+      .flatMap((check) => [...check(config)])
+      .map(([setting, message]) => ({ setting, message }));
 
 /** Of settings that are valid one by one. */
-export const relationProblems = remarksOf(serverRelations, pathRelations, limitRelations, nodeRelations, appRelations);
-export const configWarnings = remarksOf(networkWarnings, endpointWarnings, storeWarnings, sizeWarnings);
+export const relationProblems = remarksOf(
+  serverRelations,
+  pathRelations,
+  limitRelations,
+  nodeRelations,
+  appRelations,
+);
+export const configWarnings = remarksOf(
+  networkWarnings,
+  endpointWarnings,
+  storeWarnings,
+  sizeWarnings,
+);
 
 // ------------------------------------------------------------------------------------------------ relations
 
 function* serverRelations({ server, directory }: Config): Generator<Remark> {
   const { listen, admin_listen, tls_cert_file: cert, tls_key_file: key } = server;
-  if (directory.enabled && directory.unsigned_updates === "allow" && !listen.every(isLoopbackListener))
+  if (
+    directory.enabled &&
+    directory.unsigned_updates === "allow" &&
+    !listen.every(isLoopbackListener)
+  )
     yield [
       "directory.unsigned_updates",
       '"allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
     ];
   if ((cert === null) !== (key === null))
-    yield ["server.tls_cert_file", "is set without its counterpart: set both tls_cert_file and tls_key_file"];
-  for (const address of admin_listen.filter((one) => listen.some((other) => isSameAddress(one, other))))
-    yield ["server.admin_listen", `${address} is also in listen: an admin listener needs a separate address`];
+    yield [
+      "server.tls_cert_file",
+      "is set without its counterpart: set both tls_cert_file and tls_key_file",
+    ];
+  for (const address of admin_listen.filter((one) =>
+    listen.some((other) => isSameAddress(one, other)),
+  ))
+    yield [
+      "server.admin_listen",
+      `${address} is also in listen: an admin listener needs a separate address`,
+    ];
 }
 
 /** Whether two listeners would meet at an address. Port 0 is a free one each time. */
@@ -48,12 +73,19 @@ function isSameAddress(one: string, other: string): boolean {
   const [a, b] = [parseListenAddress(one), parseListenAddress(other)];
   if (a === null || b === null || "unix" in a || "unix" in b) return one === other;
   const hosts = [a, b].map(({ hostname }) => (hostname === "localhost" ? "127.0.0.1" : hostname));
-  const isShared = hosts[0] === hosts[1] || hosts.some((host) => host === "0.0.0.0" || host === "::");
+  const isShared =
+    hosts[0] === hosts[1] || hosts.some((host) => host === "0.0.0.0" || host === "::");
   return a.port !== 0 && a.port === b.port && isShared;
 }
 
 /** Files and folders that settings name. Options of a store name a path by these. */
-function pathsOf({ server, directory, cache, witness, stores }: Config): (readonly [setting: string, path: string])[] {
+function pathsOf({
+  server,
+  directory,
+  cache,
+  witness,
+  stores,
+}: Config): (readonly [setting: string, path: string])[] {
   const paths: (readonly [setting: string, path: unknown])[] = [
     ...(["listen", "admin_listen"] as const).flatMap((list) =>
       server[list].map((address, i) => [`server.${list}.${i}`, address.split("unix:")[1]] as const),
@@ -69,13 +101,16 @@ function pathsOf({ server, directory, cache, witness, stores }: Config): (readon
         .map(([option, path]) => [`stores.${store}.${option}`, path] as const),
     ),
   ];
-  return paths.flatMap(([setting, path]) => (typeof path === "string" ? [[setting, path] as const] : []));
+  return paths.flatMap(([setting, path]) =>
+    typeof path === "string" ? [[setting, path] as const] : [],
+  );
 }
 
 function* pathRelations(config: Config): Generator<Remark> {
   const folders = new Map<string, string>();
   for (const [setting, path] of pathsOf(config)) {
-    if (/^~|\$[A-Za-z{]/.test(path)) yield [setting, `${path} is not expanded as in a shell: write the path in full`];
+    if (/^~|\$[A-Za-z{]/.test(path))
+      yield [setting, `${path} is not expanded as in a shell: write the path in full`];
     if (!/\.(path|outbox)$/.test(setting)) continue;
     const folder = normalize(`${path}/`);
     for (const [other, one] of folders)
@@ -86,8 +121,14 @@ function* pathRelations(config: Config): Generator<Remark> {
 }
 
 function* limitRelations({ limits, server }: Config): Generator<Remark> {
-  const [chunk, unchunked, body] = ["chunk_bytes_max", "unchunked_bytes_max", "body_bytes_max"] as const;
-  const shown = [chunk, unchunked, body].map((name) => `${name} (${renderSizeSetting(limits[name])})`).join(" <= ");
+  const [chunk, unchunked, body] = [
+    "chunk_bytes_max",
+    "unchunked_bytes_max",
+    "body_bytes_max",
+  ] as const;
+  const shown = [chunk, unchunked, body]
+    .map((name) => `${name} (${renderSizeSetting(limits[name])})`)
+    .join(" <= ");
   for (const [smaller, larger] of [[chunk, unchunked] as const, [unchunked, body] as const])
     if (limits[smaller] > limits[larger]) yield [`limits.${smaller}`, `must hold: ${shown}`];
   if (2 * limits[body] > server.body_bytes_in_flight)
@@ -97,7 +138,14 @@ function* limitRelations({ limits, server }: Config): Generator<Remark> {
     ];
 }
 
-function* nodeRelations({ server, directory, relay, cache, push, witness }: Config): Generator<Remark> {
+function* nodeRelations({
+  server,
+  directory,
+  relay,
+  cache,
+  push,
+  witness,
+}: Config): Generator<Remark> {
   const takesEnvelopes = relay.enabled || cache.enabled;
   if (!directory.enabled && !takesEnvelopes && witness.key_file === null)
     yield [
@@ -109,16 +157,33 @@ function* nodeRelations({ server, directory, relay, cache, push, witness }: Conf
       "server.recipients",
       'is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
     ];
-  if (directory.enabled && directory.self_certifying_only && directory.registration_proofs?.includes("v3") === false)
-    yield ["directory.registration_proofs", "lacks v3, the only proof of self-certifying DIDs: nobody can register"];
+  if (
+    directory.enabled &&
+    directory.self_certifying_only &&
+    directory.registration_proofs?.includes("v3") === false
+  )
+    yield [
+      "directory.registration_proofs",
+      "lacks v3, the only proof of self-certifying DIDs: nobody can register",
+    ];
   if (cache.enabled && cache.public_endpoints.length === 0)
-    yield ["cache.public_endpoints", "a Cache needs at least one: the URL that recipients publish and sign"];
+    yield [
+      "cache.public_endpoints",
+      "a Cache needs at least one: the URL that recipients publish and sign",
+    ];
   if (!push.enabled) return;
-  if (!cache.enabled) yield ["push.enabled", "needs a Cache in this process: it pushes what it stores"];
+  if (!cache.enabled)
+    yield ["push.enabled", "needs a Cache in this process: it pushes what it stores"];
   if (push.contact === null)
-    yield ["push.contact", 'is missing: push services ask for one, such as "mailto:you@example.org"'];
+    yield [
+      "push.contact",
+      'is missing: push services ask for one, such as "mailto:you@example.org"',
+    ];
   if (cache.signing_key_file === null)
-    yield ["cache.signing_key_file", "is missing: the key of pushes is made beside it (waypost key new <file>)"];
+    yield [
+      "cache.signing_key_file",
+      "is missing: the key of pushes is made beside it (waypost key new <file>)",
+    ];
 }
 
 /** The app makes identities at these nodes, and its host has nothing else. */
@@ -143,11 +208,17 @@ const defaults = configSchema.parse({});
 
 function* sizeWarnings(config: Config): Generator<Remark> {
   for (const { section, name, form } of listSettings()) {
-    const [value, usual] = [config, defaults].map((one): unknown => Reflect.get(one[section], name));
-    if (typeof value !== "number" || typeof usual !== "number" || ofMachine.includes(name)) continue;
+    const [value, usual] = [config, defaults].map((one): unknown =>
+      Reflect.get(one[section], name),
+    );
+    if (typeof value !== "number" || typeof usual !== "number" || ofMachine.includes(name))
+      continue;
     if (value === 0 || (value <= usual * farFactor && value * farFactor >= usual)) continue;
     const [shown, expected] = [value, usual].map((one) => renderValue(form, one));
-    yield [`${section}.${name}`, `${shown} is far from the default, ${expected}: is the unit right?`];
+    yield [
+      `${section}.${name}`,
+      `${shown} is far from the default, ${expected}: is the unit right?`,
+    ];
   }
 }
 
@@ -163,9 +234,13 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
       ];
   for (const [i, text] of relay.allow_private.entries()) {
     const network = parseNetwork(text);
-    const holds = (address: typeof metadata) => network !== null && address !== null && networkHolds(network, address);
+    const holds = (address: typeof metadata) =>
+      network !== null && address !== null && networkHolds(network, address);
     if (ownAddresses.some(holds))
-      yield [`relay.allow_private.${i}`, `${text} is this machine: senders reach everything that listens on it`];
+      yield [
+        `relay.allow_private.${i}`,
+        `${text} is this machine: senders reach everything that listens on it`,
+      ];
     else if (holds(metadata))
       yield [
         `relay.allow_private.${i}`,
@@ -174,7 +249,10 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
   }
   for (const [i, address] of server.admin_listen.entries())
     if (!isLoopbackListener(address))
-      yield [`server.admin_listen.${i}`, `${address} is open to other machines: they read the metrics`];
+      yield [
+        `server.admin_listen.${i}`,
+        `${address} is open to other machines: they read the metrics`,
+      ];
 }
 
 /** Whether nobody outside the local network reaches a host. */
@@ -184,24 +262,41 @@ function isLocalName(hostname: string): boolean {
 }
 
 function* endpointWarnings({ server, relay, cache }: Config): Generator<Remark> {
-  const { listen, admin_listen, recipients, tls_cert_file: cert, trusted_proxies: proxies } = server;
+  const {
+    listen,
+    admin_listen,
+    recipients,
+    tls_cert_file: cert,
+    trusted_proxies: proxies,
+  } = server;
   const isOpen = !listen.every(isLoopbackListener);
   if (admin_listen.length === 0 && listen.some((address) => /^(0\.0\.0\.0|\[::\]):/.test(address)))
     yield ["server.admin_listen", "is empty: /metrics is public on the addresses of listen"];
-  if (isPublicEndpoint(recipients) && recipients.startsWith("http:") && !isLocalName(new URL(recipients).hostname))
-    yield ["server.recipients", `${recipients} is not encrypted: others on the way can name other recipients' keys`];
+  if (
+    isPublicEndpoint(recipients) &&
+    recipients.startsWith("http:") &&
+    !isLocalName(new URL(recipients).hostname)
+  )
+    yield [
+      "server.recipients",
+      `${recipients} is not encrypted: others on the way can name other recipients' keys`,
+    ];
   for (const [name, node] of [["relay", relay] as const, ["cache", cache] as const])
     for (const [i, endpoint] of (node.enabled ? node.public_endpoints : []).entries()) {
       const setting = `${name}.public_endpoints.${i}`;
       const { protocol, pathname, hostname } = new URL(endpoint);
-      if (pathname !== "/") yield [setting, `${endpoint} has a path: a proxy must remove it, this node serves none`];
+      if (pathname !== "/")
+        yield [setting, `${endpoint} has a path: a proxy must remove it, this node serves none`];
       if (protocol === "http:" && isOpen && !isLocalName(hostname))
         yield [setting, `${endpoint} is not encrypted: others on the way see who writes to whom`];
     }
   const endpoints = [relay, cache].flatMap((node) => (node.enabled ? node.public_endpoints : []));
   const isPublic = (endpoint: string) => !isLocalName(new URL(endpoint).hostname);
   if (relay.enabled && relay.allow_http && relay.public_endpoints.some(isPublic))
-    yield ["relay.allow_http", "lets a public Relay forward unencrypted: others see who writes to whom"];
+    yield [
+      "relay.allow_http",
+      "lets a public Relay forward unencrypted: others see who writes to whom",
+    ];
   const proxied = endpoints.find((one) => one.startsWith("https:") || (!isOpen && isPublic(one)));
   if (proxied !== undefined && cert === null && proxies.length === 0)
     yield [
@@ -214,7 +309,10 @@ function* storeWarnings(config: Config): Generator<Remark> {
   const { cache, directory, stores } = config;
   for (const [setting, path] of pathsOf(config)) {
     if (!isAbsolute(path))
-      yield [setting, `${path} starts at the folder in which the node is started: write the path in full`];
+      yield [
+        setting,
+        `${path} starts at the folder in which the node is started: write the path in full`,
+      ];
     // Secrets are often mounted below /run.
     const isFolder = /\.(path|outbox)$/.test(setting);
     if ((isFolder ? /^\/(tmp|var\/tmp|run|dev\/shm)\// : /^\/(var\/)?tmp\//).test(path))
@@ -222,7 +320,13 @@ function* storeWarnings(config: Config): Generator<Remark> {
   }
   const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
   if (cache.enabled && isMemory(cache.store))
-    yield ["cache.store", "keeps envelopes in memory: every envelope is lost when the process ends"];
+    yield [
+      "cache.store",
+      "keeps envelopes in memory: every envelope is lost when the process ends",
+    ];
   if (directory.enabled && isMemory(directory.ledger))
-    yield ["directory.ledger", "keeps identities in memory: every identity is lost when the process ends"];
+    yield [
+      "directory.ledger",
+      "keeps identities in memory: every identity is lost when the process ends",
+    ];
 }

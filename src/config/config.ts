@@ -9,7 +9,13 @@ import { relationProblems } from "./checks.ts";
 import { cacheConstants, directoryConstants, relayConstants } from "./constants.ts";
 import { listSettings } from "./reference.ts";
 import { type Config, configSchema, sectionNames } from "./schema.ts";
-import { type Environment, overrideFromEnvironment, type Position, parseSource, readSecretFiles } from "./source.ts";
+import {
+  type Environment,
+  overrideFromEnvironment,
+  type Position,
+  parseSource,
+  readSecretFiles,
+} from "./source.ts";
 
 export type ConfigProblem = InputProblem & {
   /** `null` when the setting is not in the file. */
@@ -35,7 +41,10 @@ type ConfigSurroundings = {
 const nowhere = (): null => null;
 
 /** Reads the text of a TOML file, with the overrides of `env`. */
-export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: ConfigSurroundings = {}): ConfigResult {
+export function parseConfig(
+  text: string,
+  { env = {}, readFile = refuseFiles }: ConfigSurroundings = {},
+): ConfigResult {
   const parsed = parseSource(text);
   if (!parsed.ok) return { ok: false, problems: [parsed.problem], placeOf: nowhere };
   const { placeOf } = parsed.source;
@@ -46,7 +55,9 @@ export function parseConfig(text: string, { env = {}, readFile = refuseFiles }: 
   if (checked.ok && further.length === 0) return { ...checked, placeOf };
   // A problem has its place in the file, unless a variable of the environment set it.
   const locate = ({ setting, message }: InputProblem): ConfigProblem => {
-    const variable = [...variables].find(([overridden]) => `${setting}.`.startsWith(`${overridden}.`))?.[1];
+    const variable = [...variables].find(([overridden]) =>
+      `${setting}.`.startsWith(`${overridden}.`),
+    )?.[1];
     if (variable === undefined) return { setting, message, place: placeOf(setting) };
     return { setting, message: `${message} (set by ${variable})`, place: null };
   };
@@ -62,7 +73,11 @@ function refuseFiles(): never {
 function* misspeltVariables(env: Environment): Generator<InputProblem> {
   for (const wrong of Object.keys(env)) {
     const [, section = "", name = ""] = /^WAYPOST_([A-Z]+)_([A-Z0-9]\w*)$/.exec(wrong) ?? [];
-    if (!tables.includes(section.toLowerCase()) || /^WAYPOST_(DIRECTORY|RELAY|CACHE)_URL$/.test(wrong)) continue;
+    if (
+      !tables.includes(section.toLowerCase()) ||
+      /^WAYPOST_(DIRECTORY|RELAY|CACHE)_URL$/.test(wrong)
+    )
+      continue;
     const setting = `${section}.${name}`.toLowerCase();
     const right = section === "STORES" ? name.replace(/_+/, "__") : name;
     yield { setting, message: `${wrong} is not read: write WAYPOST_${section}__${right}` };
@@ -76,8 +91,13 @@ export function checkConfig(input: unknown): ConfigResult {
   const problems = parsed.success
     ? relationProblems(parsed.data)
     : parsed.error.issues.flatMap(problemsOfIssue).map(withNearestName);
-  if (parsed.success && problems.length === 0) return { ok: true, config: parsed.data, placeOf: nowhere };
-  return { ok: false, problems: problems.map((problem) => ({ ...problem, place: null })), placeOf: nowhere };
+  if (parsed.success && problems.length === 0)
+    return { ok: true, config: parsed.data, placeOf: nowhere };
+  return {
+    ok: false,
+    problems: problems.map((problem) => ({ ...problem, place: null })),
+    placeOf: nowhere,
+  };
 }
 
 /** Names the setting or the section that was probably meant. */
@@ -118,10 +138,13 @@ export type ReloadPlan = {
 
 /** Writes what can change, and the constants that follow from it, into the sections that nodes hold. */
 export function reload(current: Config, next: Config): ReloadPlan {
-  const isOther = (before: unknown, after: unknown) => JSON.stringify(before) !== JSON.stringify(after);
+  const isOther = (before: unknown, after: unknown) =>
+    JSON.stringify(before) !== JSON.stringify(after);
   const plan: Record<keyof ReloadPlan, string[]> = { changed: [], needsRestart: [] };
   for (const { section, name } of listSettings()) {
-    const [before, after] = [current, next].map((config): unknown => Reflect.get(config[section], name));
+    const [before, after] = [current, next].map((config): unknown =>
+      Reflect.get(config[section], name),
+    );
     if (!isOther(before, after)) continue;
     const isLive = live.includes(`${section}.${name}`);
     plan[isLive ? "changed" : "needsRestart"].push(`${section}.${name}`);

@@ -25,7 +25,11 @@ export const limitConstants = ({ ttl_max }: { readonly ttl_max: number }) => ({
   ttl_default: Math.min(dayMs, ttl_max),
 });
 
-export const directoryConstants = ({ registration_rate: rate }: { readonly registration_rate: number }) => ({
+export const directoryConstants = ({
+  registration_rate: rate,
+}: {
+  readonly registration_rate: number;
+}) => ({
   /** A person reads and signs in it. Callers with other needs name the end themselves. */
   prepared_life: 5 * minuteMs,
   /** How far ahead an authorization may expire. */

@@ -3,7 +3,13 @@
  * of `config show`, and the JSON Schema that editors use.
  */
 import { z } from "zod";
-import { type Config, configSchema, renderDurationSetting, renderSizeSetting, sectionNames } from "./schema.ts";
+import {
+  type Config,
+  configSchema,
+  renderDurationSetting,
+  renderSizeSetting,
+  sectionNames,
+} from "./schema.ts";
 import { secretSettings, type TomlTable } from "./source.ts";
 
 /** A JSON Schema, and in `form` the unit of a setting. */
@@ -36,9 +42,17 @@ export function renderReference(): string {
     const rows = settings
       .filter((setting) => setting.section === section)
       .map(
-        ({ name, doc, defaultText: text }) => `| \`${name}\` | ${text === null ? "none" : `\`${text}\``} | ${doc} |`,
+        ({ name, doc, defaultText: text }) =>
+          `| \`${name}\` | ${text === null ? "none" : `\`${text}\``} | ${doc} |`,
       );
-    return [`### \`[${section}]\``, "", "| setting | default | meaning |", "|---|---|---|", ...rows, ""].join("\n");
+    return [
+      `### \`[${section}]\``,
+      "",
+      "| setting | default | meaning |",
+      "|---|---|---|",
+      ...rows,
+      "",
+    ].join("\n");
   });
   return sections.join("\n");
 }
@@ -93,7 +107,9 @@ export function renderJsonSchema(plugins: OptionSchemas): string {
   (properties["stores"] ?? {})["additionalProperties"] = { oneOf: [...own, external] };
   const bus = properties["bus"] ?? {};
   for (const schema of Object.values(plugins.bus))
-    Object.assign(bus, optionsOf(schema, bus["properties"] as TomlTable), { additionalProperties: false });
+    Object.assign(bus, optionsOf(schema, bus["properties"] as TomlTable), {
+      additionalProperties: false,
+    });
   const withoutForms = (key: string, value: unknown) => (key === "form" ? undefined : value);
   return JSON.stringify({ title: "Waypost configuration", ...json }, withoutForms, 2);
 }
@@ -102,6 +118,8 @@ export function renderJsonSchema(plugins: OptionSchemas): string {
 function optionsOf(schema: z.ZodType, others: TomlTable): { readonly properties: TomlTable } {
   const { properties = {} } = jsonSchemaOf(schema);
   const file = { type: "string", description: "File with this secret." };
-  const files = secretSettings.filter((name) => name in properties).map((name) => [`${name}_file`, file] as const);
+  const files = secretSettings
+    .filter((name) => name in properties)
+    .map((name) => [`${name}_file`, file] as const);
   return { properties: { ...others, ...properties, ...Object.fromEntries(files) } };
 }

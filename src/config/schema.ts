@@ -85,10 +85,16 @@ const listenAddress = text
   .meta({ pattern: "^(unix:.+|.+:[0-9]{1,5})$" });
 const networkPattern = "[0-9a-fA-F:.]+(/[0-9]{1,3})?";
 const proxyNetwork = text
-  .refine(isProxyNetwork, 'must be an address such as "127.0.0.1", a network such as "10.0.0.0/8", or "unix"')
+  .refine(
+    isProxyNetwork,
+    'must be an address such as "127.0.0.1", a network such as "10.0.0.0/8", or "unix"',
+  )
   .meta({ pattern: `^(unix|${networkPattern})$` });
 const privateNetwork = text
-  .refine((entry) => parseNetwork(entry) !== null, "must be a network such as 10.0.0.0/8, with zeros behind its prefix")
+  .refine(
+    (entry) => parseNetwork(entry) !== null,
+    "must be a network such as 10.0.0.0/8, with zeros behind its prefix",
+  )
   .refine((entry) => parseNetwork(entry)?.prefixBits !== 0, "must not be every address")
   .meta({ pattern: `^${networkPattern}$` });
 const origin = text
@@ -96,7 +102,10 @@ const origin = text
   .meta({ pattern: "^(\\*|[a-z][a-z0-9+.-]*://[^/]+)$" });
 const endpoint = z
   .string()
-  .refine(isPublicEndpoint, 'must be a URL such as "https://relay.example.org", without query, fragment and user')
+  .refine(
+    isPublicEndpoint,
+    'must be a URL such as "https://relay.example.org", without query, fragment and user',
+  )
   .meta({ format: "uri", pattern: "^https?://[^?#]+$" });
 const namedAddress = (type: "log" | "witness") =>
   text
@@ -122,7 +131,10 @@ const homeEntry = text
 const recipients = z
   .string()
   .refine(
-    (source) => source === "local" || /^ledger:[a-z][a-z0-9_-]{0,31}$/.test(source) || isPublicEndpoint(source),
+    (source) =>
+      source === "local" ||
+      /^ledger:[a-z][a-z0-9_-]{0,31}$/.test(source) ||
+      isPublicEndpoint(source),
     'must be "local", "ledger:<store>" or the URL of a Directory, such as "https://directory.example.org"',
   )
   .meta({ pattern: "^(local|ledger:[a-z][a-z0-9_-]*|https?://[^?#]+)$" })
@@ -140,7 +152,9 @@ function isOrigin(text: string): boolean {
 export function isPublicEndpoint(text: string): boolean {
   if (text.length > 512 || !URL.canParse(text)) return false;
   const { protocol, username, password, search, hash } = new URL(text);
-  return (protocol === "https:" || protocol === "http:") && username + password + search + hash === "";
+  return (
+    (protocol === "https:" || protocol === "http:") && username + password + search + hash === ""
+  );
 }
 
 // ------------------------------------------------------------------------------------------------ schema
@@ -155,7 +169,9 @@ const serverSchema = z.strictObject({
   tls_cert_file: filePath.describe(
     "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read at the start.",
   ),
-  tls_key_file: filePath.describe("PEM file with the key of that certificate, without a passphrase."),
+  tls_key_file: filePath.describe(
+    "PEM file with the key of that certificate, without a passphrase.",
+  ),
   recipients,
   trusted_proxies: listOf(proxyNetwork).describe(
     "Proxies whose `X-Forwarded-For` names the client: networks (`10.0.0.0/8`), addresses or `unix`.",
@@ -177,7 +193,10 @@ const serverSchema = z.strictObject({
       "Host that answers with the chat app and nothing else, as browsers name it. It must lead to `listen`, like the public endpoints.",
     ),
   cors_origins: listOf(origin, { max: 256, standard: ["*"] })
-    .refine((origins) => origins.length < 2 || !origins.includes("*"), '"*" is every origin: remove it, or the others')
+    .refine(
+      (origins) => origins.length < 2 || !origins.includes("*"),
+      '"*" is every origin: remove it, or the others',
+    )
     .describe(
       'Origins whose pages may call this node from a browser; `"*"` means all. With `directory.unsigned_updates = "allow"`, only pages served by this machine may.',
     ),
@@ -213,7 +232,9 @@ const busSchema = z.looseObject({
 
 const limitsSchema = z.strictObject({
   body_bytes_max: size("25MiB", { min: 1_024, max: 1 << 30 }).describe("Largest HTTP body."),
-  unchunked_bytes_max: size("16MiB", { max: 1 << 30 }).describe("Largest payload of an envelope that is not a chunk."),
+  unchunked_bytes_max: size("16MiB", { max: 1 << 30 }).describe(
+    "Largest payload of an envelope that is not a chunk.",
+  ),
   chunk_bytes_max: size("2MiB", { max: 1 << 30 }).describe("Largest payload of a chunk."),
   header_bytes_max: size("4KiB", { max: 1 << 20 }).describe("Largest encrypted header, decoded."),
   ttl_max: duration("48h", { min: 1_000, max: 30 * dayMs }).describe(
@@ -231,7 +252,9 @@ const directorySchema = z.strictObject({
   registration: z
     .enum(["open", "invite", "closed"])
     .prefault("open")
-    .describe("Who registers a DID: everybody, who has an invitation (`waypost invite`), or nobody."),
+    .describe(
+      "Who registers a DID: everybody, who has an invitation (`waypost invite`), or nobody.",
+    ),
   registration_proofs: z
     .array(z.enum(["v3", "v2", "v1"]))
     .min(1)
@@ -275,7 +298,9 @@ const directorySchema = z.strictObject({
   rate_limit_loopback: flag(true).describe("Whether rates apply to clients on this machine too."),
 });
 
-const signatureRequired = flag(false).describe("Whether envelopes without a sender signature are refused.");
+const signatureRequired = flag(false).describe(
+  "Whether envelopes without a sender signature are refused.",
+);
 
 const relaySchema = z.strictObject({
   enabled: flag(false).describe("Whether this process is a Relay."),
@@ -316,7 +341,9 @@ const cacheSchema = z.strictObject({
   public_endpoints: endpoints.describe(
     "URLs by which others reach this Cache, exactly as recipients publish and sign them. At least one.",
   ),
-  signing_key_file: filePath.describe("File with the key that signs event proofs: a 32-byte seed in hex."),
+  signing_key_file: filePath.describe(
+    "File with the key that signs event proofs: a 32-byte seed in hex.",
+  ),
   recipient_entries_max: count(10_000).describe("Entries stored for one recipient."),
   recipient_bytes_max: size("256MiB").describe("Bytes stored for one recipient."),
   stranger_share: count(50, { max: 100 }).describe(
@@ -343,7 +370,8 @@ const contact = z
   .string()
   .max(512)
   .refine(
-    (text) => /^mailto:[^@\s]+@[^@\s]+$/.test(text) || (text.startsWith("https://") && URL.canParse(text)),
+    (text) =>
+      /^mailto:[^@\s]+@[^@\s]+$/.test(text) || (text.startsWith("https://") && URL.canParse(text)),
     'must be "mailto:" and an address, or an https URL',
   )
   .meta({ pattern: "^(mailto:|https://).+$" });
@@ -355,7 +383,9 @@ const pushSchema = z.strictObject({
   contact: contact
     .nullable()
     .prefault(null)
-    .describe("Whom operators of push services may write to: `mailto:` and an address, or an https URL."),
+    .describe(
+      "Whom operators of push services may write to: `mailto:` and an address, or an https URL.",
+    ),
 });
 
 const witnessSchema = z.strictObject({
@@ -372,7 +402,9 @@ export const configSchema = z.strictObject({
   server: serverSchema.transform((server) => ({ ...server, ...serverConstants() })).prefault({}),
   stores: z.record(name, storeSchema).prefault({}),
   bus: busSchema.prefault({}),
-  limits: limitsSchema.transform((limits) => ({ ...limits, ...limitConstants(limits) })).prefault({}),
+  limits: limitsSchema
+    .transform((limits) => ({ ...limits, ...limitConstants(limits) }))
+    .prefault({}),
   directory: directorySchema
     .transform((directory) => ({ ...directory, ...directoryConstants(directory) }))
     .prefault({}),
@@ -383,7 +415,16 @@ export const configSchema = z.strictObject({
 });
 
 /** The sections with settings of our own; options of stores belong to their plugins. */
-export const sectionNames = ["server", "bus", "limits", "directory", "relay", "cache", "push", "witness"] as const;
+export const sectionNames = [
+  "server",
+  "bus",
+  "limits",
+  "directory",
+  "relay",
+  "cache",
+  "push",
+  "witness",
+] as const;
 
 /** The settings of every section, and its constants beside them. */
 export type Config = z.output<typeof configSchema>;
@@ -399,7 +440,13 @@ const durationUnitsMs: Readonly<Record<string, number>> = {
   d: dayMs,
   w: weekMs,
 };
-const sizeUnits: Readonly<Record<string, number>> = { B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40 };
+const sizeUnits: Readonly<Record<string, number>> = {
+  B: 1,
+  KiB: 2 ** 10,
+  MiB: 2 ** 20,
+  GiB: 2 ** 30,
+  TiB: 2 ** 40,
+};
 
 /** Milliseconds of `500ms`, `30s`, `1h30m`; `null` for anything else. */
 export function parseDurationSetting(text: string): number | null {
@@ -426,7 +473,12 @@ export function renderSizeSetting(bytes: number): string {
 }
 
 /** In the largest unit that leaves no fraction; the smallest comes last and is 1. */
-function renderIn(sizes: Readonly<Record<string, number>>, units: readonly string[], value: number): string {
-  const unit = units.find((name) => value > 0 && value % (sizes[name] ?? 1) === 0) ?? units.at(-1) ?? "";
+function renderIn(
+  sizes: Readonly<Record<string, number>>,
+  units: readonly string[],
+  value: number,
+): string {
+  const unit =
+    units.find((name) => value > 0 && value % (sizes[name] ?? 1) === 0) ?? units.at(-1) ?? "";
   return `${value / (sizes[unit] ?? 1)}${unit}`;
 }

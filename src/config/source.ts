@@ -25,7 +25,9 @@ type SourceResult =
 export type TomlTable = Record<string, unknown>;
 
 function isTable(value: unknown): value is TomlTable {
-  return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date);
+  return (
+    typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date)
+  );
 }
 
 /** Reads the text of a TOML file. */
@@ -40,7 +42,10 @@ export function parseSource(text: string): SourceResult {
       return { ok: false, problem: { setting, message: "unknown setting", place } };
     }
     const input = getStaticTOMLValue(program) as TomlTable;
-    return { ok: true, source: { input, placeOf: (setting) => nearestPosition(positions, setting) } };
+    return {
+      ok: true,
+      source: { input, placeOf: (setting) => nearestPosition(positions, setting) },
+    };
   } catch (error) {
     if (!(error instanceof ParseError)) throw error;
     const place = { line: error.lineNumber, column: error.column + 1 };
@@ -54,7 +59,8 @@ function positionsIn(program: AST.TOMLProgram): Map<string, Position> {
   const positions = new Map<string, Position>();
   const put = (path: readonly (string | number)[], { start }: AST.SourceLocation): void => {
     const setting = path.join(".");
-    if (!positions.has(setting)) positions.set(setting, { line: start.line, column: start.column + 1 });
+    if (!positions.has(setting))
+      positions.set(setting, { line: start.line, column: start.column + 1 });
   };
   const value = (path: readonly (string | number)[], node: AST.TOMLContentNode): void => {
     if (node.type === "TOMLArray") {
@@ -81,7 +87,10 @@ function positionsIn(program: AST.TOMLProgram): Map<string, Position> {
   return positions;
 }
 
-function nearestPosition(positions: ReadonlyMap<string, Position>, setting: string): Position | null {
+function nearestPosition(
+  positions: ReadonlyMap<string, Position>,
+  setting: string,
+): Position | null {
   const parts = setting.split(".");
   while (parts.length > 0) {
     const place = positions.get(parts.join("."));
@@ -130,16 +139,23 @@ function parseVariable(text: string): unknown {
 export const secretSettings = ["url", "user", "password", "token"] as const;
 
 /** Replaces each `<secret>_file` by the text of that file, without the line break at its end. */
-export function* readSecretFiles(input: TomlTable, readFile: (path: string) => string): Generator<InputProblem> {
+export function* readSecretFiles(
+  input: TomlTable,
+  readFile: (path: string) => string,
+): Generator<InputProblem> {
   const stores = Object.entries(isTable(input["stores"]) ? input["stores"] : {});
-  for (const [section, table] of [...stores.map(([name, store]) => [`stores.${name}`, store]), ["bus", input["bus"]]])
+  for (const [section, table] of [
+    ...stores.map(([name, store]) => [`stores.${name}`, store]),
+    ["bus", input["bus"]],
+  ])
     for (const secret of isTable(table) ? secretSettings : []) {
       const { [`${secret}_file`]: path, [secret]: given } = table as TomlTable;
       if (typeof path !== "string") continue;
       delete (table as TomlTable)[`${secret}_file`];
       const setting = `${section}.${secret}_file`;
       try {
-        if (given !== undefined) yield { setting, message: `cannot be combined with ${secret}; keep one of the two` };
+        if (given !== undefined)
+          yield { setting, message: `cannot be combined with ${secret}; keep one of the two` };
         else (table as TomlTable)[secret] = readFile(path).replace(/\r?\n$/, "");
       } catch (error) {
         yield { setting, message: `${path} can't be read: ${errorText(error)}` };

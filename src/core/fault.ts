@@ -119,7 +119,9 @@ export function isFault(value: unknown): value is Fault {
 
 /** An input error of a body: 400 with the pointer to the member at fault. */
 export function badInput(code: FaultCode, pointer: string, message: string): Fault {
-  return new Fault(code, `${pointer === "" ? "body" : pointer}: ${message}`, { errors: [{ pointer, message }] });
+  return new Fault(code, `${pointer === "" ? "body" : pointer}: ${message}`, {
+    errors: [{ pointer, message }],
+  });
 }
 
 /** Status and title of a code, for documentation pages. */
@@ -146,5 +148,8 @@ export function errorStack(error: unknown): string {
 export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
   const text = decodeUtf8(signed);
   const isText = text !== null && !/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text);
-  return fault(refusal.code, refusal.detail, { ...refusal.extra, signedText: isText ? text : encodeHex0x(signed) });
+  return fault(refusal.code, refusal.detail, {
+    ...refusal.extra,
+    signedText: isText ? text : encodeHex0x(signed),
+  });
 }

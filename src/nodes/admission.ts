@@ -65,7 +65,11 @@ export async function gatherFacts(
   const isKnown = from !== null && !from.deactivated && facts.policy !== null;
   const isVerified = isKnown && (await verifySender(sender, from.document));
   const [senderHome = parseHome(asked.home ?? "")] = homesOf(from?.document ?? null);
-  return { ...facts, senderHome, signature: isVerified ? "verified" : unverified(sender.from, from) };
+  return {
+    ...facts,
+    senderHome,
+    signature: isVerified ? "verified" : unverified(sender.from, from),
+  };
 }
 
 /** Whoever is at home elsewhere may have signed with a key that this node can't learn now. */
@@ -147,7 +151,8 @@ export function decideAdmission(
 ): Admission | Fault {
   const { recipient, policy } = facts;
   if (recipient === null) return fault("recipient_not_found", "the recipient does not exist");
-  if (recipient.deactivated || policy === null) return fault("did_deactivated", "the recipient is deactivated");
+  if (recipient.deactivated || policy === null)
+    return fault("did_deactivated", "the recipient is deactivated");
   const refused =
     rules.checkRecipient?.(recipient) ??
     checkSignature(envelope, facts.signature, rules.operator) ??
@@ -176,8 +181,12 @@ function checkSignature(
     return withSignedText(refusal, sender.signedBytes);
   }
   if (signature !== "absent" || !operator.require_sender_signature) return null;
-  const lack = sender === null ? "the envelope is not signed" : "the keys of its sender can't be learnt now";
-  return fault("sender_signature_invalid", `this node accepts senders that it can verify, and ${lack}`);
+  const lack =
+    sender === null ? "the envelope is not signed" : "the keys of its sender can't be learnt now";
+  return fault(
+    "sender_signature_invalid",
+    `this node accepts senders that it can verify, and ${lack}`,
+  );
 }
 
 // ------------------------------------------------------------------------------------- resolution for senders
@@ -222,32 +231,54 @@ async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fau
   if (tag !== null && !isTag(tag)) return fault("invalid_request", `tag: must be ${tagForm}`);
   const known = parseKnown(call, "proof");
   if (isFault(known)) return known;
-  const own = await recipients.subject(did, { home: call.query.get("home"), network: call.network });
-  const foreign = own === null && parts.homes !== undefined ? await foreignDid(parts, did, call) : null;
+  const own = await recipients.subject(did, {
+    home: call.query.get("home"),
+    network: call.network,
+  });
+  const foreign =
+    own === null && parts.homes !== undefined ? await foreignDid(parts, did, call) : null;
   if (isFault(foreign)) return foreign;
   const recipient = foreign === null ? own : subjectOf(foreign);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? await gatherPolicyFacts(recipients, recipient, tag) : null;
   const resolution = decideResolution({ recipient, policy });
   if (isFault(resolution)) return resolution;
-  const allowed = foreign === null ? resolution.messageBytesMax : await boundAtHome(parts, foreign, call);
+  const allowed =
+    foreign === null ? resolution.messageBytesMax : await boundAtHome(parts, foreign, call);
   if (isFault(allowed)) return allowed;
-  const kept = known === null || ledger === null || foreign !== null ? null : await readKeyProof(ledger, did);
+  const kept =
+    known === null || ledger === null || foreign !== null ? null : await readKeyProof(ledger, did);
   const proof = known === null ? null : (foreign?.bytes ?? kept);
-  const shown = proof === null ? {} : { key_proof: isKnownProof(proof, known ?? "") ? "" : encodeBase64(proof) };
+  const shown =
+    proof === null
+      ? {}
+      : { key_proof: isKnownProof(proof, known ?? "") ? "" : encodeBase64(proof) };
   return {
     status: 200,
-    json: { ...renderResolution(did, { ...resolution, messageBytesMax: allowed }, limits), ...shown },
+    json: {
+      ...renderResolution(did, { ...resolution, messageBytesMax: allowed }, limits),
+      ...shown,
+    },
   };
 }
 
 /** What the home of a recipient says of its policies. */
-async function boundAtHome({ homes }: ResolutionParts, of: Foreign, call: Call): Promise<number | null | Fault> {
+async function boundAtHome(
+  { homes }: ResolutionParts,
+  of: Foreign,
+  call: Call,
+): Promise<number | null | Fault> {
   const allowed = (await homes?.bytesMax(of, call.query.get("tag"), call.network)) ?? null;
-  return allowed === "denied" ? fault("policy_denied", "the recipient's policies do not accept this tag") : allowed;
+  return allowed === "denied"
+    ? fault("policy_denied", "the recipient's policies do not accept this tag")
+    : allowed;
 }
 
-function renderResolution(target: string, { key, messageBytesMax }: Resolution, limits: Config["limits"]) {
+function renderResolution(
+  target: string,
+  { key, messageBytesMax }: Resolution,
+  limits: Config["limits"],
+) {
   const bounded = (bytesMax: number) => Math.min(bytesMax, messageBytesMax ?? bytesMax);
   return {
     target,

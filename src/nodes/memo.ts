@@ -31,7 +31,11 @@ export type Memo<T> = {
 };
 
 /** An answer, also one that is still on its way: then it has no end yet. */
-type Remembered<T> = { readonly answer: Promise<T>; readonly untilMs: number; readonly bytes: number };
+type Remembered<T> = {
+  readonly answer: Promise<T>;
+  readonly untilMs: number;
+  readonly bytes: number;
+};
 
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   const { load, valueMs, failureMs, entriesMax, loadsMax, now } = options;

@@ -63,7 +63,8 @@ export function createRateLimiter(given: RateLimit | (() => RateLimit)): RateLim
       const bucket = bucketOf(key, nowMs, now);
       // Set again at each use, so that the one that goes is the one used longest ago.
       buckets.set(key, bucket);
-      if (bucket.tokens < tokens) return Math.ceil(((tokens - bucket.tokens) * 1_000) / now.perSecond);
+      if (bucket.tokens < tokens)
+        return Math.ceil(((tokens - bucket.tokens) * 1_000) / now.perSecond);
       bucket.tokens -= tokens;
       return 0;
     },
@@ -83,7 +84,11 @@ type LoopbackRule = { readonly rate_limit_loopback: boolean };
 /** The client of a request, asked before its body is read: 429 `rate_limited`. */
 export function checkClientRate(
   limiter: RateLimiter,
-  { client, network, nowMs }: { readonly client: string; readonly network: string; readonly nowMs: number },
+  {
+    client,
+    network,
+    nowMs,
+  }: { readonly client: string; readonly network: string; readonly nowMs: number },
   settings: LoopbackRule,
 ): Fault | null {
   return isUnlimited(client, settings) ? null : checkRate(limiter, network, nowMs);
@@ -130,5 +135,7 @@ export function networkPlaces(max: number) {
 export function checkRate(limiter: RateLimiter, key: string, nowMs: number): Fault | null {
   const waitMs = limiter.claim(key, nowMs);
   if (waitMs === 0) return null;
-  return fault("rate_limited", "too many requests in a short time", { retryAfterSeconds: Math.ceil(waitMs / 1_000) });
+  return fault("rate_limited", "too many requests in a short time", {
+    retryAfterSeconds: Math.ceil(waitMs / 1_000),
+  });
 }

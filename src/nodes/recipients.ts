@@ -10,7 +10,12 @@ import { type Did, isDid } from "../core/codec/did.ts";
 import { type JsonObject, jsonObjectOf } from "../core/codec/json.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { type Fault, isFault } from "../core/fault.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, DidDocument, PersonaPolicy } from "../core/ledger/account.ts";
+import type {
+  DeliveryPolicy,
+  DeliveryPolicyLinks,
+  DidDocument,
+  PersonaPolicy,
+} from "../core/ledger/account.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { blockTimeShape, subjectShape } from "../core/schema/directory.ts";
 import { deliveryPolicyShape, parseDocument, personaPolicyShape } from "../core/schema/identity.ts";
@@ -67,7 +72,13 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     async subject(did) {
       const { record, life } = await ledger.account(did);
       if (record === null) return null;
-      return { did, document: record.document, deactivated: record.deactivated, links: record.links, life };
+      return {
+        did,
+        document: record.document,
+        deactivated: record.deactivated,
+        links: record.links,
+        life,
+      };
     },
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
@@ -143,7 +154,8 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
   ): Memo<T> =>
     createMemo({
       load: async (key) => read(await ask(`${base}${path(key)}`, options), key),
-      valueMs: (value, key) => (value === null || now() < (changing.get(key) ?? 0) ? shortMs : memoMs),
+      valueMs: (value, key) =>
+        value === null || now() < (changing.get(key) ?? 0) ? shortMs : memoMs,
       failureMs: options.failureMs ?? shortMs,
       entriesMax: options.entriesMax ?? subjectsMax,
       bytes: { max: subjectBytesMax, of: bytesOf },
@@ -154,8 +166,13 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     const [did = "", home] = key.split(" ");
     return `/resolve/${encodeURIComponent(did)}${home === undefined ? "" : `?home=${encodeURIComponent(home)}`}`;
   };
-  const subjects = memo(subjectPath, (reply, key) => readSubject(reply, key.split(" ")[0] as Did), subjectBytes);
-  const policyPath = (scope: string) => (key: string) => `/delivery-policies/${scope}/${encodeURIComponent(key)}`;
+  const subjects = memo(
+    subjectPath,
+    (reply, key) => readSubject(reply, key.split(" ")[0] as Did),
+    subjectBytes,
+  );
+  const policyPath = (scope: string) => (key: string) =>
+    `/delivery-policies/${scope}/${encodeURIComponent(key)}`;
   const policies = {
     recipient: memo(policyPath("recipients"), readDeliveryPolicy),
     tag: memo(policyPath("tags"), readDeliveryPolicy),
@@ -245,7 +262,13 @@ const checkLimits = checked(blockTimeShape);
 
 function readSubject(answer: DirectoryReply, did: Did): Subject | null {
   if (saysAbsent(answer)) return null;
-  const { document, deactivated, delivery_policy_links: links, life = 0, home } = checkSubject(presentBody(answer));
+  const {
+    document,
+    deactivated,
+    delivery_policy_links: links,
+    life = 0,
+    home,
+  } = checkSubject(presentBody(answer));
   return {
     did,
     document: document == null ? null : usable(parseDocument(document, did)),

@@ -3,9 +3,14 @@ import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
 import type { Receipts } from "../storage/contract.ts";
 
 export const encodeRecord = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
-export const decodeRecord = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
+export const decodeRecord = <T>(bytes: Uint8Array): T =>
+  JSON.parse(decodeUtf8(bytes) ?? "null") as T;
 
-export async function readRecord<T>(receipts: Receipts, key: string, nowMs: number): Promise<T | null> {
+export async function readRecord<T>(
+  receipts: Receipts,
+  key: string,
+  nowMs: number,
+): Promise<T | null> {
   const bytes = await receipts.get(key, nowMs);
   return bytes === null ? null : decodeRecord<T>(bytes);
 }

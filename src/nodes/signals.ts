@@ -30,7 +30,8 @@ export function createBell(bus: Bus): Bell {
     ring: (did) => {
       if (isHeard(did)) bus.publish(subjectOf(did), nothing);
     },
-    listen: (did, onRing) => bus.subscribe(subjectOf(did), () => void onRing(), { missed: onRing }).unsubscribe,
+    listen: (did, onRing) =>
+      bus.subscribe(subjectOf(did), () => void onRing(), { missed: onRing }).unsubscribe,
     isHeard,
   };
 }
@@ -46,7 +47,9 @@ export const deletedSubject = "recipients.deleted";
 /** Announces the DID of a submission. */
 export function announceChange(bus: Bus): (submission: Pick<Submission, "did" | "label">) => void {
   return ({ did, label }) => {
-    for (const subject of label === "delete_did" ? [changedSubject, deletedSubject] : [changedSubject])
+    for (const subject of label === "delete_did"
+      ? [changedSubject, deletedSubject]
+      : [changedSubject])
       if (bus.mayReach(subject)) bus.publish(subject, utf8(did));
   };
 }

@@ -6,7 +6,11 @@
  */
 import type { z } from "zod";
 import type { InputProblem } from "../storage/contract.ts";
-import { type EmbeddedLedger, type EmbeddedOptions, openEmbeddedLedger } from "../storage/embedded.ts";
+import {
+  type EmbeddedLedger,
+  type EmbeddedOptions,
+  openEmbeddedLedger,
+} from "../storage/embedded.ts";
 import { meant, problemsOfIssue, wording } from "../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../storage/table.ts";
 
@@ -16,7 +20,10 @@ export type ParsedOptions<Options> =
   | { readonly ok: true; readonly options: Options }
   | { readonly ok: false; readonly problems: InputProblem[] };
 
-export function parseWith<Schema extends z.ZodType>(schema: Schema, input: unknown): ParsedOptions<z.output<Schema>> {
+export function parseWith<Schema extends z.ZodType>(
+  schema: Schema,
+  input: unknown,
+): ParsedOptions<z.output<Schema>> {
   const parsed = schema.safeParse(input ?? {}, wording);
   return parsed.success
     ? { ok: true, options: parsed.data }

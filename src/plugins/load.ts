@@ -9,14 +9,24 @@ import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { errorText, fault } from "../core/fault.ts";
 import type { StoreSettings } from "../storage/bind.ts";
-import { type CapabilityName, type InputProblem, type StoragePlugin, StoreError } from "../storage/contract.ts";
+import {
+  type CapabilityName,
+  type InputProblem,
+  type StoragePlugin,
+  StoreError,
+} from "../storage/contract.ts";
 import { chainOptions, chainPlugin } from "./chain/chain.ts";
 import { lmdbOptions, lmdbPlugin } from "./lmdb/lmdb.ts";
 import { memoryOptions, memoryPlugin } from "./memory/memory.ts";
 import { postgresOptions, postgresPlugin } from "./postgres/postgres.ts";
 
 /** Each is opened with the options that it parsed itself, so their types are hidden here. */
-export const builtInPlugins = [memoryPlugin, lmdbPlugin, chainPlugin, postgresPlugin] as readonly StoragePlugin[];
+export const builtInPlugins = [
+  memoryPlugin,
+  lmdbPlugin,
+  chainPlugin,
+  postgresPlugin,
+] as readonly StoragePlugin[];
 
 /** What editors get of the options of each. */
 export const optionSchemas = {
@@ -60,7 +70,8 @@ export async function loadPlugins(
       loaded.set(plugin, found);
       if (typeof found !== "string") plugins.push(found);
     }
-    if (typeof found === "string") problems.push({ setting: `stores.${name}.plugin`, message: found });
+    if (typeof found === "string")
+      problems.push({ setting: `stores.${name}.plugin`, message: found });
   }
   return { plugins, problems };
 }
@@ -72,7 +83,8 @@ async function loadPlugin(path: string, base: string): Promise<StoragePlugin | s
   let exported: unknown;
   try {
     const module: { readonly default?: unknown } = await import(pathToFileURL(file).href);
-    exported = typeof module.default === "function" ? module.default({ StoreError, fault }) : module.default;
+    exported =
+      typeof module.default === "function" ? module.default({ StoreError, fault }) : module.default;
   } catch (error) {
     return `the module ${path} can't be loaded: ${errorText(error)}`;
   }
@@ -81,14 +93,22 @@ async function loadPlugin(path: string, base: string): Promise<StoragePlugin | s
   return `the default export of ${path} is no storage plugin: it needs a right "${wrong}" (docs/plugins.md)`;
 }
 
-const capabilityNames: readonly CapabilityName[] = ["mailbox", "replay", "receipts", "ledger", "logs"];
+const capabilityNames: readonly CapabilityName[] = [
+  "mailbox",
+  "replay",
+  "receipts",
+  "ledger",
+  "logs",
+];
 const isFunction = (value: unknown) => typeof value === "function";
 const isFunctionOrNull = (value: unknown) => value === null || isFunction(value);
 
 const members: Readonly<Record<keyof StoragePlugin, (value: unknown) => boolean>> = {
   name: (value) => typeof value === "string" && value !== "",
   provides: (value) =>
-    Array.isArray(value) && value.length > 0 && value.every((name) => capabilityNames.includes(name)),
+    Array.isArray(value) &&
+    value.length > 0 &&
+    value.every((name) => capabilityNames.includes(name)),
   parseOptions: isFunction,
   open: isFunction,
   migrate: isFunctionOrNull,
@@ -98,5 +118,7 @@ const members: Readonly<Record<keyof StoragePlugin, (value: unknown) => boolean>
 /** The first member that is missing or something else. */
 function wrongMember(exported: unknown): string | undefined {
   const own = (exported ?? {}) as Partial<Record<keyof StoragePlugin, unknown>>;
-  return (Object.keys(members) as (keyof StoragePlugin)[]).find((name) => !members[name](own[name]));
+  return (Object.keys(members) as (keyof StoragePlugin)[]).find(
+    (name) => !members[name](own[name]),
+  );
 }

@@ -46,7 +46,10 @@ export class Batcher<Given, Answer> {
   }
 
   add(operation: Operation<Given>): Promise<Answer> {
-    if (this.waiting.length >= waitingMax || this.waitingBytes + operation.bytes > waitingBytesMax) {
+    if (
+      this.waiting.length >= waitingMax ||
+      this.waitingBytes + operation.bytes > waitingBytesMax
+    ) {
       return Promise.reject(new StoreError("unavailable", "too many operations are waiting"));
     }
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
@@ -61,7 +64,8 @@ export class Batcher<Given, Answer> {
     this.isScheduled = true;
     setImmediate(() => {
       this.isScheduled = false;
-      while (this.waiting.length > 0 && this.running < this.limits.runningMax) void this.runBatch(this.next());
+      while (this.waiting.length > 0 && this.running < this.limits.runningMax)
+        void this.runBatch(this.next());
     });
   }
 

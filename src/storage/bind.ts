@@ -39,7 +39,10 @@ export type StoreConfiguration = {
 
 export type OpenStores = {
   /** The capability that answers a need; the setting and capability must be among the needs. */
-  capability<Name extends CapabilityName>(setting: string, name: Name): NonNullable<Capabilities[Name]>;
+  capability<Name extends CapabilityName>(
+    setting: string,
+    name: Name,
+  ): NonNullable<Capabilities[Name]>;
   /** Every open store by name. */
   readonly stores: ReadonlyMap<string, Store>;
   /** Resolves when every store works; throws the first `StoreError` otherwise. */
@@ -83,7 +86,10 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
   problems: InputProblem[];
 } {
   const steps: OpenStep[] = [];
-  const problems = [...needs.flatMap((need) => needProblems(need, stores, plugins)), ...pluginProblems];
+  const problems = [
+    ...needs.flatMap((need) => needProblems(need, stores, plugins)),
+    ...pluginProblems,
+  ];
   for (const [name, settings] of Object.entries(stores)) {
     const place = `stores.${name}`;
     const plugin = plugins.find((known) => known.name === settings.plugin);
@@ -98,7 +104,8 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
     if (!parsed.ok) {
       for (const { setting, message } of parsed.problems)
         problems.push({ setting: setting === "" ? place : `${place}.${setting}`, message });
-    } else if (needs.some((need) => need.store === name)) steps.push(stepOf(name, plugin, parsed.options));
+    } else if (needs.some((need) => need.store === name))
+      steps.push(stepOf(name, plugin, parsed.options));
   }
   return { steps, problems: onlyOnce(problems) };
 }
@@ -130,7 +137,9 @@ function needProblems(
   }
   const plugin = plugins.find(({ name }) => name === settings.plugin);
   if (plugin === undefined || plugin.provides.includes(capability)) return [];
-  return [{ setting, message: `plugin "${plugin.name}" of store "${store}" provides no ${capability}` }];
+  return [
+    { setting, message: `plugin "${plugin.name}" of store "${store}" provides no ${capability}` },
+  ];
 }
 
 /** Hands each need the capability of its store. */
@@ -169,6 +178,8 @@ async function openNamed(
     return await open({ ...environment, log, fatal });
   } catch (error) {
     const code = error instanceof StoreError ? error.code : "unavailable";
-    throw new StoreError(code, `store "${name}" can't be opened: ${errorText(error)}`, { cause: error });
+    throw new StoreError(code, `store "${name}" can't be opened: ${errorText(error)}`, {
+      cause: error,
+    });
   }
 }

@@ -65,7 +65,11 @@ export interface Bus {
 
 /** What a driver may use of the program that opens it. */
 export type BusEnvironment = {
-  readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
+  readonly log: (
+    level: "info" | "warn" | "error",
+    message: string,
+    fields?: Record<string, unknown>,
+  ) => void;
 };
 
 const subjectLengthMax = 512;
@@ -119,7 +123,10 @@ export class Inbox {
   add(arrival: InboxMessage): void {
     if (this.closed) return;
     const { length } = arrival.message;
-    if (this.messages >= this.limits.messagesMax || (this.messages > 0 && this.bytes + length > this.limits.bytesMax)) {
+    if (
+      this.messages >= this.limits.messagesMax ||
+      (this.messages > 0 && this.bytes + length > this.limits.bytesMax)
+    ) {
       arrival.answer?.(undefined);
       this.options.onDrop();
       this.reportMissed();

@@ -74,7 +74,11 @@ export type MailboxEntry = {
 };
 
 /** The most that active entries with `label` may use. */
-export type MailboxShare = { readonly label: string; readonly entriesMax: number; readonly bytesMax: number };
+export type MailboxShare = {
+  readonly label: string;
+  readonly entriesMax: number;
+  readonly bytesMax: number;
+};
 
 /** Limits count active entries: neither acknowledged nor expired. Bytes are envelope bytes. */
 export type MailboxQuota = {
@@ -129,7 +133,10 @@ export type Page<T> = {
 };
 
 export type HeldMessage = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs" | "envelope">;
-export type MessageSummary = Pick<MailboxEntry, "messageId" | "chunk" | "expiresAtMs" | "labels"> & {
+export type MessageSummary = Pick<
+  MailboxEntry,
+  "messageId" | "chunk" | "expiresAtMs" | "labels"
+> & {
   readonly envelopeBytes: number;
   readonly cursor: Cursor;
 };
@@ -137,7 +144,11 @@ export type MessageSummary = Pick<MailboxEntry, "messageId" | "chunk" | "expires
 export type MessageState =
   | { readonly state: "active"; readonly message: HeldMessage }
   | { readonly state: "acked" }
-  | { readonly state: "expired"; readonly expiresAtMs: number; readonly headerPreview: Uint8Array | null }
+  | {
+      readonly state: "expired";
+      readonly expiresAtMs: number;
+      readonly headerPreview: Uint8Array | null;
+    }
   | { readonly state: "absent" };
 
 export type RemovedMessage = Pick<MailboxEntry, "messageId" | "labels">;
@@ -177,7 +188,11 @@ export interface Mailbox {
    * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`. After its expiry
    * it is absent, whatever `onExpiry` is. An acknowledged chunk no longer belongs to its group.
    */
-  remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]>;
+  remove(
+    recipient: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[]>;
   /**
    * Claims a tag and removes, in one write: after a crash either both are done or neither.
    * Returns `null` and removes nothing while an earlier claim of the tag lasts. A caller uses a tag for one recipient
@@ -221,14 +236,23 @@ export interface Replay {
 
 // --------------------------------------------------------------------------------------------- receipts
 
-export type ReceiptPage = { readonly after: string | null; readonly limit: number; readonly nowMs: number };
+export type ReceiptPage = {
+  readonly after: string | null;
+  readonly limit: number;
+  readonly nowMs: number;
+};
 
 /** Small records that must survive a restart: pending registrations, relay results, subscriptions to pushes. */
 export interface Receipts {
   /** Sets or replaces a value. A key is a text of 1 to 512 bytes in UTF-8; a value has at most 64 KiB. */
   put(key: string, value: Uint8Array, untilMs: number): Promise<void>;
   /** Sets a value unless one is valid at `nowMs`. Returns `null` when it was set, else the valid value. */
-  putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null>;
+  putIfAbsent(
+    key: string,
+    value: Uint8Array,
+    untilMs: number,
+    nowMs: number,
+  ): Promise<Uint8Array | null>;
   get(key: string, nowMs: number): Promise<Uint8Array | null>;
   /** With `value`, only while that stands under the key: what replaced it stays. */
   remove(key: string, value?: Uint8Array): Promise<void>;
@@ -377,7 +401,11 @@ export interface Store {
 export type StoreEnvironment = {
   /** Clock for block times. */
   readonly now: () => number;
-  readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
+  readonly log: (
+    level: "info" | "warn" | "error",
+    message: string,
+    fields?: Record<string, unknown>,
+  ) => void;
   /**
    * Reports, once, that the store broke a promise or can't keep one: the program stops at once. An unreachable
    * database is `unavailable`, not fatal.
@@ -390,9 +418,18 @@ export type StoreEnvironment = {
 /** One record of a store, for moving between drivers and formats. `ledger` pairs belong to the embedded ledger. */
 export type StoreRecord =
   /** The entry of an acknowledged or kept id has an empty envelope. */
-  | { readonly kind: "message"; readonly state: "active" | "acked" | "kept"; readonly entry: MailboxEntry }
+  | {
+      readonly kind: "message";
+      readonly state: "active" | "acked" | "kept";
+      readonly entry: MailboxEntry;
+    }
   | { readonly kind: "claim"; readonly tag: string; readonly untilMs: number }
-  | { readonly kind: "receipt"; readonly key: string; readonly value: Uint8Array; readonly untilMs: number }
+  | {
+      readonly kind: "receipt";
+      readonly key: string;
+      readonly value: Uint8Array;
+      readonly untilMs: number;
+    }
   | { readonly kind: "ledger"; readonly key: string; readonly value: Uint8Array };
 
 export type VerifyReport = {
@@ -404,7 +441,9 @@ export type VerifyReport = {
 
 /** A new store that is being filled; nothing else has it open, and no ledger runs in it. */
 export type ImportTarget = Required<Pick<Capabilities, "mailbox" | "replay" | "receipts">> & {
-  readonly putLedger: (pairs: readonly (readonly [key: string, value: Uint8Array])[]) => Promise<void>;
+  readonly putLedger: (
+    pairs: readonly (readonly [key: string, value: Uint8Array])[],
+  ) => Promise<void>;
 };
 
 /**
@@ -437,7 +476,9 @@ export interface StoragePlugin<Options = unknown> {
   readonly name: string;
   readonly provides: readonly CapabilityName[];
   /** Parses the configured table synchronously: into options, or into every problem with its setting's name. */
-  parseOptions(input: unknown): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
+  parseOptions(
+    input: unknown,
+  ): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
   /**
    * Brings the base of the store (a database's schema) to the version of this program, then moves places of a store over

@@ -12,7 +12,14 @@
  * Source: docs/trust.md "Log".
  */
 
-import { concatBytes, decodeHex, decodeUtf8, encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import {
+  concatBytes,
+  decodeHex,
+  decodeUtf8,
+  encodeHex,
+  equalBytes,
+  utf8,
+} from "../core/codec/bytes.ts";
 import { sha256 } from "../core/codec/crypto.ts";
 import type { Did } from "../core/codec/did.ts";
 import { encodeWith } from "../core/codec/scale.ts";
@@ -30,7 +37,13 @@ import {
   valueOfProof,
   valueOfRecord,
 } from "../core/trust/log.ts";
-import { changeMap, type MapChange, proveInMap, type ReadPage, valueInMap } from "../core/trust/map.ts";
+import {
+  changeMap,
+  type MapChange,
+  proveInMap,
+  type ReadPage,
+  valueInMap,
+} from "../core/trust/map.ts";
 import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   decodeBundle,
@@ -57,7 +70,8 @@ const own = "l/";
 const placeOf = (log: string): string => (log === "" ? own : `w/${encodeHex(sha256(utf8(log)))}/`);
 
 const bundleKey = (at: string, index: number) => `${at}e/${records.ordered(index)}`;
-const tileKey = (at: string, level: number, index: number) => `${at}t/${level}/${records.ordered(index)}`;
+const tileKey = (at: string, level: number, index: number) =>
+  `${at}t/${level}/${records.ordered(index)}`;
 const pageKey = (at: string, path: string) => `${at}m/${path}`;
 const undoKey = (at: string, batch: number) => `${at}u/${records.ordered(batch)}`;
 
@@ -69,10 +83,9 @@ const undoMax = 256;
 function readLogHead(view: TableView, at: string): StoredHead | null {
   const bytes = view.get(`${at}head`);
   if (bytes === null) return null;
-  const { root, ...counts } = records.decodeJson<Omit<StoredHead, "root"> & { readonly root: string }>(
-    bytes,
-    "head of a log",
-  );
+  const { root, ...counts } = records.decodeJson<
+    Omit<StoredHead, "root"> & { readonly root: string }
+  >(bytes, "head of a log");
   return { ...counts, root: decodeHex(root) ?? new Uint8Array(0) };
 }
 
@@ -85,7 +98,8 @@ function writeLogHead(view: TableChange, at: string, { size, root, batch }: Stor
 function readBundle(view: TableView, at: string, index: number): Uint8Array[] {
   const bytes = view.get(bundleKey(at, index));
   const entries = bytes === null ? [] : decodeBundle(bytes);
-  if (entries === null) throw new StoreError("corrupt", "a log has an unreadable bundle of entries");
+  if (entries === null)
+    throw new StoreError("corrupt", "a log has an unreadable bundle of entries");
   return entries;
 }
 
@@ -100,13 +114,22 @@ function tilesOf(view: TableView, at: string): ReadTile {
   };
 }
 
-function readTile(view: TableView, at: string, { level, index }: { level: number; index: number }): Uint8Array {
+function readTile(
+  view: TableView,
+  at: string,
+  { level, index }: { level: number; index: number },
+): Uint8Array {
   if (level === 0) return concatBytes(...readBundle(view, at, index).map(hashLeaf));
   return view.get(tileKey(at, level, index)) ?? new Uint8Array(0);
 }
 
 /** Writes entries behind those of a log; returns its root. */
-function appendEntries(view: TableChange, at: string, size: number, entries: readonly Uint8Array[]): Uint8Array {
+function appendEntries(
+  view: TableChange,
+  at: string,
+  size: number,
+  entries: readonly Uint8Array[],
+): Uint8Array {
   for (let done = 0; done < entries.length; ) {
     const index = Math.floor((size + done) / tileWidth);
     const held = (size + done) % tileWidth;
@@ -133,7 +156,8 @@ function appendHash(
   const before = held === 0 ? null : view.get(key);
   const tile = concatBytes((before ?? new Uint8Array(0)).subarray(0, held), hash);
   view.put(key, tile);
-  if (tile.length === tileWidth * hashBytes) appendHash(view, at, { level: level + 1, index: above }, hashTile(tile));
+  if (tile.length === tileWidth * hashBytes)
+    appendHash(view, at, { level: level + 1, index: above }, hashTile(tile));
 }
 
 // ----------------------------------------------------------------------------------------------------------- map
@@ -143,7 +167,11 @@ const pagesOf =
   (path) =>
     view.get(pageKey(at, path));
 
-function writePages(view: TableChange, at: string, pages: ReadonlyMap<string, Uint8Array | null>): void {
+function writePages(
+  view: TableChange,
+  at: string,
+  pages: ReadonlyMap<string, Uint8Array | null>,
+): void {
   for (const [path, page] of pages) {
     if (page === null) view.remove(pageKey(at, path));
     else view.put(pageKey(at, path), page);
@@ -183,7 +211,10 @@ export const logHeadKey = `${own}head`;
  */
 export function fetchBlock(
   view: TableView,
-  { pending, displaced }: { readonly pending: readonly records.Pending[]; readonly displaced: readonly string[] },
+  {
+    pending,
+    displaced,
+  }: { readonly pending: readonly records.Pending[]; readonly displaced: readonly string[] },
 ): void {
   const calls = pending.flatMap(({ call }) => (call === null ? [] : [call]));
   let index = Math.floor((readLogHead(view, own)?.size ?? 0) / tileWidth);
@@ -235,7 +266,10 @@ function fillSome(view: TableChange, after: string): string | null {
   const prefix = isOfDids ? records.accountKey("" as Did) : records.aliasKey("");
   const page = view.range(prefix, { after, limit: fillStep });
   const names = page.map(([key]) => key.slice(prefix.length));
-  appendTouched(view, { dids: new Set(isOfDids ? (names as Did[]) : []), aliases: new Set(isOfDids ? [] : names) });
+  appendTouched(view, {
+    dids: new Set(isOfDids ? (names as Did[]) : []),
+    aliases: new Set(isOfDids ? [] : names),
+  });
   const last = page.at(-1)?.[0];
   if (last !== undefined) return last;
   if (isOfDids) return records.aliasKey("");
@@ -256,7 +290,11 @@ function beginLog(view: TableChange, oldHead: LogHead | null): void {
     ...(oldHead === null ? [] : [encodeOldHead(oldHead)]),
     ...encodeBatch([], changeMap(() => null, []).root),
   ];
-  writeLogHead(view, own, { size: entries.length, root: appendEntries(view, own, 0, entries), batch: 0 });
+  writeLogHead(view, own, {
+    size: entries.length,
+    root: appendEntries(view, own, 0, entries),
+    batch: 0,
+  });
 }
 
 /** Appends what differs from the map, as one batch; nothing when nothing does. */
@@ -277,7 +315,10 @@ type Batch = { readonly entries: readonly Uint8Array[]; readonly undo: readonly 
 
 function writeBatch(view: TableChange, head: StoredHead, { entries, undo }: Batch): void {
   const batch = head.batch + 1;
-  view.put(undoKey(own, batch), concatBytes(utf8(records.ordered(head.size)), ...encodeBatch(undo, new Uint8Array(0))));
+  view.put(
+    undoKey(own, batch),
+    concatBytes(utf8(records.ordered(head.size)), ...encodeBatch(undo, new Uint8Array(0))),
+  );
   if (batch > undoMax) view.remove(undoKey(own, batch - undoMax));
   const root = appendEntries(view, own, head.size, entries);
   writeLogHead(view, own, { size: head.size + entries.length, root, batch });
@@ -294,7 +335,10 @@ function undoTo(view: TableView, head: StoredHead, size: number): Undone | null 
     if (undo === null) return null;
     const leaves = undo.subarray(16);
     for (let from = 0; from < leaves.length; from += 2 * hashBytes) {
-      const [key, value] = [leaves.slice(from, from + hashBytes), leaves.slice(from + hashBytes, from + 2 * hashBytes)];
+      const [key, value] = [
+        leaves.slice(from, from + hashBytes),
+        leaves.slice(from + hashBytes, from + 2 * hashBytes),
+      ];
       undone.set(encodeHex(key), { key, value: value.some(Boolean) ? value : null });
     }
     at = Number.parseInt(decodeUtf8(undo.subarray(0, 16)) ?? "", 16);
@@ -318,14 +362,22 @@ function adopt(view: TableChange, from: number, { entries, signed }: Lost): bool
   const base = head === null || head.size < from ? null : undoTo(view, head, from);
   if (head === null || base === null || from + entries.length !== signed.size) return false;
   const replayed = replayEntries(base.read, entries, from);
-  if (replayed === null || !equalBytes(appendEntries(view, own, from, entries), signed.root)) return false;
-  const keys = new Map([...base.changes, ...replayed.changes].map(({ key }) => [encodeHex(key), key]));
-  const valuesIn = (read: ReadPage) => [...keys.values()].map((key) => ({ key, value: valueInMap(read, key) }));
+  if (replayed === null || !equalBytes(appendEntries(view, own, from, entries), signed.root))
+    return false;
+  const keys = new Map(
+    [...base.changes, ...replayed.changes].map(({ key }) => [encodeHex(key), key]),
+  );
+  const valuesIn = (read: ReadPage) =>
+    [...keys.values()].map((key) => ({ key, value: valueInMap(read, key) }));
   const present = valuesIn(pagesOf(view, own));
   const { root } = changeMap(pagesOf(view, own), present);
   // No state before this one can be proven any more: its numbers are skipped.
   const undo = valuesIn(over(base.read, replayed.pages));
-  writeBatch(view, { ...signed, batch: head.batch + undoMax }, { entries: encodeBatch(present, root), undo });
+  writeBatch(
+    view,
+    { ...signed, batch: head.batch + undoMax },
+    { entries: encodeBatch(present, root), undo },
+  );
   return true;
 }
 
@@ -334,7 +386,8 @@ type Lost = { readonly entries: readonly Uint8Array[]; readonly signed: LogHead 
 // ----------------------------------------------------------------------------------------------------------- logs
 
 const noteKey = (log: string) => `${placeOf(log)}n`;
-const readNote = (view: TableView, log: string) => decodeUtf8(view.get(noteKey(log)) ?? new Uint8Array(0)) ?? "";
+const readNote = (view: TableView, log: string) =>
+  decodeUtf8(view.get(noteKey(log)) ?? new Uint8Array(0)) ?? "";
 
 /** The capability over a table. */
 export function openLogs(table: Table | SharedTable): Logs {
@@ -347,17 +400,25 @@ export function openLogs(table: Table | SharedTable): Logs {
   ) =>
     read((view) => {
       const head = readLogHead(view, placeOf(log));
-      return head === null || size > head.size ? null : prove(tilesOf(view, placeOf(log)), view, head);
+      return head === null || size > head.size
+        ? null
+        : prove(tilesOf(view, placeOf(log)), view, head);
     });
   return {
     head: (log) => read((view) => readLogHead(view, placeOf(log))),
     genesisSeed: () => read((view) => view.get(records.genesisSeedKey)),
     tile: (log, place) =>
-      proving(log, 0, (tiles, view, { size }) => readPlace(view, { at: placeOf(log), place, size, tiles })),
+      proving(log, 0, (tiles, view, { size }) =>
+        readPlace(view, { at: placeOf(log), place, size, tiles }),
+      ),
     inclusion: (log, index, size) =>
-      proving(log, size, (tiles) => (index < size ? proveInclusion(nodesOfTiles(tiles), index, size) : null)),
+      proving(log, size, (tiles) =>
+        index < size ? proveInclusion(nodesOfTiles(tiles), index, size) : null,
+      ),
     consistency: (log, from, to) =>
-      proving(log, to, (tiles) => (from <= to ? proveConsistency(nodesOfTiles(tiles), from, to) : null)),
+      proving(log, to, (tiles) =>
+        from <= to ? proveConsistency(nodesOfTiles(tiles), from, to) : null,
+      ),
     inMap: (key, size) =>
       proving("", size, (_, view, head) => {
         const then = undoTo(view, head, size);
@@ -399,15 +460,27 @@ export function openLogs(table: Table | SharedTable): Logs {
   };
 }
 
-type Reading = { readonly at: string; readonly place: TilePlace; readonly size: number; readonly tiles: ReadTile };
+type Reading = {
+  readonly at: string;
+  readonly place: TilePlace;
+  readonly size: number;
+  readonly tiles: ReadTile;
+};
 
-function readPlace(view: TableView, { at, place: { level, index, width }, size, tiles }: Reading): Uint8Array | null {
+function readPlace(
+  view: TableView,
+  { at, place: { level, index, width }, size, tiles }: Reading,
+): Uint8Array | null {
   if (width > widthOfTile(level === "entries" ? 0 : level, index, size)) return null;
   if (level === "entries") return encodeBundle(readBundle(view, at, index).slice(0, width));
   return tiles(level, index).slice(0, width * hashBytes);
 }
 
-function copyEntries(view: TableChange, at: string, { after, entries, within }: CopiedBatches): LogHead | null {
+function copyEntries(
+  view: TableChange,
+  at: string,
+  { after, entries, within }: CopiedBatches,
+): LogHead | null {
   const size = readLogHead(view, at)?.size ?? 0;
   const replayed = size === after ? replayEntries(pagesOf(view, at), entries, size) : null;
   if (replayed === null) return null;

@@ -37,7 +37,13 @@ import {
   personaPolicyCodec,
 } from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
-import { aliasesNamed, claimsOf, decideClash, decodeLedgerCall, type LedgerCall } from "../core/ledger/calls.ts";
+import {
+  aliasesNamed,
+  claimsOf,
+  decideClash,
+  decodeLedgerCall,
+  type LedgerCall,
+} from "../core/ledger/calls.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
 import { keepKeyProof } from "../core/trust/keep.ts";
 import { genesisOfLog } from "../core/trust/log.ts";
@@ -121,7 +127,9 @@ export function pendingIn({ poolFirst, poolNext }: Head): number {
 
 /** A `bigint` is decimal text. */
 export function encodeJson(value: unknown): Uint8Array {
-  return utf8(JSON.stringify(value, (_, one: unknown) => (typeof one === "bigint" ? one.toString() : one)));
+  return utf8(
+    JSON.stringify(value, (_, one: unknown) => (typeof one === "bigint" ? one.toString() : one)),
+  );
 }
 
 /** The members of our values that are `bigint`. */
@@ -168,9 +176,15 @@ function encodePolicy(scope: PolicyScope, policy: DeliveryPolicy | PersonaPolicy
     : encodeWith(deliveryPolicyCodec, policy as DeliveryPolicy);
 }
 
-export function policyOf<Scope extends PolicyScope>(scope: Scope, bytes: Uint8Array | null): PolicyOf<Scope> | null {
+export function policyOf<Scope extends PolicyScope>(
+  scope: Scope,
+  bytes: Uint8Array | null,
+): PolicyOf<Scope> | null {
   if (bytes === null) return null;
-  const policy = scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes);
+  const policy =
+    scope === "persona"
+      ? decodeWith(personaPolicyCodec, bytes)
+      : decodeWith(deliveryPolicyCodec, bytes);
   if (policy === null) throw corrupt("policy");
   return policy as PolicyOf<Scope>;
 }
@@ -190,24 +204,36 @@ export function encodePending(txHash: Uint8Array, call: Uint8Array): Uint8Array 
 
 /** `call` is `null` when its bytes can't be read any more. */
 export function decodePending(bytes: Uint8Array): Pending {
-  return { txHash: `0x${bytes.subarray(0, hashBytes).toHex()}`, call: decodeLedgerCall(bytes.slice(hashBytes)) };
+  return {
+    txHash: `0x${bytes.subarray(0, hashBytes).toHex()}`,
+    call: decodeLedgerCall(bytes.slice(hashBytes)),
+  };
 }
 
 // ------------------------------------------------------------------------------------------- submissions
 
 type StoredSubmission = Omit<Submission, "txHash" | "reason"> & {
-  readonly reason: { readonly code: FaultCode; readonly detail: string; readonly extra: FaultExtra } | null;
+  readonly reason: {
+    readonly code: FaultCode;
+    readonly detail: string;
+    readonly extra: FaultExtra;
+  } | null;
 };
 
 export function encodeSubmission({ txHash: _, reason, ...submission }: Submission): Uint8Array {
-  const kept = reason === null ? null : { code: reason.code, detail: reason.detail, extra: reason.extra };
+  const kept =
+    reason === null ? null : { code: reason.code, detail: reason.detail, extra: reason.extra };
   const stored: StoredSubmission = { ...submission, reason: kept };
   return encodeJson(stored);
 }
 
 function decodeSubmission(txHash: string, bytes: Uint8Array): Submission {
   const { reason, ...submission } = decodeJson<StoredSubmission>(bytes, "submission");
-  return { ...submission, txHash, reason: reason === null ? null : fault(reason.code, reason.detail, reason.extra) };
+  return {
+    ...submission,
+    txHash,
+    reason: reason === null ? null : fault(reason.code, reason.detail, reason.extra),
+  };
 }
 
 // ------------------------------------------------------------------------------------------------ reads and writes
@@ -319,7 +345,9 @@ export function blockHash(
 /** Every version of proofs is accepted: a client of the interface alone signs the oldest. `null` in a ledger without a name. */
 export function readProofs(view: TableView): LedgerProofs | null {
   const genesisHash = view.get(genesisKey);
-  return genesisHash === null ? null : { genesisHash, bound: true, plain: true, selfCertifying: true };
+  return genesisHash === null
+    ? null
+    : { genesisHash, bound: true, plain: true, selfCertifying: true };
 }
 
 /**
@@ -339,13 +367,20 @@ type HeadOptions = { readonly operator: AccountId; readonly now: () => number };
 export function prepareHead(view: TableChange, { operator, now }: HeadOptions): void {
   if (view.get(headKey) !== null) return;
   const nowMs = now();
-  const hash = encodeHex0x(blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)));
+  const hash = encodeHex0x(
+    blake2b256(concatBytes(utf8(`svc:embedded-ledger:v1|${nowMs}|`), operator)),
+  );
   const last: Block = { number: 0n, hash, timeMs: nowMs };
   view.put(headKey, encodeHead({ last, poolFirst: 0n, poolNext: 0n, settled: 0n }));
 }
 
 /** Names the settled submission of a number, and forgets the one that it displaces. */
-export function keepSettled(view: TableChange, number: bigint, txHash: string, retainedMax: bigint): void {
+export function keepSettled(
+  view: TableChange,
+  number: bigint,
+  txHash: string,
+  retainedMax: bigint,
+): void {
   view.put(settledKey(number), utf8(txHash));
   const displaced = displacedKey(number, retainedMax);
   const before = displaced === null ? null : view.get(displaced);

@@ -23,7 +23,13 @@ import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../core/led
 import { faultOfRefusal, isRefusal } from "../core/ledger/refusals.ts";
 import { applyCall } from "../core/ledger/rules.ts";
 import type { NoteKey } from "../core/trust/note.ts";
-import { type Block, type Ledger, type LedgerHead, StoreError, type Submission } from "./contract.ts";
+import {
+  type Block,
+  type Ledger,
+  type LedgerHead,
+  StoreError,
+  type Submission,
+} from "./contract.ts";
 import {
   appendTouched,
   fetchBlock,
@@ -35,14 +41,24 @@ import {
   touch,
 } from "./embedded-log.ts";
 import * as records from "./embedded-records.ts";
-import { rememberDecoded, type SharedTable, type Table, type TableChange, type TableView } from "./table.ts";
+import {
+  rememberDecoded,
+  type SharedTable,
+  type Table,
+  type TableChange,
+  type TableView,
+} from "./table.ts";
 
 export type EmbeddedOptions = {
   /** Processes that share a table make its blocks together: the first one at the end of a block time does. */
   readonly table: Table | SharedTable;
   readonly blockTimeMs: number;
   readonly now: () => number;
-  readonly log: (level: "info" | "warn" | "error", message: string, fields?: Record<string, unknown>) => void;
+  readonly log: (
+    level: "info" | "warn" | "error",
+    message: string,
+    fields?: Record<string, unknown>,
+  ) => void;
   readonly operator: AccountId;
   readonly logKey?: NoteKey | "elsewhere";
   readonly limits?: Partial<records.EmbeddedLimits>;
@@ -86,8 +102,14 @@ class Chain implements EmbeddedLedger {
   private readonly underWay = new Set<Promise<unknown>>();
   private knownProofs: LedgerProofs | null = null;
   /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
-  private readonly accounts = rememberDecoded(records.accountOf, { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 });
-  private readonly heads = rememberDecoded(records.decodeHead, { entriesMax: 1, bytesMax: 64 * 1024 });
+  private readonly accounts = rememberDecoded(records.accountOf, {
+    entriesMax: 4_096,
+    bytesMax: 8 * 1024 ** 2,
+  });
+  private readonly heads = rememberDecoded(records.decodeHead, {
+    entriesMax: 1,
+    bytesMax: 64 * 1024,
+  });
 
   constructor(
     private readonly options: EmbeddedOptions,
@@ -131,15 +153,24 @@ class Chain implements EmbeddedLedger {
 
   aliasHolder = (alias: string) => this.ofAlias(alias, records.readHolder);
   aliasReserve = (alias: string) => this.ofAlias(alias, records.readReserve);
-  private async ofAlias<T>(alias: string, look: (view: TableView, alias: string) => T | null): Promise<T | null> {
+  private async ofAlias<T>(
+    alias: string,
+    look: (view: TableView, alias: string) => T | null,
+  ): Promise<T | null> {
     this.checkOpen();
     return normalizeAlias(alias) === alias ? this.read((view) => look(view, alias)) : null;
   }
 
-  async policy<Scope extends PolicyScope>(scope: Scope, key: string): Promise<PolicyOf<Scope> | null> {
+  async policy<Scope extends PolicyScope>(
+    scope: Scope,
+    key: string,
+  ): Promise<PolicyOf<Scope> | null> {
     this.checkOpen();
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
-    return records.policyOf(scope, await this.read((view) => view.get(records.policyKey(scope, key))));
+    return records.policyOf(
+      scope,
+      await this.read((view) => view.get(records.policyKey(scope, key))),
+    );
   }
 
   async submission(txHash: string): Promise<Submission | null> {
@@ -178,7 +209,8 @@ class Chain implements EmbeddedLedger {
     if (refused !== null) return refused;
     this.options.checkRoom?.(call);
     const bytes = encodeLedgerCall(call);
-    if (decodeLedgerCall(bytes) === null) return fault("chain_submission_rejected", "the call exceeds a bound");
+    if (decodeLedgerCall(bytes) === null)
+      return fault("chain_submission_rejected", "the call exceeds a bound");
     return this.track(this.accept({ call, bytes, label }));
   }
 
@@ -190,7 +222,14 @@ class Chain implements EmbeddedLedger {
 
   private outcomeOf(view: TableView, call: LedgerCall, nowMs: number): Applied | Fault {
     const [{ operator }, proofs, bounds] = [this.options, this.proofsIn(view), embeddedBounds];
-    const outcome = applyCall({ ...records.readStanding(view, call), call, nowMs, operator, proofs, bounds });
+    const outcome = applyCall({
+      ...records.readStanding(view, call),
+      call,
+      nowMs,
+      operator,
+      proofs,
+      bounds,
+    });
     return isRefusal(outcome) ? faultOfRefusal(outcome) : outcome;
   }
 
@@ -200,7 +239,9 @@ class Chain implements EmbeddedLedger {
       view.prefetch([records.headKey, ...records.keysOfCall(call)]);
       // Again, because a block may have come in between.
       return (
-        this.dryRun(view, call) ?? records.findCollision(view, call) ?? this.enqueue(view, added, this.countCall(view))
+        this.dryRun(view, call) ??
+        records.findCollision(view, call) ??
+        this.enqueue(view, added, this.countCall(view))
       );
     });
     this.arm();
@@ -211,13 +252,20 @@ class Chain implements EmbeddedLedger {
   private countCall(view: TableChange): bigint {
     const head = records.readHead(view);
     if (records.pendingIn(head) >= this.limits.pendingCallsMax) {
-      throw new StoreError("full", `the ledger already has ${this.limits.pendingCallsMax} pending calls`);
+      throw new StoreError(
+        "full",
+        `the ledger already has ${this.limits.pendingCallsMax} pending calls`,
+      );
     }
     view.put(records.headKey, records.encodeHead({ ...head, poolNext: head.poolNext + 1n }));
     return head.poolNext;
   }
 
-  private enqueue(view: TableChange, { call, bytes, label }: NewCall, sequence: bigint): Submission {
+  private enqueue(
+    view: TableChange,
+    { call, bytes, label }: NewCall,
+    sequence: bigint,
+  ): Submission {
     const hash = blake2b256(concatBytes(bytes, utf8(records.poolKey(sequence))));
     const submission: Submission = {
       txHash: encodeHex0x(hash),
@@ -247,7 +295,9 @@ class Chain implements EmbeddedLedger {
 
   /** In a table of several processes others' calls may come at any time. */
   private isIdle(): boolean {
-    return "get" in this.table && this.failures === 0 && records.pendingIn(this.headIn(this.table)) === 0;
+    return (
+      "get" in this.table && this.failures === 0 && records.pendingIn(this.headIn(this.table)) === 0
+    );
   }
 
   /** Makes a block, and more while the pool holds more than a block does. */
@@ -259,7 +309,8 @@ class Chain implements EmbeddedLedger {
         // A table in memory commits without a turn of the event loop, so others get one here.
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
       }
-      if (this.failures > 0) this.options.log("info", "blocks are made again", { failures: this.failures });
+      if (this.failures > 0)
+        this.options.log("info", "blocks are made again", { failures: this.failures });
       this.failures = 0;
     } catch (error) {
       const code = error instanceof StoreError ? error.code : "bug";
@@ -278,7 +329,10 @@ class Chain implements EmbeddedLedger {
     const { options, isShared } = this;
     const head = await this.read((view) => this.headIn(view));
     const blockTimeOf = (ms: number) => Math.floor(ms / options.blockTimeMs);
-    return records.pendingIn(head) > 0 && (!isShared || blockTimeOf(options.now()) !== blockTimeOf(head.last.timeMs));
+    return (
+      records.pendingIn(head) > 0 &&
+      (!isShared || blockTimeOf(options.now()) !== blockTimeOf(head.last.timeMs))
+    );
   }
 
   /** One block: the oldest pending calls, in the order of acceptance; whether it is full. */
@@ -290,10 +344,16 @@ class Chain implements EmbeddedLedger {
     const pending = oldest.map(([key, bytes]) => ({ key, ...records.decodePending(bytes) }));
     const timeMs = Math.max(this.options.now(), head.last.timeMs);
     const number = head.last.number + 1n;
-    const block: Block = { number, timeMs, hash: records.blockHash(head.last, { number, timeMs }, pending) };
+    const block: Block = {
+      number,
+      timeMs,
+      hash: records.blockHash(head.last, { number, timeMs }, pending),
+    };
     const { retainedMax } = this.limits;
     let { settled } = head;
-    const displaced = pending.flatMap((_, n) => records.displacedKey(settled + BigInt(n), retainedMax) ?? []);
+    const displaced = pending.flatMap(
+      (_, n) => records.displacedKey(settled + BigInt(n), retainedMax) ?? [],
+    );
     if (this.isShared) fetchBlock(view, { pending, displaced });
     const touched = nobodyTouched();
     for (const entry of pending) {
@@ -316,7 +376,8 @@ class Chain implements EmbeddedLedger {
     const kept = records.readSubmission(view, entry.txHash);
     if (kept === null) throw new StoreError("corrupt", "a pending call has no submission");
     const { limits, options, openedAtMs } = this;
-    const endMs = Math.max(kept.submittedAtMs, openedAtMs) + limits.lifetimeBlocks * options.blockTimeMs;
+    const endMs =
+      Math.max(kept.submittedAtMs, openedAtMs) + limits.lifetimeBlocks * options.blockTimeMs;
     const dropped = options.now() > endMs;
     const outcome = dropped ? lifeOver : this.apply(view, entry);
     const refused = isFault(outcome);
@@ -349,7 +410,10 @@ class Chain implements EmbeddedLedger {
     } catch (error) {
       if (error instanceof StoreError && error.code !== "corrupt") throw error;
       const text = errorStack(error);
-      this.options.log("error", "a call could not be applied", { tx_hash: entry.txHash, error: text });
+      this.options.log("error", "a call could not be applied", {
+        tx_hash: entry.txHash,
+        error: text,
+      });
       return fault("internal_error", "the call could not be applied");
     }
   }
@@ -373,4 +437,7 @@ class Chain implements EmbeddedLedger {
   }
 }
 
-const lifeOver = fault("chain_submission_rejected", "no block included the call within its lifetime");
+const lifeOver = fault(
+  "chain_submission_rejected",
+  "no block included the call within its lifetime",
+);

@@ -24,7 +24,10 @@ export abstract class IndexedMailbox {
   protected abstract reading<T>(read: () => T): Promise<T>;
 
   /** A part of the bytes of slots, the caller's own; `null` for what is damaged. */
-  protected abstract bytesOf(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[];
+  protected abstract bytesOf(
+    slots: readonly number[],
+    part: "envelope" | "preview",
+  ): (Uint8Array | null)[];
 
   list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {
     return this.reading(() => {
@@ -71,7 +74,10 @@ export abstract class IndexedMailbox {
   /** Of slots whose messages were acknowledged, by id. */
   protected removed(slots: readonly number[]): RemovedMessage[] {
     const { index } = this;
-    const removed = slots.map((slot) => ({ messageId: index.id(slot), labels: index.recipients.labels(slot) }));
+    const removed = slots.map((slot) => ({
+      messageId: index.id(slot),
+      labels: index.recipients.labels(slot),
+    }));
     return removed.sort((a, b) => (a.messageId < b.messageId ? -1 : 1));
   }
 
@@ -96,7 +102,12 @@ export abstract class IndexedMailbox {
       if (envelope === null) continue;
       const slot = slots[i]!;
       const expiresAtMs = index.rows.expiresAtMs[slot]!;
-      found.push({ messageId: index.id(slot), chunk: index.recipients.chunk(slot), expiresAtMs, envelope });
+      found.push({
+        messageId: index.id(slot),
+        chunk: index.recipients.chunk(slot),
+        expiresAtMs,
+        envelope,
+      });
     }
     return found;
   }

@@ -48,7 +48,9 @@ import {
 /** How many due rows the stores of a commit take out: a backlog, as after a long stop, stalls nobody for long. */
 const dueRowsPerCommit = 1_024;
 
-type Admission = Exclude<StoreOutcome, { kind: "stored" }> | { readonly kind: "stored"; readonly slot: number };
+type Admission =
+  | Exclude<StoreOutcome, { kind: "stored" }>
+  | { readonly kind: "stored"; readonly slot: number };
 type SlotPage = { readonly slots: number[]; readonly next: Cursor | null };
 type SlotState = {
   readonly state: "active" | "acked" | "expired" | "absent";
@@ -145,7 +147,11 @@ export class MailboxIndex {
   ): Admission | null {
     const status = before === none ? null : this.rows.status[before];
     if (status === held || status === acked) return this.duplicate(before, entry);
-    if (recipient !== undefined && entry.chunk !== null && this.recipients.conflicts(recipient, entry.chunk)) {
+    if (
+      recipient !== undefined &&
+      entry.chunk !== null &&
+      this.recipients.conflicts(recipient, entry.chunk)
+    ) {
       return { kind: "chunk_conflict" };
     }
     return checkQuota(entry, quota, this.sumsFor(recipient));
@@ -153,7 +159,8 @@ export class MailboxIndex {
 
   private duplicate(slot: number, { envelope }: MailboxEntry): Admission {
     const known = this.rows.words(slot, "digest");
-    const isSame = isSameId(known, wordsOf(digestOf(envelope))) || isSameId(known, wordsOf(digestOfNothing));
+    const isSame =
+      isSameId(known, wordsOf(digestOf(envelope))) || isSameId(known, wordsOf(digestOfNothing));
     return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[slot]!, isSame };
   }
 
@@ -276,7 +283,8 @@ export class MailboxIndex {
   /** The slots of the active chunks of a group, by sequence number. */
   chunksOf(mailbox: MailboxKey, groupId: Uuid, nowMs: number): number[] {
     const recipient = this.recipients.find(mailbox);
-    const held = recipient === undefined ? undefined : this.recipients.group(recipient, groupId)?.values();
+    const held =
+      recipient === undefined ? undefined : this.recipients.group(recipient, groupId)?.values();
     const { sequence } = this.rows;
     const active = [...(held ?? [])].filter((slot) => this.isActive(slot, nowMs));
     return active.sort((a, b) => sequence[a]! - sequence[b]!);
@@ -293,7 +301,8 @@ export class MailboxIndex {
     const pages = new PageFill(page.entriesMax, bytesMax);
     for (let slot = this.recipients.first(recipient); slot !== none; slot = next[slot]!) {
       if (arrival[slot]! <= after || expiresAtMs[slot]! <= page.nowMs) continue;
-      if (!pages.accepts(envelopeBytes[slot]!)) return { slots, next: this.cursor(slots.at(-1), after) };
+      if (!pages.accepts(envelopeBytes[slot]!))
+        return { slots, next: this.cursor(slots.at(-1), after) };
       slots.push(slot);
     }
     return { slots, next: null };
@@ -313,7 +322,8 @@ export class MailboxIndex {
     if (slot === none) return { state: "absent", slot };
     const { status: statuses, expiresAtMs, keptUntilMs, behavior } = this.rows;
     const status = statuses[slot]!;
-    if (status !== retained && expiresAtMs[slot]! > nowMs) return { state: status === held ? "active" : "acked", slot };
+    if (status !== retained && expiresAtMs[slot]! > nowMs)
+      return { state: status === held ? "active" : "acked", slot };
     const remains = status !== acked && behavior[slot] !== 0 && keptUntilMs[slot]! > nowMs;
     return { state: remains ? "expired" : "absent", slot };
   }

@@ -148,7 +148,9 @@ export class RecipientIndex {
 
   group(recipient: number, groupId: Uuid): ChunkGroup | undefined {
     const [number, found] = [this.texts.find(groupId), this.recipients[recipient]];
-    return number === undefined || found === undefined ? undefined : this.detailsOf(found).groups.get(number);
+    return number === undefined || found === undefined
+      ? undefined
+      : this.detailsOf(found).groups.get(number);
   }
 
   /** Another chunk of the group has the sequence number, or the group has another total. */
@@ -163,7 +165,11 @@ export class RecipientIndex {
     const { group, sequence, total } = this.rows;
     const number = group[slot]!;
     if (number === none) return null;
-    return { groupId: this.texts.at(number) as Uuid, sequence: sequence[slot]!, total: total[slot]! };
+    return {
+      groupId: this.texts.at(number) as Uuid,
+      sequence: sequence[slot]!,
+      total: total[slot]!,
+    };
   }
 
   labels(slot: number): string[] {
@@ -174,7 +180,8 @@ export class RecipientIndex {
   private detailsOf(recipient: Recipient): Details {
     if (recipient.details !== null) return recipient.details;
     const details: Details = { labels: new Map(), groups: new Map() };
-    for (let slot = recipient.first; slot !== none; slot = this.rows.next[slot]!) this.countDetails(slot, details, 1);
+    for (let slot = recipient.first; slot !== none; slot = this.rows.next[slot]!)
+      this.countDetails(slot, details, 1);
     recipient.details = details;
     return details;
   }
@@ -243,7 +250,10 @@ export class RecipientIndex {
     const labels = this.labels(slot);
     const own = labels.filter((label) => !isStoreLabel(label));
     const label = labels.find(isStoreLabel);
-    const store = label === undefined ? null : (this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0 });
+    const store =
+      label === undefined
+        ? null
+        : (this.storeUsages.get(label) ?? { label, entries: 0, bytes: 0, ids: 0 });
     if (store !== null) this.storeUsages.set(store.label, store);
     setAt(this.labelSets, number, { own, store });
     return { own, store };
@@ -286,7 +296,8 @@ export class RecipientIndex {
     const slots: number[] = [];
     for (let slot = recipient.first; slot !== none; slot = next[slot]!) slots.push(slot);
     Object.assign(recipient, { first: none, last: none });
-    for (const slot of slots.sort((a, b) => arrival[a]! - arrival[b]!)) this.rows.append(slot, recipient);
+    for (const slot of slots.sort((a, b) => arrival[a]! - arrival[b]!))
+      this.rows.append(slot, recipient);
   }
 }
 

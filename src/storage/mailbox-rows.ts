@@ -41,12 +41,31 @@ export function resized<T extends Elements>(from: T, length: number): T {
 
 /** What is kept of a row on disk, in this order: 98 bytes. */
 const keptArrays = [
-  ...(["arrival", "expiresAtMs", "keptUntilMs", "block", "id", "digest", "recipient", "labels", "group"] as const),
-  ...(["sequence", "total", "envelopeBytes", "previewBytes", "offset", "status", "behavior"] as const),
+  ...([
+    "arrival",
+    "expiresAtMs",
+    "keptUntilMs",
+    "block",
+    "id",
+    "digest",
+    "recipient",
+    "labels",
+    "group",
+  ] as const),
+  ...([
+    "sequence",
+    "total",
+    "envelopeBytes",
+    "previewBytes",
+    "offset",
+    "status",
+    "behavior",
+  ] as const),
 ];
 const arrays = [...keptArrays, ...(["next", "previous", "chain"] as const)];
 /** Elements for each slot. */
-const widthOf = (name: (typeof arrays)[number]): number => (name === "id" || name === "digest" ? 4 : 1);
+const widthOf = (name: (typeof arrays)[number]): number =>
+  name === "id" || name === "digest" ? 4 : 1;
 
 /** Rows that are chained by `next` and `previous`; `none` for both ends without any. */
 export type RowList = { first: number; last: number };
@@ -177,7 +196,8 @@ export class RowTable {
   /** The bytes of neighbouring rows as they are kept, or `null` where none is used. */
   bytesOf(first: number, count: number): Uint8Array | null {
     this.expect(first + count);
-    if (!Array.from({ length: count }, (_, n) => first + n).some((slot) => this.isUsed(slot))) return null;
+    if (!Array.from({ length: count }, (_, n) => first + n).some((slot) => this.isUsed(slot)))
+      return null;
     return concatBytes(...keptArrays.map((name) => this.memoryOf(name, first, count)));
   }
 
@@ -240,7 +260,9 @@ export class RowTable {
 
   /** Senders choose ids, so the mix starts from a secret of this process: long chains can't be aimed at. */
   private bucketOf(recipient: number, a: number, b: number, c: number, d: number): number {
-    return mixed(mixed(mixed(mixed(this.seed ^ recipient, a), b), c), d) & (this.buckets.length - 1);
+    return (
+      mixed(mixed(mixed(mixed(this.seed ^ recipient, a), b), c), d) & (this.buckets.length - 1)
+    );
   }
 
   private rehash(): void {

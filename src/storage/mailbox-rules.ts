@@ -17,12 +17,15 @@ export function checkEntry(entry: MailboxEntry): void {
   if (!isTime(storedAtMs) || !isTime(expiresAtMs) || !isTime(keptUntilMs))
     throw new RangeError("times of an entry are whole milliseconds");
   if (expiresAtMs <= storedAtMs) throw new RangeError("the entry has expired before it is stored");
-  if ((headerPreview?.length ?? 0) > previewBytesMax) throw new RangeError("a header preview has at most 4,096 bytes");
+  if ((headerPreview?.length ?? 0) > previewBytesMax)
+    throw new RangeError("a header preview has at most 4,096 bytes");
   checkLabels(entry.labels);
   if (chunk === null) return;
   const { sequence, total } = chunk;
-  const isChunk = Number.isInteger(sequence) && Number.isInteger(total) && sequence >= 0 && sequence < total;
-  if (!isChunk || total >= chunksMax) throw new RangeError("a chunk's sequence lies below its total");
+  const isChunk =
+    Number.isInteger(sequence) && Number.isInteger(total) && sequence >= 0 && sequence < total;
+  if (!isChunk || total >= chunksMax)
+    throw new RangeError("a chunk's sequence lies below its total");
 }
 
 function isTime(ms: number): boolean {
@@ -30,9 +33,12 @@ function isTime(ms: number): boolean {
 }
 
 function checkLabels(labels: readonly string[]): void {
-  const isLabel = (label: string, i: number) => labelForm.test(label) && labels.indexOf(label) === i;
+  const isLabel = (label: string, i: number) =>
+    labelForm.test(label) && labels.indexOf(label) === i;
   if (labels.length > labelsMax || !labels.every(isLabel)) {
-    throw new RangeError("an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-");
+    throw new RangeError(
+      "an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-",
+    );
   }
 }
 
@@ -78,17 +84,24 @@ export function checkQuota(
   for (const { label, entriesMax, bytesMax } of quota.shares)
     if (labels.includes(label) && isOver(mailbox(label), bytes, entriesMax, bytesMax))
       return { kind: "full", scope: "share", label };
-  if (isOver(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax)) return { kind: "full", scope: "store" };
+  if (isOver(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
+    return { kind: "full", scope: "store" };
   const { storeShare } = quota;
   if (storeShare === null || !labels.includes(storeShare.label)) return null;
   const { label, entriesMax, bytesMax } = storeShare;
   // An acknowledged id is remembered: a sender could use up the ids by storing for one who acknowledges at once.
   const isFull =
-    isOver(store(label), bytes, entriesMax, bytesMax) || isOver(known(label), bytes, room.entries / 2, room.bytes / 2);
+    isOver(store(label), bytes, entriesMax, bytesMax) ||
+    isOver(known(label), bytes, room.entries / 2, room.bytes / 2);
   return isFull ? { kind: "full", scope: "store_share", label } : null;
 }
 
-export function isOver(held: MailboxStats, bytes: number, entriesMax: number, bytesMax: number): boolean {
+export function isOver(
+  held: MailboxStats,
+  bytes: number,
+  entriesMax: number,
+  bytesMax: number,
+): boolean {
   return held.entries + 1 > entriesMax || held.bytes + bytes > bytesMax;
 }
 
@@ -104,7 +117,8 @@ export class PageFill {
 
   accepts(bytes: number): boolean {
     if (this.entries >= this.entriesMax) return false;
-    if (this.entries > 0 && this.bytesMax !== null && this.bytes + bytes > this.bytesMax) return false;
+    if (this.entries > 0 && this.bytesMax !== null && this.bytes + bytes > this.bytesMax)
+      return false;
     this.entries++;
     this.bytes += bytes;
     return true;
@@ -121,7 +135,9 @@ export function encodeCursor(position: number): Cursor {
 /** The position behind which a page begins; 0 for the beginning. */
 export function parseCursor(cursor: Cursor | null): number | Fault {
   if (cursor === null) return 0;
-  const position = /^c(?:0|[1-9a-z][0-9a-z]{0,10})$/.test(cursor) ? Number.parseInt(cursor.slice(1), 36) : Number.NaN;
+  const position = /^c(?:0|[1-9a-z][0-9a-z]{0,10})$/.test(cursor)
+    ? Number.parseInt(cursor.slice(1), 36)
+    : Number.NaN;
   if (Number.isSafeInteger(position)) return position;
   return fault("invalid_request", "this node did not issue the cursor");
 }

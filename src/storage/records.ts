@@ -22,7 +22,8 @@ export function checkReceipt(key: string, value: Uint8Array): void {
   if (!key.isWellFormed() || utf8(key).length > textLengthMax) {
     throw new RangeError(`a key is at most ${textLengthMax} bytes of UTF-8`);
   }
-  if (value.length > receiptBytesMax) throw new RangeError(`a receipt has at most ${receiptBytesMax} bytes`);
+  if (value.length > receiptBytesMax)
+    throw new RangeError(`a receipt has at most ${receiptBytesMax} bytes`);
 }
 
 /** Whether a receipt's key is among those that `scan` finds. */
@@ -102,10 +103,18 @@ export class TableReceipts implements Receipts {
 
   async put(key: string, value: Uint8Array, untilMs: number): Promise<void> {
     checkReceipt(key, value);
-    await this.table.commit((view) => set(view, codeOf(key), { value, untilMs }), sizeOf(key, value));
+    await this.table.commit(
+      (view) => set(view, codeOf(key), { value, untilMs }),
+      sizeOf(key, value),
+    );
   }
 
-  async putIfAbsent(key: string, value: Uint8Array, untilMs: number, nowMs: number): Promise<Uint8Array | null> {
+  async putIfAbsent(
+    key: string,
+    value: Uint8Array,
+    untilMs: number,
+    nowMs: number,
+  ): Promise<Uint8Array | null> {
     checkReceipt(key, value);
     const put = (view: TableChange): Uint8Array | null => {
       const before = standing(view, codeOf(key));
@@ -124,16 +133,23 @@ export class TableReceipts implements Receipts {
   async remove(key: string, value?: Uint8Array): Promise<void> {
     await this.table.commit((view) => {
       const before = standing(view, codeOf(key));
-      if (before !== null && (value === undefined || equalBytes(before.value, value))) set(view, codeOf(key), null);
+      if (before !== null && (value === undefined || equalBytes(before.value, value)))
+        set(view, codeOf(key), null);
     }, removal);
   }
 
-  async scan(prefix: string, { after, limit, nowMs }: ReceiptPage): Promise<[string, Uint8Array][]> {
+  async scan(
+    prefix: string,
+    { after, limit, nowMs }: ReceiptPage,
+  ): Promise<[string, Uint8Array][]> {
     checkPrefix(prefix);
     const found: [string, Uint8Array][] = [];
     let last = after === null ? "" : `r${codeOf(after)}`;
     while (found.length < limit) {
-      const page = this.table.range(`r${codeOf(prefix)}`, { after: last, limit: limit - found.length });
+      const page = this.table.range(`r${codeOf(prefix)}`, {
+        after: last,
+        limit: limit - found.length,
+      });
       for (const [key, bytes] of page) {
         const { value, untilMs } = standingIn(bytes);
         if (untilMs > nowMs) found.push([textOf(key.slice(1)), value]);
@@ -159,7 +175,10 @@ export class TableReceipts implements Receipts {
 }
 
 /** The receipt that a pair of the table holds; `null` for one that only orders ends. */
-export function receiptIn(key: string, bytes: Uint8Array): (Standing & { readonly key: string }) | null {
+export function receiptIn(
+  key: string,
+  bytes: Uint8Array,
+): (Standing & { readonly key: string }) | null {
   return key.startsWith("r") ? { key: textOf(key.slice(1)), ...standingIn(bytes) } : null;
 }
 
@@ -181,7 +200,8 @@ function standing(view: TableView, code: string): Standing | null {
 /** Sets the value of a key; `null` removes it. */
 function set(view: TableChange, code: string, to: Standing | null): void {
   const before = standing(view, code);
-  if (before !== null && before.untilMs !== to?.untilMs) view.remove(`e${hexOf(before.untilMs)}${code}`);
+  if (before !== null && before.untilMs !== to?.untilMs)
+    view.remove(`e${hexOf(before.untilMs)}${code}`);
   if (to === null) view.remove(`r${code}`);
   else {
     view.put(`r${code}`, concatBytes(utf8(hexOf(to.untilMs)), to.value));

@@ -11,7 +11,10 @@ import { BoundedMap } from "../core/std/bounded.ts";
 export interface TableView {
   get(key: string): Uint8Array | null;
   /** Entries whose key starts with `prefix` and is greater than `after`, in key order, at most `limit`. */
-  range(prefix: string, options: { readonly after?: string; readonly limit: number }): [string, Uint8Array][];
+  range(
+    prefix: string,
+    options: { readonly after?: string; readonly limit: number },
+  ): [string, Uint8Array][];
   /**
    * Keys that are read next. A table behind a network ends the run here until it has them and whatever was read before,
    * so that what is dear runs once. Changes no outcome.
@@ -49,7 +52,8 @@ export interface SharedTable {
 
 /** Throws for a key that the table does not accept: a mistake of the caller. */
 function checkKey(key: string): void {
-  if (!/^[!-~]{1,1600}$/.test(key)) throw new RangeError("a table key has 1 to 1,600 characters of visible ASCII");
+  if (!/^[!-~]{1,1600}$/.test(key))
+    throw new RangeError("a table key has 1 to 1,600 characters of visible ASCII");
 }
 
 /** The writes of a commit, over what was there before: reads see both. */
@@ -64,7 +68,10 @@ export class Overlay implements TableChange {
     return written === undefined ? this.below.get(key) : (written?.slice() ?? null);
   }
 
-  range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
+  range(
+    prefix: string,
+    { after = "", limit }: { readonly after?: string; readonly limit: number },
+  ) {
     // Each write may take one entry away.
     const found = new Map(this.below.range(prefix, { after, limit: limit + this.written.size }));
     for (const [key, value] of this.written) {
@@ -116,10 +123,14 @@ export function rememberDecoded<T>(
   decode: (bytes: Uint8Array) => T,
   { entriesMax, bytesMax }: DecodedLimits,
 ): (key: string, bytes: Uint8Array) => T {
-  const entries = new BoundedMap<string, Decoded<T>>(entriesMax, { max: bytesMax, of: ({ bytes }) => bytes.length });
+  const entries = new BoundedMap<string, Decoded<T>>(entriesMax, {
+    max: bytesMax,
+    of: ({ bytes }) => bytes.length,
+  });
   return (key, bytes) => {
     const entry = entries.get(key);
-    if (entry?.bytes.length === bytes.length && Buffer.compare(entry.bytes, bytes) === 0) return entry.value;
+    if (entry?.bytes.length === bytes.length && Buffer.compare(entry.bytes, bytes) === 0)
+      return entry.value;
     entries.delete(key);
     const value = decode(bytes);
     entries.set(key, { bytes, value });

@@ -27,7 +27,8 @@ export function encodeRecord(record: StoreRecord): string {
 }
 
 function decodeBytes(_: string, value: unknown): unknown {
-  const text = typeof value === "object" && value !== null && "base64" in value ? value.base64 : null;
+  const text =
+    typeof value === "object" && value !== null && "base64" in value ? value.base64 : null;
   return typeof text === "string" ? (decodeBase64(text) ?? value) : value;
 }
 
@@ -56,7 +57,12 @@ const noLimit: MailboxQuota = {
 
 type ImportReport = Record<"messages" | "claims" | "receipts" | "ledger" | "over", number>;
 
-const reported = { message: "messages", claim: "claims", receipt: "receipts", ledger: "ledger" } as const;
+const reported = {
+  message: "messages",
+  claim: "claims",
+  receipt: "receipts",
+  ledger: "ledger",
+} as const;
 
 /**
  * Makes a store out of records, each of which it must take: a double one is refused. Records that have ended at `nowMs`
@@ -101,7 +107,8 @@ class Filling {
 
   async add(record: StoreRecord): Promise<void> {
     // A chunk that is acknowledged gives its place in the group to one that came later.
-    const isApart = record.kind === "message" && record.state === "acked" && record.entry.chunk !== null;
+    const isApart =
+      record.kind === "message" && record.state === "acked" && record.entry.chunk !== null;
     if (isApart) await this.flush();
     this.batch.push(record);
     if (isApart || this.batch.length >= batchLength) await this.flush();
@@ -110,11 +117,15 @@ class Filling {
   async flush(): Promise<void> {
     const batch = this.batch;
     this.batch = [];
-    const pairs = batch.flatMap((record) => (record.kind === "ledger" ? [[record.key, record.value] as const] : []));
+    const pairs = batch.flatMap((record) =>
+      record.kind === "ledger" ? [[record.key, record.value] as const] : [],
+    );
     if (pairs.length > 0) await this.target.putLedger(pairs);
     await Promise.all(batch.map((record) => this.write(record)));
     // What has ended and is kept must not stand in the way of later ones, and a store clears only so much away.
-    const hasEnded = batch.some((record) => record.kind === "message" && record.entry.expiresAtMs <= this.importedAtMs);
+    const hasEnded = batch.some(
+      (record) => record.kind === "message" && record.entry.expiresAtMs <= this.importedAtMs,
+    );
     if (hasEnded) await this.target.mailbox.expire(this.importedAtMs, batchLength);
   }
 
@@ -123,13 +134,15 @@ class Filling {
     if (record.kind === "receipt") await receipts.put(record.key, record.value, record.untilMs);
     // At a time when nothing has ended: a later one could end others.
     const nowMs = 0;
-    if (record.kind === "claim") taken(await replay.claim(record.tag, record.untilMs, nowMs), `claim ${record.tag}`);
+    if (record.kind === "claim")
+      taken(await replay.claim(record.tag, record.untilMs, nowMs), `claim ${record.tag}`);
     if (record.kind !== "message") return;
     const { recipient, messageId } = record.entry;
     // A store expires what has ended by its time, and after a clock that ran ahead that lies in the future.
     const storedAtMs = Math.min(record.entry.storedAtMs, this.importedAtMs);
     const { kind } = await mailbox.store({ ...record.entry, storedAtMs }, noLimit);
-    const removed = record.state === "acked" ? await mailbox.remove(recipient, [messageId], nowMs) : null;
+    const removed =
+      record.state === "acked" ? await mailbox.remove(recipient, [messageId], nowMs) : null;
     taken(kind === "stored" && removed?.length !== 0, `message ${messageId} (${kind})`);
   }
 }

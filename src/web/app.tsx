@@ -15,8 +15,8 @@ export function App() {
     <>
       {isTrial && (
         <p class="banner">
-          For trials: this page comes unencrypted, so others in this network could change it. No notifications, no
-          installation.
+          For trials: this page comes unencrypted, so others in this network could change it. No
+          notifications, no installation.
         </p>
       )}
       {phase.is === "new" && <Welcome />}
@@ -68,7 +68,9 @@ function Home() {
       {Object.entries(warnings).map(([about, text]) => (
         <div class="banner" role="alert" key={about}>
           <span>{text}</span>
-          {about === "storage" && <Button onClick={() => setPanel({ is: "settings" })}>Backup</Button>}
+          {about === "storage" && (
+            <Button onClick={() => setPanel({ is: "settings" })}>Backup</Button>
+          )}
           <IconButton shape="close" label="Hide" onClick={() => warn(about, null)} />
         </div>
       ))}
@@ -80,7 +82,12 @@ function Home() {
             <p>Conversations open here.</p>
           </main>
         ) : (
-          <ConversationView id={conversation} at={message} open={setPanel} key={`${conversation} ${message}`} />
+          <ConversationView
+            id={conversation}
+            at={message}
+            open={setPanel}
+            key={`${conversation} ${message}`}
+          />
         )}
       </div>
       {panel !== null && <PanelView panel={panel} open={setPanel} key={panel.is} />}

@@ -59,7 +59,8 @@ function useWriting({ to, answered, onAnswered, onSend }: Props) {
       else await sendFile(file);
     }
   };
-  const sendFiles = (files: Iterable<File> | null | undefined) => void attempt(() => sendEach([...(files ?? [])]));
+  const sendFiles = (files: Iterable<File> | null | undefined) =>
+    void attempt(() => sendEach([...(files ?? [])]));
   return { text, type, sendText, sendFiles };
 }
 
@@ -126,14 +127,26 @@ export function Composer(props: Props) {
           sendText();
         }}
       />
-      <button type="submit" class="round filled" aria-label="Send" title="Send" disabled={text.trim() === ""}>
+      <button
+        type="submit"
+        class="round filled"
+        aria-label="Send"
+        title="Send"
+        disabled={text.trim() === ""}
+      >
         <Icon shape="send" />
       </button>
     </form>
   );
 }
 
-function Answered({ message, onClose }: { readonly message: StoredMessage; readonly onClose: () => void }) {
+function Answered({
+  message,
+  onClose,
+}: {
+  readonly message: StoredMessage;
+  readonly onClose: () => void;
+}) {
   return (
     <div class="answered">
       <Icon shape="reply" />

@@ -5,7 +5,17 @@ import { Composer } from "./composer.tsx";
 import { changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
 import { useMessages } from "./history.ts";
 import { Bubble, type By } from "./message.tsx";
-import { Avatar, BlockButton, Form, Icon, IconButton, Input, nameOf, useSession, useStored } from "./parts.tsx";
+import {
+  Avatar,
+  BlockButton,
+  Form,
+  Icon,
+  IconButton,
+  Input,
+  nameOf,
+  useSession,
+  useStored,
+} from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { me } from "./session.ts";
 import { dayOf, oneLine } from "./text.ts";
@@ -27,7 +37,8 @@ export function ConversationView({ id, at, open }: Props) {
   const names = useNames();
   const name = nameOf(person, id, group);
   const isWritten =
-    group?.standing === "joined" || (isPerson && person?.isKnown !== false && person?.isBlocked !== true);
+    group?.standing === "joined" ||
+    (isPerson && person?.isKnown !== false && person?.isBlocked !== true);
   const about = () => open(isPerson ? { is: "person", did: id } : { is: "group", id });
   const isStranger = isPerson && person !== null && !person.isKnown;
   return (
@@ -64,7 +75,9 @@ export function ConversationView({ id, at, open }: Props) {
         </div>
       )}
       {id === "unverified" && (
-        <p class="request">Nothing proves who wrote these. Do not believe them because of a name.</p>
+        <p class="request">
+          Nothing proves who wrote these. Do not believe them because of a name.
+        </p>
       )}
     </main>
   );
@@ -74,7 +87,10 @@ export function ConversationView({ id, at, open }: Props) {
 function Request({ person }: { readonly person: Person }) {
   const [name, setName] = useState(oneLine(person.claimed?.name ?? ""));
   const accept = () =>
-    me.store.savePerson(person.did, { isKnown: true, ...(name.trim() === "" ? {} : { name: name.trim() }) });
+    me.store.savePerson(person.did, {
+      isKnown: true,
+      ...(name.trim() === "" ? {} : { name: name.trim() }),
+    });
   return (
     <section class="request" aria-label="Request">
       <p>You don't know this person yet. Once you accept, you can answer.</p>
@@ -128,10 +144,12 @@ function Writing({ id, names }: Pick<Props, "id"> & { readonly names: Names }) {
   useEffect(
     () =>
       me.on((event) => {
-        const isHere = (event.type === "changed" || event.type === "typing") && event.conversation === id;
+        const isHere =
+          (event.type === "changed" || event.type === "typing") && event.conversation === id;
         if (!isHere) return;
         if (event.type === "typing" && event.isTyping) setWriter({ did: event.from });
-        else if (event.type === "typing") setWriter((now) => (now?.did === event.from ? null : now));
+        else if (event.type === "typing")
+          setWriter((now) => (now?.did === event.from ? null : now));
         else if (event.what === "message") setWriter(null);
       }),
     [id],
@@ -161,7 +179,8 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
   useEffect(() => {
     const read = () => {
       // Before they are read from the store, none is in sight: the place may be an old message.
-      if (shown !== null && document.hasFocus() && isAtEnd()) void me.store.markRead(id).catch(() => undefined);
+      if (shown !== null && document.hasFocus() && isAtEnd())
+        void me.store.markRead(id).catch(() => undefined);
     };
     read();
     addEventListener("focus", read);
@@ -171,11 +190,19 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
     <>
       <div class="messages" ref={list} onScroll={look} role="log" aria-label="Messages">
         <div class="column">
-          {!hasOlder && shown !== null && <Beginning isEmpty={shown.length === 0} isGroup={isGroup} />}
+          {!hasOlder && shown !== null && (
+            <Beginning isEmpty={shown.length === 0} isGroup={isGroup} />
+          )}
           {shown?.map((message, i) => (
             <Line
               key={message.key}
-              {...{ message, isGroup, onReply, before: shown[i - 1] ?? null, isFound: message.id === at }}
+              {...{
+                message,
+                isGroup,
+                onReply,
+                before: shown[i - 1] ?? null,
+                isFound: message.id === at,
+              }}
               sender={names(message.from)}
             />
           ))}
@@ -228,8 +255,8 @@ function Beginning({ isEmpty, isGroup }: { readonly isEmpty: boolean; readonly i
   return (
     <p class="beginning">
       <Icon shape="shield" />
-      {isEmpty ? "Say something. " : ""}Only {isGroup ? "the members" : "you and this person"} can read what you write
-      here. The server carries it sealed.
+      {isEmpty ? "Say something. " : ""}Only {isGroup ? "the members" : "you and this person"} can
+      read what you write here. The server carries it sealed.
     </p>
   );
 }

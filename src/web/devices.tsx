@@ -25,7 +25,10 @@ export function LinkThis() {
   if (code === null) return <p role="status">Making a code…</p>;
   return (
     <>
-      <p>On your other device, open Settings, then “Add a device”, and scan this code or paste its text.</p>
+      <p>
+        On your other device, open Settings, then “Add a device”, and scan this code or paste its
+        text.
+      </p>
       <QrCode text={code} label="The code of this device" />
       <CopyButton text={code} label="Copy the code" />
     </>

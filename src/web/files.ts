@@ -13,7 +13,9 @@ const shownBytesMax = 20_000_000;
 export const isFile = ({ text, name }: StoredMessage): boolean => text === null || name !== "";
 
 export const mayBePicture = ({ mediaType, sizeBytes, content }: StoredMessage): boolean =>
-  content === "whole" && sizeBytes <= shownBytesMax && /^image\/(png|jpeg|webp|gif)\b/.test(mediaType);
+  content === "whole" &&
+  sizeBytes <= shownBytesMax &&
+  /^image\/(png|jpeg|webp|gif)\b/.test(mediaType);
 
 /** The picture of a message, or `null` when its bytes are none. */
 export async function pictureOf(store: LocalStore, message: StoredMessage): Promise<Blob | null> {

@@ -12,7 +12,9 @@ type Content = Parameters<Waypost["send"]>[1];
 /** To a person, or to all of a group. */
 export async function sendTo(conversation: string, content: Content, options: MessageOptions = {}) {
   const group = await me.groups.get(conversation);
-  return group === null ? me.send(conversation, content, options) : (await group.send(content, options))[0];
+  return group === null
+    ? me.send(conversation, content, options)
+    : (await group.send(content, options))[0];
 }
 
 export async function react({ conversation, id }: StoredMessage, reaction: string): Promise<void> {
@@ -24,8 +26,12 @@ export type Names = (did: string | null) => string;
 
 /** What this person calls others, as a function that changes with them. */
 export function useNames(): Names {
-  const people = useStored(async () => new Map((await me.store.people()).map((one) => [one.did as string, one])), []);
-  return (did) => (did === me.did ? "You" : did === null ? "Somebody" : nameOf(people?.get(did) ?? null, did));
+  const people = useStored(
+    async () => new Map((await me.store.people()).map((one) => [one.did as string, one])),
+    [],
+  );
+  return (did) =>
+    did === me.did ? "You" : did === null ? "Somebody" : nameOf(people?.get(did) ?? null, did);
 }
 
 export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): boolean =>
@@ -33,7 +39,12 @@ export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): 
 
 /** What who sent it did. The store has kept only what counted as a change. */
 export function changeOf({ text }: StoredMessage): string {
-  const change = JSON.parse(text ?? "{}") as { left?: number; version?: number; name?: string; members?: object };
+  const change = JSON.parse(text ?? "{}") as {
+    left?: number;
+    version?: number;
+    name?: string;
+    members?: object;
+  };
   if (change.left !== undefined) return "left the group";
   const named = `“${oneLine(change.name ?? "") || "Group"}” with ${countOf(Object.keys(change.members ?? {}).length)}`;
   return change.version === 1 ? `made the group ${named}` : `changed the group to ${named}`;
@@ -75,7 +86,9 @@ const handingOver = "Let this person decide who is in the group, in place of you
 
 function GroupForm({ group, people, onClose }: FormProps) {
   const nameFor = (did: string) => nameOf(people.find((one) => one.did === did) ?? null, did);
-  const known = people.filter(({ isKnown, isBlocked }) => isKnown && !isBlocked).map(({ did }) => did as string);
+  const known = people
+    .filter(({ isKnown, isBlocked }) => isKnown && !isBlocked)
+    .map(({ did }) => did as string);
   const [name, setName] = useState(group?.name ?? "");
   const members = (group?.members ?? []).filter((did) => did !== me.did) as string[];
   const [chosen, setChosen] = useState(new Set(members));
@@ -89,10 +102,14 @@ function GroupForm({ group, people, onClose }: FormProps) {
     onClose();
   };
   const choose = (did: string) =>
-    setChosen((now) => (now.has(did) ? new Set([...now].filter((one) => one !== did)) : new Set([...now, did])));
+    setChosen((now) =>
+      now.has(did) ? new Set([...now].filter((one) => one !== did)) : new Set([...now, did]),
+    );
   const list = (
     <fieldset class="plainlist">
-      <legend>{isMine ? "Who is in it with you" : `With you, ${countOf(members.length + 1)}`}</legend>
+      <legend>
+        {isMine ? "Who is in it with you" : `With you, ${countOf(members.length + 1)}`}
+      </legend>
       <ul>
         {listed.map((did) => (
           <li key={did}>

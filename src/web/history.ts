@@ -21,7 +21,10 @@ async function firstOf(id: string, at: string | null): Promise<Held> {
   let all: StoredMessage[] = [];
   for (;;) {
     const [before] = all;
-    const more = await me.store.messages(id, { limit, ...(before === undefined ? {} : { before }) });
+    const more = await me.store.messages(id, {
+      limit,
+      ...(before === undefined ? {} : { before }),
+    });
     all = [...more, ...all];
     const isWhole = more.length < limit;
     if (at === null || isWhole || all.length >= lookedMax) return { all, isWhole };
@@ -55,7 +58,9 @@ export function useMessages(id: string, at: string | null): History {
     isReading.current = true;
     void me.store
       .messages(id, { before, limit: page })
-      .then((more) => change(({ all }) => ({ all: [...more, ...all], isWhole: more.length < page })))
+      .then((more) =>
+        change(({ all }) => ({ all: [...more, ...all], isWhole: more.length < page })),
+      )
       .finally(() => {
         isReading.current = false;
       });
@@ -69,9 +74,16 @@ async function changed(
   { what, id: messageId }: { readonly what: string; readonly id: string | null },
 ): Promise<(now: Held) => Held> {
   if (what === "removed")
-    return (now) => ({ ...now, all: messageId === null ? [] : now.all.filter((one) => one.id !== messageId) });
-  const fresh = messageId === null ? await me.store.messages(id, { limit: page }) : [await me.store.message(messageId)];
-  return (now) => fresh.reduce((held, message) => (message === null ? held : withMessage(held, message)), now);
+    return (now) => ({
+      ...now,
+      all: messageId === null ? [] : now.all.filter((one) => one.id !== messageId),
+    });
+  const fresh =
+    messageId === null
+      ? await me.store.messages(id, { limit: page })
+      : [await me.store.message(messageId)];
+  return (now) =>
+    fresh.reduce((held, message) => (message === null ? held : withMessage(held, message)), now);
 }
 
 /** In the order of keys, which is that of the store. */

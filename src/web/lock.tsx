@@ -23,11 +23,16 @@ export function LockSettings() {
             Lock now
           </Button>
           {(hasPasskey || "PublicKeyCredential" in globalThis) && (
-            <Button onClick={changePasskey}>{hasPasskey ? "Remove the passkey" : "Open with a passkey too"}</Button>
+            <Button onClick={changePasskey}>
+              {hasPasskey ? "Remove the passkey" : "Open with a passkey too"}
+            </Button>
           )}
         </p>
       ) : (
-        <p>Whoever opens this browser reads your messages. With a lock they are sealed until you open it.</p>
+        <p>
+          Whoever opens this browser reads your messages. With a lock they are sealed until you open
+          it.
+        </p>
       )}
       <details>
         <summary>{isSetUp ? "Another passphrase or code" : "Set up a lock"}</summary>
@@ -45,7 +50,10 @@ async function replace(passphrase: string): Promise<void> {
   toast("From now on only the new one opens.");
 }
 
-type PassphraseProps = { readonly submit: string; readonly onChosen: (passphrase: string) => Promise<void> };
+type PassphraseProps = {
+  readonly submit: string;
+  readonly onChosen: (passphrase: string) => Promise<void>;
+};
 
 /** Typed twice, since a slip would lock its owner out; or drawn and shown once. */
 function Passphrase({ submit, onChosen }: PassphraseProps) {
@@ -75,7 +83,10 @@ function Passphrase({ submit, onChosen }: PassphraseProps) {
           <output class="fingerprint">{code}</output>
         </>
       )}
-      <p>Nobody can open it for you if you lose this. A backup with a passphrase of its own helps then.</p>
+      <p>
+        Nobody can open it for you if you lose this. A backup with a passphrase of its own helps
+        then.
+      </p>
     </Form>
   );
 }

@@ -21,7 +21,8 @@ export function Bubble({ message, sender, isGroup, onReply }: Props & By) {
     more.current?.focus({ preventScroll: true });
   };
   const { isOwn, text, verified, distrusted, conversation } = message;
-  const doubts = !isOwn && conversation !== "unverified" && (verified !== true || distrusted !== null);
+  const doubts =
+    !isOwn && conversation !== "unverified" && (verified !== true || distrusted !== null);
   return (
     <article class={`message ${isOwn ? "own" : "others"}`} aria-label={sender}>
       <div class="bubble">
@@ -67,7 +68,11 @@ function Actions({ message, onReply, onDone }: Props & { readonly onDone: () => 
   };
   const canAnswer = conversation !== "unverified";
   return (
-    <fieldset class="actions" aria-label="Actions" onKeyDown={({ key }) => key === "Escape" && onDone()}>
+    <fieldset
+      class="actions"
+      aria-label="Actions"
+      onKeyDown={({ key }) => key === "Escape" && onDone()}
+    >
       {canAnswer &&
         reactions.map((one) => (
           <button
@@ -131,7 +136,8 @@ function FileContent({ message }: Pick<Props, "message">) {
   /** The message as it was when its content was asked for: it is another one when that came, or did not. */
   const [asked, setAsked] = useState<StoredMessage | null>(null);
   const name = oneLine(message.name, 48) || "File";
-  if (message.content === "removed") return <p class="text gone">{name}: removed, because this device was full.</p>;
+  if (message.content === "removed")
+    return <p class="text gone">{name}: removed, because this device was full.</p>;
   const size = sizeOf(message.sizeBytes);
   const isHere = message.content === "whole";
   const open = async () => {
@@ -142,7 +148,9 @@ function FileContent({ message }: Pick<Props, "message">) {
   const offer = `${asked === message ? "Coming" : "Load"} from your other device`;
   return (
     <>
-      {mayBePicture(message) && <Picture message={message} name={name} onShown={() => setShown(true)} />}
+      {mayBePicture(message) && (
+        <Picture message={message} name={name} onShown={() => setShown(true)} />
+      )}
       {isShown ? (
         <Button onClick={open}>
           Save<span class="hidden"> {name}</span>, {size}
@@ -174,7 +182,11 @@ const inSight = (element: Element): Promise<void> =>
   });
 
 /** Read when it comes into sight, and given back when it goes. */
-function Picture({ message, name, onShown }: Pick<Props, "message"> & { name: string; onShown: () => void }) {
+function Picture({
+  message,
+  name,
+  onShown,
+}: Pick<Props, "message"> & { name: string; onShown: () => void }) {
   const place = useRef<HTMLDivElement>(null);
   const load = async () => {
     if (place.current !== null) await inSight(place.current);
@@ -214,7 +226,9 @@ function Delivery({ message }: Pick<Props, "message">) {
   return (
     <span class="doubt">
       {state === "failed" ? "Not sent" : "May have arrived"}
-      {failed === undefined ? "." : `: ${oneLine(textOf({ code: failed.code, message: failed.reason }), 120)}`}{" "}
+      {failed === undefined
+        ? "."
+        : `: ${oneLine(textOf({ code: failed.code, message: failed.reason }), 120)}`}{" "}
       <Button onClick={() => me.store.resend(message.id)}>Send again</Button>
     </span>
   );

@@ -12,7 +12,8 @@ export const isNotifying = (): boolean =>
 
 /** Asks the browser. */
 export async function startNotifying(): Promise<void> {
-  if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications.");
+  if (globalThis.Notification === undefined)
+    throw new Error("This browser shows no notifications.");
   if ((await Notification.requestPermission()) !== "granted")
     throw new Error("Notifications are switched off for this page in the browser.");
   localStorage.setItem(setting, "yes");
@@ -49,7 +50,13 @@ export function followNews(): () => void {
     if (event.type !== "changed") return;
     void count().catch(() => undefined);
     const { conversation, id, what } = event;
-    if (what === "message" && conversation !== null && id !== null && !document.hasFocus() && isNotifying())
+    if (
+      what === "message" &&
+      conversation !== null &&
+      id !== null &&
+      !document.hasFocus() &&
+      isNotifying()
+    )
       void notify(conversation, id).catch(() => undefined);
   });
 }
@@ -62,5 +69,9 @@ async function notify(conversation: string, id: string): Promise<void> {
   const isKnown = person?.isKnown === true || group?.standing === "joined";
   const title = isKnown ? nameOf(person, conversation, group) : "Somebody new";
   const worker = await navigator.serviceWorker?.getRegistration();
-  await worker?.showNotification(title, { body: "has written to you", tag: conversation, icon: "/icon-512.png" });
+  await worker?.showNotification(title, {
+    body: "has written to you",
+    tag: conversation,
+    icon: "/icon-512.png",
+  });
 }

@@ -57,7 +57,9 @@ function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
   const write = (text: string) => open({ is: "write", to: parseInvited(text) });
   return (
     <Dialog title="Add somebody" onClose={onClose}>
-      <p>Let them scan this code, or send them the link in any other way. Then they can write to you.</p>
+      <p>
+        Let them scan this code, or send them the link in any other way. Then they can write to you.
+      </p>
       <QrCode text={link} label="Your invitation as a QR code" />
       <div class="joinedfield">
         <input
@@ -78,7 +80,9 @@ function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
           placeholder="Paste it here"
         />
       </Form>
-      {canScan() && !scans && <Button onClick={() => setScans(true)}>Scan a code with the camera</Button>}
+      {canScan() && !scans && (
+        <Button onClick={() => setScans(true)}>Scan a code with the camera</Button>
+      )}
       {scans && <Scanner onFound={write} />}
       <hr />
       <Button onClick={() => open({ is: "group", id: null })}>Make a group</Button>
@@ -93,14 +97,24 @@ function Write({ to, onClose }: Props & { readonly to: Invited }) {
     const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
     if (did === me.did) throw new Error("This is your own invitation. Send it to somebody else.");
     const known = await me.store.person(did);
-    await me.store.savePerson(did, { isKnown: true, isBlocked: false, ...(name === "" && known ? {} : { name }) });
+    await me.store.savePerson(did, {
+      isKnown: true,
+      isBlocked: false,
+      ...(name === "" && known ? {} : { name }),
+    });
     show(did);
     onClose();
   };
   return (
     <Dialog title="Write to somebody" onClose={onClose}>
       <Form submit="Open conversation" onSubmit={begin}>
-        <Input label="What do you call this person?" value={name} onText={setName} maxLength={60} autoFocus />
+        <Input
+          label="What do you call this person?"
+          value={name}
+          onText={setName}
+          maxLength={60}
+          autoFocus
+        />
         <p class="address">
           <bdi>{oneLine(to.to, 80)}</bdi>
         </p>
@@ -137,7 +151,8 @@ function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
         {did.includes(":wp")
           ? "This person's keys prove themselves: the server can't exchange them. What it can't prove is that they belong to the person you mean."
           : "The server says which keys this person has, and nothing proves it."}{" "}
-        Read these numbers to each other, by phone or side by side. If they are the same, nobody stands between you.
+        Read these numbers to each other, by phone or side by side. If they are the same, nobody
+        stands between you.
       </p>
       <Fingerprint did={did} />
       <hr />
@@ -211,9 +226,9 @@ function Settings({ onClose }: Props) {
       )}
       <h3>About</h3>
       <p>
-        Messages are sealed on this device and opened on the other. The server sees who writes to whom and when, not
-        what. It also gives you this app: a server that lies could give you another one. Waypost {node.version} is young
-        and was not audited.
+        Messages are sealed on this device and opened on the other. The server sees who writes to
+        whom and when, not what. It also gives you this app: a server that lies could give you
+        another one. Waypost {node.version} is young and was not audited.
       </p>
       <p class="address">
         Your address: <bdi>{me.did}</bdi> <CopyButton text={me.did} label="Copy" />
@@ -237,11 +252,16 @@ function Backup() {
     <>
       <h3>Backup</h3>
       <p>
-        Your keys and messages are on this device only. With a backup and its passphrase you are the same person
-        elsewhere, with people and messages as they are now.
+        Your keys and messages are on this device only. With a backup and its passphrase you are the
+        same person elsewhere, with people and messages as they are now.
       </p>
       <Form isLine submit="Save backup" busy="Sealing…" onSubmit={save}>
-        <Input {...newPassphrase} label="Passphrase, 10 or more characters" value={passphrase} onText={setPassphrase} />
+        <Input
+          {...newPassphrase}
+          label="Passphrase, 10 or more characters"
+          value={passphrase}
+          onText={setPassphrase}
+        />
       </Form>
     </>
   );

@@ -65,7 +65,11 @@ export function Input({ label, onText, ...rest }: InputProps) {
   return (
     <label>
       {label}
-      <input autocomplete="off" {...rest} onInput={({ currentTarget }) => onText(currentTarget.value)} />
+      <input
+        autocomplete="off"
+        {...rest}
+        onInput={({ currentTarget }) => onText(currentTarget.value)}
+      />
     </label>
   );
 }
@@ -79,7 +83,11 @@ export const newPassphrase = {
 } as const;
 
 /** Of one that was made before. */
-export const givenPassphrase = { type: "password", autocomplete: "current-password", required: true } as const;
+export const givenPassphrase = {
+  type: "password",
+  autocomplete: "current-password",
+  required: true,
+} as const;
 
 type CheckProps = {
   readonly isOn: boolean;
@@ -91,7 +99,12 @@ type CheckProps = {
 export function Check({ isOn, disabled = false, onChange, children }: CheckProps) {
   return (
     <label class="check">
-      <input type="checkbox" checked={isOn} disabled={disabled} onChange={() => attempt(onChange)} />
+      <input
+        type="checkbox"
+        checked={isOn}
+        disabled={disabled}
+        onChange={() => attempt(onChange)}
+      />
       {children}
     </label>
   );
@@ -181,7 +194,11 @@ export function BlockButton({ did, isBlocked }: BlockingProps) {
 }
 
 /** As this person calls them. What they call themselves has a mark, since anybody can claim it. */
-export function nameOf(person: Person | null, conversation: string, group: GroupFacts | null = null): string {
+export function nameOf(
+  person: Person | null,
+  conversation: string,
+  group: GroupFacts | null = null,
+): string {
   if (conversation === "unverified") return "Unsigned messages";
   if (!conversation.startsWith("did:")) return oneLine(group?.name ?? "") || "Group";
   const claimed = oneLine(person?.claimed?.name ?? "");
@@ -190,7 +207,10 @@ export function nameOf(person: Person | null, conversation: string, group: Group
 }
 
 /** An address of a picture while it is shown: `null` until there is one, and "" when there is none. */
-export function useUrl(load: () => Promise<Blob | null>, concerns: readonly unknown[]): string | null {
+export function useUrl(
+  load: () => Promise<Blob | null>,
+  concerns: readonly unknown[],
+): string | null {
   const [url, setUrl] = useState<string | null>(null);
   useEffect(() => {
     let made = "";
@@ -233,10 +253,19 @@ export function Avatar(props: AvatarProps) {
   const url = usePicture(props);
   let hash = 7;
   for (const char of id) hash = (hash * 31 + char.charCodeAt(0)) >>> 0;
-  const letter = name === shortDid(id) ? "?" : (/[\p{L}\p{N}]/u.exec(name)?.[0]?.toUpperCase() ?? "?");
+  const letter =
+    name === shortDid(id) ? "?" : (/[\p{L}\p{N}]/u.exec(name)?.[0]?.toUpperCase() ?? "?");
   return (
-    <span class={`avatar ${size ?? ""}`} style={{ "--tint": hues[hash % hues.length] }} aria-hidden="true">
-      {!url ? letter : <img src={url} alt="" onError={({ currentTarget }) => currentTarget.remove()} />}
+    <span
+      class={`avatar ${size ?? ""}`}
+      style={{ "--tint": hues[hash % hues.length] }}
+      aria-hidden="true"
+    >
+      {!url ? (
+        letter
+      ) : (
+        <img src={url} alt="" onError={({ currentTarget }) => currentTarget.remove()} />
+      )}
     </span>
   );
 }
@@ -247,7 +276,8 @@ const shapes = {
   add: "M12 5v14M5 12h14",
   back: "M15 5l-7 7 7 7",
   send: "M4 12l16-8-6 16-3-6z",
-  attach: "M20 11l-8.5 8.5a5 5 0 0 1-7-7L13 4a3.3 3.3 0 0 1 4.7 4.7l-8.5 8.4a1.7 1.7 0 0 1-2.3-2.3L14 8",
+  attach:
+    "M20 11l-8.5 8.5a5 5 0 0 1-7-7L13 4a3.3 3.3 0 0 1 4.7 4.7l-8.5 8.4a1.7 1.7 0 0 1-2.3-2.3L14 8",
   more: "M4 12a1 1 0 1 0 2 0a1 1 0 1 0-2 0M11 12a1 1 0 1 0 2 0a1 1 0 1 0-2 0M18 12a1 1 0 1 0 2 0a1 1 0 1 0-2 0",
   settings: "M4 7h9M17 7h3M4 17h3M11 17h9M15 4.5v5M9 14.5v5",
   close: "M6 6l12 12M18 6L6 18",
@@ -273,7 +303,10 @@ export function Icon({ shape, label }: { readonly shape: Shape; readonly label?:
   );
 }
 
-type IconButtonProps = { readonly shape: Shape; readonly label: string } & JSX.IntrinsicElements["button"];
+type IconButtonProps = {
+  readonly shape: Shape;
+  readonly label: string;
+} & JSX.IntrinsicElements["button"];
 
 export function IconButton({ shape, label, ...rest }: IconButtonProps) {
   return (
@@ -285,7 +318,11 @@ export function IconButton({ shape, label, ...rest }: IconButtonProps) {
 
 // ---------------------------------------------------------------------------------------------------------- dialogs
 
-type DialogProps = { readonly title: string; readonly onClose: () => void; readonly children: ComponentChildren };
+type DialogProps = {
+  readonly title: string;
+  readonly onClose: () => void;
+  readonly children: ComponentChildren;
+};
 
 /** The browser keeps the focus inside, closes it by Escape and gives the focus back. */
 export function Dialog({ title, onClose, children }: DialogProps) {
@@ -312,7 +349,8 @@ export function Dialog({ title, onClose, children }: DialogProps) {
 export function CopyButton({ text, label }: { readonly text: string; readonly label: string }) {
   const copy = async () => {
     // A page over plain http has no clipboard: the person copies what is selected.
-    if (navigator.clipboard === undefined) throw new Error("This browser does not let the page copy: select the text.");
+    if (navigator.clipboard === undefined)
+      throw new Error("This browser does not let the page copy: select the text.");
     await navigator.clipboard.writeText(text);
     toast("Copied.");
   };
@@ -321,7 +359,9 @@ export function CopyButton({ text, label }: { readonly text: string; readonly la
 
 export function QrCode({ text, label }: { readonly text: string; readonly label: string }) {
   const { data, size } = encode(text, { border: 3 });
-  const path = data.flatMap((row, y) => row.map((isDark, x) => (isDark ? `M${x} ${y}h1v1h-1z` : ""))).join("");
+  const path = data
+    .flatMap((row, y) => row.map((isDark, x) => (isDark ? `M${x} ${y}h1v1h-1z` : "")))
+    .join("");
   return (
     <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" shape-rendering="crispEdges">
       <title>{label}</title>

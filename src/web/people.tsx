@@ -15,10 +15,15 @@ const isRequest = ({ person, group }: Conversation): boolean =>
 const titleOf = ({ person, id, group }: Conversation): string => nameOf(person, id, group);
 
 /** One line of what a message says, and in a group who says it. */
-export function summaryOf(message: StoredMessage | null, sender = message?.isOwn ? "You" : ""): string {
+export function summaryOf(
+  message: StoredMessage | null,
+  sender = message?.isOwn ? "You" : "",
+): string {
   if (message === null) return "";
   if (isChange(message)) return `${sender} ${changeOf(message)}`;
-  const said = isFile(message) ? `File: ${oneLine(message.name) || "without a name"}` : oneLine(message.text ?? "", 90);
+  const said = isFile(message)
+    ? `File: ${oneLine(message.name) || "without a name"}`
+    : oneLine(message.text ?? "", 90);
   return sender === "" ? said : `${sender}: ${said}`;
 }
 
@@ -27,7 +32,10 @@ async function allOf(): Promise<Conversation[]> {
   const [begun, people] = await Promise.all([me.store.conversations(), me.store.people()]);
   const ids = new Set<string>([me.did, ...begun.map(({ id }) => id)]);
   const silent = people.filter((person) => person.isKnown && !ids.has(person.did));
-  return [...begun, ...silent.map((person) => ({ id: person.did, person, group: null, unread: 0, last: null }))];
+  return [
+    ...begun,
+    ...silent.map((person) => ({ id: person.did, person, group: null, unread: 0, last: null })),
+  ];
 }
 
 type PeopleProps = { readonly selected: string | null; readonly open: (panel: Panel) => void };
@@ -49,7 +57,12 @@ export function People({ selected, open }: PeopleProps) {
           {isConnected ? "" : "Connecting…"}
         </span>
         <IconButton shape="settings" label="Settings" onClick={() => open({ is: "settings" })} />
-        <IconButton shape="add" label="Add somebody" class="round filled" onClick={() => open({ is: "invite" })} />
+        <IconButton
+          shape="add"
+          label="Add somebody"
+          class="round filled"
+          onClick={() => open({ is: "invite" })}
+        />
       </header>
       {shown.length > 0 && (
         <input
@@ -62,14 +75,21 @@ export function People({ selected, open }: PeopleProps) {
         />
       )}
       <div class="scroll">
-        {requests.length > 0 && <Part title="Requests" {...{ conversations: requests, selected, names }} />}
+        {requests.length > 0 && (
+          <Part title="Requests" {...{ conversations: requests, selected, names }} />
+        )}
         {known.length > 0 && (
-          <Part title={requests.length > 0 ? "People" : ""} {...{ conversations: known, selected, names }} />
+          <Part
+            title={requests.length > 0 ? "People" : ""}
+            {...{ conversations: known, selected, names }}
+          />
         )}
         {messages !== null && <FoundMessages {...messages} sought={sought} />}
         {conversations !== null && shown.length === 0 && (
           <div class="empty">
-            <p>Nobody is here yet. Invite somebody by a link, or by a code that their phone scans.</p>
+            <p>
+              Nobody is here yet. Invite somebody by a link, or by a code that their phone scans.
+            </p>
             <Button main onClick={() => open({ is: "invite" })}>
               Invite somebody
             </Button>
@@ -102,7 +122,11 @@ function Part({ title, conversations, selected, names }: PartProps) {
   );
 }
 
-type FoundProps = { readonly found: readonly Found[]; readonly isOver: boolean; readonly sought: string };
+type FoundProps = {
+  readonly found: readonly Found[];
+  readonly isOver: boolean;
+  readonly sought: string;
+};
 
 function FoundMessages({ found, isOver, sought }: FoundProps) {
   return (
@@ -135,19 +159,29 @@ function Top({ name, at }: { readonly name: string; readonly at: Date | null }) 
   );
 }
 
-type RowProps = Pick<PartProps, "names"> & { readonly conversation: Conversation; readonly isSelected: boolean };
+type RowProps = Pick<PartProps, "names"> & {
+  readonly conversation: Conversation;
+  readonly isSelected: boolean;
+};
 
 function Row({ conversation, isSelected, names }: RowProps) {
   const { id, person, group, unread, last } = conversation;
   const name = titleOf(conversation);
   const count = unread > 99 ? "99+" : String(unread);
   return (
-    <button type="button" class="row" aria-current={isSelected ? "page" : undefined} onClick={() => show(id)}>
+    <button
+      type="button"
+      class="row"
+      aria-current={isSelected ? "page" : undefined}
+      onClick={() => show(id)}
+    >
       <Avatar {...{ id, name, person }} />
       <span class="lines">
         <Top name={name} at={last?.arrivedAt ?? null} />
         <span class="top">
-          <bdi class="last">{summaryOf(last, group === null ? undefined : names(last?.from ?? null))}</bdi>
+          <bdi class="last">
+            {summaryOf(last, group === null ? undefined : names(last?.from ?? null))}
+          </bdi>
           {unread > 0 && (
             <span class="count">
               {count}

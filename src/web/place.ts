@@ -9,10 +9,14 @@ export type Panel =
   | { readonly is: "group"; readonly id: string | null };
 
 /** What stands behind `#`, which is sent to no server. */
-const partsOf = (link: string): URLSearchParams => new URLSearchParams(link.slice(link.indexOf("#") + 1));
+const partsOf = (link: string): URLSearchParams =>
+  new URLSearchParams(link.slice(link.indexOf("#") + 1));
 
 /** The open conversation, and the message in it that a search has found. */
-export function usePlace(): { readonly conversation: string | null; readonly message: string | null } {
+export function usePlace(): {
+  readonly conversation: string | null;
+  readonly message: string | null;
+} {
   const [, again] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {
     const read = () => again(undefined);
@@ -45,9 +49,15 @@ export function parseInvited(text: string): Invited {
 }
 
 /** What a link brought: whom to write to, and an invitation of the operator. Kept until it was used. */
-export function arrivedBy(): { readonly invited: Invited | null; readonly invitation: string | null } {
+export function arrivedBy(): {
+  readonly invited: Invited | null;
+  readonly invitation: string | null;
+} {
   const parts = partsOf(location.hash);
-  return { invited: parts.has("to") ? parseInvited(location.hash) : null, invitation: parts.get("invite") };
+  return {
+    invited: parts.has("to") ? parseInvited(location.hash) : null,
+    invitation: parts.get("invite"),
+  };
 }
 
 export function forgetArrival(): void {

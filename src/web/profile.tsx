@@ -16,7 +16,9 @@ async function smallPicture(file: Blob): Promise<Blob> {
   const [x, y] = [(image.width - side) / 2, (image.height - side) / 2];
   canvas.getContext("2d")?.drawImage(image, x, y, side, side, 0, 0, edge, edge);
   for (const quality of [0.85, 0.5]) {
-    const small = await new Promise<Blob | null>((resolve) => canvas.toBlob(resolve, "image/jpeg", quality));
+    const small = await new Promise<Blob | null>((resolve) =>
+      canvas.toBlob(resolve, "image/jpeg", quality),
+    );
     if (small !== null && small.size <= bytesMax) return small;
   }
   throw new Error("This picture can't be made small enough.");
@@ -48,10 +50,18 @@ function ProfileForm({ profile }: { readonly profile: Profile }) {
             onChange={({ currentTarget }) => attempt(() => choose(currentTarget.files?.[0]))}
           />
         </label>
-        {profile.picture !== null && <Button onClick={() => save({ picture: null })}>Remove it</Button>}
+        {profile.picture !== null && (
+          <Button onClick={() => save({ picture: null })}>Remove it</Button>
+        )}
       </div>
       <Form isLine submit="Save name" onSubmit={() => save({ name: name.trim() })}>
-        <Input label="Your name" value={name} onText={setName} maxLength={60} autocomplete="nickname" />
+        <Input
+          label="Your name"
+          value={name}
+          onText={setName}
+          maxLength={60}
+          autocomplete="nickname"
+        />
       </Form>
       <Check isOn={profile.isOpen} onChange={() => save({ isOpen: !profile.isOpen })}>
         People I know see when I have read their messages, and when I write

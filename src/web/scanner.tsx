@@ -2,12 +2,15 @@
 import { useEffect, useRef } from "preact/hooks";
 import { textOf, toast } from "./session.ts";
 
-type Detector = { readonly detect: (source: HTMLVideoElement) => Promise<readonly { readonly rawValue: string }[]> };
+type Detector = {
+  readonly detect: (source: HTMLVideoElement) => Promise<readonly { readonly rawValue: string }[]>;
+};
 type DetectorClass = new (options: { readonly formats: readonly string[] }) => Detector;
 const detectorClass = (): DetectorClass | undefined =>
   (globalThis as { readonly BarcodeDetector?: DetectorClass }).BarcodeDetector;
 
-export const canScan = (): boolean => detectorClass() !== undefined && navigator.mediaDevices !== undefined;
+export const canScan = (): boolean =>
+  detectorClass() !== undefined && navigator.mediaDevices !== undefined;
 
 const everyMs = 250;
 

@@ -25,7 +25,11 @@ async function* search(sought: string): AsyncGenerator<Found> {
   for (const conversation of await me.store.conversations()) {
     if (conversation.person?.isBlocked === true) continue;
     let before: StoredMessage | undefined;
-    for (let here = 0; here < lookedMax && looked < lookedAllMax; here += searchPage, looked += searchPage) {
+    for (
+      let here = 0;
+      here < lookedMax && looked < lookedAllMax;
+      here += searchPage, looked += searchPage
+    ) {
       const page: StoredMessage[] = await me.store.messages(conversation.id, {
         limit: searchPage,
         ...(before === undefined ? {} : { before }),
@@ -39,7 +43,9 @@ async function* search(sought: string): AsyncGenerator<Found> {
 }
 
 /** `null` while nothing is sought. */
-export function useSearch(text: string): { readonly found: readonly Found[]; readonly isOver: boolean } | null {
+export function useSearch(
+  text: string,
+): { readonly found: readonly Found[]; readonly isOver: boolean } | null {
   const [state, setState] = useState<ReturnType<typeof useSearch>>(null);
   const sought = text.trim().toLowerCase();
   useEffect(() => {
@@ -69,5 +75,7 @@ export function useSearch(text: string): { readonly found: readonly Found[]; rea
 export function excerptOf(message: StoredMessage, text: string): string {
   const said = saidIn(message);
   const at = said.toLowerCase().indexOf(text.trim().toLowerCase());
-  return at > 30 ? `…${said.slice(at - 24, at).replace(/^\S*\s+/, "")}${said.slice(at, at + 200)}` : said.slice(0, 200);
+  return at > 30
+    ? `…${said.slice(at - 24, at).replace(/^\S*\s+/, "")}${said.slice(at, at + 200)}`
+    : said.slice(0, 200);
 }

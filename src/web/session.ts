@@ -113,7 +113,8 @@ const plainTexts: Readonly<Record<string, string>> = {
   not_leading: "Waypost is open in another tab. Do this there.",
   no_prf: "This passkey can't open a lock. The passphrase goes on.",
   backup_damaged: "This file is no backup of Waypost, or it is damaged.",
-  identity_changed: "This person's keys have changed in a way that nothing explains. Ask them before you write.",
+  identity_changed:
+    "This person's keys have changed in a way that nothing explains. Ask them before you write.",
 };
 
 const plainKeys = indexedDbKeys();
@@ -128,7 +129,8 @@ export async function start(): Promise<void> {
   update({ phase: { is: "opening" } });
   try {
     const locks = keys === plainKeys ? await locked.kinds() : [];
-    if (locks.length > 0) update({ phase: { is: "locked", hasPasskey: locks.includes("passkey") } });
+    if (locks.length > 0)
+      update({ phase: { is: "locked", hasPasskey: locks.includes("passkey") } });
     else if ((await keys.load(identityName)) === null) update({ phase: { is: "new" } });
     else ready(await Waypost.open(options()));
   } catch (error) {
@@ -166,7 +168,8 @@ function ready(opened: Waypost): void {
   me.on((event) => {
     if (event.type === "connected") update({ isConnected: true });
     if (event.type === "disconnected") update({ isConnected: false });
-    if (event.type === "unreadable") toast("A message arrived that can't be opened on this device.");
+    if (event.type === "unreadable")
+      toast("A message arrived that can't be opened on this device.");
     if (event.type === "stranger_change")
       warn(
         "keys",

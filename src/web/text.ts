@@ -52,7 +52,11 @@ export function shortDid(did: string): string {
 const clock = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
 const weekday = new Intl.DateTimeFormat(undefined, { weekday: "long" });
 const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long" });
-const fullDate = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long", year: "numeric" });
+const fullDate = new Intl.DateTimeFormat(undefined, {
+  day: "numeric",
+  month: "long",
+  year: "numeric",
+});
 
 /** A time that no clock has (a stranger's message can state one) is shown as none. */
 const isReal = (at: Date): boolean => Number.isFinite(at.getTime());
@@ -75,7 +79,8 @@ export function whenOf(at: Date): string {
 
 export function sizeOf(bytes: number): string {
   if (bytes < 1_000) return `${bytes} bytes`;
-  const [value, unit] = bytes < 1e6 ? [bytes / 1e3, "KB"] : bytes < 1e9 ? [bytes / 1e6, "MB"] : [bytes / 1e9, "GB"];
+  const [value, unit] =
+    bytes < 1e6 ? [bytes / 1e3, "KB"] : bytes < 1e9 ? [bytes / 1e6, "MB"] : [bytes / 1e9, "GB"];
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}`;
 }
 

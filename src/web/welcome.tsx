@@ -29,7 +29,8 @@ export function Welcome() {
           "Messages that only you and those to whom you write can read."
         ) : (
           <>
-            <bdi>{oneLine(invited.name) || "Somebody"}</bdi> invites you to a conversation that only you two can read.
+            <bdi>{oneLine(invited.name) || "Somebody"}</bdi> invites you to a conversation that only
+            you two can read.
           </>
         )}{" "}
         No phone number, no e-mail address: your keys are made here and stay here.
@@ -44,7 +45,9 @@ export function Welcome() {
             autocomplete="nickname"
             placeholder="Optional"
           />
-          {asksInvitation && <Input label="Invitation to this server" value={code} onText={setCode} />}
+          {asksInvitation && (
+            <Input label="Invitation to this server" value={code} onText={setCode} />
+          )}
         </Form>
       )}
       {other === "backup" && <Restore />}
@@ -63,7 +66,13 @@ export function Welcome() {
   );
 }
 
-function FirstPage({ title, children }: { readonly title: string; readonly children: ComponentChildren }) {
+function FirstPage({
+  title,
+  children,
+}: {
+  readonly title: string;
+  readonly children: ComponentChildren;
+}) {
   return (
     <main class="welcome">
       <img src="/icon.svg" alt="" width={72} height={72} />
@@ -82,14 +91,23 @@ function Restore() {
   return (
     <Form submit="Restore" onSubmit={bring}>
       <p>
-        Only when your other devices are lost: with one left, use it to link this one. A device that is left gets
-        nothing more.
+        Only when your other devices are lost: with one left, use it to link this one. A device that
+        is left gets nothing more.
       </p>
       <label>
         Backup file
-        <input type="file" required onChange={({ currentTarget }) => setSealed(currentTarget.files?.[0] ?? null)} />
+        <input
+          type="file"
+          required
+          onChange={({ currentTarget }) => setSealed(currentTarget.files?.[0] ?? null)}
+        />
       </label>
-      <Input {...givenPassphrase} label="Its passphrase" value={passphrase} onText={setPassphrase} />
+      <Input
+        {...givenPassphrase}
+        label="Its passphrase"
+        value={passphrase}
+        onText={setPassphrase}
+      />
     </Form>
   );
 }

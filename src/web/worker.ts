@@ -5,7 +5,10 @@
 import { clicked, pushed } from "../client/pushed.ts";
 
 type Lasting = Event & { readonly waitUntil: (work: Promise<unknown>) => void };
-type Asked = Event & { readonly request: Request; readonly respondWith: (answer: Promise<Response>) => void };
+type Asked = Event & {
+  readonly request: Request;
+  readonly respondWith: (answer: Promise<Response>) => void;
+};
 
 /** The TypeScript of pages has no names for these. */
 declare const files: Readonly<Record<string, string>>;
@@ -25,7 +28,8 @@ async function install(): Promise<void> {
       Object.entries(files).map(async ([path, expected]) => {
         const response = await fetch(path, { cache: "no-cache" });
         const bytes = await response.clone().arrayBuffer();
-        if (!response.ok || (await digestOf(bytes)) !== expected) throw new Error(`${path} is of another version`);
+        if (!response.ok || (await digestOf(bytes)) !== expected)
+          throw new Error(`${path} is of another version`);
         await cache.put(path, response);
       }),
     );
@@ -52,7 +56,10 @@ addEventListener("fetch", (event) => {
   const { request, respondWith } = event as Asked;
   const { origin, pathname } = new URL(request.url);
   // Requests to the nodes go their own way.
-  if (origin === location.origin && request.method === "GET") respondWith.call(event, answer(pathname));
+  if (origin === location.origin && request.method === "GET")
+    respondWith.call(event, answer(pathname));
 });
 addEventListener("push", (event) => pushed(event as Event & Parameters<typeof pushed>[0]));
-addEventListener("notificationclick", (event) => clicked(event as Event & Parameters<typeof clicked>[0]));
+addEventListener("notificationclick", (event) =>
+  clicked(event as Event & Parameters<typeof clicked>[0]),
+);

@@ -19,11 +19,26 @@ export type Plan =
       readonly perSecond: number;
     }
   /** Connections that send a request line and then a byte of a header each second. */
-  | { readonly kind: "headers"; readonly url: string; readonly from: string; readonly connections: number }
+  | {
+      readonly kind: "headers";
+      readonly url: string;
+      readonly from: string;
+      readonly connections: number;
+    }
   /** Connections that announce a body and send a byte of it each second. */
-  | { readonly kind: "bodies"; readonly url: string; readonly from: string; readonly connections: number }
+  | {
+      readonly kind: "bodies";
+      readonly url: string;
+      readonly from: string;
+      readonly connections: number;
+    }
   /** Requests, given as whole heads, whose answers are taken a KiB each second. */
-  | { readonly kind: "readers"; readonly url: string; readonly from: string; readonly heads: readonly string[] }
+  | {
+      readonly kind: "readers";
+      readonly url: string;
+      readonly from: string;
+      readonly heads: readonly string[];
+    }
   /** Inboxes that answer after a while; everybody's address and port. */
   | { readonly kind: "inbox"; readonly port: number; readonly answerAfterMs: number };
 
@@ -49,7 +64,9 @@ async function relay(plan: Extract<Plan, { kind: "relay" }>): Promise<unknown> {
   const pending = new Set<Promise<void>>();
   for (let turn = 0; !stopped; turn++) {
     const to = plan.to[turn % plan.to.length] as string;
-    const sending = client.post("/relay", envelopeTo({ did: to })).then(({ status }) => void statuses.push(status));
+    const sending = client
+      .post("/relay", envelopeTo({ did: to }))
+      .then(({ status }) => void statuses.push(status));
     pending.add(sending);
     sending.finally(() => pending.delete(sending));
     await Bun.sleep(1_000 / plan.perSecond);
@@ -60,7 +77,11 @@ async function relay(plan: Extract<Plan, { kind: "relay" }>): Promise<unknown> {
 
 /** Opens connections, lets each begin, and then go on each second. Counts those that are still open at the end. */
 async function trickle(
-  { url, from, connections }: { readonly url: string; readonly from: string; readonly connections: number },
+  {
+    url,
+    from,
+    connections,
+  }: { readonly url: string; readonly from: string; readonly connections: number },
   begin: (socket: Socket, place: number) => void,
   goOn: (socket: Socket, place: number) => void,
 ): Promise<unknown> {

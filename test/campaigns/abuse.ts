@@ -58,7 +58,10 @@ const findings = new Findings();
 /** Starts an attack; the answer ends it and gives its figures. */
 function launch(plan: Plan): () => Promise<unknown> {
   const script = join(import.meta.dir, "abuse-attacker.ts");
-  const child = Bun.spawn([process.execPath, script, JSON.stringify(plan)], { stdin: "pipe", stdout: "pipe" });
+  const child = Bun.spawn([process.execPath, script, JSON.stringify(plan)], {
+    stdin: "pipe",
+    stdout: "pipe",
+  });
   return async () => {
     child.stdin.end();
     const text = await new Response(child.stdout).text();
@@ -67,10 +70,18 @@ function launch(plan: Plan): () => Promise<unknown> {
   };
 }
 
-type Measured = { readonly statuses: Record<string, number>; readonly p50: number; readonly p99: number };
+type Measured = {
+  readonly statuses: Record<string, number>;
+  readonly p50: number;
+  readonly p99: number;
+};
 
 /** Asks again and again for so long, and says what came back and in which time. */
-async function measure(ask: () => Promise<Answered>, forSeconds: number, everyMs: number): Promise<Measured> {
+async function measure(
+  ask: () => Promise<Answered>,
+  forSeconds: number,
+  everyMs: number,
+): Promise<Measured> {
   const answers: Answered[] = [];
   const endsAtMs = performance.now() + forSeconds * 1_000;
   while (performance.now() < endsAtMs) {
@@ -92,7 +103,8 @@ function expectOnly(measured: Measured, status: number, who: string): void {
   );
 }
 
-const storeFrom = (client: StageClient, make: () => unknown) => () => client.post("/cache/store", make());
+const storeFrom = (client: StageClient, make: () => unknown) => () =>
+  client.post("/cache/store", make());
 
 // ------------------------------------------------------------------------------------------------- mailbox
 
@@ -109,7 +121,11 @@ async function untilRefused(client: StageClient): Promise<void> {
 async function attackMailbox(stage: Stage): Promise<void> {
   const near = clientFrom("127.0.0.1", stage.url);
   const far = clientFrom("127.0.0.2", stage.url);
-  const [bob, alice, carol] = [await personAt(stage.url), await personAt(stage.url), await personAt(stage.url)];
+  const [bob, alice, carol] = [
+    await personAt(stage.url),
+    await personAt(stage.url),
+    await personAt(stage.url),
+  ];
   await registerAll(near, [bob, alice, carol]);
   await befriend(near, bob, alice);
   const end = launch({ kind: "flood", url: stage.url, from: "127.0.0.1", to: bob.did });
@@ -139,7 +155,9 @@ async function attackMailbox(stage: Stage): Promise<void> {
   expectOnly(signed, 202, "a first-time sender that signs");
   expectOnly(unsigned, 202, "an unsigned sender at another address");
   await stage.node().kill("SIGTERM");
-  const line = (await stage.node().output()).split("\n").find((text) => text.includes("a mailbox refuses envelopes"));
+  const line = (await stage.node().output())
+    .split("\n")
+    .find((text) => text.includes("a mailbox refuses envelopes"));
   findings.expect(line !== undefined, "no line says who fills the mailbox");
   console.log(`  ${line}`);
 }
@@ -161,7 +179,8 @@ async function attackFromNetworks(stage: Stage): Promise<void> {
     if (![1, 2, 5, 20, 80, networks].includes(network)) continue;
     const newcomers = await storeAsNewcomers(stage, bob, network);
     const known: number[] = [];
-    for (let i = 0; i < 20; i++) known.push((await near.post("/cache/store", signedBy(alice, envelopeTo(bob)))).status);
+    for (let i = 0; i < 20; i++)
+      known.push((await near.post("/cache/store", signedBy(alice, envelopeTo(bob)))).status);
     console.log(
       `  behind ${network}: newcomers ${JSON.stringify(tally(newcomers))}, known ${JSON.stringify(tally(known))}`,
     );
@@ -176,10 +195,14 @@ async function attackFromNetworks(stage: Stage): Promise<void> {
     path: `/cache/messages/${bob.did}?limit=100`,
     headers: await proofHeaders(bob.reader, "pull", "*"),
   });
-  const ids = (JSON.parse(body) as { messages: { message_id: string }[] }).messages.map((one) => one.message_id);
+  const ids = (JSON.parse(body) as { messages: { message_id: string }[] }).messages.map(
+    (one) => one.message_id,
+  );
   const acked = await near.post("/cache/ack", await acknowledgementOf(bob.reader, ids));
   const newcomers = await storeAsNewcomers(stage, bob, networks + 1);
-  console.log(`  ${ids.length} acknowledged (${acked.status}): newcomers ${JSON.stringify(tally(newcomers))}`);
+  console.log(
+    `  ${ids.length} acknowledged (${acked.status}): newcomers ${JSON.stringify(tally(newcomers))}`,
+  );
   findings.expect(
     newcomers.every((status) => status === 202),
     "the recipient could not open the mailbox again",
@@ -191,7 +214,8 @@ async function storeAsNewcomers(stage: Stage, to: StagePerson, round: number): P
   const statuses: number[] = [];
   for (let place = 1; place <= 10; place++) {
     const client = clientFrom(`127.1.${round}.${place}`, stage.url, 2);
-    for (let i = 0; i < 2; i++) statuses.push((await client.post("/cache/store", envelopeTo(to))).status);
+    for (let i = 0; i < 2; i++)
+      statuses.push((await client.post("/cache/store", envelopeTo(to))).status);
     client.close();
   }
   return statuses;
@@ -208,13 +232,18 @@ async function attackStore(stage: Stage): Promise<void> {
   let taken = 0;
   const refusals: string[] = [];
   for (const person of own) {
-    for (const make of [() => envelopeTo(person), () => signedBy(own[0] as StagePerson, envelopeTo(person))]) {
+    for (const make of [
+      () => envelopeTo(person),
+      () => signedBy(own[0] as StagePerson, envelopeTo(person)),
+    ]) {
       const { taken: got, last } = await fill("127.0.3.1", stage.url, make);
       taken += got;
       refusals.push(`${last.status} ${(JSON.parse(last.body) as { code: string }).code}`);
     }
   }
-  console.log(`  one network has ${taken} of ${storeEntries} entries; refusals ${JSON.stringify(tally(refusals))}`);
+  console.log(
+    `  one network has ${taken} of ${storeEntries} entries; refusals ${JSON.stringify(tally(refusals))}`,
+  );
   findings.expect(refusals.at(-1) === "507 storage_full", `it ends with ${refusals.at(-1)}`);
   findings.expect(taken <= storeEntries * 0.76, `it has ${taken}`);
   const far = clientFrom("127.0.3.2", stage.url);
@@ -226,7 +255,10 @@ async function attackStore(stage: Stage): Promise<void> {
   console.log("  unsigned, another address, another recipient", JSON.stringify(honest));
   expectOnly(honest, 202, "an honest sender");
   const metrics = (await near.ask({ path: "/metrics" })).body;
-  findings.expect(/cache_share_refusals_total\{scope="store"\} [1-9]/.test(metrics), "no metric counts it");
+  findings.expect(
+    /cache_share_refusals_total\{scope="store"\} [1-9]/.test(metrics),
+    "no metric counts it",
+  );
 }
 
 const ids = 4_000;
@@ -240,13 +272,17 @@ async function attackIds(stage: Stage): Promise<void> {
   let last: Answered | null = null;
   while (last === null && taken <= ids) {
     const envelopes = Array.from({ length: 100 }, () => envelopeTo(own));
-    const answers = await Promise.all(envelopes.map((envelope) => client.post("/cache/store", envelope)));
+    const answers = await Promise.all(
+      envelopes.map((envelope) => client.post("/cache/store", envelope)),
+    );
     const names = envelopes.map((envelope) => String(envelope["message_id"]));
     taken += answers.filter(({ status }) => status === 202).length;
     last = answers.find(({ status }) => status !== 202) ?? null;
     await client.post("/cache/ack", await acknowledgementOf(own.reader, names));
   }
-  console.log(`  one network has left ${taken} of ${ids} ids; then ${last?.status} ${last?.body.slice(0, 160)}`);
+  console.log(
+    `  one network has left ${taken} of ${ids} ids; then ${last?.status} ${last?.body.slice(0, 160)}`,
+  );
   findings.expect(last?.status === 507 && taken <= ids * 0.76, `it has left ${taken}`);
   const honest = await measure(
     storeFrom(far, () => envelopeTo(carol)),
@@ -280,7 +316,10 @@ async function attackDirectory(stage: Stage): Promise<void> {
   const tookSeconds = (performance.now() - startMs) / 1_000;
   const statuses = tally(answers.map(({ status }) => status));
   console.log(`  ${registrations} in ${tookSeconds.toFixed(1)} s: ${JSON.stringify(statuses)}`);
-  findings.expect((statuses[202] ?? 0) <= pace.burst + pace.perSecond * (tookSeconds + 1), "more than the pace");
+  findings.expect(
+    (statuses[202] ?? 0) <= pace.burst + pace.perSecond * (tookSeconds + 1),
+    "more than the pace",
+  );
   findings.expect((statuses[429] ?? 0) > 0, "nothing was refused");
   const other = await clientFrom("127.0.0.2", stage.url).post(
     "/register-did",
@@ -303,12 +342,17 @@ async function attackRelay(stage: Stage, honestAddress: string): Promise<void> {
     launch({ kind: "inbox", port: slowPort, answerAfterMs: slowInboxMs }),
     launch({ kind: "inbox", port: fastPort, answerAfterMs: 0 }),
   ];
-  const inboxes = Array.from({ length: attackers * inboxesEach }, (_, i) => `http://127.0.1.${i + 1}:${slowPort}/in`);
+  const inboxes = Array.from(
+    { length: attackers * inboxesEach },
+    (_, i) => `http://127.0.1.${i + 1}:${slowPort}/in`,
+  );
   const victims = await Promise.all(inboxes.map((inbox) => personAt(stage.url, inbox)));
   const friend = await personAt(stage.url, `http://127.0.0.1:${fastPort}/in`);
   await registerAll(client, [...victims, friend]);
   for (let attacker = 0; attacker < attackers; attacker++) {
-    const to = victims.slice(attacker * inboxesEach, (attacker + 1) * inboxesEach).map(({ did }) => did);
+    const to = victims
+      .slice(attacker * inboxesEach, (attacker + 1) * inboxesEach)
+      .map(({ did }) => did);
     const from = `127.0.0.${11 + attacker}`;
     ends.unshift(launch({ kind: "relay", url: stage.url, from, to, perSecond: 40 }));
   }
@@ -318,7 +362,10 @@ async function attackRelay(stage: Stage, honestAddress: string): Promise<void> {
   for (const end of ends) console.log("  ", JSON.stringify(await end()));
   console.log(`  honest from ${honestAddress}`, JSON.stringify(measured));
   expectOnly(measured, 200, "an honest delivery");
-  findings.expect(measured.p99 < 500, `an honest delivery takes ${measured.p99} ms at the 99th percentile`);
+  findings.expect(
+    measured.p99 < 500,
+    `an honest delivery takes ${measured.p99} ms at the 99th percentile`,
+  );
 }
 
 // ------------------------------------------------------------------------------------------------ slow ones
@@ -347,8 +394,18 @@ async function attackSlowly(stage: Stage): Promise<void> {
   const ends = [
     launch({ kind: "headers", url: stage.url, from: "127.0.0.21", connections: 300 }),
     launch({ kind: "bodies", url: stage.url, from: "127.0.0.22", connections: 300 }),
-    launch({ kind: "readers", url: stage.url, from: "127.0.0.23", heads: heads.slice(readers / 2) }),
-    launch({ kind: "readers", url: stage.url, from: "127.0.0.24", heads: heads.slice(0, readers / 2) }),
+    launch({
+      kind: "readers",
+      url: stage.url,
+      from: "127.0.0.23",
+      heads: heads.slice(readers / 2),
+    }),
+    launch({
+      kind: "readers",
+      url: stage.url,
+      from: "127.0.0.24",
+      heads: heads.slice(0, readers / 2),
+    }),
   ];
   let most = before;
   const watch = setInterval(() => {
@@ -360,7 +417,10 @@ async function attackSlowly(stage: Stage): Promise<void> {
     seconds,
     20,
   );
-  const mine = await client.ask({ path: `/cache/chunks/${bob.did}/${group}`, headers: await chunkHeaders(bob, group) });
+  const mine = await client.ask({
+    path: `/cache/chunks/${bob.did}/${group}`,
+    headers: await chunkHeaders(bob, group),
+  });
   clearInterval(watch);
   for (const end of ends) console.log("  ", JSON.stringify(await end()));
   console.log("  honest stores", JSON.stringify(honest));
@@ -370,16 +430,24 @@ async function attackSlowly(stage: Stage): Promise<void> {
   console.log(`  memory: ${before} MiB before, at most ${most} MiB`);
   expectOnly(honest, 202, "an honest store");
   findings.expect(mine.status === 200, `an honest reader gets ${mine.status}`);
-  findings.expect(honest.p99 < slowMsMax, `an honest store takes ${honest.p99} ms at the 99th percentile`);
+  findings.expect(
+    honest.p99 < slowMsMax,
+    `an honest store takes ${honest.p99} ms at the 99th percentile`,
+  );
   findings.expect(most - before <= growthMibMax, `memory grew by ${most - before} MiB`);
 }
 
-async function chunkHeaders({ reader }: StagePerson, group: string): Promise<Record<string, string>> {
+async function chunkHeaders(
+  { reader }: StagePerson,
+  group: string,
+): Promise<Record<string, string>> {
   return await proofHeaders(reader, "chunks", group);
 }
 
 async function headOfChunks(person: StagePerson, group: string): Promise<string> {
-  const lines = Object.entries(await chunkHeaders(person, group)).map(([name, value]) => `${name}: ${value}\r\n`);
+  const lines = Object.entries(await chunkHeaders(person, group)).map(
+    ([name, value]) => `${name}: ${value}\r\n`,
+  );
   return `GET /cache/chunks/${person.did}/${group} HTTP/1.1\r\nHost: a.example\r\n${lines.join("")}\r\n`;
 }
 
@@ -425,7 +493,9 @@ async function beTester(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.1", stage.url, 256);
   const people = await Promise.all(Array.from({ length: recipients }, () => personAt(stage.url)));
   await registerAll(client, people);
-  const fresh = Array.from({ length: testerRegistrations }, async () => registrationOf(await personAt(stage.url)));
+  const fresh = Array.from({ length: testerRegistrations }, async () =>
+    registrationOf(await personAt(stage.url)),
+  );
   const registrations = await Promise.all(fresh);
   const all: (() => Promise<Answered>)[] = [
     ...registrations.map((body) => () => client.post("/register-did", body)),
@@ -433,13 +503,17 @@ async function beTester(stage: Stage): Promise<void> {
       const to = people[i % recipients] as StagePerson;
       return () => client.post("/cache/store", envelopeTo(to));
     }),
-    ...Array.from({ length: 2_500 }, () => () => client.post("/cache/store", { not: "an envelope" })),
+    ...Array.from(
+      { length: 2_500 },
+      () => () => client.post("/cache/store", { not: "an envelope" }),
+    ),
     ...Array.from({ length: 2_500 }, () => () => client.ask({ path: "/resolve/did:svc:nobody" })),
   ];
   const statuses: number[] = [];
   const startMs = performance.now();
   const one = async (): Promise<void> => {
-    for (let next = all.pop(); next !== undefined; next = all.pop()) statuses.push((await next()).status);
+    for (let next = all.pop(); next !== undefined; next = all.pop())
+      statuses.push((await next()).status);
   };
   await Promise.all(Array.from({ length: 256 }, one));
   const counts = tally(statuses);
@@ -452,11 +526,17 @@ async function beTester(stage: Stage): Promise<void> {
 
 // ---------------------------------------------------------------------------------------------------- main
 
-const campaigns: Record<string, { readonly options?: StageOptions; readonly run: (stage: Stage) => Promise<void> }> = {
+const campaigns: Record<
+  string,
+  { readonly options?: StageOptions; readonly run: (stage: Stage) => Promise<void> }
+> = {
   mailbox: { run: attackMailbox },
   "mailbox-dev": { options: { mode: "dev" }, run: attackMailbox },
   networks: { run: attackFromNetworks },
-  store: { options: { lines: { cache: [`store_entries_max = ${storeEntries}`] } }, run: attackStore },
+  store: {
+    options: { lines: { cache: [`store_entries_max = ${storeEntries}`] } },
+    run: attackStore,
+  },
   ids: { options: { lines: { "stores.main": [`message_ids_max = ${ids}`] } }, run: attackIds },
   register: { run: attackDirectory },
   relay: { run: (stage) => attackRelay(stage, "127.0.0.1") },

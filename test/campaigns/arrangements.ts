@@ -15,7 +15,11 @@ const root = join(import.meta.dir, "..", "..");
 const folder = join("test", "http");
 const files = readdirSync(join(root, folder), { recursive: true })
   .map((name) => join(folder, String(name)))
-  .filter((name) => name.endsWith(".test.ts") && readFileSync(join(root, name), "utf8").includes("startTestNodes("));
+  .filter(
+    (name) =>
+      name.endsWith(".test.ts") &&
+      readFileSync(join(root, name), "utf8").includes("startTestNodes("),
+  );
 
 /** What three nodes with two kinds each can't answer as one, and why. */
 const leftOut: Readonly<Record<string, string>> = {
@@ -26,7 +30,8 @@ const leftOut: Readonly<Record<string, string>> = {
   "directory/pace.test.ts": "every Directory has a pace of its own",
   "explained-proofs.test.ts": "the router of the tests passes no proof of a session in headers",
   "homes.test.ts": "a node that reads a ledger without a Directory knows nobody of other homes",
-  "homes-lasting.test.ts": "a node that reads a ledger without a Directory knows nobody of other homes",
+  "homes-lasting.test.ts":
+    "a node that reads a ledger without a Directory knows nobody of other homes",
   "push-nodes.test.ts": "each process that pushes needs a Cache",
   "app-host.test.ts": "the app needs a Directory beside it",
   "hosts.test.ts": "the router of the tests answers for the nodes' limits",
@@ -34,15 +39,24 @@ const leftOut: Readonly<Record<string, string>> = {
   "reload.test.ts": "every node has a configuration of its own",
 };
 
-type Given = { readonly env: Readonly<Record<string, string>>; readonly without: Readonly<Record<string, string>> };
+type Given = {
+  readonly env: Readonly<Record<string, string>>;
+  readonly without: Readonly<Record<string, string>>;
+};
 
 async function run(name: string, { env, without }: Given): Promise<number> {
-  const chosen = files.filter((file) => file.includes(part) && without[relative(folder, file)] === undefined);
+  const chosen = files.filter(
+    (file) => file.includes(part) && without[relative(folder, file)] === undefined,
+  );
   console.log(`${name}: ${chosen.length} of ${files.length} files`);
   for (const [file, reason] of Object.entries(without)) console.log(`  not ${file}: ${reason}`);
   const command = [process.execPath, "test", ...chosen, "--timeout", "120000"];
-  return Bun.spawn(command, { cwd: root, env: { ...process.env, ...env }, stdout: "inherit", stderr: "inherit" })
-    .exited;
+  return Bun.spawn(command, {
+    cwd: root,
+    env: { ...process.env, ...env },
+    stdout: "inherit",
+    stderr: "inherit",
+  }).exited;
 }
 
 async function runCluster(): Promise<number> {

@@ -17,7 +17,10 @@ import { shiftClock } from "./shifted-clock.ts";
 import { Findings, openStage } from "./stage.ts";
 
 const { values } = parseArgs({
-  options: { messages: { type: "string", default: "1000" }, hours: { type: "string", default: "72" } },
+  options: {
+    messages: { type: "string", default: "1000" },
+    hours: { type: "string", default: "72" },
+  },
 });
 const findings = new Findings();
 const scratch = scratchFolder();
@@ -36,7 +39,10 @@ async function textsOf(me: Waypost, conversation: string): Promise<string[]> {
   const all: StoredMessage[] = [];
   for (;;) {
     const [before] = all;
-    const page = await me.store.messages(conversation, { limit: pageMax, ...(before && { before }) });
+    const page = await me.store.messages(conversation, {
+      limit: pageMax,
+      ...(before && { before }),
+    });
     all.unshift(...page);
     if (page.length < pageMax) break;
   }
@@ -44,7 +50,12 @@ async function textsOf(me: Waypost, conversation: string): Promise<string[]> {
 }
 
 /** Waits until as many are there, or none has come for a while. */
-async function shows(me: Waypost, who: string, conversation: string, texts: readonly string[]): Promise<void> {
+async function shows(
+  me: Waypost,
+  who: string,
+  conversation: string,
+  texts: readonly string[],
+): Promise<void> {
   let found = await textsOf(me, conversation);
   for (let calm = 0; found.length < texts.length && calm < 600; calm++) {
     await Bun.sleep(100);
@@ -91,7 +102,12 @@ console.log(`${texts.length} messages in ${values.hours} hours`);
 
 // More than the longest life of an envelope.
 await pass(49 * hourMs);
-const device = await Waypost.open({ url: stage.url, keys: away.keys, waiting, name: "default.device" });
+const device = await Waypost.open({
+  url: stage.url,
+  keys: away.keys,
+  waiting,
+  name: "default.device",
+});
 const [cache] = await cachesOf(device.client, device.identity);
 const left = (await cache?.summary())?.count;
 findings.expect(left === 0, `${left} envelopes are left at the Cache of the device`);

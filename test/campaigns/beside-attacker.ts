@@ -20,7 +20,11 @@ export type Plan = {
     readonly perSecond: number;
   } | null;
   /** Heads of upgrades, each with a proof; their sockets are read up to the welcome, or on and never answered. */
-  readonly sessions: { readonly heads: readonly string[]; readonly from: readonly string[]; readonly reads: boolean };
+  readonly sessions: {
+    readonly heads: readonly string[];
+    readonly from: readonly string[];
+    readonly reads: boolean;
+  };
   /** Answers each request with 500 after the delay. */
   readonly inbox: { readonly port: number; readonly delayMs: number } | null;
 };
@@ -32,7 +36,11 @@ const { hostname, port } = new URL(plan.url);
 
 function openSession(head: string, place: number, ended: () => void): Promise<Socket> {
   const { from, reads } = plan.sessions;
-  const socket = connect({ host: hostname, port: Number(port), localAddress: from[place % from.length] });
+  const socket = connect({
+    host: hostname,
+    port: Number(port),
+    localAddress: from[place % from.length],
+  });
   socket.on("error", () => undefined);
   socket.on("close", ended);
   socket.write(head);
@@ -72,7 +80,9 @@ const inbox =
         setTimeout(() => response.writeHead(500).end(), plan.inbox?.delayMs);
       }).listen(plan.inbox.port);
 let ended = 0;
-const sockets = await Promise.all(plan.sessions.heads.map((head, place) => openSession(head, place, () => ended++)));
+const sockets = await Promise.all(
+  plan.sessions.heads.map((head, place) => openSession(head, place, () => ended++)),
+);
 console.log("ready");
 const posted = plan.posts === null ? {} : await post(plan.posts);
 stopped = true;

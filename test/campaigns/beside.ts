@@ -55,7 +55,8 @@ const everyMs = 50;
 const findings = new Findings();
 
 /** Addresses from 127.0.`block`.1 on. */
-const addresses = (block: number, count: number) => Array.from({ length: count }, (_, n) => `127.0.${block}.${n + 1}`);
+const addresses = (block: number, count: number) =>
+  Array.from({ length: count }, (_, n) => `127.0.${block}.${n + 1}`);
 const attackers = addresses(66, 5);
 
 // ------------------------------------------------------------------------------------------------- the honest
@@ -86,11 +87,18 @@ async function upgradeOf(person: StagePerson, deviceId: string, url: string): Pr
 /** A session that acknowledges whatever it gets; returns a function that ends it. */
 async function goLive(person: StagePerson, url: string): Promise<() => void> {
   const headers = await proofHeaders(person.live, "connect", "phone");
-  const Socket = WebSocket as typeof WebSocket & (new (url: string, options: Bun.WebSocketOptions) => Bun.WebSocket);
+  const Socket = WebSocket as typeof WebSocket &
+    (new (
+      url: string,
+      options: Bun.WebSocketOptions,
+    ) => Bun.WebSocket);
   const socket = new Socket(`${url.replace("http", "ws")}/ws/${person.did}/phone`, { headers });
   const { promise, resolve } = Promise.withResolvers<void>();
   socket.onmessage = ({ data }) => {
-    const { type, message_id } = JSON.parse(String(data)) as { readonly type?: string; readonly message_id?: string };
+    const { type, message_id } = JSON.parse(String(data)) as {
+      readonly type?: string;
+      readonly message_id?: string;
+    };
     if (type === "welcome") resolve();
     else socket.send(JSON.stringify({ type: "ack", message_id }));
   };
@@ -113,7 +121,10 @@ async function tryAgain(who: string, send: (n: number) => Promise<Answered>): Pr
     `  ${who}: ${passed.length} of ${tries}, ${figures}, ${JSON.stringify(tally(answers.map((a) => a.status)))}`,
   );
   const other = answers.find(({ status }) => status < 200 || status >= 300)?.body ?? "";
-  findings.expect(tries - passed.length <= lateMax, `${who}: ${passed.length} of ${tries} ${other.slice(0, 300)}`);
+  findings.expect(
+    tries - passed.length <= lateMax,
+    `${who}: ${passed.length} of ${tries} ${other.slice(0, 300)}`,
+  );
 }
 
 async function measureHonest({ stage, bob, alice, carol, dave }: World): Promise<void> {
@@ -129,7 +140,9 @@ async function measureHonest({ stage, bob, alice, carol, dave }: World): Promise
   await Promise.all([
     tryAgain("known sender", () => near.post("/relay", signedBy(alice, envelopeTo(bob)))),
     tryAgain("five of one network to an inbox", async () => {
-      const five = Array.from({ length: 5 }, () => office.post("/relay", signedBy(alice, envelopeTo(dave))));
+      const five = Array.from({ length: 5 }, () =>
+        office.post("/relay", signedBy(alice, envelopeTo(dave))),
+      );
       const answers = await Promise.all(five);
       // Below the rate of a network.
       await Bun.sleep(3 * everyMs);
@@ -145,26 +158,44 @@ async function measureHonest({ stage, bob, alice, carol, dave }: World): Promise
 // ------------------------------------------------------------------------------------------------- the attacks
 
 type Attack = Omit<Plan, "url">;
-const nothing: Attack = { posts: null, sessions: { heads: [], from: attackers, reads: true }, inbox: null };
-const bodiesOf = (envelopes: readonly unknown[]) => envelopes.map((envelope) => JSON.stringify(envelope));
+const nothing: Attack = {
+  posts: null,
+  sessions: { heads: [], from: attackers, reads: true },
+  inbox: null,
+};
+const bodiesOf = (envelopes: readonly unknown[]) =>
+  envelopes.map((envelope) => JSON.stringify(envelope));
 const fast = 100_000;
 
 const attackerCount = 150;
 async function knownStranger({ stage, bob }: World): Promise<Attack> {
   const client = clientFrom(attackers[0] as string, stage.url);
-  const people = await Promise.all(Array.from({ length: attackerCount }, () => personAt(stage.url)));
+  const people = await Promise.all(
+    Array.from({ length: attackerCount }, () => personAt(stage.url)),
+  );
   await registerAll(client, people);
   for (const person of people) await befriend(client, bob, person);
   const bodies = people.flatMap((person) =>
     bodiesOf(Array.from({ length: 20 }, () => signedBy(person, envelopeTo(bob)))),
   );
-  const posts = { path: "/cache/store", bodies, from: attackers.slice(0, 1), connections: 32, perSecond: fast };
+  const posts = {
+    path: "/cache/store",
+    bodies,
+    from: attackers.slice(0, 1),
+    connections: 32,
+    perSecond: fast,
+  };
   return { ...nothing, posts };
 }
 
 async function refusedClient({ bob, alice }: World): Promise<Attack> {
-  const bodies = bodiesOf(Array.from({ length: 500 }, () => ({ ...signedBy(alice, envelopeTo(bob)), ttl: "2h" })));
-  return { ...nothing, posts: { path: "/relay", bodies, from: attackers.slice(0, 1), connections: 16, perSecond: 48 } };
+  const bodies = bodiesOf(
+    Array.from({ length: 500 }, () => ({ ...signedBy(alice, envelopeTo(bob)), ttl: "2h" })),
+  );
+  return {
+    ...nothing,
+    posts: { path: "/relay", bodies, from: attackers.slice(0, 1), connections: 16, perSecond: 48 },
+  };
 }
 
 async function growingLedger({ stage }: World): Promise<Attack> {
@@ -186,7 +217,10 @@ async function fanOut({ stage }: World): Promise<Attack> {
     const service = Array.from({ length: 4 }, (_, n) => ({
       id: `${person.did}#inbox${n}`,
       type: "SvcInboxService",
-      serviceEndpoint: Array.from({ length: 4 }, (_, m) => `http://127.0.${n}.${m + 2}:${inboxPort}/${person.did}`),
+      serviceEndpoint: Array.from(
+        { length: 4 },
+        (_, m) => `http://127.0.${n}.${m + 2}:${inboxPort}/${person.did}`,
+      ),
       authorization: null,
       priority: null,
     }));
@@ -194,7 +228,13 @@ async function fanOut({ stage }: World): Promise<Attack> {
   });
   await registerAll(clientFrom(attackers[0] as string, stage.url), many);
   const bodies = bodiesOf(many.map((person) => envelopeTo(person, large)));
-  const posts = { path: "/relay", bodies, from: attackers.slice(0, 1), connections: 100, perSecond: 50 };
+  const posts = {
+    path: "/relay",
+    bodies,
+    from: attackers.slice(0, 1),
+    connections: 100,
+    perSecond: 50,
+  };
   return { ...nothing, posts, inbox: { port: inboxPort, delayMs: 2_000 } };
 }
 
@@ -215,30 +255,46 @@ async function hangingInboxes({ stage }: World): Promise<Attack> {
 /** Sessions of ten people, sixteen each, and envelopes for them. */
 async function heldSessions(
   { stage }: World,
-  { reads, change, perSecond }: { readonly reads: boolean; readonly change: JsonObject; readonly perSecond: number },
+  {
+    reads,
+    change,
+    perSecond,
+  }: { readonly reads: boolean; readonly change: JsonObject; readonly perSecond: number },
 ): Promise<Attack> {
   const people = await Promise.all(Array.from({ length: 10 }, () => personAt(stage.url)));
   await registerAll(clientFrom(attackers[0] as string, stage.url), people);
   const heads = await Promise.all(
-    people.flatMap((person) => Array.from({ length: 16 }, (_, n) => upgradeOf(person, `d${n}`, stage.url))),
+    people.flatMap((person) =>
+      Array.from({ length: 16 }, (_, n) => upgradeOf(person, `d${n}`, stage.url)),
+    ),
   );
   const bodies = bodiesOf(people.map((person) => envelopeTo(person, change)));
   const posts = { path: "/relay", bodies, from: attackers, connections: 64, perSecond };
   return { posts, sessions: { heads, from: addresses(66, 10), reads }, inbox: null };
 }
 
-type Scene = { readonly attack: (world: World) => Promise<Attack>; readonly options?: StageOptions };
+type Scene = {
+  readonly attack: (world: World) => Promise<Attack>;
+  readonly options?: StageOptions;
+};
 /** Loopback addresses count like those of strangers. */
 const counted = ["rate_limit_loopback = true"];
 const scenes: Readonly<Record<string, Scene>> = {
   none: { attack: async () => nothing },
-  known: { attack: knownStranger, options: { lines: { cache: [...counted, "recipient_entries_max = 2000"] } } },
+  known: {
+    attack: knownStranger,
+    options: { lines: { cache: [...counted, "recipient_entries_max = 2000"] } },
+  },
   refused: { attack: refusedClient },
   ledger: { attack: growingLedger },
   "fan-out": { attack: fanOut },
   hanging: { attack: hangingInboxes },
-  silent: { attack: (world) => heldSessions(world, { reads: true, change: fresh, perSecond: 400 }) },
-  unread: { attack: (world) => heldSessions(world, { reads: false, change: large, perSecond: 40 }) },
+  silent: {
+    attack: (world) => heldSessions(world, { reads: true, change: fresh, perSecond: 400 }),
+  },
+  unread: {
+    attack: (world) => heldSessions(world, { reads: false, change: large, perSecond: 40 }),
+  },
 };
 
 // ---------------------------------------------------------------------------------------------------------- main
@@ -273,7 +329,11 @@ for (const [name, { attack, options = { lines: { cache: counted } } }] of Object
   console.log(name);
   const stage = await openStage(options);
   try {
-    const [bob, alice, carol] = [await personAt(stage.url), await personAt(stage.url), await personAt(stage.url)];
+    const [bob, alice, carol] = [
+      await personAt(stage.url),
+      await personAt(stage.url),
+      await personAt(stage.url),
+    ];
     const dave = await personAt(stage.url, `http://127.0.0.1:${elsewhere.port}/in`);
     const client = clientFrom("127.0.90.1", stage.url);
     await registerAll(client, [bob, alice, carol, dave]);

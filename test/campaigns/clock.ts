@@ -44,7 +44,11 @@ async function drift(factor: number, forSeconds: number): Promise<void> {
 const jump = (ms: number) => async (): Promise<void> => setOffset(offsetMs() + ms);
 
 /** In this order: each goes on from the clock that the one before left. */
-const steps: readonly { readonly name: string; readonly change: () => Promise<void>; readonly outlives?: boolean }[] = [
+const steps: readonly {
+  readonly name: string;
+  readonly change: () => Promise<void>;
+  readonly outlives?: boolean;
+}[] = [
   { name: "a minute ahead", change: jump(60 * secondMs) },
   { name: "a minute back", change: jump(-60 * secondMs) },
   { name: "six hours ahead", change: jump(6 * hourMs) },
@@ -85,14 +89,18 @@ async function untilAlive(): Promise<void> {
   if (residentMib(stage.node().pid) > 0) return;
   // It has ended already: the signal only asks for its code.
   const code = await stage.node().kill("SIGKILL");
-  findings.expect(false, `${step}: the node ended with ${code}: ${(await stage.node().output()).slice(-4_000)}`);
+  findings.expect(
+    false,
+    `${step}: the node ended with ${code}: ${(await stage.node().output()).slice(-4_000)}`,
+  );
   await stage.start();
 }
 
 /** Waits until something of everything was answered again, for a while. */
 async function untilMore(before: Readonly<Record<string, number>>): Promise<void> {
   const endsAtMs = performance.now() + 60 * secondMs;
-  const isStuck = () => Object.entries(model.counts).some(([what, count]) => count <= (before[what] ?? 0));
+  const isStuck = () =>
+    Object.entries(model.counts).some(([what, count]) => count <= (before[what] ?? 0));
   while (isStuck() && performance.now() < endsAtMs) await Bun.sleep(100);
 }
 
@@ -110,7 +118,10 @@ const model = new Model({
 });
 await model.open();
 for (let round = 0; round < Number(values.rounds); round++) {
-  for (const { name, change, outlives = false } of steps.slice(Number(values.from), Number(values.to))) {
+  for (const { name, change, outlives = false } of steps.slice(
+    Number(values.from),
+    Number(values.to),
+  )) {
     step = name;
     const before = { ...model.counts };
     model.start();
@@ -129,7 +140,10 @@ for (let round = 0; round < Number(values.rounds); round++) {
     await model.stop();
     await model.audit();
     for (const [what, count] of Object.entries(model.counts)) {
-      findings.expect(count > between[what as keyof typeof between], `${name}: nothing was ${what} after it`);
+      findings.expect(
+        count > between[what as keyof typeof between],
+        `${name}: nothing was ${what} after it`,
+      );
     }
     const done = Object.entries(model.counts).map(([what, count]) => [
       what,

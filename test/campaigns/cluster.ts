@@ -60,7 +60,9 @@ const acknowledgedShare = steadyMinutes === null ? 1 : 0.9;
 const folder = mkdtempSync(join(tmpdir(), "waypost-cluster-"));
 const repository = join(import.meta.dir, "..", "..");
 const command =
-  flags.executable === undefined ? [process.execPath, join(repository, "src/main.ts")] : [flags.executable];
+  flags.executable === undefined
+    ? [process.execPath, join(repository, "src/main.ts")]
+    : [flags.executable];
 
 const pick = <T>(list: readonly T[]): T => list[Math.floor(Math.random() * list.length)]!;
 const between = (least: number, most: number): number => least + Math.random() * (most - least);
@@ -70,7 +72,12 @@ let stopped = false;
 
 // ------------------------------------------------------------------------------------------------- processes
 
-const serverSettings = ["fsync=on", "max_connections=80", "shared_buffers=256MB", "max_wal_size=2GB"];
+const serverSettings = [
+  "fsync=on",
+  "max_connections=80",
+  "shared_buffers=256MB",
+  "max_wal_size=2GB",
+];
 const databases = await Promise.all(
   Array.from({ length: Number(flags.databases) }, () => PostgresPair.start(serverSettings)),
 );
@@ -99,7 +106,9 @@ const environment = {
 const configFile = join(folder, "waypost.toml");
 writeFileSync(
   configFile,
-  shards.map(({ name, urls }) => `[stores.main.shards.${name}]\nurls = ${JSON.stringify(urls)}\n`).join("") +
+  shards
+    .map(({ name, urls }) => `[stores.main.shards.${name}]\nurls = ${JSON.stringify(urls)}\n`)
+    .join("") +
     '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n',
 );
 
@@ -136,7 +145,9 @@ async function supervise(url: string): Promise<void> {
 
 async function ready(url: string): Promise<void> {
   for (const endMs = performance.now() + 120_000; performance.now() < endMs; await Bun.sleep(50)) {
-    const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(2_000) }).catch(() => null);
+    const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(2_000) }).catch(
+      () => null,
+    );
     if (answer?.ok === true) return;
   }
   throw new Error(`${url} does not become ready`);
@@ -146,7 +157,9 @@ const nodes = new Map<string, Bun.Subprocess>();
 let ended = 0;
 let ending = false;
 
-const migrated = Bun.spawnSync([...command, "storage", "migrate", "--config", configFile], { env: environment });
+const migrated = Bun.spawnSync([...command, "storage", "migrate", "--config", configFile], {
+  env: environment,
+});
 if (migrated.exitCode !== 0) throw new Error(`${migrated.stdout}${migrated.stderr}`);
 for (const url of urls) void supervise(url);
 await Promise.all(urls.map(ready));
@@ -177,8 +190,15 @@ for (let n = 0; n < Number(flags.recipients); n++) {
   const identity = createIdentity(`recipient-${n}`);
   const client = connect({ directoryUrl: urls[0]!, relayUrl: urls[0]! });
   const first = await firstDocument(identity, { relayUrl: urls[0]!, cacheUrl: urls[0]! });
-  const document = { ...first, service: first.service.map((service) => ({ ...service, serviceEndpoint: urls })) };
-  await settleRegistration(client, await register(client, identity, { document, alias: null }), waitingDefault);
+  const document = {
+    ...first,
+    service: first.service.map((service) => ({ ...service, serviceEndpoint: urls })),
+  };
+  await settleRegistration(
+    client,
+    await register(client, identity, { document, alias: null }),
+    waitingDefault,
+  );
   people.push(identity);
   unseen.set(identity.did, new Set());
   readers.set(identity, await cachesOf(client, identity));
@@ -192,7 +212,11 @@ async function listen(reachable: readonly Reader[]): Promise<void> {
     const lasting = setTimeout(() => stop.abort(), between(1_000, 10_000));
     const events = {
       onReady: () => {},
-      onEnvelope: async ({ envelope }: { readonly envelope: Readonly<Record<string, unknown>> }) => {
+      onEnvelope: async ({
+        envelope,
+      }: {
+        readonly envelope: Readonly<Record<string, unknown>>;
+      }) => {
         const known = sent.get(String(envelope["message_id"]));
         if (known === undefined) findings.push(`phantom ${String(envelope["message_id"])}`);
         else known.live = true;
@@ -213,7 +237,14 @@ async function sendOne(recipient = pick(people)): Promise<void> {
   const to = recipient.did;
   const nowMs = Date.now();
   const expiresAtMs = nowMs + ttlMs;
-  const state: Sent = { expiresAtMs, kept, answered: false, tried: false, acknowledged: false, live: false };
+  const state: Sent = {
+    expiresAtMs,
+    kept,
+    answered: false,
+    tried: false,
+    acknowledged: false,
+    live: false,
+  };
   sent.set(messageId, state);
   const body = JSON.stringify({
     message_id: messageId,
@@ -291,7 +322,9 @@ async function pullForEver(identity: Identity): Promise<void> {
     await pullOnce(identity, false).catch((error: unknown) => {
       if (!(error instanceof ClientError)) throw error;
     });
-    await (steadyMinutes === null ? Bun.sleep(between(100, 500)) : Bun.sleep(between(1_000, 3_000)));
+    await (steadyMinutes === null
+      ? Bun.sleep(between(100, 500))
+      : Bun.sleep(between(1_000, 3_000)));
   }
 }
 
@@ -334,7 +367,9 @@ async function measureNow(minute: number): Promise<void> {
       `${mostOpen} at most open, ${left} left out, ${counts.unclear} tries without an answer`,
   );
   mostOpen = 0;
-  console.log(`  table|tables|live|dead|most dead|KiB|autovacuums: ${tables.trim().replaceAll("\n", "  ")}`);
+  console.log(
+    `  table|tables|live|dead|most dead|KiB|autovacuums: ${tables.trim().replaceAll("\n", "  ")}`,
+  );
 }
 
 // -------------------------------------------------------------------------------------------------- the run
@@ -348,7 +383,10 @@ const work = [
           const open = openTo.get(to) ?? 0;
           if (open < openToMax) {
             openTo.set(to, open + 1);
-            await Promise.race([sendOne(to).finally(() => openTo.set(to, openTo.get(to)! - 1)), Bun.sleep(250)]);
+            await Promise.race([
+              sendOne(to).finally(() => openTo.set(to, openTo.get(to)! - 1)),
+              Bun.sleep(250),
+            ]);
           } else await Bun.sleep(5);
         }
         while ([...openTo.values()].some((open) => open > 0)) await Bun.sleep(50);
@@ -361,9 +399,22 @@ async function movePlaces(): Promise<void> {
   const names = ["home", ...shards.map(({ name }) => name)];
   while (!stopped && names.length > 1) {
     const first = Math.floor(between(1, 1_000));
-    const given = ["--to", pick(names), "--places", `${first}-${first + 20}`, "--config", configFile];
-    const mover = Bun.spawn([...command, "storage", "move-places", ...given], { env: environment, stderr: "ignore" });
-    const killing = setTimeout(() => mover.kill("SIGKILL"), Math.random() < 0.5 ? between(300, 3_000) : 60_000);
+    const given = [
+      "--to",
+      pick(names),
+      "--places",
+      `${first}-${first + 20}`,
+      "--config",
+      configFile,
+    ];
+    const mover = Bun.spawn([...command, "storage", "move-places", ...given], {
+      env: environment,
+      stderr: "ignore",
+    });
+    const killing = setTimeout(
+      () => mover.kill("SIGKILL"),
+      Math.random() < 0.5 ? between(300, 3_000) : 60_000,
+    );
     await mover.exited;
     clearTimeout(killing);
     if (mover.exitCode === 0) faults.moved += 21;
@@ -395,8 +446,11 @@ function timesOf(list: readonly { readonly ms: number }[]): string {
 
 function printTimes(): void {
   const others = answers.filter(({ to }) => !away.keys.includes(to));
-  const isDuring = ({ begunMs }: { readonly begunMs: number }) => begunMs > away.fromMs && begunMs < away.toMs;
-  console.log(`sends to recipients of the other databases, while one was away: ${timesOf(others.filter(isDuring))}`);
+  const isDuring = ({ begunMs }: { readonly begunMs: number }) =>
+    begunMs > away.fromMs && begunMs < away.toMs;
+  console.log(
+    `sends to recipients of the other databases, while one was away: ${timesOf(others.filter(isDuring))}`,
+  );
   console.log(`otherwise: ${timesOf(others.filter((one) => !isDuring(one)))}`);
 }
 
@@ -444,7 +498,9 @@ async function breakDatabase(kind: "primary" | "standby" | "failover"): Promise<
       if (calls > 0) findings.push(`an old primary was called ${calls} times`);
     },
   };
-  const broken = breaking[kind]().catch((error: unknown) => void findings.push(`${kind}: ${error}`));
+  const broken = breaking[kind]().catch(
+    (error: unknown) => void findings.push(`${kind}: ${error}`),
+  );
   const over = broken.then(() => {
     one.isBusy = false;
     busy.delete(over);
@@ -465,7 +521,8 @@ try {
     else if (fault === "bus") await killBus();
     else await breakDatabase(fault);
     if (kill === Math.ceil(kills / 4)) leaving = leaveForLong(Number(flags.away) * secondMs);
-    if (kill % 20 === 0) console.log(`${kill} faults, ${sent.size} sent, ${findings.length} findings`);
+    if (kill % 20 === 0)
+      console.log(`${kill} faults, ${sent.size} sent, ${findings.length} findings`);
   }
   for (let minute = 1; minute <= (steadyMinutes ?? 0) && findings.length === 0; minute++) {
     await Bun.sleep(60_000);

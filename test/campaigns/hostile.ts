@@ -32,7 +32,9 @@ import {
   tally,
 } from "./stage.ts";
 
-const { values } = parseArgs({ options: { scale: { type: "string", default: "1" }, only: { type: "string" } } });
+const { values } = parseArgs({
+  options: { scale: { type: "string", default: "1" }, only: { type: "string" } },
+});
 const scale = Number(values.scale);
 const findings = new Findings();
 const mebibyte = 1024 ** 2;
@@ -90,7 +92,11 @@ async function beHonest(stage: Stage, to: StagePerson, forMs: number): Promise<M
   const client = clientFrom("127.0.0.7", stage.url, 4);
   const statuses: number[] = [];
   const times: number[] = [];
-  for (const endsAtMs = performance.now() + forMs; performance.now() < endsAtMs; await Bun.sleep(25)) {
+  for (
+    const endsAtMs = performance.now() + forMs;
+    performance.now() < endsAtMs;
+    await Bun.sleep(25)
+  ) {
     const answered = await client.post("/cache/store", envelopeTo(to));
     statuses.push(answered.status);
     times.push(answered.ms);
@@ -136,14 +142,20 @@ async function attackPolicy(stage: Stage): Promise<void> {
     headers: json,
     body: JSON.stringify({ did: tag, policy: lax }),
   });
-  findings.expect(unsigned.status === 403, `an unsigned tag policy is answered with ${unsigned.status}`);
+  findings.expect(
+    unsigned.status === 403,
+    `an unsigned tag policy is answered with ${unsigned.status}`,
+  );
   const written = [
     await update(bob, { extrinsic: "set_delivery_policy", did: bob.did, value: strict }),
     await update(mallory, { extrinsic: "set_tag_policy", did: tag, value: lax }),
     await update(mallory, { extrinsic: "set_tag_policy", did: bob.did, value: lax }),
     await update(mallory, { extrinsic: "set_delivery_policy", did: bob.did, value: lax }),
   ];
-  findings.expect(written.join() === "202,202,401,401", `the policies are answered with ${written.join()}`);
+  findings.expect(
+    written.join() === "202,202,401,401",
+    `the policies are answered with ${written.join()}`,
+  );
   for (
     let tries = 0;
     tries < 200 && (await client.ask({ path: `/delivery-policies/tags/${tag}` })).status !== 200;
@@ -162,14 +174,24 @@ async function attackPolicy(stage: Stage): Promise<void> {
   };
   console.log(`  ${JSON.stringify(refused)}`);
   for (const [what, status] of Object.entries(refused)) {
-    findings.expect(status === 403 || status === 413, `${what}: ${status} under a policy that forbids it`);
+    findings.expect(
+      status === 403 || status === 413,
+      `${what}: ${status} under a policy that forbids it`,
+    );
   }
   const links = { tag_policies: [tag] };
-  const linked = await update(bob, { extrinsic: "set_delivery_policy_links", did: bob.did, value: links });
+  const linked = await update(bob, {
+    extrinsic: "set_delivery_policy_links",
+    did: bob.did,
+    value: links,
+  });
   findings.expect(linked === 202, `the links are answered with ${linked}`);
   await Bun.sleep(1_000);
   const admitted = await send("/cache/store", { tag });
-  findings.expect(admitted === 403 || admitted === 413, `an admitted tag lifts the recipient's policy: ${admitted}`);
+  findings.expect(
+    admitted === 403 || admitted === 413,
+    `an admitted tag lifts the recipient's policy: ${admitted}`,
+  );
   client.close();
 }
 
@@ -184,10 +206,19 @@ const chunked = `0\r\n\r\n${inner}`;
 const framings: Readonly<Record<string, string>> = {
   "equal lengths twice": post("Content-Length: 2\r\nContent-Length: 2", "{}"),
   "different lengths": post(`Content-Length: 0\r\nContent-Length: ${inner.length}`, inner),
-  "different lengths, longer first": post(`Content-Length: ${inner.length}\r\nContent-Length: 0`, inner),
+  "different lengths, longer first": post(
+    `Content-Length: ${inner.length}\r\nContent-Length: 0`,
+    inner,
+  ),
   "a list of lengths": post(`Content-Length: 0, ${inner.length}`, inner),
-  "length and chunks": post(`Content-Length: ${chunked.length}\r\nTransfer-Encoding: chunked`, chunked),
-  "chunks and length": post(`Transfer-Encoding: chunked\r\nContent-Length: ${chunked.length}`, chunked),
+  "length and chunks": post(
+    `Content-Length: ${chunked.length}\r\nTransfer-Encoding: chunked`,
+    chunked,
+  ),
+  "chunks and length": post(
+    `Transfer-Encoding: chunked\r\nContent-Length: ${chunked.length}`,
+    chunked,
+  ),
   "chunks twice": post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", chunked),
   "chunks and identity": post("Transfer-Encoding: chunked, identity", chunked),
   identity: post(`Transfer-Encoding: identity\r\nContent-Length: ${inner.length}`, inner),
@@ -199,7 +230,10 @@ const framings: Readonly<Record<string, string>> = {
   "a negative length": post("Content-Length: -1", inner),
   "a hexadecimal length": post("Content-Length: 0x10", inner),
   "a length beyond all numbers": post("Content-Length: 18446744073709551616", inner),
-  "a chunk beyond all numbers": post("Transfer-Encoding: chunked", `FFFFFFFFFFFFFFFFF\r\n{}\r\n${chunked}`),
+  "a chunk beyond all numbers": post(
+    "Transfer-Encoding: chunked",
+    `FFFFFFFFFFFFFFFFF\r\n{}\r\n${chunked}`,
+  ),
   "a negative chunk": post("Transfer-Encoding: chunked", `-2\r\n{}\r\n${chunked}`),
   "a chunk with an endless extension": post(
     "Transfer-Encoding: chunked",
@@ -207,7 +241,10 @@ const framings: Readonly<Record<string, string>> = {
   ),
   "a chunk without its end": post("Transfer-Encoding: chunked", `2\r\n{}XX${chunked}`),
   "a chunk size on a bare line feed": post("Transfer-Encoding: chunked", `2\n{}\r\n${chunked}`),
-  "a trailer that names a length": post("Transfer-Encoding: chunked", `0\r\nContent-Length: 9\r\n\r\n${inner}`),
+  "a trailer that names a length": post(
+    "Transfer-Encoding: chunked",
+    `0\r\nContent-Length: 9\r\n\r\n${inner}`,
+  ),
   "bare line feeds": `POST /cache/store HTTP/1.1\nHost: a\nContent-Length: 0\n\n${inner}`,
   "a zero byte in a header": post("X-A: a\u0000b\r\nContent-Length: 0", ""),
   "a carriage return in a header": post("X-A: a\rContent-Length: 9\r\nContent-Length: 0", ""),
@@ -222,13 +259,19 @@ const framings: Readonly<Record<string, string>> = {
   TRACE: "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n",
   "an asterisk": "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
   "a body of a GET": `GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: ${inner.length}\r\n\r\n${inner}`,
-  "an invalid upgrade": "GET /cache/store HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+  "an invalid upgrade":
+    "GET /cache/store HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
   "an expectation": post("Expect: 100-continue\r\nContent-Length: 2", "{}"),
   "an unknown expectation": post("Expect: 200-ok\r\nContent-Length: 2", "{}"),
   "a TLS hello": "\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003",
 };
 /** Those whose first request is whole, after which another one may follow on the connection. */
-const mayFollow = ["a trailer that names a length", "an unknown expectation", "a body of a GET", "equal lengths twice"];
+const mayFollow = [
+  "a trailer that names a length",
+  "an unknown expectation",
+  "a body of a GET",
+  "equal lengths twice",
+];
 
 async function attackFraming(stage: Stage): Promise<void> {
   const seen: Record<string, string> = {};
@@ -238,7 +281,10 @@ async function attackFraming(stage: Stage): Promise<void> {
     seen[name] = statuses.join(" ") || (answer.closed ? "closed" : "silent");
     findings.expect(!statuses.some((status) => status === 500), `${name}: ${seen[name]}`);
     const answered = statuses.filter((status) => status !== 100).length;
-    findings.expect(answered <= 1 || mayFollow.includes(name), `${name}: one request, ${answered} answers`);
+    findings.expect(
+      answered <= 1 || mayFollow.includes(name),
+      `${name}: one request, ${answered} answers`,
+    );
   }
   console.log(`  ${JSON.stringify(tally(Object.values(seen)))}`);
   console.log(
@@ -252,15 +298,22 @@ async function attackFraming(stage: Stage): Promise<void> {
 
 async function attackHeads(stage: Stage): Promise<void> {
   const long = "a".repeat(64 * 1_024);
-  const get = (target: string, lines: string): string => `GET ${target} HTTP/1.1\r\nHost: a\r\n${lines}\r\n`;
+  const get = (target: string, lines: string): string =>
+    `GET ${target} HTTP/1.1\r\nHost: a\r\n${lines}\r\n`;
   const heads: Record<string, string> = {
     "one header of 64 KiB": get("/healthz", `X-A: ${long}\r\n`),
     "a name of 64 KiB": get("/healthz", `X-${long}: a\r\n`),
-    "1,000 headers": get("/healthz", Array.from({ length: 1_000 }, (_, i) => `X-${i}: a\r\n`).join("")),
+    "1,000 headers": get(
+      "/healthz",
+      Array.from({ length: 1_000 }, (_, i) => `X-${i}: a\r\n`).join(""),
+    ),
     "16 MiB of headers": get("/healthz", `X-A: ${long}\r\n`.repeat(256)),
     "a target of 64 KiB": get(`/${long}`, ""),
     "a target of 1 MiB": get(`/${long.repeat(16)}`, ""),
-    "a query of 12 KiB": get(`/cache/messages/did:svc:1111111111111111111111?cursor=${"a".repeat(12_000)}`, ""),
+    "a query of 12 KiB": get(
+      `/cache/messages/did:svc:1111111111111111111111?cursor=${"a".repeat(12_000)}`,
+      "",
+    ),
     "a path of 12 KiB": get(`/resolve/${"%2e".repeat(4_000)}`, ""),
     "a proof of 12 KiB": get(
       "/cache/messages/did:svc:1111111111111111111111",
@@ -285,7 +338,8 @@ const routes = ["/cache/store", "/cache/ack", "/relay", "/register-did", "/regis
 
 async function attackBodies(stage: Stage): Promise<void> {
   const [carol] = (await registered(stage, 1)) as [StagePerson];
-  const nested = (depth: number, open: string, close: string) => open.repeat(depth) + close.repeat(depth);
+  const nested = (depth: number, open: string, close: string) =>
+    open.repeat(depth) + close.repeat(depth);
   const bodies: Record<string, string | Uint8Array> = {
     "130,000 deep": nested(130_000, "[", "]"),
     "130,000 deep in members": nested(60_000, '{"a":', "}").replace(":}", ":1}"),
@@ -308,8 +362,12 @@ async function attackBodies(stage: Stage): Promise<void> {
     for (const route of routes) {
       const answered = await client.post(route, body);
       statuses.push(answered.status);
-      findings.expect(answered.status !== 0 && answered.status < 500, `${name} to ${route}: ${answered.status}`);
-      if (answered.ms > slowest.ms) slowest = { ms: Math.round(answered.ms), what: `${name} to ${route}` };
+      findings.expect(
+        answered.status !== 0 && answered.status < 500,
+        `${name} to ${route}: ${answered.status}`,
+      );
+      if (answered.ms > slowest.ms)
+        slowest = { ms: Math.round(answered.ms), what: `${name} to ${route}` };
     }
   }
   client.close();
@@ -332,7 +390,9 @@ async function attackSlowly(stage: Stage): Promise<void> {
   clearInterval(timer);
   const mib = residentMib(stage.node().pid);
   for (const socket of sockets) socket.destroy();
-  console.log(`  ${sockets.length} bodies of 25 MiB at 64 KiB/s: honest ${JSON.stringify(honest)}, ${mib} MiB`);
+  console.log(
+    `  ${sockets.length} bodies of 25 MiB at 64 KiB/s: honest ${JSON.stringify(honest)}, ${mib} MiB`,
+  );
   findings.expect(mib < 1_200, `memory is ${mib} MiB`);
 }
 
@@ -346,17 +406,28 @@ async function waitIdle(stage: Stage): Promise<void> {
   const honest = await beHonest(stage, carol, 5_000);
   const during = { mib: residentMib(stage.node().pid), descriptors: descriptorsOf(stage) };
   for (const socket of sockets) socket.destroy();
-  for (let tries = 0; tries < 50 && descriptorsOf(stage) > before.descriptors + 50; tries++) await Bun.sleep(200);
+  for (let tries = 0; tries < 50 && descriptorsOf(stage) > before.descriptors + 50; tries++)
+    await Bun.sleep(200);
   const after = descriptorsOf(stage);
   console.log(`  ${JSON.stringify({ before, during, after })}, honest ${JSON.stringify(honest)}`);
-  findings.expect(after <= before.descriptors + 50, `${after} descriptors after ${before.descriptors}`);
-  findings.expect(during.mib - before.mib < 300, `memory grew from ${before.mib} to ${during.mib} MiB`);
+  findings.expect(
+    after <= before.descriptors + 50,
+    `${after} descriptors after ${before.descriptors}`,
+  );
+  findings.expect(
+    during.mib - before.mib < 300,
+    `memory grew from ${before.mib} to ${during.mib} MiB`,
+  );
 }
 
 // ------------------------------------------------------------------------------------- sockets and unread answers
 
 /** A client's frame with a mask of zeros. */
-function frameOf(opcode: number, payload: Uint8Array, { length = payload.length, masked = true, fin = true } = {}) {
+function frameOf(
+  opcode: number,
+  payload: Uint8Array,
+  { length = payload.length, masked = true, fin = true } = {},
+) {
   const head = Buffer.alloc(10);
   head[0] = (fin ? 0x80 : 0) | opcode;
   head[1] = (masked ? 0x80 : 0) | 127;
@@ -395,16 +466,23 @@ async function attackSockets(stage: Stage): Promise<void> {
   let most = 0;
   const timer = setInterval(() => {
     for (const [place, socket] of sockets.entries())
-      if (!socket.destroyed && socket.writableLength < mebibyte) socket.write(floods[place % floods.length]!());
+      if (!socket.destroyed && socket.writableLength < mebibyte)
+        socket.write(floods[place % floods.length]!());
     most = Math.max(most, residentMib(stage.node().pid));
   }, 200);
   const honest = await beHonest(stage, carol, 15_000);
   clearInterval(timer);
   for (const socket of sockets) socket.destroy();
-  for (let tries = 0; tries < 50 && descriptorsOf(stage) > before.descriptors + 50; tries++) await Bun.sleep(200);
-  console.log(`  ${sockets.length} sockets: honest ${JSON.stringify(honest)}, ${before.mib} to ${most} MiB`);
+  for (let tries = 0; tries < 50 && descriptorsOf(stage) > before.descriptors + 50; tries++)
+    await Bun.sleep(200);
+  console.log(
+    `  ${sockets.length} sockets: honest ${JSON.stringify(honest)}, ${before.mib} to ${most} MiB`,
+  );
   console.log(`  descriptors ${before.descriptors} before, ${descriptorsOf(stage)} after`);
-  findings.expect(descriptorsOf(stage) <= before.descriptors + 50, `${descriptorsOf(stage)} descriptors are left`);
+  findings.expect(
+    descriptorsOf(stage) <= before.descriptors + 50,
+    `${descriptorsOf(stage)} descriptors are left`,
+  );
   findings.expect(most - before.mib < 500, `memory grew from ${before.mib} to ${most} MiB`);
 }
 
@@ -425,7 +503,9 @@ async function leaveUnread(stage: Stage): Promise<void> {
   const honest = await Promise.all(people.map((person) => beHonest(stage, person, 20_000 * scale)));
   const after = residentMib(stage.node().pid);
   for (const socket of sockets) socket.destroy();
-  console.log(`  ${sockets.length} unread: ${before} to ${after} MiB, honest ${JSON.stringify(honest[0])}`);
+  console.log(
+    `  ${sockets.length} unread: ${before} to ${after} MiB, honest ${JSON.stringify(honest[0])}`,
+  );
   findings.expect(after - before < 300, `memory grew from ${before} to ${after} MiB`);
 }
 
@@ -455,8 +535,13 @@ for (const [name, attack] of Object.entries(attacks)) {
   );
   const code = await stage.node().kill("SIGTERM");
   findings.expect(code === 0, `${name}: it ended with ${code}`);
-  const errors = (await stage.node().output()).split("\n").filter((line) => line.includes('"level":"error"'));
-  findings.expect(errors.length === 0, `${name}: ${errors.length} errors in the log, such as ${errors[0]}`);
+  const errors = (await stage.node().output())
+    .split("\n")
+    .filter((line) => line.includes('"level":"error"'));
+  findings.expect(
+    errors.length === 0,
+    `${name}: ${errors.length} errors in the log, such as ${errors[0]}`,
+  );
   await stage.close();
 }
 findings.exit();

@@ -58,15 +58,23 @@ const real = made.nodes.url;
 /** How often a request is answered with a lie. */
 let lying = 0;
 
-type Answer = { readonly status: number; readonly type: string; readonly bytes: Uint8Array<ArrayBuffer> };
+type Answer = {
+  readonly status: number;
+  readonly type: string;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+};
 type Asked = { readonly path: string; readonly kind: string; readonly place: string };
 
 /** True answers, the newest last: of each path and query, and of each kind of path. */
-const told = { same: new Map<string, Answer[]>(), kind: new Map<string, { asked: Asked; answer: Answer }[]>() };
+const told = {
+  same: new Map<string, Answer[]>(),
+  kind: new Map<string, { asked: Asked; answer: Answer }[]>(),
+};
 const toldMax = 30;
 
 const didForm = /did:svc:[1-9A-HJ-NP-Za-km-z]+/g;
-const kindOf = (path: string) => path.replace(didForm, "DID").replace(/\/[0-9a-f]{64}$|\/0x[0-9a-f]+$/, "/HEX");
+const kindOf = (path: string) =>
+  path.replace(didForm, "DID").replace(/\/[0-9a-f]{64}$|\/0x[0-9a-f]+$/, "/HEX");
 
 function remember(asked: Asked, answer: Answer): void {
   const same = told.same.get(asked.path) ?? [];
@@ -110,18 +118,30 @@ const lies: Readonly<Record<string, Lie>> = {
   },
   "Eve's keys": (honest) => {
     if (!honest.type.includes("json")) return null;
-    const text = new TextDecoder().decode(honest.bytes).replace(/z6LS[1-9A-HJ-NP-Za-km-z]+/g, eveKey);
+    const text = new TextDecoder()
+      .decode(honest.bytes)
+      .replace(/z6LS[1-9A-HJ-NP-Za-km-z]+/g, eveKey);
     return { ...honest, bytes: utf8(text) as Uint8Array<ArrayBuffer> };
   },
   "a changed member": (honest) => {
-    const json: unknown = honest.type.includes("json") ? JSON.parse(new TextDecoder().decode(honest.bytes)) : null;
-    return isJsonObject(json as JsonValue) ? jsonAnswer(honest.status, changed(json as JsonObject)) : null;
+    const json: unknown = honest.type.includes("json")
+      ? JSON.parse(new TextDecoder().decode(honest.bytes))
+      : null;
+    return isJsonObject(json as JsonValue)
+      ? jsonAnswer(honest.status, changed(json as JsonObject))
+      : null;
   },
   "changed bytes": (honest) => {
     if (honest.type.includes("json") || honest.bytes.length === 0) return null;
     const at = Math.floor(random() * honest.bytes.length);
-    const flipped = honest.bytes.with(at, (honest.bytes[at] ?? 0) ^ (1 << Math.floor(random() * 8)));
-    return { ...honest, bytes: pick([flipped, honest.bytes.slice(0, at), new Uint8Array(0)]).slice() };
+    const flipped = honest.bytes.with(
+      at,
+      (honest.bytes[at] ?? 0) ^ (1 << Math.floor(random() * 8)),
+    );
+    return {
+      ...honest,
+      bytes: pick([flipped, honest.bytes.slice(0, at), new Uint8Array(0)]).slice(),
+    };
   },
   "a refusal": () => {
     const [status, code] = pick(refusals);
@@ -138,11 +158,18 @@ function changed(json: JsonObject): JsonObject {
   if (Array.isArray(value) && value.length > 0 && random() < 0.7)
     return {
       ...json,
-      [name]: value.map((one) => (isJsonObject(one) ? changed(one) : one)).slice(random() < 0.3 ? 1 : 0),
+      [name]: value
+        .map((one) => (isJsonObject(one) ? changed(one) : one))
+        .slice(random() < 0.3 ? 1 : 0),
     };
   if (isJsonObject(value) && random() < 0.8) return { ...json, [name]: changed(value) };
   const { [name]: _, ...rest } = json;
-  return pick<JsonObject>([rest, { ...json, [name]: null }, { ...json, [name]: other(value) }, { ...json, [name]: 7 }]);
+  return pick<JsonObject>([
+    rest,
+    { ...json, [name]: null },
+    { ...json, [name]: other(value) },
+    { ...json, [name]: 7 },
+  ]);
 }
 
 function other(value: JsonValue): JsonValue {
@@ -169,14 +196,22 @@ async function answerChange(request: Request, asked: Asked): Promise<Answer> {
   return way === "done twice" ? post() : random() < 0.5 ? refusal : honest;
 }
 
-async function forward(request: Request, { place }: Asked, body: BodyInit | null = null): Promise<Answer> {
+async function forward(
+  request: Request,
+  { place }: Asked,
+  body: BodyInit | null = null,
+): Promise<Answer> {
   const headers = Object.fromEntries(request.headers);
   const answer = await fetch(`${real}${place}`, {
     method: request.method,
     headers,
     body,
   });
-  return { status: answer.status, type: answer.headers.get("content-type") ?? "", bytes: await answer.bytes() };
+  return {
+    status: answer.status,
+    type: answer.headers.get("content-type") ?? "",
+    bytes: await answer.bytes(),
+  };
 }
 
 async function answerRequest(request: Request): Promise<Response> {
@@ -192,15 +227,27 @@ async function answerRequest(request: Request): Promise<Response> {
     if (lie !== null) count(what);
     answer = lie ?? honest;
   }
-  if (honest.status < 300) remember(isRead ? asked : { ...asked, kind: `${request.method} ${asked.kind}` }, honest);
-  return new Response(answer.bytes, { status: answer.status, headers: { "content-type": answer.type } });
+  if (honest.status < 300)
+    remember(isRead ? asked : { ...asked, kind: `${request.method} ${asked.kind}` }, honest);
+  return new Response(answer.bytes, {
+    status: answer.status,
+    headers: { "content-type": answer.type },
+  });
 }
 
 function withoutProofs(limits: Answer): Answer {
-  return jsonAnswer(200, { ...JSON.parse(new TextDecoder().decode(limits.bytes)), self_certifying_dids: false });
+  return jsonAnswer(200, {
+    ...JSON.parse(new TextDecoder().decode(limits.bytes)),
+    self_certifying_dids: false,
+  });
 }
 
-const directory = Bun.serve({ hostname: "127.0.0.1", port: 0, idleTimeout: 60, fetch: answerRequest });
+const directory = Bun.serve({
+  hostname: "127.0.0.1",
+  port: 0,
+  idleTimeout: 60,
+  fetch: answerRequest,
+});
 const directoryUrl = `http://127.0.0.1:${directory.port}`;
 
 // ------------------------------------------------------------------------------------------------------- the Relay
@@ -216,19 +263,29 @@ globalThis.fetch = Object.assign(async (input: Request | string | URL, init?: Re
 async function judge(body: Uint8Array): Promise<void> {
   const envelope = JSON.parse(new TextDecoder().decode(body));
   const to = people.find(({ did }) => did === envelope.to);
-  const identity = to === undefined ? null : parseIdentity((await to.keys.load("default")) ?? "", "default");
-  if (identity === null) return void (envelope.to === eve.did || findings.push(`sealed to ${envelope.to}`));
+  const identity =
+    to === undefined ? null : parseIdentity((await to.keys.load("default")) ?? "", "default");
+  if (identity === null)
+    return void (envelope.to === eve.did || findings.push(`sealed to ${envelope.to}`));
   count("envelopes");
   const secretsOf = (keyId: string) => agreementSecrets(identity, keyId);
-  const opened = openEnvelope(envelope, { did: identity.did, secretsOf, senderOf: async () => null });
-  await opened.catch((error: Error) => findings.push(`${identity.did} can't open what was sealed: ${error.message}`));
+  const opened = openEnvelope(envelope, {
+    did: identity.did,
+    secretsOf,
+    senderOf: async () => null,
+  });
+  await opened.catch((error: Error) =>
+    findings.push(`${identity.did} can't open what was sealed: ${error.message}`),
+  );
 }
 
 // ---------------------------------------------------------------------------------------------------------- people
 
 const waiting = { timeoutMs: 1_500, intervalMs: 20 };
 const eve = await Waypost.open({ url: real, keys: memoryKeys(), rotateMs: false });
-const eveKey = renderAgreementKey(await x25519PublicKey(eve.identity.agreements[0]?.secret as Uint8Array));
+const eveKey = renderAgreementKey(
+  await x25519PublicKey(eve.identity.agreements[0]?.secret as Uint8Array),
+);
 
 type Person = {
   readonly did: Did;
@@ -269,7 +326,12 @@ async function send(from: Person, to: Person): Promise<void> {
 
 /** Eve signs as somebody else, with the keys that the Directory may show as theirs. */
 async function forge(by: Person, to: Person): Promise<void> {
-  const facts = { name: "message", mediaType: "text/plain", sizeBytes: 1, sha256: new Uint8Array(32) };
+  const facts = {
+    name: "message",
+    mediaType: "text/plain",
+    sizeBytes: 1,
+    sha256: new Uint8Array(32),
+  };
   const sender = { did: by.did, keyId: `${by.did}#root`, seed: eve.identity.rootSeed };
   const plan = await planSend(eve.client, to.did, facts, { sender });
   const { body } = await buildEnvelope(plan, 0, new Uint8Array(1));
@@ -347,7 +409,8 @@ async function renew(person: Person): Promise<void> {
     person.me.on((event) => {
       if (event.type === "rotated") resolve();
       if (event.type === "failed") reject(event.error);
-      if (event.type === "stranger_change") reject(new Error("nobody holds the key that others seal to"));
+      if (event.type === "stranger_change")
+        reject(new Error("nobody holds the key that others seal to"));
     }),
   );
   await Promise.all([rotated, person.me.rotate()]);
@@ -359,7 +422,8 @@ async function reach(from: Person, to: Person): Promise<void> {
   for await (const message of to.me.messages()) {
     await message.ack();
     if (message.id !== id) continue;
-    if (message.verified !== true) findings.push(`${to.did} does not verify ${from.did}: ${message.distrusted}`);
+    if (message.verified !== true)
+      findings.push(`${to.did} does not verify ${from.did}: ${message.distrusted}`);
     break;
   }
   count("reached");

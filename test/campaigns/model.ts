@@ -45,7 +45,10 @@ type Begun = { readonly id: string; readonly known: Known; readonly text: string
 
 type TakenProof = { readonly ask: Parameters<StageClient["ask"]>[0] };
 
-export type Counts = Record<"registered" | "changed" | "stored" | "relayed" | "live" | "pulled" | "acked", number>;
+export type Counts = Record<
+  "registered" | "changed" | "stored" | "relayed" | "live" | "pulled" | "acked",
+  number
+>;
 
 export type ModelOptions = {
   readonly url: string;
@@ -69,16 +72,31 @@ const wide = {
 export async function openLoad(
   people: number,
   findings: Findings,
-  { server = [], ...options }: Pick<StageOptions, "store" | "env"> & { readonly server?: readonly string[] } = {},
+  {
+    server = [],
+    ...options
+  }: Pick<StageOptions, "store" | "env"> & { readonly server?: readonly string[] } = {},
 ): Promise<{ stage: Stage; model: Model }> {
   const stage = await openStage({ ...options, lines: { ...wide, server } });
-  const model = new Model({ url: stage.url, people, find: (finding) => findings.expect(false, finding) });
+  const model = new Model({
+    url: stage.url,
+    people,
+    find: (finding) => findings.expect(false, finding),
+  });
   await model.open();
   return { stage, model };
 }
 
 export class Model {
-  readonly counts: Counts = { registered: 0, changed: 0, stored: 0, relayed: 0, live: 0, pulled: 0, acked: 0 };
+  readonly counts: Counts = {
+    registered: 0,
+    changed: 0,
+    stored: 0,
+    relayed: 0,
+    live: 0,
+    pulled: 0,
+    acked: 0,
+  };
   readonly refusals: Record<string, number> = {};
   private readonly members: Member[] = [];
   /** Registrations that were answered and not seen yet. */
@@ -95,10 +113,18 @@ export class Model {
   async open(): Promise<void> {
     for (let i = 0; i < this.options.people; i++) {
       const person = await personAt(this.options.url);
-      const { status, body } = await this.client.post("/register-did", await registrationOf(person));
+      const { status, body } = await this.client.post(
+        "/register-did",
+        await registrationOf(person),
+      );
       if (status !== 202) throw new Error(`a registration was answered with ${status} ${body}`);
       this.registered.add(person.did);
-      this.members.push({ person, known: new Map(), changes: { answered: 0n, begun: 0n, txHash: "" }, live: null });
+      this.members.push({
+        person,
+        known: new Map(),
+        changes: { answered: 0n, begun: 0n, txHash: "" },
+        live: null,
+      });
     }
     await this.settleRegistrations();
   }
@@ -113,7 +139,11 @@ export class Model {
       this.loop(() => this.change(member)),
     ]);
     const some = this.members.slice(0, Math.ceil(this.members.length / 3));
-    this.workers = [...each, this.loop(() => this.register()), ...some.map((member) => this.listen(member))];
+    this.workers = [
+      ...each,
+      this.loop(() => this.register()),
+      ...some.map((member) => this.listen(member)),
+    ];
   }
 
   /** Resolves when nothing is in flight. */
@@ -143,9 +173,11 @@ export class Model {
   private refused(what: string, { status, body }: Answered): void {
     // 0: the process was killed, which is what the campaign is for, or the connection had ended beforehand.
     const why = /E[A-Z]{4,}|hang up/.exec(body)?.[0] ?? "";
-    const code = status === 0 ? `unanswered ${why}` : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
+    const code =
+      status === 0 ? `unanswered ${why}` : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
     this.refusals[`${what} ${code}`] = (this.refusals[`${what} ${code}`] ?? 0) + 1;
-    if (status >= 500 && ![503, 507].includes(status)) this.options.find(`${what}: ${status} ${body.slice(0, 200)}`);
+    if (status >= 500 && ![503, 507].includes(status))
+      this.options.find(`${what}: ${status} ${body.slice(0, 200)}`);
   }
 
   // ------------------------------------------------------------------------------------------- messages
@@ -182,14 +214,19 @@ export class Model {
     this.counts.relayed++;
     if (code === "cached" && known.state === "begun") known.state = "held";
     // A session acknowledges before the Relay answers.
-    if (code === "delivered" && known.state === "begun") this.options.find(`${id} was delivered to nobody`);
+    if (code === "delivered" && known.state === "begun")
+      this.options.find(`${id} was delivered to nobody`);
   }
 
   private async listen(member: Member): Promise<void> {
     while (this.running) {
       member.live = new AbortController();
       const reader = member.person.live;
-      const onEnvelope = async ({ messageId }: { readonly messageId: string }): Promise<boolean> => {
+      const onEnvelope = async ({
+        messageId,
+      }: {
+        readonly messageId: string;
+      }): Promise<boolean> => {
         const known = member.known.get(messageId);
         if (known === undefined) this.options.find(`${messageId} came live and was never sent`);
         else if (known.state === "begun") known.state = "delivered";
@@ -251,7 +288,9 @@ export class Model {
       messages: { message_id: string; envelope: { payload: { ciphertext_b64: string } } }[];
       next_cursor?: string | null;
     };
-    const ciphertexts = new Map(messages.map((one) => [one.message_id, one.envelope.payload.ciphertext_b64]));
+    const ciphertexts = new Map(
+      messages.map((one) => [one.message_id, one.envelope.payload.ciphertext_b64]),
+    );
     return { ids: messages.map((one) => one.message_id), ciphertexts, next };
   }
 
@@ -289,7 +328,10 @@ export class Model {
     const { did, identity } = member.person;
     const { changes } = member;
     // Unanswered: once it is known that it was taken there is nothing to repeat. Of two with one nonce one counts.
-    if (changes.begun > changes.answered && (await this.counterAt(member, changes.begun)) >= changes.begun)
+    if (
+      changes.begun > changes.answered &&
+      (await this.counterAt(member, changes.begun)) >= changes.begun
+    )
       changes.answered = changes.begun;
     const nonce = changes.answered;
     const isRepeat = changes.begun > nonce;
@@ -305,7 +347,10 @@ export class Model {
     const signer = { keyId: "root", seed: identity.rootSeed };
     const submission = await signIntent({ action, did, service }, signer, { nonce, nowMs });
     changes.begun = nonce + 1n;
-    const answer = await this.client.ask({ ...submission, headers: { "content-type": "application/json" } });
+    const answer = await this.client.ask({
+      ...submission,
+      headers: { "content-type": "application/json" },
+    });
     if (answer.status !== 202) {
       this.refused("change", answer);
       // A refusal is an answer: nothing was begun, but for what the first try may have begun.
@@ -333,7 +378,11 @@ export class Model {
       const { status, body } = await this.client.ask({ path: `/dids/${member.person.did}/nonces` });
       const counter = status === 200 ? BigInt(JSON.parse(body).document_nonce) : 0n;
       if (counter >= value || performance.now() > endsAtMs) return counter;
-      if (!this.running && asked % 20 === 19 && (await this.isOver(`/submissions/${member.changes.txHash}`)))
+      if (
+        !this.running &&
+        asked % 20 === 19 &&
+        (await this.isOver(`/submissions/${member.changes.txHash}`))
+      )
         return counter;
       await Bun.sleep(50);
     }
@@ -352,7 +401,9 @@ export class Model {
       const { status, body } = await this.client.ask(ask);
       // 401: its time is over.
       if (status !== 409 && status !== 401)
-        this.options.find(`a proof that was taken is answered with ${status} ${body.slice(0, 100)}`);
+        this.options.find(
+          `a proof that was taken is answered with ${status} ${body.slice(0, 100)}`,
+        );
     }
   }
 
@@ -360,7 +411,8 @@ export class Model {
     const seen = new Set<string>();
     for (let cursor: string | null = null, more = true; more; ) {
       const page: Page | null = await this.page(member, cursor);
-      if (page === null) return this.options.find(`the mailbox of ${member.person.did} can't be read`);
+      if (page === null)
+        return this.options.find(`the mailbox of ${member.person.did} can't be read`);
       for (const id of page.ids) {
         if (seen.has(id)) this.options.find(`${id} is there twice`);
         seen.add(id);
@@ -371,7 +423,8 @@ export class Model {
     }
     for (const [id, known] of member.known) {
       const isThere = seen.has(id);
-      if (known.state === "held" && !isThere && !known.unsure) this.options.find(`${id} was answered and is lost`);
+      if (known.state === "held" && !isThere && !known.unsure)
+        this.options.find(`${id} was answered and is lost`);
       if (!isThere && known.state !== "acked") known.state = "gone";
       if (isThere && known.state === "begun") known.state = "held";
       known.unsure = false;
@@ -389,10 +442,12 @@ export class Model {
     const counter = await this.counterAt(member, changes.answered);
     if (counter < changes.answered && !(await this.isOver(`/submissions/${changes.txHash}`)))
       this.options.find(`change ${changes.answered - 1n} of ${person.did} is lost`);
-    if (counter > changes.begun) this.options.find(`${person.did} has ${counter} changes of ${changes.begun}`);
+    if (counter > changes.begun)
+      this.options.find(`${person.did} has ${counter} changes of ${changes.begun}`);
     const { body } = await this.client.ask({ path: `/resolve/${person.did}` });
     const shown = /https:\/\/example\.com\/(\d+)/.exec(body)?.[1];
-    if (counter > 0n && shown !== String(counter - 1n)) this.options.find(`${person.did} shows ${shown} at ${counter}`);
+    if (counter > 0n && shown !== String(counter - 1n))
+      this.options.find(`${person.did} shows ${shown} at ${counter}`);
     changes.answered = counter;
     changes.begun = counter;
   }

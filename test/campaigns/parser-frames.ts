@@ -22,7 +22,11 @@ import {
   updateHeaders,
 } from "../../src/core/message/proof.ts";
 import { registerBody, replaceDocumentBody } from "../../src/core/schema/directory.ts";
-import { deliveryPolicyBody, linksBody, personaPolicyBody } from "../../src/core/schema/identity.ts";
+import {
+  deliveryPolicyBody,
+  linksBody,
+  personaPolicyBody,
+} from "../../src/core/schema/identity.ts";
 import { ackBodyShape } from "../../src/core/schema/messages.ts";
 import { compileShape } from "../../src/core/schema/schema.ts";
 import { directoryRecipients } from "../../src/nodes/recipients.ts";
@@ -77,7 +81,10 @@ function headersOf(input: Uint8Array): Headers {
   return headers;
 }
 
-const membersOfProof = ({ claims, signature_b64 }: RetrievalVector): Record<string, string | undefined> => ({
+const membersOfProof = ({
+  claims,
+  signature_b64,
+}: RetrievalVector): Record<string, string | undefined> => ({
   [retrievalHeaders.serviceId]: claims["service_id"],
   [retrievalHeaders.endpoint]: claims["cache_endpoint"],
   [retrievalHeaders.keyId]: claims["key_id"],
@@ -108,9 +115,13 @@ const headerTargets: readonly Target[] = [
   },
   {
     name: "update proof",
-    samples: (listOf("proof/valid/update.json") as { claims: Record<string, string>; signature_b64: string }[]).map(
-      ({ claims, signature_b64 }) =>
-        utf8([claims["key_id"], claims["timestamp"], claims["nonce"], signature_b64].join("\n")),
+    samples: (
+      listOf("proof/valid/update.json") as {
+        claims: Record<string, string>;
+        signature_b64: string;
+      }[]
+    ).map(({ claims, signature_b64 }) =>
+      utf8([claims["key_id"], claims["timestamp"], claims["nonce"], signature_b64].join("\n")),
     ),
     run: (input) => {
       const [keyId = null, timestamp = null, nonce = null, signature = null] = new TextDecoder()
@@ -118,7 +129,13 @@ const headerTargets: readonly Target[] = [
         .split("\n");
       const values = { keyId, timestamp, nonce, signature };
       if (timestamp !== null) parseProofTimestamp(timestamp);
-      const rule = { operation: "set_alias", did: target.did, ledger: null, body: input, skewMs: 300_000 };
+      const rule = {
+        operation: "set_alias",
+        did: target.did,
+        ledger: null,
+        body: input,
+        skewMs: 300_000,
+      };
       const proof = decodeUpdateProof(presented(updateHeaders, values), rule, retrieval.now_ms);
       return isFault(proof) ? `${proof.code} ${proof.detail.slice(0, 40)}` : "accepted";
     },
@@ -127,7 +144,14 @@ const headerTargets: readonly Target[] = [
 
 // -------------------------------------------------------------------------------------------------- bodies
 
-const shapes = [registerBody, replaceDocumentBody, ackBodyShape, linksBody, deliveryPolicyBody, personaPolicyBody];
+const shapes = [
+  registerBody,
+  replaceDocumentBody,
+  ackBodyShape,
+  linksBody,
+  deliveryPolicyBody,
+  personaPolicyBody,
+];
 const parseShapes = shapes.map((shape) => compileShape(shape));
 
 const bodyTargets: readonly Target[] = [
@@ -139,7 +163,9 @@ const bodyTargets: readonly Target[] = [
       if (isFault(value)) return "not JSON";
       const outcomes = parseShapes.map((parse) => {
         const body = parse(value);
-        return isFault(body) ? (body.extra.errors ?? []).map(({ pointer }) => pointer).join(" ") : "accepted";
+        return isFault(body)
+          ? (body.extra.errors ?? []).map(({ pointer }) => pointer).join(" ")
+          : "accepted";
       });
       return outcomes.includes("accepted")
         ? `accepted ${outcomes.indexOf("accepted")}`
@@ -150,7 +176,11 @@ const bodyTargets: readonly Target[] = [
 
 // -------------------------------------------------------------------------------------------------- frames
 
-const auth = { type: "auth", service_id: "did:svc:1111111111111111111111#relay", endpoint: "https://cache.example" };
+const auth = {
+  type: "auth",
+  service_id: "did:svc:1111111111111111111111#relay",
+  endpoint: "https://cache.example",
+};
 
 const frameTargets: readonly Target[] = [
   {
@@ -180,10 +210,15 @@ const frameTargets: readonly Target[] = [
       const acked = reply?.messageId ?? null;
       check(acked === null || /^[0-9a-f-]{36}$/.test(acked), "an acknowledged id is a UUID");
       if (asText !== null)
-        check(Bun.deepEquals(parseReply(asText, { passes: true }), reply), "a frame is the same as text and as bytes");
-      const where = asText !== null && URL.canParse(asText) ? parseSessionTarget(pathValues(asText)) : null;
+        check(
+          Bun.deepEquals(parseReply(asText, { passes: true }), reply),
+          "a frame is the same as text and as bytes",
+        );
+      const where =
+        asText !== null && URL.canParse(asText) ? parseSessionTarget(pathValues(asText)) : null;
       const proof = decodeConnectFrame(input, { target, terms }, retrieval.now_ms);
-      if (acked !== null || (where !== null && !isFault(where)) || !isFault(proof)) return `accepted ${acked !== null}`;
+      if (acked !== null || (where !== null && !isFault(where)) || !isFault(proof))
+        return `accepted ${acked !== null}`;
       return `${proof.code} ${proof.detail.slice(0, 40)} ${where === null ? "" : where.code}`;
     },
   },
@@ -222,7 +257,10 @@ const mute = openMuteBus();
 let heard = "";
 const remote = createRemoteSessions(mute.bus, {
   deliver: async ({ envelope, timeoutMs }) => {
-    check(typeof timeoutMs === "number" && envelope.messageId.length === 36, "a delivery has an id and a time");
+    check(
+      typeof timeoutMs === "number" && envelope.messageId.length === 36,
+      "a delivery has an id and a time",
+    );
     heard = "accepted delivery";
     return "gone";
   },
@@ -238,9 +276,17 @@ const busTargets: readonly Target[] = [
   {
     name: "bus messages",
     samples: [
-      json({ from: "a", did: target.did, deviceId: "phone", joinCount: 3, reply: "relay.joined.1" }),
+      json({
+        from: "a",
+        did: target.did,
+        deviceId: "phone",
+        joinCount: 3,
+        reply: "relay.joined.1",
+      }),
       json({ from: "a", name: "b", timeoutMs: 100 }),
-      utf8(`0190b3b4-0000-7000-8000-00000000000a\n{"message_id":"0190b3b4-0000-7000-8000-00000000000a"}`),
+      utf8(
+        `0190b3b4-0000-7000-8000-00000000000a\n{"message_id":"0190b3b4-0000-7000-8000-00000000000a"}`,
+      ),
       utf8(target.did),
     ],
     run: async (input) => {
@@ -302,7 +348,10 @@ async function receive(frame: unknown): Promise<{ readonly result: unknown } | s
   const asked = rpc.ask("chain_getHeader", [], 1).then(
     (result) => ({ result }),
     (error: unknown) => {
-      check(error instanceof Error && !error.message.includes("secret-key-1"), "no error holds the key of an endpoint");
+      check(
+        error instanceof Error && !error.message.includes("secret-key-1"),
+        "no error holds the key of an endpoint",
+      );
       return error instanceof Error ? error.message.slice(0, 60) : "";
     },
   );
@@ -318,7 +367,10 @@ function parsed(parse: (result: unknown) => unknown, result: unknown): string {
     return value === null ? "null" : typeof value;
   } catch (error) {
     // The session leaves a node whose answer has no form; running out of stack would be a defect.
-    check(error instanceof Error && !(error instanceof RangeError) && !(error instanceof TypeError), String(error));
+    check(
+      error instanceof Error && !(error instanceof RangeError) && !(error instanceof TypeError),
+      String(error),
+    );
     return "-";
   }
 }
@@ -348,8 +400,16 @@ const chainTargets: readonly Target[] = [
       answer({ specName: "waypost", specVersion: 1, transactionVersion: 1 }),
       answer({ isSyncing: false, peers: 3 }),
       answer([{ block: hash, changes: [[hash, "0x0100"]] }]),
-      json({ jsonrpc: "2.0", id: 1, error: { code: 1010, message: "Invalid Transaction", data: { why: "Stale" } } }),
-      json({ jsonrpc: "2.0", method: "chain_finalizedHead", params: { subscription: "s", result: header } }),
+      json({
+        jsonrpc: "2.0",
+        id: 1,
+        error: { code: 1010, message: "Invalid Transaction", data: { why: "Stale" } },
+      }),
+      json({
+        jsonrpc: "2.0",
+        method: "chain_finalizedHead",
+        params: { subscription: "s", result: header },
+      }),
     ],
     run: async (input) => {
       const answered = await receive(new TextDecoder().decode(input));

@@ -15,11 +15,17 @@ export type Target = {
   readonly run: (input: Uint8Array) => string | Promise<string>;
 };
 
-export type Figures = { readonly inputs: number; readonly accepted: number; readonly outcomes: number };
+export type Figures = {
+  readonly inputs: number;
+  readonly accepted: number;
+  readonly outcomes: number;
+};
 
 const vectors = join(import.meta.dir, "..", "vectors");
-export const read = (path: string): unknown => JSON.parse(readFileSync(join(vectors, path), "utf8"));
-export const listOf = (path: string): Record<string, unknown>[] => read(path) as Record<string, unknown>[];
+export const read = (path: string): unknown =>
+  JSON.parse(readFileSync(join(vectors, path), "utf8"));
+export const listOf = (path: string): Record<string, unknown>[] =>
+  read(path) as Record<string, unknown>[];
 
 export function check(holds: boolean, promise: string): void {
   if (!holds) throw new Error(`broken promise: ${promise}`);
@@ -67,10 +73,14 @@ function mutate(input: Uint8Array, random: (below: number) => number): Uint8Arra
         if (bytes.length > 0) bytes[at % bytes.length] = random(256);
         break;
       case 1:
-        if (bytes.length > 0) bytes[at % bytes.length] = (bytes[at % bytes.length] as number) ^ (1 << random(8));
+        if (bytes.length > 0)
+          bytes[at % bytes.length] = (bytes[at % bytes.length] as number) ^ (1 << random(8));
         break;
       case 2:
-        bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(Math.min(bytes.length, at + 1 + random(16)))]);
+        bytes = Buffer.concat([
+          bytes.subarray(0, at),
+          bytes.subarray(Math.min(bytes.length, at + 1 + random(16))),
+        ]);
         break;
       case 3:
         bytes = Buffer.concat([
@@ -81,7 +91,11 @@ function mutate(input: Uint8Array, random: (below: number) => number): Uint8Arra
         break;
       case 4: {
         const from = random(bytes.length + 1);
-        bytes = Buffer.concat([bytes.subarray(0, at), bytes.subarray(from, from + random(32)), bytes.subarray(at)]);
+        bytes = Buffer.concat([
+          bytes.subarray(0, at),
+          bytes.subarray(from, from + random(32)),
+          bytes.subarray(at),
+        ]);
         break;
       }
       default:
@@ -108,9 +122,12 @@ export async function attack(target: Target, most: number, seed: number): Promis
       const answer = target.run(input);
       outcome = typeof answer === "string" ? answer : await answer;
     } catch (error) {
-      throw new Error(`${target.name}, seed ${seed}, input ${i}: ${Buffer.from(input).toString("hex")}`, {
-        cause: error,
-      });
+      throw new Error(
+        `${target.name}, seed ${seed}, input ${i}: ${Buffer.from(input).toString("hex")}`,
+        {
+          cause: error,
+        },
+      );
     }
     if (outcome.startsWith("accepted")) accepted += 1;
     if (outcomes.has(outcome) || corpus.length >= corpusMax) continue;

@@ -26,7 +26,9 @@ import { attack, check, listOf, read, type Target } from "./parser-kit.ts";
 
 const scaleSamples = readdirSync(join(import.meta.dir, "..", "vectors", "scale", "valid"))
   .flatMap((name) => Object.values(read(`scale/valid/${name}`) as Record<string, unknown>))
-  .flatMap((value) => (typeof value === "string" && /^(0x)?[0-9a-f]{40,}$/.test(value) ? [decodeHex(value)] : []))
+  .flatMap((value) =>
+    typeof value === "string" && /^(0x)?[0-9a-f]{40,}$/.test(value) ? [decodeHex(value)] : [],
+  )
   .filter((bytes) => bytes !== null);
 
 const envelopeSamples = [
@@ -51,7 +53,9 @@ const sealed = listOf("sealed/payloads.json")[0] as {
 async function opened(payload: unknown): Promise<string> {
   const secret = decodeHex(sealed.recipient_secret) as Uint8Array;
   try {
-    await openPayload(payload, { messageId: sealed.message_id, to: sealed.to, chunk: null }, () => [secret]);
+    await openPayload(payload, { messageId: sealed.message_id, to: sealed.to, chunk: null }, () => [
+      secret,
+    ]);
     return "accepted";
   } catch (error) {
     if (error instanceof ClientError) return `${error.code} ${error.message}`;
@@ -70,7 +74,10 @@ export const targets: readonly Target[] = [
       if (isFault(envelope))
         return `${envelope.code} ${(envelope.extra.errors ?? []).map(({ pointer }) => pointer).join(" ")}`;
       const again = decodeEnvelope(envelope.bytes, limitsDefault);
-      check(!isFault(again) && equalBytes(again.bytes, envelope.bytes), "an envelope decodes to itself");
+      check(
+        !isFault(again) && equalBytes(again.bytes, envelope.bytes),
+        "an envelope decodes to itself",
+      );
       return "accepted";
     },
   },
@@ -90,7 +97,10 @@ export const targets: readonly Target[] = [
     run: (input) => {
       const document = decodeDidDocument(input);
       if (document === null) return "refused";
-      check(decodeDidDocument(encodeDidDocument(document)) !== null, "a document blob encodes again");
+      check(
+        decodeDidDocument(encodeDidDocument(document)) !== null,
+        "a document blob encodes again",
+      );
       return "accepted";
     },
   },
@@ -120,12 +130,17 @@ export const targets: readonly Target[] = [
       const nonce = Buffer.from(sealed.payload.nonce_b64, "base64");
       const key = decodeHex(sealed.content_key) as Uint8Array;
       const ciphertext = chacha20poly1305(key, nonce, utf8(sealed.additional_data)).encrypt(input);
-      return opened({ ...sealed.payload, ciphertext_b64: Buffer.from(ciphertext).toString("base64") });
+      return opened({
+        ...sealed.payload,
+        ciphertext_b64: Buffer.from(ciphertext).toString("base64"),
+      });
     },
   },
   {
     name: "configuration",
-    samples: [utf8('[server]\nlisten = ["127.0.0.1:1"]\n[stores.main]\nplugin = "lmdb"\npath = "x"\n')],
+    samples: [
+      utf8('[server]\nlisten = ["127.0.0.1:1"]\n[stores.main]\nplugin = "lmdb"\npath = "x"\n'),
+    ],
     run: (input) => {
       const parsed = parseSource(text(input));
       return parsed.ok ? "accepted" : parsed.problem.message;
@@ -133,9 +148,14 @@ export const targets: readonly Target[] = [
   },
   {
     name: "times and keys",
-    samples: ["2026-07-16T12:00:00Z", "1784203200", "P1DT2H", "1d12h", `z${"6Mk".repeat(14)}`, "0".repeat(64)].map(
-      utf8,
-    ),
+    samples: [
+      "2026-07-16T12:00:00Z",
+      "1784203200",
+      "P1DT2H",
+      "1d12h",
+      `z${"6Mk".repeat(14)}`,
+      "0".repeat(64),
+    ].map(utf8),
     run: (input) => {
       const line = text(input);
       const ms = parseTimestamp(line);
@@ -159,12 +179,18 @@ if (import.meta.main) {
   const chosen = values.only?.split(",") ?? targets.map(({ name }) => name);
   const unknown = chosen.filter((name) => !targets.some((target) => target.name === name));
   if (unknown.length > 0) {
-    console.log(`no such parser: ${unknown.join()}; there are ${targets.map(({ name }) => name).join()}`);
+    console.log(
+      `no such parser: ${unknown.join()}; there are ${targets.map(({ name }) => name).join()}`,
+    );
     process.exit(2);
   }
   for (const target of targets.filter(({ name }) => chosen.includes(name))) {
     const startedMs = performance.now();
-    const { inputs, accepted, outcomes } = await attack(target, Number(values.inputs), Number(values.seed));
+    const { inputs, accepted, outcomes } = await attack(
+      target,
+      Number(values.inputs),
+      Number(values.seed),
+    );
     const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
     console.log(
       `${target.name}: ${inputs} inputs, ${accepted} accepted, ${outcomes} outcomes, 0 failures, ${seconds} s`,

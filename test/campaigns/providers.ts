@@ -45,8 +45,19 @@ class Provider {
     const lines = [
       ...["[server]", `listen = ["127.0.0.1:${this.home.split(":")[1]}"]`, 'log_level = "error"'],
       ...["[stores.main]", 'plugin = "lmdb"', 'path = "data"', "block_time_ms = 100"],
-      ...["[directory]", "enabled = true", `public_endpoint = "http://${this.home}"`, "rate_limit_loopback = false"],
-      ...["[relay]", "enabled = true", `public_endpoints = ${own}`, "allow_http = true", "rate_limit_loopback = false"],
+      ...[
+        "[directory]",
+        "enabled = true",
+        `public_endpoint = "http://${this.home}"`,
+        "rate_limit_loopback = false",
+      ],
+      ...[
+        "[relay]",
+        "enabled = true",
+        `public_endpoints = ${own}`,
+        "allow_http = true",
+        "rate_limit_loopback = false",
+      ],
       'allow_private = ["127.0.0.0/8", "::1/128"]',
       ...["[cache]", "enabled = true", `public_endpoints = ${own}`],
     ];
@@ -94,7 +105,8 @@ async function person(name: string, { home }: Provider): Promise<Person> {
   me.on((event) => {
     if (event.type === "receipt")
       for (const id of event.messageIds) one.receipts.set(id, (one.receipts.get(id) ?? 0) + 1);
-    if (event.type === "failed" && event.what === "receipt") findings.push(`${name}: receipt ${event.error.code}`);
+    if (event.type === "failed" && event.what === "receipt")
+      findings.push(`${name}: receipt ${event.error.code}`);
     if (event.type === "stranger_change") findings.push(`${name}: ${event.type} ${event.what}`);
   });
   return one;
@@ -118,7 +130,8 @@ async function deliver({ me }: Person, to: string, text: string): Promise<void> 
       const result = await work().catch((error: unknown) => error);
       if (!(result instanceof Error)) return result as T;
       const isPassing =
-        result instanceof ClientError && (passing.includes(result.kind) || passingCodes.includes(result.code));
+        result instanceof ClientError &&
+        (passing.includes(result.kind) || passingCodes.includes(result.code));
       if (!isPassing || Date.now() > endMs) {
         findings.push(`${text}: ${result instanceof ClientError ? result.code : result}`);
         return null;
@@ -129,7 +142,9 @@ async function deliver({ me }: Person, to: string, text: string): Promise<void> 
   const source = await sourceOf(text, {}, { replyTo: null, group: null, wantsReceipt: true });
   const { client, identity } = me;
   const plan = await again(async () =>
-    planSend(client, await lookUp(client, to), source.file, { sender: await senderOf(client, identity) }),
+    planSend(client, await lookUp(client, to), source.file, {
+      sender: await senderOf(client, identity),
+    }),
   );
   const options = { relay: client.relay, retries: 0 };
   if (plan !== null) await again(() => sendPlan(plan, source, options));
@@ -167,11 +182,13 @@ const expected = messages / 2 + 1;
 const people = Object.entries({ alice, bob });
 // The circuit to a node that was dead stays open for 30 s.
 for (const endMs = Date.now() + 120_000; Date.now() < endMs; await Bun.sleep(100))
-  if (people.every(([, { got, receipts }]) => got.size >= expected && receipts.size >= expected)) break;
+  if (people.every(([, { got, receipts }]) => got.size >= expected && receipts.size >= expected))
+    break;
 for (const [name, { got, receipts }] of people) {
   for (const [what, times] of Object.entries({ messages: got, receipts })) {
     if (times.size !== expected) findings.push(`${name} got ${times.size} of ${expected} ${what}`);
-    for (const [one, count] of times) if (count !== 1) findings.push(`${name} got "${one}" ${count} times (${what})`);
+    for (const [one, count] of times)
+      if (count !== 1) findings.push(`${name} got "${one}" ${count} times (${what})`);
   }
 }
 const seconds = ((performance.now() - startMs) / 1_000).toFixed(1);

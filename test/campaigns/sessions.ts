@@ -16,10 +16,20 @@ import { backoffMs, ClientError, endpoint } from "../../src/client/http.ts";
 import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { postgresAbsence, startPostgres } from "../support/postgres.ts";
-import { envelopeTo, Findings, personAt, registrationOf, residentMib, type StagePerson } from "./stage.ts";
+import {
+  envelopeTo,
+  Findings,
+  personAt,
+  registrationOf,
+  residentMib,
+  type StagePerson,
+} from "./stage.ts";
 
 const { values: flags } = parseArgs({
-  options: { sessions: { type: "string", default: "10000" }, seconds: { type: "string", default: "300" } },
+  options: {
+    sessions: { type: "string", default: "10000" },
+    seconds: { type: "string", default: "300" },
+  },
 });
 const absence = postgresAbsence() ?? natsAbsence();
 if (absence !== null) {
@@ -30,7 +40,10 @@ const count = Number(flags.sessions);
 const findings = new Findings();
 const folder = mkdtempSync(join(tmpdir(), "waypost-sessions-"));
 const main = join(import.meta.dir, "..", "..", "src/main.ts");
-const [database, bus] = await Promise.all([startPostgres(["max_connections=60", "shared_buffers=256MB"]), startNats()]);
+const [database, bus] = await Promise.all([
+  startPostgres(["max_connections=60", "shared_buffers=256MB"]),
+  startNats(),
+]);
 const urls = [0, 1].map(() => `http://127.0.0.1:${freePort()}`);
 const lines = {
   "stores.main": ['plugin = "postgres"', `urls = ["${database.url}"]`, "block_time_ms = 500"],
@@ -43,7 +56,11 @@ const lines = {
     // One network may have half of them, and all clients are one here.
     `sessions_max = ${4 * count}`,
   ],
-  cache: ["enabled = true", `public_endpoints = ${JSON.stringify(urls)}`, "rate_limit_loopback = false"],
+  cache: [
+    "enabled = true",
+    `public_endpoints = ${JSON.stringify(urls)}`,
+    "rate_limit_loopback = false",
+  ],
 };
 const config = join(folder, "waypost.toml");
 writeFileSync(
@@ -57,7 +74,11 @@ async function startNode(url: string): Promise<Bun.Subprocess> {
   const listen = JSON.stringify([url.slice("http://".length)]);
   const env = { PATH: process.env["PATH"] ?? "", HOME: folder, WAYPOST_SERVER__LISTEN: listen };
   const log = Bun.file(join(folder, `node-${new URL(url).port}.log`));
-  const child = Bun.spawn([process.execPath, main, "serve", "--config", config], { env, stdout: log, stderr: log });
+  const child = Bun.spawn([process.execPath, main, "serve", "--config", config], {
+    env,
+    stdout: log,
+    stderr: log,
+  });
   const isReady = async () => (await fetch(`${url}/readyz`).catch(() => null))?.ok === true;
   while (!(await isReady())) {
     if (child.exitCode !== null) throw new Error(`a node ended: ${await log.text()}`);
@@ -66,7 +87,11 @@ async function startNode(url: string): Promise<Bun.Subprocess> {
   return child;
 }
 
-async function each<T>(list: readonly T[], atOnce: number, work: (one: T, n: number) => Promise<void>): Promise<void> {
+async function each<T>(
+  list: readonly T[],
+  atOnce: number,
+  work: (one: T, n: number) => Promise<void>,
+): Promise<void> {
   let next = 0;
   const run = async () => {
     for (let n = next++; n < list.length; n = next++) await work(list[n]!, n);
@@ -82,7 +107,12 @@ async function servedByAll(): Promise<StagePerson> {
 
 const seconds = (sinceMs: number) => ((performance.now() - sinceMs) / 1_000).toFixed(1);
 
-type Session = { readonly person: StagePerson; tries: number; ready: boolean; readonly heard: Set<string> };
+type Session = {
+  readonly person: StagePerson;
+  tries: number;
+  ready: boolean;
+  readonly heard: Set<string>;
+};
 /** The node that takes the sessions, as a proxy would choose it. */
 let serving = urls[0]!;
 const ending = new AbortController();
@@ -108,7 +138,8 @@ async function keepSession(session: Session): Promise<void> {
       (thrown: unknown) => thrown,
     );
     if (ending.signal.aborted) return;
-    const code = error instanceof ClientError ? error.code : error === null ? "ended" : String(error);
+    const code =
+      error instanceof ClientError ? error.code : error === null ? "ended" : String(error);
     refusals.set(code, (refusals.get(code) ?? 0) + 1);
     session.ready = false;
     await Bun.sleep(backoffMs(failures++));
@@ -119,7 +150,11 @@ async function keepSession(session: Session): Promise<void> {
 async function allReady(what: string, sinceMs: number): Promise<void> {
   const parts = [0.5, 0.9, 0.99, 1];
   const reached: string[] = [];
-  for (const endMs = sinceMs + Number(flags.seconds) * 1_000; parts.length > 0; await Bun.sleep(20)) {
+  for (
+    const endMs = sinceMs + Number(flags.seconds) * 1_000;
+    parts.length > 0;
+    await Bun.sleep(20)
+  ) {
     const ready = sessions.filter((one) => one.ready).length;
     while (parts.length > 0 && ready >= parts[0]! * count)
       reached.push(`${parts.shift()! * 100} % ${seconds(sinceMs)} s`);
@@ -128,7 +163,9 @@ async function allReady(what: string, sinceMs: number): Promise<void> {
     break;
   }
   const tries = sessions.reduce((sum, one) => sum + one.tries, 0);
-  console.log(`${what}: ${reached.join(", ")}; ${tries} tries, ended: ${JSON.stringify(Object.fromEntries(refusals))}`);
+  console.log(
+    `${what}: ${reached.join(", ")}; ${tries} tries, ended: ${JSON.stringify(Object.fromEntries(refusals))}`,
+  );
 }
 
 /** A message to each of some recipients arrives in its session. */
@@ -139,9 +176,11 @@ async function checkDelivery(): Promise<void> {
     const body = JSON.stringify(envelope);
     const headers = { "content-type": "application/json" };
     const answer = await fetch(`${urls[1]}/relay`, { method: "POST", headers, body });
-    if (!answer.ok) findings.expect(false, `a message was answered with ${answer.status} ${await answer.text()}`);
+    if (!answer.ok)
+      findings.expect(false, `a message was answered with ${answer.status} ${await answer.text()}`);
     const id = String(envelope["message_id"]);
-    for (const endMs = performance.now() + 30_000; !heard.has(id) && performance.now() < endMs; ) await Bun.sleep(20);
+    for (const endMs = performance.now() + 30_000; !heard.has(id) && performance.now() < endMs; )
+      await Bun.sleep(20);
     if (!heard.has(id)) findings.expect(false, `a message to ${person.did} did not come live`);
   });
   console.log(`${some.length} messages sent to live sessions`);
@@ -154,7 +193,12 @@ nodes[1] = await startNode(urls[1]!);
 const begunMs = performance.now();
 const people = await Promise.all(Array.from({ length: count }, servedByAll));
 
-const sessions: Session[] = people.map((person) => ({ person, tries: 0, ready: false, heard: new Set() }));
+const sessions: Session[] = people.map((person) => ({
+  person,
+  tries: 0,
+  ready: false,
+  heard: new Set(),
+}));
 try {
   const headers = { "content-type": "application/json" };
   await each(people, 64, async (person) => {
@@ -176,7 +220,8 @@ try {
   const work = sessions.map(keepSession);
   await allReady("opened", openingMs);
   await Bun.sleep(2_000);
-  const kib = (n: number) => (((residentMib(nodes[n]!.pid) - before[n]!) * 1_024) / count).toFixed(1);
+  const kib = (n: number) =>
+    (((residentMib(nodes[n]!.pid) - before[n]!) * 1_024) / count).toFixed(1);
   console.log(`${kib(0)} KiB for each session at its node, ${kib(1)} at the other`);
   for (const one of sessions) Object.assign(one, { ready: false, tries: 0 });
   refusals.clear();

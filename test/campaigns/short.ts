@@ -34,13 +34,20 @@ const limitMs = 180_000;
 const missingProgram = 2;
 
 const { values } = parseArgs({ options: { only: { type: "string" } } });
-const chosen = Object.entries(campaigns).filter(([name]) => values.only?.split(",").includes(name) ?? true);
+const chosen = Object.entries(campaigns).filter(
+  ([name]) => values.only?.split(",").includes(name) ?? true,
+);
 const failed: string[] = [];
 
 async function run(name: string, args: readonly string[]): Promise<void> {
   const startedMs = performance.now();
   const command = [process.execPath, join(import.meta.dir, `${name}.ts`), ...args];
-  const child = Bun.spawn(command, { stdout: "pipe", stderr: "pipe", timeout: limitMs, killSignal: "SIGKILL" });
+  const child = Bun.spawn(command, {
+    stdout: "pipe",
+    stderr: "pipe",
+    timeout: limitMs,
+    killSignal: "SIGKILL",
+  });
   const [out, err, code] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),

@@ -40,7 +40,8 @@ type Size = {
 
 function sizeNow(): Size {
   const { pid } = stage.node();
-  const data = statSync(join(stage.folder, "data", "data.mdb"), { throwIfNoEntry: false })?.size ?? 0;
+  const data =
+    statSync(join(stage.folder, "data", "data.mdb"), { throwIfNoEntry: false })?.size ?? 0;
   return {
     ownMib: ownMib(pid),
     rssMib: residentMib(pid),
@@ -67,9 +68,17 @@ for (let part = 1; part <= parts; part++) {
   await model.stop();
   await model.audit();
   first ??= busy;
-  findings.expect(busy.ownMib - first.ownMib <= growthMibMax, `memory grew from ${first.ownMib} to ${busy.ownMib} MiB`);
-  findings.expect(busy.descriptors - first.descriptors <= descriptorsMoreMax, `${busy.descriptors} descriptors`);
-  console.log(`${part} of ${parts}: ${JSON.stringify(busy)}; answered ${JSON.stringify(model.counts)}`);
+  findings.expect(
+    busy.ownMib - first.ownMib <= growthMibMax,
+    `memory grew from ${first.ownMib} to ${busy.ownMib} MiB`,
+  );
+  findings.expect(
+    busy.descriptors - first.descriptors <= descriptorsMoreMax,
+    `${busy.descriptors} descriptors`,
+  );
+  console.log(
+    `${part} of ${parts}: ${JSON.stringify(busy)}; answered ${JSON.stringify(model.counts)}`,
+  );
 }
 const { slope, error } = fitLine(samples);
 console.log(
@@ -78,6 +87,9 @@ console.log(
 console.log(`refused: ${JSON.stringify(model.refusals)}`);
 model.close();
 const code = await stage.node().kill("SIGTERM");
-findings.expect(code === 0, `it ended with ${code}: ${(await stage.node().output()).slice(-1_000)}`);
+findings.expect(
+  code === 0,
+  `it ended with ${code}: ${(await stage.node().output()).slice(-1_000)}`,
+);
 await stage.close();
 findings.exit();

@@ -56,9 +56,15 @@ export async function openStage(options: StageOptions = {}): Promise<Stage> {
   const url = `http://127.0.0.1:${port}`;
   writeFileSync(
     join(scratch.path, "waypost.toml"),
-    fileText(url, port, { ...lines, "stores.main": [...stores[store], ...(lines["stores.main"] ?? [])] }),
+    fileText(url, port, {
+      ...lines,
+      "stores.main": [...stores[store], ...(lines["stores.main"] ?? [])],
+    }),
   );
-  const args = mode === "serve" ? ["serve"] : ["dev", "--port", String(port), "--data", join(scratch.path, "data")];
+  const args =
+    mode === "serve"
+      ? ["serve"]
+      : ["dev", "--port", String(port), "--data", join(scratch.path, "data")];
   let node: RunningNode | null = null;
   const start = async (more: Readonly<Record<string, string>> = {}): Promise<void> => {
     node = await startNode(args, { cwd: scratch.path, url, env: { ...env, ...more } });
@@ -115,7 +121,9 @@ export const ownMib = (pid: number): number => memoryMib(pid, "RssAnon");
 
 function memoryMib(pid: number, line: "VmRSS" | "RssAnon"): number {
   try {
-    const kib = new RegExp(`^${line}:\\s+(\\d+) kB`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+    const kib = new RegExp(`^${line}:\\s+(\\d+) kB`, "m").exec(
+      readFileSync(`/proc/${pid}/status`, "utf8"),
+    )?.[1];
     return Math.round(Number(kib ?? 0) / 102.4) / 10;
   } catch {
     return 0;
@@ -238,7 +246,10 @@ export async function registrationOf(person: StagePerson, nowMs = Date.now()): P
 }
 
 /** Registers people and waits until all of them can be resolved. */
-export async function registerAll(client: StageClient, people: readonly StagePerson[]): Promise<void> {
+export async function registerAll(
+  client: StageClient,
+  people: readonly StagePerson[],
+): Promise<void> {
   for (const person of people) {
     const { status, body } = await client.post("/register-did", await registrationOf(person));
     if (status !== 202) throw new Error(`a registration was answered with ${status} ${body}`);
@@ -264,11 +275,17 @@ export function envelopeTo(person: { readonly did: string }, change: JsonObject 
 export function signedBy(sender: StagePerson, envelope: JsonObject): JsonObject {
   const method = sender.identity.methods[0] as Identity["methods"][number];
   const named: JsonObject = { ...envelope, from: sender.did, sender_key_id: method.id };
-  return { ...named, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), method.secret)) };
+  return {
+    ...named,
+    sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), method.secret)),
+  };
 }
 
 /** The body of an acknowledgement, signed by the reader. */
-export async function acknowledgementOf(reader: Reader, ids: readonly string[]): Promise<JsonObject> {
+export async function acknowledgementOf(
+  reader: Reader,
+  ids: readonly string[],
+): Promise<JsonObject> {
   const { did, serviceId, at, signer } = reader;
   const headers = await proofHeaders(reader, "ack", ackSubject(ids));
   const signed = (name: keyof typeof retrievalHeaders) => headers[retrievalHeaders[name]] ?? "";
@@ -285,12 +302,17 @@ export async function acknowledgementOf(reader: Reader, ids: readonly string[]):
 }
 
 /** Bob has acknowledged something that Alice signed, so that his mailbox knows her. */
-export async function befriend(client: StageClient, bob: StagePerson, alice: StagePerson): Promise<void> {
+export async function befriend(
+  client: StageClient,
+  bob: StagePerson,
+  alice: StagePerson,
+): Promise<void> {
   const envelope = signedBy(alice, envelopeTo(bob));
   const id = String(envelope["message_id"]);
   const stored = await client.post("/cache/store", envelope);
   const acked = await client.post("/cache/ack", await acknowledgementOf(bob.reader, [id]));
-  if (stored.status !== 202 || acked.status !== 200) throw new Error(`${stored.body} ${acked.body}`);
+  if (stored.status !== 202 || acked.status !== 200)
+    throw new Error(`${stored.body} ${acked.body}`);
 }
 
 /** Stores from one address until it is refused, and says how many were taken and why no more were. */
@@ -319,12 +341,15 @@ export async function fill(
 /** The time within which so many of a hundred were answered. */
 export function percentile(times: readonly number[], percent: number): number {
   const sorted = [...times].sort((a, b) => a - b);
-  return Math.round((sorted[Math.max(0, Math.ceil((sorted.length * percent) / 100) - 1)] ?? 0) * 10) / 10;
+  return (
+    Math.round((sorted[Math.max(0, Math.ceil((sorted.length * percent) / 100) - 1)] ?? 0) * 10) / 10
+  );
 }
 
 /** The slope of the line that fits best (least squares), and its standard error. */
 export function fitLine(points: readonly { readonly x: number; readonly y: number }[]) {
-  const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const mean = (values: readonly number[]) =>
+    values.reduce((sum, value) => sum + value, 0) / values.length;
   const [meanX, meanY] = [mean(points.map(({ x }) => x)), mean(points.map(({ y }) => y))];
   const spread = points.reduce((sum, { x }) => sum + (x - meanX) ** 2, 0);
   const slope = points.reduce((sum, { x, y }) => sum + (x - meanX) * (y - meanY), 0) / spread;

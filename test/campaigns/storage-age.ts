@@ -29,7 +29,8 @@ const recipients = 50;
 const heldMax = 4_000;
 const nowMs = 2_000;
 /** Mostly small, some beyond a page, few of many pages. */
-const sizes = () => (random() < 0.7 ? below(700) : random() < 0.9 ? below(9_000) : below(60_000)) + 1;
+const sizes = () =>
+  (random() < 0.7 ? below(700) : random() < 0.9 ? below(9_000) : below(60_000)) + 1;
 
 /** What waits: the size of each message by its number. */
 const waiting = new Map<number, number>();
@@ -47,13 +48,16 @@ async function storeOne({ capabilities }: Store): Promise<void> {
     quota(),
   );
   if (!isShort) waiting.set(n, size);
-  if (n % 3 === 0) await capabilities.receipts!.put(`key ${n}`, bytesOf(n, 1 + below(900)), nowMs + below(1_000));
+  if (n % 3 === 0)
+    await capabilities.receipts!.put(`key ${n}`, bytesOf(n, 1 + below(900)), nowMs + below(1_000));
   if (n % 4 === 0) await capabilities.replay!.claim(`tag ${n}`, nowMs + 1 + below(1_000), nowMs);
 }
 
 async function ackSome({ capabilities }: Store): Promise<void> {
   const r = below(recipients);
-  const mine = [...waiting.keys()].filter((n) => n % recipients === r && random() < 0.8).slice(0, 200);
+  const mine = [...waiting.keys()]
+    .filter((n) => n % recipients === r && random() < 0.8)
+    .slice(0, 200);
   for (const n of mine) waiting.delete(n);
   await capabilities.mailbox!.remove(did(r), mine.map(id), nowMs);
 }
@@ -67,7 +71,8 @@ async function age(store: Store, until: number): Promise<void> {
   };
   await Promise.all(Array.from({ length: callers }, work));
   const { mailbox, replay, receipts } = store.capabilities;
-  for (const expiring of [mailbox!, replay!, receipts!]) while ((await expiring.expire(nowMs + 2_000, 2_000)) > 0);
+  for (const expiring of [mailbox!, replay!, receipts!])
+    while ((await expiring.expire(nowMs + 2_000, 2_000)) > 0);
 }
 
 /** What differs from what was stored. */
@@ -75,11 +80,16 @@ async function differences(store: Store): Promise<string[]> {
   const wrong: string[] = [];
   const found = new Set<string>();
   for (let r = 0; r < recipients; r++) {
-    for (const { messageId, envelope } of await listAll(store.capabilities.mailbox!, did(r), pageOf({ nowMs }))) {
+    for (const { messageId, envelope } of await listAll(
+      store.capabilities.mailbox!,
+      did(r),
+      pageOf({ nowMs }),
+    )) {
       found.add(`${messageId} ${Bun.hash(envelope)}`);
     }
   }
-  for (const [n, size] of waiting) if (!found.delete(`${id(n)} ${Bun.hash(bytesOf(n, size))}`)) wrong.push(`lost ${n}`);
+  for (const [n, size] of waiting)
+    if (!found.delete(`${id(n)} ${Bun.hash(bytesOf(n, size))}`)) wrong.push(`lost ${n}`);
   for (const more of found) wrong.push(`not stored ${more}`);
   return wrong;
 }

@@ -24,10 +24,18 @@ async function fill(path: string): Promise<void> {
   const far = { expiresAtMs: 4e12, keptUntilMs: 8e12 };
   const writes: Promise<unknown>[] = [];
   for (let n = 0; n < entriesMax; n++) {
-    writes.push(mailbox!.store(entry(n, { recipient: did(n % 9), ...far, envelope: bytesOf(n, 400) }), quota()));
+    writes.push(
+      mailbox!.store(
+        entry(n, { recipient: did(n % 9), ...far, envelope: bytesOf(n, 400) }),
+        quota(),
+      ),
+    );
   }
   for (let n = 0; n < recordsMax; n++) {
-    writes.push(replay!.claim(`tag ${n}`, 4e12, 1_000), receipts!.put(`key ${n}`, bytesOf(n, 80), 4e12));
+    writes.push(
+      replay!.claim(`tag ${n}`, 4e12, 1_000),
+      receipts!.put(`key ${n}`, bytesOf(n, 80), 4e12),
+    );
   }
   await Promise.all(writes);
   await store.close();

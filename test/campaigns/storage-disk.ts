@@ -35,7 +35,9 @@ try {
       answered += said.of("did store").size;
       rmSync(path, { recursive: true });
     }
-    console.log(`${kind}: ${rounds} rounds, ended with ${JSON.stringify(ends)}, ${answered} stores answered before`);
+    console.log(
+      `${kind}: ${rounds} rounds, ended with ${JSON.stringify(ends)}, ${answered} stores answered before`,
+    );
   }
   console.log(`lost, doubled or wrong: ${wrong.length}`);
   for (const finding of wrong.slice(0, 20)) console.log(`  ${finding}`);

@@ -25,8 +25,12 @@ try {
     await store.close();
     if ((round + 1) % 100 === 0) console.log(`${round + 1} kills, ${wrong.length} findings`);
   }
-  const answered = ["store", "ack", "claim", "put"].map((kind) => `${said.of(`did ${kind}`).size} ${kind}`);
-  console.log(`${kills} kills; answered: ${answered.join(", ")}; lost, doubled or wrong: ${wrong.length}`);
+  const answered = ["store", "ack", "claim", "put"].map(
+    (kind) => `${said.of(`did ${kind}`).size} ${kind}`,
+  );
+  console.log(
+    `${kills} kills; answered: ${answered.join(", ")}; lost, doubled or wrong: ${wrong.length}`,
+  );
   for (const finding of wrong.slice(0, 20)) console.log(`  ${finding}`);
 } finally {
   rmSync(base, { recursive: true, force: true });

@@ -37,10 +37,16 @@ const disksPerRun = 5;
 const sectorBytes = 512;
 
 /** What is on the disk for certain, and what was written since the last sync. */
-function replayed(before: Buffer, log: Buffer): { readonly disk: Buffer; readonly loose: Logged[] } {
+function replayed(
+  before: Buffer,
+  log: Buffer,
+): { readonly disk: Buffer; readonly loose: Logged[] } {
   const writes = loggedWrites(log);
   const synced = writes.findLastIndex(({ type }) => type === "S");
-  return { disk: diskAfter(before, writes, false), loose: writes.filter(({ type }, n) => type === "W" && n > synced) };
+  return {
+    disk: diskAfter(before, writes, false),
+    loose: writes.filter(({ type }, n) => type === "W" && n > synced),
+  };
 }
 
 /** One of the disks that a power cut may leave. */
@@ -53,7 +59,8 @@ function cutDisk(disk: Buffer, loose: readonly Logged[]): Buffer {
     if (bytes.length === 0) left = withWrite(left, { at, bytes });
     for (let from = 0; from < bytes.length; from += sectorBytes) {
       const isTorn = random() < 0.1;
-      if (!isTorn) left = withWrite(left, { at: at + from, bytes: bytes.subarray(from, from + sectorBytes) });
+      if (!isTorn)
+        left = withWrite(left, { at: at + from, bytes: bytes.subarray(from, from + sectorBytes) });
     }
   }
   return left;
@@ -73,7 +80,13 @@ try {
     rmSync(log, { force: true });
     const environment = { LD_PRELOAD: shim, WAYPOST_SHIM_LOG: log, WAYPOST_SHIM_SLOW: "10000" };
     await killedWriter(
-      { path, seed: round, mode: values.unsafe ? "unsafe" : "safe", lifeMs: 50 + Math.random() * 400, environment },
+      {
+        path,
+        seed: round,
+        mode: values.unsafe ? "unsafe" : "safe",
+        lifeMs: 50 + Math.random() * 400,
+        environment,
+      },
       said,
     );
     const { disk, loose } = replayed(before, readFileSync(log));
@@ -83,7 +96,9 @@ try {
       const store = await openStore(path).catch((error: Error) => error.message);
       if (typeof store === "string") wrong.push(`cut ${counts.cuts}: ${store}`);
       else {
-        wrong.push(...(await findings(store, said)).map((finding) => `cut ${counts.cuts}: ${finding}`));
+        wrong.push(
+          ...(await findings(store, said)).map((finding) => `cut ${counts.cuts}: ${finding}`),
+        );
         await store.close();
       }
       counts.cuts++;

@@ -39,7 +39,8 @@ export function diskAfter(before: Buffer, writes: readonly Logged[], keepsLoose:
   let disk: Buffer = Buffer.from(before);
   const synced = writes.findLastIndex(({ type }) => type === "S");
   for (const [n, write] of writes.entries()) {
-    if (write.type === "D" || (write.type === "W" && (keepsLoose || n < synced))) disk = withWrite(disk, write);
+    if (write.type === "D" || (write.type === "W" && (keepsLoose || n < synced)))
+      disk = withWrite(disk, write);
   }
   return disk;
 }

@@ -50,9 +50,14 @@ const count = (what: string) => {
 
 const files = keyFiles();
 const [database, bus] = await Promise.all([startPostgres(), startNats()]);
-const [log, cosigner] = [testKey("twin.example/log", "log"), testKey("twin.example/witness", "witness")];
+const [log, cosigner] = [
+  testKey("twin.example/log", "log"),
+  testKey("twin.example/witness", "witness"),
+];
 const ports = [freePort(), freePort()] as const;
-const witness = await startWitness({ ...files, key: cosigner }, [[log, `http://127.0.0.1:${ports[0]}/log`]]);
+const witness = await startWitness({ ...files, key: cosigner }, [
+  [log, `http://127.0.0.1:${ports[0]}/log`],
+]);
 /** Nodes of their own machines: each has its copy of the log's key and of the last signed head. */
 const keyFolders = ports.map(() => keyFiles());
 const storeOptions = { urls: [database.url], schema: "twin", block_time_ms: 100, connections: 4 };
@@ -74,7 +79,10 @@ function configOf(node: number): ConfigInput {
 const parsed = postgresPlugin.parseOptions(storeOptions);
 if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
 await postgresPlugin.migrate?.(parsed.options);
-const nodes: (TestNodes | null)[] = [await startTestNodes(configOf(0)), await startTestNodes(configOf(1))];
+const nodes: (TestNodes | null)[] = [
+  await startTestNodes(configOf(0)),
+  await startTestNodes(configOf(1)),
+];
 
 /** What the canary's node showed at first. */
 const firstAnswers = new Map<string, Uint8Array>();
@@ -94,10 +102,19 @@ const front = Bun.serve({
     for (let tried = 0; ; tried++) {
       const node = order[tried % 2] as number;
       try {
-        const answer = await fetch(`http://127.0.0.1:${ports[node]}${pathname}${search}`, { method, headers, body });
-        if (answer.status === 503 && tried < 400 && !pathname.startsWith("/log")) throw new Error("it is stopping");
-        if (values.canary && node === 1 && pathname.endsWith("/proof")) return await canaryAnswer(pathname, answer);
-        return new Response(await answer.bytes(), { status: answer.status, headers: answer.headers });
+        const answer = await fetch(`http://127.0.0.1:${ports[node]}${pathname}${search}`, {
+          method,
+          headers,
+          body,
+        });
+        if (answer.status === 503 && tried < 400 && !pathname.startsWith("/log"))
+          throw new Error("it is stopping");
+        if (values.canary && node === 1 && pathname.endsWith("/proof"))
+          return await canaryAnswer(pathname, answer);
+        return new Response(await answer.bytes(), {
+          status: answer.status,
+          headers: answer.headers,
+        });
       } catch (error) {
         if (tried >= 400) throw error;
         await Bun.sleep(tried < 2 ? 0 : 25);
@@ -110,7 +127,9 @@ const url = `http://127.0.0.1:${front.port}`;
 async function canaryAnswer(path: string, answer: Response): Promise<Response> {
   const bytes = await answer.bytes();
   if (answer.ok && bytes.length > 0 && !firstAnswers.has(path)) firstAnswers.set(path, bytes);
-  return new Response(((isCanaryTelling ? firstAnswers.get(path) : null) ?? bytes).slice(), { status: answer.status });
+  return new Response(((isCanaryTelling ? firstAnswers.get(path) : null) ?? bytes).slice(), {
+    status: answer.status,
+  });
 }
 
 async function restartNode(node: number): Promise<void> {
@@ -129,7 +148,12 @@ async function restore(): Promise<void> {
 
 // ------------------------------------------------------------------------------------------------------ people
 
-type Person = { readonly keys: KeyStore; readonly alias: string; readonly policy?: string; me: Waypost };
+type Person = {
+  readonly keys: KeyStore;
+  readonly alias: string;
+  readonly policy?: string;
+  me: Waypost;
+};
 
 /** Codes that say that the Directory is not believed. */
 const isAlarm = (error: unknown) => error instanceof ClientError && error.kind === "distrusted";
@@ -138,7 +162,8 @@ function listen(me: Waypost, name: string): Waypost {
   me.on((event) => {
     if (event.type === "stranger_change") findings.push(`${name}: ${JSON.stringify(event)}`);
     if (event.type !== "failed") return;
-    if (isAlarm(event.error)) findings.push(`${name}: ${event.what} ${event.error.code} ${event.error.message}`);
+    if (isAlarm(event.error))
+      findings.push(`${name}: ${event.what} ${event.error.code} ${event.error.message}`);
     else count(`passing failures (${event.error.code})`);
   });
   return me;
@@ -161,7 +186,9 @@ async function openPerson(index: number): Promise<Person> {
   return { ...person, me: listen(await Waypost.open(optionsOf(person)), alias) };
 }
 
-const people = await Promise.all(Array.from({ length: Number(values.people) }, (_, index) => openPerson(index)));
+const people = await Promise.all(
+  Array.from({ length: Number(values.people) }, (_, index) => openPerson(index)),
+);
 
 /** As a message does it, without the message. */
 async function lookUp(from: Person, to: Person): Promise<void> {
@@ -172,14 +199,18 @@ async function lookUp(from: Person, to: Person): Promise<void> {
     await trustIn(client, did);
     count("look-ups");
   } catch (error) {
-    if (isAlarm(error)) findings.push(`${from.alias} about ${to.alias}: ${(error as ClientError).message}`);
+    if (isAlarm(error))
+      findings.push(`${from.alias} about ${to.alias}: ${(error as ClientError).message}`);
     else count(`passing failures (${error instanceof ClientError ? error.code : error})`);
   }
 }
 
 /** Another device of the same identity replaces the key that others seal to. */
 async function rotateKey(person: Person): Promise<void> {
-  const device = listen(await Waypost.open({ ...optionsOf(person), rotateMs: 0 }), `${person.alias}'s device`);
+  const device = listen(
+    await Waypost.open({ ...optionsOf(person), rotateMs: 0 }),
+    `${person.alias}'s device`,
+  );
   await device.rotate();
   await device.watch();
   count("rotations by a second device");
@@ -189,7 +220,11 @@ async function rotateRoot(person: Person): Promise<void> {
   const { me, keys } = person;
   const next = crypto.getRandomValues(new Uint8Array(32));
   const signer = { keyId: "root", seed: me.identity.rootSeed };
-  const intent = { action: "UpdateRootPubkey", did: me.did, newRootPubkey: await ed25519PublicKey(next) } as const;
+  const intent = {
+    action: "UpdateRootPubkey",
+    did: me.did,
+    newRootPubkey: await ed25519PublicKey(next),
+  } as const;
   await change(me.client, intent, { signer, waiting });
   await replaceDocument(me.client, me.did, { rootSeed: next, edited: (one) => one, waiting });
   const held = { id: `${me.did}#root`, secret: signer.seed };

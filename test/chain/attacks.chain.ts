@@ -16,7 +16,14 @@ import { authorizationMessage, encodeDidDocument } from "../../src/core/ledger/d
 import { encodeExtrinsic } from "../../src/plugins/chain/layouts.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
-import { authorizedCall, certifiedOf, type Identity, identityOf, keyOf, registrationOf } from "../support/identity.ts";
+import {
+  authorizedCall,
+  certifiedOf,
+  type Identity,
+  identityOf,
+  keyOf,
+  registrationOf,
+} from "../support/identity.ts";
 import { canaryRuntime, endStand, type Node, type NodeOptions, startNode } from "./stand.ts";
 
 afterAll(endStand);
@@ -44,7 +51,10 @@ class Trial {
 
   static async open(options: NodeOptions): Promise<Trial> {
     const node = await startNode({ manual: true, strict: true, ...options });
-    const api = await ApiPromise.create({ provider: new WsProvider(node.endpoint), noInitWarn: true });
+    const api = await ApiPromise.create({
+      provider: new WsProvider(node.endpoint),
+      noInitWarn: true,
+    });
     return new Trial(node, api, api.genesisHash.toU8a());
   }
 
@@ -66,7 +76,9 @@ class Trial {
   }
 
   private async nonceOf(who: Account): Promise<number> {
-    const { nonce } = (await this.read("system", "account", who.address)).toJSON() as { readonly nonce: number };
+    const { nonce } = (await this.read("system", "account", who.address)).toJSON() as {
+      readonly nonce: number;
+    };
     return nonce;
   }
 
@@ -89,13 +101,26 @@ class Trial {
     const { number } = await node.ask<{ number: string }>("chain_getHeader");
     const birthHash = Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash")).slice(2));
     const era = { birth: BigInt(number), birthHash, periodBlocks: 64 };
-    const key = { publicKey: new Uint8Array(32), sign: () => new Uint8Array(64), scheme: 0 as const };
+    const key = {
+      publicKey: new Uint8Array(32),
+      sign: () => new Uint8Array(64),
+      scheme: 0 as const,
+    };
     return hex(encodeExtrinsic(call, { era, nonce: null, tip: 0n }, { frame, key }).extrinsic);
   }
 
   /** What an intent of a key is now, for this chain. */
-  async proof({ did, root }: Identity, intent: Intent, signerKeyId = "root", key = root): Promise<string> {
-    const counters = { add_alias: "aliasNonces", update_alias: "aliasNonces", remove_alias: "aliasNonces" } as const;
+  async proof(
+    { did, root }: Identity,
+    intent: Intent,
+    signerKeyId = "root",
+    key = root,
+  ): Promise<string> {
+    const counters = {
+      add_alias: "aliasNonces",
+      update_alias: "aliasNonces",
+      remove_alias: "aliasNonces",
+    } as const;
     const map =
       counters[intent.action as "add_alias"] ??
       (intent.action === "UpdateRootPubkey" ? "rootPubkeyNonces" : "controlNonces");
@@ -126,33 +151,49 @@ class Trial {
     const given = extrinsics.length === 0 ? [] : [{ transactions: extrinsics }];
     const hash = await node.ask<string>("dev_newBlock", given);
     const { block } = await node.ask<{ block: { extrinsics: string[] } }>("chain_getBlock", [hash]);
-    const bytes = await node.ask<string>("state_getStorage", [this.api.query["system"]?.["events"]?.key(), hash]);
+    const bytes = await node.ask<string>("state_getStorage", [
+      this.api.query["system"]?.["events"]?.key(),
+      hash,
+    ]);
     const layout = "Vec<FrameSystemEventRecord>";
     const records = this.api.registry.createTypeUnsafe<Vec<EventRecord>>(layout, [bytes]);
     return extrinsics.map((extrinsic) => {
       const place = block.extrinsics.indexOf(extrinsic);
       if (place < 0) return "not in the block";
-      const own = records.filter(({ phase }) => phase.isApplyExtrinsic && phase.asApplyExtrinsic.toNumber() === place);
+      const own = records.filter(
+        ({ phase }) => phase.isApplyExtrinsic && phase.asApplyExtrinsic.toNumber() === place,
+      );
       const failed = own.find(({ event }) => event.method === "ExtrinsicFailed")?.event.data[0] as
         | DispatchError
         | undefined;
       if (failed === undefined) {
-        const said = own.filter(({ event }) => ["didRegistry", "authorities"].includes(event.section));
+        const said = own.filter(({ event }) =>
+          ["didRegistry", "authorities"].includes(event.section),
+        );
         return said.map(({ event }) => event.method).join(" ");
       }
-      return failed.isModule ? this.api.registry.findMetaError(failed.asModule as never).name : failed.type;
+      return failed.isModule
+        ? this.api.registry.findMetaError(failed.asModule as never).name
+        : failed.type;
     });
   }
 
   /** Priority and tags with which the pool takes an extrinsic, or its refusal. */
-  async validity(extrinsic: string): Promise<{ readonly priority: bigint; readonly tags: readonly string[] } | string> {
+  async validity(
+    extrinsic: string,
+  ): Promise<{ readonly priority: bigint; readonly tags: readonly string[] } | string> {
     const hash = await this.node.ask<string>("chain_getBlockHash");
     const given = `0x02${extrinsic.slice(2)}${hash.slice(2)}`;
-    const bytes = await this.node.ask<string>("state_call", ["TaggedTransactionQueue_validate_transaction", given]);
+    const bytes = await this.node.ask<string>("state_call", [
+      "TaggedTransactionQueue_validate_transaction",
+      given,
+    ]);
     if (!bytes.startsWith("0x00")) return bytes;
     const layout = "(u64, Vec<Bytes>, Vec<Bytes>, u64, bool)";
     type Valid = ITuple<[u64, Vec<Bytes>, Vec<Bytes>]>;
-    const [priority, , tags] = this.api.registry.createTypeUnsafe<Valid>(layout, [`0x${bytes.slice(4)}`]);
+    const [priority, , tags] = this.api.registry.createTypeUnsafe<Valid>(layout, [
+      `0x${bytes.slice(4)}`,
+    ]);
     return { priority: priority.toBigInt(), tags: tags.map((tag) => tag.toHex()) };
   }
 
@@ -210,7 +251,9 @@ describe.each(builds)("%s", (_, options) => {
       ["removeDevice", did, "phone"],
     ];
     const extrinsics = await Promise.all(
-      calls.map(([name, ...values], after) => trial.by(alice, trial.tx("didRegistry", name, ...values), { after })),
+      calls.map(([name, ...values], after) =>
+        trial.by(alice, trial.tx("didRegistry", name, ...values), { after }),
+      ),
     );
     expect(await trial.block(...extrinsics)).toEqual(calls.map(() => "RootKeyRequired"));
   });
@@ -218,7 +261,10 @@ describe.each(builds)("%s", (_, options) => {
   test("a registration that a watcher submits first is not his", async () => {
     const victim = person();
     const stolen = trial.registration(victim, trial.alice);
-    const [theft, own] = [await trial.by(trial.bob, stolen, { tip: 1_000 }), await trial.by(trial.alice, stolen)];
+    const [theft, own] = [
+      await trial.by(trial.bob, stolen, { tip: 1_000 }),
+      await trial.by(trial.alice, stolen),
+    ];
     expect(await trial.block(theft, own)).toEqual(["InvalidSignature", "Registered DocumentSet"]);
   });
 
@@ -227,7 +273,11 @@ describe.each(builds)("%s", (_, options) => {
     const victim = person();
     await registered(victim, trial.alice);
     const { did, root } = victim;
-    const intent = { did, action: "UpdateRootPubkey", newRootPubkey: keyOf(`${victim.label} next`).publicKey } as const;
+    const intent = {
+      did,
+      action: "UpdateRootPubkey",
+      newRootPubkey: keyOf(`${victim.label} next`).publicKey,
+    } as const;
     const rotationAt = (nonce: bigint) => {
       const terms = { nonce, validUntilMs: BigInt(trial.nowMs + 600_000), signerKeyId: "root" };
       return authorizedCall(intent, terms, root, trial.genesis);
@@ -236,16 +286,31 @@ describe.each(builds)("%s", (_, options) => {
       signedPayload: Uint8Array;
       signature: Uint8Array;
     };
-    const given = [did, hex(intent.newRootPubkey), hex(call.signedPayload), hex(call.signature), "root"];
-    const wrapped = await trial.by(trial.bob, trial.tx("didRegistry", "updateRootPubkey", ...given));
+    const given = [
+      did,
+      hex(intent.newRootPubkey),
+      hex(call.signedPayload),
+      hex(call.signature),
+      "root",
+    ];
+    const wrapped = await trial.by(
+      trial.bob,
+      trial.tx("didRegistry", "updateRootPubkey", ...given),
+    );
     const extrinsics = [wrapped, await trial.general(rotationAt(1n)), await trial.general(call)];
-    expect(await trial.block(...extrinsics)).toEqual(["BadOrigin", "not in the block", "RootPubkeyUpdated"]);
+    expect(await trial.block(...extrinsics)).toEqual([
+      "BadOrigin",
+      "not in the block",
+      "RootPubkeyUpdated",
+    ]);
   });
 
   test("a self-certifying name is registered by no other key, and only root ends it", async () => {
     const victim = certifiedOf(crypto.randomUUID(), trial.genesis);
     const squatter = { ...person(), did: victim.did };
-    const attack = await trial.by(trial.bob, trial.registration(squatter, trial.bob), { tip: 1_000 });
+    const attack = await trial.by(trial.bob, trial.registration(squatter, trial.bob), {
+      tip: 1_000,
+    });
     expect(await trial.block(attack)).toEqual(["NameNotDerived"]);
     // Without a document nothing would prove its keys.
     const given = [victim.did, null, "v3:0:1", hex(victim.root.publicKey), hex(new Uint8Array(64))];
@@ -273,10 +338,9 @@ describe.each(builds)("%s", (_, options) => {
     const set = (who: Identity, name: string, after: number) =>
       trial.by(alice, trial.tx("didRegistry", "setAlias", who.did, name), { after });
     // The alias of the victim is replaced, which would release it, and given to the attacker in the same block.
-    expect(await trial.block(await set(victim, `other-${people}`, 0), await set(attacker, alias, 1))).toEqual([
-      "RootKeyRequired",
-      "AliasTaken",
-    ]);
+    expect(
+      await trial.block(await set(victim, `other-${people}`, 0), await set(attacker, alias, 1)),
+    ).toEqual(["RootKeyRequired", "AliasTaken"]);
     expect(await trial.holder(alias)).toBe(victim.did);
     // The victim releases it: for thirty days it is his alone.
     const release: Intent = { did: victim.did, action: "remove_alias", alias };
@@ -286,13 +350,15 @@ describe.each(builds)("%s", (_, options) => {
     expect(registeredWith).toEqual(["Registered DocumentSet AliasConflict"]);
     const again: Intent = { did: victim.did, action: "add_alias", alias };
     expect(await trial.block(await trial.proof(victim, again))).toEqual(["AliasAdded"]);
-    expect(await trial.block(await trial.proof(victim, { did: victim.did, action: "delete_did" }))).toEqual([
-      "DidDeleted",
-    ]);
+    expect(
+      await trial.block(await trial.proof(victim, { did: victim.did, action: "delete_did" })),
+    ).toEqual(["DidDeleted"]);
     // Another key registers the same name: the alias is nobody's.
     trial.nowMs += 1_000;
     const heir = { ...person(), did: victim.did };
-    expect(await registered(heir, trial.bob, alias)).toEqual(["Registered DocumentSet AliasConflict"]);
+    expect(await registered(heir, trial.bob, alias)).toEqual([
+      "Registered DocumentSet AliasConflict",
+    ]);
     trial.nowMs += 30 * dayMs;
     expect(await trial.block(await set(attacker, alias, 0))).toEqual(["AliasSet"]);
   });
@@ -301,15 +367,21 @@ describe.each(builds)("%s", (_, options) => {
     const [victim, watcher] = [person(), person()];
     const alias = `wanted-${people}`;
     await registered(watcher, trial.bob);
-    const registration = await trial.by(trial.alice, trial.registration(victim, trial.alice, alias));
+    const registration = await trial.by(
+      trial.alice,
+      trial.registration(victim, trial.alice, alias),
+    );
     const free = await trial.proof(watcher, { did: watcher.did, action: "add_alias", alias });
     const [paid, unpaid] = [await trial.validity(registration), await trial.validity(free)];
-    if (typeof paid === "string" || typeof unpaid === "string") throw new Error(`${paid} ${unpaid}`);
+    if (typeof paid === "string" || typeof unpaid === "string")
+      throw new Error(`${paid} ${unpaid}`);
     expect(paid.priority).toBeGreaterThan(unpaid.priority);
     // Of two free calls for one alias the pool keeps the first.
     const other = person();
     await registered(other, trial.bob);
-    const second = await trial.validity(await trial.proof(other, { did: other.did, action: "add_alias", alias }));
+    const second = await trial.validity(
+      await trial.proof(other, { did: other.did, action: "add_alias", alias }),
+    );
     if (typeof second === "string") throw new Error(second);
     expect(second.tags.filter((tag) => unpaid.tags.includes(tag))).toHaveLength(1);
   });
@@ -330,7 +402,8 @@ describe.each(builds)("%s", (_, options) => {
     const subject = person();
     const { alice, bob, charlie } = trial;
     await registered(subject, alice);
-    const change = (owner: Account) => trial.tx("didRegistry", "changeOwner", subject.did, owner.publicKey);
+    const change = (owner: Account) =>
+      trial.tx("didRegistry", "changeOwner", subject.did, owner.publicKey);
     const before = { alice: await trial.held(alice), bob: await trial.held(bob) };
     expect(await trial.block(await trial.by(bob, change(bob)))).toEqual(["NotDidOwner"]);
     expect(await trial.block(await trial.by(alice, change(bob)))).toEqual(["OwnerChanged"]);
@@ -342,22 +415,32 @@ describe.each(builds)("%s", (_, options) => {
       const action = [8, hex(named.publicKey)];
       const values = [subject.did, action, nonce, trial.nowMs + 600_000, "root"];
       const signedPayload = trial.api.createType(layout, values).toU8a();
-      const signature = subject.root.sign(authorizationMessage("control", trial.genesis, signedPayload));
+      const signature = subject.root.sign(
+        authorizationMessage("control", trial.genesis, signedPayload),
+      );
       return trial.tx("didRegistry", "adopt", hex(signedPayload), hex(signature), "root");
     };
     // The proof names one account: nobody else can bring it.
-    expect(await trial.block(await trial.by(alice, await adopt(charlie, 0n)))).toEqual(["InvalidControlPayload"]);
-    expect(await trial.block(await trial.by(charlie, await adopt(charlie, 0n)))).toEqual(["OwnerChanged"]);
+    expect(await trial.block(await trial.by(alice, await adopt(charlie, 0n)))).toEqual([
+      "InvalidControlPayload",
+    ]);
+    expect(await trial.block(await trial.by(charlie, await adopt(charlie, 0n)))).toEqual([
+      "OwnerChanged",
+    ]);
     expect(await trial.held(bob)).toBe(before.bob);
     expect(await trial.held(charlie)).toBe(deposit);
-    expect(await trial.block(await trial.by(charlie, await adopt(charlie, 0n)))).toEqual(["InvalidControlNonce"]);
+    expect(await trial.block(await trial.by(charlie, await adopt(charlie, 0n)))).toEqual([
+      "InvalidControlNonce",
+    ]);
     // A year without a change, and the deposit of what was given up comes back.
     const reclaim = () => trial.by(charlie, trial.tx("didRegistry", "reclaimDeposit", subject.did));
     expect(await trial.block(await reclaim())).toEqual(["DidInUse"]);
     trial.nowMs += 365 * dayMs;
-    expect(await trial.block(await trial.by(bob, trial.tx("didRegistry", "reclaimDeposit", subject.did)))).toEqual([
-      "NotDidOwner",
-    ]);
+    expect(
+      await trial.block(
+        await trial.by(bob, trial.tx("didRegistry", "reclaimDeposit", subject.did)),
+      ),
+    ).toEqual(["NotDidOwner"]);
     expect(await trial.block(await reclaim())).toEqual(["DidDeactivated DepositReturned"]);
     expect(await trial.held(charlie)).toBe(0n);
     const thief = { ...person(), did: subject.did };
@@ -367,12 +450,12 @@ describe.each(builds)("%s", (_, options) => {
   test("a majority's runtime waits a day", async () => {
     const codeHash = `0x${"07".repeat(32)}`;
     const motion = { AuthorizeUpgrade: { codeHash } };
-    expect(await trial.block(await trial.by(trial.bob, trial.tx("authorities", "vote", motion)))).toEqual([
-      "NotAuthority",
-    ]);
-    expect(await trial.block(await trial.by(trial.alice, trial.tx("authorities", "vote", motion)))).toEqual([
-      "Voted Carried",
-    ]);
+    expect(
+      await trial.block(await trial.by(trial.bob, trial.tx("authorities", "vote", motion))),
+    ).toEqual(["NotAuthority"]);
+    expect(
+      await trial.block(await trial.by(trial.alice, trial.tx("authorities", "vote", motion))),
+    ).toEqual(["Voted Carried"]);
     const authorized = async () => !(await trial.read("system", "authorizedUpgrade")).isEmpty;
     expect(await authorized()).toBe(false);
     const { number } = await trial.node.ask<{ number: string }>("chain_getHeader");
@@ -401,15 +484,16 @@ describe.each(builds)("%s", (_, options) => {
       trial.tx("balances", "forceSetBalance", alice.address, 1),
       trial.tx("grandpa", "noteStalled", 1, 1),
     ];
-    const extrinsics = await Promise.all(calls.map((call, after) => trial.by(alice, call, { after })));
+    const extrinsics = await Promise.all(
+      calls.map((call, after) => trial.by(alice, call, { after })),
+    );
     expect(await trial.block(...extrinsics)).toEqual(calls.map(() => "BadOrigin"));
     expect(api.tx["sudo"]).toBeUndefined();
     const last = trial.tx("authorities", "vote", { Remove: { authority: alice.address } });
     const ahead = trial.tx("authorities", "vote", { RestartFinality: { lastFinal: 4_000_000 } });
-    expect(await trial.block(await trial.by(alice, last), await trial.by(alice, ahead, { after: 1 }))).toEqual([
-      "LastAuthority",
-      "FutureBlock",
-    ]);
+    expect(
+      await trial.block(await trial.by(alice, last), await trial.by(alice, ahead, { after: 1 })),
+    ).toEqual(["LastAuthority", "FutureBlock"]);
   });
 
   if (!("runtime" in options)) return;

@@ -30,7 +30,11 @@ export type ChainSide = {
 const eventsKey = "0x26aa394eea5630e07c48ae0c9558cef780d41e5e16056765bc8461851072c9d7";
 
 /** An extrinsic for a block, and what the model says of it: events, or the name of the refusal. */
-export type Expected = { readonly bytes: Uint8Array; readonly expected: string; readonly call: LedgerCall };
+export type Expected = {
+  readonly bytes: Uint8Array;
+  readonly expected: string;
+  readonly call: LedgerCall;
+};
 
 /** The name of the refusal with which the node's validation meets an extrinsic, or `taken`. */
 export async function validated({ node, errors }: ChainSide, bytes: Uint8Array): Promise<string> {
@@ -51,15 +55,21 @@ export async function blockDifferences(
   const { node } = chain;
   const { block } = await node.ask<{ block: { extrinsics: string[] } }>("chain_getBlock", [hash]);
   const places = new Map(
-    block.extrinsics.map((text, index) => [extrinsicHash(Uint8Array.fromHex(text.slice(2))), index]),
+    block.extrinsics.map((text, index) => [
+      extrinsicHash(Uint8Array.fromHex(text.slice(2))),
+      index,
+    ]),
   );
   const said = await saidOf(chain, hash);
   const differences: string[] = [];
   for (const { bytes, expected: wanted, call } of expected) {
     const place = places.get(extrinsicHash(bytes));
     const found =
-      place === undefined ? `not in the block (${await validated(chain, bytes)})` : (said.get(place) ?? []).join(" ");
-    if (found !== wanted) differences.push(`${callText(call)}: the model says ${wanted}, the runtime: ${found}`);
+      place === undefined
+        ? `not in the block (${await validated(chain, bytes)})`
+        : (said.get(place) ?? []).join(" ");
+    if (found !== wanted)
+      differences.push(`${callText(call)}: the model says ${wanted}, the runtime: ${found}`);
   }
   return differences;
 }
@@ -67,14 +77,17 @@ export async function blockDifferences(
 /** By the index of an extrinsic: events of our pallets in their order, or the name of the error. */
 async function saidOf({ node, registry }: ChainSide, hash: string): Promise<Map<number, string[]>> {
   const bytes = await node.ask<string>("state_getStorage", [eventsKey, hash]);
-  const records = registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [bytes]);
+  const records = registry.createTypeUnsafe<Vec<EventRecord>>("Vec<FrameSystemEventRecord>", [
+    bytes,
+  ]);
   const said = new Map<number, string[]>();
   for (const { phase, event } of records) {
     if (!phase.isApplyExtrinsic) continue;
     const index = phase.asApplyExtrinsic.toNumber();
     const lines = said.get(index) ?? [];
     said.set(index, lines);
-    if (event.section === "didRegistry" || event.section === "deliveryPolicy") lines.push(chainEventText(event));
+    if (event.section === "didRegistry" || event.section === "deliveryPolicy")
+      lines.push(chainEventText(event));
     else if (event.method === "ExtrinsicFailed") {
       const error = event.data[0] as DispatchError;
       lines.push(error.isModule ? registry.findMetaError(error.asModule).name : error.type);
@@ -103,17 +116,34 @@ export type Group = {
   readonly world: World;
 };
 
-export async function stateDifferences({ ledger }: ChainSide, hash: string, group: Group): Promise<string[]> {
+export async function stateDifferences(
+  { ledger }: ChainSide,
+  hash: string,
+  group: Group,
+): Promise<string[]> {
   const { identities, aliases, world } = group;
-  await until("the plugin to see the block", async () => (await ledger.head()).finalized.hash === hash);
+  await until(
+    "the plugin to see the block",
+    async () => (await ledger.head()).finalized.hash === hash,
+  );
   const scopes = ["recipient", "tag", "persona"] as const;
   const found = await Promise.all([
-    ...identities.map(async ({ did }) => partsThatDiffer(did, world.account(did), await ledger.account(did))),
-    ...aliases.map(async (alias) =>
-      partsThatDiffer(`alias ${alias}`, world.aliases.get(alias) ?? null, await ledger.aliasHolder(alias)),
+    ...identities.map(async ({ did }) =>
+      partsThatDiffer(did, world.account(did), await ledger.account(did)),
     ),
     ...aliases.map(async (alias) =>
-      partsThatDiffer(`reserve ${alias}`, world.reserves.get(alias) ?? null, await ledger.aliasReserve(alias)),
+      partsThatDiffer(
+        `alias ${alias}`,
+        world.aliases.get(alias) ?? null,
+        await ledger.aliasHolder(alias),
+      ),
+    ),
+    ...aliases.map(async (alias) =>
+      partsThatDiffer(
+        `reserve ${alias}`,
+        world.reserves.get(alias) ?? null,
+        await ledger.aliasReserve(alias),
+      ),
     ),
     ...identities.flatMap(({ did }) =>
       scopes.map(async (scope) =>
@@ -134,11 +164,18 @@ function partsThatDiffer(where: string, expected: unknown, found: unknown): stri
   if (!isPlain(expected) || !isPlain(found))
     return [`${where}: the model has ${show(expected)}, the chain ${show(found)}`];
   const names = new Set([...Object.keys(expected), ...Object.keys(found)]);
-  return [...names].flatMap((name) => partsThatDiffer(`${where} ${name}`, expected[name], found[name]));
+  return [...names].flatMap((name) =>
+    partsThatDiffer(`${where} ${name}`, expected[name], found[name]),
+  );
 }
 
 function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Uint8Array);
+  return (
+    typeof value === "object" &&
+    value !== null &&
+    !Array.isArray(value) &&
+    !(value instanceof Uint8Array)
+  );
 }
 
 const show = (value: unknown): string =>

@@ -11,7 +11,12 @@ import { aliasesNamed, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { readOperatorKey } from "../../src/plugins/chain/driver.ts";
 import { encodeExtrinsic, isOwned } from "../../src/plugins/chain/layouts.ts";
-import { accountKey, entryKey, readAccountState, readMetadata } from "../../src/plugins/chain/metadata.ts";
+import {
+  accountKey,
+  entryKey,
+  readAccountState,
+  readMetadata,
+} from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Store } from "../../src/storage/contract.ts";
 import { applyWithEvents } from "../oracles/ledger-events.ts";
@@ -36,7 +41,12 @@ const people = 20;
 const periodBlocks = 64;
 
 export type Apply = typeof applyWithEvents;
-export type Run = { readonly differences: string[]; calls: number; taken: number; readonly refusals: Set<string> };
+export type Run = {
+  readonly differences: string[];
+  calls: number;
+  taken: number;
+  readonly refusals: Set<string>;
+};
 /** What is called instead of something random. */
 export type Script = (turn: Turn) => LedgerCall;
 
@@ -51,7 +61,11 @@ export type Contest = {
   /** One person's calls, one a block. */
   readonly playSteps: (
     person: Identity,
-    given: { readonly aliases: readonly string[]; readonly steps: readonly Script[]; readonly apply?: Apply },
+    given: {
+      readonly aliases: readonly string[];
+      readonly steps: readonly Script[];
+      readonly apply?: Apply;
+    },
   ) => Promise<Run>;
   readonly close: () => Promise<void>;
 };
@@ -65,8 +79,12 @@ export async function openContest(node: Node): Promise<Contest> {
       const chance = chanceOf(seed);
       const world = await freshWorld(chain);
       // Every other one is self-certifying: the chain and the first key decide its name.
-      const identities = Array.from({ length: people }, (_, n) => personOf(`${label} ${seed} ${n}`, n, world));
-      const aliases = Array.from({ length: 40 }, (_, n) => `${label}-${seed}-${n}`.toLowerCase().replaceAll(" ", "."));
+      const identities = Array.from({ length: people }, (_, n) =>
+        personOf(`${label} ${seed} ${n}`, n, world),
+      );
+      const aliases = Array.from({ length: 40 }, (_, n) =>
+        `${label}-${seed}-${n}`.toLowerCase().replaceAll(" ", "."),
+      );
       const cast = { chance, identities, aliases, world, apply };
       const run = freshRun();
       while (run.calls < calls && run.differences.length === 0) await round(chain, run, cast);
@@ -105,7 +123,10 @@ async function freshWorld({ key, ledger, node }: ChainSide): Promise<World> {
 async function chainSide(node: Node, store: Store): Promise<ChainSide> {
   const { ledger } = store.capabilities;
   if (ledger === undefined) throw new Error("the chain driver has no ledger");
-  const key = await readOperatorKey({ operator_key_file: operatorKeyFile, operator_key_type: "sr25519" });
+  const key = await readOperatorKey({
+    operator_key_file: operatorKeyFile,
+    operator_key_type: "sr25519",
+  });
   const genesis = Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash", [0])).slice(2));
   const metadataHex = await node.ask<`0x${string}`>("state_getMetadata");
   const version = await node.ask<RuntimeVersion>("state_getRuntimeVersion");
@@ -116,7 +137,14 @@ async function chainSide(node: Node, store: Store): Promise<ChainSide> {
   registry.setMetadata(described);
   const pallet = described.asLatest.pallets.find(({ name }) => name.eq("DidRegistry"));
   const { variants } = registry.lookup.getSiType(pallet!.errors.unwrap().type).def.asVariant;
-  return { node, ledger, metadata, registry, key, errors: variants.map(({ name }) => name.toString()) };
+  return {
+    node,
+    ledger,
+    metadata,
+    registry,
+    key,
+    errors: variants.map(({ name }) => name.toString()),
+  };
 }
 
 type Cast = Group & {
@@ -151,7 +179,8 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
     const expected = isRefusal(outcome) ? outcome.error : eventText(outcome.events);
     const terms = { era, nonce: isOwned(call) ? nonce++ : null, tip: 0n };
     const { extrinsic: bytes } = encodeExtrinsic(call, terms, { frame: metadata.frame, key });
-    if (!isOwned(call) && isRefusal(outcome)) asked.push(askToRefuse(chain, run, { bytes, expected, call }));
+    if (!isOwned(call) && isRefusal(outcome))
+      asked.push(askToRefuse(chain, run, { bytes, expected, call }));
     else block.push({ bytes, expected, call });
     if (isRefusal(outcome)) continue;
     run.taken++;
@@ -159,7 +188,10 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
   }
   await Promise.all(asked);
   const transactions = block.map(({ bytes }) => encodeHex0x(bytes));
-  const hash = await node.ask<string>("dev_newBlock", transactions.length === 0 ? [] : [{ transactions }]);
+  const hash = await node.ask<string>(
+    "dev_newBlock",
+    transactions.length === 0 ? [] : [{ transactions }],
+  );
   run.differences.push(...(await blockDifferences(chain, hash, block)));
   run.differences.push(...(await stateDifferences(chain, hash, cast)));
 }
@@ -192,7 +224,11 @@ function nextCall(chain: ChainSide, cast: Cast, person: Identity): LedgerCall {
   if (script !== undefined) return script(turn);
   let call = randomCall(chance, turn);
   // Left to chance, most calls would be refused, and lists would never fill up.
-  for (let tries = chance.one(0, 0, 6, 6, 6); tries > 0 && isRefusal(outcomeOf(chain, cast, call)); tries--) {
+  for (
+    let tries = chance.one(0, 0, 6, 6, 6);
+    tries > 0 && isRefusal(outcomeOf(chain, cast, call));
+    tries--
+  ) {
     call = randomCall(chance, turn);
   }
   return call;
@@ -231,9 +267,15 @@ function write(world: World, call: LedgerCall, outcome: Applied): void {
   }
 }
 
-async function askToRefuse(chain: ChainSide, run: Run, { bytes, expected, call }: Expected): Promise<void> {
+async function askToRefuse(
+  chain: ChainSide,
+  run: Run,
+  { bytes, expected, call }: Expected,
+): Promise<void> {
   const found = await validated(chain, bytes);
   if (found !== expected) {
-    run.differences.push(`${callText(call)}: the model refuses with ${expected}, the runtime: ${found}`);
+    run.differences.push(
+      `${callText(call)}: the model refuses with ${expected}, the runtime: ${found}`,
+    );
   }
 }

@@ -9,17 +9,22 @@ import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const folder = join(process.env["WAYPOST_CHAIN_FOLDER"] ?? process.cwd(), "data");
-const port = process.argv.includes("--port") ? (process.argv[process.argv.indexOf("--port") + 1] ?? "9944") : "9944";
+const port = process.argv.includes("--port")
+  ? (process.argv[process.argv.indexOf("--port") + 1] ?? "9944")
+  : "9944";
 
 mkdirSync(folder, { recursive: true, mode: 0o700 });
 const key = join(folder, "operator.key");
 // A phrase that everybody knows: the first development account, which the genesis block endows.
 if (!existsSync(key)) writeFileSync(key, "//Alice\n", { mode: 0o600 });
 
-const child = Bun.spawn([process.execPath, "run", "node.ts", "--port", port, "--interval", "1000", "--idle", "6000"], {
-  cwd: import.meta.dir,
-  env: { ...process.env, LOG_LEVEL: "warn", POLKADOTJS_DISABLE_ESM_CJS_WARNING: "1" },
-  stdio: ["ignore", "inherit", "inherit"],
-});
+const child = Bun.spawn(
+  [process.execPath, "run", "node.ts", "--port", port, "--interval", "1000", "--idle", "6000"],
+  {
+    cwd: import.meta.dir,
+    env: { ...process.env, LOG_LEVEL: "warn", POLKADOTJS_DISABLE_ESM_CJS_WARNING: "1" },
+    stdio: ["ignore", "inherit", "inherit"],
+  },
+);
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => child.kill(signal));
 process.exit(await child.exited);

@@ -13,12 +13,21 @@ import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { isRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyWithEvents } from "../oracles/ledger-events.ts";
-import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
+import {
+  authorizedCall,
+  type Identity,
+  identityOf,
+  keyOf,
+  methodOf,
+  registrationOf,
+} from "../support/identity.ts";
 import { type Apply, type Contest, openContest, type Script } from "./contest.ts";
 import { canaryRuntime, endStand, makeBlock, type Node, startNode } from "./stand.ts";
 
 /** twox128 of `DidRegistry` and of `PlainProofs`. */
-const plainProofsKey = Uint8Array.fromHex("72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8");
+const plainProofsKey = Uint8Array.fromHex(
+  "72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8",
+);
 /** About 20 calls a second; another length or seed by the environment. */
 const seriesCalls = Number(process.env["DIFFERENTIAL_CALLS"] ?? "160");
 const seriesSeed = Number(process.env["DIFFERENTIAL_SEED"] ?? "20260716");
@@ -36,10 +45,18 @@ const registers =
 
 /** What the root key, or another one, asks for now, until a time from now. */
 const intends =
-  (intent: Intent, aheadMs = 600_000, signer?: { readonly id: string; readonly key: Identity["root"] }): Script =>
+  (
+    intent: Intent,
+    aheadMs = 600_000,
+    signer?: { readonly id: string; readonly key: Identity["root"] },
+  ): Script =>
   ({ person, account, nowMs, proofs }) => {
     const nonce = account.counters[actions[intent.action].counter];
-    const terms = { nonce, validUntilMs: BigInt(nowMs + aheadMs), signerKeyId: signer?.id ?? "root" };
+    const terms = {
+      nonce,
+      validUntilMs: BigInt(nowMs + aheadMs),
+      signerKeyId: signer?.id ?? "root",
+    };
     return authorizedCall(intent, terms, signer?.key ?? person.root, proofs.genesisHash);
   };
 /** Ended a minute ago. */
@@ -56,7 +73,9 @@ describe("the runtime and the model", () => {
 
   test("agree on every call, event and record", async () => {
     const run = await contest.play({ seed: seriesSeed, calls: seriesCalls, label: "both" });
-    console.log(`${run.calls} calls, ${run.taken} taken, refusals: ${[...run.refusals].sort().join(" ")}`);
+    console.log(
+      `${run.calls} calls, ${run.taken} taken, refusals: ${[...run.refusals].sort().join(" ")}`,
+    );
     expect(run.differences).toEqual([]);
     expect(run.taken).toBeGreaterThan(30);
     expect(run.refusals.size).toBeGreaterThan(10);
@@ -77,15 +96,28 @@ describe("the runtime and the model", () => {
     const plain: Script = ({ account, nowMs }) =>
       authorizedCall(
         { did: person.did, action: "deactivate_did" },
-        { nonce: account.counters.control, validUntilMs: BigInt(nowMs + 600_000), signerKeyId: "root" },
+        {
+          nonce: account.counters.control,
+          validUntilMs: BigInt(nowMs + 600_000),
+          signerKeyId: "root",
+        },
         person.root,
       );
-    const steps = [old(String), old((nowMs) => `v2:0:${nowMs + 600_000}`), registers(person), plain];
+    const steps = [
+      old(String),
+      old((nowMs) => `v2:0:${nowMs + 600_000}`),
+      registers(person),
+      plain,
+    ];
     const reported = await contest.playSteps(person, { aliases: [], steps });
     const run = await contest.play({ seed: seriesSeed, calls: seriesCalls / 2, label: "strict" });
     await onChain(true);
     expect([...reported.differences, ...run.differences]).toEqual([]);
-    expect([reported.taken, ...reported.refusals]).toEqual([1, "ProofVersionRefused", "InvalidSignature"]);
+    expect([reported.taken, ...reported.refusals]).toEqual([
+      1,
+      "ProofVersionRefused",
+      "InvalidSignature",
+    ]);
     expect(run.taken).toBeGreaterThan(10);
   });
 
@@ -93,10 +125,19 @@ describe("the runtime and the model", () => {
     const person = identityOf(`full ${seriesSeed}`);
     const aliases = Array.from({ length: 9 }, (_, n) => `full-${seriesSeed}-${n}`);
     const intents = fullLists(person, aliases);
-    const steps = [registers(person), ...intents.map((intent) => intends(intent)), registers(person, 60_000)];
+    const steps = [
+      registers(person),
+      ...intents.map((intent) => intends(intent)),
+      registers(person, 60_000),
+    ];
     const run = await contest.playSteps(person, { aliases, steps });
     expect(run.differences).toEqual([]);
-    const refusals = ["InvalidDocument", "ServiceTooLong", "TooManyAliases", "VerificationMethodInUse"];
+    const refusals = [
+      "InvalidDocument",
+      "ServiceTooLong",
+      "TooManyAliases",
+      "VerificationMethodInUse",
+    ];
     expect([...run.refusals].sort()).toEqual(refusals);
     expect([run.calls, run.taken]).toEqual([steps.length, steps.length - 6]);
   });
@@ -105,7 +146,11 @@ describe("the runtime and the model", () => {
     const person = identityOf(`forms ${seriesSeed}`);
     const { did } = person;
     const normal = `form-${seriesSeed}`;
-    const good = [` \t\n\f\r${normal.toUpperCase()}\r\n `, `${" ".repeat(400)}${normal}`, "x".repeat(64)];
+    const good = [
+      ` \t\n\f\r${normal.toUpperCase()}\r\n `,
+      `${" ".repeat(400)}${normal}`,
+      "x".repeat(64),
+    ];
     const bad = [
       "é".repeat(32),
       "é".repeat(33),
@@ -134,7 +179,12 @@ describe("the runtime and the model", () => {
     ];
     const run = await contest.playSteps(person, { aliases: [normal, "x".repeat(64)], steps });
     expect(run.differences).toEqual([]);
-    expect([...run.refusals].sort()).toEqual(["AliasAlreadyExists", "AliasTooLong", "InvalidAlias", "RootKeyRequired"]);
+    expect([...run.refusals].sort()).toEqual([
+      "AliasAlreadyExists",
+      "AliasTooLong",
+      "InvalidAlias",
+      "RootKeyRequired",
+    ]);
     // Registered, set twice, renamed, and the former one added again.
     expect(run.taken).toBe(5);
   });
@@ -170,7 +220,13 @@ describe("the runtime and the model", () => {
     ],
     [
       "every alias is free",
-      (input) => applyWithEvents({ ...input, aliasHolder: () => null, aliasReserve: () => null, ownerReplaces: "all" }),
+      (input) =>
+        applyWithEvents({
+          ...input,
+          aliasHolder: () => null,
+          aliasReserve: () => null,
+          ownerReplaces: "all",
+        }),
       /the runtime: (.*(AliasConflict|AliasTaken|AliasAlreadyExists)|not in the block)|^alias /,
       ({ person, other, named: { alias } }) => [plainly(person, alias), plainly(other, alias)],
     ],
@@ -190,13 +246,20 @@ describe("the runtime and the model", () => {
       ({ person }) => [plainly(person)],
     ],
   ];
-  test.each(canaries)("would be distinguished if, for the model, %s", async (rule, apply, difference, steps) => {
-    const [person, other] = [identityOf(`person: ${rule}`), identityOf(`other: ${rule}`)];
-    const alias = rule.toLowerCase().replaceAll(" ", "-");
-    const cast = { person, other, named: { did: person.did, action: "add_alias", alias } } as const;
-    const run = await contest.playSteps(person, { aliases: [alias], steps: steps(cast), apply });
-    expect(run.differences.join("\n")).toMatch(difference);
-  });
+  test.each(canaries)(
+    "would be distinguished if, for the model, %s",
+    async (rule, apply, difference, steps) => {
+      const [person, other] = [identityOf(`person: ${rule}`), identityOf(`other: ${rule}`)];
+      const alias = rule.toLowerCase().replaceAll(" ", "-");
+      const cast = {
+        person,
+        other,
+        named: { did: person.did, action: "add_alias", alias },
+      } as const;
+      const run = await contest.playSteps(person, { aliases: [alias], steps: steps(cast), apply });
+      expect(run.differences.join("\n")).toMatch(difference);
+    },
+  );
 });
 
 describe("the model and a runtime that breaks rules on command", () => {
@@ -225,15 +288,27 @@ describe("the model and a runtime that breaks rules on command", () => {
   });
 
   const [nobodys, dear] = [identityOf("nobody's"), identityOf("fees")];
-  const [ended, unlisted, changed] = [identityOf("ended"), identityOf("unlisted"), identityOf("changed")];
+  const [ended, unlisted, changed] = [
+    identityOf("ended"),
+    identityOf("unlisted"),
+    identityOf("changed"),
+  ];
   const [silent, again, kept] = [identityOf("silent"), identityOf("again"), identityOf("kept")];
   const methodKey = keyOf("unlisted method");
-  const changes = ({ did }: Identity): Intent => ({ did, action: "AddService", service: serviceOf(did, 0) });
+  const changes = ({ did }: Identity): Intent => ({
+    did,
+    action: "AddService",
+    service: serviceOf(did, 0),
+  });
   const deletes = (person: Identity): Steps => ({
     person,
     steps: [registers(person), intends({ did: person.did, action: "delete_did" })],
   });
-  const [held, elsewhere, released] = [identityOf("held"), identityOf("elsewhere"), identityOf("released")];
+  const [held, elsewhere, released] = [
+    identityOf("held"),
+    identityOf("elsewhere"),
+    identityOf("released"),
+  ];
   const foreign: Script = ({ nowMs }) =>
     authorizedCall(
       { did: elsewhere.did, action: "deactivate_did" },
@@ -243,14 +318,30 @@ describe("the model and a runtime that breaks rules on command", () => {
     );
   const pricing = { baseFee: 10n ** 15n + 1n, perKibFee: 0n };
   const expensive: Script = () => {
-    const limits = { effectiveTtlBlocks: 1, maxMessageBytes: 1, cacheEligible: true, replication: null };
-    const rest = { encryptedHeaderPreviewBytes: null, releasePricing: pricing, expirationBehavior: null };
+    const limits = {
+      effectiveTtlBlocks: 1,
+      maxMessageBytes: 1,
+      cacheEligible: true,
+      replication: null,
+    };
+    const rest = {
+      encryptedHeaderPreviewBytes: null,
+      releasePricing: pricing,
+      expirationBehavior: null,
+    };
     return { name: "set_delivery_policy", did: dear.did, policy: { ...limits, ...rest } };
   };
   const unbound: Script = ({ nowMs, proofs: { genesisHash } }) =>
-    registrationOf(nobodys, { timestamp: `v3:0:${nowMs + 600_000}`, binding: { genesisHash, submitter: null } });
+    registrationOf(nobodys, {
+      timestamp: `v3:0:${nowMs + 600_000}`,
+      binding: { genesisHash, submitter: null },
+    });
 
-  type Steps = { readonly person: Identity; readonly aliases?: readonly string[]; readonly steps: readonly Script[] };
+  type Steps = {
+    readonly person: Identity;
+    readonly aliases?: readonly string[];
+    readonly steps: readonly Script[];
+  };
   /** The runtime's first broken rule is about devices, which no call of ours names. */
   const firstRule = 2;
   /** With the calls that lead to the rule. */
@@ -286,7 +377,11 @@ describe("the model and a runtime that breaks rules on command", () => {
       /^did:svc:\w+ counters \w+: the model has "1n", the chain "0n"$/m,
       { person: changed, steps: [registers(changed), intends(changes(changed))] },
     ],
-    ["a deletion is not reported", /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m, deletes(silent)],
+    [
+      "a deletion is not reported",
+      /: the model says DidDeleted\(did:svc:\w+\), the runtime: $/m,
+      deletes(silent),
+    ],
     [
       "a change keeps the version",
       /^did:svc:\w+ record version: the model has "2n", the chain "1n"$/m,
@@ -315,7 +410,11 @@ describe("the model and a runtime that breaks rules on command", () => {
       /: the model refuses with InvalidSignature, the runtime: taken$/m,
       { person: elsewhere, steps: [registers(elsewhere), foreign] },
     ],
-    ["a deletion begins no life", /^did:svc:\w+ life: the model has 1, the chain 0$/m, deletes(again)],
+    [
+      "a deletion begins no life",
+      /^did:svc:\w+ life: the model has 1, the chain 0$/m,
+      deletes(again),
+    ],
     [
       "a released alias is anybody's",
       /^register_\S+ .*: the model says .*AliasConflict\(.*, the runtime: .*AliasSet\(/m,
@@ -337,25 +436,31 @@ describe("the model and a runtime that breaks rules on command", () => {
       },
     ],
   ];
-  test.each(canaries.map(([rule, difference, steps], index) => [rule, firstRule + index, difference, steps] as const))(
-    "are distinguished when, for the runtime, %s",
-    async (_, number, difference, steps) => {
-      await breakRule(number);
-      const run = await contest.playSteps(steps.person, { aliases: [], ...steps });
-      await breakRule(0);
-      expect(run.differences.join("\n")).toMatch(difference);
-    },
-  );
+  test.each(
+    canaries.map(
+      ([rule, difference, steps], index) => [rule, firstRule + index, difference, steps] as const,
+    ),
+  )("are distinguished when, for the runtime, %s", async (_, number, difference, steps) => {
+    await breakRule(number);
+    const run = await contest.playSteps(steps.person, { aliases: [], ...steps });
+    await breakRule(0);
+    expect(run.differences.join("\n")).toMatch(difference);
+  });
 });
 
 /** Fills every list of a record, one entry too many each, and looks at what a full one still takes. */
 function fullLists({ did }: Identity, aliases: readonly string[]): Intent[] {
-  const range = (length: number, intent: (n: number) => Intent) => Array.from({ length }, (_, n) => intent(n));
+  const range = (length: number, intent: (n: number) => Intent) =>
+    Array.from({ length }, (_, n) => intent(n));
   const method = (mark: string, n: number) => methodOf(did, `${mark}${n}`, keyOf(`full ${n}`));
   const keys = Array.from({ length: 8 }, (_, n) => `${did}#${n}`);
   return [
     ...aliases.map((alias): Intent => ({ did, action: "add_alias", alias })),
-    ...range(6, (n) => ({ did, action: "AddVerificationMethod", verificationMethod: method("m", n) })),
+    ...range(6, (n) => ({
+      did,
+      action: "AddVerificationMethod",
+      verificationMethod: method("m", n),
+    })),
     ...range(5, (n) => ({ did, action: "AddAuthentication", id: `${did}#m${n}` })),
     ...range(6, (n) => ({ did, action: "AddKeyAgreement", keyAgreement: method("x", n) })),
     ...range(5, (n) => ({ did, action: "AddService", service: serviceOf(did, n) })),
@@ -366,5 +471,11 @@ function fullLists({ did }: Identity, aliases: readonly string[]): Intent[] {
 }
 
 const serviceOf = (did: Did, n: number): Service => {
-  return { id: `${did}#s${n}`, type: "T", serviceEndpoint: ["u"], authorization: null, priority: null };
+  return {
+    id: `${did}#s${n}`,
+    type: "T",
+    serviceEndpoint: ["u"],
+    authorization: null,
+    priority: null,
+  };
 };

@@ -34,7 +34,8 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
         const found = await ledger.submission(hash);
         if (found?.state !== "pending") pending.delete(hash);
       }
-      const waiting = pending.size === 0 ? [] : await node.ask<string[]>("author_pendingExtrinsics");
+      const waiting =
+        pending.size === 0 ? [] : await node.ask<string[]>("author_pendingExtrinsics");
       if (waiting.length === 0) await Bun.sleep(5);
       else await buildAt(environment.now() - slotMs);
     }

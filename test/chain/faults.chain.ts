@@ -38,7 +38,8 @@ const environment: StoreEnvironment = {
 const quick = { reconnect_max_ms: 200, resend_ms: 400 };
 
 const stranger = () => identityOf(crypto.randomUUID());
-const register = (identity: Identity) => registrationOf(identity, { timestamp: String(Date.now()) });
+const register = (identity: Identity) =>
+  registrationOf(identity, { timestamp: String(Date.now()) });
 
 async function taken(ledger: Ledger, identity: Identity): Promise<Submission> {
   // A busy machine may take longer for the first connection than a start waits.
@@ -49,7 +50,11 @@ async function taken(ledger: Ledger, identity: Identity): Promise<Submission> {
 }
 
 /** Builds blocks until every submission has come to its end. */
-async function settle(ledger: Ledger, submissions: readonly Submission[], build = true): Promise<Submission[]> {
+async function settle(
+  ledger: Ledger,
+  submissions: readonly Submission[],
+  build = true,
+): Promise<Submission[]> {
   return until("the submissions to settle", async () => {
     if (build) await makeBlock(node);
     await Bun.sleep(100);
@@ -99,7 +104,9 @@ async function behindProxy<T>(
 ): Promise<T> {
   const proxy = openProxy(node.endpoint);
   try {
-    return await withStore(settings, (store, ledger) => use(proxy, ledger, store), [proxy.endpoint]);
+    return await withStore(settings, (store, ledger) => use(proxy, ledger, store), [
+      proxy.endpoint,
+    ]);
   } finally {
     proxy.close();
   }
@@ -111,7 +118,10 @@ describe("a connection", () => {
       const identity = stranger();
       await settle(ledger, [await taken(ledger, identity)]);
       proxy.cut();
-      await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
+      await until(
+        "the loss to be noticed",
+        async () => (await codeOf(store.probe())) === "unavailable",
+      );
       for (const answer of [
         ledger.account(identity.did),
         ledger.aliasHolder("nobody"),
@@ -134,7 +144,10 @@ describe("a connection", () => {
       async (store, ledger) => {
         first.answer = () => "silence";
         expect(await codeOf(ledger.account(stranger().did))).toBe("unavailable");
-        await until("an answer", async () => (await codeOf(ledger.account(stranger().did))) === "answered");
+        await until(
+          "an answer",
+          async () => (await codeOf(ledger.account(stranger().did))) === "answered",
+        );
         await store.probe();
       },
       [first.endpoint, second.endpoint],
@@ -158,14 +171,19 @@ describe("a connection", () => {
   test("to a node that is catching up is not used, and the reason says so", async () => {
     const proxy = openProxy(node.endpoint);
     proxy.answer = ({ method }) =>
-      method === "system_health" ? { result: { isSyncing: true, peers: 3, shouldHavePeers: true } } : null;
+      method === "system_health"
+        ? { result: { isSyncing: true, peers: 3, shouldHavePeers: true } }
+        : null;
     await withStore(
       {},
       async (store) => {
         const reason = await store.probe().catch((error: Error) => error.message);
         expect(reason).toContain("catching up");
         proxy.answer = () => null;
-        await until("the node to be used", async () => (await codeOf(store.probe())) === "answered");
+        await until(
+          "the node to be used",
+          async () => (await codeOf(store.probe())) === "answered",
+        );
       },
       [proxy.endpoint],
     );
@@ -178,7 +196,10 @@ describe("a connection", () => {
       proxy.answer = ({ method, params }) =>
         method === "chain_getBlockHash" && params[0] === 0 ? { result: genesis } : null;
       proxy.cut();
-      await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
+      await until(
+        "the loss to be noticed",
+        async () => (await codeOf(store.probe())) === "unavailable",
+      );
       proxy.mend();
       await until("the refusal", async () =>
         (await store.probe().then(() => "", String)).includes("begins with block"),
@@ -222,14 +243,19 @@ describe("a node", () => {
     await withStore(
       { block_time_ms: 40 },
       async (store, ledger) => {
-        const outcomes = Promise.allSettled(Array.from({ length: 10 }, () => taken(ledger, stranger())));
+        const outcomes = Promise.allSettled(
+          Array.from({ length: 10 }, () => taken(ledger, stranger())),
+        );
         await mortal.kill();
         for (const outcome of await outcomes) {
           if (outcome.status === "fulfilled")
             expect((await ledger.submission(outcome.value.txHash))?.state).toBe("pending");
           else expect(outcome.reason).toBeInstanceOf(StoreError);
         }
-        await until("the loss to be noticed", async () => (await codeOf(store.probe())) === "unavailable");
+        await until(
+          "the loss to be noticed",
+          async () => (await codeOf(store.probe())) === "unavailable",
+        );
         const reborn = await startNode({ manual: true, port: mortal.port });
         await until("the reason", async () =>
           (await store.probe().then(() => "", String)).includes("was final before"),
@@ -268,7 +294,8 @@ describe("calls", () => {
       const identities = Array.from({ length: 5 }, stranger);
       const submissions = await Promise.all(identities.map((identity) => taken(ledger, identity)));
       await Bun.sleep(2_500);
-      for (const { txHash } of submissions) expect((await ledger.submission(txHash))?.state).toBe("pending");
+      for (const { txHash } of submissions)
+        expect((await ledger.submission(txHash))?.state).toBe("pending");
       const ends = await settle(ledger, submissions);
       expect(ends.map(({ state }) => state)).toEqual(submissions.map(() => "finalized"));
       await eachOnce(ledger, identities);
@@ -278,7 +305,9 @@ describe("calls", () => {
     behindProxy(async (proxy, ledger) => {
       let lost = 0;
       proxy.answer = ({ method }) =>
-        method === "author_submitExtrinsic" && lost++ < 4 ? { result: `0x${"00".repeat(32)}` } : null;
+        method === "author_submitExtrinsic" && lost++ < 4
+          ? { result: `0x${"00".repeat(32)}` }
+          : null;
       const identities = Array.from({ length: 4 }, stranger);
       const submissions = await Promise.all(identities.map((identity) => taken(ledger, identity)));
       const ends = await settle(ledger, submissions);
@@ -324,10 +353,20 @@ describe("calls", () => {
       withStore({}, async (_, two) => {
         const identity = stranger();
         await settle(one, [await taken(one, identity)]);
-        const terms = { nonce: 0n, validUntilMs: BigInt(Date.now() + 600_000), signerKeyId: "root" };
+        const terms = {
+          nonce: 0n,
+          validUntilMs: BigInt(Date.now() + 600_000),
+          signerKeyId: "root",
+        };
         const alias = `a-${crypto.randomUUID()}`;
-        const call = authorizedCall({ action: "add_alias", did: identity.did, alias }, terms, identity.root);
-        const outcomes = await Promise.all([one, two].map((ledger) => ledger.submit(call, "add_alias")));
+        const call = authorizedCall(
+          { action: "add_alias", did: identity.did, alias },
+          terms,
+          identity.root,
+        );
+        const outcomes = await Promise.all(
+          [one, two].map((ledger) => ledger.submit(call, "add_alias")),
+        );
         for (const [i, ledger] of [one, two].entries()) {
           const outcome = outcomes[i]!;
           if (isFault(outcome)) throw new Error(outcome.detail);
@@ -345,8 +384,12 @@ describe("calls", () => {
       await settle(ledger, [await taken(ledger, identity)]);
       const blob = encodeDidDocument(documentOf(identity));
       const call = setDocumentOf(identity, { timestamp: String(Date.now() + 1), docBlob: blob });
-      const outcomes = await Promise.all(Array.from({ length: 6 }, () => ledger.submit(call, "replace_document")));
-      const hashes = new Set(outcomes.map((outcome) => (isFault(outcome) ? outcome.code : outcome.txHash)));
+      const outcomes = await Promise.all(
+        Array.from({ length: 6 }, () => ledger.submit(call, "replace_document")),
+      );
+      const hashes = new Set(
+        outcomes.map((outcome) => (isFault(outcome) ? outcome.code : outcome.txHash)),
+      );
       expect(hashes.size).toBe(1);
       const [end] = await settle(ledger, [outcomes[0] as Submission]);
       expect(end?.state).toBe("finalized");
@@ -357,7 +400,9 @@ describe("calls", () => {
     const outbox = freshPath("outbox");
     const proxy = openProxy(node.endpoint);
     const identity = stranger();
-    const submission = await withStore({ outbox }, (_, ledger) => taken(ledger, identity), [proxy.endpoint]);
+    const submission = await withStore({ outbox }, (_, ledger) => taken(ledger, identity), [
+      proxy.endpoint,
+    ]);
     await until(
       "the node to hold the call",
       async () => (await node.ask<string[]>("author_pendingExtrinsics")).length > 0,
@@ -395,17 +440,22 @@ describe("the best head", () => {
   test("has a call that is not final: it is pending, signed once, and final after the block was taken back", () =>
     behindProxy(async (proxy, ledger) => {
       const frozen = await node.ask<string>("chain_getFinalizedHead");
-      proxy.answer = ({ method }) => (method === "chain_getFinalizedHead" ? { result: frozen } : null);
+      proxy.answer = ({ method }) =>
+        method === "chain_getFinalizedHead" ? { result: frozen } : null;
       const identity = stranger();
       const submission = await taken(ledger, identity);
       await until("a block with the call", async () => {
-        if ((await node.ask<string[]>("author_pendingExtrinsics")).length > 0) await makeBlock(node);
+        if ((await node.ask<string[]>("author_pendingExtrinsics")).length > 0)
+          await makeBlock(node);
         const { block } = await node.ask<{ block: { extrinsics: string[] } }>("chain_getBlock");
         return block.extrinsics.length > 1;
       });
       // Sent again meanwhile, it is the same extrinsic.
       const sent = proxy.seen.get("author_submitExtrinsic") ?? 0;
-      await until("it to be sent again", async () => (proxy.seen.get("author_submitExtrinsic") ?? 0) > sent);
+      await until(
+        "it to be sent again",
+        async () => (proxy.seen.get("author_submitExtrinsic") ?? 0) > sent,
+      );
       expect((await ledger.submission(submission.txHash))?.state).toBe("pending");
       expect((await ledger.account(identity.did)).record).toBeNull();
       await node.ask("dev_setHead", [frozen]);
@@ -425,13 +475,17 @@ describe("a runtime upgrade", () => {
         await until("a first answer", async () => (await codeOf(ledger.head())) === "answered");
         const read = proxy.seen.get("state_getMetadata") ?? 0;
         proxy.answer = ({ method }) =>
-          method === "state_getRuntimeVersion" ? { result: { ...version, specVersion: 1_000 } } : null;
+          method === "state_getRuntimeVersion"
+            ? { result: { ...version, specVersion: 1_000 } }
+            : null;
         await makeBlock(node);
         await until("the metadata", async () => (proxy.seen.get("state_getMetadata") ?? 0) > read);
         const identity = stranger();
         await until(
           "the new head",
-          async () => (await ledger.head()).finalized.hash === (await node.ask<string>("chain_getFinalizedHead")),
+          async () =>
+            (await ledger.head()).finalized.hash ===
+            (await node.ask<string>("chain_getFinalizedHead")),
         );
         // The node itself still has the old runtime, so it does not take what is signed for the new one.
         const submission = await taken(ledger, identity);
@@ -454,7 +508,8 @@ describe("a runtime upgrade", () => {
     await behindProxy(async (proxy, _, store) => {
       const version = await node.ask<Record<string, unknown>>("state_getRuntimeVersion");
       proxy.answer = ({ method }) => {
-        if (method === "state_getRuntimeVersion") return { result: { ...version, specVersion: 1_001 } };
+        if (method === "state_getRuntimeVersion")
+          return { result: { ...version, specVersion: 1_001 } };
         return method === "state_getMetadata" ? { result: foreign } : null;
       };
       await makeBlock(node);
@@ -474,7 +529,8 @@ describe("the cache of answers", () => {
       let asked = 0;
       proxy.answer = ({ method, params }) => {
         // Questions about heads and the operator's account have fewer keys.
-        if (method === "state_queryStorageAt" && (params[0] as readonly string[]).length >= 7) asked++;
+        if (method === "state_queryStorageAt" && (params[0] as readonly string[]).length >= 7)
+          asked++;
         return null;
       };
       await Promise.all(Array.from({ length: 50 }, () => ledger.account(did)));

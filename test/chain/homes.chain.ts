@@ -40,16 +40,26 @@ async function startOnChain(): Promise<Provider> {
     request_timeout_ms: 60_000,
     free_space_floor_bytes: 0,
   };
-  return start({ stores: { main: { plugin: "memory" }, chain: driver } }, { store: "main", ledger: "chain" });
+  return start(
+    { stores: { main: { plugin: "memory" }, chain: driver } },
+    { store: "main", ledger: "chain" },
+  );
 }
 
-async function start(more: Pick<ConfigInput, "stores"> = {}, directory: ConfigInput["directory"] = {}) {
+async function start(
+  more: Pick<ConfigInput, "stores"> = {},
+  directory: ConfigInput["directory"] = {},
+) {
   const provider = await startProvider({ ...more, port: freePort(), directory }, soon);
   stops.push(provider.stop);
   return provider;
 }
 
-async function open({ home }: Provider, alias: string, options: { keys?: KeyStore; directoryUrl?: string } = {}) {
+async function open(
+  { home }: Provider,
+  alias: string,
+  options: { keys?: KeyStore; directoryUrl?: string } = {},
+) {
   const me = await Waypost.open({
     url: `http://${home}`,
     keys: memoryKeys(),
@@ -72,12 +82,24 @@ test("people of a chain and of an embedded ledger write to each other, through a
   const sent = await bob.me.send(`alice@${west.home}`, "from the embedded ledger");
   expect(sent.recipient).toEqual({ did: alice.me.did, trust: "proven", name: "told" });
   const received = await alice.inbox.next();
-  expect([received.text, received.verified, received.from]).toEqual(["from the embedded ledger", true, bob.me.did]);
+  expect([received.text, received.verified, received.from]).toEqual([
+    "from the embedded ledger",
+    true,
+    bob.me.did,
+  ]);
   await received.reply("from the chain");
-  expect(await bob.inbox.next()).toMatchObject({ text: "from the chain", verified: true, from: alice.me.did });
+  expect(await bob.inbox.next()).toMatchObject({
+    text: "from the chain",
+    verified: true,
+    from: alice.me.did,
+  });
 
   const before = await (await fetch(`http://${west.home}/dids/${alice.me.did}/proof`)).bytes();
-  const renewed = await publishKeys(alice.me.client, nextIdentity(alice.me.identity, Date.now()), waiting);
+  const renewed = await publishKeys(
+    alice.me.client,
+    nextIdentity(alice.me.identity, Date.now()),
+    waiting,
+  );
   const newRoot = await ed25519PublicKey(renewed.rootSeed);
   expect(await rootKeyOf(bob.me.client, alice.me.did)).toEqual(newRoot);
   await keys.save("default", renderIdentity(renewed));
@@ -92,6 +114,8 @@ test("people of a chain and of an embedded ledger write to each other, through a
   const carol = await open(east, "carol", { directoryUrl: proxy.url });
   await carol.me.send(alice.me.did, "seen");
   proxy.lie = { proof: (did) => (did === alice.me.did ? before : null) };
-  const refused = await carol.me.send(alice.me.did, "hello").catch(({ code }: { code: string }) => code);
+  const refused = await carol.me
+    .send(alice.me.did, "hello")
+    .catch(({ code }: { code: string }) => code);
   expect(refused).toBe("record_went_back");
 }, 600_000);

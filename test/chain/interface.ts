@@ -7,8 +7,10 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { ApiPromise, WsProvider } from "@polkadot/api";
 import { startChain } from "./start.ts";
 
-export const interfaceFile = new URL("../../runtime/artifacts/waypost-runtime.interface.json", import.meta.url)
-  .pathname;
+export const interfaceFile = new URL(
+  "../../runtime/artifacts/waypost-runtime.interface.json",
+  import.meta.url,
+).pathname;
 
 /** The table as JSON text. */
 export function describeInterface(api: ApiPromise): string {
@@ -30,7 +32,9 @@ export function describeInterface(api: ApiPromise): string {
     specVersion: api.runtimeVersion.specVersion.toNumber(),
     transactionVersion: api.runtimeVersion.transactionVersion.toNumber(),
     extensions: api.registry.signedExtensions,
-    pallets: Object.fromEntries(pallets.map((pallet) => [pallet.name.toString(), pallet.index.toNumber()])),
+    pallets: Object.fromEntries(
+      pallets.map((pallet) => [pallet.name.toString(), pallet.index.toNumber()]),
+    ),
     ...Object.fromEntries(
       pallets
         .filter((pallet) => own.includes(pallet.name.toString()))
@@ -40,7 +44,9 @@ export function describeInterface(api: ApiPromise): string {
             calls: variants(pallet.calls.unwrap().type),
             storage: pallet.storage.unwrap().items.map((item) => ({
               name: item.name.toString(),
-              hasher: item.type.isMap ? item.type.asMap.hashers.map((hasher) => hasher.type).join() : "",
+              hasher: item.type.isMap
+                ? item.type.asMap.hashers.map((hasher) => hasher.type).join()
+                : "",
               optional: item.modifier.isOptional,
               value: typeName(item.type.isMap ? item.type.asMap.value : item.type.asPlain),
             })),
@@ -51,7 +57,10 @@ export function describeInterface(api: ApiPromise): string {
               ]),
             ),
             events: variants(pallet.events.unwrap().type),
-            errors: variants(pallet.errors.unwrap().type).map(({ index, name }) => ({ index, name })),
+            errors: variants(pallet.errors.unwrap().type).map(({ index, name }) => ({
+              index,
+              name,
+            })),
           },
         ]),
     ),
@@ -70,7 +79,10 @@ export function checkInterface(api: ApiPromise): void {
 
 if (import.meta.main) {
   const chain = await startChain({ port: 0, mode: "manual" });
-  const api = await ApiPromise.create({ provider: new WsProvider(chain.endpoint), noInitWarn: true });
+  const api = await ApiPromise.create({
+    provider: new WsProvider(chain.endpoint),
+    noInitWarn: true,
+  });
   writeFileSync(interfaceFile, describeInterface(api));
   console.log(`wrote ${interfaceFile}`);
   await api.disconnect();

@@ -7,7 +7,14 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { readAccountState } from "../../src/plugins/chain/metadata.ts";
 import { registerBodyOf } from "../support/directory.ts";
-import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+import {
+  executable,
+  freePort,
+  type RunningNode,
+  run,
+  scratchFolder,
+  startNode,
+} from "../support/executable.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
 import { type NodeProxy, openProxy } from "./proxy.ts";
 import { endStand, type Node, startNode as startChain, until } from "./stand.ts";
@@ -61,7 +68,9 @@ test("two identities are registered on the chain, and a file goes from one to th
     expect((await waypost("did", "create", "--name", name)).stdout).toContain("(confirmed)");
   }
   writeFileSync(join(cwd, "note.txt"), "Meet me at noon.\n");
-  expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(0);
+  expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(
+    0,
+  );
   expect((await waypost("receive", "--as", "bob", "--out", "inbox")).code).toBe(0);
   expect(readFileSync(join(cwd, "inbox", "note.txt"), "utf8")).toBe("Meet me at noon.\n");
 });
@@ -89,15 +98,21 @@ test(`${registrations} registrations all end confirmed, each once, though the pr
   const register = async (person: Identity) => {
     const body = JSON.stringify(registerBodyOf(person, Date.now()));
     const headers = { "content-type": "application/json" };
-    const reply = await fetch(`${url}/register-did`, { method: "POST", headers, body }).catch(() => null);
+    const reply = await fetch(`${url}/register-did`, { method: "POST", headers, body }).catch(
+      () => null,
+    );
     if (reply !== null) expect([202, 409]).toContain(reply.status);
     if (reply?.status !== 202) return;
-    if (answered.add(person.did).size === registrations / 6) firstAnswers.resolve(node.kill("SIGKILL"));
+    if (answered.add(person.did).size === registrations / 6)
+      firstAnswers.resolve(node.kill("SIGKILL"));
   };
   /** Those that are not confirmed yet; what nobody has answered is sent again, as a client does. */
   const waiting = async (): Promise<Identity[]> => {
-    const states = await Promise.all(people.map(async (person) => ({ person, state: await stateOf(person) })));
-    for (const { person, state } of states) if (answered.has(person.did)) expect(state).not.toBe("missing");
+    const states = await Promise.all(
+      people.map(async (person) => ({ person, state: await stateOf(person) })),
+    );
+    for (const { person, state } of states)
+      if (answered.has(person.did)) expect(state).not.toBe("missing");
     const left = states.filter(({ state }) => state !== "confirmed").map(({ person }) => person);
     await Promise.all(left.filter(({ did }) => !answered.has(did)).map(register));
     await Bun.sleep(200);

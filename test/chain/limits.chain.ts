@@ -12,7 +12,14 @@ import { encodeExtrinsic } from "../../src/plugins/chain/layouts.ts";
 import { readMetadata } from "../../src/plugins/chain/metadata.ts";
 import type { RuntimeVersion } from "../../src/plugins/chain/rpc.ts";
 import type { Ledger, Store, Submission } from "../../src/storage/contract.ts";
-import { authorizedCall, type Identity, identityOf, keyOf, methodOf, registrationOf } from "../support/identity.ts";
+import {
+  authorizedCall,
+  type Identity,
+  identityOf,
+  keyOf,
+  methodOf,
+  registrationOf,
+} from "../support/identity.ts";
 import { endStand, makeBlock, type Node, openStore, startNode, until } from "./stand.ts";
 
 const atOnce = 16;
@@ -59,7 +66,10 @@ async function end(outcome: Submission | Fault): Promise<string> {
 
 async function headSeen(): Promise<void> {
   const hash = await node.ask<string>("chain_getFinalizedHead");
-  await until("the driver to see the head", async () => (await ledger.head()).finalized.hash === hash);
+  await until(
+    "the driver to see the head",
+    async () => (await ledger.head()).finalized.hash === hash,
+  );
 }
 
 async function registered(): Promise<Identity> {
@@ -82,11 +92,14 @@ const policyOf = (n: number): DeliveryPolicy => ({
 const change = ({ did }: Identity, n: number): Intent => {
   const id = `${did}#s`;
   const service = { id, type: "T", serviceEndpoint: ["u"], authorization: null, priority: null };
-  return n % 2 === 0 ? { did, action: "AddService", service } : { did, action: "RemoveService", id };
+  return n % 2 === 0
+    ? { did, action: "AddService", service }
+    : { did, action: "RemoveService", id };
 };
 
 async function spend(person: Identity, from: number, to: number): Promise<void> {
-  for (let n = from; n < to; n++) expect(await end(await submit(person, change(person, n)))).toBe("finalized");
+  for (let n = from; n < to; n++)
+    expect(await end(await submit(person, change(person, n)))).toBe("finalized");
 }
 
 describe("calls with a proof", () => {
@@ -95,7 +108,11 @@ describe("calls with a proof", () => {
     await spend(person, 0, atOnce);
     const waiting = await submit(person, change(person, 0));
     const newRootPubkey = keyOf("limit 0").publicKey;
-    const rotated = await submit(person, { did: person.did, action: "UpdateRootPubkey", newRootPubkey });
+    const rotated = await submit(person, {
+      did: person.did,
+      action: "UpdateRootPubkey",
+      newRootPubkey,
+    });
     expect(await end(rotated)).toBe("finalized");
     if (isFault(waiting)) throw new Error("a call beyond the allowance was refused");
     expect((await ledger.submission(waiting.txHash))?.state).toBe("pending");
@@ -114,7 +131,11 @@ describe("calls with a proof", () => {
     let root = person.root;
     for (let n = 0; n < inReserve; n++) {
       const next = keyOf(`${person.did} ${n}`);
-      const intent: Intent = { did: person.did, action: "UpdateRootPubkey", newRootPubkey: next.publicKey };
+      const intent: Intent = {
+        did: person.did,
+        action: "UpdateRootPubkey",
+        newRootPubkey: next.publicKey,
+      };
       expect(await outsider({ ...person, root }, intent, BigInt(n))).toBe("");
       root = next;
     }
@@ -137,7 +158,9 @@ describe("calls with a proof", () => {
       return outcome.txHash;
     });
     const states = async () =>
-      (await Promise.all(hashes.map((hash) => ledger.submission(hash)))).map((one) => one?.state).sort();
+      (await Promise.all(hashes.map((hash) => ledger.submission(hash))))
+        .map((one) => one?.state)
+        .sort();
     await until("one of them to be final", async () => {
       await makeBlock(node);
       await Bun.sleep(50);
@@ -167,10 +190,15 @@ test("two policies of one DID in one block are both finalized, and the later one
   const outcomes: (Submission | Fault)[] = [];
   for (const policy of policies)
     outcomes.push(await ledger.submit({ name: "set_delivery_policy", did, policy }, "policy"));
-  await until("both to wait", async () => (await node.ask<string[]>("author_pendingExtrinsics")).length === 2);
+  await until(
+    "both to wait",
+    async () => (await node.ask<string[]>("author_pendingExtrinsics")).length === 2,
+  );
   await makeBlock(node);
   for (const outcome of outcomes) expect(await end(outcome)).toBe("finalized");
-  const blocks = outcomes.map(async (one) => (await ledger.submission((one as Submission).txHash))?.block?.hash);
+  const blocks = outcomes.map(
+    async (one) => (await ledger.submission((one as Submission).txHash))?.block?.hash,
+  );
   expect(new Set(await Promise.all(blocks)).size).toBe(1);
   expect(await ledger.policy("recipient", did)).toEqual(policies[1] as DeliveryPolicy);
 });
@@ -179,7 +207,10 @@ test("two policies of one DID in one block are both finalized, and the later one
 async function stranger(to: Node) {
   const version = await to.ask<RuntimeVersion>("state_getRuntimeVersion");
   const genesis = Uint8Array.fromHex((await to.ask<string>("chain_getBlockHash", [0])).slice(2));
-  const metadata = readMetadata(await to.ask<`0x${string}`>("state_getMetadata"), { version, genesis });
+  const metadata = readMetadata(await to.ask<`0x${string}`>("state_getMetadata"), {
+    version,
+    genesis,
+  });
   if (Array.isArray(metadata)) throw new Error(metadata.join());
   const { frame } = metadata;
   return async (person: Identity, intent: Intent, nonce: bigint): Promise<string> => {
@@ -190,7 +221,9 @@ async function stranger(to: Node) {
     const era = { birth: BigInt(number), birthHash, periodBlocks: 64 };
     const key = { ...person.root, scheme: 0 as const };
     const { extrinsic } = encodeExtrinsic(call, { era, nonce: null, tip: 0n }, { frame, key });
-    const answer = await to.ask<string>("author_submitExtrinsic", [encodeHex0x(extrinsic)]).then(() => "", String);
+    const answer = await to
+      .ask<string>("author_submitExtrinsic", [encodeHex0x(extrinsic)])
+      .then(() => "", String);
     if (answer === "") await makeBlock(to);
     return /"custom":(\d+)/.exec(answer)?.[0].replace(/"custom":/, "custom ") ?? answer;
   };

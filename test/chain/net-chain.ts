@@ -34,7 +34,9 @@ export class Chain {
   }
 
   async endow(secrets: readonly string[], amount: bigint): Promise<void> {
-    const txs = secrets.map((secret) => this.tx("balances", "transferKeepAlive", this.account(secret), amount));
+    const txs = secrets.map((secret) =>
+      this.tx("balances", "transferKeepAlive", this.account(secret), amount),
+    );
     await this.inTurn("//Alice", txs);
     for (const secret of secrets) {
       const { address } = this.keys.addFromUri(secret);
@@ -46,7 +48,11 @@ export class Chain {
   async upgrade(file: string): Promise<void> {
     const code = `0x${readFileSync(file).toHex()}`;
     const before = await this.specVersion();
-    await until("the upgrade to be authorized", async () => !(await this.isEmpty("authorizedUpgrade")), patienceMs);
+    await until(
+      "the upgrade to be authorized",
+      async () => !(await this.isEmpty("authorizedUpgrade")),
+      patienceMs,
+    );
     await this.inTurn("//Charlie", [this.tx("system", "applyAuthorizedUpgrade", code)]);
     await until("the upgrade", async () => (await this.specVersion()) === before + 1, patienceMs);
     // A library that saw the change of runtimes may mix their types up.
@@ -65,7 +71,9 @@ export class Chain {
 
   /** Of the newest final block. */
   async specVersion(): Promise<number> {
-    const version = await this.api.rpc.state.getRuntimeVersion(await this.api.rpc.chain.getFinalizedHead());
+    const version = await this.api.rpc.state.getRuntimeVersion(
+      await this.api.rpc.chain.getFinalizedHead(),
+    );
     return version.specVersion.toNumber();
   }
 
@@ -77,7 +85,9 @@ export class Chain {
    * At the newest final block of those who answer. Read without the library, which for a while after an upgrade reads
    * entries by the types of the other runtime.
    */
-  private async stateOf(address: string): Promise<{ readonly nonce: number; readonly free: bigint }> {
+  private async stateOf(
+    address: string,
+  ): Promise<{ readonly nonce: number; readonly free: bigint }> {
     const id = this.keys.decodeAddress(address);
     const key = `${accountPrefix}${concatBytes(blake2b128(id), id).toHex()}`;
     const answers = await Promise.allSettled(
@@ -87,7 +97,9 @@ export class Chain {
         return readAccountState(value === null ? null : Uint8Array.fromHex(value.slice(2)));
       }),
     );
-    const states = answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : []));
+    const states = answers.flatMap((answer) =>
+      answer.status === "fulfilled" ? [answer.value] : [],
+    );
     const newest = states.toSorted((a, b) => b.nonce - a.nonce || (b.free > a.free ? 1 : -1));
     return newest[0] ?? { nonce: 0, free: 0n };
   }
@@ -109,7 +121,9 @@ export class Chain {
       ]);
       const lost = new Set(
         events
-          .filter(({ event, phase }) => phase.isApplyExtrinsic && event.method === "ExtrinsicFailed")
+          .filter(
+            ({ event, phase }) => phase.isApplyExtrinsic && event.method === "ExtrinsicFailed",
+          )
           .map(({ phase }) => phase.asApplyExtrinsic.toNumber()),
       );
       for (const [index, { method }] of block.extrinsics.entries()) {
@@ -133,7 +147,11 @@ export class Chain {
     const pair = this.keys.addFromUri(secret);
     for (const tx of txs) {
       const { nonce } = await this.stateOf(pair.address);
-      await until(`a final block to hold the call of ${secret}`, () => this.isHeld(pair, nonce, tx), patienceMs);
+      await until(
+        `a final block to hold the call of ${secret}`,
+        () => this.isHeld(pair, nonce, tx),
+        patienceMs,
+      );
     }
   }
 
@@ -141,8 +159,11 @@ export class Chain {
   private async isHeld(pair: KeyringPair, nonce: number, tx: Tx): Promise<boolean> {
     if ((await this.nonce(pair.address)) > nonce) return true;
     const signed = (await tx.signAsync(pair, { nonce })).toHex();
-    await Promise.allSettled(this.nodes.map((node) => node.ask("author_submitExtrinsic", [signed])));
-    for (let n = 0; n < 10 && (await this.nonce(pair.address)) === nonce; n++) await Bun.sleep(3_000);
+    await Promise.allSettled(
+      this.nodes.map((node) => node.ask("author_submitExtrinsic", [signed])),
+    );
+    for (let n = 0; n < 10 && (await this.nonce(pair.address)) === nonce; n++)
+      await Bun.sleep(3_000);
     return false;
   }
 

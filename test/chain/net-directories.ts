@@ -62,7 +62,8 @@ export async function openDirectory(given: {
   });
   closeSync(log);
   const isReady = async () => {
-    if (child.exitCode !== null) throw new Error(`a Directory ended with ${child.exitCode}: see ${folder}`);
+    if (child.exitCode !== null)
+      throw new Error(`a Directory ended with ${child.exitCode}: see ${folder}`);
     return (await fetch(`${url}/readyz`).catch(() => null))?.ok ?? false;
   };
   await until("a Directory to be ready", isReady, 600_000);
@@ -85,7 +86,11 @@ async function stateOf(url: string, { did }: Identity): Promise<string> {
   return state;
 }
 
-async function inGroups<T, R>(all: readonly T[], size: number, work: (one: T) => Promise<R>): Promise<R[]> {
+async function inGroups<T, R>(
+  all: readonly T[],
+  size: number,
+  work: (one: T) => Promise<R>,
+): Promise<R[]> {
   const done: R[] = [];
   for (let from = 0; from < all.length; from += size)
     done.push(...(await Promise.all(all.slice(from, from + size).map(work))));
@@ -116,14 +121,18 @@ async function register(person: Person): Promise<boolean> {
   person.taken = reply?.status === 202;
   // An attempt without an answer may have been taken: then the next one meets it.
   if (person.taken || reply?.status === 409) return true;
-  if (reply !== null && reply.status < 500) throw new Error(`${reply.status} ${await reply.text()}`);
+  if (reply !== null && reply.status < 500)
+    throw new Error(`${reply.status} ${await reply.text()}`);
   await Bun.sleep(2_000);
   return false;
 }
 
 /** Version 3: for this chain and this Directory's account alone. */
 async function ask({ url }: Directory, identity: Identity): Promise<Response> {
-  const limits = (await (await fetch(`${url}/limits`)).json()) as { genesis_hash: string; operator_account: string };
+  const limits = (await (await fetch(`${url}/limits`)).json()) as {
+    genesis_hash: string;
+    operator_account: string;
+  };
   const binding = {
     genesisHash: Uint8Array.fromHex(limits.genesis_hash.slice(2)),
     submitter: Uint8Array.fromHex(limits.operator_account.slice(2)),

@@ -38,7 +38,11 @@ export async function asLight(given: {
   const stalls = watchStalls();
   const before = process.memoryUsage.rss();
   const beganMs = performance.now();
-  const store = await openChain(parsed.options, { now: Date.now, log, fatal: (reason) => log("fatal", reason) });
+  const store = await openChain(parsed.options, {
+    now: Date.now,
+    log,
+    fatal: (reason) => log("fatal", reason),
+  });
   try {
     const ledger = store.capabilities.ledger!;
     const ready = () =>
@@ -70,7 +74,9 @@ export async function asLight(given: {
       `${registrations}, took ${mebibytes} MiB; the longest moment of computing was ${stalls()} ms`
     );
   } catch (error) {
-    throw new Error(`the light client failed; it logged ${logged.slice(-10).join("\n")}`, { cause: error });
+    throw new Error(`the light client failed; it logged ${logged.slice(-10).join("\n")}`, {
+      cause: error,
+    });
   } finally {
     await store.close();
   }

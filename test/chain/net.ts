@@ -32,9 +32,12 @@ const registrations = Number(values.registrations);
 const loadMs = Number(values.minutes) * 60_000;
 
 const scratch = scratchFolder();
-const nextRuntime = values["no-upgrade"] ? null : compressed(builtFile(values.next, "waypost-next.wasm"), scratch.path);
+const nextRuntime = values["no-upgrade"]
+  ? null
+  : compressed(builtFile(values.next, "waypost-next.wasm"), scratch.path);
 const beganMs = Date.now();
-const say = (text: string) => console.log(`${((Date.now() - beganMs) / 1_000).toFixed(0).padStart(5)} s  ${text}`);
+const say = (text: string) =>
+  console.log(`${((Date.now() - beganMs) / 1_000).toFixed(0).padStart(5)} s  ${text}`);
 
 /** How long a busy machine may take for what takes seconds on a quiet one. */
 const patienceMs = 900_000;
@@ -43,7 +46,11 @@ const patienceMs = 900_000;
 async function withoutOne(
   network: Network,
   node: NetworkNode,
-  given: { readonly what: string; readonly away: () => Promise<void>; readonly back: () => Promise<void> },
+  given: {
+    readonly what: string;
+    readonly away: () => Promise<void>;
+    readonly back: () => Promise<void>;
+  },
 ): Promise<void> {
   const witness = network.validators.find((other) => other !== node) as NetworkNode;
   await given.away();
@@ -55,8 +62,14 @@ async function withoutOne(
   const after = await headsOf(witness);
   if (after.final !== before.final) throw new Error(`finality went on without ${node.name}`);
   await given.back();
-  await until("finality to come back", async () => (await headsOf(witness)).final > after.best, patienceMs);
-  say(`${node.name} is back: finality stood at ${after.final} up to block ${after.best}, and goes on`);
+  await until(
+    "finality to come back",
+    async () => (await headsOf(witness)).final > after.best,
+    patienceMs,
+  );
+  say(
+    `${node.name} is back: finality stood at ${after.final} up to block ${after.best}, and goes on`,
+  );
 }
 
 /** What was voted for before may become final still: waits until two blocks have come without a final one. */
@@ -79,12 +92,20 @@ async function standstill(witness: NetworkNode): Promise<Heads> {
 type Heads = { readonly final: number; readonly best: number };
 
 async function headsOf({ ask }: NetworkNode): Promise<Heads> {
-  const numberOf = async (hash: string) => Number((await ask<{ number: string }>("chain_getHeader", [hash])).number);
-  const [final, best] = await Promise.all([ask<string>("chain_getFinalizedHead"), ask<string>("chain_getBlockHash")]);
+  const numberOf = async (hash: string) =>
+    Number((await ask<{ number: string }>("chain_getHeader", [hash])).number);
+  const [final, best] = await Promise.all([
+    ask<string>("chain_getFinalizedHead"),
+    ask<string>("chain_getBlockHash"),
+  ]);
   return { final: await numberOf(final), best: await numberOf(best) };
 }
 
-async function campaign(network: Network, chain: Chain, directories: readonly Directory[]): Promise<void> {
+async function campaign(
+  network: Network,
+  chain: Chain,
+  directories: readonly Directory[],
+): Promise<void> {
   const [alice, bob, charlie] = network.validators as [NetworkNode, NetworkNode, NetworkNode];
   const load = registerAll(directories, { count: registrations, overMs: loadMs, label: "net" });
   await Bun.sleep(10_000);
@@ -94,16 +115,27 @@ async function campaign(network: Network, chain: Chain, directories: readonly Di
   say(`the runtime is version ${await chain.specVersion()}`);
   await withoutOne(network, alice, { what: "killed", away: alice.kill, back: alice.start });
   const people = await load;
-  say(`${people.length} registrations were handed in, ${people.filter(({ taken }) => taken).length} answered 202`);
-  await until("every registration to be confirmed", () => allConfirmed(directories, people), 2 * patienceMs);
+  say(
+    `${people.length} registrations were handed in, ${people.filter(({ taken }) => taken).length} answered 202`,
+  );
+  await until(
+    "every registration to be confirmed",
+    () => allConfirmed(directories, people),
+    2 * patienceMs,
+  );
   say("all are confirmed");
   await check(chain, directories, people);
 }
 
-async function allConfirmed(directories: readonly Directory[], people: readonly Person[]): Promise<boolean> {
+async function allConfirmed(
+  directories: readonly Directory[],
+  people: readonly Person[],
+): Promise<boolean> {
   await Bun.sleep(2_000);
   const states = await Promise.all(
-    directories.map((directory) => directory.states(people.filter((person) => person.directory === directory))),
+    directories.map((directory) =>
+      directory.states(people.filter((person) => person.directory === directory)),
+    ),
   );
   const waiting = states.flat().filter((state) => state !== "confirmed").length;
   if (waiting > 0) say(`${waiting} are not confirmed yet`);
@@ -111,14 +143,22 @@ async function allConfirmed(directories: readonly Directory[], people: readonly 
 }
 
 /** By every finalized block: each registration in one extrinsic, which succeeded, and no extrinsic for nothing. */
-async function check(chain: Chain, directories: readonly Directory[], people: readonly Person[]): Promise<void> {
+async function check(
+  chain: Chain,
+  directories: readonly Directory[],
+  people: readonly Person[],
+): Promise<void> {
   const found = await chain.registrations();
   const wrong = people.filter(({ identity }) => found.byDid.get(identity.did) !== 1);
-  if (wrong.length > 0) throw new Error(`${wrong.length} are not on the chain once: ${wrong[0]?.identity.did}`);
-  if (found.byDid.size !== people.length) throw new Error(`the chain has ${found.byDid.size} registrations`);
+  if (wrong.length > 0)
+    throw new Error(`${wrong.length} are not on the chain once: ${wrong[0]?.identity.did}`);
+  if (found.byDid.size !== people.length)
+    throw new Error(`the chain has ${found.byDid.size} registrations`);
   if (found.failed > 0) throw new Error(`${found.failed} extrinsics of Directories failed`);
   const nonces = await Promise.all(directories.map(({ operator }) => chain.nonce(operator)));
-  say(`${found.byDid.size} on the chain, once each, in ${found.blocks} blocks; nonces used: ${nonces.join(", ")}`);
+  say(
+    `${found.byDid.size} on the chain, once each, in ${found.blocks} blocks; nonces used: ${nonces.join(", ")}`,
+  );
   if (nonces.reduce((sum, nonce) => sum + nonce, 0) !== people.length)
     throw new Error("the operators' nonces are not the registrations");
 }
@@ -134,7 +174,11 @@ try {
   say("three validators and a full node run");
   // A node that makes no blocks may fall behind on a busy machine; the validator that goes last is asked first.
   chain = await Chain.open(network.validators);
-  await until("a first final block", async () => (await headsOf(network?.full as NetworkNode)).final > 0, patienceMs);
+  await until(
+    "a first final block",
+    async () => (await headsOf(network?.full as NetworkNode)).final > 0,
+    patienceMs,
+  );
   const operators = ["//Operator//0", "//Operator//1", "//Operator//2", "//Operator//3"];
   await chain.endow(operators, 10_000n * 10n ** 12n);
   for (const [n, operator] of operators.slice(0, 3).entries()) {
@@ -146,7 +190,12 @@ try {
   }
   say("three Directories run");
   await campaign(network, chain, directories);
-  const light = await asLight({ network, chain, folder: scratch.path, operator: operators[3] as string });
+  const light = await asLight({
+    network,
+    chain,
+    folder: scratch.path,
+    operator: operators[3] as string,
+  });
   say(`the light client ${light}`);
 } catch (error) {
   failure = error;

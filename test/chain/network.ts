@@ -36,20 +36,28 @@ export type Network = {
 /** `:code`. */
 const codeKey = "0x3a636f6465";
 const upgradeKey = `${xxhashAsHex("Authorities", 128)}${xxhashAsHex("Upgrade", 128).slice(2)}`;
-const keptRuntime = new URL("../../runtime/artifacts/waypost-runtime.compact.compressed.wasm", import.meta.url);
+const keptRuntime = new URL(
+  "../../runtime/artifacts/waypost-runtime.compact.compressed.wasm",
+  import.meta.url,
+);
 
 /** Where `runtime/build.sh --node` puts them; throws with that command when one is missing. */
 export function builtFile(given: string | undefined, built: string): string {
   const path = given ?? new URL(`../../runtime/node/target/${built}`, import.meta.url).pathname;
   if (existsSync(path)) return path;
-  throw new Error(`${path} is missing: build it once with runtime/build.sh --node, or name another one`);
+  throw new Error(
+    `${path} is missing: build it once with runtime/build.sh --node, or name another one`,
+  );
 }
 
 /** As a chain stores it, in a file of the folder: a call may not be as long as the code is without compression. */
 export function compressed(runtime: string, folder: string): string {
   const path = join(folder, "next.compressed.wasm");
   const marker = Uint8Array.of(82, 188, 83, 118, 70, 219, 142, 5);
-  writeFileSync(path, concatBytes(marker, Bun.zstdCompressSync(readFileSync(runtime), { level: 19 })));
+  writeFileSync(
+    path,
+    concatBytes(marker, Bun.zstdCompressSync(readFileSync(runtime), { level: 19 })),
+  );
   return path;
 }
 
@@ -65,7 +73,11 @@ type Plan = {
 /** `upgrade`: the runtime for which a majority has voted, and the block in which its day of waiting is over. */
 type Upgrade = { readonly file: string; readonly block: number };
 
-export async function startNetwork(binary: string, folder: string, upgrade: Upgrade | null): Promise<Network> {
+export async function startNetwork(
+  binary: string,
+  folder: string,
+  upgrade: Upgrade | null,
+): Promise<Network> {
   mkdirSync(folder, { recursive: true });
   const plans = ["alice", "bob", "charlie", "full"].map(planOf);
   const specification = join(folder, "specification.json");
@@ -89,19 +101,31 @@ function planOf(name: string, index: number): Plan {
   // A peer id is the multihash "identity" of the key in protobuf: type 1 (Ed25519), 32 bytes.
   const prefix = Uint8Array.fromHex("002408011220");
   const peer = encodeBase58(concatBytes(prefix, keyPair(seed).publicKey));
-  return { name, seed: seed.toHex(), peer, port: freePort(), wsPort: freePort(), rpcPort: freePort() };
+  return {
+    name,
+    seed: seed.toHex(),
+    peer,
+    port: freePort(),
+    wsPort: freePort(),
+    rpcPort: freePort(),
+  };
 }
 
 async function writeSpecification(
   binary: string,
   path: string,
-  { bootNodes, upgrade }: { readonly bootNodes: readonly string[]; readonly upgrade: Upgrade | null },
+  {
+    bootNodes,
+    upgrade,
+  }: { readonly bootNodes: readonly string[]; readonly upgrade: Upgrade | null },
 ): Promise<void> {
   const args = ["export-chain-spec", "--chain", "local", "--raw", "--output", path];
   const child = Bun.spawn([binary, ...args], { stdout: "ignore", stderr: "pipe" });
   const [code, text] = await Promise.all([child.exited, new Response(child.stderr).text()]);
   if (code !== 0) throw new Error(`the node wrote no specification: ${text}`);
-  const specification = JSON.parse(readFileSync(path, "utf8")) as { genesis: { raw: { top: Record<string, string> } } };
+  const specification = JSON.parse(readFileSync(path, "utf8")) as {
+    genesis: { raw: { top: Record<string, string> } };
+  };
   // The node carries the runtime that was kept when it was built.
   const { top } = specification.genesis.raw;
   top[codeKey] = `0x${readFileSync(keptRuntime).toHex()}`;
@@ -117,12 +141,28 @@ const addressOf = ({ port, peer }: Plan): string => `/ip4/127.0.0.1/tcp/${port}/
 
 function argumentsOf(plan: Plan, { folder, specification, plans }: Parts): string[] {
   const { name, seed, port, wsPort, rpcPort } = plan;
-  const reserved = plans.filter((other) => other !== plan).flatMap((other) => ["--reserved-nodes", addressOf(other)]);
+  const reserved = plans
+    .filter((other) => other !== plan)
+    .flatMap((other) => ["--reserved-nodes", addressOf(other)]);
   const role = name === "full" ? ["--name", name] : [`--${name}`, "--reserved-only"];
   return [
-    ...["--chain", specification, "--base-path", join(folder, name), "--database", "paritydb", ...role],
+    ...[
+      "--chain",
+      specification,
+      "--base-path",
+      join(folder, name),
+      "--database",
+      "paritydb",
+      ...role,
+    ],
     ...["--node-key", seed, "--listen-addr", `/ip4/127.0.0.1/tcp/${port}`],
-    ...["--listen-addr", `/ip4/127.0.0.1/tcp/${wsPort}/ws`, "--no-mdns", "--allow-private-ip", ...reserved],
+    ...[
+      "--listen-addr",
+      `/ip4/127.0.0.1/tcp/${wsPort}/ws`,
+      "--no-mdns",
+      "--allow-private-ip",
+      ...reserved,
+    ],
     ...["--rpc-port", String(rpcPort), "--rpc-methods", "unsafe", "--rpc-max-connections", "1000"],
     ...["--rpc-max-request-size", "32", "--no-prometheus", "--no-telemetry"],
   ];

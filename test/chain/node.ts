@@ -90,7 +90,8 @@ const build = () => {
   return work;
 };
 
-if (!process.argv.includes("--strict")) await setStorage(chain, [[keyOf("DidRegistry", "PlainProofs"), "0x01"]]);
+if (!process.argv.includes("--strict"))
+  await setStorage(chain, [[keyOf("DidRegistry", "PlainProofs"), "0x01"]]);
 if (chain.head.number === 0) await build();
 let builtAt = Date.now();
 const turn = async () => {

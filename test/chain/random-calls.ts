@@ -3,11 +3,23 @@
  * Times are a minute or more from any limit, because a call is checked in two blocks.
  */
 
-import type { Account, DeliveryPolicy, DidDocument, LedgerProofs } from "../../src/core/ledger/account.ts";
+import type {
+  Account,
+  DeliveryPolicy,
+  DidDocument,
+  LedgerProofs,
+} from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import { authorizedCall, type Identity, keyOf, methodOf, registrationOf, setDocumentOf } from "../support/identity.ts";
+import {
+  authorizedCall,
+  type Identity,
+  keyOf,
+  methodOf,
+  registrationOf,
+  setDocumentOf,
+} from "../support/identity.ts";
 
 export type Chance = {
   /** A whole number from 0 up to, not including, `below`. */
@@ -25,7 +37,11 @@ export function chanceOf(seed: number): Chance {
     t = (t + Math.imul(t ^ (t >>> 7), t | 61)) ^ t;
     return ((t ^ (t >>> 14)) >>> 0) % below;
   };
-  return { number, one: (...choices) => choices[number(choices.length)]!, sometimes: (outOf) => number(outOf) === 0 };
+  return {
+    number,
+    one: (...choices) => choices[number(choices.length)]!,
+    sometimes: (outOf) => number(outOf) === 0,
+  };
 }
 
 export type Turn = {
@@ -39,7 +55,8 @@ export type Turn = {
 
 export function randomCall(chance: Chance, turn: Turn): LedgerCall {
   const { account } = turn;
-  if (account.record === null) return chance.sometimes(5) ? authorized(chance, turn) : registration(chance, turn);
+  if (account.record === null)
+    return chance.sometimes(5) ? authorized(chance, turn) : registration(chance, turn);
   const kind = chance.number(20);
   if (kind === 0) return registration(chance, turn);
   if (kind <= 2) return replacement(chance, turn);
@@ -48,7 +65,12 @@ export function randomCall(chance: Chance, turn: Turn): LedgerCall {
 
 function forged<T extends { readonly signature: Uint8Array }>(chance: Chance, call: T): T {
   if (!chance.sometimes(25)) return call;
-  return { ...call, signature: chance.sometimes(4) ? call.signature.slice(1) : call.signature.map((byte) => byte ^ 1) };
+  return {
+    ...call,
+    signature: chance.sometimes(4)
+      ? call.signature.slice(1)
+      : call.signature.map((byte) => byte ^ 1),
+  };
 }
 
 const minuteMs = 60_000;
@@ -60,7 +82,8 @@ function genesisOf(chance: Chance, { proofs }: Turn): Uint8Array {
 }
 
 function stamp(chance: Chance, { account, nowMs, proofs }: Turn, counter: bigint): string {
-  if (chance.sometimes(30)) return chance.one("", "now", "v2:0", "2026-02-31T00:00:00Z", "v2:0:1x", "v4:0:1", "v3:0");
+  if (chance.sometimes(30))
+    return chance.one("", "now", "v2:0", "2026-02-31T00:00:00Z", "v2:0:1x", "v4:0:1", "v3:0");
   // Where older versions are refused, one now and then shows it.
   const isOld = chance.sometimes(proofs.plain ? 2 : 12);
   if (isOld && chance.sometimes(2)) {
@@ -79,7 +102,12 @@ function stamp(chance: Chance, { account, nowMs, proofs }: Turn, counter: bigint
 
 function registration(chance: Chance, turn: Turn): LedgerCall {
   const alias = chance.sometimes(2)
-    ? chance.one(...turn.aliases, "Not An Alias", ` ${turn.aliases[0]?.toUpperCase()} `, "x".repeat(65))
+    ? chance.one(
+        ...turn.aliases,
+        "Not An Alias",
+        ` ${turn.aliases[0]?.toUpperCase()} `,
+        "x".repeat(65),
+      )
     : undefined;
   const docBlob = blobOf(chance, turn);
   const call = registrationOf(turn.person, {
@@ -88,7 +116,9 @@ function registration(chance: Chance, turn: Turn): LedgerCall {
     ...(alias !== undefined && { alias }),
     binding: {
       genesisHash: genesisOf(chance, turn),
-      submitter: chance.sometimes(5) ? chance.one(null, null, turn.person.root.publicKey) : turn.operator,
+      submitter: chance.sometimes(5)
+        ? chance.one(null, null, turn.person.root.publicKey)
+        : turn.operator,
     },
   });
   if (chance.sometimes(30)) return { ...call, pubkey: Uint8Array.fromHex(`01${"00".repeat(31)}`) };
@@ -105,8 +135,12 @@ const key = (n: number) => keyOf(`random ${n}`);
 
 function blobOf(chance: Chance, { person }: Turn): Uint8Array {
   const { did } = person;
-  const methods = Array.from({ length: chance.number(5) }, (_, n) => methodOf(did, `m${n}`, key(n)));
-  const services = Array.from({ length: chance.number(4) }, (_, n) => serviceOf(chance, did, `s${n}`));
+  const methods = Array.from({ length: chance.number(5) }, (_, n) =>
+    methodOf(did, `m${n}`, key(n)),
+  );
+  const services = Array.from({ length: chance.number(4) }, (_, n) =>
+    serviceOf(chance, did, `s${n}`),
+  );
   const whole: DidDocument = {
     id: did,
     verificationMethod: methods,
@@ -128,8 +162,16 @@ function spoiled(chance: Chance, document: DidDocument): DidDocument {
     { ...document, id: `${document.id}1` },
     { ...document, verificationMethod: [method, method] },
     { ...document, verificationMethod: [{ ...method, controller: "did:svc:nobody" }] },
-    { ...document, verificationMethod: [{ ...method, publicKeyMultibase: "" }], authentication: [] },
-    { ...document, verificationMethod: [{ ...method, publicKeyMultibase: "zNoKey" }], authentication: [] },
+    {
+      ...document,
+      verificationMethod: [{ ...method, publicKeyMultibase: "" }],
+      authentication: [],
+    },
+    {
+      ...document,
+      verificationMethod: [{ ...method, publicKeyMultibase: "zNoKey" }],
+      authentication: [],
+    },
     { ...document, verificationMethod: [{ ...method, type: "" }], authentication: [] },
     { ...document, authentication: [`${did}#nothing`] },
     { ...document, verificationMethod: [method], authentication: [method.id, method.id] },
@@ -173,7 +215,11 @@ function owned(chance: Chance, { person: { did }, aliases }: Turn): LedgerCall {
   );
   const policy = chance.sometimes(2) ? { ...whole, ...beyond } : whole;
   const persona = {
-    releasePricing: chance.one(null, { asset: "unit", amount: 2n ** 100n }, { asset: "", amount: 0n }),
+    releasePricing: chance.one(
+      null,
+      { asset: "unit", amount: 2n ** 100n },
+      { asset: "", amount: 0n },
+    ),
     expirationBehavior: chance.one(null, { mode: "KeepHeaderPreview" as const, retainUntilMs: 7n }),
     allowedRelays: chance.one([], ["relay-1"], [""], ["a", "a"]),
   };
@@ -212,8 +258,10 @@ function authorized(chance: Chance, turn: Turn): LedgerCall {
   const call = authorizedCall(intent, terms, signing, isPlain ? null : genesisOf(chance, turn));
   if (!("signedPayload" in call)) return call;
   if (chance.sometimes(25)) return { ...call, signerKeyId: `${person.did}#m9` };
-  if (chance.sometimes(30)) return { ...call, signedPayload: Uint8Array.from([...call.signedPayload, 0]) };
-  if (chance.sometimes(25) && call.name === "remove_authentication") return { ...call, id: `${call.id}x` };
+  if (chance.sometimes(30))
+    return { ...call, signedPayload: Uint8Array.from([...call.signedPayload, 0]) };
+  if (chance.sometimes(25) && call.name === "remove_authentication")
+    return { ...call, id: `${call.id}x` };
   return forged(chance, call);
 }
 
@@ -242,7 +290,12 @@ function randomIntent(chance: Chance, { person, aliases }: Turn): Intent {
     () => ({ did, action: "RemoveService", id: id("s") }),
     () => ({ did, action: "add_alias", alias: chance.one(...aliases) }),
     () => ({ did, action: "add_alias", alias: chance.one(...aliases) }),
-    () => ({ did, action: "update_alias", oldAlias: chance.one(...aliases), newAlias: chance.one(...aliases) }),
+    () => ({
+      did,
+      action: "update_alias",
+      oldAlias: chance.one(...aliases),
+      newAlias: chance.one(...aliases),
+    }),
     () => ({ did, action: "remove_alias", alias: chance.one(...aliases) }),
   ];
   const rare: (() => Intent)[] = [

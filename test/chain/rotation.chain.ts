@@ -13,7 +13,16 @@ import type { Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Ledger, Store, Submission } from "../../src/storage/contract.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
-import { endStand, freshPath, makeBlock, type Node, openStore, operatorKeyFile, startNode, until } from "./stand.ts";
+import {
+  endStand,
+  freshPath,
+  makeBlock,
+  type Node,
+  openStore,
+  operatorKeyFile,
+  startNode,
+  until,
+} from "./stand.ts";
 
 const outbox = freshPath("rotation");
 const formerFile = operatorKeyFile;
@@ -36,7 +45,10 @@ beforeAll(async () => {
   node = await startNode({ manual: true, strict: true });
   await cryptoWaitReady();
   const keys = new Keyring({ type: "sr25519" });
-  accounts = { former: keys.addFromUri("//Alice").publicKey, next: keys.addFromUri("//Bob").publicKey };
+  accounts = {
+    former: keys.addFromUri("//Alice").publicKey,
+    next: keys.addFromUri("//Bob").publicKey,
+  };
   // The first opening makes the folder of the keys.
   await open(formerFile);
   writeFileSync(nextFile, "//Bob\n", { mode: 0o600 });
@@ -50,7 +62,11 @@ async function genesisHash(): Promise<Uint8Array> {
   return Uint8Array.fromHex((await node.ask<string>("chain_getBlockHash", [0])).slice(2));
 }
 
-async function register(ledger: Ledger, person: Identity, submitter: Uint8Array): Promise<Submission> {
+async function register(
+  ledger: Ledger,
+  person: Identity,
+  submitter: Uint8Array,
+): Promise<Submission> {
   const binding = { genesisHash: await genesisHash(), submitter };
   const timestamp = `v3:0:${Date.now() + 1_800_000}`;
   return taken(ledger, registrationOf(person, { timestamp, binding }));
@@ -97,7 +113,9 @@ describe("a Directory with another key", () => {
     const ledger = await open(formerFile);
     expect(await end(ledger, await register(ledger, first, accounts.former))).toBe("finalized");
     waiting = await register(ledger, second, accounts.former);
-    await expect(open(nextFile)).rejects.toThrow(/1 calls that the account 5Grw\w+ signed have not ended/);
+    await expect(open(nextFile)).rejects.toThrow(
+      /1 calls that the account 5Grw\w+ signed have not ended/,
+    );
     const again = await open(formerFile);
     expect(await end(again, waiting)).toBe("finalized");
   });
@@ -122,7 +140,9 @@ describe("a Directory with another key", () => {
     const ledger = await open(nextFile);
     const alias = `rotation-${crypto.randomUUID()}`;
     const refused = await ledger.submit({ name: "set_alias", did: first.did, alias }, "set_alias");
-    expect(isFault(refused) && refused.detail).toBe("the DID belongs to another account than this Directory's");
+    expect(isFault(refused) && refused.detail).toBe(
+      "the DID belongs to another account than this Directory's",
+    );
     const added = await byProof(first, { did: first.did, action: "add_alias", alias });
     expect(await end(ledger, await taken(ledger, added))).toBe("finalized");
     expect((await ledger.account(first.did)).record?.owner).toEqual(accounts.former);
@@ -142,10 +162,15 @@ describe("a Directory with another key", () => {
     const ledger = await open(nextFile);
     const { did } = first;
     const before = { former: await held(accounts.former), next: await held(accounts.next) };
-    const api = await ApiPromise.create({ provider: new WsProvider(node.endpoint), noInitWarn: true });
+    const api = await ApiPromise.create({
+      provider: new WsProvider(node.endpoint),
+      noInitWarn: true,
+    });
     const former = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
     const gift = api.tx["didRegistry"]?.["changeOwner"]?.(did, accounts.next);
-    await node.ask("author_submitExtrinsic", [(await gift?.signAsync(former, { era: 0 }))?.toHex()]);
+    await node.ask("author_submitExtrinsic", [
+      (await gift?.signAsync(former, { era: 0 }))?.toHex(),
+    ]);
     await api.disconnect();
     await makeBlock(node);
     expect(await held(accounts.former)).toBe(0n);

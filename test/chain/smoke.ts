@@ -30,7 +30,8 @@ const recordKey =
   "0x72b29c5d16546b7d2c5310d5fbada68b13f72fd4db0687b2a6a53903e54be0cfc989a551168363f0d59df6cf60c9c49a" +
   "786469643a7376633a31313131313131313131313131313131313131313131";
 /** Policy 11 of the worked vectors. */
-const policy = "40380000000010000101020100010000010a000000000000000000000000000000010000000000000000000000000000000100";
+const policy =
+  "40380000000010000101020100010000010a000000000000000000000000000000010000000000000000000000000000000100";
 
 /** The PKCS #8 frame of an Ed25519 seed (RFC 8410). */
 const privateKey: KeyObject = createPrivateKey({
@@ -65,7 +66,10 @@ async function read(pallet: string, name: string, key: string): Promise<string> 
  * nonce, tip and the mode of the metadata hash, all zero, then the call.
  */
 function general(call: Call): string {
-  const body = Buffer.concat([Uint8Array.of(0x45, 0x00, 0x00, 0x00, 0x00, 0x00), call.method.toU8a()]);
+  const body = Buffer.concat([
+    Uint8Array.of(0x45, 0x00, 0x00, 0x00, 0x00, 0x00),
+    call.method.toU8a(),
+  ]);
   return hex(Buffer.concat([api.createType("Compact<u32>", body.length).toU8a(), body]));
 }
 
@@ -97,7 +101,8 @@ async function refusal(call: Call): Promise<string> {
 
 /** Signs in order: errors are those of the pallet, by index. */
 const badProof = /badProof/;
-const failed = (error: number) => new RegExp(`"index":8,"error":"0x${error.toString(16).padStart(2, "0")}000000"`);
+const failed = (error: number) =>
+  new RegExp(`"index":8,"error":"0x${error.toString(16).padStart(2, "0")}000000"`);
 
 const alice = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
 const bob = new Keyring({ type: "sr25519" }).addFromUri("//Bob");
@@ -106,7 +111,11 @@ const genesis = api.genesisHash.toHex();
 type Registration = { readonly of: string; readonly blob: string; readonly alias?: string };
 
 /** The arguments of a registration that names a chain and an account, and submits whoever signs the extrinsic. */
-function registration({ of, blob, alias }: Registration, chainHash: string, account: Uint8Array | null): unknown[] {
+function registration(
+  { of, blob, alias }: Registration,
+  chainHash: string,
+  account: Uint8Array | null,
+): unknown[] {
   const expiry = Date.now() + hourMs / 2;
   const layout = "(Bytes, Option<Bytes>, Bytes, [u8; 32], u64, u64, [u8; 32], Option<[u8; 32]>)";
   const hash = blake2AsHex(`0x${blob}`, 256);
@@ -124,7 +133,12 @@ function registration({ of, blob, alias }: Registration, chainHash: string, acco
   return [of, alias ?? null, `v3:0:${expiry}`, `0x${rootKey}`, signature, `0x${blob}`];
 }
 
-async function asAccount(who: typeof alice, pallet: string, name: string, values: readonly unknown[]): Promise<void> {
+async function asAccount(
+  who: typeof alice,
+  pallet: string,
+  name: string,
+  values: readonly unknown[],
+): Promise<void> {
   const make = api.tx[pallet]?.[name];
   assert.ok(make, `the runtime has ${pallet}.${name}`);
   await submitSigned(await make(...values).signAsync(who));
@@ -135,21 +149,46 @@ async function registerForOperator(): Promise<void> {
   const register = (who: typeof alice, values: readonly unknown[]) =>
     asAccount(who, "didRegistry", "registerWithDocumentProofSigned", values);
   const proof = registration(mine, genesis, alice.publicKey);
-  await assert.rejects(register(bob, proof), failed(0), "a watcher of the pool can't have the registration");
-  await assert.rejects(register(alice, registration(mine, `0x${"00".repeat(32)}`, alice.publicKey)), failed(0));
+  await assert.rejects(
+    register(bob, proof),
+    failed(0),
+    "a watcher of the pool can't have the registration",
+  );
+  await assert.rejects(
+    register(alice, registration(mine, `0x${"00".repeat(32)}`, alice.publicKey)),
+    failed(0),
+  );
   await assert.rejects(register(alice, registration(mine, genesis, null)), failed(0));
   const old = "2026-07-16T12:00:00Z";
-  const plain = [did, null, old, `0x${rootKey}`, signed(Buffer.from(`${did}|${old}`)), `0x${documentBlob}`];
+  const plain = [
+    did,
+    null,
+    old,
+    `0x${rootKey}`,
+    signed(Buffer.from(`${did}|${old}`)),
+    `0x${documentBlob}`,
+  ];
   await assert.rejects(register(alice, plain), failed(50), "version 1 is refused");
-  assert.equal(api.tx["didRegistry"]?.["registerWithDocumentProof"], undefined, "nobody registers without an account");
+  assert.equal(
+    api.tx["didRegistry"]?.["registerWithDocumentProof"],
+    undefined,
+    "nobody registers without an account",
+  );
   await register(alice, proof);
   const stored = String(await provider.send("state_getStorage", [recordKey]));
   const owner = Buffer.from(alice.publicKey).toString("hex");
-  assert.ok(stored.startsWith(`0x01${owner}000001${documentBlob}`), "the owner, no aliases or devices; the document");
+  assert.ok(
+    stored.startsWith(`0x01${owner}000001${documentBlob}`),
+    "the owner, no aliases or devices; the document",
+  );
   assert.ok(stored.includes(`0180${rootKey}`), "the root key");
   console.log("a proof of version 3 registers for its account on its chain, and for nobody else");
 
-  const other = { of: otherDid, blob: `78${Buffer.from(otherDid).toString("hex")}00000000`, alias: " Team " };
+  const other = {
+    of: otherDid,
+    blob: `78${Buffer.from(otherDid).toString("hex")}00000000`,
+    alias: " Team ",
+  };
   // One after the other: this pool does not put an account's extrinsics in the order of their nonces.
   await register(alice, registration(other, genesis, alice.publicKey));
   await asAccount(alice, "deliveryPolicy", "setDeliveryPolicy", [otherDid, `0x${policy}`]);
@@ -188,10 +227,18 @@ async function updateComponent(): Promise<void> {
     callOf("didRegistry", "addKeyAgreement", did, agreement, hex(payload), signature, "root");
   const bound = (chainHash: string) =>
     signed(
-      Buffer.concat([Buffer.from("svc:authorization:v3:document|"), Buffer.from(chainHash.slice(2), "hex"), payload]),
+      Buffer.concat([
+        Buffer.from("svc:authorization:v3:document|"),
+        Buffer.from(chainHash.slice(2), "hex"),
+        payload,
+      ]),
     );
   assert.match(await refusal(call(signed(payload))), badProof, "a plain payload is refused");
-  assert.match(await refusal(call(bound(`0x${"00".repeat(32)}`))), badProof, "so is one for another chain");
+  assert.match(
+    await refusal(call(bound(`0x${"00".repeat(32)}`))),
+    badProof,
+    "so is one for another chain",
+  );
   await submit(call(bound(genesis)));
   assert.equal(await read("didRegistry", "documentNonces", did), "0x0000000000000001");
   assert.ok((await read("didRegistry", "dids", did)).includes(Buffer.from(key).toString("hex")));
@@ -219,14 +266,17 @@ async function deposit(): Promise<void> {
   console.log("the operator's account holds a deposit for each record");
 }
 
-type Signed = Awaited<ReturnType<ReturnType<NonNullable<NonNullable<typeof api.tx.didRegistry>[string]>>["signAsync"]>>;
+type Signed = Awaited<
+  ReturnType<ReturnType<NonNullable<NonNullable<typeof api.tx.didRegistry>[string]>>["signAsync"]>
+>;
 
 /** Sends a signed extrinsic, waits for finality, and throws when it failed in its block. */
 async function submitSigned(extrinsic: Signed): Promise<void> {
   const end = new Promise<void>((done, fail) => {
     extrinsic
       .send((result) => {
-        if (result.isFinalized && result.dispatchError) fail(new Error(result.dispatchError.toString()));
+        if (result.isFinalized && result.dispatchError)
+          fail(new Error(result.dispatchError.toString()));
         else if (result.isFinalized) done();
         else if (result.isError) fail(new Error(result.status.type));
       })
@@ -236,8 +286,14 @@ async function submitSigned(extrinsic: Signed): Promise<void> {
 }
 
 async function compareMetadata(): Promise<void> {
-  const kept = readFileSync(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url), "utf8");
-  const answer = await provider.send<string>("state_call", ["Metadata_metadata_at_version", "0x0f000000"]);
+  const kept = readFileSync(
+    new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url),
+    "utf8",
+  );
+  const answer = await provider.send<string>("state_call", [
+    "Metadata_metadata_at_version",
+    "0x0f000000",
+  ]);
   const reported = api
     .createType("Option<Bytes>", Buffer.from(answer.slice(2), "hex"))
     .unwrapOrDefault()

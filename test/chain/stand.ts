@@ -32,8 +32,10 @@ export type Node = {
 };
 
 /** The build of the reference runtime that breaks rules on command. */
-export const canaryRuntime = new URL("../../runtime/canary/waypost-canary.compact.compressed.wasm", import.meta.url)
-  .pathname;
+export const canaryRuntime = new URL(
+  "../../runtime/canary/waypost-canary.compact.compressed.wasm",
+  import.meta.url,
+).pathname;
 
 export type NodeOptions = {
   readonly port?: number;
@@ -51,7 +53,15 @@ export async function startNode(options: NodeOptions = {}): Promise<Node> {
     ? ["--manual"]
     : ["--interval", String(options.intervalMs ?? 25), "--idle", String(options.idleMs ?? 0)];
   const runtime = options.runtime === undefined ? [] : ["--runtime", options.runtime];
-  const command = [process.execPath, "run", "node.ts", "--port", String(options.port ?? 0), ...mode, ...runtime];
+  const command = [
+    process.execPath,
+    "run",
+    "node.ts",
+    "--port",
+    String(options.port ?? 0),
+    ...mode,
+    ...runtime,
+  ];
   if (options.strict) command.push("--strict");
   const child = Bun.spawn(command, {
     cwd: import.meta.dir,
@@ -97,12 +107,15 @@ export async function makeBlock(node: Node): Promise<string> {
   return node.ask<string>("dev_newBlock");
 }
 
-export type ChainSettings = { readonly endpoints: readonly string[]; readonly outbox?: string } & Record<
-  string,
-  unknown
->;
+export type ChainSettings = {
+  readonly endpoints: readonly string[];
+  readonly outbox?: string;
+} & Record<string, unknown>;
 
-export async function openStore(environment: StoreEnvironment, settings: ChainSettings): Promise<Store> {
+export async function openStore(
+  environment: StoreEnvironment,
+  settings: ChainSettings,
+): Promise<Store> {
   // Several test files share this stand in one process, and each leaves nothing behind.
   mkdirSync(base, { recursive: true });
   writeFileSync(operatorKeyFile, "//Alice\n", { mode: 0o600 });
@@ -120,7 +133,11 @@ export async function openStore(environment: StoreEnvironment, settings: ChainSe
   return openChain(parsed.options, environment);
 }
 
-export async function until<T>(what: string, ask: () => Promise<T | null | false>, patienceMs = hangMs): Promise<T> {
+export async function until<T>(
+  what: string,
+  ask: () => Promise<T | null | false>,
+  patienceMs = hangMs,
+): Promise<T> {
   for (const end = Date.now() + patienceMs; Date.now() < end; await Bun.sleep(10)) {
     const answer = await ask();
     if (answer !== null && answer !== false) return answer;

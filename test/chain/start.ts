@@ -7,11 +7,20 @@
  */
 
 import { setupWithServer } from "@acala-network/chopsticks";
-import { Block, type Blockchain, BuildBlockMode, taskHandler, timeTravel } from "@acala-network/chopsticks-core";
+import {
+  Block,
+  type Blockchain,
+  BuildBlockMode,
+  taskHandler,
+  timeTravel,
+} from "@acala-network/chopsticks-core";
 import { run_task } from "@acala-network/chopsticks-executor";
 import { GenericExtrinsic } from "@polkadot/types";
 
-export const specificationFile = new URL("../../runtime/artifacts/waypost-dev.raw.json", import.meta.url).pathname;
+export const specificationFile = new URL(
+  "../../runtime/artifacts/waypost-dev.raw.json",
+  import.meta.url,
+).pathname;
 
 const modes = {
   batch: BuildBlockMode.Batch,
@@ -31,7 +40,13 @@ export type TestChain = {
 };
 
 /** Port 0 takes a free one. */
-export async function startChain({ port, mode }: { port: number; mode: BlockMode }): Promise<TestChain> {
+export async function startChain({
+  port,
+  mode,
+}: {
+  port: number;
+  mode: BlockMode;
+}): Promise<TestChain> {
   letPoolTakeGeneralExtrinsics();
   const server = await setupWithServer({
     "chain-spec": specificationFile,
@@ -74,7 +89,12 @@ type Outcome = { readonly Call: Awaited<ReturnType<Block["call"]>> } | { readonl
 
 async function callHere(this: Block, ...[method, args, isMocked]: Parameters<Block["call"]>) {
   const { allowUnresolvedImports, runtimeLogLevel } = this.chain;
-  const rest = { storageProofSize: 0, mockSignatureHost: isMocked ? 2 : 0, allowUnresolvedImports, runtimeLogLevel };
+  const rest = {
+    storageProofSize: 0,
+    mockSignatureHost: isMocked ? 2 : 0,
+    allowUnresolvedImports,
+    runtimeLogLevel,
+  };
   const task = { id: 0, wasm: await this.wasm, calls: [[method, args]], ...rest };
   const response: Outcome = await run_task(task, taskHandler(this));
   // A block is many calls, and between them the node answers others.

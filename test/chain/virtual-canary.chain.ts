@@ -58,7 +58,11 @@ const canaries: readonly Canary[] = [
   },
   {
     name: "M2: a lying state of one endpoint ends calls",
-    put: () => replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head, values: ownValues }),
+    put: () =>
+      replace(Endpoints.prototype, {
+        confirm: async (_: never, head: never) => head,
+        values: ownValues,
+      }),
     schedule: { faults: ["lie"], lies: ["nonce"], endpoints: 2 },
   },
   {
@@ -82,8 +86,17 @@ const canaries: readonly Canary[] = [
       replace(SubmissionPool.prototype, {
         reconsider(this: SubmissionPool, entry: Entry, head: { readonly nonce: number }) {
           const nonce = entry.nonce === null ? null : this.freeNonce(head.nonce);
-          if (nonce !== null) methodOf<(entry: Entry, nonce: number) => void>(this, "moveTo").call(this, entry, nonce);
-          methodOf<(entry: Entry, state: Entry["state"]) => void>(this, "move").call(this, entry, "signing");
+          if (nonce !== null)
+            methodOf<(entry: Entry, nonce: number) => void>(this, "moveTo").call(
+              this,
+              entry,
+              nonce,
+            );
+          methodOf<(entry: Entry, state: Entry["state"]) => void>(this, "move").call(
+            this,
+            entry,
+            "signing",
+          );
           return [{ do: "sign", entry, nonce }];
         },
       }),

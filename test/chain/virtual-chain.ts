@@ -79,7 +79,10 @@ function sr25519Of(signature: Uint8Array, message: Uint8Array, publicKey: Uint8A
 }
 
 /** It remembers what it has signed, so that only other signatures need the arithmetic to be verified. */
-export function operatorOf(scheme: 0 | 1): { readonly key: OperatorKey; readonly operator: Operator } {
+export function operatorOf(scheme: 0 | 1): {
+  readonly key: OperatorKey;
+  readonly operator: Operator;
+} {
   const { publicKey, sign } = signers[scheme];
   const made = new Map<string, string>();
   const remembered = (message: Uint8Array) => {
@@ -88,7 +91,8 @@ export function operatorOf(scheme: 0 | 1): { readonly key: OperatorKey; readonly
     return signature;
   };
   const verify = (message: Uint8Array, signature: Uint8Array) =>
-    made.get(signature.toHex()) === message.toHex() || verifiers[scheme](signature, message, publicKey);
+    made.get(signature.toHex()) === message.toHex() ||
+    verifiers[scheme](signature, message, publicKey);
   return {
     key: { publicKey, scheme, sign: remembered },
     operator: { account: publicKey, scheme, verify },
@@ -106,7 +110,13 @@ function rootOf(extrinsics: readonly DecodedExtrinsic[]): string {
       );
 }
 
-export type Validity = "valid" | "stale" | "future" | "bad proof" | "ancient birth block" | "refused";
+export type Validity =
+  | "valid"
+  | "stale"
+  | "future"
+  | "bad proof"
+  | "ancient birth block"
+  | "refused";
 
 export class VirtualChain {
   readonly blocks = new Map<string, VirtualBlock>();
@@ -152,7 +162,14 @@ export class VirtualChain {
       digest: { logs: [`0x066175726104${salt}`] },
     };
     const { hash } = parseHeader(header);
-    const block: VirtualBlock = { number, hash, header, parent, ...content, timeMs: this.time.nowMs };
+    const block: VirtualBlock = {
+      number,
+      hash,
+      header,
+      parent,
+      ...content,
+      timeMs: this.time.nowMs,
+    };
     this.blocks.set(hash, block);
     return block;
   }
@@ -184,7 +201,8 @@ export class VirtualChain {
       if (extrinsic.nonce !== null) state = { ...state, nonce: state.nonce + 1 };
       if (!isRefusal(outcome)) state = written(state, extrinsic.call.did, outcome);
     }
-    if (parent.number + 1 === this.upgradeAt) state = { ...state, specVersion: state.specVersion + 1 };
+    if (parent.number + 1 === this.upgradeAt)
+      state = { ...state, specVersion: state.specVersion + 1 };
     const salt = this.chance.below(256).toString(16).padStart(2, "0");
     return this.seal(parent, { extrinsics, failed, state, salt });
   }
@@ -252,10 +270,17 @@ export class VirtualChain {
     if (known !== undefined) return known ? "valid" : "bad proof";
     const versions = Uint8Array.of(specVersion, 0, 0, 0, 1, 0, 0, 0);
     const genesis = Uint8Array.fromHex(this.genesis.hash.slice(2));
-    const implicit = concatBytes(versions, genesis, Uint8Array.fromHex(born.hash.slice(2)), Uint8Array.of(0));
+    const implicit = concatBytes(
+      versions,
+      genesis,
+      Uint8Array.fromHex(born.hash.slice(2)),
+      Uint8Array.of(0),
+    );
     const payload = concatBytes(callBytes, explicit, implicit);
     const isOwn = scheme === this.operator.scheme;
-    const isValid = isOwn && this.operator.verify(payload.length > 256 ? blake2b256(payload) : payload, signature);
+    const isValid =
+      isOwn &&
+      this.operator.verify(payload.length > 256 ? blake2b256(payload) : payload, signature);
     this.verified.set(key, isValid);
     return isValid ? "valid" : "bad proof";
   }

@@ -43,14 +43,22 @@ export async function client(world: World, label: string): Promise<void> {
   if (done.state !== "finalized") return;
   if (chance.likely(0.15)) {
     const alias = `${label.replaceAll(" ", "-")}`;
-    const terms = { nonce: 0n, validUntilMs: BigInt(time.nowMs + 24 * 3_600_000), signerKeyId: "root" };
+    const terms = {
+      nonce: 0n,
+      validUntilMs: BigInt(time.nowMs + 24 * 3_600_000),
+      signerKeyId: "root",
+    };
     await perform(
       world,
       identity,
       authorizedCall({ did: identity.did, action: "add_alias", alias }, terms, identity.root),
     );
   } else if (chance.likely(0.1)) {
-    await perform(world, identity, { name: "set_alias", did: identity.did, alias: `p-${label.replaceAll(" ", "-")}` });
+    await perform(world, identity, {
+      name: "set_alias",
+      did: identity.did,
+      alias: `p-${label.replaceAll(" ", "-")}`,
+    });
   }
   await checkPresence(world, identity);
 }
@@ -70,7 +78,10 @@ export async function namedClient(world: World, label: string): Promise<void> {
   const documents = { nonce: 0n };
   const end = (nonce: bigint) => ({ nonce, validUntilMs: BigInt(expiry()), signerKeyId: "root" });
   const replaced = () => {
-    const given = { timestamp: `v3:${documents.nonce}:${expiry()}`, docBlob: encodeDidDocument(documentOf(identity)) };
+    const given = {
+      timestamp: `v3:${documents.nonce}:${expiry()}`,
+      docBlob: encodeDidDocument(documentOf(identity)),
+    };
     return setDocumentOf(identity, given, genesisHash);
   };
   const removed = () => {
@@ -95,7 +106,9 @@ export async function namedClient(world: World, label: string): Promise<void> {
 
 /** At the proofs of all, when nothing happens any more. */
 export async function lookAgain(world: World): Promise<void> {
-  const dids = new Set(world.calls.filter(({ state }) => state === "finalized").map(({ call }) => call.did));
+  const dids = new Set(
+    world.calls.filter(({ state }) => state === "finalized").map(({ call }) => call.did),
+  );
   const { unproven } = world;
   let left = dids.size;
   for (const did of dids) void checkProof(world, did).then(() => left--);
@@ -117,7 +130,9 @@ async function checkProof(world: World, did: Did): Promise<void> {
   else world.proven++;
   const { rootPubkey = null, document = null } = account.record ?? {};
   const isRight = Bun.deepEquals([state?.rootKeys.at(-1), state?.document], [rootPubkey, document]);
-  const holds = state?.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey));
+  const holds = state?.signatures.every((one) =>
+    verifyEd25519(one.signature, one.message, one.publicKey),
+  );
   if (state !== null && !(isRight && holds)) world.falselyMissing++;
 }
 
@@ -134,12 +149,21 @@ function registration(identity: Identity): LedgerCall {
 
 async function perform(world: World, identity: Identity, call: LedgerCall): Promise<Call> {
   const { time, chance } = world;
-  const one: Call = { call, identity, txHash: null, state: null, reason: "", acceptedMs: 0, endedMs: 0 };
+  const one: Call = {
+    call,
+    identity,
+    txHash: null,
+    state: null,
+    reason: "",
+    acceptedMs: 0,
+    endedMs: 0,
+  };
   world.calls.push(one);
   let attempts = 0;
   while (one.txHash === null) {
     const { driver } = world;
-    const outcome = driver === null ? null : await patient(world, driver.ledger.submit(call, "virtual"));
+    const outcome =
+      driver === null ? null : await patient(world, driver.ledger.submit(call, "virtual"));
     if (outcome === null) attempts += driver === null ? 0 : 1;
     else if (isFault(outcome)) {
       // An attempt without an answer may have been taken: then the second one meets it.
@@ -156,7 +180,8 @@ async function perform(world: World, identity: Identity, call: LedgerCall): Prom
     await time.sleep(chance.between(5_000, 15_000));
     const submission = await world.driver?.ledger.submission(one.txHash);
     if (submission === null) world.notes.push(`${call.name} of ${call.did} is unknown`);
-    if (submission == null || submission.state === "pending" || submission.state === "in_block") continue;
+    if (submission == null || submission.state === "pending" || submission.state === "in_block")
+      continue;
     one.endedMs = time.nowMs;
     one.state = submission.state;
     one.reason = submission.reason?.detail ?? "";

@@ -9,7 +9,14 @@ import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { parseHeader, type SignedBlock } from "../../src/plugins/chain/rpc.ts";
 import { Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
-import { methodOf, ownValues, replace, replaceAnchor, signUnseen, submitToOne } from "./virtual-replace.ts";
+import {
+  methodOf,
+  ownValues,
+  replace,
+  replaceAnchor,
+  signUnseen,
+  submitToOne,
+} from "./virtual-replace.ts";
 import { type Lasting, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean, type Verdict } from "./virtual-verdict.ts";
 
@@ -38,7 +45,9 @@ const plain: readonly Lasting["fault"][] = [
 /** Of two endpoints that disagree about a state, neither is known to be right: no call ends. */
 const ofThree: readonly Lasting["fault"][] = [...plain, "version", "nonce"];
 const places = [2, 3].flatMap((endpoints) =>
-  (endpoints === 2 ? plain : ofThree).flatMap((fault) => [0, 1].map((node) => ({ endpoints, fault, node }))),
+  (endpoints === 2 ? plain : ofThree).flatMap((fault) =>
+    [0, 1].map((node) => ({ endpoints, fault, node })),
+  ),
 );
 
 const run = (options: Omit<ScheduleOptions, "calls">, seed = 1) =>
@@ -78,7 +87,9 @@ describe("an endpoint in use that lies about records and blocks", () => {
     const verdict = await runSchedule(1, { calls: 200, endMs: 3 * hourMs, endpoints, lasting });
     const { lost, doubled, falselyEnded, notes } = verdict;
     const stuck = endpoints === 2 ? 0 : verdict.stuck;
-    const ends = notes.filter((note) => !note.startsWith("refused ") && (stuck > 0 || !/: null ,/.test(note)));
+    const ends = notes.filter(
+      (note) => !note.startsWith("refused ") && (stuck > 0 || !/: null ,/.test(note)),
+    );
     return [...ends, ...[lost, doubled, falselyEnded, stuck].filter((count) => count > 0)];
   };
 
@@ -131,12 +142,18 @@ describe("without a second endpoint", () => {
     const lasting = [{ node: 1, fault: "silent", fromMs: 13 * minuteMs }] as const;
     const verdict = await run({ endpoints: 2, keepsBodies: [8, 8, 8], lasting, kill }, 2);
     expect(isClean(verdict)).toBe(true);
-    expect(Math.max(...verdict.waits.map(({ waitMs }) => waitMs))).toBeWithin(kill.awayMs, kill.awayMs + waitMsMax);
+    expect(Math.max(...verdict.waits.map(({ waitMs }) => waitMs))).toBeWithin(
+      kill.awayMs,
+      kill.awayMs + waitMsMax,
+    );
   });
 
   test("and with the count begun again, later calls would wait again", async () => {
     const follow = methodOf<(head: unknown) => Promise<void>>(Submissions.prototype, "follow");
-    type Followed = { readonly pool: { readonly size: number }; readonly options: { readonly endpoints: Endpoints } };
+    type Followed = {
+      readonly pool: { readonly size: number };
+      readonly options: { readonly endpoints: Endpoints };
+    };
     const undo = replace(Submissions.prototype, {
       follow(this: Followed, head: never) {
         if (this.pool.size === 0) Reflect.set(this.options.endpoints, "aloneSinceMs", null);
@@ -144,9 +161,9 @@ describe("without a second endpoint", () => {
       },
     });
     try {
-      expect(lateWaitMs(await run({ endpoints: 2, lasting: [{ node: 1, fault: "gone" }] }, 2))).toBeGreaterThan(
-        5 * minuteMs,
-      );
+      expect(
+        lateWaitMs(await run({ endpoints: 2, lasting: [{ node: 1, fault: "gone" }] }, 2)),
+      ).toBeGreaterThan(5 * minuteMs);
     } finally {
       undo();
     }
@@ -157,12 +174,13 @@ describe("without a second endpoint", () => {
 const believeBodies = () =>
   replace(Session.prototype, {
     async block(this: Session, hash: string): Promise<SignedBlock> {
-      const ask = methodOf<(method: string, params: unknown[], parse: (answer: unknown) => unknown) => unknown>(
-        this,
-        "ask",
-      );
+      const ask = methodOf<
+        (method: string, params: unknown[], parse: (answer: unknown) => unknown) => unknown
+      >(this, "ask");
       const answer = await ask.call(this, "chain_getBlock", [hash], (given) => given);
-      const { header, extrinsics } = (answer as { block: { header: unknown; extrinsics: string[] } }).block;
+      const { header, extrinsics } = (
+        answer as { block: { header: unknown; extrinsics: string[] } }
+      ).block;
       return {
         header: { ...parseHeader(header), hash },
         extrinsics: extrinsics.map((hex) => Uint8Array.fromHex(hex.slice(2))),
@@ -223,7 +241,9 @@ const canaries: readonly Canary[] = [
   {
     name: "an outage is a line each time that an endpoint is tried",
     put: () => {
-      type Options = { readonly options: { readonly log: (level: string, message: string) => void } };
+      type Options = {
+        readonly options: { readonly log: (level: string, message: string) => void };
+      };
       return replace(Endpoints.prototype, {
         logOnce(this: Options, _: never, message: string) {
           this.options.log("warn", message);
@@ -241,18 +261,22 @@ const canaries: readonly Canary[] = [
 
 /** Whether one of a few seeds finds something: in some, no call waits just then. */
 async function isFound(schedule: Canary["schedule"]): Promise<boolean> {
-  for (let seed = 1; seed <= 6; seed++) if (flawsOf(await run(schedule, seed)).length > 0) return true;
+  for (let seed = 1; seed <= 6; seed++)
+    if (flawsOf(await run(schedule, seed)).length > 0) return true;
   return false;
 }
 
 describe("a schedule finds the fault", () => {
-  test.each(canaries.map((canary) => [canary.name, canary] as const))("%s", async (_, { put, schedule }) => {
-    const undo = put();
-    try {
-      expect(await isFound(schedule)).toBe(true);
-    } finally {
-      undo();
-    }
-    expect(flawsOf(await run(schedule))).toEqual([]);
-  });
+  test.each(canaries.map((canary) => [canary.name, canary] as const))(
+    "%s",
+    async (_, { put, schedule }) => {
+      const undo = put();
+      try {
+        expect(await isFound(schedule)).toBe(true);
+      } finally {
+        undo();
+      }
+      expect(flawsOf(await run(schedule))).toEqual([]);
+    },
+  );
 });

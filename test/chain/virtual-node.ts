@@ -9,7 +9,12 @@ import { emptyAccount, recordCodec } from "../../src/core/ledger/account.ts";
 import { type ItemName, items } from "../../src/plugins/chain/layouts.ts";
 import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { parseHeader, type Socket, type SocketEvents } from "../../src/plugins/chain/rpc.ts";
-import { type DecodedExtrinsic, decodeExtrinsic, type VirtualBlock, type VirtualChain } from "./virtual-chain.ts";
+import {
+  type DecodedExtrinsic,
+  decodeExtrinsic,
+  type VirtualBlock,
+  type VirtualChain,
+} from "./virtual-chain.ts";
 import type { Chance, VirtualTime } from "./virtual-time.ts";
 
 /** What a node does wrong; each has its share of schedules. */
@@ -48,7 +53,11 @@ export type NodeState = {
   keepsBodies: number;
 };
 
-type Request = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
+type Request = {
+  readonly id: number;
+  readonly method: string;
+  readonly params: readonly unknown[];
+};
 class Refusal extends Error {
   constructor(
     readonly code: number,
@@ -91,7 +100,8 @@ export class VirtualNode {
   private readonly prefixes = new Map<string, string>();
 
   constructor(private readonly parts: NodeParts) {
-    for (const name of Object.keys(items) as ItemName[]) this.prefixes.set(prefixOf(name).toHex(), name);
+    for (const name of Object.keys(items) as ItemName[])
+      this.prefixes.set(prefixOf(name).toHex(), name);
   }
 
   get best(): VirtualBlock {
@@ -109,12 +119,17 @@ export class VirtualNode {
 
   /** For a time. */
   disturb(
-    change: Partial<Pick<NodeState, "isDown" | "isSilent" | "swallows" | "bans" | "lie" | "frozen">>,
+    change: Partial<
+      Pick<NodeState, "isDown" | "isSilent" | "swallows" | "bans" | "lie" | "frozen">
+    >,
     ms: number,
   ) {
     Object.assign(this.state, change);
-    const end = (name: string) => [name, name === "lie" || name === "frozen" ? null : false] as const;
-    this.parts.time.after(ms, () => Object.assign(this.state, Object.fromEntries(Object.keys(change).map(end))));
+    const end = (name: string) =>
+      [name, name === "lie" || name === "frozen" ? null : false] as const;
+    this.parts.time.after(ms, () =>
+      Object.assign(this.state, Object.fromEntries(Object.keys(change).map(end))),
+    );
   }
 
   /** Cuts the node off from the others: from here on it builds alone. */
@@ -190,7 +205,11 @@ export class VirtualNode {
       return JSON.stringify({ id, jsonrpc: "2.0", result: this.result(method, params) ?? null });
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      return JSON.stringify({ id, jsonrpc: "2.0", error: { code: error.code, message: error.message } });
+      return JSON.stringify({
+        id,
+        jsonrpc: "2.0",
+        error: { code: error.code, message: error.message },
+      });
     }
   }
 
@@ -211,14 +230,20 @@ export class VirtualNode {
       }
       case "chain_getBlock": {
         const { header, extrinsics, number } = this.blockOf(params[0]);
-        if (number < this.finalized.number - this.state.keepsBodies || lie === "records") return null;
+        if (number < this.finalized.number - this.state.keepsBodies || lie === "records")
+          return null;
         // A true header over a body without the operator's calls.
-        const shown = lie === "body" ? extrinsics.filter(({ nonce }) => nonce === null) : extrinsics;
+        const shown =
+          lie === "body" ? extrinsics.filter(({ nonce }) => nonce === null) : extrinsics;
         return { block: { header, extrinsics: shown.map(({ hex }) => hex) } };
       }
       case "state_getRuntimeVersion": {
         const { specVersion } = this.stateOf(params[0]).state;
-        return { specName: "waypost", specVersion: lie === "version" ? 999 : specVersion, transactionVersion: 1 };
+        return {
+          specName: "waypost",
+          specVersion: lie === "version" ? 999 : specVersion,
+          transactionVersion: 1,
+        };
       }
       case "state_queryStorageAt":
         return this.storage(params[0] as readonly string[], params[1]);
@@ -233,14 +258,19 @@ export class VirtualNode {
 
   /** A header a thousand blocks ahead with a hash of its own, as a lying node would make one. */
   private fakeHead(): string {
-    const header = { ...this.finalized.header, number: `0x${(this.finalized.number + 1_000).toString(16)}` };
+    const header = {
+      ...this.finalized.header,
+      number: `0x${(this.finalized.number + 1_000).toString(16)}`,
+    };
     const { hash } = parseHeader(header);
     this.fakes.set(hash, header);
     return hash;
   }
 
   private blockOf(hash: unknown): VirtualBlock {
-    const block = this.fakes.has(String(hash)) ? this.finalized : this.parts.chain.blocks.get(String(hash));
+    const block = this.fakes.has(String(hash))
+      ? this.finalized
+      : this.parts.chain.blocks.get(String(hash));
     if (block === undefined || !this.knows(block)) throw new Refusal(-32_000, "UnknownBlock");
     return block;
   }
@@ -249,7 +279,9 @@ export class VirtualNode {
   private knows(block: VirtualBlock): boolean {
     const { chain, hidden } = this.parts;
     if (block.number > this.best.number) return false;
-    return this.state.fork === null ? !hidden.has(block) : chain.ancestor(this.best, block.number) === block;
+    return this.state.fork === null
+      ? !hidden.has(block)
+      : chain.ancestor(this.best, block.number) === block;
   }
 
   private stateOf(hash: unknown): VirtualBlock {
@@ -265,7 +297,11 @@ export class VirtualNode {
     const block = this.stateOf(hash);
     const { lie } = this.state;
     const changes = keys.map((key) => {
-      const value = this.valueOf(Uint8Array.fromHex(key.slice(2)), block, this.fakes.has(String(hash)));
+      const value = this.valueOf(
+        Uint8Array.fromHex(key.slice(2)),
+        block,
+        this.fakes.has(String(hash)),
+      );
       return [key, value === null ? null : encodeHex0x(value)];
     });
     if (lie === "keys") return [{ block: hash, changes: changes.slice(changes.length >> 1) }];
@@ -290,7 +326,10 @@ export class VirtualNode {
     switch (map) {
       case "Dids":
         if (record === null || lie === "records") return null;
-        return encodeWith(recordCodec, this.accused.has(name) ? { ...record, deactivated: true } : record);
+        return encodeWith(
+          recordCodec,
+          this.accused.has(name) ? { ...record, deactivated: true } : record,
+        );
       case "ComponentCallsLeft":
         return Uint8Array.of(account.componentCallsLeft, 0, 0, 0);
       case "Lives":
@@ -317,7 +356,8 @@ export class VirtualNode {
   private submit(hex: string): string {
     const { chain, time } = this.parts;
     const extrinsic = decodeExtrinsic(hex);
-    if (extrinsic === null) throw new Refusal(1002, "Verification Error: Unable to decode extrinsic");
+    if (extrinsic === null)
+      throw new Refusal(1002, "Verification Error: Unable to decode extrinsic");
     const { hash } = extrinsic;
     if (this.state.poolFails)
       throw new Refusal(
@@ -329,7 +369,8 @@ export class VirtualNode {
       throw new Refusal(1010, "Invalid Transaction: badProof");
     }
     if (this.pool.has(hash)) throw new Refusal(1013, "Transaction already imported");
-    if ((this.banned.get(hash) ?? 0) > time.nowMs) throw new Refusal(1012, "Transaction is temporarily banned");
+    if ((this.banned.get(hash) ?? 0) > time.nowMs)
+      throw new Refusal(1012, "Transaction is temporarily banned");
     if (this.state.bans) {
       this.ban(hash);
       throw new Refusal(1010, "Invalid Transaction: Inability to pay some fees");
@@ -340,7 +381,8 @@ export class VirtualNode {
       throw new Refusal(1010, `Invalid Transaction: ${validity}`);
     }
     for (const one of this.pool.values()) {
-      const isRival = one.nonce !== null ? one.nonce === extrinsic.nonce : one.callHash === extrinsic.callHash;
+      const isRival =
+        one.nonce !== null ? one.nonce === extrinsic.nonce : one.callHash === extrinsic.callHash;
       if (isRival) throw new Refusal(1014, "Priority is too low");
     }
     if (this.pool.size >= poolMax) throw new Refusal(1016, "Immediately Dropped: the pool is full");

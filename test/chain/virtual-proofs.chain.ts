@@ -19,8 +19,11 @@ async function run(options: Omit<ScheduleOptions, "calls" | "names">, seed = 1):
 }
 
 /** The first seed in which a block that is gone had a change; `null` when none has one. */
-async function seedWithLoss(options: Omit<ScheduleOptions, "calls" | "names">): Promise<number | null> {
-  for (let seed = 1; seed <= 12; seed++) if ((await run(options, seed)).unprovenAtEnd > 0) return seed;
+async function seedWithLoss(
+  options: Omit<ScheduleOptions, "calls" | "names">,
+): Promise<number | null> {
+  for (let seed = 1; seed <= 12; seed++)
+    if ((await run(options, seed)).unprovenAtEnd > 0) return seed;
   return null;
 }
 
@@ -49,11 +52,20 @@ describe("a self-certifying DID on a chain", () => {
   });
 
   test("has it again when an archive node comes back, which makes blocks be read twice", async () => {
-    const late = { endpoints: 2, lasting: [], kill: away, keepsBodies: [30], restMs: 80 * minuteMs } as const;
+    const late = {
+      endpoints: 2,
+      lasting: [],
+      kill: away,
+      keepsBodies: [30],
+      restMs: 80 * minuteMs,
+    } as const;
     const untilEnd = { node: 1, fromMs: 8 * minuteMs, untilMs: 24 * 60 * minuteMs };
     const seed = (await seedWithLoss({ ...late, outage: untilEnd })) as number;
     expect(seed).not.toBeNull();
-    const { unprovenAtEnd } = await run({ ...late, outage: { ...untilEnd, untilMs: 60 * minuteMs } }, seed);
+    const { unprovenAtEnd } = await run(
+      { ...late, outage: { ...untilEnd, untilMs: 60 * minuteMs } },
+      seed,
+    );
     expect(unprovenAtEnd).toBe(0);
   });
 });

@@ -9,7 +9,8 @@ type Methods = Record<string, (...given: never[]) => unknown>;
 /** Replaces methods, private ones among them; the answer puts them back. */
 export function replace(prototype: object, methods: Methods): () => void {
   const before = Object.keys(methods).map(
-    (name) => [name, Object.getOwnPropertyDescriptor(prototype, name) as PropertyDescriptor] as const,
+    (name) =>
+      [name, Object.getOwnPropertyDescriptor(prototype, name) as PropertyDescriptor] as const,
   );
   for (const [name, method] of Object.entries(methods))
     Object.defineProperty(prototype, name, { value: method, configurable: true, writable: true });
@@ -18,7 +19,8 @@ export function replace(prototype: object, methods: Methods): () => void {
   };
 }
 
-export const methodOf = <T>(prototype: object, name: string): T => Reflect.get(prototype, name) as T;
+export const methodOf = <T>(prototype: object, name: string): T =>
+  Reflect.get(prototype, name) as T;
 
 /** In the place of `Endpoints.values`: those of the endpoint in use alone. */
 export function ownValues(this: Endpoints, keys: readonly Uint8Array[], hash: string) {

@@ -67,7 +67,11 @@ function runtimesOf(genesis: string, names: boolean): Map<string, RuntimeMetadat
   const absent = new Set(names ? [] : ["ComponentCallsLeft" as const]);
   return new Map(
     [1, 2, 999].map((specVersion) => {
-      const frame = { ...metadata.frame, specVersion, genesis: Uint8Array.fromHex(genesis.slice(2)) };
+      const frame = {
+        ...metadata.frame,
+        specVersion,
+        genesis: Uint8Array.fromHex(genesis.slice(2)),
+      };
       return [`${genesis}/${specVersion}/1`, { ...metadata, frame, absent }];
     }),
   );
@@ -89,7 +93,10 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   const { key, operator } = operatorOf(given.scheme ?? (seed % 8 === 1 ? 1 : 0));
   const chain = new VirtualChain(time, chance, operator, given.names);
   const hidden = new Set<typeof chain.best>();
-  const nodes = Array.from({ length: nodeCount }, () => new VirtualNode({ chain, time, chance, hidden }));
+  const nodes = Array.from(
+    { length: nodeCount },
+    () => new VirtualNode({ chain, time, chance, hidden }),
+  );
   for (const [n, keepsBodies] of given.keepsBodies?.entries() ?? [])
     Object.assign((nodes[n] as VirtualNode).state, { keepsBodies });
   const endpoints = given.endpoints ?? chance.between(1, nodeCount);
@@ -120,7 +127,9 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   makeBlocks(world);
   startDriver(world);
   if (given.lasting === undefined) planFaults(world, given, startMs);
-  else for (const one of given.lasting) time.after(one.fromMs ?? 10 * blockTimeMs, () => beginLasting(nodes, one));
+  else
+    for (const one of given.lasting)
+      time.after(one.fromMs ?? 10 * blockTimeMs, () => beginLasting(nodes, one));
   const { kill, outage } = given;
   if (outage !== undefined) {
     const node = nodes[outage.node] as VirtualNode;
@@ -182,7 +191,10 @@ function startDriver(world: World): void {
     prefetch: (keys) => world.table.prefetch(keys),
     commit: (change) =>
       new Promise((resolve, reject) => {
-        time.after(chance.between(1, 8), () => isAlive && world.table.commit(change).then(resolve, reject));
+        time.after(
+          chance.between(1, 8),
+          () => isAlive && world.table.commit(change).then(resolve, reject),
+        );
       }),
   };
   const driver = openLedger(options, {
@@ -212,7 +224,8 @@ function makeBlocks(world: World): void {
     // What a block that was taken back held waits again, unless the node has lost it.
     if (now.parent !== before) {
       for (const node of nodes.filter(({ state }) => state.fork === null))
-        for (const extrinsic of before.extrinsics) if (chance.likely(0.7)) node.pool.set(extrinsic.hash, extrinsic);
+        for (const extrinsic of before.extrinsics)
+          if (chance.likely(0.7)) node.pool.set(extrinsic.hash, extrinsic);
     }
     for (const node of nodes) {
       if (node.state.isDown || node.state.frozen !== null || node.state.fork !== null) continue;
@@ -233,7 +246,8 @@ function makeBlocks(world: World): void {
     if (author === undefined) return;
     gossip(up, chance);
     const { best } = chain;
-    const sibling = best.parent !== null && best.number - 1 > chain.finalized.number && chance.likely(0.08);
+    const sibling =
+      best.parent !== null && best.number - 1 > chain.finalized.number && chance.likely(0.08);
     const made = chain.produce(sibling ? (best.parent as typeof best) : best, author.offer());
     // A branch of two blocks takes the other one back.
     if (sibling && chance.likely(0.5)) chain.produce(made, author.offer());
@@ -287,18 +301,31 @@ function planFaults(world: World, given: ScheduleOptions, startMs: number): void
     world.chain.lag = 2;
     for (const node of nodes) node.rejoin();
     for (const { state } of nodes)
-      Object.assign(state, { isDown: false, isSilent: false, swallows: false, bans: false, lie: null, frozen: null });
+      Object.assign(state, {
+        isDown: false,
+        isSilent: false,
+        swallows: false,
+        bans: false,
+        lie: null,
+        frozen: null,
+      });
   });
 }
 
-type Fault = { readonly kind: FaultKind; readonly node: VirtualNode; readonly lie: Lie; readonly lengthMs: number };
+type Fault = {
+  readonly kind: FaultKind;
+  readonly node: VirtualNode;
+  readonly lie: Lie;
+  readonly lengthMs: number;
+};
 
 const flags = { down: "isDown", silent: "isSilent", swallow: "swallows", ban: "bans" } as const;
 
 function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
   const { time, chain, chance, nodes } = world;
   const { state } = node;
-  const standsApart = () => nodes.some((one) => one.state.frozen !== null || one.state.fork !== null);
+  const standsApart = () =>
+    nodes.some((one) => one.state.frozen !== null || one.state.fork !== null);
   if (kind === "down") node.stop();
   switch (kind) {
     case "down":
@@ -331,7 +358,8 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
       return;
     case "ill pool":
       // For good, as long as the driver knows another node.
-      if (world.options.endpoints.length > 1 && nodes.every((one) => !one.state.poolFails)) state.poolFails = true;
+      if (world.options.endpoints.length > 1 && nodes.every((one) => !one.state.poolFails))
+        state.poolFails = true;
       return;
     case "slow upgrade":
     case "upgrade":
@@ -339,7 +367,8 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
       chain.upgradeAt = chain.best.number + 2;
       // Real nodes compile the new runtime first, all at once: they make no blocks and answer nobody.
       if (kind === "slow upgrade") {
-        const stop = () => nodes.map((one) => one.disturb({ isSilent: true, frozen: one.best }, lengthMs));
+        const stop = () =>
+          nodes.map((one) => one.disturb({ isSilent: true, frozen: one.best }, lengthMs));
         time.after(3 * blockTimeMs, () => standsApart() || stop());
       }
   }
@@ -348,7 +377,8 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
 function beginLasting(nodes: readonly VirtualNode[], { node: index, fault }: Lasting): void {
   const node = nodes[index] as VirtualNode;
   if (fault === "gone") node.stop();
-  else if (fault === "stands") Object.assign(node.state, { frozen: node.best, frozenFinal: node.finalized });
+  else if (fault === "stands")
+    Object.assign(node.state, { frozen: node.best, frozenFinal: node.finalized });
   else if (fault === "silent") node.state.isSilent = true;
   else if (fault === "swallows" || fault === "bans") node.state[fault] = true;
   else node.state.lie = fault;

@@ -36,10 +36,17 @@ type Timer = { readonly atMs: number; readonly order: number; work: (() => void)
 export class VirtualTime {
   nowMs = 1_800_000_000_000;
   private order = 0;
-  private readonly timers = new TinyQueue<Timer>([], (a, b) => a.atMs - b.atMs || a.order - b.order);
+  private readonly timers = new TinyQueue<Timer>(
+    [],
+    (a, b) => a.atMs - b.atMs || a.order - b.order,
+  );
 
   after(ms: number, work: () => void): () => void {
-    const timer: Timer = { atMs: this.nowMs + Math.max(0, Math.ceil(ms)), order: this.order++, work };
+    const timer: Timer = {
+      atMs: this.nowMs + Math.max(0, Math.ceil(ms)),
+      order: this.order++,
+      work,
+    };
     this.timers.push(timer);
     return () => {
       timer.work = null;
@@ -53,7 +60,10 @@ export class VirtualTime {
   /** Runs timers until `isOver`, or until the time is up. */
   async run(untilMs: number, isOver: () => boolean): Promise<void> {
     await settled();
-    for (let timer = this.timers.peek(); timer !== undefined && timer.atMs <= untilMs && !isOver(); ) {
+    for (
+      let timer = this.timers.peek();
+      timer !== undefined && timer.atMs <= untilMs && !isOver();
+    ) {
       this.timers.pop();
       if (timer.work !== null) {
         this.nowMs = timer.atMs;

@@ -65,7 +65,10 @@ export function verdictOf(world: VerdictParts, seed: number): Verdict {
     for (const [index, { callBytes }] of at.extrinsics.entries()) {
       const name = callBytes.toHex();
       const before = carried.get(name) ?? { times: 0, succeeded: false };
-      carried.set(name, { times: before.times + 1, succeeded: before.succeeded || at.failed[index] === false });
+      carried.set(name, {
+        times: before.times + 1,
+        succeeded: before.succeeded || at.failed[index] === false,
+      });
     }
   }
   const count = { accepted: 0, lost: 0, doubled: 0, falselyEnded: 0, stuck: 0 };
@@ -81,7 +84,8 @@ export function verdictOf(world: VerdictParts, seed: number): Verdict {
     if (state === null) count.stuck++;
     else if (state === "dropped" && !took) count.lost++;
     else if ((state === "finalized") !== took) count.falselyEnded++;
-    if (state !== "finalized") notes.push(`${call.name} of ${call.did}: ${state} ${reason}, on chain ${took}`);
+    if (state !== "finalized")
+      notes.push(`${call.name} of ${call.did}: ${state} ${reason}, on chain ${took}`);
   }
   const { falselyMissing, refused, kills, proven, unproven, unprovenAtEnd } = world;
   return {
@@ -98,7 +102,10 @@ export function verdictOf(world: VerdictParts, seed: number): Verdict {
     blocks: chain.best.number,
     waits: calls
       .filter(({ state }) => state !== null)
-      .map(({ acceptedMs, endedMs }) => ({ atMs: acceptedMs - world.startMs, waitMs: endedMs - acceptedMs })),
+      .map(({ acceptedMs, endedMs }) => ({
+        atMs: acceptedMs - world.startMs,
+        waitMs: endedMs - acceptedMs,
+      })),
     lines: world.lines,
   };
 }

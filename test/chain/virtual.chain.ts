@@ -18,7 +18,8 @@ async function findings(seeds: readonly number[], options: ScheduleOptions): Pro
   for (const seed of seeds) {
     const verdict = await runSchedule(seed, options);
     expect(verdict.accepted).toBeGreaterThan(calls / 2);
-    if (!isClean(verdict)) found.push(JSON.stringify({ ...verdict, notes: verdict.notes.slice(0, 5) }));
+    if (!isClean(verdict))
+      found.push(JSON.stringify({ ...verdict, notes: verdict.notes.slice(0, 5) }));
   }
   return found;
 }
@@ -29,18 +30,24 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
     async (first) => {
       const seeds = Array.from({ length: groupSize - 1 }, (_, n) => first + n);
       expect(await findings(seeds, { calls: 100 })).toEqual([]);
-      expect(await findings([first + groupSize - 1], { calls: first === 1 ? 1_000 : 100 })).toEqual([]);
+      expect(await findings([first + groupSize - 1], { calls: first === 1 ? 1_000 : 100 })).toEqual(
+        [],
+      );
     },
   );
 
   test("where a minority builds a fork of its own, which is dropped when it rejoins", async () => {
     const seeds = Array.from({ length: 20 }, (_, n) => 500 + n);
-    expect(await findings(seeds, { calls: 40, faults: ["partition", "kill"], endpoints: 2 })).toEqual([]);
+    expect(
+      await findings(seeds, { calls: 40, faults: ["partition", "kill"], endpoints: 2 }),
+    ).toEqual([]);
   });
 
   test("where all nodes stop for a new runtime", async () => {
     const seeds = Array.from({ length: 10 }, (_, n) => 600 + n);
-    expect(await findings(seeds, { calls: 40, faults: ["slow upgrade", "kill", "down"] })).toEqual([]);
+    expect(await findings(seeds, { calls: 40, faults: ["slow upgrade", "kill", "down"] })).toEqual(
+      [],
+    );
   });
 
   test("and none waits for the end of its life, because its node banned it or has a new runtime", async () => {
@@ -56,7 +63,13 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
   const kept = [1099, 1136, 58, 3075];
   test("in the schedules that found something once", async () => {
     for (const seed of kept)
-      expect(await findings([seed], { calls: 100, faults: firstFaultKinds, scheme: (seed & 1) as 0 | 1 })).toEqual([]);
+      expect(
+        await findings([seed], {
+          calls: 100,
+          faults: firstFaultKinds,
+          scheme: (seed & 1) as 0 | 1,
+        }),
+      ).toEqual([]);
     // The only node stands still for a life of the calls that it has, and is back.
     expect(await findings([40024], { calls: 100 })).toEqual([]);
     // The only node's pool is full of calls that wait for the one which it lost.

@@ -29,10 +29,16 @@ test(`${registrations} concurrent registrations all end as finalized, with one r
   const ends = await until("all to settle", async () => {
     await Bun.sleep(200);
     const all = await Promise.all(hashes.map((hash) => ledger.submission(hash)));
-    return all.every((one) => one !== null && !["pending", "in_block"].includes(one.state)) ? all : null;
+    return all.every((one) => one !== null && !["pending", "in_block"].includes(one.state))
+      ? all
+      : null;
   });
-  expect(new Set(ends.map((one) => `${one?.state} ${one?.reason?.code}`))).toEqual(new Set(["finalized undefined"]));
+  expect(new Set(ends.map((one) => `${one?.state} ${one?.reason?.code}`))).toEqual(
+    new Set(["finalized undefined"]),
+  );
   for (const { did } of identities) expect((await ledger.account(did)).record?.version).toBe(1n);
-  console.log(`taken in ${Math.round(takenMs)} ms, finalized in ${Math.round(performance.now() - began)} ms`);
+  console.log(
+    `taken in ${Math.round(takenMs)} ms, finalized in ${Math.round(performance.now() - began)} ms`,
+  );
   await store.close();
 });

@@ -15,7 +15,9 @@ const local: BusTarget = {
 runBusConformance(local);
 
 /** Each is the local bus with one bug, and the case that must catch it. */
-const bugs: Readonly<Record<string, { readonly plant: (real: Bus) => Partial<Bus>; readonly caughtBy: RegExp }>> = {
+const bugs: Readonly<
+  Record<string, { readonly plant: (real: Bus) => Partial<Bus>; readonly caughtBy: RegExp }>
+> = {
   "shares the bytes of a message": {
     plant: (real) => ({
       subscribe: (subject, handler, options) => {
@@ -72,7 +74,10 @@ describe("the kit catches a bus that", () => {
         name: bug,
         open: async (environment) => {
           const real = openLocalBus(environment);
-          const methods: Pick<Bus, "publish" | "subscribe" | "mayReach" | "request" | "stats" | "close"> = {
+          const methods: Pick<
+            Bus,
+            "publish" | "subscribe" | "mayReach" | "request" | "stats" | "close"
+          > = {
             publish: (...given) => real.publish(...given),
             subscribe: (...given) => real.subscribe(...given),
             mayReach: (...given) => real.mayReach(...given),

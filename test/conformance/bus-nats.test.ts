@@ -16,7 +16,8 @@ import { runBusConformance } from "./bus.ts";
 const absence = natsAbsence();
 const environment = { log: () => {} };
 const bytes = (text: string) => new TextEncoder().encode(text);
-const answerTo = (answer: unknown) => (answer instanceof Uint8Array ? new TextDecoder().decode(answer) : answer);
+const answerTo = (answer: unknown) =>
+  answer instanceof Uint8Array ? new TextDecoder().decode(answer) : answer;
 
 function optionsFor(server: string, changes: Partial<NatsBusOptions> = {}): NatsBusOptions {
   return natsOptions.parse({ servers: [server], ...changes });
@@ -50,7 +51,12 @@ function openLine(port: number, onSent: (text: string) => void = () => {}) {
         clients.add(client);
         client.data = { peer: null, early: [] };
         const data: End = { peer: client, early: [] };
-        client.data.peer = await Bun.connect<End>({ hostname: "127.0.0.1", port, data, socket: { data: pass, close } });
+        client.data.peer = await Bun.connect<End>({
+          hostname: "127.0.0.1",
+          port,
+          data,
+          socket: { data: pass, close },
+        });
         for (const message of client.data.early) client.data.peer.write(message);
       },
       data(client, message) {
@@ -97,7 +103,9 @@ if (absence !== null) {
 
   describe("a bus whose server", () => {
     const ends = async (changes: Partial<NatsBusOptions> = {}) => {
-      const pair = await openPair(optionsFor(server.url, { subject_prefix: `fault${prefixes++}`, ...changes }));
+      const pair = await openPair(
+        optionsFor(server.url, { subject_prefix: `fault${prefixes++}`, ...changes }),
+      );
       opened.push(...pair);
       return pair;
     };
@@ -138,7 +146,8 @@ if (absence !== null) {
 
     test("is frozen answers nobody after the timeout, keeps bounded memory, and goes on", async () => {
       const [here, there] = await ends();
-      for (const subject of ["s", "flood"]) await there.subscribe(subject, () => bytes("yes")).ready;
+      for (const subject of ["s", "flood"])
+        await there.subscribe(subject, () => bytes("yes")).ready;
       server.freeze();
       await Bun.sleep(100);
       try {
@@ -154,7 +163,8 @@ if (absence !== null) {
 
     test("is killed before it has read everything counts nothing of that when it is back", async () => {
       const [here, there] = await ends();
-      for (const subject of ["s", "flood"]) await there.subscribe(subject, () => bytes("yes")).ready;
+      for (const subject of ["s", "flood"])
+        await there.subscribe(subject, () => bytes("yes")).ready;
       const answers = async () => answerTo(await here.request("s", bytes("?"), 10_000)) === "yes";
       await until(answers);
       const message = new Uint8Array(512 * 1024);
@@ -256,9 +266,14 @@ if (absence !== null) {
       const half = Bun.listen({ hostname: "127.0.0.1", port: 0, socket });
       const lines: string[] = [];
       const log = (_level: string, message: string) => void lines.push(message);
-      const options = optionsFor(`nats://127.0.0.1:${half.port}`, { subject_prefix: `fault${prefixes++}` });
+      const options = optionsFor(`nats://127.0.0.1:${half.port}`, {
+        subject_prefix: `fault${prefixes++}`,
+      });
       const bus = await openNatsBus(options, { log });
-      const both = await openNatsBus({ ...options, servers: [...options.servers, server.url] }, environment);
+      const both = await openNatsBus(
+        { ...options, servers: [...options.servers, server.url] },
+        environment,
+      );
       opened.push(bus, both);
       expect(await bus.request("s", bytes("?"), 20_000)).toBe("nobody");
       await until(() => both.stats().connected);
@@ -287,8 +302,24 @@ if (absence !== null) {
     const folder = mkdtempSync(join(tmpdir(), "waypost-tls-"));
     const [cert, key] = [join(folder, "cert.pem"), join(folder, "key.pem")];
     const made = Bun.spawnSync([
-      ...["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"],
-      ...["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+      ...[
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+      ],
+      ...[
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+      ],
       ...["-keyout", key, "-out", cert],
     ]);
     expect(made.exitCode).toBe(0);

@@ -64,7 +64,18 @@ export const busCases: readonly BusCase[] = [
   {
     name: "subjects are plain texts: dots, stars, spaces in no form and upper case mean nothing",
     async run(ends) {
-      const subjects = ["a.b", "a.*", "a.>", ">", "*", "A.B", "a%2eb", "did:svc:x.y~2", "$SYS", "x".repeat(512)];
+      const subjects = [
+        "a.b",
+        "a.*",
+        "a.>",
+        ">",
+        "*",
+        "A.B",
+        "a%2eb",
+        "did:svc:x.y~2",
+        "$SYS",
+        "x".repeat(512),
+      ];
       const seen = await Promise.all(subjects.map((subject) => collect(ends.there, subject)));
       for (const subject of subjects) ends.here.publish(subject, bytes(subject));
       await settle(ends);
@@ -89,7 +100,9 @@ export const busCases: readonly BusCase[] = [
         seen.push(message);
         return undefined;
       }).ready;
-      const sent = Array.from({ length: 200 }, (_, n) => Uint8Array.from({ length: n * 7 }, (_, i) => (i * n) & 0xff));
+      const sent = Array.from({ length: 200 }, (_, n) =>
+        Uint8Array.from({ length: n * 7 }, (_, i) => (i * n) & 0xff),
+      );
       for (const message of sent) ends.here.publish("order", message);
       await settle(ends);
       expect(seen.length).toBe(200);
@@ -203,9 +216,13 @@ export const busCases: readonly BusCase[] = [
     name: "a handler that waits holds up no later message of its subject",
     async run(ends) {
       const first = Promise.withResolvers<Uint8Array>();
-      await ends.there.subscribe("wait", (message) => (text(message) === "1" ? first.promise : bytes("second"))).ready;
+      await ends.there.subscribe("wait", (message) =>
+        text(message) === "1" ? first.promise : bytes("second"),
+      ).ready;
       const slow = ends.here.request("wait", bytes("1"), 10_000);
-      expect(text((await ends.here.request("wait", bytes("2"), 10_000)) as Uint8Array)).toBe("second");
+      expect(text((await ends.here.request("wait", bytes("2"), 10_000)) as Uint8Array)).toBe(
+        "second",
+      );
       first.resolve(bytes("first"));
       expect(text((await slow) as Uint8Array)).toBe("first");
     },

@@ -48,11 +48,14 @@ const bugs: Readonly<Record<string, Bugs>> = {
   },
   "takes one entry more than the quota": {
     mailbox: (real) => ({
-      store: (entry, quota) => real.store(entry, { ...quota, recipientEntriesMax: quota.recipientEntriesMax + 1 }),
+      store: (entry, quota) =>
+        real.store(entry, { ...quota, recipientEntriesMax: quota.recipientEntriesMax + 1 }),
     }),
   },
   "shows an entry one millisecond too long": {
-    mailbox: (real) => ({ list: (recipient, page) => real.list(recipient, { ...page, nowMs: page.nowMs - 1 }) }),
+    mailbox: (real) => ({
+      list: (recipient, page) => real.list(recipient, { ...page, nowMs: page.nowMs - 1 }),
+    }),
   },
   "answers pages newest first": {
     mailbox: (real) => ({
@@ -66,7 +69,9 @@ const bugs: Readonly<Record<string, Bugs>> = {
     mailbox: (real) => ({
       list: async (recipient, page) => {
         const found = await real.list(recipient, page);
-        return "entries" in found && found.entries.length === page.entriesMax ? { ...found, next: null } : found;
+        return "entries" in found && found.entries.length === page.entriesMax
+          ? { ...found, next: null }
+          : found;
       },
     }),
   },
@@ -102,7 +107,9 @@ const bugs: Readonly<Record<string, Bugs>> = {
     }),
   },
   "removes though the tag is claimed": {
-    mailbox: (real) => ({ claimAndRemove: (_, recipient, ids, nowMs) => real.remove(recipient, ids, nowMs) }),
+    mailbox: (real) => ({
+      claimAndRemove: (_, recipient, ids, nowMs) => real.remove(recipient, ids, nowMs),
+    }),
   },
   "claims a tag only where something is removed": {
     mailbox: (real) => ({
@@ -139,7 +146,10 @@ const bugs: Readonly<Record<string, Bugs>> = {
   "checks the shares of a mailbox before its whole": {
     mailbox: (real) => ({
       store: async (entry, quota) => {
-        const wide = { recipientEntriesMax: Number.MAX_SAFE_INTEGER, recipientBytesMax: Number.MAX_SAFE_INTEGER };
+        const wide = {
+          recipientEntriesMax: Number.MAX_SAFE_INTEGER,
+          recipientBytesMax: Number.MAX_SAFE_INTEGER,
+        };
         const [share] = quota.shares.filter(
           ({ label, entriesMax }) => entriesMax === 0 && entry.labels.includes(label),
         );
@@ -152,7 +162,10 @@ const bugs: Readonly<Record<string, Bugs>> = {
   "applies a share to entries without its label": {
     mailbox: (real) => ({
       store: (entry, quota) => {
-        const entriesMax = Math.min(...quota.shares.map((one) => one.entriesMax), quota.recipientEntriesMax);
+        const entriesMax = Math.min(
+          ...quota.shares.map((one) => one.entriesMax),
+          quota.recipientEntriesMax,
+        );
         return real.store(entry, { ...quota, recipientEntriesMax: entriesMax });
       },
     }),
@@ -162,7 +175,9 @@ const bugs: Readonly<Record<string, Bugs>> = {
       read: async (recipient, ids, nowMs) => {
         const page = { after: null, entriesMax: 1_000, bytesMax: 1 << 30, nowMs };
         const found = await real.list(recipient, page);
-        return "entries" in found ? found.entries.filter(({ messageId }) => ids.includes(messageId)) : [];
+        return "entries" in found
+          ? found.entries.filter(({ messageId }) => ids.includes(messageId))
+          : [];
       },
     }),
   },
@@ -174,7 +189,10 @@ const bugs: Readonly<Record<string, Bugs>> = {
       summary: async (recipient, page) => {
         const found = await real.summary(recipient, page);
         if (!("entries" in found)) return found;
-        return { ...found, entries: found.entries.map((one) => ({ ...one, envelopeBytes: one.envelopeBytes + 1 })) };
+        return {
+          ...found,
+          entries: found.entries.map((one) => ({ ...one, envelopeBytes: one.envelopeBytes + 1 })),
+        };
       },
     }),
   },
@@ -207,7 +225,9 @@ const bugs: Readonly<Record<string, Bugs>> = {
     },
   },
   "keeps a claim for ever": {
-    replay: (real) => ({ claim: (tag, _untilMs, nowMs) => real.claim(tag, Number.MAX_SAFE_INTEGER, nowMs) }),
+    replay: (real) => ({
+      claim: (tag, _untilMs, nowMs) => real.claim(tag, Number.MAX_SAFE_INTEGER, nowMs),
+    }),
   },
   "forgets claims beyond the limit of a sweep": {
     replay: (real) => ({ expire: (nowMs) => real.expire(nowMs, 1_000) }),
@@ -241,19 +261,25 @@ const bugs: Readonly<Record<string, Bugs>> = {
     receipts: (real) => ({ remove: (key) => real.remove(key) }),
   },
   "scans receipts that have ended": {
-    receipts: (real) => ({ scan: (prefix, page) => real.scan(prefix, { ...page, nowMs: page.nowMs - 1 }) }),
+    receipts: (real) => ({
+      scan: (prefix, page) => real.scan(prefix, { ...page, nowMs: page.nowMs - 1 }),
+    }),
   },
   "begins a page of a scan with its cursor": {
     receipts: (real) => ({
       scan: async (prefix, page) => {
         const found = await real.scan(prefix, page);
         const value = page.after === null ? null : await real.get(page.after, page.nowMs);
-        return value === null ? found : [[page.after ?? "", value] as const, ...found].slice(0, page.limit);
+        return value === null
+          ? found
+          : [[page.after ?? "", value] as const, ...found].slice(0, page.limit);
       },
     }),
   },
   "finds what is beside the prefix of a scan": {
-    receipts: (real) => ({ scan: (prefix, page) => real.scan(prefix.replace(/(.)\/$/, "$1"), page) }),
+    receipts: (real) => ({
+      scan: (prefix, page) => real.scan(prefix.replace(/(.)\/$/, "$1"), page),
+    }),
   },
   "shares the bytes of receipts": {
     receipts: (real) => {
@@ -263,7 +289,8 @@ const bugs: Readonly<Record<string, Bugs>> = {
           shared.set(key, value);
           await real.put(key, value, untilMs);
         },
-        get: async (key, nowMs) => ((await real.get(key, nowMs)) === null ? null : (shared.get(key) ?? null)),
+        get: async (key, nowMs) =>
+          (await real.get(key, nowMs)) === null ? null : (shared.get(key) ?? null),
       };
     },
   },
@@ -273,9 +300,11 @@ function planted(real: Capabilities, bugs: Bugs): Capabilities {
   const { mailbox, replay, receipts } = real;
   return {
     ...real,
-    ...(mailbox && bugs.mailbox && { mailbox: withMethods("mailbox", mailbox, bugs.mailbox(mailbox)) }),
+    ...(mailbox &&
+      bugs.mailbox && { mailbox: withMethods("mailbox", mailbox, bugs.mailbox(mailbox)) }),
     ...(replay && bugs.replay && { replay: withMethods("replay", replay, bugs.replay(replay)) }),
-    ...(receipts && bugs.receipts && { receipts: withMethods("receipts", receipts, bugs.receipts(receipts)) }),
+    ...(receipts &&
+      bugs.receipts && { receipts: withMethods("receipts", receipts, bugs.receipts(receipts)) }),
   };
 }
 
@@ -298,8 +327,11 @@ describe("the kit catches a driver that", () => {
       }
       expect(caught).not.toEqual([]);
       // Everything else still passes: it is the bug that is caught, not the disguise.
-      const plain = (names: readonly string[]) => names.filter((name) => !name.startsWith("random operations"));
-      expect(plain(caught).length).toBeLessThan(plain(conformanceCases.map(({ name }) => name)).length / 2);
+      const plain = (names: readonly string[]) =>
+        names.filter((name) => !name.startsWith("random operations"));
+      expect(plain(caught).length).toBeLessThan(
+        plain(conformanceCases.map(({ name }) => name)).length / 2,
+      );
     });
   }
 });

@@ -38,8 +38,14 @@ const openMemory: Open = () => memoryPlugin.open(optionsOf(memoryPlugin, {}), te
 
 describe.concurrent("a message stays when those before it in its block ended within the commit", () => {
   const ends: [name: string, begin: (mailbox: Mailbox) => Promise<unknown>[]][] = [
-    ["acknowledged", (mailbox) => [mailbox.store(entry(1), quota()), mailbox.remove(alice, [id(1)], 1_001)]],
-    ["expired", (mailbox) => [mailbox.store(entry(1, { expiresAtMs: 1_002, keptUntilMs: 1_002 }), quota())]],
+    [
+      "acknowledged",
+      (mailbox) => [mailbox.store(entry(1), quota()), mailbox.remove(alice, [id(1)], 1_001)],
+    ],
+    [
+      "expired",
+      (mailbox) => [mailbox.store(entry(1, { expiresAtMs: 1_002, keptUntilMs: 1_002 }), quota())],
+    ],
     [
       "expired but for what is kept, and that too",
       (mailbox) => {
@@ -55,7 +61,10 @@ describe.concurrent("a message stays when those before it in its block ended wit
     const path = newPath();
     let store = await openDisk(path);
     const mailbox = store.capabilities.mailbox!;
-    await Promise.all([...begin(mailbox), mailbox.store(entry(2, { recipient: bob, storedAtMs: 1_005 }), quota())]);
+    await Promise.all([
+      ...begin(mailbox),
+      mailbox.store(entry(2, { recipient: bob, storedAtMs: 1_005 }), quota()),
+    ]);
     // A sweep frees blocks; nothing is due.
     await mailbox.expire(1_000, 10);
     const envelopes = async () =>
@@ -89,7 +98,9 @@ describe("operations that are gathered answer as the naive twin does, in the ord
           storedAtMs: nowMs,
           expiresAtMs: nowMs + lifeMs,
           keptUntilMs: nowMs + 2 * lifeMs,
-          onExpiry: (["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const)[below(3)]!,
+          onExpiry: (["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const)[
+            below(3)
+          ]!,
           headerPreview: random() < 0.5 ? bytesOf(below(100), below(50)) : null,
           envelope: bytesOf(below(100), 1 + below(random() < 0.2 ? 9_000 : 900)),
         });
@@ -104,7 +115,9 @@ describe("operations that are gathered answer as the naive twin does, in the ord
     for (let round = 0; round < 150; round++) {
       const mailbox = store.capabilities.mailbox!;
       const begun = Array.from({ length: 1 + below(16) }, () => begin(mailbox));
-      expect(await Promise.all(begun.map(([answer]) => answer))).toEqual(begun.map(([, expected]) => expected));
+      expect(await Promise.all(begun.map(([answer]) => answer))).toEqual(
+        begun.map(([, expected]) => expected),
+      );
       if (random() < 0.1) {
         await store.close();
         store = await openDisk(path);
@@ -130,7 +143,9 @@ describe("after a long stop, a commit takes out some of what is due", () => {
   const filled = async (open: Open): Promise<Store> => {
     const store = await open(newPath());
     const mailbox = store.capabilities.mailbox!;
-    const stores = Array.from({ length: due }, (_, n) => mailbox.store(entry(n, { expiresAtMs: 3_000 + n }), quota()));
+    const stores = Array.from({ length: due }, (_, n) =>
+      mailbox.store(entry(n, { expiresAtMs: 3_000 + n }), quota()),
+    );
     await Promise.all(stores);
     return store;
   };
@@ -148,7 +163,9 @@ describe("after a long stop, a commit takes out some of what is due", () => {
   test("lmdb: however many stores it gathers", async () => {
     const store = await filled(openDisk);
     const mailbox = store.capabilities.mailbox!;
-    const outcomes = await Promise.all([1, 2, 3].map((n) => mailbox.store(entry(due + n, late), quota())));
+    const outcomes = await Promise.all(
+      [1, 2, 3].map((n) => mailbox.store(entry(due + n, late), quota())),
+    );
     expect(outcomes).toEqual([1, 2, 3].map(() => ({ kind: "stored" })));
     expect(await mailbox.expire(10_000, due)).toBe(due - perCommit);
     await store.close();
@@ -160,9 +177,14 @@ describe("after a long stop, a commit takes out some of what is due", () => {
   ];
   for (const { name, open } of drivers) {
     test(`${name}: and says nothing wrong of quotas and ids meanwhile`, async () => {
-      for (const [messageId, entriesMax] of [[id(9_000), 10] as const, [id(due - 1), due] as const]) {
+      for (const [messageId, entriesMax] of [
+        [id(9_000), 10] as const,
+        [id(due - 1), due] as const,
+      ]) {
         const store = await filled(open);
-        expect(await storeSoon(store.capabilities.mailbox!, messageId, entriesMax)).toMatchObject(soon);
+        expect(await storeSoon(store.capabilities.mailbox!, messageId, entriesMax)).toMatchObject(
+          soon,
+        );
         await store.close();
       }
     });

@@ -114,7 +114,11 @@ export async function runCase(target: ConformanceTarget, one: ConformanceCase): 
   try {
     for (const [name, capability] of Object.entries(store.capabilities))
       for (const method of Object.keys(capabilityMethods[name as CapabilityName]))
-        expect([name, method, typeof Reflect.get(capability, method)]).toEqual([name, method, "function"]);
+        expect([name, method, typeof Reflect.get(capability, method)]).toEqual([
+          name,
+          method,
+          "function",
+        ]);
     expect(Object.keys(store.capabilities)).toEqual(expect.arrayContaining([...target.provides]));
     if (one.capability !== null && !target.provides.includes(one.capability)) return;
     const reopenStore = target.reopen;

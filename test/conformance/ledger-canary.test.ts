@@ -42,7 +42,9 @@ const bugs: Readonly<Record<string, (real: Ledger) => Partial<Ledger>>> = {
   "says finalized before the state shows it": (real) => ({
     submission: async (txHash) => {
       const submission = await real.submission(txHash);
-      return submission?.state === "pending" ? { ...submission, state: "finalized", block: noBlock } : submission;
+      return submission?.state === "pending"
+        ? { ...submission, state: "finalized", block: noBlock }
+        : submission;
     },
   }),
   "forgets why a call failed": (real) => ({
@@ -53,8 +55,19 @@ const bugs: Readonly<Record<string, (real: Ledger) => Partial<Ledger>>> = {
   }),
   "answers an unknown submission as dropped": (real) => ({
     submission: async (txHash) => {
-      const unknown = { txHash, did: "did:svc:1111111111111111" as Did, call: "set_alias", label: "x" } as const;
-      const dropped = { ...unknown, state: "dropped", reason: null, block: null, submittedAtMs: 0 } as const;
+      const unknown = {
+        txHash,
+        did: "did:svc:1111111111111111" as Did,
+        call: "set_alias",
+        label: "x",
+      } as const;
+      const dropped = {
+        ...unknown,
+        state: "dropped",
+        reason: null,
+        block: null,
+        submittedAtMs: 0,
+      } as const;
       return (await real.submission(txHash)) ?? dropped;
     },
   }),
@@ -88,7 +101,9 @@ const bugs: Readonly<Record<string, (real: Ledger) => Partial<Ledger>>> = {
       submit: async (call, label) => {
         const outcome = await real.submit(call, label);
         if (isFault(outcome) || call.name !== "register_with_document_proof_signed") return outcome;
-        return turn++ === 0 ? outcome : { ...outcome, txHash: `0x${turn.toString(16).padStart(64, "0")}` };
+        return turn++ === 0
+          ? outcome
+          : { ...outcome, txHash: `0x${turn.toString(16).padStart(64, "0")}` };
       },
     };
   },
@@ -109,7 +124,10 @@ describe("the cases of the ledger catch one that", () => {
   for (const [bug, of] of Object.entries(bugs)) {
     test(bug, async () => {
       const open = async (environment: StoreEnvironment) => {
-        const store = await memoryPlugin.open(optionsOf(memoryPlugin, { block_time_ms: 10 }), environment);
+        const store = await memoryPlugin.open(
+          optionsOf(memoryPlugin, { block_time_ms: 10 }),
+          environment,
+        );
         const ledger = planted(store.capabilities.ledger!, of(store.capabilities.ledger!));
         return { ...store, capabilities: { ledger } };
       };

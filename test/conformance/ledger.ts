@@ -32,7 +32,11 @@ import type { ConformanceCase, Subject } from "./kit.ts";
 /** A hang, not a slow machine. */
 const settledMsMax = 60_000;
 
-type LedgerCase = { readonly name: string; readonly lasting?: true; readonly run: (given: Given) => Promise<void> };
+type LedgerCase = {
+  readonly name: string;
+  readonly lasting?: true;
+  readonly run: (given: Given) => Promise<void>;
+};
 type Given = { readonly ledger: Ledger; readonly reopen: () => Promise<Ledger> };
 
 function ledgerOf(store: Subject["store"]): Ledger {
@@ -68,7 +72,10 @@ async function finalized(ledger: Ledger, outcome: unknown): Promise<Submission> 
 
 async function registered(ledger: Ledger, alias?: string): Promise<Identity> {
   const identity = stranger();
-  const call = registrationOf(identity, { timestamp: String(Date.now()), ...(alias !== undefined && { alias }) });
+  const call = registrationOf(identity, {
+    timestamp: String(Date.now()),
+    ...(alias !== undefined && { alias }),
+  });
   await finalized(ledger, await ledger.submit(call, "register"));
   return identity;
 }
@@ -106,9 +113,14 @@ async function expectProof(ledger: Ledger, did: Did): Promise<void> {
   const proof = decodeKeyProof((await ledger.keyProof(did)) ?? new Uint8Array(0));
   const state = proof === null ? null : replayKeyProof(proof);
   expect(state?.did).toBe(did);
-  expect(state?.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey))).toBe(true);
+  expect(
+    state?.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey)),
+  ).toBe(true);
   const { document, rootPubkey } = recordOf(await ledger.account(did));
-  expect([state?.document, state?.rootKeys.at(-1)]).toEqual([document ?? undefined, rootPubkey ?? undefined]);
+  expect([state?.document, state?.rootKeys.at(-1)]).toEqual([
+    document ?? undefined,
+    rootPubkey ?? undefined,
+  ]);
 }
 
 function recordOf(account: Account): DidRecord {
@@ -142,7 +154,8 @@ const cases: readonly LedgerCase[] = [
       const { did } = stranger();
       expect(await ledger.account(did)).toEqual(emptyAccount);
       expect(await ledger.aliasHolder(freshAlias())).toBeNull();
-      for (const scope of ["recipient", "tag", "persona"] as const) expect(await ledger.policy(scope, did)).toBeNull();
+      for (const scope of ["recipient", "tag", "persona"] as const)
+        expect(await ledger.policy(scope, did)).toBeNull();
       expect(await ledger.policy("tag", "a tag that is not a DID")).toBeNull();
       expect(await ledger.submission(`0x${"5".repeat(64)}`)).toBeNull();
       expect(await ledger.submission("no hash")).toBeNull();
@@ -162,10 +175,19 @@ const cases: readonly LedgerCase[] = [
       const [identity, alias] = [stranger(), freshAlias()];
       const call = registrationOf(identity, { timestamp: String(Date.now()), alias });
       const outcome = await ledger.submit(call, "register");
-      expect(outcome).toMatchObject({ did: identity.did, call: call.name, label: "register", reason: null });
+      expect(outcome).toMatchObject({
+        did: identity.did,
+        call: call.name,
+        label: "register",
+        reason: null,
+      });
       expect((outcome as Submission).txHash).toMatch(/^0x[0-9a-f]{64}$/);
       const submission = await finalized(ledger, outcome);
-      expect(submission).toMatchObject({ ...(outcome as Submission), state: "finalized", block: submission.block });
+      expect(submission).toMatchObject({
+        ...(outcome as Submission),
+        state: "finalized",
+        block: submission.block,
+      });
       const account = await ledger.account(identity.did);
       expect(account.counters).toEqual(emptyAccount.counters);
       expect(recordOf(account)).toMatchObject({
@@ -188,13 +210,19 @@ const cases: readonly LedgerCase[] = [
       const nobody = stranger();
       const addAlias: Intent = { action: "add_alias", did: nobody.did, alias: freshAlias() };
       expect(codeOf(await submitIntent(ledger, nobody, addAlias))).toBe("did_not_found");
-      const forged = { ...registrationOf(nobody, { timestamp: String(Date.now()) }), signature: new Uint8Array(64) };
+      const forged = {
+        ...registrationOf(nobody, { timestamp: String(Date.now()) }),
+        signature: new Uint8Array(64),
+      };
       expect(codeOf(await ledger.submit(forged, "register"))).toBe("invalid_signature");
       const identity = await registered(ledger);
       const again = registrationOf(identity, { timestamp: String(Date.now() + 1_000) });
       expect(codeOf(await ledger.submit(again, "register"))).toBe("did_already_registered");
       const mine: Intent = { ...addAlias, did: identity.did };
-      const early = await ledger.submit(await signed(ledger, identity, mine, null, 1n), "add_alias");
+      const early = await ledger.submit(
+        await signed(ledger, identity, mine, null, 1n),
+        "add_alias",
+      );
       expect(isFault(early) && [early.code, early.extra.expected]).toEqual(["nonce_mismatch", "0"]);
       expect(await ledger.account(nobody.did)).toEqual(emptyAccount);
       expect(recordOf(await ledger.account(identity.did)).version).toBe(1n);
@@ -212,16 +240,16 @@ const cases: readonly LedgerCase[] = [
       const outcomes = await Promise.all(calls.map((call) => ledger.submit(call, "add_alias")));
       const taken = outcomes.filter((outcome) => !isFault(outcome));
       expect(taken).toHaveLength(1);
-      expect(new Set(outcomes.filter(isFault).map(({ code, extra }) => `${code} ${extra.expected}`))).toEqual(
-        new Set(["nonce_mismatch 1"]),
-      );
+      expect(
+        new Set(outcomes.filter(isFault).map(({ code, extra }) => `${code} ${extra.expected}`)),
+      ).toEqual(new Set(["nonce_mismatch 1"]));
       await finalized(ledger, taken[0]);
       const account = await ledger.account(identity.did);
-      expect([account.counters.alias, recordOf(account).version, recordOf(account).aliases.length]).toEqual([
-        1n,
-        2n,
-        1,
-      ]);
+      expect([
+        account.counters.alias,
+        recordOf(account).version,
+        recordOf(account).aliases.length,
+      ]).toEqual([1n, 2n, 1]);
     },
   },
   {
@@ -234,8 +262,15 @@ const cases: readonly LedgerCase[] = [
         ...Array.from({ length: 4 }, () => registered(ledger)),
       ]);
       const calls: LedgerCall[] = await Promise.all([
-        ...adders.map((identity) => signed(ledger, identity, { action: "add_alias", did: identity.did, alias })),
-        signed(ledger, renamer, { action: "update_alias", did: renamer.did, oldAlias: other, newAlias: alias }),
+        ...adders.map((identity) =>
+          signed(ledger, identity, { action: "add_alias", did: identity.did, alias }),
+        ),
+        signed(ledger, renamer, {
+          action: "update_alias",
+          did: renamer.did,
+          oldAlias: other,
+          newAlias: alias,
+        }),
       ]);
       calls.splice(2, 0, { name: "set_alias", did: setter.did, alias });
       const outcomes = await Promise.all(calls.map((call) => ledger.submit(call, call.name)));
@@ -251,8 +286,12 @@ const cases: readonly LedgerCase[] = [
     async run({ ledger }) {
       const identity = stranger();
       const call = registrationOf(identity, { timestamp: String(Date.now()) });
-      const outcomes = await Promise.all(Array.from({ length: 8 }, () => ledger.submit(call, "register")));
-      const hashes = new Set(outcomes.flatMap((outcome) => (isFault(outcome) ? [] : [outcome.txHash])));
+      const outcomes = await Promise.all(
+        Array.from({ length: 8 }, () => ledger.submit(call, "register")),
+      );
+      const hashes = new Set(
+        outcomes.flatMap((outcome) => (isFault(outcome) ? [] : [outcome.txHash])),
+      );
       expect(hashes.size).toBe(1);
       // On a busy machine a block settles the first while the last is still on its way.
       const allowed = ["taken", "registration_pending", "did_already_registered"];
@@ -268,12 +307,20 @@ const cases: readonly LedgerCase[] = [
     name: "a second registration of a DID waits for the first to settle",
     async run({ ledger }) {
       const identity = stranger();
-      const first = await ledger.submit(registrationOf(identity, { timestamp: String(Date.now()) }), "register");
+      const first = await ledger.submit(
+        registrationOf(identity, { timestamp: String(Date.now()) }),
+        "register",
+      );
       const other = { ...identity, root: stranger().root };
-      const second = await ledger.submit(registrationOf(other, { timestamp: String(Date.now()) }), "register");
+      const second = await ledger.submit(
+        registrationOf(other, { timestamp: String(Date.now()) }),
+        "register",
+      );
       expect(["registration_pending", "did_already_registered"]).toContain(codeOf(second));
       await finalized(ledger, first);
-      expect(recordOf(await ledger.account(identity.did)).rootPubkey).toEqual(identity.root.publicKey);
+      expect(recordOf(await ledger.account(identity.did)).rootPubkey).toEqual(
+        identity.root.publicKey,
+      );
     },
   },
   {
@@ -282,17 +329,28 @@ const cases: readonly LedgerCase[] = [
       const identity = await registered(ledger);
       const { did } = identity;
       const [one, two] = [freshAlias(), freshAlias()];
-      const service = { id: `${did}#s`, type: "T", serviceEndpoint: ["u"], authorization: [], priority: 0 };
+      const service = {
+        id: `${did}#s`,
+        type: "T",
+        serviceEndpoint: ["u"],
+        authorization: [],
+        priority: 0,
+      };
       const series: Intent[] = [
         { action: "AddService", did, service },
         { action: "add_alias", did, alias: one },
-        { action: "UpdateService", did, service: { ...service, authorization: null, priority: 4_294_967_295 } },
+        {
+          action: "UpdateService",
+          did,
+          service: { ...service, authorization: null, priority: 4_294_967_295 },
+        },
         { action: "update_alias", did, oldAlias: one, newAlias: two },
         { action: "UpdateRootPubkey", did, newRootPubkey: identity.root.publicKey },
         { action: "RemoveAuthentication", did, id: `${did}#k1` },
         { action: "deactivate_did", did },
       ];
-      for (const intent of series) await finalized(ledger, await submitIntent(ledger, identity, intent));
+      for (const intent of series)
+        await finalized(ledger, await submitIntent(ledger, identity, intent));
       const { counters, record } = await ledger.account(did);
       expect(counters).toEqual({ document: 3n, alias: 2n, rootPubkey: 1n, control: 1n });
       expect(record).toMatchObject({ version: 8n, aliases: [two] });
@@ -328,17 +386,35 @@ const cases: readonly LedgerCase[] = [
       const { did } = await registered(ledger);
       const calls: LedgerCall[] = [
         { name: "set_delivery_policy", did, policy: recipientPolicy },
-        { name: "set_tag_policy", did, policy: { ...recipientPolicy, replication: null, releasePricing: null } },
+        {
+          name: "set_tag_policy",
+          did,
+          policy: { ...recipientPolicy, replication: null, releasePricing: null },
+        },
         { name: "set_persona_policy", did, policy: personaPolicy },
-        { name: "set_delivery_policy_links", did, recipientPolicy: did, tagPolicies: ["t"], personaPolicies: [] },
+        {
+          name: "set_delivery_policy_links",
+          did,
+          recipientPolicy: did,
+          tagPolicies: ["t"],
+          personaPolicies: [],
+        },
         { name: "set_alias", did, alias: freshAlias() },
       ];
       for (const call of calls) await finalized(ledger, await ledger.submit(call, call.name));
       expect(await ledger.policy("recipient", did)).toEqual(recipientPolicy);
-      expect(await ledger.policy("tag", did)).toEqual({ ...recipientPolicy, replication: null, releasePricing: null });
+      expect(await ledger.policy("tag", did)).toEqual({
+        ...recipientPolicy,
+        replication: null,
+        releasePricing: null,
+      });
       expect(await ledger.policy("persona", did)).toEqual(personaPolicy);
       const { record, counters } = await ledger.account(did);
-      expect(record?.links).toEqual({ recipientPolicy: did, tagPolicies: ["t"], personaPolicies: [] });
+      expect(record?.links).toEqual({
+        recipientPolicy: did,
+        tagPolicies: ["t"],
+        personaPolicies: [],
+      });
       expect([record?.version, record?.aliases.length]).toEqual([3n, 1]);
       expect(counters).toEqual(emptyAccount.counters);
     },
@@ -356,7 +432,10 @@ const cases: readonly LedgerCase[] = [
       await finalized(ledger, await ledger.submit(call, "delete_did"));
       const { record, counters } = await ledger.account(did);
       expect([record, counters.control]).toEqual([null, 1n]);
-      expect([await ledger.aliasHolder(alias), await ledger.policy("recipient", did)]).toEqual([null, null]);
+      expect([await ledger.aliasHolder(alias), await ledger.policy("recipient", did)]).toEqual([
+        null,
+        null,
+      ]);
       const again = registrationOf(identity, { timestamp: String(Date.now()) });
       await finalized(ledger, await ledger.submit(again, "register"));
       expect(codeOf(await ledger.submit(call, "delete_did"))).toBe("nonce_mismatch");
@@ -371,7 +450,9 @@ const cases: readonly LedgerCase[] = [
       await finalized(ledger, await submitIntent(ledger, identity, deactivation));
       expect(recordOf(await ledger.account(did)).deactivated).toBe(true);
       expect(codeOf(await submitIntent(ledger, identity, deactivation))).toBe("did_deactivated");
-      expect(codeOf(await ledger.submit({ name: "set_alias", did, alias: freshAlias() }, "x"))).toBe("did_deactivated");
+      expect(
+        codeOf(await ledger.submit({ name: "set_alias", did, alias: freshAlias() }, "x")),
+      ).toBe("did_deactivated");
     },
   },
   {
@@ -380,7 +461,10 @@ const cases: readonly LedgerCase[] = [
       let last = (await ledger.head()).finalized;
       for (let i = 0; i < 3; i++) {
         const identity = stranger();
-        const outcome = await ledger.submit(registrationOf(identity, { timestamp: String(Date.now()) }), "register");
+        const outcome = await ledger.submit(
+          registrationOf(identity, { timestamp: String(Date.now()) }),
+          "register",
+        );
         const { block } = await finalized(ledger, outcome);
         expect(block!.number).toBeGreaterThan(last.number);
         const head = (await ledger.head()).finalized;
@@ -399,7 +483,13 @@ const cases: readonly LedgerCase[] = [
       const { did } = identity;
       await expectProof(ledger, did);
       const change = async (intent: Intent, root = identity.root) =>
-        finalized(ledger, await ledger.submit(await signed(ledger, { ...identity, root }, intent, genesisHash), "c"));
+        finalized(
+          ledger,
+          await ledger.submit(
+            await signed(ledger, { ...identity, root }, intent, genesisHash),
+            "c",
+          ),
+        );
       await change({ action: "RemoveAuthentication", did, id: `${did}#k1` });
       await expectProof(ledger, did);
       await change({ action: "UpdateRootPubkey", did, newRootPubkey: keyOf("next").publicKey });
@@ -454,5 +544,6 @@ export const ledgerCases: readonly ConformanceCase[] = cases.map(({ name, lastin
   name,
   capability: "ledger",
   ...(lasting && { lasting }),
-  run: ({ store, reopen }) => run({ ledger: ledgerOf(store), reopen: async () => ledgerOf(await reopen!()) }),
+  run: ({ store, reopen }) =>
+    run({ ledger: ledgerOf(store), reopen: async () => ledgerOf(await reopen!()) }),
 }));

@@ -13,7 +13,10 @@ const headOf = async (real: Logs) => (await real.head(""))?.size ?? 0;
 const bugs: Readonly<Record<string, (real: Logs) => Partial<Logs>>> = {
   "says that it has copied what is not part of the tree": (real) => ({
     copy: async (log, batches) =>
-      (await real.copy(log, batches)) ?? { size: batches.after + batches.entries.length, root: batches.within.root },
+      (await real.copy(log, batches)) ?? {
+        size: batches.after + batches.entries.length,
+        root: batches.within.root,
+      },
   }),
   "takes the same batches twice": (real) => ({
     copy: async (log, batches) => {
@@ -26,7 +29,8 @@ const bugs: Readonly<Record<string, (real: Logs) => Partial<Logs>>> = {
     tile: async (log, place) => (await real.tile(log, place)) ?? new Uint8Array(place.width * 32),
   }),
   "serves no partial bundle": (real) => ({
-    tile: async (log, place) => (place.level === "entries" && place.width < 256 ? null : real.tile(log, place)),
+    tile: async (log, place) =>
+      place.level === "entries" && place.width < 256 ? null : real.tile(log, place),
   }),
   "proves another entry": (real) => ({
     inclusion: (log, index, size) => real.inclusion(log, Math.max(0, index - 1), size),
@@ -70,9 +74,15 @@ describe("the cases of logs catch a store that", () => {
   for (const [bug, of] of Object.entries(bugs)) {
     test(bug, async () => {
       const open = async (environment: StoreEnvironment) => {
-        const store = await memoryPlugin.open(optionsOf(memoryPlugin, { block_time_ms: 10 }), environment);
+        const store = await memoryPlugin.open(
+          optionsOf(memoryPlugin, { block_time_ms: 10 }),
+          environment,
+        );
         const logs = store.capabilities.logs!;
-        return { ...store, capabilities: { ...store.capabilities, logs: { ...logs, ...of(logs) } } };
+        return {
+          ...store,
+          capabilities: { ...store.capabilities, logs: { ...logs, ...of(logs) } },
+        };
       };
       const cases = conformanceCases.filter((one) => one.capability === "logs" && !one.lasting);
       const caught: string[] = [];

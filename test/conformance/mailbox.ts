@@ -24,15 +24,24 @@ import {
   removedOf,
 } from "./samples.ts";
 
-function mailboxCase(name: string, run: (mailbox: Mailbox, subject: Subject) => Promise<void>): ConformanceCase {
-  return { name, capability: "mailbox", run: (subject) => run(subject.store.capabilities.mailbox!, subject) };
+function mailboxCase(
+  name: string,
+  run: (mailbox: Mailbox, subject: Subject) => Promise<void>,
+): ConformanceCase {
+  return {
+    name,
+    capability: "mailbox",
+    run: (subject) => run(subject.store.capabilities.mailbox!, subject),
+  };
 }
 
 export const mailboxCases: readonly ConformanceCase[] = [
   mailboxCase("what was stored is listed with its exact bytes, oldest first", async (mailbox) => {
     const sizes = [100, 1, 5_000, 40_000, 3 * 1024 * 1024, 300, 64];
     for (const [n, size] of sizes.entries()) {
-      expect(await mailbox.store(entry(n, { envelope: bytesOf(n, size) }), quota())).toEqual({ kind: "stored" });
+      expect(await mailbox.store(entry(n, { envelope: bytesOf(n, size) }), quota())).toEqual({
+        kind: "stored",
+      });
     }
     const held = await listAll(mailbox, alice, pageOf());
     expect(ids(held)).toEqual(sizes.map((_, n) => id(n)));
@@ -40,24 +49,32 @@ export const mailboxCases: readonly ConformanceCase[] = [
       expect(Bun.hash(held[n]!.envelope)).toBe(Bun.hash(bytesOf(n, size)));
       expect(held[n]).toMatchObject({ chunk: null, expiresAtMs: 10_000 });
     }
-    expect(await mailbox.stats(2_000)).toEqual({ entries: 7, bytes: sizes.reduce((a, b) => a + b) });
+    expect(await mailbox.stats(2_000)).toEqual({
+      entries: 7,
+      bytes: sizes.reduce((a, b) => a + b),
+    });
   }),
   mailboxCase("the order of arrival holds among entries of one millisecond", async (mailbox) => {
     const order = [5, 3, 9, 1, 7, 2, 8];
     for (const n of order) await mailbox.store(entry(n), quota());
     expect(ids(await listAll(mailbox, alice, pageOf({ entriesMax: 2 })))).toEqual(order.map(id));
   }),
-  mailboxCase("concurrent stores are all kept, in one order that does not change", async (mailbox) => {
-    const outcomes = await Promise.all(
-      Array.from({ length: 300 }, (_, n) => mailbox.store(entry(n, { recipient: did(n % 3) }), quota())),
-    );
-    expect(kinds(outcomes)).toEqual({ stored: 300 });
-    for (let r = 0; r < 3; r++) {
-      const first = ids(await listAll(mailbox, did(r), pageOf()));
-      expect(first.length).toBe(100);
-      expect(ids(await listAll(mailbox, did(r), pageOf({ entriesMax: 7 })))).toEqual(first);
-    }
-  }),
+  mailboxCase(
+    "concurrent stores are all kept, in one order that does not change",
+    async (mailbox) => {
+      const outcomes = await Promise.all(
+        Array.from({ length: 300 }, (_, n) =>
+          mailbox.store(entry(n, { recipient: did(n % 3) }), quota()),
+        ),
+      );
+      expect(kinds(outcomes)).toEqual({ stored: 300 });
+      for (let r = 0; r < 3; r++) {
+        const first = ids(await listAll(mailbox, did(r), pageOf()));
+        expect(first.length).toBe(100);
+        expect(ids(await listAll(mailbox, did(r), pageOf({ entriesMax: 7 })))).toEqual(first);
+      }
+    },
+  ),
   mailboxCase("bytes of entries are not shared with the caller", async (mailbox) => {
     const envelope = bytesOf(1, 500);
     const stored = mailbox.store(entry(1, { envelope }), quota());
@@ -69,32 +86,51 @@ export const mailboxCases: readonly ConformanceCase[] = [
     const [second] = await listAll(mailbox, alice, pageOf());
     expect(second!.envelope).toEqual(bytesOf(1, 500));
   }),
-  mailboxCase("a repeated id is a duplicate with the first entry's expiry, per recipient", async (mailbox) => {
-    await mailbox.store(entry(1), quota());
-    const again = entry(1, { expiresAtMs: 50_000, envelope: bytesOf(2, 9) });
-    expect(await mailbox.store(again, quota())).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: false });
-    const changed = bytesOf(1, 100).with(99, bytesOf(1, 100)[99]! ^ 1);
-    expect(await mailbox.store({ ...again, envelope: changed }, quota())).toMatchObject({ isSame: false });
-    expect(await mailbox.store({ ...again, envelope: bytesOf(1, 100) }, quota())).toMatchObject({ isSame: true });
-    expect(await mailbox.store({ ...again, recipient: bob }, quota())).toEqual({ kind: "stored" });
-    const held = await listAll(mailbox, alice, pageOf());
-    expect(held.map((one) => one.envelope)).toEqual([bytesOf(1, 100)]);
-    expect(await mailbox.stats(2_000)).toEqual({ entries: 2, bytes: 109 });
-  }),
+  mailboxCase(
+    "a repeated id is a duplicate with the first entry's expiry, per recipient",
+    async (mailbox) => {
+      await mailbox.store(entry(1), quota());
+      const again = entry(1, { expiresAtMs: 50_000, envelope: bytesOf(2, 9) });
+      expect(await mailbox.store(again, quota())).toEqual({
+        kind: "duplicate",
+        expiresAtMs: 10_000,
+        isSame: false,
+      });
+      const changed = bytesOf(1, 100).with(99, bytesOf(1, 100)[99]! ^ 1);
+      expect(await mailbox.store({ ...again, envelope: changed }, quota())).toMatchObject({
+        isSame: false,
+      });
+      expect(await mailbox.store({ ...again, envelope: bytesOf(1, 100) }, quota())).toMatchObject({
+        isSame: true,
+      });
+      expect(await mailbox.store({ ...again, recipient: bob }, quota())).toEqual({
+        kind: "stored",
+      });
+      const held = await listAll(mailbox, alice, pageOf());
+      expect(held.map((one) => one.envelope)).toEqual([bytesOf(1, 100)]);
+      expect(await mailbox.stats(2_000)).toEqual({ entries: 2, bytes: 109 });
+    },
+  ),
   mailboxCase("of 100 concurrent stores of one id exactly one is stored", async (mailbox) => {
     for (const n of [1, 2, 3]) {
       const outcomes = await Promise.all(
-        Array.from({ length: 100 }, (_, i) => mailbox.store(entry(n, { envelope: bytesOf(i, 50 + i) }), quota())),
+        Array.from({ length: 100 }, (_, i) =>
+          mailbox.store(entry(n, { envelope: bytesOf(i, 50 + i) }), quota()),
+        ),
       );
       expect(kinds(outcomes)).toEqual({ stored: 1, duplicate: 99 });
       const winner = outcomes.findIndex((outcome) => outcome.kind === "stored");
       const message = await mailbox.message(alice, id(n), 2_000);
-      expect(message.state === "active" && message.message.envelope).toEqual(bytesOf(winner, 50 + winner));
+      expect(message.state === "active" && message.message.envelope).toEqual(
+        bytesOf(winner, 50 + winner),
+      );
     }
   }),
   mailboxCase("the quota of entries is exact under concurrency", async (mailbox) => {
     const limits = quota({ recipientEntriesMax: 37 });
-    const outcomes = await Promise.all(Array.from({ length: 100 }, (_, n) => mailbox.store(entry(n), limits)));
+    const outcomes = await Promise.all(
+      Array.from({ length: 100 }, (_, n) => mailbox.store(entry(n), limits)),
+    );
     expect(kinds(outcomes)).toEqual({ stored: 37, full: 63 });
     expect(outcomes).toContainEqual({ kind: "full", scope: "recipient" });
     expect((await mailbox.stats(2_000)).entries).toBe(37);
@@ -102,19 +138,27 @@ export const mailboxCases: readonly ConformanceCase[] = [
   }),
   mailboxCase("the quota of bytes is exact under concurrency", async (mailbox) => {
     const limits = quota({ recipientBytesMax: 1_000 });
-    const outcomes = await Promise.all(Array.from({ length: 50 }, (_, n) => mailbox.store(entry(n), limits)));
+    const outcomes = await Promise.all(
+      Array.from({ length: 50 }, (_, n) => mailbox.store(entry(n), limits)),
+    );
     expect(kinds(outcomes)).toEqual({ stored: 10, full: 40 });
     const one = entry(90, { recipient: bob, envelope: bytesOf(1, 1_001) });
     expect(await mailbox.store(one, limits)).toEqual({ kind: "full", scope: "recipient" });
-    expect(await mailbox.store({ ...one, envelope: bytesOf(1, 1_000) }, limits)).toEqual({ kind: "stored" });
+    expect(await mailbox.store({ ...one, envelope: bytesOf(1, 1_000) }, limits)).toEqual({
+      kind: "stored",
+    });
   }),
   mailboxCase("the quotas of the whole store are exact under concurrency", async (mailbox) => {
     const spread = (n: number) => entry(n, { recipient: did(n) });
     const byEntries = quota({ storeEntriesMax: 20 });
-    const outcomes = await Promise.all(Array.from({ length: 60 }, (_, n) => mailbox.store(spread(n), byEntries)));
+    const outcomes = await Promise.all(
+      Array.from({ length: 60 }, (_, n) => mailbox.store(spread(n), byEntries)),
+    );
     expect(kinds(outcomes)).toEqual({ stored: 20, full: 40 });
     const byBytes = quota({ storeBytesMax: 2_500 });
-    const more = await Promise.all(Array.from({ length: 60 }, (_, n) => mailbox.store(spread(n + 100), byBytes)));
+    const more = await Promise.all(
+      Array.from({ length: 60 }, (_, n) => mailbox.store(spread(n + 100), byBytes)),
+    );
     expect(kinds(more)).toEqual({ stored: 5, full: 55 });
     expect(more).toContainEqual({ kind: "full", scope: "store" });
     expect(await mailbox.stats(2_000)).toEqual({ entries: 25, bytes: 2_500 });
@@ -124,42 +168,67 @@ export const mailboxCases: readonly ConformanceCase[] = [
     async (mailbox) => {
       await mailbox.store(entry(1), quota());
       const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1 });
-      expect(await mailbox.store(entry(1), none)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: true });
+      expect(await mailbox.store(entry(1), none)).toEqual({
+        kind: "duplicate",
+        expiresAtMs: 10_000,
+        isSame: true,
+      });
       expect(await mailbox.store(entry(2), none)).toEqual({ kind: "full", scope: "recipient" });
-      expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({ kind: "full", scope: "store" });
+      expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({
+        kind: "full",
+        scope: "store",
+      });
     },
   ),
-  mailboxCase("an acknowledged id frees its quota, stays known until its expiry, and no longer", async (mailbox) => {
-    const one = quota({ recipientEntriesMax: 1 });
-    await mailbox.store(entry(1), one);
-    expect(await mailbox.remove(alice, [id(1)], 2_000)).toEqual(removedOf([id(1)]));
-    expect(await mailbox.stats(2_000)).toEqual({ entries: 0, bytes: 0 });
-    expect(await mailbox.message(alice, id(1), 2_000)).toEqual({ state: "acked" });
-    const late = entry(1, { storedAtMs: 9_999, expiresAtMs: 30_000 });
-    expect(await mailbox.store(late, one)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: true });
-    const other = { ...late, envelope: bytesOf(2, 100) };
-    expect(await mailbox.store(other, one)).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: false });
-    expect(await listAll(mailbox, alice, pageOf())).toEqual([]);
-    expect(await mailbox.store({ ...late, messageId: id(2) }, one)).toEqual({ kind: "stored" });
-    expect(await mailbox.message(alice, id(1), 10_000)).toEqual({ state: "absent" });
-    expect(await mailbox.store({ ...late, storedAtMs: 10_000 }, quota())).toEqual({ kind: "stored" });
-    expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 10_001 })))).toEqual([id(2), id(1)]);
-  }),
-  mailboxCase("an acknowledgement removes what it names and holds, and answers it sorted", async (mailbox) => {
-    for (let n = 0; n < 6; n++) await mailbox.store(entry(n), quota());
-    await mailbox.store(entry(7, { recipient: bob }), quota());
-    const named = [id(4), id(2), id(99), id(7), id(4), id(0)];
-    expect(await mailbox.remove(alice, named, 2_000)).toEqual(removedOf([id(4), id(2), id(0)]));
-    expect(ids(await listAll(mailbox, alice, pageOf()))).toEqual([id(1), id(3), id(5)]);
-    expect(ids(await listAll(mailbox, bob, pageOf()))).toEqual([id(7)]);
-    expect(await mailbox.remove(alice, named, 2_000)).toEqual([]);
-    expect(await mailbox.remove(did(9), named, 2_000)).toEqual([]);
-    expect(await mailbox.remove(alice, [], 2_000)).toEqual([]);
-  }),
+  mailboxCase(
+    "an acknowledged id frees its quota, stays known until its expiry, and no longer",
+    async (mailbox) => {
+      const one = quota({ recipientEntriesMax: 1 });
+      await mailbox.store(entry(1), one);
+      expect(await mailbox.remove(alice, [id(1)], 2_000)).toEqual(removedOf([id(1)]));
+      expect(await mailbox.stats(2_000)).toEqual({ entries: 0, bytes: 0 });
+      expect(await mailbox.message(alice, id(1), 2_000)).toEqual({ state: "acked" });
+      const late = entry(1, { storedAtMs: 9_999, expiresAtMs: 30_000 });
+      expect(await mailbox.store(late, one)).toEqual({
+        kind: "duplicate",
+        expiresAtMs: 10_000,
+        isSame: true,
+      });
+      const other = { ...late, envelope: bytesOf(2, 100) };
+      expect(await mailbox.store(other, one)).toEqual({
+        kind: "duplicate",
+        expiresAtMs: 10_000,
+        isSame: false,
+      });
+      expect(await listAll(mailbox, alice, pageOf())).toEqual([]);
+      expect(await mailbox.store({ ...late, messageId: id(2) }, one)).toEqual({ kind: "stored" });
+      expect(await mailbox.message(alice, id(1), 10_000)).toEqual({ state: "absent" });
+      expect(await mailbox.store({ ...late, storedAtMs: 10_000 }, quota())).toEqual({
+        kind: "stored",
+      });
+      expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 10_001 })))).toEqual([id(2), id(1)]);
+    },
+  ),
+  mailboxCase(
+    "an acknowledgement removes what it names and holds, and answers it sorted",
+    async (mailbox) => {
+      for (let n = 0; n < 6; n++) await mailbox.store(entry(n), quota());
+      await mailbox.store(entry(7, { recipient: bob }), quota());
+      const named = [id(4), id(2), id(99), id(7), id(4), id(0)];
+      expect(await mailbox.remove(alice, named, 2_000)).toEqual(removedOf([id(4), id(2), id(0)]));
+      expect(ids(await listAll(mailbox, alice, pageOf()))).toEqual([id(1), id(3), id(5)]);
+      expect(ids(await listAll(mailbox, bob, pageOf()))).toEqual([id(7)]);
+      expect(await mailbox.remove(alice, named, 2_000)).toEqual([]);
+      expect(await mailbox.remove(did(9), named, 2_000)).toEqual([]);
+      expect(await mailbox.remove(alice, [], 2_000)).toEqual([]);
+    },
+  ),
   mailboxCase("concurrent acknowledgements remove each id once", async (mailbox) => {
     for (let n = 0; n < 40; n++) await mailbox.store(entry(n), quota());
     const all = Array.from({ length: 40 }, (_, n) => id(n));
-    const removed = await Promise.all(Array.from({ length: 10 }, () => mailbox.remove(alice, all, 2_000)));
+    const removed = await Promise.all(
+      Array.from({ length: 10 }, () => mailbox.remove(alice, all, 2_000)),
+    );
     expect(ids(removed.flat()).sort()).toEqual(all.sort());
     expect(await mailbox.stats(2_000)).toEqual({ entries: 0, bytes: 0 });
   }),
@@ -176,18 +245,29 @@ export const mailboxCases: readonly ConformanceCase[] = [
       expect(await mailbox!.claimAndRemove(claim, alice, [id(3)], 4_999)).toBeNull();
       expect(ids(await listAll(mailbox!, alice, pageOf()))).toEqual([0, 3, 4, 5].map(id));
       expect(await mailbox!.claimAndRemove(claim, alice, [], 5_000)).toEqual([]);
-      const other = await mailbox!.claimAndRemove({ tag: "other", untilMs: 9_000 }, alice, [id(3)], 5_000);
+      const other = await mailbox!.claimAndRemove(
+        { tag: "other", untilMs: 9_000 },
+        alice,
+        [id(3)],
+        5_000,
+      );
       expect(other).toEqual(removedOf([id(3)]));
       // Nothing to remove, and a mailbox that never was: the claim stands all the same.
-      expect(await mailbox!.claimAndRemove({ tag: "none", untilMs: 9_000 }, did(9), [id(1)], 5_000)).toEqual([]);
-      expect(await mailbox!.claimAndRemove({ tag: "none", untilMs: 9_000 }, did(9), [id(4)], 5_000)).toBeNull();
+      expect(
+        await mailbox!.claimAndRemove({ tag: "none", untilMs: 9_000 }, did(9), [id(1)], 5_000),
+      ).toEqual([]);
+      expect(
+        await mailbox!.claimAndRemove({ tag: "none", untilMs: 9_000 }, did(9), [id(4)], 5_000),
+      ).toBeNull();
     },
   },
   mailboxCase("of concurrent claims of one tag exactly one removes", async (mailbox) => {
     const all = Array.from({ length: 20 }, (_, n) => id(n));
     await Promise.all(all.map((_, n) => mailbox.store(entry(n), quota())));
     const claim = { tag: "one of many", untilMs: 5_000 };
-    const calls = Array.from({ length: 20 }, (_, n) => mailbox.claimAndRemove(claim, alice, [all[n]!], 2_000));
+    const calls = Array.from({ length: 20 }, (_, n) =>
+      mailbox.claimAndRemove(claim, alice, [all[n]!], 2_000),
+    );
     const won = (await Promise.all(calls)).filter((removed) => removed !== null);
     expect(won.map(({ length }) => length)).toEqual([1]);
     expect((await mailbox.stats(2_000)).entries).toBe(19);
@@ -196,38 +276,46 @@ export const mailboxCases: readonly ConformanceCase[] = [
     const all = Array.from({ length: 200 }, (_, n) => id(n));
     await Promise.all(all.map((_, n) => mailbox.store(entry(n), quota())));
     const removal = mailbox.remove(alice, all, 2_000);
-    const seen = await Promise.all(Array.from({ length: 20 }, () => listAll(mailbox, alice, pageOf())));
+    const seen = await Promise.all(
+      Array.from({ length: 20 }, () => listAll(mailbox, alice, pageOf())),
+    );
     expect((await removal).length).toBe(200);
     for (const entries of seen) expect([0, 200]).toContain(entries.length);
     expect(await listAll(mailbox, alice, pageOf())).toEqual([]);
   }),
-  mailboxCase("a page ends at its number of entries or bytes, and its first entry may be larger", async (mailbox) => {
-    const sizes = [5_000, 100, 100, 100, 900, 2_000, 10];
-    for (const [n, size] of sizes.entries()) {
-      await mailbox.store(entry(n, { envelope: bytesOf(n, size) }), quota());
-    }
-    const pages: number[] = [];
-    let after: string | null = null;
-    do {
-      const page: { entries: readonly unknown[]; next: string | null } = answered(
-        await mailbox.list(alice, pageOf({ after, entriesMax: 3, bytesMax: 1_000 })),
-      );
-      pages.push(page.entries.length);
-      after = page.next;
-    } while (after !== null);
-    expect(pages).toEqual([1, 3, 1, 1, 1]);
-    const exact = answered(await mailbox.list(alice, pageOf({ entriesMax: sizes.length })));
-    expect(exact.next).toBeNull();
-  }),
-  mailboxCase("a cursor continues after its place, whatever was removed or arrived meanwhile", async (mailbox) => {
-    for (let n = 0; n < 10; n++) await mailbox.store(entry(n), quota());
-    const first = answered(await mailbox.list(alice, pageOf({ entriesMax: 4 })));
-    expect(first.next).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
-    await mailbox.remove(alice, [id(2), id(3), id(4), id(8)], 2_000);
-    await mailbox.store(entry(10), quota());
-    const rest = await listAll(mailbox, alice, pageOf({ after: first.next, entriesMax: 2 }));
-    expect(ids(rest)).toEqual([5, 6, 7, 9, 10].map(id));
-  }),
+  mailboxCase(
+    "a page ends at its number of entries or bytes, and its first entry may be larger",
+    async (mailbox) => {
+      const sizes = [5_000, 100, 100, 100, 900, 2_000, 10];
+      for (const [n, size] of sizes.entries()) {
+        await mailbox.store(entry(n, { envelope: bytesOf(n, size) }), quota());
+      }
+      const pages: number[] = [];
+      let after: string | null = null;
+      do {
+        const page: { entries: readonly unknown[]; next: string | null } = answered(
+          await mailbox.list(alice, pageOf({ after, entriesMax: 3, bytesMax: 1_000 })),
+        );
+        pages.push(page.entries.length);
+        after = page.next;
+      } while (after !== null);
+      expect(pages).toEqual([1, 3, 1, 1, 1]);
+      const exact = answered(await mailbox.list(alice, pageOf({ entriesMax: sizes.length })));
+      expect(exact.next).toBeNull();
+    },
+  ),
+  mailboxCase(
+    "a cursor continues after its place, whatever was removed or arrived meanwhile",
+    async (mailbox) => {
+      for (let n = 0; n < 10; n++) await mailbox.store(entry(n), quota());
+      const first = answered(await mailbox.list(alice, pageOf({ entriesMax: 4 })));
+      expect(first.next).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
+      await mailbox.remove(alice, [id(2), id(3), id(4), id(8)], 2_000);
+      await mailbox.store(entry(10), quota());
+      const rest = await listAll(mailbox, alice, pageOf({ after: first.next, entriesMax: 2 }));
+      expect(ids(rest)).toEqual([5, 6, 7, 9, 10].map(id));
+    },
+  ),
   mailboxCase(
     "a cursor that stands at the end finds what arrives later, even after all was removed",
     async (mailbox) => {
@@ -250,26 +338,41 @@ export const mailboxCases: readonly ConformanceCase[] = [
   }),
   mailboxCase("a cursor that no store gave out is refused", async (mailbox) => {
     await mailbox.store(entry(1), quota());
-    for (const after of ["", "x", "c", "!", "c-1", "cZZ", "c00", "🙂", "c9".padEnd(64, "9"), " c1", "c1 "]) {
+    for (const after of [
+      "",
+      "x",
+      "c",
+      "!",
+      "c-1",
+      "cZZ",
+      "c00",
+      "🙂",
+      "c9".padEnd(64, "9"),
+      " c1",
+      "c1 ",
+    ]) {
       expect(isFault(await mailbox.list(alice, pageOf({ after })))).toBe(true);
       expect(isFault(await mailbox.summary(alice, pageOf({ after })))).toBe(true);
       expect(isFault(await mailbox.list(did(9), pageOf({ after })))).toBe(true);
     }
   }),
-  mailboxCase("a summary names the same entries, and every one of its cursors continues a list", async (mailbox) => {
-    for (let n = 0; n < 9; n++) await mailbox.store(entry(n), quota());
-    const page = answered(await mailbox.summary(alice, pageOf({ entriesMax: 6, bytesMax: 1 })));
-    expect(ids(page.entries)).toEqual([0, 1, 2, 3, 4, 5].map(id));
-    expect(page.next).not.toBeNull();
-    for (const [n, one] of page.entries.entries()) {
-      expect(one).toMatchObject({ expiresAtMs: 10_000, chunk: null, envelopeBytes: 100 });
-      const rest = await listAll(mailbox, alice, pageOf({ after: one.cursor }));
-      expect(ids(rest)[0]).toBe(id(n + 1));
-    }
-    expect(ids(answered(await mailbox.summary(alice, pageOf({ after: page.next }))).entries)).toEqual(
-      [6, 7, 8].map(id),
-    );
-  }),
+  mailboxCase(
+    "a summary names the same entries, and every one of its cursors continues a list",
+    async (mailbox) => {
+      for (let n = 0; n < 9; n++) await mailbox.store(entry(n), quota());
+      const page = answered(await mailbox.summary(alice, pageOf({ entriesMax: 6, bytesMax: 1 })));
+      expect(ids(page.entries)).toEqual([0, 1, 2, 3, 4, 5].map(id));
+      expect(page.next).not.toBeNull();
+      for (const [n, one] of page.entries.entries()) {
+        expect(one).toMatchObject({ expiresAtMs: 10_000, chunk: null, envelopeBytes: 100 });
+        const rest = await listAll(mailbox, alice, pageOf({ after: one.cursor }));
+        expect(ids(rest)[0]).toBe(id(n + 1));
+      }
+      expect(
+        ids(answered(await mailbox.summary(alice, pageOf({ after: page.next }))).entries),
+      ).toEqual([6, 7, 8].map(id));
+    },
+  ),
   mailboxCase("a message is found by its id, for its recipient only", async (mailbox) => {
     await mailbox.store(entry(1), quota());
     expect(await mailbox.message(alice, id(1), 2_000)).toEqual({
@@ -282,7 +385,9 @@ export const mailboxCases: readonly ConformanceCase[] = [
   mailboxCase("a refused store leaves nothing behind", async (mailbox) => {
     const nothing = quota({ recipientEntriesMax: 0 });
     expect(await mailbox.store(entry(1), nothing)).toEqual({ kind: "full", scope: "recipient" });
-    expect(await failureOf(() => mailbox.store(entry(2, { expiresAtMs: 1_000 }), quota()))).not.toBeNull();
+    expect(
+      await failureOf(() => mailbox.store(entry(2, { expiresAtMs: 1_000 }), quota())),
+    ).not.toBeNull();
     expect(await mailbox.message(alice, id(1), 2_000)).toEqual({ state: "absent" });
     expect(await mailbox.message(alice, id(2), 500)).toEqual({ state: "absent" });
     expect(await mailbox.stats(2_000)).toEqual({ entries: 0, bytes: 0 });
@@ -301,7 +406,9 @@ export const mailboxCases: readonly ConformanceCase[] = [
       for (let n = 3; n < 30; n++) await mailbox.expire(10_000 + n, 100);
       mailbox = (await reopen!()).capabilities.mailbox!;
       await mailbox.store(entry(40, { storedAtMs: 1_000, expiresAtMs: 20_000 }), quota());
-      expect(ids(answered(await mailbox.list(alice, pageOf({ after: end, nowMs: 1_000 }))).entries)).toEqual([id(40)]);
+      expect(
+        ids(answered(await mailbox.list(alice, pageOf({ after: end, nowMs: 1_000 }))).entries),
+      ).toEqual([id(40)]);
     },
   },
   {
@@ -311,7 +418,8 @@ export const mailboxCases: readonly ConformanceCase[] = [
     async run({ store, reopen }) {
       const before = store.capabilities.mailbox!;
       const sizes = [100, 70_000, 30, 5_000, 400_000, 12];
-      for (const [n, size] of sizes.entries()) await before.store(entry(n, { envelope: bytesOf(n, size) }), quota());
+      for (const [n, size] of sizes.entries())
+        await before.store(entry(n, { envelope: bytesOf(n, size) }), quota());
       await before.store(entry(20, { recipient: bob }), quota());
       await before.remove(alice, [id(1), id(5)], 2_000);
       const cursor = answered(await before.list(alice, pageOf({ entriesMax: 1 }))).next;
@@ -330,9 +438,14 @@ export const mailboxCases: readonly ConformanceCase[] = [
       expect(await mailbox.store(whole, quota())).toEqual({ ...known, isSame: true });
       expect(await mailbox.store(entry(1), quota())).toEqual({ ...known, isSame: false });
       expect(await mailbox.store(entry(0), quota())).toEqual({ ...known, isSame: true });
-      expect(await mailbox.stats(2_000)).toEqual({ entries: 5, bytes: 100 + 30 + 5_000 + 400_000 + 100 });
+      expect(await mailbox.stats(2_000)).toEqual({
+        entries: 5,
+        bytes: 100 + 30 + 5_000 + 400_000 + 100,
+      });
       await mailbox.store(entry(30), quota());
-      expect(ids(await listAll(mailbox, alice, pageOf({ after: cursor })))).toEqual([2, 3, 4, 30].map(id));
+      expect(ids(await listAll(mailbox, alice, pageOf({ after: cursor })))).toEqual(
+        [2, 3, 4, 30].map(id),
+      );
     },
   },
   ...labelCases,

@@ -7,5 +7,6 @@ runConformance({
   name: "memory",
   provides: memoryPlugin.provides,
   reopen: null,
-  open: (environment) => memoryPlugin.open(optionsOf(memoryPlugin, { block_time_ms: 20 }), environment),
+  open: (environment) =>
+    memoryPlugin.open(optionsOf(memoryPlugin, { block_time_ms: 20 }), environment),
 });

@@ -38,26 +38,34 @@ const ofStore: MailboxQuota = {
 
 const games = [
   ...seeds.map((seed) => ({ seed, quota, name: `seed ${seed}` })),
-  ...[1, 2, 3, 4, 5].map((seed) => ({ seed, quota: ofStore, name: `seed ${seed}, with a share of the store` })),
+  ...[1, 2, 3, 4, 5].map((seed) => ({
+    seed,
+    quota: ofStore,
+    name: `seed ${seed}, with a share of the store`,
+  })),
 ];
 
-export const modelCases: readonly ConformanceCase[] = games.map(({ seed, quota: limits, name }) => ({
-  name: `random operations answer as the naive twin does (${name})`,
-  capability: "mailbox",
-  async run({ store, reopen }) {
-    const random = seeded(seed);
-    let mailbox = store.capabilities.mailbox!;
-    const play = new Play(openTwin(), random, limits);
-    for (let step = 0; step < stepsPerSeed; step++) {
-      if (reopen !== null && random() < 0.01) mailbox = (await reopen()).capabilities.mailbox!;
-      try {
-        await play.step(mailbox);
-      } catch (error) {
-        throw new Error(`seed ${seed}, step ${step}: ${(error as Error).message}`, { cause: error });
+export const modelCases: readonly ConformanceCase[] = games.map(
+  ({ seed, quota: limits, name }) => ({
+    name: `random operations answer as the naive twin does (${name})`,
+    capability: "mailbox",
+    async run({ store, reopen }) {
+      const random = seeded(seed);
+      let mailbox = store.capabilities.mailbox!;
+      const play = new Play(openTwin(), random, limits);
+      for (let step = 0; step < stepsPerSeed; step++) {
+        if (reopen !== null && random() < 0.01) mailbox = (await reopen()).capabilities.mailbox!;
+        try {
+          await play.step(mailbox);
+        } catch (error) {
+          throw new Error(`seed ${seed}, step ${step}: ${(error as Error).message}`, {
+            cause: error,
+          });
+        }
       }
-    }
-  },
-}));
+    },
+  }),
+);
 
 class Play {
   private nowMs = 1_000;
@@ -81,7 +89,8 @@ class Play {
     else if (roll < 0.92) await this.message(mailbox);
     else if (roll < 0.95) await this.read(mailbox);
     else await this.expire(mailbox);
-    if (this.random() < 0.2) expect(await mailbox.stats(this.nowMs)).toEqual(this.twin.stats(this.nowMs));
+    if (this.random() < 0.2)
+      expect(await mailbox.stats(this.nowMs)).toEqual(this.twin.stats(this.nowMs));
   }
 
   private below(n: number): number {
@@ -110,7 +119,10 @@ class Play {
       expiresAtMs: this.nowMs + lifeMs,
       keptUntilMs: this.nowMs + 2 * lifeMs,
       onExpiry: this.pick(["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]),
-      labels: [...["new", "net:a", "from:b"].filter(() => this.random() < 0.4), `via:${lifeMs % 3}`],
+      labels: [
+        ...["new", "net:a", "from:b"].filter(() => this.random() < 0.4),
+        `via:${lifeMs % 3}`,
+      ],
       headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
       envelope: bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500)),
     };
@@ -132,7 +144,9 @@ class Play {
   private async remove(mailbox: Mailbox): Promise<void> {
     const recipient = this.recipient();
     const named = Array.from({ length: this.below(12) }, () => this.messageId());
-    expect(await mailbox.remove(recipient, named, this.nowMs)).toEqual(this.twin.remove(recipient, named, this.nowMs));
+    expect(await mailbox.remove(recipient, named, this.nowMs)).toEqual(
+      this.twin.remove(recipient, named, this.nowMs),
+    );
   }
 
   private async list(mailbox: Mailbox): Promise<void> {
@@ -144,7 +158,8 @@ class Play {
     const expected = this.twin.list(recipient, page, known?.place ?? 0);
     expect([...found.entries]).toEqual(expected.entries);
     expect(found.next === null).toBe(expected.next === null);
-    if (found.next !== null) this.remember({ recipient, cursor: found.next, place: expected.next! });
+    if (found.next !== null)
+      this.remember({ recipient, cursor: found.next, place: expected.next! });
   }
 
   private async summary(mailbox: Mailbox): Promise<void> {
@@ -153,14 +168,20 @@ class Play {
     const found = await mailbox.summary(recipient, page);
     if (isFault(found)) throw new Error(found.detail);
     const expected = this.twin.list(recipient, { ...page, bytesMax: Number.MAX_SAFE_INTEGER }, 0);
-    expect(found.entries.map((one) => one.messageId)).toEqual(expected.entries.map((one) => one.messageId));
+    expect(found.entries.map((one) => one.messageId)).toEqual(
+      expected.entries.map((one) => one.messageId),
+    );
     for (const [i, one] of found.entries.entries()) {
       expect(one.envelopeBytes).toBe(expected.entries[i]!.envelope.length);
       expect(one.chunk).toEqual(expected.entries[i]!.chunk);
       this.remember({ recipient, cursor: one.cursor, place: expected.places[i]! });
     }
     const { groupId } = chunkOf(this.below(2), 0, 1);
-    const all = this.twin.list(recipient, { nowMs: this.nowMs, entriesMax: 1_000, bytesMax: 1 << 30 }, 0).entries;
+    const all = this.twin.list(
+      recipient,
+      { nowMs: this.nowMs, entriesMax: 1_000, bytesMax: 1 << 30 },
+      0,
+    ).entries;
     const chunks = all.filter(({ chunk }) => chunk?.groupId === groupId);
     chunks.sort((a, b) => a.chunk!.sequence - b.chunk!.sequence);
     expect(ids(await mailbox.chunks(recipient, groupId, this.nowMs))).toEqual(ids(chunks));

@@ -7,7 +7,10 @@ import { capabilityMethods } from "./methods.ts";
 
 export function optionsOf<Options>(plugin: StoragePlugin<Options>, input: unknown): Options {
   const parsed = plugin.parseOptions(input);
-  if (!parsed.ok) throw new Error(parsed.problems.map(({ setting, message }) => `${setting}: ${message}`).join("; "));
+  if (!parsed.ok)
+    throw new Error(
+      parsed.problems.map(({ setting, message }) => `${setting}: ${message}`).join("; "),
+    );
   return parsed.options;
 }
 

@@ -6,7 +6,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { type PostgresOptions, postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
-import { migratePostgres, openPool, openPostgres, shardOptions } from "../../src/plugins/postgres/store.ts";
+import {
+  migratePostgres,
+  openPool,
+  openPostgres,
+  shardOptions,
+} from "../../src/plugins/postgres/store.ts";
 import type { Ledger, Mailbox, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { type Identity, identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
@@ -21,7 +26,13 @@ const absence = given === undefined ? postgresAbsence() : null;
 let server: Pick<PostgresServer, "url" | "end"> | null = null;
 
 const settings = (schema: string) =>
-  optionsOf(postgresPlugin, { urls: [server?.url], schema, partition_ms: 1_000, block_time_ms: 60, connections: 3 });
+  optionsOf(postgresPlugin, {
+    urls: [server?.url],
+    schema,
+    partition_ms: 1_000,
+    block_time_ms: 60,
+    connections: 3,
+  });
 
 /** Three databases: the schemas `sharded`, `sharded_east` and `sharded_west` have a third of the places each. */
 const sharded = () => ({
@@ -76,7 +87,13 @@ if (absence !== null) {
       server = { url: given, end: async () => {} };
       return;
     }
-    const settings = ["autovacuum=off", "full_page_writes=off", "jit=off", "max_connections=50", "shared_buffers=64MB"];
+    const settings = [
+      "autovacuum=off",
+      "full_page_writes=off",
+      "jit=off",
+      "max_connections=50",
+      "shared_buffers=64MB",
+    ];
     server = await startPostgres(settings, folderInMemory());
   }, 60_000);
   afterAll(() => server?.end());
@@ -97,7 +114,8 @@ if (absence !== null) {
       "the quotas of the whole store are exact under concurrency":
         "a node does not see what others are just storing: contract.ts allows a store of several nodes that much",
     },
-    open: async (environment) => openThree(await emptied(settings("newer"), [empty, upgrade]), environment),
+    open: async (environment) =>
+      openThree(await emptied(settings("newer"), [empty, upgrade]), environment),
     reopen: (_, environment) => openThree(settings("newer"), environment),
   });
 
@@ -117,9 +135,14 @@ if (absence !== null) {
 
   test("a claim that waited for a move heeds the claims that the move forgot", async () => {
     const store = await open(await emptied(settings("moving")), testEnvironment());
-    const [moving, looking] = await Promise.all([1, 2].map(() => openPool({ ...settings("moving"), connections: 1 })));
+    const [moving, looking] = await Promise.all(
+      [1, 2].map(() => openPool({ ...settings("moving"), connections: 1 })),
+    );
     const key = "hashtextextended('{s}', 4)";
-    const locked = (mode: string, granted: boolean) => `select 1 from pg_locks where locktype = 'advisory'
+    const locked = (
+      mode: string,
+      granted: boolean,
+    ) => `select 1 from pg_locks where locktype = 'advisory'
       and (classid::bigint << 32) | objid::bigint = ${key} and mode = '${mode}' and granted = ${granted}`;
     const move = moving!.query(`do $$ begin
       perform pg_advisory_xact_lock(${key});
@@ -143,7 +166,10 @@ if (absence !== null) {
     afterAll(() => Promise.all(nodes.map((node) => node.close())));
     const mailboxes = () => nodes.map((node) => node.capabilities.mailbox!);
     /** Calls go round the nodes. */
-    const spread = <T>(count: number, call: (mailbox: Mailbox, n: number) => Promise<T>): Promise<T[]> =>
+    const spread = <T>(
+      count: number,
+      call: (mailbox: Mailbox, n: number) => Promise<T>,
+    ): Promise<T[]> =>
       Promise.all(Array.from({ length: count }, (_, n) => call(mailboxes()[n % 3]!, n)));
 
     test("of concurrent stores of one id exactly one is stored", async () => {
@@ -154,7 +180,9 @@ if (absence !== null) {
     });
     test("quotas and shares of a recipient are exact, and its order is the same at every node", async () => {
       const limits = quota({ recipientEntriesMax: 37 });
-      const outcomes = await spread(120, (mailbox, n) => mailbox.store(entry(n, { recipient: did(1) }), limits));
+      const outcomes = await spread(120, (mailbox, n) =>
+        mailbox.store(entry(n, { recipient: did(1) }), limits),
+      );
       expect(kinds(outcomes)).toEqual({ stored: 37, full: 83 });
       const lists = await Promise.all(
         mailboxes().map((mailbox) => listAll(mailbox, did(1), pageOf({ entriesMax: 5 }))),
@@ -179,32 +207,42 @@ if (absence !== null) {
       const removed = await spread(9, (mailbox) => mailbox.remove(did(4), all, 2_000));
       expect(ids(removed.flat()).sort()).toEqual(all.sort());
       const claims = await Promise.all(
-        Array.from({ length: 60 }, (_, n) => nodes[n % 3]!.capabilities.replay!.claim("one tag", 9_000, 1_000)),
+        Array.from({ length: 60 }, (_, n) =>
+          nodes[n % 3]!.capabilities.replay!.claim("one tag", 9_000, 1_000),
+        ),
       );
       expect(claims.filter(Boolean).length).toBe(1);
     });
     test("a call that one node took is finalized for all, and by the others when that node is gone", async () => {
       const ledgers = nodes.map((node) => node.capabilities.ledger!);
-      const isKnown = async (ledger: Ledger, { did }: Identity) => (await ledger.account(did)).record !== null;
+      const isKnown = async (ledger: Ledger, { did }: Identity) =>
+        (await ledger.account(did)).record !== null;
       const until = async (holds: () => Promise<boolean>) => {
         for (const endMs = Date.now() + 60_000; !(await holds()); await Bun.sleep(10)) {
           if (Date.now() > endMs) throw new Error("it did not come to that");
         }
       };
-      const call = (identity: Identity) => registrationOf(identity, { timestamp: String(Date.now()) });
+      const call = (identity: Identity) =>
+        registrationOf(identity, { timestamp: String(Date.now()) });
       const identity = identityOf(crypto.randomUUID());
-      const outcomes = await Promise.all(ledgers.map((ledger) => ledger.submit(call(identity), "register")));
+      const outcomes = await Promise.all(
+        ledgers.map((ledger) => ledger.submit(call(identity), "register")),
+      );
       const hashes = new Set(outcomes.flatMap((one) => (isFault(one) ? [] : [one.txHash])));
       expect(hashes.size).toBe(1);
       for (const ledger of ledgers) await until(() => isKnown(ledger, identity));
       const submission = await ledgers[2]!.submission([...hashes][0]!);
       expect(submission?.state).toBe("finalized");
       for (const ledger of ledgers) {
-        expect((await ledger.head()).finalized.number).toBeGreaterThanOrEqual(submission!.block!.number);
+        expect((await ledger.head()).finalized.number).toBeGreaterThanOrEqual(
+          submission!.block!.number,
+        );
       }
       const orphan = identityOf(crypto.randomUUID());
       const leaving = await open(settings("one"), environment);
-      expect(isFault(await leaving.capabilities.ledger!.submit(call(orphan), "register"))).toBe(false);
+      expect(isFault(await leaving.capabilities.ledger!.submit(call(orphan), "register"))).toBe(
+        false,
+      );
       await leaving.close();
       await until(() => isKnown(ledgers[1]!, orphan));
     });

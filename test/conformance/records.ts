@@ -29,7 +29,9 @@ export const replayCases: readonly ConformanceCase[] = [
     async run({ store }) {
       const replay = store.capabilities.replay!;
       for (const tag of ["one", "two", "three"]) {
-        const claims = await Promise.all(Array.from({ length: 100 }, () => replay.claim(tag, 5_000, 1_000)));
+        const claims = await Promise.all(
+          Array.from({ length: 100 }, () => replay.claim(tag, 5_000, 1_000)),
+        );
         expect(claims.filter(Boolean).length).toBe(1);
       }
     },
@@ -72,7 +74,9 @@ export const replayCases: readonly ConformanceCase[] = [
     capability: "replay",
     async run({ store }) {
       const replay = store.capabilities.replay!;
-      await Promise.all(Array.from({ length: 10 }, (_, i) => replay.claim(`due ${i}`, 2_000 + i, 1_000)));
+      await Promise.all(
+        Array.from({ length: 10 }, (_, i) => replay.claim(`due ${i}`, 2_000 + i, 1_000)),
+      );
       await replay.claim("later", 9_000, 1_000);
       // A tag that was claimed again after its end is not forgotten with its first claim.
       await replay.claim("renewed", 2_000, 1_000);
@@ -153,9 +157,14 @@ export const receiptsCases: readonly ConformanceCase[] = [
     capability: "receipts",
     async run({ store }) {
       const receipts = store.capabilities.receipts!;
-      const values = { [longKey]: bytesOf(1, 64 * 1024), e: new Uint8Array(0), "e\0": bytesOf(3, 1) };
+      const values = {
+        [longKey]: bytesOf(1, 64 * 1024),
+        e: new Uint8Array(0),
+        "e\0": bytesOf(3, 1),
+      };
       for (const [key, value] of Object.entries(values)) await receipts.put(key, value, 5_000);
-      for (const [key, value] of Object.entries(values)) expect(await receipts.get(key, 1_000)).toEqual(value);
+      for (const [key, value] of Object.entries(values))
+        expect(await receipts.get(key, 1_000)).toEqual(value);
     },
   },
   {
@@ -178,7 +187,9 @@ export const receiptsCases: readonly ConformanceCase[] = [
     async run({ store }) {
       const receipts = store.capabilities.receipts!;
       const answers = await Promise.all(
-        Array.from({ length: 100 }, (_, i) => receipts.putIfAbsent("key", bytesOf(i, 20), 5_000, 1_000)),
+        Array.from({ length: 100 }, (_, i) =>
+          receipts.putIfAbsent("key", bytesOf(i, 20), 5_000, 1_000),
+        ),
       );
       expect(answers.filter((answer) => answer === null).length).toBe(1);
       const standing = bytesOf(answers.indexOf(null), 20);
@@ -197,7 +208,9 @@ export const receiptsCases: readonly ConformanceCase[] = [
       for (const key of ["one", "two", "three"]) {
         await receipts.putIfAbsent(key, bytesOf(200, 20), 5_000, 1_000);
         const answers = await Promise.all(
-          Array.from({ length: 100 }, (_, i) => receipts.putIfAbsent(key, bytesOf(i, 20), 9_000, 5_000)),
+          Array.from({ length: 100 }, (_, i) =>
+            receipts.putIfAbsent(key, bytesOf(i, 20), 9_000, 5_000),
+          ),
         );
         expect(answers.filter((answer) => answer === null).length).toBe(1);
         const standing = bytesOf(answers.indexOf(null), 20);
@@ -244,7 +257,19 @@ export const receiptsCases: readonly ConformanceCase[] = [
     capability: "receipts",
     async run({ store }) {
       const receipts = store.capabilities.receipts!;
-      const ends = ["", "0", "a", "a\0", "a/b", "\uffff", "\uffff\uffff", "é", "☃", "\u2f00", longText.slice(0, 250)];
+      const ends = [
+        "",
+        "0",
+        "a",
+        "a\0",
+        "a/b",
+        "\uffff",
+        "\uffff\uffff",
+        "é",
+        "☃",
+        "\u2f00",
+        longText.slice(0, 250),
+      ];
       const below = ends.map((end) => `/at/${end}`);
       for (const [i, key] of below.entries()) await receipts.put(key, bytesOf(i, 30 + i), 5_000);
       for (const key of ["/at", "/au/a", "/a", "at/", "/At/a", "/", `/at${longText.slice(0, 240)}`])
@@ -267,7 +292,9 @@ export const receiptsCases: readonly ConformanceCase[] = [
       }
       expect(await receipts.scan("/at/", { after: null, limit: 10, nowMs: 5_000 })).toEqual([]);
       expect(await receipts.scan("/none/", { after: null, limit: 10, nowMs: 1_000 })).toEqual([]);
-      expect((await receipts.scan("/", { after: null, limit: 100, nowMs: 2_000 })).length).toBe(below.length + 6);
+      expect((await receipts.scan("/", { after: null, limit: 100, nowMs: 2_000 })).length).toBe(
+        below.length + 6,
+      );
     },
   },
   {
@@ -276,7 +303,9 @@ export const receiptsCases: readonly ConformanceCase[] = [
     async run({ store }) {
       const page = { after: null, limit: 10, nowMs: 1_000 };
       for (const prefix of ["", "a", "a/"])
-        await expect(store.capabilities.receipts!.scan(prefix, page)).rejects.toBeInstanceOf(RangeError);
+        await expect(store.capabilities.receipts!.scan(prefix, page)).rejects.toBeInstanceOf(
+          RangeError,
+        );
     },
   },
   {
@@ -299,7 +328,9 @@ export const receiptsCases: readonly ConformanceCase[] = [
       expect(await receipts.expire(2_000, 10)).toBe(1);
       expect(await receipts.scan("/", page)).toEqual([["/k", bytesOf(3, 8)]]);
       expect(await receipts.putIfAbsent("/l", bytesOf(4, 8), 7_000, 3_000)).toBeNull();
-      expect(new Map(await receipts.scan("/", { ...page, nowMs: 6_500 }))).toEqual(new Map([["/l", bytesOf(4, 8)]]));
+      expect(new Map(await receipts.scan("/", { ...page, nowMs: 6_500 }))).toEqual(
+        new Map([["/l", bytesOf(4, 8)]]),
+      );
     },
   },
   {

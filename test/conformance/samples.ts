@@ -80,7 +80,11 @@ export function answered<T>(answer: T): Exclude<T, import("../../src/core/fault.
   return answer as Exclude<T, import("../../src/core/fault.ts").Fault>;
 }
 
-export async function listAll(mailbox: Mailbox, recipient: MailboxKey, page: PageRequest): Promise<HeldMessage[]> {
+export async function listAll(
+  mailbox: Mailbox,
+  recipient: MailboxKey,
+  page: PageRequest,
+): Promise<HeldMessage[]> {
   const all: HeldMessage[] = [];
   let after = page.after;
   for (let pages = 0; pages < 10_000; pages++) {
@@ -132,7 +136,11 @@ export function seeded(seed: number): () => number {
   };
 }
 
-type Group = { readonly entries: readonly MessageSummary[]; readonly total: number | null; readonly complete: boolean };
+type Group = {
+  readonly entries: readonly MessageSummary[];
+  readonly total: number | null;
+  readonly complete: boolean;
+};
 
 /** The active chunks of a group, by sequence number. */
 export async function groupOf(

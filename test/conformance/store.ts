@@ -25,7 +25,8 @@ export const storeCases: readonly ConformanceCase[] = [
       const operations = [
         () => store.probe(),
         mailbox && (() => mailbox.store(entry(1), quota())),
-        mailbox && (() => mailbox.list(alice, { after: null, entriesMax: 1, bytesMax: 1, nowMs: 0 })),
+        mailbox &&
+          (() => mailbox.list(alice, { after: null, entriesMax: 1, bytesMax: 1, nowMs: 0 })),
         mailbox && (() => mailbox.read(alice, [id(1)], 0)),
         mailbox && (() => mailbox.message(alice, id(1), 0)),
         mailbox && (() => mailbox.remove(alice, [id(1)], 0)),

@@ -16,7 +16,11 @@ import type {
 } from "../../src/storage/contract.ts";
 
 type Line = MailboxEntry & { readonly place: number; acked: boolean };
-type TwinPage = { readonly entries: HeldMessage[]; readonly places: number[]; readonly next: number | null };
+type TwinPage = {
+  readonly entries: HeldMessage[];
+  readonly places: number[];
+  readonly next: number | null;
+};
 
 export type Twin = {
   store(entry: MailboxEntry, quota: MailboxQuota): StoreOutcome;
@@ -35,7 +39,8 @@ export function openTwin(): Twin {
   const active = (nowMs: number) => lines.filter((line) => !line.acked && alive(line, nowMs));
   const activeOf = (recipient: MailboxKey, nowMs: number) =>
     active(nowMs).filter((line) => line.recipient === recipient);
-  const sum = (some: readonly Line[]) => some.reduce((bytes, line) => bytes + line.envelope.length, 0);
+  const sum = (some: readonly Line[]) =>
+    some.reduce((bytes, line) => bytes + line.envelope.length, 0);
 
   return {
     store(entry, quota) {
@@ -61,13 +66,17 @@ export function openTwin(): Twin {
       if (mine.length >= quota.recipientEntriesMax || sum(mine) + size > quota.recipientBytesMax) {
         return { kind: "full", scope: "recipient" };
       }
-      const isOver = ({ label, entriesMax, bytesMax }: MailboxShare, held: readonly Line[]): boolean => {
+      const isOver = (
+        { label, entriesMax, bytesMax }: MailboxShare,
+        held: readonly Line[],
+      ): boolean => {
         const own = held.filter((line) => line.labels.includes(label));
         return own.length + 1 > entriesMax || sum(own) + size > bytesMax;
       };
       for (const share of quota.shares) {
         const { label } = share;
-        if (entry.labels.includes(label) && isOver(share, mine)) return { kind: "full", scope: "share", label };
+        if (entry.labels.includes(label) && isOver(share, mine))
+          return { kind: "full", scope: "share", label };
       }
       if (all.length >= quota.storeEntriesMax || sum(all) + size > quota.storeBytesMax) {
         return { kind: "full", scope: "store" };
@@ -76,7 +85,9 @@ export function openTwin(): Twin {
       if (whole !== null && entry.labels.includes(whole.label)) {
         if (isOver(whole, all)) return { kind: "full", scope: "store_share", label: whole.label };
       }
-      lines = lines.filter((l) => l.recipient !== entry.recipient || l.messageId !== entry.messageId);
+      lines = lines.filter(
+        (l) => l.recipient !== entry.recipient || l.messageId !== entry.messageId,
+      );
       lines.push({ ...entry, place: ++place, acked: false });
       return { kind: "stored" };
     },
@@ -84,7 +95,8 @@ export function openTwin(): Twin {
       const left = activeOf(recipient, page.nowMs).filter((line) => line.place > after);
       const taken: Line[] = [];
       for (const line of left) {
-        const fits = taken.length < page.entriesMax && sum(taken) + line.envelope.length <= page.bytesMax;
+        const fits =
+          taken.length < page.entriesMax && sum(taken) + line.envelope.length <= page.bytesMax;
         if (taken.length > 0 && !fits) break;
         taken.push(line);
       }
@@ -98,8 +110,10 @@ export function openTwin(): Twin {
     message(recipient, messageId, nowMs) {
       const line = lines.find((l) => l.recipient === recipient && l.messageId === messageId);
       if (line === undefined) return { state: "absent" };
-      if (alive(line, nowMs)) return line.acked ? { state: "acked" } : { state: "active", message: shown(line) };
-      if (line.acked || line.onExpiry === "DeleteOnExpiry" || line.keptUntilMs <= nowMs) return { state: "absent" };
+      if (alive(line, nowMs))
+        return line.acked ? { state: "acked" } : { state: "active", message: shown(line) };
+      if (line.acked || line.onExpiry === "DeleteOnExpiry" || line.keptUntilMs <= nowMs)
+        return { state: "absent" };
       const headerPreview = line.onExpiry === "KeepHeaderPreview" ? line.headerPreview : null;
       return { state: "expired", expiresAtMs: line.expiresAtMs, headerPreview };
     },

@@ -15,7 +15,10 @@ const store: StoreDriver = {
   ...driver,
   apply: async (batch) => {
     await driver.apply(batch);
-    if (batch.some(([key, bytes]) => bytes !== null && key.includes(row)) && ++commits === Number(dies))
+    if (
+      batch.some(([key, bytes]) => bytes !== null && key.includes(row)) &&
+      ++commits === Number(dies)
+    )
       process.kill(process.pid, "SIGKILL");
   },
 };

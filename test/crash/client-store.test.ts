@@ -33,7 +33,9 @@ async function run(
   { folder = one, row = "/m/" }: { readonly folder?: string; readonly row?: string } = {},
 ): Promise<string[]> {
   const program = join(import.meta.dir, "client-store-reader.ts");
-  const child = Bun.spawn([process.execPath, program, nodes.url, folder, String(dies), row], { stdout: "pipe" });
+  const child = Bun.spawn([process.execPath, program, nodes.url, folder, String(dies), row], {
+    stdout: "pipe",
+  });
   let text = "";
   const decoder = new TextDecoder();
   for await (const chunk of child.stdout) {
@@ -62,18 +64,30 @@ test(
     printed.push(...(await run(0, (line) => line === "got end")));
     expect(printed).toContain(last);
     const store = fileStore(join(one, "store.sqlite"));
-    const bob = await Waypost.open({ url: nodes.url, keys: fileKeys(join(one, "keys")), store, waiting });
-    const stored = (await bob.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
+    const bob = await Waypost.open({
+      url: nodes.url,
+      keys: fileKeys(join(one, "keys")),
+      store,
+      waiting,
+    });
+    const stored = (await bob.store.messages(alice.did, { limit: 3 * kills })).map(
+      ({ text }) => text,
+    );
     expect(stored).toEqual([...texts, "end"]);
-    const got = printed.filter((line) => line.startsWith("got ")).map((line) => line.slice("got ".length));
+    const got = printed
+      .filter((line) => line.startsWith("got "))
+      .map((line) => line.slice("got ".length));
     // One that the loop had when the process died is handed over again; none else.
     expect(got.filter((text, i) => got.indexOf(text) === i)).toEqual([...texts, "end"]);
     expect(got.length - texts.length - 1).toBeLessThanOrEqual(1);
     expect(statSync(join(one, "store.sqlite")).mode & 0o077).toBe(0);
-    const busy = Bun.spawn([process.execPath, join(import.meta.dir, "client-store-reader.ts"), nodes.url, one, "0"], {
-      stdout: "ignore",
-      stderr: "pipe",
-    });
+    const busy = Bun.spawn(
+      [process.execPath, join(import.meta.dir, "client-store-reader.ts"), nodes.url, one, "0"],
+      {
+        stdout: "ignore",
+        stderr: "pipe",
+      },
+    );
     expect(await new Response(busy.stderr).text()).toContain("busy");
     await bob.close();
   },
@@ -88,7 +102,10 @@ test(
     const options = { url: nodes.url, waiting };
     const alice = await Waypost.open({ ...options, keys: memoryKeys() });
     const firstOptions = () => {
-      const [keys, store] = [fileKeys(join(folder, "keys")), fileStore(join(folder, "store.sqlite"))];
+      const [keys, store] = [
+        fileKeys(join(folder, "keys")),
+        fileStore(join(folder, "store.sqlite")),
+      ];
       return { ...options, keys, store };
     };
     const first = await Waypost.open(firstOptions());
@@ -111,7 +128,8 @@ test(
     const stored = async (me: Waypost) =>
       (await me.store.messages(alice.did, { limit: 3 * kills })).map(({ text }) => text);
     const isDone = async () =>
-      (await stored(again)).includes("end") && (await again.devices.list()).every(({ isCurrent }) => isCurrent);
+      (await stored(again)).includes("end") &&
+      (await again.devices.list()).every(({ isCurrent }) => isCurrent);
     for (const endMs = performance.now() + 60_000; performance.now() < endMs && !(await isDone()); )
       await Bun.sleep(50);
     expect(await stored(again)).toEqual([...texts, "end"]);

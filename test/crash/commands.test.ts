@@ -17,7 +17,8 @@ const base = mkdtempSync(join(tmpdir(), "waypost-commands-"));
 let nodes: TestNodes;
 beforeAll(async () => {
   nodes = await startTestNodes();
-  for (const name of ["alice", "bob"]) expect(await waypost(["did", "create", "--name", name])).toBe(0);
+  for (const name of ["alice", "bob"])
+    expect(await waypost(["did", "create", "--name", name])).toBe(0);
 });
 afterAll(async () => {
   await nodes.stop();
@@ -27,13 +28,21 @@ afterAll(async () => {
 function start(words: readonly string[]) {
   const main = join(import.meta.dir, "..", "..", "src", "main.ts");
   const env = { ...process.env, WAYPOST_URL: nodes.url, WAYPOST_KEYS: join(base, "keys") };
-  return Bun.spawn([process.execPath, main, ...words], { cwd: base, env, stdout: "pipe", stderr: "ignore" });
+  return Bun.spawn([process.execPath, main, ...words], {
+    cwd: base,
+    env,
+    stdout: "pipe",
+    stderr: "ignore",
+  });
 }
 
 /** The exit code; 137 when it was killed after so many milliseconds. */
 async function waypost(words: readonly string[], killedAfterMs?: number): Promise<number> {
   const child = start(words);
-  const timer = killedAfterMs === undefined ? undefined : setTimeout(() => child.kill("SIGKILL"), killedAfterMs);
+  const timer =
+    killedAfterMs === undefined
+      ? undefined
+      : setTimeout(() => child.kill("SIGKILL"), killedAfterMs);
   const code = await child.exited;
   clearTimeout(timer);
   return code;
@@ -51,16 +60,30 @@ const textsIn = (folder: string): string[] =>
     .map((name) => readFileSync(join(base, folder, name), "utf8"))
     .sort();
 
-const send = (file: string) => ["send", "--as", "alice", "--to", "bob", "--file", file, "--chunk-bytes", "1000"];
+const send = (file: string) => [
+  "send",
+  "--as",
+  "alice",
+  "--to",
+  "bob",
+  "--file",
+  file,
+  "--chunk-bytes",
+  "1000",
+];
 
 test(
   `what waits is one file each over ${kills} kills of receive`,
   async () => {
     const receive = ["receive", "--as", "bob", "--out", "inbox"];
-    const texts = Array.from({ length: 2 * kills }, (_, i) => `${i} `.repeat(i % 3 === 0 ? 1_000 : 1));
+    const texts = Array.from({ length: 2 * kills }, (_, i) =>
+      `${i} `.repeat(i % 3 === 0 ? 1_000 : 1),
+    );
     for (const [i, text] of texts.entries()) writeFileSync(join(base, `${i}.txt`), text);
     const files = texts.map((_, i) => `${i}.txt`);
-    expect(await Promise.all(files.slice(0, 4).map((file) => waypost(send(file))))).toEqual([0, 0, 0, 0]);
+    expect(await Promise.all(files.slice(0, 4).map((file) => waypost(send(file))))).toEqual([
+      0, 0, 0, 0,
+    ]);
     const wholeMs = await timeOf(() => waypost(receive));
     let killed = 0;
     for (let sent = 4; sent < files.length || killed < kills; sent += 2) {
@@ -77,11 +100,15 @@ test(
 
 /** Of alice, which her next send would continue. */
 async function plansLeft(): Promise<number> {
-  return parseKept((await fileKeys(join(base, "keys")).load("alice/sending")) ?? "", sendingShape)?.plans.length ?? 0;
+  return (
+    parseKept((await fileKeys(join(base, "keys")).load("alice/sending")) ?? "", sendingShape)?.plans
+      .length ?? 0
+  );
 }
 
 async function waitingForBob(): Promise<{ readonly complete: boolean }[]> {
-  return JSON.parse(await new Response(start(["query", "--as", "bob", "--json"]).stdout).text()).waiting;
+  return JSON.parse(await new Response(start(["query", "--as", "bob", "--json"]).stdout).text())
+    .waiting;
 }
 
 const filesWaiting = async () => (await waitingForBob()).filter(({ complete }) => complete).length;
@@ -126,9 +153,14 @@ test("receive --follow goes on after another command has replaced the keys", asy
       [1, ["did", "show", "dora"]] as const,
     ]) {
       writeFileSync(join(base, `followed-${i}.txt`), `${i}`);
-      expect(await waypost(["send", "--as", "alice", "--to", "dora", "--file", `followed-${i}.txt`])).toBe(0);
+      expect(
+        await waypost(["send", "--as", "alice", "--to", "dora", "--file", `followed-${i}.txt`]),
+      ).toBe(0);
       const file = join(base, "followed", `followed-${i}.txt`);
-      for (const endMs = performance.now() + 15_000; !existsSync(file) && performance.now() < endMs; )
+      for (
+        const endMs = performance.now() + 15_000;
+        !existsSync(file) && performance.now() < endMs;
+      )
         await Bun.sleep(50);
       expect(existsSync(file)).toBe(true);
       expect(await waypost([...rotate])).toBe(0);

@@ -12,7 +12,12 @@ export type Cutter = {
   readonly close: () => Promise<void>;
 };
 
-type Pair = { client: Socket<Pair> | null; server: Socket<Pair> | null; early: Uint8Array[]; losing: boolean };
+type Pair = {
+  client: Socket<Pair> | null;
+  server: Socket<Pair> | null;
+  early: Uint8Array[];
+  losing: boolean;
+};
 
 /** The first write of a kind on a connection says so; a connection that lost an answer begins again. */
 const writeText = "as answer";

@@ -11,7 +11,10 @@ import { identityOf, registrationOf } from "../support/identity.ts";
 
 const path = process.argv[2] as string;
 const environment = { now: Date.now, log: () => {}, fatal: () => process.exit(9) };
-const store = await lmdbPlugin.open(optionsOf(lmdbPlugin, { path, block_time_ms: 120 }), environment);
+const store = await lmdbPlugin.open(
+  optionsOf(lmdbPlugin, { path, block_time_ms: 120 }),
+  environment,
+);
 const ledger = store.capabilities.ledger!;
 
 async function submit(call: LedgerCall): Promise<void> {

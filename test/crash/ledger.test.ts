@@ -30,7 +30,9 @@ async function killedWriter(lifeMs: number): Promise<Answered[]> {
   expect(writer.signalCode).toBe("SIGKILL");
   // A last line without its end was not said whole.
   const lines = said.split("\n").slice(0, -1);
-  return lines.map((line) => line.split(" ") as [string, Did]).map(([txHash, did]) => ({ txHash, did }));
+  return lines
+    .map((line) => line.split(" ") as [string, Did])
+    .map(([txHash, did]) => ({ txHash, did }));
 }
 
 test(`of what was answered before ${rounds} kills everything is finalized, once`, async () => {
@@ -38,15 +40,26 @@ test(`of what was answered before ${rounds} kills everything is finalized, once`
   // On a busy machine a writer says less in its time.
   for (let round = 0; round < rounds || answered.length <= rounds * 16; round++)
     answered.push(...(await killedWriter(20 + Math.random() * 250)));
-  const environment = { now: Date.now, log: () => {}, fatal: (reason: string) => expect(reason).toBe("") };
+  const environment = {
+    now: Date.now,
+    log: () => {},
+    fatal: (reason: string) => expect(reason).toBe(""),
+  };
   // Calls live for 64 blocks from the start of a store: 8 s, which a busy machine keeps.
-  const store = await lmdbPlugin.open(optionsOf(lmdbPlugin, { path, block_time_ms: 120 }), environment);
+  const store = await lmdbPlugin.open(
+    optionsOf(lmdbPlugin, { path, block_time_ms: 120 }),
+    environment,
+  );
   try {
     const ledger = store.capabilities.ledger!;
     const calls = new Map<Did, number>();
     for (const { txHash, did } of answered) {
       let state = (await ledger.submission(txHash))?.state;
-      for (const end = Date.now() + 60_000; state === "pending" && Date.now() < end; await Bun.sleep(2)) {
+      for (
+        const end = Date.now() + 60_000;
+        state === "pending" && Date.now() < end;
+        await Bun.sleep(2)
+      ) {
         state = (await ledger.submission(txHash))?.state;
       }
       expect(state).toBe("finalized");

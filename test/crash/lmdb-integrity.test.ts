@@ -40,7 +40,9 @@ async function filled(path: string): Promise<void> {
   const { mailbox, replay, receipts } = store.capabilities;
   const writes: Promise<unknown>[] = [];
   for (let n = 0; n < 300; n++) {
-    writes.push(mailbox!.store(entry(n, { recipient: did(n % 7), envelope: bytesOf(n, 300) }), quota()));
+    writes.push(
+      mailbox!.store(entry(n, { recipient: did(n % 7), envelope: bytesOf(n, 300) }), quota()),
+    );
     writes.push(replay!.claim(`tag ${n}`, 5_000, 1_000));
     writes.push(receipts!.put(`key-${n}`, bytesOf(n, n === 9 ? 20_000 : 60), 5_000));
   }
@@ -105,7 +107,8 @@ describe("a file that is cut short", () => {
 
   test("by more than that is refused before anything is mapped", async () => {
     const path = await changed((bytes) => {
-      for (const page of [0, 4_096]) bytes.writeBigUInt64LE(bytes.readBigUInt64LE(page + 144) + 5_000n, page + 144);
+      for (const page of [0, 4_096])
+        bytes.writeBigUInt64LE(bytes.readBigUInt64LE(page + 144) + 5_000n, page + 144);
     });
     expect(((await failureOf(() => open(path))) as Error).message).toContain("cut short");
   });
@@ -166,7 +169,10 @@ describe("a flipped bit", () => {
   });
 
   /** What processes of their own say about stores, one after the other; a process that a signal ends is replaced. */
-  async function answersApart(paths: readonly string[], work: "ask" | "verify" = "ask"): Promise<string[]> {
+  async function answersApart(
+    paths: readonly string[],
+    work: "ask" | "verify" = "ask",
+  ): Promise<string[]> {
     const said: string[] = [];
     while (said.length < paths.length) {
       const script = join(import.meta.dir, "store-answers.ts");
@@ -184,7 +190,10 @@ describe("a flipped bit", () => {
 
 describe("how many records a table has", () => {
   /** Removes or adds a record as damage could: without the record that counts. */
-  async function behindItsBack(table: "receipts" | "claims" | "texts", change: "remove" | "add"): Promise<string> {
+  async function behindItsBack(
+    table: "receipts" | "claims" | "texts",
+    change: "remove" | "add",
+  ): Promise<string> {
     const path = await copied();
     const root = openRoot(path);
     const opened = tablesOf(root)[table];
@@ -249,13 +258,18 @@ describe("a flipped bit on the disk", () => {
     await store.close();
     flipBit(path, bytesOf(4, 60));
     const logged: string[] = [];
-    const environment = { ...testEnvironment(), log: (_: string, message: string) => void logged.push(message) };
+    const environment = {
+      ...testEnvironment(),
+      log: (_: string, message: string) => void logged.push(message),
+    };
     const again = await openLmdb(optionsOf(lmdbPlugin, { path }), environment);
     const mailbox = again.capabilities.mailbox!;
     const seen = ids(await listAll(mailbox, alice, pageOf({ entriesMax: 2 })));
     expect(seen).toEqual([0, 1, 2, 3, 5, 6, 7, 8].map(id));
     expect(logged.length).toBeGreaterThan(0);
-    expect(await failureOf(() => mailbox.message(alice, id(4), 2_000))).toMatchObject({ code: "corrupt" });
+    expect(await failureOf(() => mailbox.message(alice, id(4), 2_000))).toMatchObject({
+      code: "corrupt",
+    });
     expect(await mailbox.remove(alice, [id(4)], 2_000)).toEqual(removedOf([id(4)]));
     await again.close();
   });

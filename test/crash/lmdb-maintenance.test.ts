@@ -3,16 +3,40 @@
  * before is lost, and an interrupted copy is never taken for a store.
  */
 import { describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
-import { backupStore, exportRecords, restoreStore, verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
+import {
+  backupStore,
+  exportRecords,
+  restoreStore,
+  verifyStore,
+} from "../../src/plugins/lmdb/maintenance.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { type Store, StoreError, type StoreRecord } from "../../src/storage/contract.ts";
 import { encodeRecord, importRecords, parseRecord } from "../../src/storage/transfer.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { bytesOf, chunkOf, did, entry, failureOf, id, ids, listAll, pageOf, quota } from "../conformance/samples.ts";
+import {
+  bytesOf,
+  chunkOf,
+  did,
+  entry,
+  failureOf,
+  id,
+  ids,
+  listAll,
+  pageOf,
+  quota,
+} from "../conformance/samples.ts";
 import { alice, register } from "../support/embedded-stage.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -20,10 +44,13 @@ const folder = scratchPaths("maintenance");
 const later = { expiresAtMs: 4e12, keptUntilMs: 8e12 };
 const startMs = 1_800_000_000_000;
 const open = (path: string, blockTimeMs = 3_600_000) =>
-  openLmdb(optionsOf(lmdbPlugin, { path, block_time_ms: blockTimeMs, reserve_bytes: 8 * 1024 * 1024 }), {
-    ...testEnvironment(),
-    now: () => startMs,
-  });
+  openLmdb(
+    optionsOf(lmdbPlugin, { path, block_time_ms: blockTimeMs, reserve_bytes: 8 * 1024 * 1024 }),
+    {
+      ...testEnvironment(),
+      now: () => startMs,
+    },
+  );
 const mailboxOf = (store: Store) => store.capabilities.mailbox!;
 
 async function held(store: Store): Promise<Record<string, string[]>> {
@@ -43,9 +70,13 @@ describe("a backup beside a writer", () => {
     let n = 0;
     const storeOne = () => {
       const k = n++;
-      return mailbox.store(entry(k, { recipient: did(k % 5), ...later, envelope: bytesOf(k, 2_000) }), quota());
+      return mailbox.store(
+        entry(k, { recipient: did(k % 5), ...later, envelope: bytesOf(k, 2_000) }),
+        quota(),
+      );
     };
-    for (let round = 0; round < 20; round++) await Promise.all(Array.from({ length: 50 }, storeOne));
+    for (let round = 0; round < 20; round++)
+      await Promise.all(Array.from({ length: 50 }, storeOne));
     await mailbox.remove(did(0), [id(0), id(5)], 2_000);
     const before = await held(store);
     let isDone = false;
@@ -69,8 +100,12 @@ describe("a backup beside a writer", () => {
     for (const [recipient, messages] of Object.entries(before)) {
       expect(after[recipient]!.slice(0, messages.length)).toEqual(messages);
     }
-    expect(await mailboxOf(restored).message(did(0), id(5), 2_000)).toMatchObject({ state: "acked" });
-    expect(await mailboxOf(restored).store(entry(900_000, { recipient: did(1), ...later }), quota())).toEqual({
+    expect(await mailboxOf(restored).message(did(0), id(5), 2_000)).toMatchObject({
+      state: "acked",
+    });
+    expect(
+      await mailboxOf(restored).store(entry(900_000, { recipient: did(1), ...later }), quota()),
+    ).toEqual({
       kind: "stored",
     });
     await restored.close();
@@ -88,20 +123,28 @@ describe("a restore", () => {
   test("that was interrupted is named, begun again, and sets the former store aside", async () => {
     const [path, to, target] = [folder(), folder(), folder()];
     const store = await open(path);
-    for (let n = 0; n < 30; n++) await mailboxOf(store).store(entry(n, { recipient: did(n % 5), ...later }), quota());
+    for (let n = 0; n < 30; n++)
+      await mailboxOf(store).store(entry(n, { recipient: did(n % 5), ...later }), quota());
     const before = await held(store);
     await backupStore(path, to);
     await store.close();
     mkdirSync(target);
-    writeFileSync(join(target, "data.mdb.partial"), readFileSync(join(to, "data.mdb")).subarray(0, 20_000));
-    expect(((await failureOf(() => open(target))) as Error).message).toContain("waypost storage restore");
+    writeFileSync(
+      join(target, "data.mdb.partial"),
+      readFileSync(join(to, "data.mdb")).subarray(0, 20_000),
+    );
+    expect(((await failureOf(() => open(target))) as Error).message).toContain(
+      "waypost storage restore",
+    );
     await restoreStore(target, to);
     const restored = await open(target);
     expect(await held(restored)).toEqual(before);
     await mailboxOf(restored).remove(did(0), [id(0)], 2_000);
     await restored.close();
     expect(await restoreStore(target, to)).toContain("the previous store is");
-    expect(readdirSync(target).filter((name) => name.startsWith("data.mdb.before-"))).toHaveLength(1);
+    expect(readdirSync(target).filter((name) => name.startsWith("data.mdb.before-"))).toHaveLength(
+      1,
+    );
     const again = await open(target);
     expect(await held(again)).toEqual(before);
     await again.close();
@@ -111,7 +154,8 @@ describe("a restore", () => {
     const [path, to, target] = [folder(), folder(), folder()];
     const store = await open(path);
     const numbers = Array.from({ length: 400 }, (_, n) => n);
-    const large = (n: number) => entry(n, { recipient: did(n % 5), ...later, envelope: bytesOf(n, 40_000) });
+    const large = (n: number) =>
+      entry(n, { recipient: did(n % 5), ...later, envelope: bytesOf(n, 40_000) });
     await Promise.all(numbers.map((n) => mailboxOf(store).store(large(n), quota())));
     const before = await held(store);
     await backupStore(path, to);
@@ -123,13 +167,18 @@ describe("a restore", () => {
       console.log("begin"); await restoreStore(${JSON.stringify(target)}, ${JSON.stringify(to)});`;
     const outcomes = new Set<string>();
     for (const delayMs of [0, 3, 8, 15, 30, 60]) {
-      const child = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe", stderr: "ignore" });
+      const child = Bun.spawn([process.execPath, "-e", script], {
+        stdout: "pipe",
+        stderr: "ignore",
+      });
       await child.stdout.getReader().read();
       await Bun.sleep(delayMs);
       child.kill("SIGKILL");
       await child.exited;
       if (!existsSync(join(target, "data.mdb"))) {
-        expect(((await failureOf(() => open(target))) as Error).message).toContain("waypost storage restore");
+        expect(((await failureOf(() => open(target))) as Error).message).toContain(
+          "waypost storage restore",
+        );
         outcomes.add("named");
         continue;
       }
@@ -154,7 +203,11 @@ describe("a restore", () => {
     await backupStore(path, to);
     await store.close();
     const bytes = readFileSync(join(to, "data.mdb"));
-    for (let at = bytes.indexOf(bytesOf(9, 100)); at >= 0; at = bytes.indexOf(bytesOf(9, 100), at + 1))
+    for (
+      let at = bytes.indexOf(bytesOf(9, 100));
+      at >= 0;
+      at = bytes.indexOf(bytesOf(9, 100), at + 1)
+    )
       bytes[at + 7]! ^= 2;
     writeFileSync(join(to, "data.mdb"), bytes);
     expect(await failureOf(() => restoreStore(path, to))).toMatchObject({ code: "corrupt" });
@@ -171,7 +224,10 @@ describe("a backup and its restore", () => {
     const all = Array.from({ length: 600 }, (_, n) => n);
     await Promise.all(
       all.map((n) =>
-        mailboxOf(store).store(entry(n, { recipient: did(n % 5), ...later, envelope: bytesOf(n, 9_000) }), quota()),
+        mailboxOf(store).store(
+          entry(n, { recipient: did(n % 5), ...later, envelope: bytesOf(n, 9_000) }),
+          quota(),
+        ),
       ),
     );
     for (let r = 0; r < 5; r++) {
@@ -195,8 +251,14 @@ describe("an export", () => {
   async function filled(path: string): Promise<void> {
     const store = await open(path, 20);
     const { mailbox, replay, receipts, ledger } = store.capabilities;
-    await mailbox!.store(entry(1, { recipient: did(1), ...later, labels: ["new", "net:a"] }), quota());
-    await mailbox!.store(entry(2, { recipient: did(1), ...later, chunk: chunkOf(1, 0, 2) }), quota());
+    await mailbox!.store(
+      entry(1, { recipient: did(1), ...later, labels: ["new", "net:a"] }),
+      quota(),
+    );
+    await mailbox!.store(
+      entry(2, { recipient: did(1), ...later, chunk: chunkOf(1, 0, 2) }),
+      quota(),
+    );
     await mailbox!.store(entry(3, { recipient: did(1), ...later }), quota());
     await mailbox!.remove(did(1), [id(3)], 2_000);
     const preview = { onExpiry: "KeepHeaderPreview", headerPreview: bytesOf(4, 9) } as const;
@@ -242,7 +304,9 @@ describe("an export", () => {
     await filled(path);
     const written = await lines(path);
     expect(written.length).toBeGreaterThan(8);
-    const target = lmdbPlugin.maintenance!(optionsOf(lmdbPlugin, { path: other, reserve_bytes: 8 * 1024 * 1024 }));
+    const target = lmdbPlugin.maintenance!(
+      optionsOf(lmdbPlugin, { path: other, reserve_bytes: 8 * 1024 * 1024 }),
+    );
     const report = await importRecords(target, recordsOf(written), 20_000);
     expect(report).toMatchObject({ messages: 4, claims: 1, receipts: 1, over: 0 });
     const again = await open(other);
@@ -259,7 +323,11 @@ describe("an export", () => {
     await filled(path);
     const file = join(path, "data.mdb");
     const bytes = readFileSync(file);
-    for (let at = bytes.indexOf(bytesOf(1, 60)); at >= 0; at = bytes.indexOf(bytesOf(1, 60), at + 1))
+    for (
+      let at = bytes.indexOf(bytesOf(1, 60));
+      at >= 0;
+      at = bytes.indexOf(bytesOf(1, 60), at + 1)
+    )
       bytes[at + 30]! ^= 1;
     writeFileSync(file, bytes);
     const written = await lines(path);

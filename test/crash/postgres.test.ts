@@ -10,7 +10,12 @@ import { isFault } from "../../src/core/fault.ts";
 import { type PostgresOptions, postgresOptions } from "../../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
-import { type Mailbox, type Store, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
+import {
+  type Mailbox,
+  type Store,
+  StoreError,
+  type StoreOutcome,
+} from "../../src/storage/contract.ts";
 import { bytesOf, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
@@ -23,7 +28,10 @@ let schemas = 0;
 
 function optionsFor(changes: Partial<PostgresOptions> = {}): PostgresOptions {
   const urls = changes.urls ?? [server.url];
-  return { ...postgresOptions.parse({ urls, schema: `fault_${schemas++}`, connections: 3 }), ...changes };
+  return {
+    ...postgresOptions.parse({ urls, schema: `fault_${schemas++}`, connections: 3 }),
+    ...changes,
+  };
 }
 
 async function openFresh(changes: Partial<PostgresOptions> = {}): Promise<Store> {
@@ -49,7 +57,10 @@ async function storeUntil(mailbox: Mailbox, until: Promise<unknown>): Promise<Lo
   let over = false;
   const callers = Array.from({ length: 40 }, async (_, caller) => {
     while (!over) {
-      const message = entry(0, { recipient: box(caller % 7), messageId: crypto.randomUUID() as Uuid });
+      const message = entry(0, {
+        recipient: box(caller % 7),
+        messageId: crypto.randomUUID() as Uuid,
+      });
       try {
         const outcome = await mailbox.store(message, quota());
         if (outcome.kind === "stored") load.stored.push([message.recipient, message.messageId]);
@@ -142,7 +153,9 @@ suite("the PostgreSQL store when things break", () => {
     const cuts = async () => {
       for (let i = 0; i < 15; i++) {
         await Bun.sleep(60);
-        await server.sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'waypost'");
+        await server.sql(
+          "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'waypost'",
+        );
       }
     };
     const load = await storeUntil(mailbox, cuts());
@@ -184,7 +197,10 @@ suite("the PostgreSQL store when things break", () => {
       for (let n = 0; n < 4; n++) {
         const identity = identityOf(crypto.randomUUID());
         cutter.loseNextAnswers(1, "commit");
-        const submission = await ledger.submit(registrationOf(identity, { timestamp: String(Date.now()) }), "register");
+        const submission = await ledger.submit(
+          registrationOf(identity, { timestamp: String(Date.now()) }),
+          "register",
+        );
         expect(isFault(submission)).toBe(false);
         await untilWorks(async () => {
           const { record } = await ledger.account(identity.did);
@@ -253,7 +269,9 @@ suite("the PostgreSQL store when things break", () => {
     await mailbox.store(entry(1), quota());
     const lock = await transactionOf(`lock table fault_${schemas - 1}.mailbox`);
     const begunMs = performance.now();
-    const reads = Array.from({ length: 200 }, () => codeOf(() => mailbox.message(box(0), entry(1).messageId, 2_000)));
+    const reads = Array.from({ length: 200 }, () =>
+      codeOf(() => mailbox.message(box(0), entry(1).messageId, 2_000)),
+    );
     expect(new Set(await Promise.all(reads))).toEqual(new Set(["unavailable"]));
     expect(performance.now() - begunMs).toBeLessThan(30_000);
     await lock.end();
@@ -267,7 +285,8 @@ suite("the PostgreSQL store when things break", () => {
     const receipts = store.capabilities.receipts!;
     // Two bytes of its place, then the key.
     const place = new Bun.CryptoHasher("sha256").update("key").digest().readUInt16BE(0) & 0xffc0;
-    const bytes = place.toString(16).padStart(4, "0") + Buffer.from("key", "utf16le").swap16().toString("hex");
+    const bytes =
+      place.toString(16).padStart(4, "0") + Buffer.from("key", "utf16le").swap16().toString("hex");
     const row = `('\\x${bytes}', '\\x07', 5000, 1000)`;
     // Nobody sees its row before the commit, and meanwhile it excludes every other.
     const other = await transactionOf(`insert into ${schema}.receipt values ${row}`);
@@ -321,7 +340,12 @@ suite("the PostgreSQL store when things break", () => {
   }, 60_000);
 
   test("a fail-over to a synchronous standby under load loses nothing that was answered", async () => {
-    const primary = await startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"]);
+    const primary = await startPostgres([
+      "fsync=on",
+      "max_connections=40",
+      "shared_buffers=64MB",
+      "max_wal_senders=4",
+    ]);
     const standby = await primary.standby();
     try {
       await primary.sql("alter system set synchronous_standby_names = '*'");
@@ -342,7 +366,12 @@ suite("the PostgreSQL store when things break", () => {
   }, 120_000);
 
   test("that a write was committed before is answered only when the standby has it", async () => {
-    const primary = await startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"]);
+    const primary = await startPostgres([
+      "fsync=on",
+      "max_connections=40",
+      "shared_buffers=64MB",
+      "max_wal_senders=4",
+    ]);
     const standby = await primary.standby();
     try {
       const mailbox = mailboxOf(await openFresh({ urls: [primary.url] }));
@@ -355,10 +384,14 @@ suite("the PostgreSQL store when things break", () => {
         answered = true;
       });
       const waiting = "from pg_stat_activity where wait_event = 'SyncRep'";
-      await untilWorks(async () => expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"));
+      await untilWorks(async () =>
+        expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"),
+      );
       // The first commit ends here, without the standby; the same write again finds its outcome and waits too.
       await primary.sql(`select pg_terminate_backend(pid) ${waiting}`);
-      await untilWorks(async () => expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"));
+      await untilWorks(async () =>
+        expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"),
+      );
       await Bun.sleep(500);
       expect(answered).toBe(false);
       await standby.start();
@@ -371,7 +404,12 @@ suite("the PostgreSQL store when things break", () => {
   }, 120_000);
 
   test("an old primary that comes back beside the new one gets no statement, read or write", async () => {
-    const primary = await startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"]);
+    const primary = await startPostgres([
+      "fsync=on",
+      "max_connections=40",
+      "shared_buffers=64MB",
+      "max_wal_senders=4",
+    ]);
     const options = optionsFor({ urls: [primary.url] });
     const pool = await openPool(options);
     await migrateSchema(pool, options).finally(() => pool.close());
@@ -391,9 +429,11 @@ suite("the PostgreSQL store when things break", () => {
       expect((await listAll(mailboxOf(after), entry(1).recipient, pageOf())).length).toBe(2);
       // The node that was there before finds the new one within seconds, and then neither reads nor writes the old.
       await untilWorks(async () => {
-        if ((await listAll(mailboxOf(during), entry(1).recipient, pageOf())).length !== 2) throw new Error("stale");
+        if ((await listAll(mailboxOf(during), entry(1).recipient, pageOf())).length !== 2)
+          throw new Error("stale");
       }, 60_000);
-      for (let n = 3; n < 20; n++) expect((await mailboxOf(during).store(entry(n), quota())).kind).toBe("stored");
+      for (let n = 3; n < 20; n++)
+        expect((await mailboxOf(during).store(entry(n), quota())).kind).toBe("stored");
       expect(await primary.sql(`select count(*) from ${options.schema}.held`)).toBe("1\n");
       expect(await standby.sql(`select count(*) from ${options.schema}.held`)).toBe("19\n");
     } finally {
@@ -412,7 +452,9 @@ suite("a node that did nothing while a standby was promoted", () => {
     await migrateSchema(pool, options).finally(() => pool.close());
     const standby = await primary.standby();
     try {
-      const idle = mailboxOf(await openPostgres({ ...options, urls: [primary.url, standby.url] }, environment));
+      const idle = mailboxOf(
+        await openPostgres({ ...options, urls: [primary.url, standby.url] }, environment),
+      );
       const writes = await Promise.all([1, 2, 3].map((n) => idle.store(entry(n), quota())));
       expect(writes.map(({ kind }) => kind)).toEqual(["stored", "stored", "stored"]);
       await untilWorks(async () =>
@@ -423,7 +465,9 @@ suite("a node that did nothing while a standby was promoted", () => {
       const other = mailboxOf(await openPostgres({ ...options, urls: [standby.url] }, environment));
       await other.store(entry(4, { recipient: entry(1).recipient }), quota());
       await primary.start();
-      const here = (await listAll(idle, entry(1).recipient, pageOf())).map(({ messageId }) => messageId);
+      const here = (await listAll(idle, entry(1).recipient, pageOf())).map(
+        ({ messageId }) => messageId,
+      );
       expect(here).toContain(entry(4).messageId);
       await idle.store(entry(5), quota());
       expect(await primary.sql(`select count(*) from ${options.schema}.held`)).toBe("3\n");
@@ -445,11 +489,15 @@ suite("a full disk", () => {
       const mailbox = mailboxOf(await openFresh({ urls: [own.url] }));
       let outcome = "none";
       for (let n = 0; n < 200 && outcome === "none"; n++) {
-        outcome = await codeOf(() => mailbox.store(entry(n, { envelope: bytesOf(n, 1 << 20) }), quota()));
+        outcome = await codeOf(() =>
+          mailbox.store(entry(n, { envelope: bytesOf(n, 1 << 20) }), quota()),
+        );
       }
       expect(outcome).toBe("full");
       await disk.enlarge();
-      expect(await mailbox.store(entry(900, { envelope: bytesOf(1, 1 << 20) }), quota())).toEqual({ kind: "stored" });
+      expect(await mailbox.store(entry(900, { envelope: bytesOf(1, 1 << 20) }), quota())).toEqual({
+        kind: "stored",
+      });
     } finally {
       await Promise.all(open.splice(0).map((store) => store.close()));
       await own.end();
@@ -462,7 +510,8 @@ suite("a full disk", () => {
 async function smallDisk() {
   const { mkdtempSync, rmSync, chmodSync, mkdirSync } = await import("node:fs");
   const folder = mkdtempSync("/tmp/waypost-disk-");
-  const mounted = Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder]).exitCode === 0;
+  const mounted =
+    Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder]).exitCode === 0;
   if (!mounted) {
     console.log("skipped: this user can't mount a small disk");
     rmSync(folder, { recursive: true });

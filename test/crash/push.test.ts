@@ -23,14 +23,22 @@ const config = {
   server: { listen: [url.slice("http://".length)] },
   stores: { main: { plugin: "lmdb", path: pathOf(), block_time_ms: 50 } },
   directory: { enabled: true },
-  relay: { enabled: true, public_endpoints: [url], allow_http: true, allow_private: ["127.0.0.0/8"] },
+  relay: {
+    enabled: true,
+    public_endpoints: [url],
+    allow_http: true,
+    allow_private: ["127.0.0.0/8"],
+  },
   cache: { enabled: true, public_endpoints: [url], signing_key_file: keyFile },
   push: { enabled: true, contact: "mailto:operator@odd.example" },
 };
 
 async function start() {
   const program = join(import.meta.dir, "push-node.ts");
-  const child = Bun.spawn([process.execPath, program, JSON.stringify(config)], { stdout: "pipe", stderr: "inherit" });
+  const child = Bun.spawn([process.execPath, program, JSON.stringify(config)], {
+    stdout: "pipe",
+    stderr: "inherit",
+  });
   const { value } = await child.stdout.getReader().read();
   if (value === undefined) throw new Error("the nodes did not start");
   return child;
@@ -48,7 +56,9 @@ async function untilPushed(): Promise<void> {
 test(`what was accepted is pushed, through ${rounds} kills`, async () => {
   let child = await start();
   try {
-    const [alice, bob] = await Promise.all([1, 2].map(() => Waypost.open({ url, keys: memoryKeys() })));
+    const [alice, bob] = await Promise.all(
+      [1, 2].map(() => Waypost.open({ url, keys: memoryKeys() })),
+    );
     if (alice === undefined || bob === undefined) throw new Error("nobody is there");
     await alice.send(bob.did, "hello", { hint: "cache" });
     // From then on Bob's mailbox knows Alice.
@@ -75,7 +85,10 @@ test(`what was accepted is pushed, through ${rounds} kills`, async () => {
         () => false,
       );
       // Some kills come when the answer is there, however busy the machine is.
-      const dies = round % 2 === 0 ? Bun.sleep(Math.random() * 200) : sent.then(() => Bun.sleep(Math.random() * 60));
+      const dies =
+        round % 2 === 0
+          ? Bun.sleep(Math.random() * 200)
+          : sent.then(() => Bun.sleep(Math.random() * 60));
       const died = dies.then(() => child.kill("SIGKILL"));
       const isAccepted = await sent;
       await died;
@@ -83,7 +96,10 @@ test(`what was accepted is pushed, through ${rounds} kills`, async () => {
       child = await start();
       if (isAccepted) {
         accepted.count++;
-        for (const end = Date.now() + 60_000; device.pushes().length === before && Date.now() < end; )
+        for (
+          const end = Date.now() + 60_000;
+          device.pushes().length === before && Date.now() < end;
+        )
           await Bun.sleep(20);
         if (device.pushes().length === before) accepted.lost++;
       }

@@ -32,7 +32,8 @@ async function verify(path: string): Promise<string> {
 if (import.meta.main) {
   const [work, ...paths] = process.argv.slice(2);
   for (const path of paths) {
-    const refused = (error: unknown) => `refused ${error instanceof StoreError ? error.code : String(error)}`;
+    const refused = (error: unknown) =>
+      `refused ${error instanceof StoreError ? error.code : String(error)}`;
     console.log(await (work === "ask" ? ask(path) : verify(path)).catch(refused));
   }
 }

@@ -8,7 +8,12 @@ export const crashTimes = { nowMs: 10_000, expiresAtMs: 1_000_000 };
 export function crashEntry(n: number): MailboxEntry {
   const size = n % 50 === 0 ? 70_000 : 40 + ((n * 37) % 900);
   const { nowMs, expiresAtMs } = crashTimes;
-  return entry(n, { recipient: did(n % recipientsMax), storedAtMs: nowMs, expiresAtMs, envelope: bytesOf(n, size) });
+  return entry(n, {
+    recipient: did(n % recipientsMax),
+    storedAtMs: nowMs,
+    expiresAtMs,
+    envelope: bytesOf(n, size),
+  });
 }
 
 export function crashReceipt(n: number): Uint8Array {

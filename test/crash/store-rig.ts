@@ -45,13 +45,19 @@ export async function killedWriter(run: Run, said: Said): Promise<void> {
 }
 
 /** The same, for a writer that may end by itself: answers its signal or its exit code. */
-export async function writerEnded({ path, seed, mode, lifeMs, environment }: Run, said: Said): Promise<string> {
+export async function writerEnded(
+  { path, seed, mode, lifeMs, environment }: Run,
+  said: Said,
+): Promise<string> {
   const script = join(import.meta.dir, "store-writer.ts");
-  const child = Bun.spawn([process.execPath, script, path, String(said.last + 1), String(seed), mode], {
-    stdout: "pipe",
-    stderr: "inherit",
-    env: { ...process.env, ...environment },
-  });
+  const child = Bun.spawn(
+    [process.execPath, script, path, String(said.last + 1), String(seed), mode],
+    {
+      stdout: "pipe",
+      stderr: "inherit",
+      env: { ...process.env, ...environment },
+    },
+  );
   const lifetime = setTimeout(() => child.kill("SIGKILL"), lifeMs + 30_000);
   let text = "";
   let isReady = false;
@@ -71,7 +77,10 @@ export async function writerEnded({ path, seed, mode, lifeMs, environment }: Run
 }
 
 export async function openStore(path: string): Promise<Store> {
-  return lmdbPlugin.open(optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 }), testEnvironment());
+  return lmdbPlugin.open(
+    optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * 1024 * 1024 }),
+    testEnvironment(),
+  );
 }
 
 /** Everything that is wrong with the store after what was said. */
@@ -91,18 +100,21 @@ async function mailboxFindings(store: Store, said: Said): Promise<string[]> {
       bytes += one.envelope.length;
       if (n === undefined || n % recipientsMax !== r) wrong.push(`phantom ${one.messageId}`);
       else if (found.has(n)) wrong.push(`doubled ${n}`);
-      else if (!Buffer.from(one.envelope).equals(crashEntry(n).envelope)) wrong.push(`not whole ${n}`);
+      else if (!Buffer.from(one.envelope).equals(crashEntry(n).envelope))
+        wrong.push(`not whole ${n}`);
       if (n !== undefined) found.add(n);
     }
   }
   const stats = await mailbox.stats(crashTimes.nowMs);
-  if (stats.entries !== found.size || stats.bytes !== bytes) wrong.push(`stats ${JSON.stringify(stats)}`);
+  if (stats.entries !== found.size || stats.bytes !== bytes)
+    wrong.push(`stats ${JSON.stringify(stats)}`);
   for (const n of said.of("did store")) {
     const { state } = await mailbox.message(did(n % recipientsMax), id(n), crashTimes.nowMs);
     if (said.of("did ack").has(n)) {
       if (state !== "acked" || found.has(n)) wrong.push(`acknowledged ${n} is ${state}`);
     } else if (said.of("try ack").has(n)) {
-      if ((state === "active") !== found.has(n) || !["active", "acked"].includes(state)) wrong.push(`${n} is ${state}`);
+      if ((state === "active") !== found.has(n) || !["active", "acked"].includes(state))
+        wrong.push(`${n} is ${state}`);
     } else if (state !== "active" || !found.has(n)) wrong.push(`answered ${n} is ${state}`);
   }
   return wrong;
@@ -116,7 +128,8 @@ async function recordFindings(store: Store, said: Said): Promise<string[]> {
     // This claim is over at once, so that it is in nobody's way later.
     const isClaimed = !(await replay!.claim(`proof ${n}`, nowMs, nowMs));
     const { state } = await mailbox!.message(did(n % recipientsMax), id(n), nowMs);
-    if (isClaimed !== (state === "acked")) wrong.push(`${n} is ${state}, its proof ${isClaimed ? "claimed" : "free"}`);
+    if (isClaimed !== (state === "acked"))
+      wrong.push(`${n} is ${state}, its proof ${isClaimed ? "claimed" : "free"}`);
   }
   for (const n of said.of("did claim")) {
     if (await replay!.claim(`tag ${n}`, expiresAtMs, nowMs)) wrong.push(`claim ${n} was free`);

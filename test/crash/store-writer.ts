@@ -21,7 +21,10 @@ const log = process.env.WAYPOST_SHIM_LOG;
 const disk = log === undefined ? {} : { disk: notedDisk(join(path, "data.mdb"), log) };
 // A sync that does not return is noticed within the life of the writer.
 const isHanging = process.env.WAYPOST_SHIM_FAIL?.startsWith("hang") === true;
-const store = await openLmdb(options, environment, { ...disk, ...(isHanging ? { commitMsMax: 8_000 } : {}) });
+const store = await openLmdb(options, environment, {
+  ...disk,
+  ...(isHanging ? { commitMsMax: 8_000 } : {}),
+});
 const { mailbox, replay, receipts } = store.capabilities;
 const random = seeded(Number(seedText));
 let next = Number(firstText);

@@ -39,7 +39,10 @@ describe("a writer killed at random", () => {
     for (let round = 0; round < 20 && wrong.length === 0; round++) {
       const path = join(base, `unsafe ${round}`);
       const said = new Said();
-      await killedWriter({ path, seed: round, mode: "unsafe", lifeMs: 20 + Math.random() * 60 }, said);
+      await killedWriter(
+        { path, seed: round, mode: "unsafe", lifeMs: 20 + Math.random() * 60 },
+        said,
+      );
       const store = await openStore(path);
       wrong.push(...(await findings(store, said)));
       await store.close();

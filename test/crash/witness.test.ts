@@ -16,8 +16,13 @@ afterAll(files.remove);
 const paths = scratchPaths("witness-crash");
 const rounds = 10;
 
-const [log, cosigner] = [testKey("killed.example/log", "log"), testKey("killed.example/witness", "witness")];
-const change = (label: string) => [{ key: sha256(utf8(`key ${label}`)), value: sha256(utf8(`value ${label}`)) }];
+const [log, cosigner] = [
+  testKey("killed.example/log", "log"),
+  testKey("killed.example/witness", "witness"),
+];
+const change = (label: string) => [
+  { key: sha256(utf8(`key ${label}`)), value: sha256(utf8(`value ${label}`)) },
+];
 
 test(`of two heads of one size at most one is signed, through ${rounds} kills`, async () => {
   const of = new TestLog(log).append(change("first"));

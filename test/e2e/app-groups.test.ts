@@ -28,7 +28,8 @@ const tick = async (person: Person, name: string) => {
     `[...document.querySelectorAll('dialog .check')].find((one) => one.textContent.includes(${JSON.stringify(name)})).querySelector('input').click()`,
   );
 };
-const about = (person: Person) => person.page.evaluate("document.querySelector('button.who').click()");
+const about = (person: Person) =>
+  person.page.evaluate("document.querySelector('button.who').click()");
 
 appTest(
   "three people make a group, write, see who writes and who has read, and two of them go",
@@ -67,7 +68,10 @@ appTest(
     await has(alice, ".writing", "Cleo is writing");
     await carol.page.press("Enter");
     await alice.sees("I am wri");
-    await alice.page.until("document.querySelector('.writing').textContent === ''", "that she has written");
+    await alice.page.until(
+      "document.querySelector('.writing').textContent === ''",
+      "that she has written",
+    );
     found.push(...(await axeFindings(alice, "group")));
 
     await about(alice);
@@ -122,7 +126,8 @@ appTest(
     await person.press("Accept");
     await person.say("here I am");
     let all: (string | null)[] = [];
-    for (; !all.includes("here I am"); await Bun.sleep(50)) all = (await group.messages()).map(({ text }) => text);
+    for (; !all.includes("here I am"); await Bun.sleep(50))
+      all = (await group.messages()).map(({ text }) => text);
     await stranger.close();
     await other.close();
   },

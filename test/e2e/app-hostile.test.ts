@@ -7,12 +7,22 @@ import { afterAll, beforeAll, expect } from "bun:test";
 import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
-import { axeFindings, linkOf, newPerson, openRow, type Person, personAt, saveTo } from "./app-page.ts";
+import {
+  axeFindings,
+  linkOf,
+  newPerson,
+  openRow,
+  type Person,
+  personAt,
+  saveTo,
+} from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { chromiumPath } from "./chromium.ts";
 
-const suite = appSuite(appPlace({ isKept: true }), ["--host-resolver-rules=MAP phone.example 127.0.0.1"]);
+const suite = appSuite(appPlace({ isKept: true }), [
+  "--host-resolver-rules=MAP phone.example 127.0.0.1",
+]);
 const { node, app, scratch, start } = suite;
 let stranger: Waypost;
 
@@ -42,7 +52,9 @@ appTest(
       scratch,
     );
     await alice.page.until("document.querySelector('dialog input')", "the proposed name");
-    const proposed = String(await alice.page.evaluate("document.querySelector('dialog input').value"));
+    const proposed = String(
+      await alice.page.evaluate("document.querySelector('dialog input').value"),
+    );
     expect(proposed.includes("\u202e")).toBe(false);
     await alice.press("Open conversation");
     await alice.page.until("!document.querySelector('dialog')", "the end of the dialog");
@@ -72,7 +84,10 @@ appTest(
       "all of them",
       90_000,
     );
-    await alice.page.until("document.querySelector('.picture img')?.naturalWidth === 1", "the real picture");
+    await alice.page.until(
+      "document.querySelector('.picture img')?.naturalWidth === 1",
+      "the real picture",
+    );
     expect(await alice.page.evaluate("document.querySelectorAll('.message img').length")).toBe(1);
     expect(
       await alice.page.evaluate(
@@ -96,7 +111,9 @@ appTest(
     await saveTo(alice, saved);
     const offered = Number(await alice.page.evaluate("document.querySelectorAll('.file').length"));
     const whole = () =>
-      readdirSync(saved).filter((name) => !name.endsWith("crdownload") && Bun.file(join(saved, name)).size > 0);
+      readdirSync(saved).filter(
+        (name) => !name.endsWith("crdownload") && Bun.file(join(saved, name)).size > 0,
+      );
     // The next one when the last has come: a browser may take a burst for an attack.
     for (let n = 0; n < offered; n++) {
       await alice.page.evaluate(`document.querySelectorAll('.file')[${n}].click()`);
@@ -108,10 +125,14 @@ appTest(
     for (const name of names)
       expect([name, /\p{Cf}|\/|^\./u.test(name), name.length < 130]).toEqual([name, false, true]);
     const own = new Set(
-      alice.page.requests.filter((asked) => !asked.startsWith("blob:")).map((asked) => new URL(asked).origin),
+      alice.page.requests
+        .filter((asked) => !asked.startsWith("blob:"))
+        .map((asked) => new URL(asked).origin),
     );
     expect(own).toEqual(new Set([app, node]));
-    expect(alice.page.console.filter((line) => /Security Policy|TrustedScript|exception/i.test(line))).toEqual([]);
+    expect(
+      alice.page.console.filter((line) => /Security Policy|TrustedScript|exception/i.test(line)),
+    ).toEqual([]);
     await alice.page.call("Page.close", {});
   },
   240_000,
@@ -121,7 +142,8 @@ appTest(
   "axe-core finds nothing serious on any page, in light and dark, wide and narrow",
   async () => {
     const found: string[] = [];
-    const check = async (person: Person, what: string) => void found.push(...(await axeFindings(person, what)));
+    const check = async (person: Person, what: string) =>
+      void found.push(...(await axeFindings(person, what)));
     const profile = await suite.browser.profile(scratch);
     const eve = personAt(await suite.browser.open(app, profile));
     await eve.page.until("document.querySelector('.welcome')", "the first page");
@@ -155,7 +177,11 @@ appTest(
     await eve.press("Rather a code to print");
     await check(eve, "code");
     await eve.press("Lock");
-    await eve.page.until("document.querySelector('.welcome input[type=password]')", "the lock", 60_000);
+    await eve.page.until(
+      "document.querySelector('.welcome input[type=password]')",
+      "the lock",
+      60_000,
+    );
     await check(eve, "locked");
     expect(found).toEqual([]);
     await eve.page.call("Page.close", {});
@@ -169,7 +195,8 @@ appTest(
     const person = await newPerson(suite.browser, app, "Kay", scratch);
     await (await stranger.send(await didOf(person), "hello Kay")).delivered;
     await person.page.until("document.querySelector('.row')", "the request", 60_000);
-    const focused = "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent ?? ''";
+    const focused =
+      "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent ?? ''";
     const tabTo = async (form: RegExp) => {
       for (let tries = 0; tries < 20; tries++) {
         await person.page.press("Tab");
@@ -229,7 +256,9 @@ appTest(
       await person.page.until("!document.querySelector('.message')", "the list again");
     }
     await openedMs();
-    expect(await person.page.evaluate("document.querySelectorAll('.message').length")).toBeLessThanOrEqual(60);
+    expect(
+      await person.page.evaluate("document.querySelectorAll('.message').length"),
+    ).toBeLessThanOrEqual(60);
     const shown = [];
     for (let n = 0; n < 5; n++) {
       const text = `new ${n}`;
@@ -254,8 +283,14 @@ appTest(
       document.querySelector('.messages').getBoundingClientRect().top)`;
     const list = "document.querySelector('.messages')";
     const up = `(${list}.scrollTop = 300 - ${list}.scrollHeight)`;
-    await person.page.until(`${up} && Number(/message (\\d+) /.exec(${top}.textContent)[1]) < 9500`, "older messages");
-    await person.page.until(`${list}.scrollHeight + ${list}.scrollTop > 1000`, "the page before these");
+    await person.page.until(
+      `${up} && Number(/message (\\d+) /.exec(${top}.textContent)[1]) < 9500`,
+      "older messages",
+    );
+    await person.page.until(
+      `${list}.scrollHeight + ${list}.scrollTop > 1000`,
+      "the page before these",
+    );
     const place = "kept.getBoundingClientRect().top";
     const before = Number(await person.page.evaluate(`globalThis.kept = ${top}; ${place}`));
     await (await stranger.send(did, "far below")).delivered;
@@ -273,7 +308,11 @@ appTest(
   "over plain http from another machine it says that it is for trials, and sends and receives",
   async () => {
     await suite.nodes.stop();
-    const directory = { enabled: true, unsigned_updates: "deny", rate_limit_loopback: false } as const;
+    const directory = {
+      enabled: true,
+      unsigned_updates: "deny",
+      rate_limit_loopback: false,
+    } as const;
     suite.nodes = await start({ directory }, "phone.example");
     const there = suite.urls("phone.example").app;
     const tom = await newPerson(suite.browser, there, "Tom", scratch);
@@ -292,9 +331,11 @@ appTest(
     await una.sees("and back");
     await tom.press("Settings");
     await tom.page.until("document.querySelector('dialog[open]')", "the settings");
-    expect(await tom.page.evaluate("document.querySelector('dialog').textContent.includes('Notifications')")).toBe(
-      false,
-    );
+    expect(
+      await tom.page.evaluate(
+        "document.querySelector('dialog').textContent.includes('Notifications')",
+      ),
+    ).toBe(false);
   },
   180_000,
 );

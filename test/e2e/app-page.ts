@@ -73,14 +73,21 @@ export async function choose({ page }: Person, selector: string, path: string): 
 }
 
 /** The file of this name, once it is there as a whole: a browser gives it its name before its last byte. */
-export async function savedFile(folder: string, name: string, sizeBytes: number): Promise<Uint8Array> {
+export async function savedFile(
+  folder: string,
+  name: string,
+  sizeBytes: number,
+): Promise<Uint8Array> {
   const file = () => Bun.file(join(folder, name));
   for (let tries = 0; file().size < sizeBytes && tries < 600; tries++) await Bun.sleep(100);
   return file().bytes();
 }
 
 /** Where downloads of this person go from now on. */
-export async function saveTo({ page, profile }: Person & { readonly profile: string }, folder: string): Promise<void> {
+export async function saveTo(
+  { page, profile }: Person & { readonly profile: string },
+  folder: string,
+): Promise<void> {
   await page.call("Browser.setDownloadBehavior", {
     behavior: "allow",
     browserContextId: profile,
@@ -97,7 +104,10 @@ export async function newPerson(browser: Browser, url: string, name: string, dow
 }
 
 /** From the first page to the list of conversations. */
-export async function welcome({ fill, press, page }: Person<TypedPage>, name: string): Promise<void> {
+export async function welcome(
+  { fill, press, page }: Person<TypedPage>,
+  name: string,
+): Promise<void> {
   await fill(".welcome input", name);
   await press("Start");
   await page.until("document.querySelector('.people, dialog')", `${name} is in`, 60_000);
@@ -148,7 +158,9 @@ export async function linkSecond(browser: Browser, url: string, old: Person, dow
 export async function linkTo(second: Person<TypedPage>, old: Person<TypedPage>): Promise<void> {
   await second.press("I use it on another device");
   await second.page.until("document.querySelector('.welcome .qr')", "the code", 60_000);
-  await second.page.evaluate("(navigator.clipboard.writeText = async (text) => { globalThis.copied = text }, true)");
+  await second.page.evaluate(
+    "(navigator.clipboard.writeText = async (text) => { globalThis.copied = text }, true)",
+  );
   await second.press("Copy the code");
   const code = String(await second.page.evaluate("globalThis.copied"));
   await old.press("Settings");
@@ -163,17 +175,26 @@ export async function linkTo(second: Person<TypedPage>, old: Person<TypedPage>):
 export const isArrived = (text: string) => `[...document.querySelectorAll('.own')].some((one) =>
   one.querySelector('.text')?.textContent === ${JSON.stringify(text)} && /arrived|read/.test(one.textContent))`;
 
-type Violation = { readonly id: string; readonly impact: string; readonly nodes: readonly { readonly html: string }[] };
+type Violation = {
+  readonly id: string;
+  readonly impact: string;
+  readonly nodes: readonly { readonly html: string }[];
+};
 
 /** What axe-core finds serious in light and wide, and in dark and narrow. */
 export async function axeFindings({ page }: Person, what: string): Promise<string[]> {
-  const axe = readFileSync(join(import.meta.dir, "..", "..", "node_modules", "axe-core", "axe.min.js"), "utf8");
+  const axe = readFileSync(
+    join(import.meta.dir, "..", "..", "node_modules", "axe-core", "axe.min.js"),
+    "utf8",
+  );
   const found: string[] = [];
   for (const [value, width] of [
     ["light", 1_000],
     ["dark", 390],
   ] as const) {
-    await page.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value }] });
+    await page.call("Emulation.setEmulatedMedia", {
+      features: [{ name: "prefers-color-scheme", value }],
+    });
     const metrics = { width, height: 800, deviceScaleFactor: 1, mobile: false };
     await page.call("Emulation.setDeviceMetricsOverride", metrics);
     const violations = (await page.evaluate(
@@ -181,7 +202,8 @@ export async function axeFindings({ page }: Person, what: string): Promise<strin
         ({ id, impact, nodes }) => ({ id, impact, nodes: nodes.map(({ html }) => ({ html })) })) })()`,
     )) as Violation[];
     for (const { id, impact, nodes } of violations)
-      if (impact === "serious" || impact === "critical") found.push(`${what}, ${value}: ${id} ${nodes[0]?.html}`);
+      if (impact === "serious" || impact === "critical")
+        found.push(`${what}, ${value}: ${id} ${nodes[0]?.html}`);
   }
   await page.call("Emulation.clearDeviceMetricsOverride", {});
   return found;

@@ -19,7 +19,9 @@ async function untilNothingWaits(): Promise<void> {
 
 const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
 const isLocked = "document.querySelector('.welcome h1')?.textContent === 'Locked'";
-const problem = (text: string) => `[...document.querySelectorAll('[role=alert], .toast')].some((one) =>
+const problem = (
+  text: string,
+) => `[...document.querySelectorAll('[role=alert], .toast')].some((one) =>
   one.textContent === ${JSON.stringify(text)})`;
 
 appTest(
@@ -28,10 +30,17 @@ appTest(
     const { alice, bob } = await two(["Lea", "Max"]);
     await alice.page.call("WebAuthn.enable", {});
     const options = {
-      ...{ protocol: "ctap2", ctap2Version: "ctap2_1", transport: "internal", hasResidentKey: true },
+      ...{
+        protocol: "ctap2",
+        ctap2Version: "ctap2_1",
+        transport: "internal",
+        hasResidentKey: true,
+      },
       ...{ hasUserVerification: true, isUserVerified: true, hasPrf: true },
     };
-    const { authenticatorId } = await alice.page.call("WebAuthn.addVirtualAuthenticator", { options });
+    const { authenticatorId } = await alice.page.call("WebAuthn.addVirtualAuthenticator", {
+      options,
+    });
     const second = personAt(await suite.browser.open(app, alice.profile));
     await second.page.until("document.querySelector('.row')", "the second tab", 60_000);
 
@@ -78,9 +87,15 @@ appTest(
     await alice.press("Settings");
     await alice.press("Lock now");
     await alice.page.until(isLocked, "the lock", 60_000);
-    await alice.page.call("WebAuthn.clearCredentials", { authenticatorId: authenticatorId as string });
+    await alice.page.call("WebAuthn.clearCredentials", {
+      authenticatorId: authenticatorId as string,
+    });
     await alice.press("Use the passkey");
-    await alice.page.until(problem("The passkey was not used. The passphrase opens too."), "why not", 60_000);
+    await alice.page.until(
+      problem("The passkey was not used. The passphrase opens too."),
+      "why not",
+      60_000,
+    );
     await unlock(alice, "correct horse");
     await alice.sees("to somebody locked");
   },
@@ -98,7 +113,9 @@ appTest(
     const shown = (...reactions: string[]) =>
       `JSON.stringify([...document.querySelectorAll('.reactions span')].map((one) => one.textContent)) === ${JSON.stringify(JSON.stringify(reactions))}`;
     const both = (...reactions: string[]) =>
-      Promise.all([alice, bob].map(({ page }) => page.until(shown(...reactions), `${reactions}`, 60_000)));
+      Promise.all(
+        [alice, bob].map(({ page }) => page.until(shown(...reactions), `${reactions}`, 60_000)),
+      );
     await react("👍");
     await both("👍");
     await react("❤️");
@@ -116,8 +133,13 @@ appTest(
     await alice.press("Check who this is");
     await alice.press("Block");
     await alice.close();
-    await alice.page.until("document.querySelector('.request')?.textContent.includes('blocked')", "the block");
-    expect(await alice.page.evaluate("document.querySelectorAll('.row, .composer').length")).toBe(0);
+    await alice.page.until(
+      "document.querySelector('.request')?.textContent.includes('blocked')",
+      "the block",
+    );
+    expect(await alice.page.evaluate("document.querySelectorAll('.row, .composer').length")).toBe(
+      0,
+    );
     await untilNothingWaits();
     await bob.say("said to a closed door");
     await bob.page.until(
@@ -169,7 +191,10 @@ appTest(
   async () => {
     const { alice, bob } = await two(["Mia", "Noa"]);
     const origin = { origin: app, browserContextId: alice.profile };
-    await alice.page.call("Browser.grantPermissions", { ...origin, permissions: ["notifications"] });
+    await alice.page.call("Browser.grantPermissions", {
+      ...origin,
+      permissions: ["notifications"],
+    });
     await alice.page.until(
       "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')",
       "the worker",
@@ -185,7 +210,11 @@ appTest(
     const untilShown = async (note: string, cause: () => Promise<unknown>) => {
       for (let tries = 0; tries < 6; tries++) {
         await cause();
-        const shown = alice.page.until(`${notes}.then((all) => all.includes(${JSON.stringify(note)}))`, note, 10_000);
+        const shown = alice.page.until(
+          `${notes}.then((all) => all.includes(${JSON.stringify(note)}))`,
+          note,
+          10_000,
+        );
         if (await shown.then(() => true).catch(() => false)) return;
       }
       throw new Error(`never shown: ${note}`);
@@ -199,7 +228,11 @@ appTest(
     const notification = { title: "New message", navigate: app };
     const data = JSON.stringify({ web_push: 8030, notification });
     await untilShown("New message ", () =>
-      alice.page.call("ServiceWorker.deliverPushMessage", { origin: app, registrationId: "0", data }),
+      alice.page.call("ServiceWorker.deliverPushMessage", {
+        origin: app,
+        registrationId: "0",
+        data,
+      }),
     );
     await alice.page.evaluate("document.hasFocus = () => true");
   },
@@ -215,7 +248,11 @@ appTest(
     const lines = Array.from({ length: 62 }, (_, i) => `line ${i} of many`);
     for (const line of lines) await bob.say(line);
     await alice.sees("line 61 of many", 120_000);
-    await alice.page.until("document.querySelectorAll('.message').length === 64", "all of them", 120_000);
+    await alice.page.until(
+      "document.querySelectorAll('.message').length === 64",
+      "all of them",
+      120_000,
+    );
     await alice.page.call("Page.reload", {});
     await alice.sees("line 61 of many");
     expect((await alice.messages()).length).toBe(60);
@@ -224,7 +261,8 @@ appTest(
     const isUnread = "document.querySelector('.row .count') !== null";
     await alice.page.until(isUnread, "an unread message");
     await alice.fill(".search", "FLOWERpot");
-    const hits = "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
+    const hits =
+      "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
     await alice.page.until(`${hits}.length > 0`, "the message");
     expect(await alice.page.evaluate(hits)).toEqual(["the key is under the third flowerpot"]);
     await alice.click("[aria-label^=Found] button");
@@ -261,11 +299,16 @@ appTest(
     await Bun.write(join(scratch, "wide.png"), Buffer.from(String(drawn), "base64"));
     await Bun.write(join(scratch, "words.png"), "no picture");
     const field = "dialog .choose input";
-    const isSmall = (place: string) => `(({ naturalWidth, naturalHeight } = {}) => naturalWidth === 160 &&
+    const isSmall = (
+      place: string,
+    ) => `(({ naturalWidth, naturalHeight } = {}) => naturalWidth === 160 &&
       naturalHeight === 160)(document.querySelector('${place} .avatar img') ?? undefined)`;
     await alice.press("Settings");
     await choose(alice, field, join(scratch, "words.png"));
-    await alice.page.until(problem("This file is no picture that the browser can show."), "why not");
+    await alice.page.until(
+      problem("This file is no picture that the browser can show."),
+      "why not",
+    );
     await choose(alice, field, join(scratch, "wide.png"));
     await alice.page.until(isSmall("dialog"), "the picture");
     await alice.close();

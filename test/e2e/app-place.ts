@@ -20,7 +20,9 @@ export type Place = ReturnType<typeof appPlace>;
 export function appPlace({ host = "127.0.0.1", isKept = false, publicPort }: PlaceOptions = {}) {
   const [nodePort, appPort] = [freePort(), freePort()];
   const scratch = mkdtempSync(join(tmpdir(), "waypost-app-"));
-  const kept: ConfigInput = { stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } } };
+  const kept: ConfigInput = {
+    stores: { main: { plugin: "lmdb", path: join(scratch, "data"), block_time_ms: 50 } },
+  };
   /** `name`: another host, for both. */
   const urls = (name?: string) => ({
     node: `http://${name ?? "127.0.0.1"}:${publicPort ?? nodePort}`,

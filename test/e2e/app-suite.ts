@@ -10,7 +10,8 @@ export const appTest = test.skipIf(chromiumPath === null);
 export type Suite = Place & { nodes: TestNodes; readonly browser: Browser };
 
 export function appSuite(place: Place, flags: readonly string[] = []): Suite {
-  if (chromiumPath === null) console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
+  if (chromiumPath === null)
+    console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
   const suite: Partial<Suite> & Place = { ...place };
   beforeAll(async () => {
     if (chromiumPath === null) return;

@@ -69,7 +69,10 @@ appTest(
     await bob.page.until(isArrived("said from the other side"), "the receipt", 60_000);
 
     // A headless browser refuses to keep what is stored.
-    await alice.page.until("document.querySelector('.banner')?.textContent.includes('Make a backup')", "the remark");
+    await alice.page.until(
+      "document.querySelector('.banner')?.textContent.includes('Make a backup')",
+      "the remark",
+    );
 
     const second = personAt(
       await suite.browser.open(`${app}/${await bob.page.evaluate("location.hash")}`, bob.profile),
@@ -92,7 +95,9 @@ appTest(
     expect((await alice.messages()).toSorted()).toEqual(heard.toSorted());
     const asked = [...alice.page.requests, ...bob.page.requests, ...second.page.requests];
     expect(new Set(asked.map((url) => new URL(url).origin))).toEqual(new Set([app, node]));
-    const broken = [...alice.page.console, ...bob.page.console].filter((line) => /Security Policy|Trusted/.test(line));
+    const broken = [...alice.page.console, ...bob.page.console].filter((line) =>
+      /Security Policy|Trusted/.test(line),
+    );
     expect(broken).toEqual([]);
   },
   300_000,
@@ -176,15 +181,19 @@ appTest(
   "a new version is taken as a whole when no page shows the old one, of which nothing is left",
   async () => {
     const fay = await newPerson(suite.browser, app, "Fay", scratch);
-    const active = "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
+    const active =
+      "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
     await fay.page.until(active, "the worker");
     await fay.page.call("Page.reload", {});
     await fay.page.until("navigator.serviceWorker.controller !== null", "the page from the worker");
     const shown = "JSON.parse(document.querySelector('meta[name=waypost-node]').content).relayUrl";
     await suite.nodes.stop();
     suite.nodes = await start({ relay: relayAt(`${node}/`) });
-    await fay.page.evaluate("navigator.serviceWorker.getRegistration().then((one) => one.update())");
-    const waiting = "navigator.serviceWorker.getRegistration().then((one) => one.waiting?.state === 'installed')";
+    await fay.page.evaluate(
+      "navigator.serviceWorker.getRegistration().then((one) => one.update())",
+    );
+    const waiting =
+      "navigator.serviceWorker.getRegistration().then((one) => one.waiting?.state === 'installed')";
     await fay.page.until(waiting, "the new version");
     await fay.page.call("Page.reload", {});
     await fay.page.until("document.querySelector('.people')", "the app");
@@ -208,11 +217,18 @@ appTest(
       fetch: async (request) => {
         const { pathname } = new URL(request.url);
         const response = await fetch(app + pathname);
-        const body = pathname.endsWith(".webmanifest") ? `${await response.text()} ` : await response.bytes();
-        return new Response(body, { headers: { "content-type": response.headers.get("content-type") ?? "" } });
+        const body = pathname.endsWith(".webmanifest")
+          ? `${await response.text()} `
+          : await response.bytes();
+        return new Response(body, {
+          headers: { "content-type": response.headers.get("content-type") ?? "" },
+        });
       },
     });
-    const page = await suite.browser.open(`http://127.0.0.1:${mixed.port}/`, await suite.browser.profile(scratch));
+    const page = await suite.browser.open(
+      `http://127.0.0.1:${mixed.port}/`,
+      await suite.browser.profile(scratch),
+    );
     await page.until("document.querySelector('.welcome')", "the first page");
     const registered = `navigator.serviceWorker.register("/worker.js").then((one) => new Promise((resolve) => {
       const worker = one.installing ?? one.waiting ?? one.active;
@@ -239,7 +255,8 @@ appTest(
     await second.sees("hello Gil");
 
     // More than devices give each other unasked.
-    const offers = (text: string) => `document.querySelector('.file .size')?.textContent.endsWith('· ${text}')`;
+    const offers = (text: string) =>
+      `document.querySelector('.file .size')?.textContent.endsWith('· ${text}')`;
     await second.page.until(offers("Load from your other device"), "that it is elsewhere");
     await second.click(".file");
     await second.page.until(offers("Save"), "that it came", 240_000);
@@ -250,7 +267,11 @@ appTest(
 
     await second.say("from the second device");
     await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);
-    expect((await alice.messages()).toSorted()).toEqual([">from the second device", "hello Gil", "large.raw"]);
+    expect((await alice.messages()).toSorted()).toEqual([
+      ">from the second device",
+      "hello Gil",
+      "large.raw",
+    ]);
     await bob.say("to both devices");
     await Promise.all([alice.sees("to both devices"), second.sees("to both devices")]);
   },

@@ -14,12 +14,16 @@ describe("findFallen", () => {
 
   test("a ratio may be a quarter below its baseline, and no more", () => {
     expect(findFallen({ store: 0.4 * keptShare, decode: 2 }, baseline)).toEqual([]);
-    expect(findFallen({ store: 0.29, decode: 0.8 }, baseline)).toEqual(["store: 0.29, and the baseline is 0.4"]);
+    expect(findFallen({ store: 0.29, decode: 0.8 }, baseline)).toEqual([
+      "store: 0.29, and the baseline is 0.4",
+    ]);
   });
 
   test("what was not measured, and what has no baseline, is named", () => {
     expect(findFallen({ decode: 0.8 }, baseline)).toEqual(["store: not measured"]);
-    expect(findFallen({ store: 0.4, decode: 0.8, other: 1 }, baseline)).toEqual(["other: no baseline"]);
+    expect(findFallen({ store: 0.4, decode: 0.8, other: 1 }, baseline)).toEqual([
+      "other: no baseline",
+    ]);
   });
 });
 
@@ -30,10 +34,28 @@ describe("the command that CI runs", () => {
 
   async function run(ratio: number): Promise<{ code: number; output: string; errors: string }> {
     const file = join(folder, `${ratio}.json`);
-    writeFileSync(file, JSON.stringify({ hotPaths: { "SCALE payload encode / @polkadot codec": ratio } }));
-    const args = ["bench/run.ts", "--short", "--json", "--only", "SCALE payload encode", "--baseline", file];
-    const child = Bun.spawn([process.execPath, ...args], { cwd: root, stdout: "pipe", stderr: "pipe" });
-    const [output, errors] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+    writeFileSync(
+      file,
+      JSON.stringify({ hotPaths: { "SCALE payload encode / @polkadot codec": ratio } }),
+    );
+    const args = [
+      "bench/run.ts",
+      "--short",
+      "--json",
+      "--only",
+      "SCALE payload encode",
+      "--baseline",
+      file,
+    ];
+    const child = Bun.spawn([process.execPath, ...args], {
+      cwd: root,
+      stdout: "pipe",
+      stderr: "pipe",
+    });
+    const [output, errors] = await Promise.all([
+      new Response(child.stdout).text(),
+      new Response(child.stderr).text(),
+    ]);
     return { code: await child.exited, output, errors };
   }
 
@@ -54,7 +76,13 @@ describe("the command that CI runs", () => {
 });
 
 describe("cells on paper", () => {
-  const few: CellsOptions = { ...cellsDefaults, cells: 20, recipients: 20_000, secondShare: 0.25, followed: 20_000 };
+  const few: CellsOptions = {
+    ...cellsDefaults,
+    cells: 20,
+    recipients: 20_000,
+    secondShare: 0.25,
+    followed: 20_000,
+  };
 
   test("one seed gives one result, and another seed another", () => {
     const one = simulate(few);
@@ -83,7 +111,10 @@ describe("cells on paper", () => {
   });
 
   test("a hot recipient is held to its rate", () => {
-    const { refusedShare, takenPerSecond, sentPerSecond } = simulate({ ...few, recipientPerSecond: 1 });
+    const { refusedShare, takenPerSecond, sentPerSecond } = simulate({
+      ...few,
+      recipientPerSecond: 1,
+    });
     expect(refusedShare).toBeGreaterThan(0);
     expect(takenPerSecond).toBeLessThan(sentPerSecond);
   });
@@ -93,7 +124,8 @@ describe("cells on paper", () => {
     const [early, , , late] = Object.values(followed);
     expect(late?.lost).toBe(0);
     expect(early?.lost).toBeGreaterThan(0);
-    for (const { read, expired, lost } of Object.values(followed)) expect(read + expired + lost).toBe(few.followed);
+    for (const { read, expired, lost } of Object.values(followed))
+      expect(read + expired + lost).toBe(few.followed);
   });
 
   test("the command takes its options by name and prints JSON", async () => {
@@ -108,11 +140,22 @@ describe("cells on paper", () => {
       "--second-share",
       "0.5",
     ];
-    const child = Bun.spawn([process.execPath, ...args], { cwd: join(import.meta.dir, "..", ".."), stdout: "pipe" });
+    const child = Bun.spawn([process.execPath, ...args], {
+      cwd: join(import.meta.dir, "..", ".."),
+      stdout: "pipe",
+    });
     const printed: unknown = await new Response(child.stdout).json();
     expect(printed).toEqual(
       JSON.parse(
-        JSON.stringify(simulate({ ...cellsDefaults, cells: 4, recipients: 400, followed: 100, secondShare: 0.5 })),
+        JSON.stringify(
+          simulate({
+            ...cellsDefaults,
+            cells: 4,
+            recipients: 400,
+            followed: 100,
+            secondShare: 0.5,
+          }),
+        ),
       ),
     );
   }, 120_000);

@@ -35,7 +35,8 @@ const start = () =>
     cache: { enabled: true, public_endpoints: [url] },
   });
 
-if (chromiumPath === null) console.log("SKIPPED: the chat page in Chromium, which is not on this machine");
+if (chromiumPath === null)
+  console.log("SKIPPED: the chat page in Chromium, which is not on this machine");
 
 beforeAll(async () => {
   if (chromiumPath === null) return;
@@ -52,7 +53,9 @@ beforeAll(async () => {
       const isScript = new URL(request.url).pathname === "/chat.js";
       const body = isScript ? script : Bun.file(join(root, "examples/chat/index.html"));
       const type = isScript ? "text/javascript" : "text/html";
-      return new Response(body, { headers: { "Content-Type": type, "Content-Security-Policy": policy } });
+      return new Response(body, {
+        headers: { "Content-Type": type, "Content-Security-Policy": policy },
+      });
     },
   });
   network = openNetwork(publicPort, nodePort);
@@ -67,9 +70,17 @@ afterAll(async () => {
 });
 
 async function tab(name: string): Promise<Page> {
-  const page = await browser.open(`http://127.0.0.1:${pages.port}/?node=${encodeURIComponent(url)}&name=${name}`);
-  await page.until("document.getElementById('did').textContent.startsWith('did:svc:')", `${name} has a DID`);
-  await page.until("document.getElementById('status').textContent === 'connected'", `${name} is connected`);
+  const page = await browser.open(
+    `http://127.0.0.1:${pages.port}/?node=${encodeURIComponent(url)}&name=${name}`,
+  );
+  await page.until(
+    "document.getElementById('did').textContent.startsWith('did:svc:')",
+    `${name} has a DID`,
+  );
+  await page.until(
+    "document.getElementById('status').textContent === 'connected'",
+    `${name} is connected`,
+  );
   return page;
 }
 
@@ -125,7 +136,11 @@ test.skipIf(chromiumPath === null)(
       "said while bob is offline",
       "said while the network is lost",
     ]);
-    expect(await lines(alice, "received")).toEqual(["hello alice", "said from the other side", "all there"]);
+    expect(await lines(alice, "received")).toEqual([
+      "hello alice",
+      "said from the other side",
+      "all there",
+    ]);
     expect([await lines(alice, "problem"), await lines(bob, "problem")]).toEqual([[], []]);
     const refused = [...alice.console, ...bob.console].filter((line) =>
       /Content Security Policy|unsafe-eval|CORS/.test(line),
@@ -149,7 +164,8 @@ test.skipIf(chromiumPath === null)(
     for (let round = 0; round < 5; round++) {
       const name = `visitor${round}`;
       const tabs = await Promise.all([visit(name), visit(name)]);
-      for (const page of tabs) await page.until(`${did}.startsWith('did:svc:')`, `${name} has a DID`);
+      for (const page of tabs)
+        await page.until(`${did}.startsWith('did:svc:')`, `${name} has a DID`);
       const [one, other] = await Promise.all(tabs.map((page) => page.evaluate(did)));
       expect(other).toBe(one);
       const again = await visit(name);

@@ -6,7 +6,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-export const chromiumPath = Bun.which("chromium") ?? Bun.which("chromium-browser") ?? Bun.which("google-chrome");
+export const chromiumPath =
+  Bun.which("chromium") ?? Bun.which("chromium-browser") ?? Bun.which("google-chrome");
 
 export type Page = {
   /** The JSON value of an expression; a promise is awaited. */
@@ -69,7 +70,9 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
     const reply = JSON.parse(String(data)) as Reply;
     if (reply.id !== undefined) waiting.get(reply.id)?.(reply);
     else if (reply.method === "Network.requestWillBeSent")
-      requests.get(reply.sessionId ?? "")?.push((reply.params as { request: { url: string } }).request.url);
+      requests
+        .get(reply.sessionId ?? "")
+        ?.push((reply.params as { request: { url: string } }).request.url);
     else if (
       reply.method === "Runtime.consoleAPICalled" ||
       reply.method === "Runtime.exceptionThrown" ||
@@ -77,10 +80,16 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
     )
       consoles.get(reply.sessionId ?? "")?.push(JSON.stringify(reply.params).slice(0, 600));
   });
-  const call = async (method: string, params: object, sessionId?: string): Promise<Record<string, unknown>> => {
+  const call = async (
+    method: string,
+    params: object,
+    sessionId?: string,
+  ): Promise<Record<string, unknown>> => {
     const id = ++count;
     const answered = new Promise<Reply>((resolve) => waiting.set(id, resolve));
-    socket.send(JSON.stringify({ id, method, params, ...(sessionId === undefined ? {} : { sessionId }) }));
+    socket.send(
+      JSON.stringify({ id, method, params, ...(sessionId === undefined ? {} : { sessionId }) }),
+    );
     const { result, error } = await answered;
     waiting.delete(id);
     if (error !== undefined) throw new Error(`${method}: ${error.message}`);
@@ -95,7 +104,8 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
     const urls: string[] = [];
     consoles.set(session, lines);
     requests.set(session, urls);
-    for (const domain of ["Runtime", "Log", "Network", "Page"]) await call(`${domain}.enable`, {}, session);
+    for (const domain of ["Runtime", "Log", "Network", "Page"])
+      await call(`${domain}.enable`, {}, session);
     await call("Page.navigate", { url }, session);
     return { ...pageOf((method, params) => call(method, params, session), lines), requests: urls };
   };
@@ -120,15 +130,25 @@ type Call = (method: string, params: object) => Promise<Record<string, unknown>>
 
 function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
   const evaluate = async (expression: string): Promise<unknown> => {
-    const answer = await call("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
-    const { result, exceptionDetails } = answer as { result?: { value?: unknown }; exceptionDetails?: unknown };
-    if (exceptionDetails !== undefined) throw new Error(`${expression}: ${JSON.stringify(exceptionDetails)}`);
+    const answer = await call("Runtime.evaluate", {
+      expression,
+      awaitPromise: true,
+      returnByValue: true,
+    });
+    const { result, exceptionDetails } = answer as {
+      result?: { value?: unknown };
+      exceptionDetails?: unknown;
+    };
+    if (exceptionDetails !== undefined)
+      throw new Error(`${expression}: ${JSON.stringify(exceptionDetails)}`);
     return result?.value;
   };
   const until = async (expression: string, what: string, timeoutMs = 60_000): Promise<void> => {
     for (const end = Date.now() + timeoutMs; Date.now() < end; await Bun.sleep(100))
       if (await evaluate(expression).catch(() => false)) return;
-    throw new Error(`${what}: not in time\n${lines.join("\n")}\n${await evaluate("document.body.innerText")}`);
+    throw new Error(
+      `${what}: not in time\n${lines.join("\n")}\n${await evaluate("document.body.innerText")}`,
+    );
   };
   const setOffline = async (offline: boolean): Promise<void> => {
     const conditions = { offline, latency: 0, downloadThroughput: -1, uploadThroughput: -1 };
@@ -138,7 +158,12 @@ function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
     await call("Input.insertText", { text });
   };
   const press = async (key: keyof typeof keyCodes): Promise<void> => {
-    const event = { key, code: key, windowsVirtualKeyCode: keyCodes[key], ...(key === "Enter" ? { text: "\r" } : {}) };
+    const event = {
+      key,
+      code: key,
+      windowsVirtualKeyCode: keyCodes[key],
+      ...(key === "Enter" ? { text: "\r" } : {}),
+    };
     await call("Input.dispatchKeyEvent", { type: "keyDown", ...event });
     await call("Input.dispatchKeyEvent", { type: "keyUp", ...event });
   };

@@ -4,14 +4,22 @@
  * the primary of the database, and nothing that was answered is lost or doubled. Says so where the servers are missing.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { executable, freePort, type Ran, run, scratchFolder } from "../support/executable.ts";
 import { natsAbsence } from "../support/nats.ts";
 import { postgresAbsence } from "../support/postgres.ts";
 
 const missing = ["caddy", "curl", "pg_autoctl"].filter((name) => Bun.which(name) === null);
-const absence = postgresAbsence() ?? natsAbsence() ?? (missing.length > 0 ? `no ${missing.join(", ")}` : null);
+const absence =
+  postgresAbsence() ?? natsAbsence() ?? (missing.length > 0 ? `no ${missing.join(", ")}` : null);
 
 const names = ["PUBLIC", "A", "B", "SQL", "NATS"];
 /** The nodes' admin ports lie beside theirs, and the standby's and the monitor's beside the primary's. */
@@ -32,8 +40,17 @@ function declareCluster(): void {
     return stdout;
   };
   const plain = async (command: string): Promise<string> => {
-    const env = { ...ports, PATH: `${process.env["PATH"]}:/usr/sbin`, HOME: cwd, WAYPOST: await executable() };
-    const child = Bun.spawn([script, command, cluster], { cwd, env: { ...env, BLOCK_TIME_MS: "300" }, stderr: "pipe" });
+    const env = {
+      ...ports,
+      PATH: `${process.env["PATH"]}:/usr/sbin`,
+      HOME: cwd,
+      WAYPOST: await executable(),
+    };
+    const child = Bun.spawn([script, command, cluster], {
+      cwd,
+      env: { ...env, BLOCK_TIME_MS: "300" },
+      stderr: "pipe",
+    });
     const [code, out, err] = await Promise.all([
       child.exited,
       new Response(child.stdout).text(),
@@ -66,7 +83,8 @@ function declareCluster(): void {
     await done("A", "did", "create", "--name", "alice");
     await done("B", "did", "create", "--name", "bob");
     for (const node of ["A", "B"]) {
-      for (const name of ["alice", "bob"]) expect(await done(node, "did", "show", "--as", name)).toContain("did:svc:");
+      for (const name of ["alice", "bob"])
+        expect(await done(node, "did", "show", "--as", name)).toContain("did:svc:");
     }
   }, 60_000);
 
@@ -82,14 +100,20 @@ function declareCluster(): void {
   test("who waits at B hears within seconds of what is sent through A", async () => {
     const args = ["receive", "--as", "bob", "--out", "followed", "--follow"];
     const env = { PATH: "/usr/bin:/bin", HOME: cwd, WAYPOST_URL: url("B") };
-    const following = Bun.spawn([await executable(), ...args], { cwd, env, stdout: "ignore", stderr: "ignore" });
+    const following = Bun.spawn([await executable(), ...args], {
+      cwd,
+      env,
+      stdout: "ignore",
+      stderr: "ignore",
+    });
     try {
       await Bun.sleep(3_000);
       writeFileSync(join(cwd, "live.txt"), "heard at B");
       await done("A", "send", "--as", "alice", "--to", "bob", "--file", "live.txt");
       const sentMs = performance.now();
       // A file that is being written is there and empty for a moment.
-      while (received("followed").join("") === "" && performance.now() - sentMs < 60_000) await Bun.sleep(50);
+      while (received("followed").join("") === "" && performance.now() - sentMs < 60_000)
+        await Bun.sleep(50);
       expect(received("followed")).toEqual(["heard at B"]);
       // Without the bus the stream would hear of it at its next heartbeat, up to 15 s later.
       expect(performance.now() - sentMs).toBeLessThan(10_000);
@@ -106,7 +130,16 @@ function declareCluster(): void {
     );
     for (let n = 0; n < 12; n++) {
       writeFileSync(join(cwd, `${n}.txt`), `file ${n}`);
-      const { code } = await waypost("PUBLIC", "send", "--as", "alice", "--to", "bob", "--file", `${n}.txt`);
+      const { code } = await waypost(
+        "PUBLIC",
+        "send",
+        "--as",
+        "alice",
+        "--to",
+        "bob",
+        "--file",
+        `${n}.txt`,
+      );
       if (code === 0) sent.push(`file ${n}`);
     }
     await killed;

@@ -43,7 +43,9 @@ beforeAll(async () => {
   writeFileSync(join(cwd, "taken.toml"), takenConfiguration);
   expect((await waypost("did", "create", "--name", "alice")).code).toBe(0);
   expect((await waypost("did", "create", "--name", "bob")).code).toBe(0);
-  expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(0);
+  expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(
+    0,
+  );
 }, 120_000);
 afterAll(async () => {
   await node.kill("SIGKILL");
@@ -61,7 +63,14 @@ const cases: readonly (readonly string[])[] = [
   ["send", "--as", "alice", "--to", "bob", "--file", "folder"],
   ["send", "--as", "alice", "--to", "nobody", "--file", "note.txt"],
   ["did", "show", "alice", "--url", "http://127.0.0.1:1"],
-  ["did", "change", "AddService", '{"service":{"id":"#x","type":"SvcInboxService"}}', "--as", "alice"],
+  [
+    "did",
+    "change",
+    "AddService",
+    '{"service":{"id":"#x","type":"SvcInboxService"}}',
+    "--as",
+    "alice",
+  ],
   ["did", "change", "RemoveService", '{"id":"#a/b"}', "--as", "alice"],
   ["config", "check", "--config", "folder"],
   ["send", "--as", "alice", "--to", "bob"],
@@ -83,13 +92,18 @@ describe("a failure is one line and exit code 1", () => {
   });
 });
 
-test.skipIf(process.platform === "win32").each(["--help", "did list", "storage export --config taken.toml"])(
+test
+  .skipIf(process.platform === "win32")
+  .each(["--help", "did list", "storage export --config taken.toml"])(
   "a reader that goes away ends the command without a word: %s",
   async (words) => {
     const line = '{ "$0" "$@" 2>err; echo $? >code; } | true';
     const all = ["sh", "-c", line, await executable(), ...words.split(" ")];
     await Bun.spawn(all, { cwd, env: { ...process.env, HOME: cwd } }).exited;
-    expect([readFileSync(join(cwd, "code"), "utf8"), readFileSync(join(cwd, "err"), "utf8")]).toEqual(["0\n", ""]);
+    expect([
+      readFileSync(join(cwd, "code"), "utf8"),
+      readFileSync(join(cwd, "err"), "utf8"),
+    ]).toEqual(["0\n", ""]);
   },
 );
 
@@ -99,11 +113,18 @@ describe("with --json", () => {
     return JSON.parse(text);
   };
 
-  test.each(cases.map((args) => [args.join(" "), args] as const))("%s fails in one line", async (_name, args) => {
-    const { code, stdout, stderr } = await waypost(...args, "--json");
-    expect([code, stdout]).toEqual([1, ""]);
-    expect(oneLine(stderr)).toMatchObject({ ok: false, code: expect.any(String), message: expect.any(String) });
-  });
+  test.each(cases.map((args) => [args.join(" "), args] as const))(
+    "%s fails in one line",
+    async (_name, args) => {
+      const { code, stdout, stderr } = await waypost(...args, "--json");
+      expect([code, stdout]).toEqual([1, ""]);
+      expect(oneLine(stderr)).toMatchObject({
+        ok: false,
+        code: expect.any(String),
+        message: expect.any(String),
+      });
+    },
+  );
 
   test.each([
     [["send", "--as", "alice", "--to", "bob"], "usage"],
@@ -118,8 +139,13 @@ describe("with --json", () => {
   });
 
   test("a result is one line, and one that is not ok is reported once", async () => {
-    expect(oneLine((await waypost("did", "list", "--json")).stdout)).toMatchObject({ identities: expect.any(Array) });
-    writeFileSync(join(cwd, "file.toml"), takenConfiguration.replace('"taken"', '"note.txt/store"'));
+    expect(oneLine((await waypost("did", "list", "--json")).stdout)).toMatchObject({
+      identities: expect.any(Array),
+    });
+    writeFileSync(
+      join(cwd, "file.toml"),
+      takenConfiguration.replace('"taken"', '"note.txt/store"'),
+    );
     const { code, stdout, stderr } = await waypost("doctor", "--config", "file.toml", "--json");
     expect([code, stderr]).toEqual([1, ""]);
     expect(oneLine(stdout)).toContainEqual({
@@ -136,14 +162,19 @@ describe("with --json", () => {
     expect(oneLine(wrong.stdout)).toEqual({
       ok: false,
       file: "wrong.toml",
-      problems: [{ setting: "directory.colour", message: expect.any(String), place: { line: 8, column: 1 } }],
+      problems: [
+        { setting: "directory.colour", message: expect.any(String), place: { line: 8, column: 1 } },
+      ],
       warnings: [],
     });
     const cache =
       '[cache]\nenabled = true\npublic_endpoints = ["http://127.0.0.1:1"]\nsigning_key_file = "absent.key"\n';
     writeFileSync(join(cwd, "keyless.toml"), `${takenConfiguration}${cache}`);
     const keyless = await waypost("config", "check", "--config", "keyless.toml", "--json");
-    expect(oneLine(keyless.stdout)).toMatchObject({ ok: false, problems: [{ setting: "cache.signing_key_file" }] });
+    expect(oneLine(keyless.stdout)).toMatchObject({
+      ok: false,
+      problems: [{ setting: "cache.signing_key_file" }],
+    });
     writeFileSync(join(cwd, "doubtful.toml"), `${takenConfiguration}[limits]\nttl_max = "5m"\n`);
     const doubtful = await waypost("config", "check", "--config", "doubtful.toml", "--json");
     expect([doubtful.code, doubtful.stderr]).toEqual([0, ""]);
@@ -156,7 +187,10 @@ describe("with --json", () => {
 
   test("after -- it is not an option", async () => {
     const { code, stderr } = await waypost("key", "show", "--", "--json");
-    expect([code, stderr.trim()]).toEqual([1, "--json: there is no such file; create one: waypost key new --json"]);
+    expect([code, stderr.trim()]).toEqual([
+      1,
+      "--json: there is no such file; create one: waypost key new --json",
+    ]);
   });
 });
 
@@ -184,7 +218,11 @@ describe("a malformed number or duration is refused before anything is done", ()
 });
 
 test("an address where something else answers is reported as such", async () => {
-  const page = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response("<p>Welcome</p>") });
+  const page = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch: () => new Response("<p>Welcome</p>"),
+  });
   const elsewhere = `http://127.0.0.1:${page.port}`;
   const health = await waypost("health", elsewhere);
   const show = await waypost("did", "show", "did:svc:1111111111111111", "--url", elsewhere);
@@ -210,7 +248,10 @@ test("an unreadable key file hides no other", async () => {
 
 test("doctor looks at the disk of a missing store, and creates none", async () => {
   const doctor = await waypost("doctor", "--config", "taken.toml");
-  expect([doctor.code, doctor.stdout]).toEqual([0, expect.stringContaining("ok    disk of store main:")]);
+  expect([doctor.code, doctor.stdout]).toEqual([
+    0,
+    expect.stringContaining("ok    disk of store main:"),
+  ]);
   expect(existsSync(join(cwd, "taken"))).toBe(false);
 });
 
@@ -233,7 +274,9 @@ test("a message that can't be opened is reported with the command that removes i
     body: JSON.stringify(envelope),
   });
   expect(stored.status).toBe(202);
-  expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(0);
+  expect((await waypost("send", "--as", "alice", "--to", "bob", "--file", "note.txt")).code).toBe(
+    0,
+  );
   const received = await waypost("receive", "--as", "bob", "--out", "inbox", "--json");
   const remove = `waypost purge --id ${envelope.message_id}`;
   expect([received.code, received.stderr]).toEqual([0, ""]);
@@ -262,7 +305,13 @@ describe("explain", () => {
       0,
       expect.objectContaining({
         reachable: false,
-        steps: [{ what: "record", state: "stops", detail: "this node's source of recipients has no such DID" }],
+        steps: [
+          {
+            what: "record",
+            state: "stops",
+            detail: "this node's source of recipients has no such DID",
+          },
+        ],
       }),
     ]);
   });
@@ -271,50 +320,95 @@ describe("explain", () => {
 describe("beside `waypost dev`, in its folder", () => {
   test("block, erase and invite work, and reload says that there is no file", async () => {
     const did = "did:svc:1111111111111111111111";
-    expect((await waypost("block", "add", did)).stdout.trim()).toBe("added 1, removed 0; the list has 1 now");
+    expect((await waypost("block", "add", did)).stdout.trim()).toBe(
+      "added 1, removed 0; the list has 1 now",
+    );
     expect((await waypost("block", "list")).stdout).toContain(did);
-    expect((await waypost("block", "remove", did)).stdout.trim()).toBe("added 0, removed 1; the list has 0 now");
-    expect((await waypost("erase", did, "--yes")).stdout).toStartWith("0 messages removed, 0 bytes; 0 uses of");
-    expect((await waypost("block", "remove", did)).stdout.trim()).toBe("added 0, removed 1; the list has 0 now");
-    expect((await waypost("invite", "create")).stdout).toMatch(/^code [1-9A-Za-z]{20,22}\nregisters 1 DID until /);
+    expect((await waypost("block", "remove", did)).stdout.trim()).toBe(
+      "added 0, removed 1; the list has 0 now",
+    );
+    expect((await waypost("erase", did, "--yes")).stdout).toStartWith(
+      "0 messages removed, 0 bytes; 0 uses of",
+    );
+    expect((await waypost("block", "remove", did)).stdout.trim()).toBe(
+      "added 0, removed 1; the list has 0 now",
+    );
+    expect((await waypost("invite", "create")).stdout).toMatch(
+      /^code [1-9A-Za-z]{20,22}\nregisters 1 DID until /,
+    );
     expect((await waypost("invite", "list")).stdout).toContain("0 of 1 used");
     for (const everybody of ["0.0.0.0/0", "::/0", "10.0.0.0/7"]) {
       const unasked = await waypost("block", "add", everybody);
-      expect([unasked.code, unasked.stderr]).toEqual([1, expect.stringContaining("confirm with --yes")]);
+      expect([unasked.code, unasked.stderr]).toEqual([
+        1,
+        expect.stringContaining("confirm with --yes"),
+      ]);
     }
-    expect((await waypost("block", "add", "0.0.0.0/1", "--yes")).stdout.trim()).toStartWith("added 1,");
-    expect((await waypost("block", "remove", "0.0.0.0/1")).stdout.trim()).toStartWith("added 0, removed 1;");
+    expect((await waypost("block", "add", "0.0.0.0/1", "--yes")).stdout.trim()).toStartWith(
+      "added 1,",
+    );
+    expect((await waypost("block", "remove", "0.0.0.0/1")).stdout.trim()).toStartWith(
+      "added 0, removed 1;",
+    );
     const reload = await waypost("reload", "--socket", ".waypost/admin.sock");
-    expect([reload.code, reload.stderr]).toEqual([1, expect.stringContaining("without a configuration file")]);
+    expect([reload.code, reload.stderr]).toEqual([
+      1,
+      expect.stringContaining("without a configuration file"),
+    ]);
   }, 120_000);
 
   test("metrics and the status page stay on the address of the nodes", async () => {
-    for (const path of ["/metrics", "/status"]) expect([path, (await fetch(url + path)).status]).toEqual([path, 200]);
+    for (const path of ["/metrics", "/status"])
+      expect([path, (await fetch(url + path)).status]).toEqual([path, 200]);
     expect((await fetch(`${url}/operations/blocks`)).status).toBe(404);
   });
 
   test("a folder without a configuration says how to name the node", async () => {
     const { code, stderr } = await run(["block", "list"], { cwd: join(cwd, "folder") });
-    expect([code, stderr]).toEqual([1, expect.stringMatching(/^no waypost\.toml is here: .*--socket/)]);
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringMatching(/^no waypost\.toml is here: .*--socket/),
+    ]);
   });
 
   test("a socket on which no node listens is named", async () => {
     const { code, stderr } = await waypost("block", "list", "--socket", "nowhere.sock");
     expect([code, stderr]).toEqual([1, "no node answers at nowhere.sock: ENOENT\n"]);
     const folder = await waypost("config", "check", "--config", "folder");
-    expect([folder.code, folder.stderr]).toEqual([1, expect.stringMatching(/^folder can't be read: EISDIR/)]);
+    expect([folder.code, folder.stderr]).toEqual([
+      1,
+      expect.stringMatching(/^folder can't be read: EISDIR/),
+    ]);
   });
 });
 
 test("did create refuses to publish an address that the node does not answer to", async () => {
-  const { code, stderr } = await waypost("did", "create", "--name", "lost", "--url", `http://localhost:${port}`);
-  expect([code, stderr]).toEqual([1, expect.stringContaining(`calls itself http://127.0.0.1:${port}`)]);
+  const { code, stderr } = await waypost(
+    "did",
+    "create",
+    "--name",
+    "lost",
+    "--url",
+    `http://localhost:${port}`,
+  );
+  expect([code, stderr]).toEqual([
+    1,
+    expect.stringContaining(`calls itself http://127.0.0.1:${port}`),
+  ]);
   expect((await waypost("did", "list")).stdout).not.toContain("lost");
 });
 
 test("an input error of a node says which member is wrong", async () => {
   const members = '{"max_message_bytes":5,"cache_eligible":true}';
-  const { code, stderr } = await waypost("did", "change", "set_delivery_policy", members, "--as", "alice", "--json");
+  const { code, stderr } = await waypost(
+    "did",
+    "change",
+    "set_delivery_policy",
+    members,
+    "--as",
+    "alice",
+    "--json",
+  );
   expect(code).toBe(1);
   const message = expect.stringContaining("/effective_ttl");
   expect(JSON.parse(stderr)).toMatchObject({ code: "invalid_request", message });
@@ -324,13 +418,20 @@ test("keys of a DID without a proof are called unproven, wherever a person relie
   const dave = createIdentity("dave");
   const client = connect({ directoryUrl: url, relayUrl: url });
   const document = await firstDocument(dave, { relayUrl: url, cacheUrl: url });
-  await settleRegistration(client, await register(client, dave, { document, alias: "dave.example" }));
-  const show = async (target: string) => (await waypost("did", "show", target)).stdout.split("\n")[0];
+  await settleRegistration(
+    client,
+    await register(client, dave, { document, alias: "dave.example" }),
+  );
+  const show = async (target: string) =>
+    (await waypost("did", "show", target)).stdout.split("\n")[0];
   expect(await show(dave.did)).toBe(`${dave.did} (unproven)`);
   expect(await show("alice")).toMatch(/^did:svc:wp\w+ \(proven\)$/);
   const sent = ["send", "--as", "alice", "--file", "note.txt", "--to"];
-  expect((await waypost(...sent, dave.did)).stdout).toContain(`${dave.did}, whose keys are unproven`);
-  const named = async () => JSON.parse((await waypost(...sent, "dave.example", "--json")).stdout).recipient;
+  expect((await waypost(...sent, dave.did)).stdout).toContain(
+    `${dave.did}, whose keys are unproven`,
+  );
+  const named = async () =>
+    JSON.parse((await waypost(...sent, "dave.example", "--json")).stdout).recipient;
   expect([await named(), await named()]).toEqual([
     { trust: "unproven", name: "told" },
     { trust: "unproven", name: "remembered" },
@@ -340,9 +441,12 @@ test("keys of a DID without a proof are called unproven, wherever a person relie
 }, 60_000);
 
 test("policies are set and shown: of a recipient, of a tag, of a persona, and which of them count", async () => {
-  const did = JSON.parse((await waypost("did", "list", "--json")).stdout).identities[0].did as string;
+  const did = JSON.parse((await waypost("did", "list", "--json")).stdout).identities[0]
+    .did as string;
   const set = async (action: string, members: object) =>
-    expect(await waypost("did", "change", action, JSON.stringify(members), "--as", "alice")).toMatchObject({
+    expect(
+      await waypost("did", "change", action, JSON.stringify(members), "--as", "alice"),
+    ).toMatchObject({
       code: 0,
       stderr: "",
     });
@@ -358,12 +462,21 @@ test("policies are set and shown: of a recipient, of a tag, of a persona, and wh
   await set("set_delivery_policy_links", { tag_policies: [did], persona_policies: [did] });
   const shown = JSON.parse((await waypost("did", "show", "--as", "alice", "--json")).stdout);
   expect(shown.policy).toMatchObject({ effective_ttl: 100, replication: 2, cache_eligible: false });
-  expect(shown.delivery_policy_links).toEqual({ recipient_policy: null, tag_policies: [did], persona_policies: [did] });
+  expect(shown.delivery_policy_links).toEqual({
+    recipient_policy: null,
+    tag_policies: [did],
+    persona_policies: [did],
+  });
   const read = async (path: string) =>
     (await fetch(`${url}/delivery-policies/${path}/${encodeURIComponent(did)}`)).json();
-  expect(await read("tags")).toMatchObject({ policy: { release_pricing: { base_fee: "7", per_kib_fee: "0" } } });
+  expect(await read("tags")).toMatchObject({
+    policy: { release_pricing: { base_fee: "7", per_kib_fee: "0" } },
+  });
   expect(await read("personas")).toMatchObject({
-    policy: { allowed_relays: ["r1"], expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "5" } },
+    policy: {
+      allowed_relays: ["r1"],
+      expiration_behavior: { mode: "DeleteOnExpiry", retain_until: "5" },
+    },
   });
   const explained = await waypost("explain", did);
   expect([explained.code, explained.stdout]).toEqual([0, expect.stringContaining("policy: ")]);

@@ -17,8 +17,10 @@ const scratch = mkdtempSync(join(tmpdir(), "waypost-examples-"));
 const python = Bun.which("python3");
 const go = Bun.which("go");
 const hasCryptography =
-  python !== null && Bun.spawnSync([python, "-c", "import cryptography"], { stderr: "ignore" }).success;
-if (!hasCryptography) console.log("SKIPPED: the Python client, for want of python3 with the package cryptography");
+  python !== null &&
+  Bun.spawnSync([python, "-c", "import cryptography"], { stderr: "ignore" }).success;
+if (!hasCryptography)
+  console.log("SKIPPED: the Python client, for want of python3 with the package cryptography");
 if (go === null) console.log("SKIPPED: the Go client, for want of go");
 
 let nodes: TestNodes;
@@ -50,12 +52,15 @@ test("two providers exchange messages, replies and receipts while one of them di
       text.replaceAll(/74[12]0/g, (port) => String(ports.get(port))),
     );
   }
-  const child = Bun.spawn([process.execPath, join(root, "examples/providers/exchange.ts"), folder], {
-    cwd: root,
-    env: { ...process.env, WAYPOST: `${process.execPath} ${join(root, "src/main.ts")}` },
-    stdout: "pipe",
-    stderr: "pipe",
-  });
+  const child = Bun.spawn(
+    [process.execPath, join(root, "examples/providers/exchange.ts"), folder],
+    {
+      cwd: root,
+      env: { ...process.env, WAYPOST: `${process.execPath} ${join(root, "src/main.ts")}` },
+      stdout: "pipe",
+      stderr: "pipe",
+    },
+  );
   const [out, errors, code] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),
@@ -63,8 +68,15 @@ test("two providers exchange messages, replies and receipts while one of them di
   ]);
   expect([code, errors]).toEqual([0, ""]);
   const lines = out.trim().split("\n");
-  const texts = ["bob: hello from the north", "alice: hello from the south", "bob: are you back?", "alice: here I am"];
-  expect(lines.filter((line) => line.includes("verified"))).toEqual(texts.map((text) => `${text} (verified, proven)`));
+  const texts = [
+    "bob: hello from the north",
+    "alice: hello from the south",
+    "bob: are you back?",
+    "alice: here I am",
+  ];
+  expect(lines.filter((line) => line.includes("verified"))).toEqual(
+    texts.map((text) => `${text} (verified, proven)`),
+  );
   expect(new Set(lines.filter((line) => line.endsWith("receipt")))).toEqual(
     new Set(["alice: a receipt", "bob: a receipt"]),
   );
@@ -96,7 +108,11 @@ test("the echo bot has at most 15 lines, answers, and goes on after a stranger's
     await me.send(did, "are you there?");
     for await (const message of me.messages()) {
       await message.ack();
-      expect([message.text, message.from === did, message.verified]).toEqual(["are you there?", true, true]);
+      expect([message.text, message.from === did, message.verified]).toEqual([
+        "are you there?",
+        true,
+        true,
+      ]);
       break;
     }
     expect(bot.exitCode).toBeNull();
@@ -111,9 +127,15 @@ test.skipIf(!hasCryptography)(
   async () => {
     const client = join(root, "examples/clients/waypost.py");
     const printed = await command([python ?? "", client, nodes.url], scratch);
-    expect(JSON.parse(printed)).toMatchObject({ text: "Meet me at noon.", chunks: 20, bytes: 20_971_520 });
+    expect(JSON.parse(printed)).toMatchObject({
+      text: "Meet me at noon.",
+      chunks: 20,
+      bytes: 20_971_520,
+    });
     const vectors = join(root, "test/vectors/sealed/payloads.json");
-    expect(await command([python ?? "", client, nodes.url, "vectors", vectors], scratch)).toBe("vectors hold\n");
+    expect(await command([python ?? "", client, nodes.url, "vectors", vectors], scratch)).toBe(
+      "vectors hold\n",
+    );
   },
   120_000,
 );
@@ -153,7 +175,11 @@ test.skipIf(go === null)(
   async () => {
     const folder = join(root, "examples/clients/go");
     const printed = await command([go ?? "", "run", ".", nodes.url], folder);
-    expect(JSON.parse(printed)).toEqual({ text: "Meet me at noon.", chunks: 20, bytes: 20_971_520 });
+    expect(JSON.parse(printed)).toEqual({
+      text: "Meet me at noon.",
+      chunks: 20,
+      bytes: 20_971_520,
+    });
   },
   300_000,
 );

@@ -3,11 +3,26 @@
  * configurations, runs the examples, loads a storage plugin from a file, and ends as it should.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from "node:fs";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { webFiles } from "#web";
-import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+import {
+  executable,
+  freePort,
+  type RunningNode,
+  run,
+  scratchFolder,
+  startNode,
+} from "../support/executable.ts";
 
 const examples = join(import.meta.dir, "..", "..", "examples");
 const scratch = scratchFolder();
@@ -40,23 +55,37 @@ test("it prints its version and its commands", async () => {
 test("it prints the licenses of what it contains, and holds nothing of the folder where it was built", async () => {
   const { stdout } = await run(["licenses"], { cwd });
   const { dependencies } = JSON.parse(readFileSync(join(examples, "..", "package.json"), "utf8"));
-  const missing = Object.entries(dependencies).filter(([name, version]) => !stdout.includes(`${name} ${version} (`));
+  const missing = Object.entries(dependencies).filter(
+    ([name, version]) => !stdout.includes(`${name} ${version} (`),
+  );
   expect(missing).toEqual([]);
-  for (const text of ["The OpenLDAP Public License", "GNU GENERAL PUBLIC LICENSE", "Apache License"])
+  for (const text of [
+    "The OpenLDAP Public License",
+    "GNU GENERAL PUBLIC LICENSE",
+    "Apache License",
+  ])
     expect(stdout).toContain(text);
-  expect(readFileSync(await executable()).includes(join(examples, "..", "node_modules"))).toBe(false);
+  expect(readFileSync(await executable()).includes(join(examples, "..", "node_modules"))).toBe(
+    false,
+  );
 });
 
 test("files in the folder where it starts have no effect", async () => {
   const folder = join(cwd, "around");
   mkdirSync(folder, { recursive: true });
   const mark = join(folder, "ran");
-  writeFileSync(join(folder, "preload.ts"), `require("node:fs").writeFileSync(${JSON.stringify(mark)}, "");`);
+  writeFileSync(
+    join(folder, "preload.ts"),
+    `require("node:fs").writeFileSync(${JSON.stringify(mark)}, "");`,
+  );
   writeFileSync(join(folder, "bunfig.toml"), 'preload = ["./preload.ts"]\n');
   writeFileSync(join(folder, ".env"), "WAYPOST_KEYS=elsewhere\n");
   expect((await run(["--version"], { cwd: folder })).code).toBe(0);
   expect(existsSync(mark)).toBe(false);
-  await run(["did", "create", "--name", "a"], { cwd: folder, env: { WAYPOST_URL: "http://127.0.0.1:1" } });
+  await run(["did", "create", "--name", "a"], {
+    cwd: folder,
+    env: { WAYPOST_URL: "http://127.0.0.1:1" },
+  });
   expect(existsSync(join(folder, "elsewhere"))).toBe(false);
 });
 
@@ -74,7 +103,10 @@ test("what an operator forgot is reported by name: a signing key that others may
   const { url } = placeExample("cache.toml", folder);
   expect((await run(["key", "new", "signing-key"], { cwd: folder })).code).toBe(0);
   const path = join(folder, "waypost.toml");
-  writeFileSync(path, readFileSync(path, "utf8").replace("[cache]", '[cache]\nsigning_key_file = "signing-key"'));
+  writeFileSync(
+    path,
+    readFileSync(path, "utf8").replace("[cache]", '[cache]\nsigning_key_file = "signing-key"'),
+  );
   expect((await run(["doctor"], { cwd: folder })).stdout).not.toContain("chmod 600 signing-key");
   chmodSync(join(folder, "signing-key"), 0o644);
   expect((await run(["doctor"], { cwd: folder })).stdout).toMatch(
@@ -91,7 +123,9 @@ test("what an operator forgot is reported by name: a signing key that others may
     );
     expect([code, stderr]).toEqual([1, said]);
   }
-  expect((await run(["send", "--help"], { cwd: folder })).stdout).toMatch(/--file <path> +the file \(required\)/);
+  expect((await run(["send", "--help"], { cwd: folder })).stdout).toMatch(
+    /--file <path> +the file \(required\)/,
+  );
 });
 
 test("a misspelt command fails with 1", async () => {
@@ -104,7 +138,12 @@ describe("configuration", () => {
     const problems = async (text: string) => {
       writeFileSync(join(cwd, "bad.toml"), text);
       const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
-      return [code, [...stderr.matchAll(/^ {2}bad\.toml(?::\d+:\d+)?: (\S+): /gm)].map((m) => m[1] as string).sort()];
+      return [
+        code,
+        [...stderr.matchAll(/^ {2}bad\.toml(?::\d+:\d+)?: (\S+): /gm)]
+          .map((m) => m[1] as string)
+          .sort(),
+      ];
     };
     const stores = '[stores.main]\nplugin = "lmdb"\npth = "data"\n[stores.two]\nplugin = "lmbd"\n';
     const directory = '[directory]\nenabled = true\nstore = "four"\nledger = "main"\n';
@@ -124,7 +163,11 @@ describe("configuration", () => {
       '[stores.main]\nplugin = "lmdb"\npath = "data"\ncolour = 1\n[directory]\nenabled = true\nledger = "other"\n';
     writeFileSync(join(cwd, "bad.toml"), text);
     const { code, stderr } = await run(["config", "check", "--config", "bad.toml"], { cwd });
-    expect([code, stderr.includes("stores.main.colour"), stderr.includes("directory.ledger")]).toEqual([1, true, true]);
+    expect([
+      code,
+      stderr.includes("stores.main.colour"),
+      stderr.includes("directory.ledger"),
+    ]).toEqual([1, true, true]);
   });
 
   test("a missing file is a failure and no crash", async () => {
@@ -144,13 +187,19 @@ test("init writes what serve runs, and replaces nothing", async () => {
   const written = readFileSync(join(folder, "waypost.toml"), "utf8");
   writeFileSync(
     join(folder, "waypost.toml"),
-    written.replaceAll("127.0.0.1:7400", `127.0.0.1:${port}`).replaceAll("127.0.0.1:7401", `127.0.0.1:${port + 1}`),
+    written
+      .replaceAll("127.0.0.1:7400", `127.0.0.1:${port}`)
+      .replaceAll("127.0.0.1:7401", `127.0.0.1:${port + 1}`),
   );
-  expect((await run(["doctor", "--config", "waypost.toml"], { cwd: folder })).stdout).not.toContain("FAIL");
+  expect((await run(["doctor", "--config", "waypost.toml"], { cwd: folder })).stdout).not.toContain(
+    "FAIL",
+  );
   const node = await startNode(["serve"], { cwd: folder, url });
   expect((await run(["health", url], { cwd: folder })).code).toBe(0);
   const beside = await run(["doctor"], { cwd: folder });
-  expect(beside.stdout).toContain(`ok    public endpoint ${url} (cache): answers under this address`);
+  expect(beside.stdout).toContain(
+    `ok    public endpoint ${url} (cache): answers under this address`,
+  );
   expect([beside.code, beside.stdout.includes("FAIL")]).toEqual([0, false]);
   expect((await fetch(`http://127.0.0.1:${port + 1}/metrics`)).status).toBe(200);
   expect(await node.kill("SIGTERM")).toBe(0);
@@ -171,7 +220,9 @@ test("the unit's reload fails with a bad file and signals nobody; without a chan
   const path = join(folder, "waypost.toml");
   const text = readFileSync(path, "utf8");
   const unit = readFileSync(join(examples, "waypost.service"), "utf8");
-  const [check, signal] = [...unit.matchAll(/^ExecReload=\S+\/(\S+) (.*)$/gm)].map(([, name, rest]) => [name, rest]);
+  const [check, signal] = [...unit.matchAll(/^ExecReload=\S+\/(\S+) (.*)$/gm)].map(
+    ([, name, rest]) => [name, rest],
+  );
   expect([check?.[0], signal]).toEqual(["waypost", ["kill", "-HUP $MAINPID"]]);
   const node = await startNode(["serve"], { cwd: folder, url });
   // As systemd does: in order, and none after one that failed.
@@ -227,7 +278,10 @@ test("a second process on the same address or the same data is refused in one li
   const path = join(other, "waypost.toml");
   writeFileSync(path, readFileSync(path, "utf8").replace(otherUrl.slice(7), url.slice(7)));
   const sameAddress = await run(["serve"], { cwd: other });
-  expect([sameAddress.code, sameAddress.stderr.includes("can't be listened on")]).toEqual([1, true]);
+  expect([sameAddress.code, sameAddress.stderr.includes("can't be listened on")]).toEqual([
+    1,
+    true,
+  ]);
   expect(await node.kill("SIGTERM")).toBe(0);
 });
 
@@ -243,7 +297,9 @@ test("a Unix socket that a killed process left behind is taken over, one in use 
   await first.kill("SIGKILL");
   const second = await startNode(["serve"], { cwd: folder, url });
   await untilPrinted(second, "waypost is ready");
-  expect((await fetch("http://localhost/healthz", { unix: join(folder, "w.sock") })).status).toBe(200);
+  expect((await fetch("http://localhost/healthz", { unix: join(folder, "w.sock") })).status).toBe(
+    200,
+  );
   const other = join(cwd, "socket-other");
   placeExample("cache.toml", other);
   writeFileSync(
@@ -254,7 +310,9 @@ test("a Unix socket that a killed process left behind is taken over, one in use 
     ),
   );
   expect((await run(["serve"], { cwd: other })).code).toBe(1);
-  expect((await fetch("http://localhost/healthz", { unix: join(folder, "w.sock") })).status).toBe(200);
+  expect((await fetch("http://localhost/healthz", { unix: join(folder, "w.sock") })).status).toBe(
+    200,
+  );
   expect(await second.kill("SIGTERM")).toBe(0);
 });
 
@@ -287,7 +345,10 @@ describe("examples", () => {
     const path = join(folder, "waypost.toml");
     writeFileSync(
       path,
-      readFileSync(path, "utf8").replace("[server]", `[server]\nadmin_listen = ["127.0.0.1:${adminPort}"]`),
+      readFileSync(path, "utf8").replace(
+        "[server]",
+        `[server]\nadmin_listen = ["127.0.0.1:${adminPort}"]`,
+      ),
     );
     const node = await startNode(["serve"], { cwd: folder, url });
     expect((await fetch(`${url}/metrics`)).status).toBe(404);
@@ -319,7 +380,11 @@ test.skipIf(process.platform !== "linux")(
     const sockets: Socket[] = [];
     let hasBeenFull = false;
     const beganMs = performance.now();
-    for (let ms = 0; ms < 4_000 || (ms < 30_000 && !hasBeenFull); ms = performance.now() - beganMs) {
+    for (
+      let ms = 0;
+      ms < 4_000 || (ms < 30_000 && !hasBeenFull);
+      ms = performance.now() - beganMs
+    ) {
       await Bun.sleep(100);
       hasBeenFull ||= readdirSync(`/proc/${node.pid}/fd`).length === 100;
       for (let i = 0; i < 50; i++) {
@@ -331,7 +396,9 @@ test.skipIf(process.platform !== "linux")(
     }
     for (const socket of sockets) socket.destroy();
     expect(hasBeenFull).toBe(true);
-    expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({ checks: { "store main": "ok" } });
+    expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({
+      checks: { "store main": "ok" },
+    });
     expect(await node.kill("SIGTERM")).toBe(0);
     const output = await node.output();
     expect(output).not.toContain('"level":"error"');
@@ -372,7 +439,11 @@ test("a signal ends a start that waits for a store", async () => {
   const opening = `require("node:fs").writeFileSync("opening", ""); return new Promise(() => {});`;
   const plugin = `{ name: "waits", provides: ["mailbox", "replay", "receipts"], parseOptions: () => ({ ok: true, options: null }), migrate: null, maintenance: null, open() { ${opening} } }`;
   writeFileSync(join(folder, "waits.ts"), `export default ${plugin};\n`);
-  const child = Bun.spawn([await executable(), "serve"], { cwd: folder, stdout: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([await executable(), "serve"], {
+    cwd: folder,
+    stdout: "pipe",
+    stderr: "pipe",
+  });
   while (!existsSync(join(folder, "opening")) && child.exitCode === null) await Bun.sleep(10);
   child.kill("SIGTERM");
   expect(await child.exited).toBe(0);
@@ -385,20 +456,23 @@ function waitsOf(pid: number): number {
   return Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)?.[1]);
 }
 
-test.if(process.platform === "linux")("a node at rest wakes at most ten times a second", async () => {
-  const folder = join(cwd, "rest");
-  const { url } = placeExample("all-in-one.toml", folder);
-  const node = await startNode(["serve"], { cwd: folder, url });
-  let most = Number.POSITIVE_INFINITY;
-  // Compiling goes on for a moment after the start.
-  for (let tried = 0; tried < 10 && most > 10; tried++) {
-    const [before, beganMs] = [waitsOf(node.pid), performance.now()];
-    await Bun.sleep(2_000);
-    most = Math.min(most, ((waitsOf(node.pid) - before) * 1_000) / (performance.now() - beganMs));
-  }
-  await node.kill("SIGTERM");
-  expect(most).toBeLessThanOrEqual(10);
-});
+test.if(process.platform === "linux")(
+  "a node at rest wakes at most ten times a second",
+  async () => {
+    const folder = join(cwd, "rest");
+    const { url } = placeExample("all-in-one.toml", folder);
+    const node = await startNode(["serve"], { cwd: folder, url });
+    let most = Number.POSITIVE_INFINITY;
+    // Compiling goes on for a moment after the start.
+    for (let tried = 0; tried < 10 && most > 10; tried++) {
+      const [before, beganMs] = [waitsOf(node.pid), performance.now()];
+      await Bun.sleep(2_000);
+      most = Math.min(most, ((waitsOf(node.pid) - before) * 1_000) / (performance.now() - beganMs));
+    }
+    await node.kill("SIGTERM");
+    expect(most).toBeLessThanOrEqual(10);
+  },
+);
 
 test("a storage plugin from a file is loaded and serves", async () => {
   const folder = join(cwd, "plugin");
@@ -411,7 +485,9 @@ test("a storage plugin from a file is loaded and serves", async () => {
   );
   writeFileSync(path, text);
   const node = await startNode(["serve"], { cwd: folder, url });
-  expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({ checks: { "store side": "ok" } });
+  expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({
+    checks: { "store side": "ok" },
+  });
   await node.kill("SIGTERM");
   expect(await node.output()).toContain("hello from a plugin");
 });
@@ -420,7 +496,10 @@ test("it holds the chat app: every file as the source makes it, on a port of its
   const port = freePort(2);
   const folder = join(cwd, "app");
   mkdirSync(folder, { recursive: true });
-  const node = await startNode(["dev", "--port", String(port)], { cwd: folder, url: `http://127.0.0.1:${port}` });
+  const node = await startNode(["dev", "--port", String(port)], {
+    cwd: folder,
+    url: `http://127.0.0.1:${port}`,
+  });
   const app = `http://127.0.0.1:${port + 1}`;
   expect(node.printed()).toContain(app);
   for (const [path, { bytes }] of await webFiles()) {
@@ -428,7 +507,11 @@ test("it holds the chat app: every file as the source makes it, on a port of its
     const served = await response.bytes();
     // The server writes into these two what it knows.
     const isWritten = path === "/" || path === "/worker.js";
-    expect([path, response.status, isWritten || Buffer.compare(served, bytes) === 0]).toEqual([path, 200, true]);
+    expect([path, response.status, isWritten || Buffer.compare(served, bytes) === 0]).toEqual([
+      path,
+      200,
+      true,
+    ]);
   }
   expect(await node.kill("SIGTERM")).toBe(0);
 }, 60_000);

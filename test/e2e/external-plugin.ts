@@ -11,9 +11,15 @@ const plugin: StoragePlugin<Options> = {
   provides: ["replay", "receipts"],
   parseOptions: (input) => {
     const { greeting, ...others } = (input ?? {}) as Record<string, unknown>;
-    const problems = Object.keys(others).map((setting) => ({ setting, message: "unknown setting" }));
-    if (typeof greeting !== "string") problems.push({ setting: "greeting", message: "must be a text" });
-    return problems.length > 0 ? { ok: false, problems } : { ok: true, options: { greeting: String(greeting) } };
+    const problems = Object.keys(others).map((setting) => ({
+      setting,
+      message: "unknown setting",
+    }));
+    if (typeof greeting !== "string")
+      problems.push({ setting: "greeting", message: "must be a text" });
+    return problems.length > 0
+      ? { ok: false, problems }
+      : { ok: true, options: { greeting: String(greeting) } };
   },
   migrate: null,
   maintenance: null,
@@ -62,18 +68,27 @@ function openReceipts(): Receipts {
     get: async (key, nowMs) => living(key, nowMs)?.value ?? null,
     remove: async (key, value) => {
       const held = receipts.get(key)?.value;
-      if (value === undefined || (held !== undefined && Buffer.from(held).equals(value))) receipts.delete(key);
+      if (value === undefined || (held !== undefined && Buffer.from(held).equals(value)))
+        receipts.delete(key);
     },
     scan: async (prefix, { after, limit, nowMs }) => {
-      const keys = [...receipts.keys()].filter((key) => key.startsWith(prefix) && (after === null || key > after));
+      const keys = [...receipts.keys()].filter(
+        (key) => key.startsWith(prefix) && (after === null || key > after),
+      );
       const found = keys.sort().map((key) => [key, living(key, nowMs)] as const);
-      return found.flatMap(([key, one]) => (one === null ? [] : [[key, one.value] as const])).slice(0, limit);
+      return found
+        .flatMap(([key, one]) => (one === null ? [] : [[key, one.value] as const]))
+        .slice(0, limit);
     },
     expire: async (nowMs, limit) => dropEnded(receipts, ({ untilMs }) => untilMs < nowMs, limit),
   };
 }
 
-function dropEnded<T>(entries: Map<string, T>, hasEnded: (entry: T) => boolean, limit: number): number {
+function dropEnded<T>(
+  entries: Map<string, T>,
+  hasEnded: (entry: T) => boolean,
+  limit: number,
+): number {
   let dropped = 0;
   for (const [key, entry] of entries) {
     if (dropped >= limit) break;

@@ -46,7 +46,11 @@ console.log(
     sameDid: again.did === bob.did,
     mode: ((await stat(join(keys, keyFile))).mode & 0o777).toString(8),
     chunks: sent.chunks,
-    received: first.map(({ message: { name, from, verified } }) => [name, from === alice.did, verified]),
+    received: first.map(({ message: { name, from, verified } }) => [
+      name,
+      from === alice.did,
+      verified,
+    ]),
     same: stored.length === bytes.length && stored.every((byte, i) => byte === bytes[i]),
     again: second.length,
     files: await readdir(out),

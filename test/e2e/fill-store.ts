@@ -25,7 +25,15 @@ async function fill(from: Did, count: number): Promise<void> {
         const id = crypto.randomUUID();
         const text = utf8(`message ${n} ${"words ".repeat(n % 30)}`);
         const row: MessageRow = {
-          ...{ id, conversation: from, isOwn: false, from, verified: true, trust: "proven", distrusted: null },
+          ...{
+            id,
+            conversation: from,
+            isOwn: false,
+            from,
+            verified: true,
+            trust: "proven",
+            distrusted: null,
+          },
           ...{
             sentMs: at,
             arrivedMs: at,

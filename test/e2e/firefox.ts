@@ -6,7 +6,16 @@
 import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
-import { isArrived, linkOf, linkTo, openRow, personAt, savedFile, type TypedPage, welcome } from "./app-page.ts";
+import {
+  isArrived,
+  linkOf,
+  linkTo,
+  openRow,
+  personAt,
+  savedFile,
+  type TypedPage,
+  welcome,
+} from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { openNetwork } from "./network.ts";
 
@@ -33,7 +42,14 @@ type Reply = {
 /** A session of Firefox, and what its pages have asked. */
 async function startFirefox(firefox: string) {
   const profile = mkdtempSync(join(scratch, "profile-"));
-  const flags = ["--headless", "--no-remote", "--remote-debugging-port=0", "--profile", profile, "about:blank"];
+  const flags = [
+    "--headless",
+    "--no-remote",
+    "--remote-debugging-port=0",
+    "--profile",
+    profile,
+    "about:blank",
+  ];
   const child = Bun.spawn([firefox, ...flags], {
     stdout: "ignore",
     stderr: "pipe",
@@ -49,7 +65,8 @@ async function startFirefox(firefox: string) {
   socket.addEventListener("message", ({ data }) => {
     const reply = JSON.parse(String(data)) as Reply;
     if (reply.id !== undefined) waiting.get(reply.id)?.(reply);
-    else if (reply.method === "network.beforeRequestSent") requests.push(reply.params?.request?.url ?? "");
+    else if (reply.method === "network.beforeRequestSent")
+      requests.push(reply.params?.request?.url ?? "");
   });
   let count = 0;
   const call = async (method: string, params: object): Promise<Record<string, unknown>> => {
@@ -106,7 +123,11 @@ async function openPage({ call }: Firefox, url: string, given?: string): Promise
   await call("browsingContext.navigate", { context, url, wait: "complete" });
   const evaluate = async (expression: string): Promise<unknown> => {
     const asked = `Promise.resolve((${expression.replace(/;\s*$/, "")})).then((value) => JSON.stringify(value))`;
-    const answer = await call("script.evaluate", { expression: asked, target: { context }, awaitPromise: true });
+    const answer = await call("script.evaluate", {
+      expression: asked,
+      target: { context },
+      awaitPromise: true,
+    });
     const { type, result } = answer as { type: string; result?: { value?: string } };
     if (type !== "success") throw new Error(`${expression}: ${JSON.stringify(answer)}`);
     return result?.value === undefined ? undefined : JSON.parse(result.value);
@@ -122,12 +143,19 @@ async function openPage({ call }: Firefox, url: string, given?: string): Promise
       { type: "keyUp", value },
     ]);
     await call("browsingContext.activate", { context });
-    await call("input.performActions", { context, actions: [{ type: "key", id: "keyboard", actions }] });
+    await call("input.performActions", {
+      context,
+      actions: [{ type: "key", id: "keyboard", actions }],
+    });
   };
   const choose = async (selector: string, file: string): Promise<void> => {
     const expression = `document.querySelector(${JSON.stringify(selector)})`;
     await until(expression, selector);
-    const { result } = await call("script.evaluate", { expression, target: { context }, awaitPromise: false });
+    const { result } = await call("script.evaluate", {
+      expression,
+      target: { context },
+      awaitPromise: false,
+    });
     const { sharedId } = result as { sharedId: string };
     await call("input.setFiles", { context, element: { sharedId }, files: [file] });
   };
@@ -162,12 +190,17 @@ try {
   await bob.say("said from the other side");
   await Bun.sleep(lossMs);
   network.restore();
-  await Promise.all([bob.sees("said while the network is lost"), alice.sees("said from the other side")]);
+  await Promise.all([
+    bob.sees("said while the network is lost"),
+    alice.sees("said from the other side"),
+  ]);
   done("a restart of the nodes and a loss of network lose nothing");
 
   for (const person of [alice, bob]) await person.page.evaluate("location.reload()");
   await Promise.all([alice.sees("hello Bob"), bob.sees("hello Alice")]);
-  const tab = personAt(await openPage(firefox, `${app}/${await bob.page.evaluate("location.hash")}`, bob.page.profile));
+  const tab = personAt(
+    await openPage(firefox, `${app}/${await bob.page.evaluate("location.hash")}`, bob.page.profile),
+  );
   await tab.sees("hello Bob");
   await tab.say("from the second tab");
   await Promise.all([alice.sees("from the second tab"), bob.sees("from the second tab")]);
@@ -189,7 +222,8 @@ try {
     userContexts: [alice.page.profile],
   });
   await alice.click(".file");
-  if (Bun.hash(await savedFile(saved, "holiday.raw", fileBytes)) !== Bun.hash(file)) throw new Error("another file");
+  if (Bun.hash(await savedFile(saved, "holiday.raw", fileBytes)) !== Bun.hash(file))
+    throw new Error("another file");
   done(`a file of ${fileBytes / 1e6} MB goes on after a reload and is saved as it was`);
 
   const second = personAt(await openPage(firefox, app));
@@ -200,7 +234,8 @@ try {
   await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);
   done("a second device is linked, has the conversation and speaks as the same person");
 
-  const isActive = "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
+  const isActive =
+    "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')";
   await alice.page.until(isActive, "the worker");
   const before = await alice.messages();
   const hash = await alice.page.evaluate("location.hash");
@@ -208,15 +243,20 @@ try {
   await nodes.stop();
   const again = personAt(await openPage(firefox, `${app}/${hash}`, alice.page.profile));
   await again.sees("hello Alice");
-  if (JSON.stringify(await again.messages()) !== JSON.stringify(before)) throw new Error("other messages");
+  if (JSON.stringify(await again.messages()) !== JSON.stringify(before))
+    throw new Error("other messages");
   await again.say("written offline");
   await again.sees("written offline");
   nodes = await place.start();
   await bob.sees("written offline");
   done("closed and opened without a server all is there");
 
-  const hosts = new Set(firefox.requests.filter((url) => /^(http|ws)/.test(url)).map((url) => new URL(url).host));
-  const others = [...hosts].filter((host) => host !== new URL(app).host && host !== new URL(node).host);
+  const hosts = new Set(
+    firefox.requests.filter((url) => /^(http|ws)/.test(url)).map((url) => new URL(url).host),
+  );
+  const others = [...hosts].filter(
+    (host) => host !== new URL(app).host && host !== new URL(node).host,
+  );
   if (others.length > 0) throw new Error(`asked other hosts: ${others}`);
   done(`${firefox.requests.length} requests, none to another host`);
 } finally {

@@ -11,7 +11,9 @@ const pollMs = typeof WebSocket === "undefined" ? 200 : 30_000;
 const open = () => Waypost.open({ url, keys: memoryKeys(), pollMs });
 const [alice, bob] = await Promise.all([open(), open()]);
 const events = [];
-bob.on((event) => events.push(event.type === "disconnected" ? `${event.what} ${event.error?.code}` : event.type));
+bob.on((event) =>
+  events.push(event.type === "disconnected" ? `${event.what} ${event.error?.code}` : event.type),
+);
 
 async function take(me, count) {
   const taken = [];
@@ -65,7 +67,8 @@ console.log(
     text: hello.text,
     verified: [hello.verified, hello.from === alice.did],
     chunks: sent.chunks,
-    same: file.bytes().every((byte, i) => byte === bytes[i]) && file.bytes().length === bytes.length,
+    same:
+      file.bytes().every((byte, i) => byte === bytes[i]) && file.bytes().length === bytes.length,
     name: file.file.name,
     reply: [reply.text, reply.replyTo === hello.id],
     json: json.json(),

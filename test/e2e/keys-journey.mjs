@@ -12,7 +12,12 @@ const url = globalThis.Deno?.env.get("WAYPOST_URL") ?? globalThis.process?.env.W
 const keys = join(await mkdtemp(join(tmpdir(), "waypost-keys-")), "keys");
 const events = [];
 const open = () =>
-  Waypost.open({ url, keys: fileKeys(keys), rotateMs: 0, onEvent: (event) => events.push(event.type) });
+  Waypost.open({
+    url,
+    keys: fileKeys(keys),
+    rotateMs: 0,
+    onEvent: (event) => events.push(event.type),
+  });
 
 const alice = await open();
 await alice.rotate();
@@ -20,7 +25,9 @@ const sent = await alice.send(alice.did, new Uint8Array(50_000), { chunkBytes: 2
 const again = await open();
 const store = fileKeys(keys);
 await store.save("default/raced", "0");
-const raced = await Promise.all(["1", "2", "3", "4"].map((text) => store.replace("default/raced", "0", text)));
+const raced = await Promise.all(
+  ["1", "2", "3", "4"].map((text) => store.replace("default/raced", "0", text)),
+);
 const secretOf = ({ identity }) => identity.agreements.at(-1).secret.toString();
 console.log(
   JSON.stringify({

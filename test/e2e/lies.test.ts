@@ -7,7 +7,13 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ClientError } from "../../src/client/http.ts";
 import { executable, run, scratchFolder } from "../support/executable.ts";
-import { type LieStage, openHonest, policyOf, startLieStage, type Victim } from "../support/lie-stage.ts";
+import {
+  type LieStage,
+  openHonest,
+  policyOf,
+  startLieStage,
+  type Victim,
+} from "../support/lie-stage.ts";
 import { lies, tell } from "../support/lies.ts";
 import { testKey } from "../support/logs.ts";
 import type { LyingDirectory } from "../support/lying-directory.ts";
@@ -41,7 +47,11 @@ const source: MakeVictim = async (proxy, hasPolicy) => {
   return {
     did: me.did,
     send: (to, trust) =>
-      orCode(me.send(to, "hello", trust === undefined ? {} : { trust }).then((sent) => sent.recipient.trust)),
+      orCode(
+        me
+          .send(to, "hello", trust === undefined ? {} : { trust })
+          .then((sent) => sent.recipient.trust),
+      ),
     look: (did) => orCode(me.fingerprint(did).then(() => "proven")),
     receive: async () => {
       for await (const message of me.messages()) {
@@ -108,8 +118,13 @@ async function waypost(env: Env, ...args: string[]) {
 
 const commands: MakeVictim = async (proxy, hasPolicy) => {
   const as = hasPolicy ? "wendy" : "paul";
-  const env = { WAYPOST_URL: stage.made.nodes.url, WAYPOST_DIRECTORY_URL: proxy.url, WAYPOST_AS: as };
-  const ask = (...args: string[]) => waypost(env, ...args, ...(hasPolicy ? ["--policy", "policy"] : []));
+  const env = {
+    WAYPOST_URL: stage.made.nodes.url,
+    WAYPOST_DIRECTORY_URL: proxy.url,
+    WAYPOST_AS: as,
+  };
+  const ask = (...args: string[]) =>
+    waypost(env, ...args, ...(hasPolicy ? ["--policy", "policy"] : []));
   const { did } = await ask("did", "create", "--name", as);
   return {
     did,
@@ -134,13 +149,18 @@ test("--trust and --policy decide whom the commands believe, and what they say a
   const env = { WAYPOST_URL: url, WAYPOST_KEYS: keys };
   await waypost(env, "did", "create", "--name", "gil");
   const bob = await openHonest(url);
-  const send = (to: string, ...flags: string[]) => waypost(env, "send", "--to", to, "--file", "hello.txt", ...flags);
+  const send = (to: string, ...flags: string[]) =>
+    waypost(env, "send", "--to", to, "--file", "hello.txt", ...flags);
   const codeOf = async (to: string, ...flags: string[]) => (await send(to, ...flags)).code;
 
-  expect((await send(bob.did, "--trust", "logged", "--policy", "policy")).recipient.trust).toBe("logged");
+  expect((await send(bob.did, "--trust", "logged", "--policy", "policy")).recipient.trust).toBe(
+    "logged",
+  );
   expect((await send(bob.did, "--policy", "policy")).recipient.trust).toBe("logged");
   expect((await send(bob.did)).recipient.trust).toBe("proven");
-  expect((await waypost({ ...env, WAYPOST_POLICY: "policy" }, "did", "show", bob.did)).trust).toBe("logged");
+  expect((await waypost({ ...env, WAYPOST_POLICY: "policy" }, "did", "show", bob.did)).trust).toBe(
+    "logged",
+  );
   expect((await waypost(env, "did", "show", bob.did)).trust).toBe("proven");
 
   // Without witnesses, or with others, nothing is logged.
@@ -159,20 +179,37 @@ test("--trust and --policy decide whom the commands believe, and what they say a
 
   // A random DID is unproven, and refused where keys must be proven.
   const proxy = stage.proxied();
-  proxy.lie = { json: ({ path, json }) => (path === "/limits" ? { ...json, self_certifying_dids: false } : null) };
+  proxy.lie = {
+    json: ({ path, json }) =>
+      path === "/limits" ? { ...json, self_certifying_dids: false } : null,
+  };
   const random = await openHonest(url, { directoryUrl: proxy.url });
   expect((await send(random.did)).recipient.trust).toBe("unproven");
-  for (const level of ["proven", "logged"]) expect(await codeOf(random.did, "--trust", level)).toBe("proof_missing");
+  for (const level of ["proven", "logged"])
+    expect(await codeOf(random.did, "--trust", level)).toBe("proof_missing");
 
   await bob.send((await waypost(env, "did", "show")).did, "hello");
-  const { received } = await waypost(env, "receive", "--out", "logged", "--wait-for", "60s", "--policy", "policy");
+  const { received } = await waypost(
+    env,
+    "receive",
+    "--out",
+    "logged",
+    "--wait-for",
+    "60s",
+    "--policy",
+    "policy",
+  );
   expect(received.map(({ from_trust }: { from_trust: string }) => from_trust)).toEqual(["logged"]);
 }, 120_000);
 
 describe("told to everybody", () => {
   const standOf = async (hasPolicy: boolean) => {
     const proxy = stage.proxied();
-    const makers = Object.entries({ "the SDK": source, "the packed SDK": packed, "the commands": commands });
+    const makers = Object.entries({
+      "the SDK": source,
+      "the packed SDK": packed,
+      "the commands": commands,
+    });
     const victims = await Promise.all(
       makers.map(async ([name, make]) => [name, await make(proxy, hasPolicy)] as const),
     );

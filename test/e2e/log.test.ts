@@ -11,8 +11,13 @@ import { keyFiles, vkeyOf } from "../support/logs.ts";
 
 const verifier = join(import.meta.dir, "go-log");
 const go = Bun.which("go");
-const hasModule = go !== null && Bun.spawnSync([go, "mod", "download"], { cwd: verifier, stderr: "ignore" }).success;
-if (!hasModule) console.log("SKIPPED: Go's verification of the log, for want of go and its module golang.org/x/mod");
+const hasModule =
+  go !== null &&
+  Bun.spawnSync([go, "mod", "download"], { cwd: verifier, stderr: "ignore" }).success;
+if (!hasModule)
+  console.log(
+    "SKIPPED: Go's verification of the log, for want of go and its module golang.org/x/mod",
+  );
 
 const files = keyFiles();
 let made: LogPair;
@@ -26,8 +31,15 @@ afterAll(async () => {
 
 async function verify(key: string, size: number): Promise<string> {
   const args = [`${made.nodes.url}/log`, vkeyOf(made.log), key, String(size)];
-  const run = Bun.spawn([go ?? "", "run", ".", ...args], { cwd: verifier, stdout: "pipe", stderr: "pipe" });
-  const [text, problems] = await Promise.all([new Response(run.stdout).text(), new Response(run.stderr).text()]);
+  const run = Bun.spawn([go ?? "", "run", ".", ...args], {
+    cwd: verifier,
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const [text, problems] = await Promise.all([
+    new Response(run.stdout).text(),
+    new Response(run.stderr).text(),
+  ]);
   return (await run.exited) === 0 ? text : `${text}${problems}`;
 }
 
@@ -37,10 +49,14 @@ test.skipIf(!hasModule)(
     const waiting = { timeoutMs: 60_000, intervalMs: 20 };
     for (let i = 0; i < 6; i++)
       await Waypost.open({ url: made.nodes.url, keys: memoryKeys(), waiting, alias: `go-${i}` });
-    const size = async () => Number((await (await fetch(`${made.nodes.url}/log/checkpoint`)).text()).split("\n")[1]);
+    const size = async () =>
+      Number((await (await fetch(`${made.nodes.url}/log/checkpoint`)).text()).split("\n")[1]);
     for (const end = Date.now() + 60_000; (await size()) < 12; await Bun.sleep(50))
       if (Date.now() > end) throw new Error("the log did not grow");
-    const verified = JSON.parse(await verify(vkeyOf(made.cosigner), 3)) as { size: number; time: number };
+    const verified = JSON.parse(await verify(vkeyOf(made.cosigner), 3)) as {
+      size: number;
+      time: number;
+    };
     expect(verified.size).toBeGreaterThanOrEqual(12);
     expect(Math.abs(verified.time - Date.now() / 1_000)).toBeLessThan(300);
     const [name, id, base64] = vkeyOf(made.cosigner).split("+") as [string, string, string];

@@ -56,7 +56,12 @@ export function openNetwork(port: number, serverPort: number): Network {
         if (lost) return;
         try {
           const data: End = { other: client, early: [] };
-          const far = await Bun.connect<End>({ hostname: "127.0.0.1", port: serverPort, data, socket: server });
+          const far = await Bun.connect<End>({
+            hostname: "127.0.0.1",
+            port: serverPort,
+            data,
+            socket: server,
+          });
           client.data.other = far;
           ends.add(far);
           flush(far);

@@ -25,7 +25,12 @@ async function run(words: readonly string[], cwd = folder.path): Promise<string>
 }
 
 /** Words before a command: until it succeeds, for at most 30 s. */
-const untilDone = ["sh", "-c", 'for i in $(seq 120); do "$@" && exit; sleep 0.25; done; exit 1', "sh"];
+const untilDone = [
+  "sh",
+  "-c",
+  'for i in $(seq 120); do "$@" && exit; sleep 0.25; done; exit 1',
+  "sh",
+];
 
 /** Packages hold the executable of this platform; other platforms differ in nothing but that file. */
 let made: readonly string[];
@@ -34,7 +39,8 @@ beforeAll(async () => {
   made = printed.trim().split("\n");
 }, 240_000);
 
-const find = (part: string): string => join(root, made.find((one) => one.includes(part)) ?? "(none)");
+const find = (part: string): string =>
+  join(root, made.find((one) => one.includes(part)) ?? "(none)");
 
 test("the sums are right, and name every file that was made", async () => {
   await run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], dist);
@@ -46,10 +52,15 @@ describe("npm", () => {
   const waypost = join(folder.path, "node_modules", ".bin", "waypost");
 
   test("installs the executable of this platform, which starts and ends as itself", async () => {
-    writeFileSync(join(folder.path, "package.json"), JSON.stringify({ name: "stranger", private: true }));
+    writeFileSync(
+      join(folder.path, "package.json"),
+      JSON.stringify({ name: "stranger", private: true }),
+    );
     const archives = [find("npm-waypost-cli-"), find("npm-waypost-0")];
     await run(["npm", "install", "--no-audit", "--no-fund", "--offline", ...archives]);
-    const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
+    const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+      version: string;
+    };
     expect((await run(["npx", "--offline", "waypost", "--version"])).trim()).toBe(version);
     const refused = Bun.spawn([waypost, "config", "check", "--config", "none.toml"], {
       cwd: folder.path,
@@ -63,7 +74,11 @@ describe("npm", () => {
 
   test("runs all nodes with one command, and passes a signal on", async () => {
     const port = String(freePort());
-    const child = Bun.spawn([waypost, "dev", "--port", port], { cwd: folder.path, stdout: "ignore", stderr: "ignore" });
+    const child = Bun.spawn([waypost, "dev", "--port", port], {
+      cwd: folder.path,
+      stdout: "ignore",
+      stderr: "ignore",
+    });
     await run([...untilDone, waypost, "health", `http://127.0.0.1:${port}`]);
     child.kill("SIGTERM");
     expect(await child.exited).toBe(0);
@@ -80,7 +95,9 @@ describe("npm", () => {
   });
 
   test("names a package for every platform that is released", () => {
-    const { optionalDependencies } = JSON.parse(readFileSync(join(dist, "npm", "waypost", "package.json"), "utf8")) as {
+    const { optionalDependencies } = JSON.parse(
+      readFileSync(join(dist, "npm", "waypost", "package.json"), "utf8"),
+    ) as {
       optionalDependencies: Record<string, string>;
     };
     expect(Object.keys(optionalDependencies)).toEqual([`@waypost/cli-${ownPlatform().name}`]);
@@ -97,7 +114,9 @@ describe.skipIf(Bun.which("dpkg-deb") === null)("the Debian package", () => {
       "/NOTICES.gz",
     ])
       expect(listed).toContain(path);
-    expect(listed.split("\n").filter((line) => line !== "" && !line.includes("root/root"))).toEqual([]);
+    expect(listed.split("\n").filter((line) => line !== "" && !line.includes("root/root"))).toEqual(
+      [],
+    );
     const target = join(folder.path, "deb");
     await run(["dpkg-deb", "--extract", find(".deb"), target]);
     await run([join(target, "usr/bin/waypost"), "--version"]);
@@ -106,12 +125,14 @@ describe.skipIf(Bun.which("dpkg-deb") === null)("the Debian package", () => {
     );
     const control = join(folder.path, "control");
     await run(["dpkg-deb", "--control", find(".deb"), control]);
-    for (const script of ["postinst", "prerm", "postrm"]) await run(["sh", "-n", join(control, script)]);
+    for (const script of ["postinst", "prerm", "postrm"])
+      await run(["sh", "-n", join(control, script)]);
   }, 60_000);
 });
 
 /** A namespace of mounts needs rights that not every machine gives. */
-const canChroot = Bun.which("unshare") !== null && Bun.spawnSync(["unshare", "--mount", "true"]).success;
+const canChroot =
+  Bun.which("unshare") !== null && Bun.spawnSync(["unshare", "--mount", "true"]).success;
 describe.skipIf(!canChroot || ownPlatform().libc !== "glibc")("the OCI image", () => {
   test("runs with nothing but what its layer holds, and its digests are right", async () => {
     const layout = join(folder.path, "oci");
@@ -119,24 +140,42 @@ describe.skipIf(!canChroot || ownPlatform().libc !== "glibc")("the OCI image", (
     for (const one of [layout, image]) mkdirSync(one);
     await run(["tar", "-xf", find("waypost-oci"), "-C", layout]);
     for (const blob of readdirSync(join(layout, "blobs/sha256"))) {
-      const sum = new Bun.CryptoHasher("sha256").update(readFileSync(join(layout, "blobs/sha256", blob))).digest("hex");
+      const sum = new Bun.CryptoHasher("sha256")
+        .update(readFileSync(join(layout, "blobs/sha256", blob)))
+        .digest("hex");
       expect(sum).toBe(blob);
     }
-    const read = (digest: string) => JSON.parse(readFileSync(join(layout, "blobs/sha256", digest.slice(7)), "utf8"));
+    const read = (digest: string) =>
+      JSON.parse(readFileSync(join(layout, "blobs/sha256", digest.slice(7)), "utf8"));
     const index = JSON.parse(readFileSync(join(layout, "index.json"), "utf8"));
     const manifest = read(index.manifests[0].digest);
     expect(read(manifest.config.digest).config.User).toBe("7400:7400");
     const named = index.manifests[0].annotations["org.opencontainers.image.ref.name"];
     expect(named).toMatch(/^waypost:\d+\.\d+\.\d+$/);
-    await run(["tar", "-xzf", join(layout, "blobs/sha256", manifest.layers[0].digest.slice(7)), "-C", image]);
-    expect([statSync(join(image, "data")).uid, statSync(join(image, "tmp")).mode & 0o7777]).toEqual([7400, 0o1777]);
+    await run([
+      "tar",
+      "-xzf",
+      join(layout, "blobs/sha256", manifest.layers[0].digest.slice(7)),
+      "-C",
+      image,
+    ]);
+    expect([statSync(join(image, "data")).uid, statSync(join(image, "tmp")).mode & 0o7777]).toEqual(
+      [7400, 0o1777],
+    );
     expect(readFileSync(join(image, "usr/share/doc/waypost/NOTICES"), "utf8")).toContain("smoldot");
     const port = freePort();
     // A container runtime mounts these; the kernel takes them away again with the namespace.
     const mounts = `mount -t proc proc ${image}/proc && mount --rbind /dev ${image}/dev`;
     const env = `WAYPOST_SERVER__LISTEN='["127.0.0.1:${port}"]' WAYPOST_SERVER__ADMIN_LISTEN='["unix:/data/admin.sock"]'`;
     const enter = `exec env -i ${env} "$(command -v chroot)" --userspec=7400:7400 ${image} /usr/local/bin/waypost "$@"`;
-    const inside = ["unshare", "--mount", "sh", "-ec", `${mounts}; PATH=/usr/sbin:/usr/bin:/sbin:/bin; ${enter}`, "sh"];
+    const inside = [
+      "unshare",
+      "--mount",
+      "sh",
+      "-ec",
+      `${mounts}; PATH=/usr/sbin:/usr/bin:/sbin:/bin; ${enter}`,
+      "sh",
+    ];
     const child = Bun.spawn([...inside, "serve", "--config", "/etc/waypost/waypost.toml"], {
       cwd: folder.path,
       stdout: "pipe",

@@ -15,10 +15,19 @@ export type PackedSdk = { readonly folder: string; readonly remove: () => void }
 export async function installPackedSdk(): Promise<PackedSdk> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-sdk-"));
   await command([process.execPath, "build-client.ts"], root);
-  await command(["npm", "pack", "--silent", "--pack-destination", folder, join(root, "dist", "client")], folder);
+  await command(
+    ["npm", "pack", "--silent", "--pack-destination", folder, join(root, "dist", "client")],
+    folder,
+  );
   const [archive = ""] = [...new Bun.Glob("*.tgz").scanSync({ cwd: folder })];
-  writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "stranger", private: true, type: "module" }));
-  await command(["npm", "install", "--no-audit", "--no-fund", "--prefer-offline", `./${archive}`], folder);
+  writeFileSync(
+    join(folder, "package.json"),
+    JSON.stringify({ name: "stranger", private: true, type: "module" }),
+  );
+  await command(
+    ["npm", "install", "--no-audit", "--no-fund", "--prefer-offline", `./${archive}`],
+    folder,
+  );
   return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
 }
 
@@ -53,7 +62,12 @@ export async function command(
   cwd: string,
   env: Record<string, string> = {},
 ): Promise<string> {
-  const child = Bun.spawn([...words], { cwd, env: { ...process.env, ...env }, stdout: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([...words], {
+    cwd,
+    env: { ...process.env, ...env },
+    stdout: "pipe",
+    stderr: "pipe",
+  });
   const [code, stdout, stderr] = await Promise.all([
     child.exited,
     new Response(child.stdout).text(),

@@ -17,7 +17,9 @@ Object.assign(globalThis, {
   },
   async read(how: "passkey" | "passphrase") {
     const keys = lockedKeys(indexedDbKeys());
-    const unlocked = await codeOf(keys.unlock(how === "passkey" ? passkeyLock() : passphraseLock("correct horse")));
+    const unlocked = await codeOf(
+      keys.unlock(how === "passkey" ? passkeyLock() : passphraseLock("correct horse")),
+    );
     return unlocked === "ok" ? keys.load("me") : unlocked;
   },
 });

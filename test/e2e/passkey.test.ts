@@ -9,13 +9,18 @@ import { type Browser, chromiumPath, type Page, startChromium } from "./chromium
 let browser: Browser;
 let pages: ReturnType<typeof Bun.serve>;
 
-if (chromiumPath === null) console.log("SKIPPED: passkeys in Chromium, which is not on this machine");
+if (chromiumPath === null)
+  console.log("SKIPPED: passkeys in Chromium, which is not on this machine");
 
 beforeAll(async () => {
   if (chromiumPath === null) return;
-  const built = await Bun.build({ entrypoints: [join(import.meta.dir, "passkey-page.ts")], target: "browser" });
+  const built = await Bun.build({
+    entrypoints: [join(import.meta.dir, "passkey-page.ts")],
+    target: "browser",
+  });
   const script = await built.outputs[0]?.text();
-  const page = '<!doctype html><title>page</title><body><script type="module" src="/page.js"></script>';
+  const page =
+    '<!doctype html><title>page</title><body><script type="module" src="/page.js"></script>';
   pages = Bun.serve({
     hostname: "localhost",
     port: 0,
@@ -31,7 +36,9 @@ afterAll(async () => {
   await pages?.stop(true);
 });
 
-async function pageWith(hasPrf: boolean): Promise<{ readonly page: Page; readonly authenticator: unknown }> {
+async function pageWith(
+  hasPrf: boolean,
+): Promise<{ readonly page: Page; readonly authenticator: unknown }> {
   const page = await browser.open(`http://localhost:${pages.port}/`);
   await page.until("typeof globalThis.read === 'function'", "the page is there");
   await page.call("WebAuthn.enable", {});
@@ -48,12 +55,15 @@ test.skipIf(chromiumPath === null)(
   async () => {
     const { page, authenticator } = await pageWith(true);
     expect(await page.evaluate("setUp()")).toBe("ok");
-    expect([await page.evaluate("read('passkey')"), await page.evaluate("read('passphrase')")]).toEqual([
-      "secret text",
-      "secret text",
-    ]);
+    expect([
+      await page.evaluate("read('passkey')"),
+      await page.evaluate("read('passphrase')"),
+    ]).toEqual(["secret text", "secret text"]);
     await page.evaluate("globalThis.isFormer = true, location.reload(), 0");
-    await page.until("typeof globalThis.read === 'function' && !globalThis.isFormer", "the page is there again");
+    await page.until(
+      "typeof globalThis.read === 'function' && !globalThis.isFormer",
+      "the page is there again",
+    );
     expect(await page.evaluate("read('passkey')")).toBe("secret text");
     await page.call("WebAuthn.clearCredentials", { authenticatorId: authenticator as string });
     expect(await page.evaluate("read('passkey')")).toBe("passkey_refused");
@@ -67,7 +77,9 @@ test.skipIf(chromiumPath === null)(
   "a passkey that derives no keys is refused as such, and the passphrase goes on working",
   async () => {
     const { page } = await pageWith(false);
-    await page.evaluate("new Promise((end) => { indexedDB.deleteDatabase('waypost').onsuccess = () => end(0); })");
+    await page.evaluate(
+      "new Promise((end) => { indexedDB.deleteDatabase('waypost').onsuccess = () => end(0); })",
+    );
     expect(await page.evaluate("setUp()")).toBe("no_prf");
     expect(await page.evaluate("read('passkey')")).toBe("wrong_passphrase");
     expect(await page.evaluate("read('passphrase')")).toBe("secret text");

@@ -19,12 +19,23 @@ const browser = await startChromium([
   "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
 ]);
 
-const window = async ({ page }: Person, width: number, height: number, scheme: "light" | "dark") => {
-  await page.call("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1.5, mobile: false });
+const window = async (
+  { page }: Person,
+  width: number,
+  height: number,
+  scheme: "light" | "dark",
+) => {
+  await page.call("Emulation.setDeviceMetricsOverride", {
+    width,
+    height,
+    deviceScaleFactor: 1.5,
+    mobile: false,
+  });
   const features = [{ name: "prefers-color-scheme", value: scheme }];
   await page.call("Emulation.setEmulatedMedia", { features });
 };
-const picture = async (page: Page) => String((await page.call("Page.captureScreenshot", { format: "png" }))["data"]);
+const picture = async (page: Page) =>
+  String((await page.call("Page.captureScreenshot", { format: "png" }))["data"]);
 
 /** A landscape, drawn in a page. */
 async function landscape(page: Page): Promise<string> {
@@ -44,7 +55,11 @@ async function landscape(page: Page): Promise<string> {
 }
 
 async function befriend(alice: Person, name: string): Promise<void> {
-  await alice.page.until("document.querySelector('[aria-label=Requests] .row')", "the request", 60_000);
+  await alice.page.until(
+    "document.querySelector('[aria-label=Requests] .row')",
+    "the request",
+    60_000,
+  );
   await alice.page.evaluate("document.querySelector('[aria-label=Requests] .row').click()");
   await alice.fill(".request input", name);
   await alice.press("Accept");
@@ -106,7 +121,10 @@ try {
   await both.evaluate(`document.body.style.cssText = "margin:0;height:770px;display:flex;gap:30px;align-items:center;justify-content:center;background:#e9e6df";
     document.body.innerHTML = '<img style="${style};width:860px" src="data:image/png;base64,${wide}"><img style="${style};width:330px" src="data:image/png;base64,${narrow}">';
     Promise.all([...document.images].map((one) => one.decode())).then(() => true)`);
-  writeFileSync(join(import.meta.dir, "..", "..", "docs", "app.png"), Buffer.from(await picture(both), "base64"));
+  writeFileSync(
+    join(import.meta.dir, "..", "..", "docs", "app.png"),
+    Buffer.from(await picture(both), "base64"),
+  );
 } finally {
   await browser.close();
   await nodes.stop();

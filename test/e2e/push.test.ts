@@ -14,7 +14,10 @@ if (chromiumPath === null) console.log("SKIPPED: a push in Chromium, which is no
 
 beforeAll(async () => {
   if (chromiumPath === null) return;
-  const built = await Bun.build({ entrypoints: [join(import.meta.dir, "push-worker.ts")], target: "browser" });
+  const built = await Bun.build({
+    entrypoints: [join(import.meta.dir, "push-worker.ts")],
+    target: "browser",
+  });
   const script = await built.outputs[0]?.text();
   pages = Bun.serve({
     hostname: "127.0.0.1",
@@ -22,7 +25,9 @@ beforeAll(async () => {
     fetch: (request) =>
       new URL(request.url).pathname === "/worker.js"
         ? new Response(script ?? "", { headers: { "content-type": "text/javascript" } })
-        : new Response("<!doctype html><title>page</title>", { headers: { "content-type": "text/html" } }),
+        : new Response("<!doctype html><title>page</title>", {
+            headers: { "content-type": "text/html" },
+          }),
   });
   browser = await startChromium();
   const origin = `http://127.0.0.1:${pages.port}`;
@@ -32,7 +37,8 @@ beforeAll(async () => {
   await page.evaluate(`window.told = []; window.done = 0; window.channels = [
     Object.assign(new BroadcastChannel("waypost.push"), { onmessage: ({ data }) => told.push(data) }),
     Object.assign(new BroadcastChannel("done"), { onmessage: () => done++ })]; navigator.serviceWorker.register("/worker.js"); 0`);
-  const active = "navigator.serviceWorker.ready.then(({ active }) => active?.state === 'activated')";
+  const active =
+    "navigator.serviceWorker.ready.then(({ active }) => active?.state === 'activated')";
   await page.until(active, "the worker is active");
 }, 120_000);
 afterAll(async () => {
@@ -54,13 +60,24 @@ const shown =
 test.skipIf(chromiumPath === null)(
   "a push shows the notification that its device asked for, and the next one replaces it",
   async () => {
-    const notification = { title: "New message", body: "in Waypost", navigate: "https://app.example/inbox" };
+    const notification = {
+      title: "New message",
+      body: "in Waypost",
+      navigate: "https://app.example/inbox",
+    };
     await deliver(JSON.stringify({ web_push: 8030, notification }));
     expect(await page.evaluate(shown)).toEqual([
-      { title: "New message", body: "in Waypost", tag: "waypost", data: "https://app.example/inbox" },
+      {
+        title: "New message",
+        body: "in Waypost",
+        tag: "waypost",
+        data: "https://app.example/inbox",
+      },
     ]);
     await deliver("no JSON");
-    expect(await page.evaluate(shown)).toEqual([{ title: "New message", body: "", tag: "waypost", data: "/" }]);
+    expect(await page.evaluate(shown)).toEqual([
+      { title: "New message", body: "", tag: "waypost", data: "/" },
+    ]);
   },
   60_000,
 );

@@ -27,7 +27,8 @@ const start = async (): Promise<void> => {
   node = await startNode(["dev", "--port", String(port)], { cwd, url });
 };
 const waypost = (...args: string[]): Promise<Ran> => run(args, { cwd, env: { WAYPOST_URL: url } });
-const digest = (path: string): string => createHash("sha256").update(readFileSync(path)).digest("hex");
+const digest = (path: string): string =>
+  createHash("sha256").update(readFileSync(path)).digest("hex");
 
 beforeAll(async () => {
   await executable();
@@ -62,10 +63,19 @@ test("the journey of the README prints what stands there", async () => {
   for (const [line, expected] of steps) {
     if (line.startsWith(prefix)) {
       const ran = await waypost(...line.slice(prefix.length).split(" "));
-      expect([line, ran.code, plain(ran.stdout), ran.stderr]).toEqual([line, 0, plain(expected), ""]);
+      expect([line, ran.code, plain(ran.stdout), ran.stderr]).toEqual([
+        line,
+        0,
+        plain(expected),
+        "",
+      ]);
     } else {
       const shell = Bun.spawn(["sh", "-c", line], { cwd, stdout: "pipe" });
-      expect([line, await shell.exited, await new Response(shell.stdout).text()]).toEqual([line, 0, expected]);
+      expect([line, await shell.exited, await new Response(shell.stdout).text()]).toEqual([
+        line,
+        0,
+        expected,
+      ]);
     }
   }
 });
@@ -73,7 +83,8 @@ test("the journey of the README prints what stands there", async () => {
 test("what was answered is there after the node was killed, and the rest is sent on", async () => {
   writeFileSync(join(cwd, "empty.txt"), "");
   writeFileSync(join(cwd, "photo.bin"), randomBytes(20_000_000));
-  const send = (file: string): Promise<Ran> => waypost("send", "--as", "alice", "--to", "bob", "--file", file);
+  const send = (file: string): Promise<Ran> =>
+    waypost("send", "--as", "alice", "--to", "bob", "--file", file);
   expect((await send("empty.txt")).code).toBe(0);
   const sending = send("photo.bin");
   await untilHeld(3);
@@ -88,7 +99,9 @@ test("what was answered is there after the node was killed, and the rest is sent
 }, 120_000);
 
 test("Ctrl-C stops it cleanly, starting again finds everything, and what it prints can be pasted", async () => {
-  expect((await waypost("send", "--as", "bob", "--to", "alice", "--file", "note.txt")).code).toBe(0);
+  expect((await waypost("send", "--as", "bob", "--to", "alice", "--file", "note.txt")).code).toBe(
+    0,
+  );
   expect(await node.kill("SIGINT")).toBe(0);
   const [, pasted = ""] = (await node.output()).split("in this folder:\n");
   expect(pasted).toContain("Stopped.");

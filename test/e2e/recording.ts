@@ -7,9 +7,9 @@ import { executable, freePort, run, scratchFolder, startNode } from "../support/
 
 const root = join(import.meta.dir, "..", "..");
 const readme = await Bun.file(join(root, "README.md")).text();
-const commands = [...(/```console\n([\s\S]*?)```/.exec(readme)?.[1] ?? "").matchAll(/^\$ (.*)$/gm)].map(
-  ([, line = ""]) => line.replace("npx -y bun@1.4.5 run ", ""),
-);
+const commands = [
+  ...(/```console\n([\s\S]*?)```/.exec(readme)?.[1] ?? "").matchAll(/^\$ (.*)$/gm),
+].map(([, line = ""]) => line.replace("npx -y bun@1.4.5 run ", ""));
 await executable();
 const scratch = scratchFolder();
 const port = freePort();
@@ -28,8 +28,11 @@ try {
     atMs += command.length * letterMs + 200;
     const startMs = performance.now();
     const output = command.startsWith("waypost ")
-      ? (await run(command.split(" ").slice(1), { cwd: scratch.path, env: { WAYPOST_URL: url } })).stdout
-      : await new Response(Bun.spawn(["sh", "-c", command], { cwd: scratch.path, stdout: "pipe" }).stdout).text();
+      ? (await run(command.split(" ").slice(1), { cwd: scratch.path, env: { WAYPOST_URL: url } }))
+          .stdout
+      : await new Response(
+          Bun.spawn(["sh", "-c", command], { cwd: scratch.path, stdout: "pipe" }).stdout,
+        ).text();
     atMs += Math.min(performance.now() - startMs, 1_500);
     for (const text of output.trimEnd().split("\n").filter(Boolean))
       lines.push({ text: text.replaceAll(scratch.path, "…"), isTyped: false, atMs });

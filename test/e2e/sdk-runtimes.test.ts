@@ -21,12 +21,15 @@ afterAll(async () => {
 });
 
 for (const { name, command: runtime } of findRuntimes()) {
-  if (runtime === null) console.log(`SKIPPED: the packed SDK in ${name}, which is not on this machine`);
+  if (runtime === null)
+    console.log(`SKIPPED: the packed SDK in ${name}, which is not on this machine`);
   test.skipIf(runtime === null)(
     `the packed SDK makes the journey in ${name}`,
     async () => {
       const program = place(sdk, "test/e2e/journey.mjs", "journey.mjs");
-      const printed = await command([...(runtime ?? []), program], sdk.folder, { WAYPOST_URL: nodes.url });
+      const printed = await command([...(runtime ?? []), program], sdk.folder, {
+        WAYPOST_URL: nodes.url,
+      });
       const { live, ...rest } = JSON.parse(printed.trim().split("\n").at(-1) ?? "");
       expect(rest).toEqual({
         garbage: 202,
@@ -70,8 +73,11 @@ for (const { name, command: runtime } of findRuntimes()) {
 }
 
 // node:sqlite, which holds the lock of an inbox, came with Node 22.5.
-for (const { name, command: runtime } of findRuntimes().filter((one) => one.name !== "the machine's node")) {
-  if (runtime === null) console.log(`SKIPPED: keys and files in ${name}, which is not on this machine`);
+for (const { name, command: runtime } of findRuntimes().filter(
+  (one) => one.name !== "the machine's node",
+)) {
+  if (runtime === null)
+    console.log(`SKIPPED: keys and files in ${name}, which is not on this machine`);
   test.skipIf(runtime === null)(
     `the packed SDK keeps keys and files in ${name}`,
     async () => {
@@ -109,7 +115,11 @@ test("the hello world of the documents has at most 7 lines, and runs as it is pr
     const program = join(sdk.folder, "printed.mjs");
     const text = lines.join("\n").replace("http://127.0.0.1:7400", nodes.url);
     await Bun.write(program, `const friend = ${JSON.stringify(friend.did)};\n${text}`);
-    const child = Bun.spawn(["node", program], { cwd: sdk.folder, stdout: "pipe", stderr: "inherit" });
+    const child = Bun.spawn(["node", program], {
+      cwd: sdk.folder,
+      stdout: "pipe",
+      stderr: "inherit",
+    });
     try {
       for await (const message of friend.messages()) {
         expect(message.text).toBe("hello");
@@ -143,16 +153,28 @@ await me.send(me.did, "hello");
 for await (const message of me.messages()) { console.log(message.text); await message.ack(); }`,
   );
   const outdir = join(sdk.folder, "out");
-  const built = await Bun.build({ entrypoints: [entry], target: "browser", minify: true, splitting: true, outdir });
+  const built = await Bun.build({
+    entrypoints: [entry],
+    target: "browser",
+    minify: true,
+    splitting: true,
+    outdir,
+  });
   expect(built.success).toBe(true);
   const chunks = new Map<string, { readonly text: string; readonly gzip: number }>();
   for (const output of built.outputs) {
     const text = await output.text();
-    chunks.set(output.path.split("/").at(-1) ?? "", { text, gzip: Bun.gzipSync(text, { level: 9 }).length });
-    expect(/\beval\(|new Function\(|from"node:|require\("/.test(text) ? output.path : null).toBeNull();
+    chunks.set(output.path.split("/").at(-1) ?? "", {
+      text,
+      gzip: Bun.gzipSync(text, { level: 9 }).length,
+    });
+    expect(
+      /\beval\(|new Function\(|from"node:|require\("/.test(text) ? output.path : null,
+    ).toBeNull();
   }
   const textOf = (name: string) => chunks.get(name)?.text ?? "";
-  const imported = (name: string, form: RegExp) => [...textOf(name).matchAll(form)].map(([, found = ""]) => found);
+  const imported = (name: string, form: RegExp) =>
+    [...textOf(name).matchAll(form)].map(([, found = ""]) => found);
   const loaded = new Set<string>();
   const load = (name: string): void => {
     if (loaded.has(name)) return;
@@ -165,13 +187,16 @@ for await (const message of me.messages()) { console.log(message.text); await me
   // no chunks that go on, no rotation, no look at the own record, no log, no local store, devices, push, backup or
   // guardians, and no curves in JavaScript.
   const wanted = new Set([...loaded].flatMap((name) => imported(name, /import\("\.\/([^"]+)"\)/g)));
-  const partWith = (words: string) => [...wanted].find((name) => textOf(name).includes(words)) ?? "";
+  const partWith = (words: string) =>
+    [...wanted].find((name) => textOf(name).includes(words)) ?? "";
   expect(wanted.size).toBe(12);
   const sum = () => [...loaded].reduce((total, name) => total + (chunks.get(name)?.gzip ?? 0), 0);
   load(partWith("invalid_alias"));
   const sentBytes = sum();
   load(partWith('type:"unreadable"'));
-  console.log(`a first message: ${sentBytes} bytes of gzip, ${atOnce} files at once; with receiving: ${sum()}`);
+  console.log(
+    `a first message: ${sentBytes} bytes of gzip, ${atOnce} files at once; with receiving: ${sum()}`,
+  );
   expect(sentBytes).toBeLessThan(sentBytesMax);
   expect(sum()).toBeLessThan(helloBytesMax);
   expect(sum()).toBeGreaterThan(sentBytes);
@@ -190,7 +215,8 @@ export async function first(url: string): Promise<string | null> {
   return lookUp(connect({ directoryUrl: url, relayUrl: url }), "alice");
 }`,
   );
-  const options = "--noEmit --strict --skipLibCheck false --target es2022 --module nodenext --lib es2023,dom --types";
+  const options =
+    "--noEmit --strict --skipLibCheck false --target es2022 --module nodenext --lib es2023,dom --types";
   const tsc = join(import.meta.dir, "..", "..", "node_modules", ".bin", "tsc");
   expect(await command([tsc, ...options.split(" "), "", program], sdk.folder)).toBe("");
 }, 60_000);

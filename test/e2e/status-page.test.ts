@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
 
-if (chromiumPath === null) console.log("SKIPPED: the status page in Chromium, which is not on this machine");
+if (chromiumPath === null)
+  console.log("SKIPPED: the status page in Chromium, which is not on this machine");
 
 describe.skipIf(chromiumPath === null)("the status page", () => {
   let nodes: TestNodes;
@@ -42,14 +43,24 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
       "Processor",
       "Event loop delay",
     ]);
-    expect(await page.evaluate('document.querySelectorAll(".card svg path").length')).toBeGreaterThanOrEqual(12);
-    expect(await page.evaluate('document.getElementById("checks").innerText')).toContain("store main");
-    expect(await page.evaluate('document.getElementById("facts").innerText')).toContain("finalized block of main");
+    expect(
+      await page.evaluate('document.querySelectorAll(".card svg path").length'),
+    ).toBeGreaterThanOrEqual(12);
+    expect(await page.evaluate('document.getElementById("checks").innerText')).toContain(
+      "store main",
+    );
+    expect(await page.evaluate('document.getElementById("facts").innerText')).toContain(
+      "finalized block of main",
+    );
   });
 
   test("asks nothing of any other host, and breaks no rule of its own policy", async () => {
-    const asked = await page.evaluate('performance.getEntriesByType("resource").map((e) => e.name)');
-    expect(new Set(asked as string[])).toEqual(new Set(["/metrics", "/readyz"].map((path) => nodes.url + path)));
+    const asked = await page.evaluate(
+      'performance.getEntriesByType("resource").map((e) => e.name)',
+    );
+    expect(new Set(asked as string[])).toEqual(
+      new Set(["/metrics", "/readyz"].map((path) => nodes.url + path)),
+    );
     expect(page.console).toEqual([]);
   });
 
@@ -66,7 +77,9 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
         { le: "0.001", value: fast },
         { le: "0.1", value: fast + slow },
         { le: "+Inf", value: fast + slow },
-      ].map(({ le, value }) => `waypost_http_request_seconds_bucket{route="/a",le="${le}"} ${value}`);
+      ].map(
+        ({ le, value }) => `waypost_http_request_seconds_bucket{route="/a",le="${le}"} ${value}`,
+      );
     /** Of two texts of `/metrics`, ten seconds apart. */
     const figures = (before: string[], after: string[]) => {
       const at = (atMs: number, lines: string[]) =>
@@ -84,8 +97,14 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
     });
 
     test("have the quantiles of the requests in between, or null without requests", async () => {
-      expect(await figures(latencies(1_000, 0), latencies(1_060, 40))).toMatchObject({ p50: 0.001, p99: 0.1 });
-      expect(await figures(latencies(1_060, 40), latencies(1_060, 40))).toMatchObject({ p50: null, p99: null });
+      expect(await figures(latencies(1_000, 0), latencies(1_060, 40))).toMatchObject({
+        p50: 0.001,
+        p99: 0.1,
+      });
+      expect(await figures(latencies(1_060, 40), latencies(1_060, 40))).toMatchObject({
+        p50: null,
+        p99: null,
+      });
     });
 
     test("are never negative when a counter begins again", async () => {
@@ -102,22 +121,31 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
 
   test("follows the light and the dark of the system", async () => {
     const background = () => page.evaluate("getComputedStyle(document.body).backgroundColor");
-    await page.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "light" }] });
+    await page.call("Emulation.setEmulatedMedia", {
+      features: [{ name: "prefers-color-scheme", value: "light" }],
+    });
     expect(await background()).toBe("rgb(246, 247, 249)");
-    await page.call("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "dark" }] });
+    await page.call("Emulation.setEmulatedMedia", {
+      features: [{ name: "prefers-color-scheme", value: "dark" }],
+    });
     expect(await background()).toBe("rgb(16, 18, 22)");
   });
 
   test("fits the width of a phone", async () => {
     const metrics = { width: 360, height: 740, deviceScaleFactor: 2, mobile: true };
     await page.call("Emulation.setDeviceMetricsOverride", metrics);
-    const widths = (await page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")) as number[];
+    const widths = (await page.evaluate(
+      "[document.documentElement.scrollWidth, window.innerWidth]",
+    )) as number[];
     expect(widths[0]).toBeLessThanOrEqual(widths[1] ?? 0);
     await page.call("Emulation.clearDeviceMetricsOverride", {});
   });
 
   test("says that the node does not answer when the network is gone", async () => {
     await page.setOffline(true);
-    await page.until('document.getElementById("state").textContent === "does not answer"', "the end");
+    await page.until(
+      'document.getElementById("state").textContent === "does not answer"',
+      "the end",
+    );
   }, 120_000);
 });

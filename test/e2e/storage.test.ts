@@ -8,7 +8,14 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "no
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
-import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+import {
+  executable,
+  freePort,
+  type RunningNode,
+  run,
+  scratchFolder,
+  startNode,
+} from "../support/executable.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);
@@ -22,7 +29,8 @@ type Site = { readonly name: string; readonly url: string; readonly config: stri
 function site(name: string): Site {
   const url = `http://127.0.0.1:${freePort()}`;
   const config = join(cwd, `${name}.toml`);
-  const lmdb = (path: string) => `plugin = "lmdb"\npath = "${join(cwd, path)}"\nblock_time_ms = 50\n`;
+  const lmdb = (path: string) =>
+    `plugin = "lmdb"\npath = "${join(cwd, path)}"\nblock_time_ms = 50\n`;
   const stores = `[stores.records]\n${lmdb(`${name}-records`)}[stores.main]\n${lmdb(name)}`;
   const text = `[server]\nlisten = ["${url.slice(7)}"]\nlog_level = "error"\n${stores}[directory]\nenabled = true\nledger = "records"\n[cache]\nenabled = true\npublic_endpoints = ["http://cache.test"]\n`;
   writeFileSync(config, text);
@@ -30,15 +38,25 @@ function site(name: string): Site {
 }
 
 const [home, away] = [site("home"), site("away")];
-const storage = async (words: readonly string[], { config }: Site): Promise<Record<string, unknown>> => {
-  const { code, stdout, stderr } = await run(["storage", ...words, "--config", config, "--json"], { cwd });
-  if (code !== 0) throw new Error(`storage ${words.join(" ")} ended with ${code}: ${stderr}${stdout}`);
+const storage = async (
+  words: readonly string[],
+  { config }: Site,
+): Promise<Record<string, unknown>> => {
+  const { code, stdout, stderr } = await run(["storage", ...words, "--config", config, "--json"], {
+    cwd,
+  });
+  if (code !== 0)
+    throw new Error(`storage ${words.join(" ")} ended with ${code}: ${stderr}${stdout}`);
   return JSON.parse(stdout) as Record<string, unknown>;
 };
 
 /** Starts a command and kills it after a while; whether it was still at work. */
 async function killed(words: readonly string[], afterMs: number): Promise<boolean> {
-  const child = Bun.spawn([await executable(), ...words], { cwd, stdout: "ignore", stderr: "ignore" });
+  const child = Bun.spawn([await executable(), ...words], {
+    cwd,
+    stdout: "ignore",
+    stderr: "ignore",
+  });
   await Bun.sleep(afterMs);
   child.kill("SIGKILL");
   return (await child.exited) !== 0;
@@ -68,7 +86,9 @@ async function register(): Promise<void> {
   const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(seed));
   const did_document = {
     id: did,
-    verificationMethod: [{ id: `${did}#root`, type: "Multikey", controller: did, publicKeyMultibase }],
+    verificationMethod: [
+      { id: `${did}#root`, type: "Multikey", controller: did, publicKeyMultibase },
+    ],
     authentication: [`${did}#root`],
     service: [
       {
@@ -80,9 +100,13 @@ async function register(): Promise<void> {
     ],
   };
   const signature = encodeBase64(ed25519.sign(utf8(`${did}|${timestamp}`), seed));
-  expect((await post("/register-did", { did, timestamp, signature, did_document })).status).toBe(202);
+  expect((await post("/register-did", { did, timestamp, signature, did_document })).status).toBe(
+    202,
+  );
   for (;;) {
-    const status = (await (await fetch(`${home.url}/registration-status/${did}`)).json()) as { registered: boolean };
+    const status = (await (await fetch(`${home.url}/registration-status/${did}`)).json()) as {
+      registered: boolean;
+    };
     if (status.registered) return;
     await Bun.sleep(20);
   }
@@ -123,16 +147,32 @@ describe("beside a running node", () => {
         wholeMs * (0.3 + 0.7 * Math.random()),
       );
     }
-    const restored = await run(["storage", "restore", "--from", backup, "--config", away.config], { cwd });
-    expect([restored.code, restored.stderr]).toEqual([1, expect.stringContaining("has no backup of the store")]);
+    const restored = await run(["storage", "restore", "--from", backup, "--config", away.config], {
+      cwd,
+    });
+    expect([restored.code, restored.stderr]).toEqual([
+      1,
+      expect.stringContaining("has no backup of the store"),
+    ]);
     expect(existsSync(join(cwd, "away-records"))).toBe(false);
-    const refused = await run(["storage", "backup", "--to", backup, "--config", home.config], { cwd });
-    expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining("one was interrupted")]);
+    const refused = await run(["storage", "backup", "--to", backup, "--config", home.config], {
+      cwd,
+    });
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringContaining("one was interrupted"),
+    ]);
     rmSync(`${backup}.partial`, { recursive: true });
     const done = await storage(["backup", "--to", backup], home);
     expect(done).toEqual([
-      { name: "records", result: expect.stringMatching(/, to \S+\/backup\/records; the copy was verified$/) },
-      { name: "main", result: expect.stringMatching(/, to \S+\/backup\/main; the copy was verified$/) },
+      {
+        name: "records",
+        result: expect.stringMatching(/, to \S+\/backup\/records; the copy was verified$/),
+      },
+      {
+        name: "main",
+        result: expect.stringMatching(/, to \S+\/backup\/main; the copy was verified$/),
+      },
     ] as never);
     expect(readdirSync(cwd).filter((name) => name.endsWith(".partial"))).toEqual([]);
     expect(readdirSync(backup).sort()).toEqual(["main", "records"]);
@@ -142,19 +182,31 @@ describe("beside a running node", () => {
   test("of two backups into one folder at once one is refused, and leaves the other alone", async () => {
     const twice = join(cwd, "twice");
     const words = ["storage", "backup", "--to", twice, "--config", home.config];
-    const codes = (await Promise.all([run(words, { cwd }), run(words, { cwd })])).map(({ code }) => code);
+    const codes = (await Promise.all([run(words, { cwd }), run(words, { cwd })])).map(
+      ({ code }) => code,
+    );
     expect(codes.sort()).toEqual([0, 1]);
     expect(readdirSync(twice).sort()).toEqual(["main", "records"]);
     expect(readdirSync(cwd).filter((name) => name.endsWith(".partial"))).toEqual([]);
   }, 60_000);
 
   test("a whole backup is not written over, and one that lacks a store is not restored", async () => {
-    const again = await run(["storage", "backup", "--to", backup, "--config", home.config], { cwd });
-    expect([again.code, again.stderr]).toEqual([1, expect.stringContaining("name a new folder with --to")]);
+    const again = await run(["storage", "backup", "--to", backup, "--config", home.config], {
+      cwd,
+    });
+    expect([again.code, again.stderr]).toEqual([
+      1,
+      expect.stringContaining("name a new folder with --to"),
+    ]);
     const part = join(cwd, "part");
     await storage(["backup", "--to", part, "--store", "main"], home);
-    const restored = await run(["storage", "restore", "--from", part, "--config", away.config], { cwd });
-    expect([restored.code, restored.stderr.trim()]).toEqual([1, `${part} has no backup of the store "records"`]);
+    const restored = await run(["storage", "restore", "--from", part, "--config", away.config], {
+      cwd,
+    });
+    expect([restored.code, restored.stderr.trim()]).toEqual([
+      1,
+      `${part} has no backup of the store "records"`,
+    ]);
     expect(existsSync(join(cwd, "away"))).toBe(false);
   }, 60_000);
 

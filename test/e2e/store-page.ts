@@ -9,7 +9,12 @@ const me = await Waypost.open({
   name: asked.get("name") ?? "me",
   receipts: true,
 });
-const page = { me, changes: 0, texts: (id: string) => textsOf(id), handed: [] as (string | null)[] };
+const page = {
+  me,
+  changes: 0,
+  texts: (id: string) => textsOf(id),
+  handed: [] as (string | null)[],
+};
 me.on((event) => {
   if (event.type === "changed") page.changes++;
 });

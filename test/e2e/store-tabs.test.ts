@@ -15,11 +15,15 @@ let nodes: TestNodes;
 let browser: Browser;
 let pages: ReturnType<typeof Bun.serve>;
 
-if (chromiumPath === null) console.log("SKIPPED: the local store in Chromium, which is not on this machine");
+if (chromiumPath === null)
+  console.log("SKIPPED: the local store in Chromium, which is not on this machine");
 
 beforeAll(async () => {
   if (chromiumPath === null) return;
-  const built = await Bun.build({ entrypoints: [join(import.meta.dir, "store-page.ts")], target: "browser" });
+  const built = await Bun.build({
+    entrypoints: [join(import.meta.dir, "store-page.ts")],
+    target: "browser",
+  });
   const script = await built.outputs[0]?.text();
   pages = Bun.serve({
     hostname: "127.0.0.1",
@@ -77,7 +81,9 @@ test.skipIf(chromiumPath === null)(
     await other.until("page.me.store.leads", "the other tab leads");
     await alice.send(did, "third");
     await shows(other, alice.did, [...texts, "from the other tab", "third"]);
-    expect(await other.evaluate("localStorage.getItem('handed')")).toBe(JSON.stringify([...texts, "third"]));
+    expect(await other.evaluate("localStorage.getItem('handed')")).toBe(
+      JSON.stringify([...texts, "third"]),
+    );
     await other.evaluate("localStorage.clear()");
     await other.evaluate(`page.me.store.removeConversation(${JSON.stringify(alice.did)})`);
 
@@ -98,7 +104,11 @@ test.skipIf(chromiumPath === null)(
     await sending;
     for (const page of [other, again]) await shows(page, alice.did, later);
     const handed = "JSON.parse(localStorage.getItem('handed') ?? '[]')";
-    await again.until(`${handed}.includes(${JSON.stringify(later.at(-1))})`, "all was handed over", 60_000);
+    await again.until(
+      `${handed}.includes(${JSON.stringify(later.at(-1))})`,
+      "all was handed over",
+      60_000,
+    );
     // One that the loop had when the page went away is handed over again.
     const all = (await again.evaluate(handed)) as string[];
     expect(all.filter((text, i) => all.indexOf(text) === i)).toEqual(later);

@@ -6,7 +6,13 @@ import { createInterface } from "node:readline";
 import { ClientError, memoryKeys, Waypost } from "@waypost/client";
 
 const { WAYPOST_URL: url, WAYPOST_DIRECTORY_URL: directoryUrl, POLICY: policy } = process.env;
-const me = await Waypost.open({ url, directoryUrl, policy: policy || undefined, keys: memoryKeys(), rotateMs: false });
+const me = await Waypost.open({
+  url,
+  directoryUrl,
+  policy: policy || undefined,
+  keys: memoryKeys(),
+  rotateMs: false,
+});
 
 const methods = {
   send: async (to, trust) => (await me.send(to, "hello", trust ? { trust } : {})).recipient.trust,

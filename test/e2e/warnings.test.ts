@@ -16,7 +16,10 @@ afterAll(scratch.remove);
 
 const endpoint = 'public_endpoints = ["https://cache.example.org"]';
 
-function file(name: string, { port, store, cache }: { port: number; store: string; cache: string }): string {
+function file(
+  name: string,
+  { port, store, cache }: { port: number; store: string; cache: string },
+): string {
   const path = join(cwd, name);
   const server = `[server]\nlisten = ["127.0.0.1:${port}"]\ntrusted_proxies = ["0.0.0.0/0"]`;
   writeFileSync(
@@ -33,19 +36,29 @@ test.each([
     `${endpoint}\nstore_bytes_max = "900TiB"`,
     ["server.trusted_proxies.0", "stores.main.path", "cache.store_bytes_max"],
   ],
-  ["memory", 'plugin = "memory"', endpoint, ["server.trusted_proxies.0", "cache.store", "directory.ledger"]],
+  [
+    "memory",
+    'plugin = "memory"',
+    endpoint,
+    ["server.trusted_proxies.0", "cache.store", "directory.ledger"],
+  ],
 ])(
   "with a store of %s",
   async (name, store, cache, settings) => {
     const port = freePort();
     const config = file(`${name}.toml`, { port, store, cache });
     const checked = await run(["config", "check", "--config", config], { cwd });
-    const warnings = [...checked.stderr.matchAll(/^warning: (\S+): (.+)$/gm)].map(([, setting, reason]) => ({
-      setting,
-      reason,
-    }));
+    const warnings = [...checked.stderr.matchAll(/^warning: (\S+): (.+)$/gm)].map(
+      ([, setting, reason]) => ({
+        setting,
+        reason,
+      }),
+    );
     expect([checked.code, warnings.map(({ setting }) => setting)]).toEqual([0, settings]);
-    const node = await startNode(["serve", "--config", config], { cwd, url: `http://127.0.0.1:${port}` });
+    const node = await startNode(["serve", "--config", config], {
+      cwd,
+      url: `http://127.0.0.1:${port}`,
+    });
     expect(await node.kill("SIGTERM")).toBe(0);
     const lines = (await node.output())
       .trim()

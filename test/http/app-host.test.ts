@@ -18,21 +18,34 @@ let paths: string[];
 beforeAll(async () => {
   paths = [...(await webFiles()).keys()];
   nodes = await startTestNodes({
-    server: { listen: [`127.0.0.1:${port}`], app: host, drain_timeout: "2s", cors_origins: ["https://other.example"] },
+    server: {
+      listen: [`127.0.0.1:${port}`],
+      app: host,
+      drain_timeout: "2s",
+      cors_origins: ["https://other.example"],
+    },
     directory: { enabled: true, rate_limit_loopback: false },
-    relay: { enabled: true, public_endpoints: ["https://relay.example.org/r"], rate_limit_loopback: false },
+    relay: {
+      enabled: true,
+      public_endpoints: ["https://relay.example.org/r"],
+      rate_limit_loopback: false,
+    },
     cache: { enabled: true, public_endpoints: ["https://cache.example.org"] },
   });
 }, 60_000);
 afterAll(() => nodes.stop());
 
 const ask = (path: string, init: BunFetchRequestInit & { host?: string } = {}) =>
-  fetch(url + path, { ...init, headers: { host: init.host ?? host, connection: "close", ...init.headers } });
+  fetch(url + path, {
+    ...init,
+    headers: { host: init.host ?? host, connection: "close", ...init.headers },
+  });
 
 /** Everything that the policy names, in its order. */
 const policyFor = (connects: string) =>
   `default-src 'none'; script-src 'self'; style-src 'self'; worker-src 'self'; manifest-src 'self'; img-src 'self' blob:; connect-src ${connects}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types worker`;
-const ofNodes = "https://relay.example.org wss://relay.example.org https://cache.example.org wss://cache.example.org";
+const ofNodes =
+  "https://relay.example.org wss://relay.example.org https://cache.example.org wss://cache.example.org";
 
 function headersOf({ headers }: Response, names: readonly string[]): Record<string, string | null> {
   return Object.fromEntries(names.map((name) => [name, headers.get(name)]));
@@ -57,14 +70,21 @@ describe("the app's host", () => {
   test("is small: 90 KB before the first paint and 150 KB in all, as gzip, and 200 KB in the executable", async () => {
     const files = await webFiles();
     const sentBytes = async (path: string) =>
-      (await (await ask(path, { headers: { "accept-encoding": "gzip" }, decompress: false })).bytes()).length;
+      (
+        await (
+          await ask(path, { headers: { "accept-encoding": "gzip" }, decompress: false })
+        ).bytes()
+      ).length;
     const packed = async (all: Iterable<string>) =>
       (await Promise.all([...all].map(sentBytes))).reduce((sum, bytes) => sum + bytes, 0);
     // What the page names, and what that imports before it runs.
     const first = new Set(["/"]);
     for (const path of first) {
       const text = new TextDecoder().decode(files.get(path)?.bytes);
-      const names = path === "/" ? /(?:src|href)="(\/[^"]+\.(?:js|css))"/g : /(?:from|import)"\.(\/[\w-]+\.js)"/g;
+      const names =
+        path === "/"
+          ? /(?:src|href)="(\/[^"]+\.(?:js|css))"/g
+          : /(?:from|import)"\.(\/[\w-]+\.js)"/g;
       for (const [, name] of text.matchAll(names)) first.add(name ?? "");
     }
     const bytes = [await packed(first), await packed(files.keys()), (await packWeb()).length];
@@ -77,10 +97,18 @@ describe("the app's host", () => {
     for (const path of paths) {
       const response = await ask(path, { headers: { origin: "https://page.example" } });
       const isWorker = path === "/worker.js";
-      expect([path, response.status, headersOf(response, Object.keys(guards))]).toEqual([path, 200, guards]);
-      expect(response.headers.get("content-security-policy")).toBe(policyFor(isWorker ? "'self'" : ofNodes));
+      expect([path, response.status, headersOf(response, Object.keys(guards))]).toEqual([
+        path,
+        200,
+        guards,
+      ]);
+      expect(response.headers.get("content-security-policy")).toBe(
+        policyFor(isWorker ? "'self'" : ofNodes),
+      );
       const type = response.headers.get("content-type")?.split(";")[0] ?? "";
-      expect(type).toMatch(/^(text\/(html|javascript|css)|image\/(png|svg\+xml)|application\/manifest\+json)$/);
+      expect(type).toMatch(
+        /^(text\/(html|javascript|css)|image\/(png|svg\+xml)|application\/manifest\+json)$/,
+      );
       expect(response.headers.get("cache-control")).toBe(
         /-[a-z0-9]{8}\.(js|css)$/.test(path) ? "public, max-age=31536000, immutable" : "no-cache",
       );
@@ -90,14 +118,17 @@ describe("the app's host", () => {
 
   test("names the nodes in the page, and the digest of every file as it is served in the worker", async () => {
     const page = await (await ask("/")).text();
-    const facts = /name="waypost-node" content="([^"]*)"/.exec(page)?.[1]?.replaceAll("&quot;", '"') ?? "";
+    const facts =
+      /name="waypost-node" content="([^"]*)"/.exec(page)?.[1]?.replaceAll("&quot;", '"') ?? "";
     expect(JSON.parse(facts)).toMatchObject({
       directoryUrl: "https://relay.example.org/r",
       relayUrl: "https://relay.example.org/r",
       cacheUrl: "https://cache.example.org",
     });
     const worker = await (await ask("/worker.js")).text();
-    const files: Record<string, string> = JSON.parse(/^self\.files=(\{.*?\});/.exec(worker)?.[1] ?? "{}");
+    const files: Record<string, string> = JSON.parse(
+      /^self\.files=(\{.*?\});/.exec(worker)?.[1] ?? "{}",
+    );
     expect(Object.keys(files).sort()).toEqual(paths.filter((path) => path !== "/worker.js").sort());
     for (const [path, digest] of Object.entries(files)) {
       const bytes = await (await ask(path)).bytes();
@@ -115,7 +146,10 @@ describe("the app's host", () => {
         ask(script, { headers: { "accept-encoding": encoding }, decompress: false } as RequestInit),
       ),
     );
-    expect([packed?.headers.get("content-encoding"), plain?.headers.get("content-encoding")]).toEqual(["gzip", null]);
+    expect([
+      packed?.headers.get("content-encoding"),
+      plain?.headers.get("content-encoding"),
+    ]).toEqual(["gzip", null]);
     const unpacked = Bun.gunzipSync(await (packed as Response).bytes());
     expect(Buffer.compare(unpacked, await (plain as Response).bytes())).toBe(0);
   });
@@ -155,7 +189,9 @@ describe("the app's host", () => {
     "/icon.svg/../healthz",
     "/%00",
   ])("leads nowhere by %s", async (path) => {
-    const answer = (await sendRaw(url, `GET ${path} HTTP/1.1\r\nhost: ${host}\r\nconnection: close\r\n\r\n`)).all;
+    const answer = (
+      await sendRaw(url, `GET ${path} HTTP/1.1\r\nhost: ${host}\r\nconnection: close\r\n\r\n`)
+    ).all;
     expect(answer).toMatch(/^HTTP\/1\.1 40[04] /);
     expect(answer).not.toContain("body_bytes_max");
   });
@@ -164,13 +200,22 @@ describe("the app's host", () => {
     const head = "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13";
     const key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==";
     const path = "/ws/did:svc:1111111111111111111111/phone";
-    const answer = (await sendRaw(url, `GET ${path} HTTP/1.1\r\nhost: ${host}\r\n${head}\r\n${key}\r\n\r\n`)).all;
+    const answer = (
+      await sendRaw(url, `GET ${path} HTTP/1.1\r\nhost: ${host}\r\n${head}\r\n${key}\r\n\r\n`)
+    ).all;
     expect(answer).toMatch(/^HTTP\/1\.1 404 /);
   });
 
   test("is the same in capitals, and is no other port and no part of a name", async () => {
     expect((await ask("/", { host: "Chat.Example.ORG" })).status).toBe(200);
-    for (const other of [`${host}:8080`, `a.${host}`, `${host}.evil.example`, "127.0.0.1", `x${host}`, `${host}.`])
+    for (const other of [
+      `${host}:8080`,
+      `a.${host}`,
+      `${host}.evil.example`,
+      "127.0.0.1",
+      `x${host}`,
+      `${host}.`,
+    ])
       expect([other, (await ask("/", { host: other })).status]).toEqual([other, 404]);
   });
 });

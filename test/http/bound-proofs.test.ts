@@ -22,7 +22,9 @@ afterEach(async () => {
   for (const directory of opened.splice(0)) await directory.close();
 });
 
-async function directoryOf(given: Parameters<typeof testDirectory>[0] = {}): Promise<TestDirectory> {
+async function directoryOf(
+  given: Parameters<typeof testDirectory>[0] = {},
+): Promise<TestDirectory> {
   const directory = await testDirectory(given);
   opened.push(directory);
   return directory;
@@ -41,10 +43,16 @@ const taking =
 
 function signed(identity: Identity, prepared: Record<string, unknown>): Record<string, unknown> {
   const message = decodeHex(String(prepared["payload_to_sign"]).slice(2)) as Uint8Array;
-  return { ...(prepared["request"] as object), signature: encodeBase64(identity.root.sign(message)) };
+  return {
+    ...(prepared["request"] as object),
+    signature: encodeBase64(identity.root.sign(message)),
+  };
 }
 
-const members = (identity: Identity) => ({ did: identity.did, did_document: simpleDocument(identity) });
+const members = (identity: Identity) => ({
+  did: identity.did,
+  did_document: simpleDocument(identity),
+});
 
 test("limits name the ledger, the account and the versions, the best first", async () => {
   const { limits, ledger } = await directoryOf();
@@ -78,7 +86,9 @@ test("a self-certifying DID is prepared in version 3 without asking, and registe
 });
 
 /** Where nothing else is accepted. */
-const strict = { options: { registration_proofs: ["v3"] } } satisfies Parameters<typeof testDirectory>[0];
+const strict = { options: { registration_proofs: ["v3"] } } satisfies Parameters<
+  typeof testDirectory
+>[0];
 
 test("a prepared registration of version 3 registers, and nothing else does with its signature", async () => {
   const taken = { plain: false };
@@ -90,7 +100,9 @@ test("a prepared registration of version 3 registers, and nothing else does with
   const body = signed(identity, prepared.body);
   expect(String(body["timestamp"])).toStartWith("v3:0:");
   const older = { ...body, timestamp: String(body["timestamp"]).replace("v3", "v2") };
-  expect((await directory.ask("POST", "/register-did", older)).body["code"]).toBe("invalid_signature");
+  expect((await directory.ask("POST", "/register-did", older)).body["code"]).toBe(
+    "invalid_signature",
+  );
   expect((await directory.ask("POST", "/register-did", body)).status).toBe(202);
 });
 
@@ -125,7 +137,9 @@ test("an update and a document are prepared plainly, or in version 3 for a self-
     document: simpleDocument(own),
   });
   expect(replaced.body["proof_version"]).toBe("v3");
-  expect((await directory.ask("PUT", `${ownPath}/document/proof`, signed(own, replaced.body))).status).toBe(202);
+  expect(
+    (await directory.ask("PUT", `${ownPath}/document/proof`, signed(own, replaced.body))).status,
+  ).toBe(202);
 });
 
 const sets: readonly (readonly [
@@ -148,18 +162,31 @@ test.each(sets)(
       around: taking(taken),
     });
     expect((await directory.limits())["registration_proofs"]).toEqual(proofs);
-    const reply = await directory.ask("POST", "/register-did", registerBodyOf(identityOf("any"), directory.nowMs()));
+    const reply = await directory.ask(
+      "POST",
+      "/register-did",
+      registerBodyOf(identityOf("any"), directory.nowMs()),
+    );
     expect(reply.status === 400).toBe(!proofs.includes("v1"));
   },
 );
 
 test("on a ledger that accepts only version 3, every preparation has version 3", async () => {
   const directory = await directoryOf({ around: taking({ plain: false }) });
-  const prepared = await directory.ask("POST", "/register-did/prepare", members(identityOf("strict")));
+  const prepared = await directory.ask(
+    "POST",
+    "/register-did/prepare",
+    members(identityOf("strict")),
+  );
   expect(prepared.body["proof_version"]).toBe("v3");
-  const before = await directoryOf({ options: { registration_proofs: ["v3"] }, around: taking({ bound: false }) });
+  const before = await directoryOf({
+    options: { registration_proofs: ["v3"] },
+    around: taking({ bound: false }),
+  });
   const asked = members(identityOf("strict"));
-  expect((await before.ask("POST", "/register-did/prepare", asked)).body["code"]).toBe("invalid_request");
+  expect((await before.ask("POST", "/register-did/prepare", asked)).body["code"]).toBe(
+    "invalid_request",
+  );
 });
 
 test("a Directory that demands it registers self-certifying DIDs alone", async () => {
@@ -173,7 +200,9 @@ test("a Directory that demands it registers self-certifying DIDs alone", async (
   expect(refusals.map(({ body }) => body["code"])).toEqual(["invalid_did", "invalid_did"]);
   const certified = certifiedOf("demanded", genesisHash);
   const prepared = await directory.ask("POST", "/register-did/prepare", members(certified));
-  expect((await directory.ask("POST", "/register-did", signed(certified, prepared.body))).status).toBe(202);
+  expect(
+    (await directory.ask("POST", "/register-did", signed(certified, prepared.body))).status,
+  ).toBe(202);
 });
 
 test("the primary alias replaces all others, and of a self-certifying DID only its keys change it", async () => {
@@ -188,7 +217,9 @@ test("the primary alias replaces all others, and of a self-certifying DID only i
   const anybody = identityOf("anybody");
   await directory.register(anybody, { alias: "first" });
   expect((await directory.settle(await put(anybody, "Second"))).state).toBe("finalized");
-  expect((await directory.ask("GET", `/resolve/${anybody.did}`)).body["aliases"]).toEqual(["second"]);
+  expect((await directory.ask("GET", `/resolve/${anybody.did}`)).body["aliases"]).toEqual([
+    "second",
+  ]);
   const proven = await certified(directory, "proven");
   expect((await directory.settle(await put(proven, "third"))).state).toBe("finalized");
   const refused = await put(proven, "fourth");

@@ -82,10 +82,16 @@ function read(name: string, path: string, values: Partial<ProofValues>): RouteCa
 
 const routes: RouteCase[] = [
   read("messages", `/cache/messages/${bob.did}`, { operation: "pull" }),
-  read("chunks", `/cache/chunks/${bob.did}/${uuidOf(9)}`, { operation: "chunks", subject: uuidOf(9) }),
+  read("chunks", `/cache/chunks/${bob.did}/${uuidOf(9)}`, {
+    operation: "chunks",
+    subject: uuidOf(9),
+  }),
   read("summary", `/cache/summary/${bob.did}`, { operation: "summary" }),
   read("device summary", `/cache/summary/${bob.did}/phone-1`, { operation: "summary" }),
-  read("message", `/cache/message/${bob.did}/${uuidOf(1)}`, { operation: "pull_message", subject: uuidOf(1) }),
+  read("message", `/cache/message/${bob.did}/${uuidOf(1)}`, {
+    operation: "pull_message",
+    subject: uuidOf(1),
+  }),
   {
     name: "ack",
     names: memberNames,
@@ -108,7 +114,9 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
     expect(await settled(ask(node, {}))).toBe("200 ok");
     expect(await settled(ask(node, { endpoint: "https://cache.example//" }))).toBe("200 ok");
     expect(await settled(ask(node, { timestamp: String(testNowMs / 1_000) }))).toBe("200 ok");
-    expect(await settled(ask(node, { timestamp: String(testNowMs - 5 * minuteMs) }))).toBe("200 ok");
+    expect(await settled(ask(node, { timestamp: String(testNowMs - 5 * minuteMs) }))).toBe(
+      "200 ok",
+    );
   });
 
   test.each(Object.keys(names) as (keyof typeof names)[])(
@@ -132,8 +140,16 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
     ["a malformed timestamp", { timestamp: "now" }, "401 proof_invalid"],
     ["a short nonce", { nonce: "1234567" }, "401 proof_invalid"],
     ["a nonce with a space", { nonce: "1234 5678" }, "401 proof_invalid"],
-    ["a timestamp too old", { timestamp: String(testNowMs - 5 * minuteMs - 1) }, "401 proof_expired"],
-    ["a timestamp too far ahead", { timestamp: String(testNowMs + 5 * minuteMs + 1) }, "401 proof_expired"],
+    [
+      "a timestamp too old",
+      { timestamp: String(testNowMs - 5 * minuteMs - 1) },
+      "401 proof_expired",
+    ],
+    [
+      "a timestamp too far ahead",
+      { timestamp: String(testNowMs + 5 * minuteMs + 1) },
+      "401 proof_expired",
+    ],
     ["another endpoint", { endpoint: "https://other.example" }, "403 proof_not_authorized"],
     ["an unknown service", { serviceId: `${bob.did}#none` }, "403 proof_not_authorized"],
     ["a service of another type", service(1), "403 proof_not_authorized"],
@@ -151,9 +167,11 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
     const node = await cacheForBob();
     expect(await settled(ask(node, {}, { signer: mallory }))).toBe("401 proof_invalid");
     for (const value of ["nonce", "timestamp", "endpoint"] as const) {
-      const other = { nonce: freshNonce(), timestamp: String(testNowMs + 1), endpoint: "https://cache.example/" }[
-        value
-      ];
+      const other = {
+        nonce: freshNonce(),
+        timestamp: String(testNowMs + 1),
+        endpoint: "https://cache.example/",
+      }[value];
       const damage: Damage = (sent) => void Object.assign(sent, { [names[value]]: other });
       expect(await settled(ask(node, {}, { damage }))).toBe("401 proof_invalid");
     }
@@ -171,7 +189,11 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
       const { request_id: _, ...body } = (await (await ask(node, change)).json()) as JsonObject;
       return JSON.stringify(body);
     };
-    const bodies = new Set([await words({ serviceId: "x" }), await words({ keyId: "x" }), await words(service(1))]);
+    const bodies = new Set([
+      await words({ serviceId: "x" }),
+      await words({ keyId: "x" }),
+      await words(service(1)),
+    ]);
     // The endpoint is the node's own business: which one it has, it says to everybody.
     const elsewhere = await words({ endpoint: "https://x.example" });
     expect(elsewhere).toContain("this node is https://");
@@ -189,7 +211,9 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
     const nonce = freshNonce();
     expect(await settled(ask(node, { nonce }))).toBe("200 ok");
     expect(await settled(ask(node, { nonce }))).toBe("409 proof_replayed");
-    expect(await settled(ask(node, { nonce, timestamp: String(testNowMs + 1_000) }))).toBe("409 proof_replayed");
+    expect(await settled(ask(node, { nonce, timestamp: String(testNowMs + 1_000) }))).toBe(
+      "409 proof_replayed",
+    );
   });
 
   test("cannot be replayed at any moment at which its timestamp is fresh", async () => {
@@ -208,14 +232,18 @@ describe.each(routes)("a proof for $name", ({ ask, names }) => {
     const node = await cacheForBob();
     const nonce = freshNonce();
     expect(await settled(ask(node, { nonce }, { signer: mallory }))).toBe("401 proof_invalid");
-    expect(await settled(ask(node, { nonce, endpoint: "https://x.example" }))).toBe("403 proof_not_authorized");
+    expect(await settled(ask(node, { nonce, endpoint: "https://x.example" }))).toBe(
+      "403 proof_not_authorized",
+    );
     expect(await settled(ask(node, { nonce }))).toBe("200 ok");
   });
 
   test("of 20 concurrent requests with one nonce lets exactly one win", async () => {
     const node = await cacheForBob();
     const nonce = freshNonce();
-    const outcomes = await Promise.all(Array.from({ length: 20 }, () => settled(ask(node, { nonce }))));
+    const outcomes = await Promise.all(
+      Array.from({ length: 20 }, () => settled(ask(node, { nonce }))),
+    );
     expect(outcomes.filter((outcome) => outcome === "200 ok")).toHaveLength(1);
     expect(outcomes.filter((outcome) => outcome === "409 proof_replayed")).toHaveLength(19);
   });
@@ -244,7 +272,9 @@ test("one nonce may serve two operations, and two people", async () => {
   const outcomes = routes
     .filter(({ name }) => name !== "device summary")
     .map(({ ask }) => settled(ask(node, { nonce })));
-  outcomes.push(outcomeOf(node.read(`/cache/messages/${mallory.did}`, proofHeaders(mallory, { nonce }))));
+  outcomes.push(
+    outcomeOf(node.read(`/cache/messages/${mallory.did}`, proofHeaders(mallory, { nonce }))),
+  );
   expect(new Set(await Promise.all(outcomes))).toEqual(new Set(["200 ok"]));
 });
 
@@ -253,18 +283,24 @@ describe("the device line", () => {
     const node = await cacheForBob();
     const headers = { ...proofHeaders(bob), "X-Device-Id": "phone-1" };
     expect(await outcomeOf(node.read(`/cache/messages/${bob.did}`, headers))).toBe("200 ok");
-    expect(await outcomeOf(node.read(`/cache/messages/${bob.did}`, proofHeaders(bob, { deviceId: "phone-1" })))).toBe(
-      "401 proof_invalid",
-    );
+    expect(
+      await outcomeOf(
+        node.read(`/cache/messages/${bob.did}`, proofHeaders(bob, { deviceId: "phone-1" })),
+      ),
+    ).toBe("401 proof_invalid");
   });
 
   test.each(routes.slice(1, 5))("is the header's value for $name", async ({ ask }) => {
     const node = await cacheForBob();
     expect(await settled(ask(node, { deviceId: "phone-1" }))).toBe("200 ok");
     const other: Damage = (sent) => void Object.assign(sent, { "X-Device-Id": "phone-2" });
-    expect(await settled(ask(node, { deviceId: "phone-1" }, { damage: other }))).toBe("401 proof_invalid");
+    expect(await settled(ask(node, { deviceId: "phone-1" }, { damage: other }))).toBe(
+      "401 proof_invalid",
+    );
     const none: Damage = (sent) => void delete sent["X-Device-Id"];
-    expect(await settled(ask(node, { deviceId: "phone-1" }, { damage: none }))).toBe("401 proof_invalid");
+    expect(await settled(ask(node, { deviceId: "phone-1" }, { damage: none }))).toBe(
+      "401 proof_invalid",
+    );
   });
 
   test("of a read may be any text, sent as UTF-8 or, where that has it, as Latin-1", async () => {
@@ -278,7 +314,9 @@ describe("the device line", () => {
       const headers = proofHeaders(bob, { operation: "summary", deviceId });
       // A header is bytes: each character stands for one of them.
       const asBytes = Buffer.from(deviceId, form).toString("latin1");
-      expect(await outcomeOf(node.read(path, { ...headers, "X-Device-Id": asBytes }))).toBe("200 ok");
+      expect(await outcomeOf(node.read(path, { ...headers, "X-Device-Id": asBytes }))).toBe(
+        "200 ok",
+      );
     }
   });
 
@@ -293,18 +331,26 @@ describe("the device line", () => {
 });
 
 test("a Cache with several public endpoints takes envelopes and proofs for each of them", async () => {
-  const node = await createTestCache({ public_endpoints: ["https://first.example", "https://cache.example"] });
+  const node = await createTestCache({
+    public_endpoints: ["https://first.example", "https://cache.example"],
+  });
   node.recipients.add(bob);
   expect((await node.store(envelopeTo(bob, 1))).status).toBe(202);
-  expect(await outcomeOf(node.read(`/cache/messages/${bob.did}`, proofHeaders(bob)))).toBe("200 ok");
+  expect(await outcomeOf(node.read(`/cache/messages/${bob.did}`, proofHeaders(bob)))).toBe(
+    "200 ok",
+  );
 });
 
 test("a refused acknowledgement removes nothing", async () => {
   const node = await cacheForBob();
   await node.store(envelopeTo(bob, 1));
   const body = ackBody(bob, [uuidOf(1)]);
-  expect(await outcomeOf(node.ack({ ...body, message_ids: [uuidOf(1), uuidOf(2)] }))).toBe("401 proof_invalid");
-  expect(await outcomeOf(node.ack(ackBody(mallory, [uuidOf(1)], { did: bob.did })))).toBe("403 proof_not_authorized");
+  expect(await outcomeOf(node.ack({ ...body, message_ids: [uuidOf(1), uuidOf(2)] }))).toBe(
+    "401 proof_invalid",
+  );
+  expect(await outcomeOf(node.ack(ackBody(mallory, [uuidOf(1)], { did: bob.did })))).toBe(
+    "403 proof_not_authorized",
+  );
   expect((await node.mailbox.stats(testNowMs)).entries).toBe(1);
 });
 

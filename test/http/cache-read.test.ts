@@ -29,7 +29,12 @@ const alice = createPerson(2);
 const cacheFor = cachesKnowing(bob, alice);
 
 type Entry = JsonObject & { message_id: string; envelope: JsonObject; proof: JsonObject };
-type MessagesAnswer = { count: number; messages: Entry[]; has_more?: boolean; next_cursor?: string };
+type MessagesAnswer = {
+  count: number;
+  messages: Entry[];
+  has_more?: boolean;
+  next_cursor?: string;
+};
 type ChunksAnswer = {
   count: number;
   chunks: Entry[];
@@ -43,7 +48,10 @@ type ChunksAnswer = {
 const at = (node: TestCache) => ({ timestamp: String(node.clock.nowMs) });
 
 async function messages(node: TestCache, person: Person, query = ""): Promise<MessagesAnswer> {
-  const response = await node.read(`/cache/messages/${encodedDid(person)}${query}`, proofHeaders(person, at(node)));
+  const response = await node.read(
+    `/cache/messages/${encodedDid(person)}${query}`,
+    proofHeaders(person, at(node)),
+  );
   expect(response.status).toBe(200);
   return (await response.json()) as MessagesAnswer;
 }
@@ -96,13 +104,23 @@ describe("GET /cache/messages/{did}", () => {
   });
 
   test("answers count 0 and an empty list when nothing is pending", async () => {
-    expect(await messages(await cacheFor(), bob)).toEqual({ count: 0, messages: [], has_more: false });
+    expect(await messages(await cacheFor(), bob)).toEqual({
+      count: 0,
+      messages: [],
+      has_more: false,
+    });
   });
 
   test("answers the oldest first, removes nothing, and mixes no recipients", async () => {
     const node = await cacheFor();
-    await storeAll(node, [envelopeTo(bob, 3), envelopeTo(alice, 4), envelopeTo(bob, 1), envelopeTo(bob, 2)]);
-    for (let round = 0; round < 2; round++) expect(idsOf(await messages(node, bob))).toEqual([3, 1, 2].map(uuidOf));
+    await storeAll(node, [
+      envelopeTo(bob, 3),
+      envelopeTo(alice, 4),
+      envelopeTo(bob, 1),
+      envelopeTo(bob, 2),
+    ]);
+    for (let round = 0; round < 2; round++)
+      expect(idsOf(await messages(node, bob))).toEqual([3, 1, 2].map(uuidOf));
     expect(idsOf(await messages(node, alice))).toEqual([uuidOf(4)]);
   });
 
@@ -115,7 +133,10 @@ describe("GET /cache/messages/{did}", () => {
     );
     const { messages: entries } = await messages(node, bob);
     expect(entries.map((entry) => [entry["chunked"], entry["chunk"]])).toEqual(
-      places.map((sequence) => [true, { message_group_id: uuidOf(9), sequence_number: sequence, total_chunks: 3 }]),
+      places.map((sequence) => [
+        true,
+        { message_group_id: uuidOf(9), sequence_number: sequence, total_chunks: 3 },
+      ]),
     );
   });
 
@@ -131,7 +152,9 @@ describe("GET /cache/messages/{did}", () => {
       const answer = await messages(node, bob, query);
       expect(answer.count).toBe(page < 2 ? 3 : 2);
       seen.push(...idsOf(answer));
-      expect(["next_cursor" in answer, answer.has_more]).toEqual(page < 2 ? [true, true] : [false, false]);
+      expect(["next_cursor" in answer, answer.has_more]).toEqual(
+        page < 2 ? [true, true] : [false, false],
+      );
       query = `?cursor=${answer.next_cursor}`;
     }
     expect(seen).toEqual(Array.from({ length: 8 }, (_, i) => uuidOf(i + 1)));
@@ -139,26 +162,36 @@ describe("GET /cache/messages/{did}", () => {
 
   test("pages by bytes, but always answers the first", async () => {
     const node = await cacheFor({ page_bytes_max: 1_500 });
-    const large = (number: number) => envelopeTo(bob, number, { payload: { ciphertext_b64: "A".repeat(2_000) } });
+    const large = (number: number) =>
+      envelopeTo(bob, number, { payload: { ciphertext_b64: "A".repeat(2_000) } });
     await storeAll(node, [envelopeTo(bob, 1), large(2), envelopeTo(bob, 3), envelopeTo(bob, 4)]);
     const first = await messages(node, bob, "?limit=1000");
     expect(idsOf(first)).toEqual([uuidOf(1)]);
     const second = await messages(node, bob, `?cursor=${first.next_cursor}`);
     expect(idsOf(second)).toEqual([uuidOf(2)]);
-    expect(idsOf(await messages(node, bob, `?cursor=${second.next_cursor}`))).toEqual([uuidOf(3), uuidOf(4)]);
+    expect(idsOf(await messages(node, bob, `?cursor=${second.next_cursor}`))).toEqual([
+      uuidOf(3),
+      uuidOf(4),
+    ]);
   });
 
-  test.each(["0", "1001", "-1", "1.5", "", "x", "1&limit=1"])("refuses the limit %p", async (limit) => {
-    const node = await cacheFor();
-    const response = node.read(`/cache/messages/${bob.did}?limit=${limit}`, proofHeaders(bob));
-    expect(await outcomeOf(response)).toBe("400 invalid_request");
-  });
+  test.each(["0", "1001", "-1", "1.5", "", "x", "1&limit=1"])(
+    "refuses the limit %p",
+    async (limit) => {
+      const node = await cacheFor();
+      const response = node.read(`/cache/messages/${bob.did}?limit=${limit}`, proofHeaders(bob));
+      expect(await outcomeOf(response)).toBe("400 invalid_request");
+    },
+  );
 
-  test.each(["x", "%00", "null", "a".repeat(65), "0&cursor=0"])("refuses the cursor %p", async (cursor) => {
-    const node = await cacheFor();
-    const response = node.read(`/cache/messages/${bob.did}?cursor=${cursor}`, proofHeaders(bob));
-    expect(await outcomeOf(response)).toBe("400 invalid_request");
-  });
+  test.each(["x", "%00", "null", "a".repeat(65), "0&cursor=0"])(
+    "refuses the cursor %p",
+    async (cursor) => {
+      const node = await cacheFor();
+      const response = node.read(`/cache/messages/${bob.did}?cursor=${cursor}`, proofHeaders(bob));
+      expect(await outcomeOf(response)).toBe("400 invalid_request");
+    },
+  );
 
   test("hides what has expired at once", async () => {
     const node = await cacheFor();
@@ -173,7 +206,9 @@ describe("GET /cache/messages/{did}", () => {
     const node = await cacheFor();
     for (const path of [bob.did.replaceAll(":", "%3A"), bob.did.replaceAll(":", "%3a"), bob.did])
       expect((await node.read(`/cache/messages/${path}`, proofHeaders(bob))).status).toBe(200);
-    expect(await outcomeOf(node.read("/cache/messages/did:web:x", proofHeaders(bob)))).toBe("400 invalid_did");
+    expect(await outcomeOf(node.read("/cache/messages/did:web:x", proofHeaders(bob)))).toBe(
+      "400 invalid_did",
+    );
   });
 });
 
@@ -187,7 +222,9 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
     await storeAll(node, [chunkTo(bob, 3, place(1))]);
     const whole = await chunks(node, uuidOf(9));
     expect(whole).toMatchObject({ count: 3, complete: true, total_chunks: 3 });
-    expect(whole.chunks.map((entry) => (entry["chunk"] as JsonObject)["sequence_number"])).toEqual([0, 1, 2]);
+    expect(whole.chunks.map((entry) => (entry["chunk"] as JsonObject)["sequence_number"])).toEqual([
+      0, 1, 2,
+    ]);
     expect(whole.chunks[0]?.envelope).toEqual(chunkTo(bob, 2, place(0)));
     expect(whole.chunks[0]?.proof["event_type"]).toBe("retrieval");
   });
@@ -261,14 +298,19 @@ describe("GET /cache/chunks/{did}/{messageGroupId}", () => {
   test("refuses a path that names no UUID", async () => {
     const node = await cacheFor();
     const headers = proofHeaders(bob, { operation: "chunks", subject: "group" });
-    expect(await outcomeOf(node.read(`/cache/chunks/${bob.did}/group`, headers))).toBe("400 invalid_request");
+    expect(await outcomeOf(node.read(`/cache/chunks/${bob.did}/group`, headers))).toBe(
+      "400 invalid_request",
+    );
   });
 });
 
 describe("GET /cache/summary/{did}", () => {
   test("lists ids, flat chunk members and expiry without envelopes, with and without a device", async () => {
     const node = await cacheFor();
-    await storeAll(node, [envelopeTo(bob, 1), chunkTo(bob, 2, { group: 9, sequence: 1, total: 2 })]);
+    await storeAll(node, [
+      envelopeTo(bob, 1),
+      chunkTo(bob, 2, { group: 9, sequence: 1, total: 2 }),
+    ]);
     const expected = {
       count: 2,
       has_more: false,
@@ -287,7 +329,10 @@ describe("GET /cache/summary/{did}", () => {
     for (const path of [`/cache/summary/${bob.did}`, `/cache/summary/${bob.did}/phone-1`]) {
       const plain = await node.read(path, proofHeaders(bob, { operation: "summary" }));
       expect(await plain.json()).toEqual(expected);
-      const named = await node.read(path, proofHeaders(bob, { operation: "summary", deviceId: "phone-1" }));
+      const named = await node.read(
+        path,
+        proofHeaders(bob, { operation: "summary", deviceId: "phone-1" }),
+      );
       expect(await named.json()).toEqual(expected);
     }
   });
@@ -299,11 +344,16 @@ describe("GET /cache/summary/{did}", () => {
       [1, 2, 3].map((number) => envelopeTo(bob, number)),
     );
     const first = (await (
-      await node.read(`/cache/summary/${bob.did}?limit=2`, proofHeaders(bob, { operation: "summary" }))
+      await node.read(
+        `/cache/summary/${bob.did}?limit=2`,
+        proofHeaders(bob, { operation: "summary" }),
+      )
     ).json()) as MessagesAnswer;
     expect(first.count).toBe(2);
     const path = `/cache/summary/${bob.did}?cursor=${first.next_cursor}`;
-    const rest = (await (await node.read(path, proofHeaders(bob, { operation: "summary" }))).json()) as MessagesAnswer;
+    const rest = (await (
+      await node.read(path, proofHeaders(bob, { operation: "summary" }))
+    ).json()) as MessagesAnswer;
     expect(idsOf(rest)).toEqual([uuidOf(3)]);
   });
 });
@@ -333,7 +383,9 @@ describe("GET /cache/message/{did}/{messageId}", () => {
   test("refuses a path that names no UUID", async () => {
     const node = await cacheFor();
     const headers = proofHeaders(bob, { operation: "pull_message", subject: "1" });
-    expect(await outcomeOf(node.read(`/cache/message/${bob.did}/1`, headers))).toBe("400 invalid_request");
+    expect(await outcomeOf(node.read(`/cache/message/${bob.did}/1`, headers))).toBe(
+      "400 invalid_request",
+    );
   });
 });
 
@@ -349,33 +401,39 @@ describe("expiry", () => {
     ["DeleteOnExpiry", { state: "absent", message: null }, null],
     ["KeepHeaderPreview", { state: "expired", header_preview: "AAECAwQ=" }, "absent"],
     ["TombstoneReference", { state: "expired", header_preview: null }, "absent"],
-  ] as const)("with %s leaves what the policy says", async (expirationBehavior, expected, later) => {
-    const node = await cacheFor();
-    const policy = policyOf({ expirationBehavior, encryptedHeaderPreviewBytes: 5 });
-    node.recipients.policies.set(`recipient:${bob.did}`, policy);
-    await node.store(envelopeTo(bob, 1, { ttl: "1h", ...header }));
-    node.clock.nowMs = testNowMs + hourMs;
-    for (let round = 0; round < 2; round++) {
-      expect(await state(node, uuidOf(1))).toMatchObject(expected);
-      expect((await messages(node, bob)).count).toBe(0);
-      await node.mailbox.expire(node.clock.nowMs, 100);
-    }
-    if (expected.state === "expired")
-      expect(await state(node, uuidOf(1))).toMatchObject({
-        message: null,
-        message_id: uuidOf(1),
-        expires_at: "2026-07-16T13:00:00.000Z",
-      });
-    // As long again as it lived.
-    node.clock.nowMs = testNowMs + 2 * hourMs - 1;
-    expect((await state(node, uuidOf(1)))["state"]).toBe(expected.state);
-    node.clock.nowMs = testNowMs + 2 * hourMs;
-    if (later !== null) expect((await state(node, uuidOf(1)))["state"]).toBe(later);
-  });
+  ] as const)(
+    "with %s leaves what the policy says",
+    async (expirationBehavior, expected, later) => {
+      const node = await cacheFor();
+      const policy = policyOf({ expirationBehavior, encryptedHeaderPreviewBytes: 5 });
+      node.recipients.policies.set(`recipient:${bob.did}`, policy);
+      await node.store(envelopeTo(bob, 1, { ttl: "1h", ...header }));
+      node.clock.nowMs = testNowMs + hourMs;
+      for (let round = 0; round < 2; round++) {
+        expect(await state(node, uuidOf(1))).toMatchObject(expected);
+        expect((await messages(node, bob)).count).toBe(0);
+        await node.mailbox.expire(node.clock.nowMs, 100);
+      }
+      if (expected.state === "expired")
+        expect(await state(node, uuidOf(1))).toMatchObject({
+          message: null,
+          message_id: uuidOf(1),
+          expires_at: "2026-07-16T13:00:00.000Z",
+        });
+      // As long again as it lived.
+      node.clock.nowMs = testNowMs + 2 * hourMs - 1;
+      expect((await state(node, uuidOf(1)))["state"]).toBe(expected.state);
+      node.clock.nowMs = testNowMs + 2 * hourMs;
+      if (later !== null) expect((await state(node, uuidOf(1)))["state"]).toBe(later);
+    },
+  );
 
   test("keeps no preview when the envelope has no header", async () => {
     const node = await cacheFor();
-    const policy = policyOf({ expirationBehavior: "KeepHeaderPreview", encryptedHeaderPreviewBytes: 5 });
+    const policy = policyOf({
+      expirationBehavior: "KeepHeaderPreview",
+      encryptedHeaderPreviewBytes: 5,
+    });
     node.recipients.policies.set(`recipient:${bob.did}`, policy);
     await node.store(envelopeTo(bob, 1, { ttl: "1h" }));
     node.clock.nowMs = testNowMs + hourMs;
@@ -418,7 +476,10 @@ describe("POST /cache/ack", () => {
 
   test("takes an empty device_id as none", async () => {
     const node = await cacheFor();
-    expect(await acked(node, { ...ackBody(bob, [uuidOf(1)]), device_id: "" })).toEqual({ acked: 0, message_ids: [] });
+    expect(await acked(node, { ...ackBody(bob, [uuidOf(1)]), device_id: "" })).toEqual({
+      acked: 0,
+      message_ids: [],
+    });
   });
 
   test("removes nothing of another recipient", async () => {
@@ -432,7 +493,10 @@ describe("POST /cache/ack", () => {
     const node = await cacheFor();
     await node.store(envelopeTo(bob, 1));
     await acked(node, ackBody(bob, [uuidOf(1)]));
-    expect(await (await node.store(envelopeTo(bob, 1))).json()).toMatchObject({ accepted: true, deduped: true });
+    expect(await (await node.store(envelopeTo(bob, 1))).json()).toMatchObject({
+      accepted: true,
+      deduped: true,
+    });
     expect((await messages(node, bob)).count).toBe(0);
   });
 
@@ -443,15 +507,31 @@ describe("POST /cache/ack", () => {
     ["no did", { ...ackBody(bob, ids(1)), did: undefined }, "400 invalid_request"],
     ["a malformed did", { ...ackBody(bob, ids(1)), did: "bob" }, "400 invalid_did"],
     ["no message_ids", { ...ackBody(bob, ids(1)), message_ids: undefined }, "400 invalid_request"],
-    ["message_ids as text", { ...ackBody(bob, ids(1)), message_ids: uuidOf(1) }, "400 invalid_request"],
-    ["an id that is a number", { ...ackBody(bob, ids(1)), message_ids: [1] }, "400 invalid_request"],
+    [
+      "message_ids as text",
+      { ...ackBody(bob, ids(1)), message_ids: uuidOf(1) },
+      "400 invalid_request",
+    ],
+    [
+      "an id that is a number",
+      { ...ackBody(bob, ids(1)), message_ids: [1] },
+      "400 invalid_request",
+    ],
     ["an id that is not a UUID", ackBody(bob, [uuidOf(1), "x"]), "400 invalid_request"],
     ["an empty list of ids", ackBody(bob, []), "400 invalid_request"],
     ["only blank ids", ackBody(bob, [" ", ""]), "400 invalid_request"],
     ["1,001 ids", ackBody(bob, ids(1_001)), "400 invalid_request"],
     ["an unknown member", { ...ackBody(bob, ids(1)), colour: 1 }, "400 invalid_request"],
-    ["a device_id that is a number", { ...ackBody(bob, ids(1)), device_id: 1 }, "400 invalid_request"],
-    ["a nonce that is a number", { ...ackBody(bob, ids(1)), nonce: 12345678 }, "400 invalid_request"],
+    [
+      "a device_id that is a number",
+      { ...ackBody(bob, ids(1)), device_id: 1 },
+      "400 invalid_request",
+    ],
+    [
+      "a nonce that is a number",
+      { ...ackBody(bob, ids(1)), nonce: 12345678 },
+      "400 invalid_request",
+    ],
   ] as const)("refuses %s", async (_, body, outcome) => {
     const node = await cacheFor();
     expect(await outcomeOf(node.ack(body))).toBe(outcome);

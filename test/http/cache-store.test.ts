@@ -56,8 +56,13 @@ describe("the receipt", () => {
 
   test("counts the life from the timestamp of the envelope, not from its arrival", async () => {
     const node = await cacheFor();
-    const response = await node.store(envelopeTo(bob, 1, { timestamp: "2026-07-16T11:30:00Z", ttl: "1h" }));
-    expect(await response.json()).toMatchObject({ expires_at: "2026-07-16T12:30:00.000Z", applied_ttl: "PT1H" });
+    const response = await node.store(
+      envelopeTo(bob, 1, { timestamp: "2026-07-16T11:30:00Z", ttl: "1h" }),
+    );
+    expect(await response.json()).toMatchObject({
+      expires_at: "2026-07-16T12:30:00.000Z",
+      applied_ttl: "PT1H",
+    });
   });
 
   test.each([
@@ -67,26 +72,41 @@ describe("the receipt", () => {
     [undefined, 600, "PT1H", "PT1H"],
     ["30m", 600, "PT30M", "PT1H"],
     ["7d", 432_000, "PT48H", "PT48H"],
-  ] as const)("applies ttl %p under a policy of %p blocks", async (ttl, blocks, applied, longest) => {
-    const node = await cacheFor();
-    if (blocks !== undefined)
-      node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ effectiveTtlBlocks: blocks }));
-    const receipt = (await (
-      await node.store(envelopeTo(bob, 1, ttl === undefined ? {} : { ttl }))
-    ).json()) as JsonObject;
-    expect([receipt["applied_ttl"], receipt["max_ttl"]]).toEqual([applied, longest]);
-  });
+  ] as const)(
+    "applies ttl %p under a policy of %p blocks",
+    async (ttl, blocks, applied, longest) => {
+      const node = await cacheFor();
+      if (blocks !== undefined)
+        node.recipients.policies.set(
+          `recipient:${bob.did}`,
+          policyOf({ effectiveTtlBlocks: blocks }),
+        );
+      const receipt = (await (
+        await node.store(envelopeTo(bob, 1, ttl === undefined ? {} : { ttl }))
+      ).json()) as JsonObject;
+      expect([receipt["applied_ttl"], receipt["max_ttl"]]).toEqual([applied, longest]);
+    },
+  );
 
   test("says chunked for a chunk and answers ids in lower case", async () => {
     const node = await cacheFor();
-    const chunk = { ...chunkTo(bob, 1, { group: 9, sequence: 0, total: 2 }), message_id: uuidOf(0xab).toUpperCase() };
-    expect(await (await node.store(chunk)).json()).toMatchObject({ chunked: true, message_id: uuidOf(0xab) });
+    const chunk = {
+      ...chunkTo(bob, 1, { group: 9, sequence: 0, total: 2 }),
+      message_id: uuidOf(0xab).toUpperCase(),
+    };
+    expect(await (await node.store(chunk)).json()).toMatchObject({
+      chunked: true,
+      message_id: uuidOf(0xab),
+    });
   });
 
   test("takes both alternate names", async () => {
     const node = await cacheFor();
     const { to, timestamp, ...rest } = envelopeTo(bob, 1);
-    expect((await node.store({ ...rest, recipient: to as string, created_at: timestamp as string })).status).toBe(202);
+    expect(
+      (await node.store({ ...rest, recipient: to as string, created_at: timestamp as string }))
+        .status,
+    ).toBe(202);
   });
 });
 
@@ -127,10 +147,15 @@ const refusals: Row[] = [
   {
     name: "a message that the policy's ttl has ended",
     envelope: envelopeTo(bob, 1, { timestamp: String(testNowMs - hourMs) }),
-    prepare: (node) => node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ effectiveTtlBlocks: 600 })),
+    prepare: (node) =>
+      node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ effectiveTtlBlocks: 600 })),
     outcome: "422 message_expired",
   },
-  { name: "an unknown recipient", envelope: envelopeTo(alice, 1), outcome: "404 recipient_not_found" },
+  {
+    name: "an unknown recipient",
+    envelope: envelopeTo(alice, 1),
+    outcome: "404 recipient_not_found",
+  },
   {
     name: "a deactivated recipient",
     prepare: (node) => node.recipients.add(bob, { deactivated: true }),
@@ -153,7 +178,11 @@ const refusals: Row[] = [
     prepare: (node) => node.recipients.add(inboxOnly),
     outcome: "404 service_not_found",
   },
-  { name: "an unknown sender", envelope: signedBy(alice, envelopeTo(bob, 1)), outcome: "403 sender_signature_invalid" },
+  {
+    name: "an unknown sender",
+    envelope: signedBy(alice, envelopeTo(bob, 1)),
+    outcome: "403 sender_signature_invalid",
+  },
   {
     name: "a changed signed envelope",
     envelope: { ...signedBy(alice, envelopeTo(bob, 1)), ttl: "1h" },
@@ -168,14 +197,17 @@ const refusals: Row[] = [
   },
   {
     name: "a policy without Cache",
-    prepare: (node) => node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ cacheEligible: false })),
+    prepare: (node) =>
+      node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ cacheEligible: false })),
     outcome: "403 policy_denied",
   },
   {
     name: "a listed tag whose policy permits no Cache",
     envelope: envelopeTo(bob, 1, { tag: "t" }),
     prepare: (node) => {
-      node.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["t"], personaPolicies: [] } });
+      node.recipients.add(bob, {
+        links: { recipientPolicy: null, tagPolicies: ["t"], personaPolicies: [] },
+      });
       node.recipients.policies.set("tag:t", policyOf({ cacheEligible: false }));
     },
     outcome: "403 policy_denied",
@@ -184,12 +216,15 @@ const refusals: Row[] = [
     name: "a tag that is not admitted",
     envelope: envelopeTo(bob, 1, { tag: "t" }),
     prepare: (node) =>
-      node.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["u"], personaPolicies: [] } }),
+      node.recipients.add(bob, {
+        links: { recipientPolicy: null, tagPolicies: ["u"], personaPolicies: [] },
+      }),
     outcome: "403 policy_denied",
   },
   {
     name: "a payload above the policy",
-    prepare: (node) => node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ maxMessageBytes: 4 })),
+    prepare: (node) =>
+      node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ maxMessageBytes: 4 })),
     outcome: "413 too_large",
   },
   {
@@ -218,7 +253,10 @@ describe("refusals", () => {
     const node = await cacheFor();
     const response = await node.store(envelopeTo(bob, 1, { tag: "" }));
     expect(response.headers.get("content-type")).toBe("application/problem+json");
-    expect(await response.json()).toMatchObject({ code: "envelope_invalid", errors: [{ pointer: "/tag" }] });
+    expect(await response.json()).toMatchObject({
+      code: "envelope_invalid",
+      errors: [{ pointer: "/tag" }],
+    });
   });
 
   test("hold the order: size, shape, time, recipient, service, sender, policy, size by policy, hint", async () => {
@@ -240,7 +278,10 @@ describe("refusals", () => {
     node.recipients.add(closed);
     expect(await at(timely)).toBe("404 service_not_found");
     node.recipients.add(alice);
-    node.recipients.policies.set(`recipient:${alice.did}`, policyOf({ cacheEligible: false, maxMessageBytes: 1 }));
+    node.recipients.policies.set(
+      `recipient:${alice.did}`,
+      policyOf({ cacheEligible: false, maxMessageBytes: 1 }),
+    );
     expect(await at(timely)).toBe("403 sender_signature_invalid");
     const unsigned = { timestamp: String(testNowMs), delivery_hint: "direct" };
     expect(await at(unsigned)).toBe("403 policy_denied");
@@ -261,7 +302,11 @@ describe("refusals", () => {
 
 function forgedSender(): JsonObject {
   const { from, sender_key_id, sender_signature } = signedBy(bob, envelopeTo(bob, 1));
-  return { from: from as string, sender_key_id: sender_key_id as string, sender_signature: sender_signature as string };
+  return {
+    from: from as string,
+    sender_key_id: sender_key_id as string,
+    sender_signature: sender_signature as string,
+  };
 }
 
 describe("admission", () => {
@@ -280,7 +325,9 @@ describe("admission", () => {
 
   test("follows the link to another DID's recipient policy", async () => {
     const node = await createTestCache();
-    node.recipients.add(bob, { links: { recipientPolicy: alice.did, tagPolicies: [], personaPolicies: [] } });
+    node.recipients.add(bob, {
+      links: { recipientPolicy: alice.did, tagPolicies: [], personaPolicies: [] },
+    });
     node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ cacheEligible: true }));
     node.recipients.policies.set(`recipient:${alice.did}`, policyOf({ cacheEligible: false }));
     expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("403 policy_denied");
@@ -288,7 +335,9 @@ describe("admission", () => {
 
   test("takes an admitted tag, and an envelope without a tag beside a list of tags", async () => {
     const node = await createTestCache();
-    node.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["orders"], personaPolicies: [] } });
+    node.recipients.add(bob, {
+      links: { recipientPolicy: null, tagPolicies: ["orders"], personaPolicies: [] },
+    });
     expect((await node.store(envelopeTo(bob, 1, { tag: "orders" }))).status).toBe(202);
     expect((await node.store(envelopeTo(bob, 2))).status).toBe(202);
   });
@@ -321,7 +370,9 @@ describe("repeats", () => {
     const receipts = await Promise.all(
       Array.from({ length: 20 }, () => node.store(envelopeTo(bob, 1)).then((r) => r.json())),
     );
-    expect(receipts.filter((receipt) => (receipt as JsonObject)["deduped"] === false)).toHaveLength(1);
+    expect(receipts.filter((receipt) => (receipt as JsonObject)["deduped"] === false)).toHaveLength(
+      1,
+    );
     expect(node.stored).toEqual([bob.did]);
   });
 });
@@ -329,7 +380,9 @@ describe("repeats", () => {
 describe("chunks", () => {
   test("that contradict their group are refused with 409", async () => {
     const node = await cacheFor();
-    expect((await node.store(chunkTo(bob, 1, { group: 9, sequence: 0, total: 3 }))).status).toBe(202);
+    expect((await node.store(chunkTo(bob, 1, { group: 9, sequence: 0, total: 3 }))).status).toBe(
+      202,
+    );
     const conflict = (number: number, sequence: number, total: number) =>
       outcomeOf(node.store(chunkTo(bob, number, { group: 9, sequence, total })));
     expect(await conflict(2, 0, 3)).toBe("409 chunk_conflict");
@@ -342,7 +395,9 @@ describe("chunks", () => {
     const node = await cacheFor();
     node.recipients.add(alice);
     await node.store(chunkTo(bob, 1, { group: 9, sequence: 0, total: 3 }));
-    expect((await node.store(chunkTo(alice, 2, { group: 9, sequence: 0, total: 5 }))).status).toBe(202);
+    expect((await node.store(chunkTo(alice, 2, { group: 9, sequence: 0, total: 5 }))).status).toBe(
+      202,
+    );
   });
 });
 
@@ -376,7 +431,8 @@ describe("quotas", () => {
     const node = await cacheFor({ store_entries_max: 1 });
     node.recipients.add(alice);
     await node.store(envelopeTo(bob, 1));
-    for (const to of [alice, bob]) expect(await outcomeOf(node.store(envelopeTo(to, 2)))).toBe("507 storage_full");
+    for (const to of [alice, bob])
+      expect(await outcomeOf(node.store(envelopeTo(to, 2)))).toBe("507 storage_full");
     expect(node.cacheLines.filter(({ level }) => level === "error")).toHaveLength(1);
   });
 

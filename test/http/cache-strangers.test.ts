@@ -36,7 +36,8 @@ const { stranger_share, network_share } = cacheDefault;
 const shares = { recipient_entries_max: 400, stranger_share, network_share };
 
 const caches = cachesKnowing(bob, alice, carol, dave);
-const cacheFor = (options: TestCacheOptions = {}): Promise<TestCache> => caches({ ...shares, ...options });
+const cacheFor = (options: TestCacheOptions = {}): Promise<TestCache> =>
+  caches({ ...shares, ...options });
 
 /** Stores from a client at this address. */
 function storeFrom(node: TestCache, client: string, envelope: JsonObject): Promise<string> {
@@ -56,7 +57,9 @@ describe("the rate of a client network", () => {
   test("counts acknowledgements by themselves, malformed ones too", async () => {
     const node = await cacheFor({ client_rate: 1, client_burst: 2 });
     const acknowledged = async () => (await node.ack({})).status;
-    expect([await acknowledged(), await acknowledged(), await acknowledged()]).toEqual([400, 400, 429]);
+    expect([await acknowledged(), await acknowledged(), await acknowledged()]).toEqual([
+      400, 400, 429,
+    ]);
     expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe("202 ok");
     node.clock.nowMs += 1_000;
     expect(await acknowledged()).toBe(400);
@@ -82,7 +85,8 @@ describe("the rate of a client network", () => {
 
   test("spares clients of this machine where they are exempt", async () => {
     const node = await cacheFor({ client_rate: 1, client_burst: 1, rate_limit_loopback: false });
-    for (const i of times(5)) expect(await storeFrom(node, "127.0.0.1", envelopeTo(bob, i + 1))).toBe("202 ok");
+    for (const i of times(5))
+      expect(await storeFrom(node, "127.0.0.1", envelopeTo(bob, i + 1))).toBe("202 ok");
   });
 });
 
@@ -94,20 +98,30 @@ describe("shares of a mailbox", () => {
     expect(await fillStrangers(node)).toBe(100);
     expect(await held(node)).toBe(200);
     expect(await storeFrom(node, network(98), envelopeTo(bob, 9_001))).toBe("507 mailbox_full");
-    expect(await storeFrom(node, network(99), signedBy(carol, envelopeTo(bob, 9_002)))).toBe("507 mailbox_full");
-    expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_003)))).toBe("202 ok");
+    expect(await storeFrom(node, network(99), signedBy(carol, envelopeTo(bob, 9_002)))).toBe(
+      "507 mailbox_full",
+    );
+    expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_003)))).toBe(
+      "202 ok",
+    );
   });
 
   test("of one network are a quarter of it, and of one known sender half", async () => {
     const node = await cacheFor({ recipient_entries_max: 800, client_rate: 100_000 });
     await befriend(node, alice);
     expect(await fillFrom(node, network(1))).toBe(200);
-    expect(await storeFrom(node, network(1), signedBy(carol, envelopeTo(bob, 9_001)))).toBe("507 mailbox_full");
-    expect(await storeFrom(node, network(2), signedBy(carol, envelopeTo(bob, 9_002)))).toBe("202 ok");
+    expect(await storeFrom(node, network(1), signedBy(carol, envelopeTo(bob, 9_001)))).toBe(
+      "507 mailbox_full",
+    );
+    expect(await storeFrom(node, network(2), signedBy(carol, envelopeTo(bob, 9_002)))).toBe(
+      "202 ok",
+    );
     // A known sender counts for itself, whoever else its network has.
     expect(await fillFrom(node, network(1), alice)).toBe(400);
     expect(await storeFrom(node, network(2), envelopeTo(bob, 9_003))).toBe("202 ok");
-    expect(await node.cacheMetrics.render()).toContain('cache_share_refusals_total{scope="sender"} 1');
+    expect(await node.cacheMetrics.render()).toContain(
+      'cache_share_refusals_total{scope="sender"} 1',
+    );
   });
 
   test("count for a loopback address as well", async () => {
@@ -128,7 +142,9 @@ describe("shares of a mailbox", () => {
     const lines = node.cacheLines.filter((line) => line.message === "a mailbox refuses envelopes");
     expect(lines).toMatchObject([{ level: "warn", fields: { scope: "network" } }]);
     expect(JSON.stringify(lines)).not.toContain(bob.did);
-    expect(await node.cacheMetrics.render()).toContain('cache_share_refusals_total{scope="network"} 5');
+    expect(await node.cacheMetrics.render()).toContain(
+      'cache_share_refusals_total{scope="network"} 5',
+    );
     node.clock.nowMs += 60_000;
     await storeFrom(node, network(1), envelopeTo(bob, 106));
     expect(node.cacheLines.length).toBe(2);
@@ -146,7 +162,9 @@ describe("a sender is known", () => {
   const isStranger = async (node: TestCache, number: number) => {
     // Strangers have used up their share, so only a known sender gets through.
     await fillStrangers(node);
-    const envelope = envelopeTo(bob, number, { timestamp: new Date(node.clock.nowMs).toISOString() });
+    const envelope = envelopeTo(bob, number, {
+      timestamp: new Date(node.clock.nowMs).toISOString(),
+    });
     return (await storeFrom(node, network(9), signedBy(alice, envelope))) !== "202 ok";
   };
 
@@ -157,27 +175,39 @@ describe("a sender is known", () => {
     await befriend(second, alice);
     expect(await isStranger(second, 1)).toBe(false);
     second.clock.nowMs = testNowMs + 91 * dayMs;
-    expect(await storeFrom(second, network(1), { ...envelopeTo(bob, 5), ...fresh(second) })).toBe("202 ok");
+    expect(await storeFrom(second, network(1), { ...envelopeTo(bob, 5), ...fresh(second) })).toBe(
+      "202 ok",
+    );
   });
 
   test("in the mailbox of this recipient only", async () => {
     const node = await cacheFor();
     await befriend(node, alice);
     await fillStrangers(node, carol);
-    expect(await storeFrom(node, network(9), signedBy(alice, envelopeTo(carol, 1)))).toBe("507 mailbox_full");
+    expect(await storeFrom(node, network(9), signedBy(alice, envelopeTo(carol, 1)))).toBe(
+      "507 mailbox_full",
+    );
   });
 });
 
 describe("the share of a network in the whole store", () => {
   test("is half of it, over all mailboxes, with a metric", async () => {
-    const node = await cacheFor({ recipient_entries_max: 300, store_entries_max: 1_000, client_rate: 100_000 });
+    const node = await cacheFor({
+      recipient_entries_max: 300,
+      store_entries_max: 1_000,
+      client_rate: 100_000,
+    });
     for (const person of crowd) node.recipients.add(person);
     const fill = async (client: string, sender?: TestPerson): Promise<[number, string]> => {
       let [count, last] = [0, ""];
       for (const to of crowd) {
         for (;;) {
           const envelope = envelopeTo(to, ++filled);
-          last = await storeFrom(node, client, sender === undefined ? envelope : signedBy(sender, envelope));
+          last = await storeFrom(
+            node,
+            client,
+            sender === undefined ? envelope : signedBy(sender, envelope),
+          );
           if (last !== "202 ok") break;
           count++;
         }
@@ -186,15 +216,23 @@ describe("the share of a network in the whole store", () => {
     };
     expect(await fill(network(1))).toEqual([500, "507 storage_full"]);
     expect(await storeFrom(node, network(3), envelopeTo(bob, ++filled))).toBe("202 ok");
-    expect(await node.cacheMetrics.render()).toContain('cache_share_refusals_total{scope="store"} ');
+    expect(await node.cacheMetrics.render()).toContain(
+      'cache_share_refusals_total{scope="store"} ',
+    );
   });
 
   test("counts envelopes of known senders as well", async () => {
-    const node = await cacheFor({ recipient_entries_max: 1_000, store_entries_max: 400, client_rate: 100_000 });
+    const node = await cacheFor({
+      recipient_entries_max: 1_000,
+      store_entries_max: 400,
+      client_rate: 100_000,
+    });
     await befriend(node, alice);
     expect(await fillFrom(node, network(1), alice, "507 storage_full")).toBe(200);
     expect(await storeFrom(node, network(1), envelopeTo(bob, 9_001))).toBe("507 storage_full");
-    expect(await storeFrom(node, network(2), signedBy(alice, envelopeTo(bob, 9_002)))).toBe("202 ok");
+    expect(await storeFrom(node, network(2), signedBy(alice, envelopeTo(bob, 9_002)))).toBe(
+      "202 ok",
+    );
   });
 });
 
@@ -202,7 +240,9 @@ const fresh = (node: TestCache) => ({ timestamp: new Date(node.clock.nowMs).toIS
 
 /** Bob acknowledges a signed envelope of the sender. */
 async function befriend(node: TestCache, sender: TestPerson, number = 77): Promise<void> {
-  expect(await storeFrom(node, network(200), signedBy(sender, envelopeTo(bob, number)))).toBe("202 ok");
+  expect(await storeFrom(node, network(200), signedBy(sender, envelopeTo(bob, number)))).toBe(
+    "202 ok",
+  );
   expect((await node.ack(ackBody(bob, [uuidOf(number)]))).status).toBe(200);
 }
 
@@ -228,7 +268,11 @@ async function fillFrom(
 ): Promise<number> {
   for (let count = 0; ; count++) {
     const envelope = envelopeTo(bob, ++filled);
-    const outcome = await storeFrom(node, client, sender === undefined ? envelope : signedBy(sender, envelope));
+    const outcome = await storeFrom(
+      node,
+      client,
+      sender === undefined ? envelope : signedBy(sender, envelope),
+    );
     if (outcome !== "202 ok") {
       expect(outcome).toBe(refusal);
       return count;
@@ -238,7 +282,10 @@ async function fillFrom(
 let filled = 10_000;
 
 async function held(node: TestCache): Promise<number> {
-  const response = await node.read(`/cache/summary/${bob.did}`, proofHeaders(bob, { operation: "summary" }));
+  const response = await node.read(
+    `/cache/summary/${bob.did}`,
+    proofHeaders(bob, { operation: "summary" }),
+  );
   return ((await response.json()) as { count: number }).count;
 }
 
@@ -249,17 +296,31 @@ test("an envelope belongs to the life of the DID for which it was admitted", asy
   expect(await held(node)).toBe(0);
   expect((await node.store(envelopeTo(bob, 1))).status).toBe(202);
   expect(await held(node)).toBe(1);
-  expect(((await (await node.ack(ackBody(bob, [uuidOf(1)]))).json()) as { acked: number }).acked).toBe(1);
+  expect(
+    ((await (await node.ack(ackBody(bob, [uuidOf(1)]))).json()) as { acked: number }).acked,
+  ).toBe(1);
 });
 
 test("lets nobody lift the recipient's policy with a tag of his own", async () => {
   const node = await createTestCache();
   node.recipients.add(bob);
-  node.recipients.policies.set(`recipient:${bob.did}`, policyOf({ cacheEligible: false, maxMessageBytes: 1_000 }));
-  node.recipients.policies.set("tag:mine", policyOf({ cacheEligible: true, maxMessageBytes: 1_000_000 }));
-  expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe("403 policy_denied");
-  node.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["mine"], personaPolicies: [] } });
-  expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe("403 policy_denied");
+  node.recipients.policies.set(
+    `recipient:${bob.did}`,
+    policyOf({ cacheEligible: false, maxMessageBytes: 1_000 }),
+  );
+  node.recipients.policies.set(
+    "tag:mine",
+    policyOf({ cacheEligible: true, maxMessageBytes: 1_000_000 }),
+  );
+  expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe(
+    "403 policy_denied",
+  );
+  node.recipients.add(bob, {
+    links: { recipientPolicy: null, tagPolicies: ["mine"], personaPolicies: [] },
+  });
+  expect(await outcomeOf(node.store(envelopeTo(bob, 1, { tag: "mine" })))).toBe(
+    "403 policy_denied",
+  );
 });
 
 test("answers an expiry that is the timestamp and the applied life, whatever the block time", async () => {

@@ -29,7 +29,13 @@ async function cacheFor(options: TestCacheOptions = {}): Promise<TestCache> {
 
 type Entry = { message_id: string; envelope: JsonObject };
 type Messages = { count: number; messages: Entry[]; has_more?: boolean; next_cursor?: string };
-type Chunks = { count: number; chunks: Entry[]; complete: boolean; total_chunks: number | null; has_more?: boolean };
+type Chunks = {
+  count: number;
+  chunks: Entry[];
+  complete: boolean;
+  total_chunks: number | null;
+  has_more?: boolean;
+};
 
 async function pull(node: TestCache, query = ""): Promise<Messages> {
   const response = await node.read(`/cache/messages/${bob.did}${query}`, proofHeaders(bob));
@@ -55,7 +61,8 @@ const setOf = (group: number, total: number, bytes = 4): JsonObject[] =>
     ...sized(bytes),
   }));
 const idsOf = (entries: readonly Entry[]) => entries.map((entry) => entry.message_id);
-const idsIn = (envelopes: readonly JsonObject[]) => envelopes.map((envelope) => String(envelope["message_id"]));
+const idsIn = (envelopes: readonly JsonObject[]) =>
+  envelopes.map((envelope) => String(envelope["message_id"]));
 
 /** Counts the calls of the store. */
 function counted() {
@@ -182,7 +189,11 @@ describe("slow clients", () => {
     const { hostname, port } = new URL(url);
     const socket = connect(Number(port), hostname);
     const path = `/cache/chunks/${encodeURIComponent(bob.did)}/${uuidOf(group)}`;
-    socket.write([`GET ${path} HTTP/1.1`, `Host: ${hostname}`, "Connection: close", ...lines, "", ""].join("\r\n"));
+    socket.write(
+      [`GET ${path} HTTP/1.1`, `Host: ${hostname}`, "Connection: close", ...lines, "", ""].join(
+        "\r\n",
+      ),
+    );
     // The server resets a connection that reads nothing for 30 s, which a busy machine reaches.
     socket.on("error", () => undefined);
     socket.pause();
@@ -213,7 +224,9 @@ describe("slow clients", () => {
       tail = (tail + (part as Buffer).toString("latin1")).slice(-200);
     }
     expect(bytes).toBeGreaterThan(total * 1_400_000);
-    expect(tail).toContain(`"count":${total},"complete":true,"total_chunks":${total},"has_more":false}`);
+    expect(tail).toContain(
+      `"count":${total},"complete":true,"total_chunks":${total},"has_more":false}`,
+    );
     await stop();
   }, 120_000);
 });

@@ -22,7 +22,8 @@ import { type Asked, blockHash, closedAfterEach, type FakeNode } from "./chain-n
 
 const { opened, fakeNode } = closedAfterEach();
 const operator = new Uint8Array(32).fill(1);
-const registration = (n: number) => registrationOf(identityOf(`ending ${n}`), { timestamp: "1700000000000" });
+const registration = (n: number) =>
+  registrationOf(identityOf(`ending ${n}`), { timestamp: "1700000000000" });
 const hashOf = (n: number) => blockHash(1_000 + n);
 
 /** A question about an account with all its counters; others are shorter. */
@@ -35,17 +36,34 @@ async function withCalls(node: FakeNode, count: number, block = 3) {
   const extrinsics: string[] = [];
   for (let nonce = 0; nonce < count; nonce++) {
     // Signed by an account, of a call that nobody reads.
-    const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 1), nonce << 2, 0, 0));
-    const fingerprint = fingerprintOf({ call: new Uint8Array(), submitter: new Uint8Array(32), nonce });
+    const extrinsic = compactAddLength(
+      Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 1), nonce << 2, 0, 0),
+    );
+    const fingerprint = fingerprintOf({
+      call: new Uint8Array(),
+      submitter: new Uint8Array(32),
+      nonce,
+    });
     extrinsics.push(encodeHex0x(extrinsic));
     const call = registration(nonce);
     const about = { did: call.did, call: call.name, label: "x", submittedAtMs: 0 };
-    const submission: Submission = { ...about, txHash: hashOf(nonce), state: "pending", reason: null, block: null };
+    const submission: Submission = {
+      ...about,
+      txHash: hashOf(nonce),
+      state: "pending",
+      reason: null,
+      block: null,
+    };
     const signed = { extrinsic, fingerprint, nonce, birth: 0n, death: 64n };
     await outbox.keep({ sequence: BigInt(nonce), call, submission, signed });
   }
   node.blocks.set(block, extrinsics);
-  const given = { endpoints: [node.endpoint], operator_key_file: "key", outbox: "outbox", block_time_ms: 10 };
+  const given = {
+    endpoints: [node.endpoint],
+    operator_key_file: "key",
+    outbox: "outbox",
+    block_time_ms: 10,
+  };
   const common: Common = {
     settings: optionsOf(chainPlugin, { ...given, request_timeout_ms: 10_000 }),
     key: { publicKey: operator, scheme: 1, sign: keyOf("operator").sign },
@@ -56,7 +74,12 @@ async function withCalls(node: FakeNode, count: number, block = 3) {
   };
   const events = { onSession: () => submissions.resume(), onHead: () => submissions.follow() };
   const endpoints = new Endpoints({ ...common, genesis: null, anchor: null }, events);
-  const submissions = new Submissions({ ...common, endpoints, reader: new ChainReader(endpoints), outbox });
+  const submissions = new Submissions({
+    ...common,
+    endpoints,
+    reader: new ChainReader(endpoints),
+    outbox,
+  });
   submissions.start();
   endpoints.start();
   opened.push({ close: () => endpoints.close().then(() => submissions.close()) });
@@ -109,7 +132,10 @@ describe("the calls of a block", () => {
         await state.promise;
         return null;
       }
-      const changes = (params[0] as readonly string[]).map((key, index) => [key, index === 0 ? record : null]);
+      const changes = (params[0] as readonly string[]).map((key, index) => [
+        key,
+        index === 0 ? record : null,
+      ]);
       return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
     };
     const { submissions } = await withCalls(node, 1);
@@ -124,24 +150,30 @@ describe("the calls of a block", () => {
     block.resolve();
   });
 
-  test.each([false, true])("that nothing shows were refused, unless the state after it is gone: %p", async (isGone) => {
-    const node = fakeNode();
-    let head: unknown;
-    node.answer = ({ id, method, params }) => {
-      if (!isGone || method !== "state_queryStorageAt") return null;
-      head ??= params[1];
-      const error = { code: 4003, message: "State already discarded" };
-      return params[1] === head ? null : { frame: JSON.stringify({ id, error }) };
-    };
-    const { submissions } = await withCalls(node, 1);
-    const { reason } = (await ended(submissions, 0)) as Submission;
-    expect(reason?.detail).toContain(isGone ? "the record shows it" : "deposit");
-  });
+  test.each([false, true])(
+    "that nothing shows were refused, unless the state after it is gone: %p",
+    async (isGone) => {
+      const node = fakeNode();
+      let head: unknown;
+      node.answer = ({ id, method, params }) => {
+        if (!isGone || method !== "state_queryStorageAt") return null;
+        head ??= params[1];
+        const error = { code: 4003, message: "State already discarded" };
+        return params[1] === head ? null : { frame: JSON.stringify({ id, error }) };
+      };
+      const { submissions } = await withCalls(node, 1);
+      const { reason } = (await ended(submissions, 0)) as Submission;
+      expect(reason?.detail).toContain(isGone ? "the record shows it" : "deposit");
+    },
+  );
 
   test("show a document of version 1 by its time, when a later call of the block has changed it", async () => {
     const { endpoints } = await withCalls(fakeNode(), 1);
     const { head } = endpoints.session();
-    const call = setDocumentOf(identityOf("ending 0"), { timestamp: "1700000000000", docBlob: new Uint8Array(3) });
+    const call = setDocumentOf(identityOf("ending 0"), {
+      timestamp: "1700000000000",
+      docBlob: new Uint8Array(3),
+    });
     const shown = [1_700_000_000_000n, 1_700_000_000_001n].map((documentTimeMs) => {
       const account = { ...emptyAccount, documentTimeMs };
       const facts = { head, account, holders: new Map(), reserves: null };

@@ -14,13 +14,21 @@ import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { openMemory, registerBodyOf, type TestDirectory, testDirectory } from "../support/directory.ts";
+import {
+  openMemory,
+  registerBodyOf,
+  type TestDirectory,
+  testDirectory,
+} from "../support/directory.ts";
 import { familyMetadata, familyVersion } from "../support/family-metadata.ts";
 import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
 import { World } from "../support/world.ts";
 import { type FakeNode, openFakeNode } from "./chain-node.ts";
 
-const metadata = readMetadata(familyMetadata(), { version: familyVersion, genesis: new Uint8Array(32) });
+const metadata = readMetadata(familyMetadata(), {
+  version: familyVersion,
+  genesis: new Uint8Array(32),
+});
 const standing = identityOf("family");
 let node: FakeNode;
 let chain: OpenLedger;
@@ -32,7 +40,12 @@ async function openFamily(environment: StoreEnvironment): Promise<Store> {
   const { publicKey, sign } = keyOf("operator");
   const table = new MemoryTable(1 << 20);
   const times = { block_time_ms: 60_000 };
-  const options = { endpoints: [node.endpoint], operator_key_file: "key", outbox: "outbox", ...times };
+  const options = {
+    endpoints: [node.endpoint],
+    operator_key_file: "key",
+    outbox: "outbox",
+    ...times,
+  };
   chain = openLedger(optionsOf(chainPlugin, options), {
     log: (_, message, fields = {}) => logged.push({ message, ...fields }),
     fatal: environment.fatal,
@@ -69,7 +82,9 @@ beforeAll(async () => {
     const results: Readonly<Record<string, () => unknown>> = {
       state_getMetadata: familyMetadata,
       state_getRuntimeVersion: () => familyVersion,
-      state_queryStorageAt: () => [{ block, changes: keys.map((key) => [key, values[key] ?? null]) }],
+      state_queryStorageAt: () => [
+        { block, changes: keys.map((key) => [key, values[key] ?? null]) },
+      ],
     };
     const result = results[method]?.();
     return result === undefined ? null : { frame: JSON.stringify({ jsonrpc: "2.0", id, result }) };
@@ -89,9 +104,16 @@ describe("a chain of the family", () => {
     expect([...(callIndices.get("register_with_document_proof_signed") ?? [])]).toEqual([8, 7]);
     expect([...(callIndices.get("apply_control_with_proof") ?? [])]).toEqual([8, 29]);
     // Computed from the names by the facts, and checked there against a known one.
-    expect(prefixOf("Dids").toHex()).toBe("72b29c5d16546b7d2c5310d5fbada68b13f72fd4db0687b2a6a53903e54be0cf");
+    expect(prefixOf("Dids").toHex()).toBe(
+      "72b29c5d16546b7d2c5310d5fbada68b13f72fd4db0687b2a6a53903e54be0cf",
+    );
     expect(prefixOf("TagPolicies").toHex()).toEndWith("01e2057ca6c23a0d36d2555ad80cb999");
-    expect(metadata.bounds).toMatchObject({ didBytes: 128, idBytes: 64, authentications: 4, documentBytes: 16_384 });
+    expect(metadata.bounds).toMatchObject({
+      didBytes: 128,
+      idBytes: 64,
+      authentications: 4,
+      documentBytes: 16_384,
+    });
     expect(metadata.blockTimeMs).toBe(6_000);
     const [lacks] = logged.filter(({ message }) => String(message).includes("lacks protections"));
     expect(lacks?.["lacks"]).toBe(metadata.lacks.join("; "));
@@ -99,7 +121,11 @@ describe("a chain of the family", () => {
   });
 
   test("takes registrations", async () => {
-    const reply = await directory.ask("POST", "/register-did", registerBodyOf(identityOf("new"), directory.nowMs()));
+    const reply = await directory.ask(
+      "POST",
+      "/register-did",
+      registerBodyOf(identityOf("new"), directory.nowMs()),
+    );
     expect(reply.status).toBe(202);
   });
 
@@ -118,7 +144,10 @@ describe("a chain of the family", () => {
       [`recipients/${standing.did}`, "set_delivery_policy"],
       [`tags/${standing.did}`, "set_tag_policy"],
     ] as const) {
-      const reply = await directory.ask("PUT", `/delivery-policies/${path}`, { did: standing.did, policy });
+      const reply = await directory.ask("PUT", `/delivery-policies/${path}`, {
+        did: standing.did,
+        policy,
+      });
       expect([reply.status, reply.body["code"]]).toEqual([422, "chain_submission_rejected"]);
       expect(reply.body["detail"]).toBe(`this chain takes no ${name}`);
     }

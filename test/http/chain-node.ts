@@ -9,7 +9,9 @@ import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 import { orderedRoot } from "../../src/plugins/chain/trie.ts";
 
 const metadata = (
-  await Bun.file(new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url)).text()
+  await Bun.file(
+    new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url),
+  ).text()
 ).trim();
 
 const zeros = `0x${"00".repeat(32)}`;
@@ -32,12 +34,17 @@ function headersTo(number: number, blocks: Blocks): FakeHeader[] {
   return headers;
 }
 
-const headerAt = (number: number, blocks: Blocks = new Map()) => headersTo(number, blocks).at(-1) as FakeHeader;
+const headerAt = (number: number, blocks: Blocks = new Map()) =>
+  headersTo(number, blocks).at(-1) as FakeHeader;
 
 /** Of a block on a chain whose blocks are empty. */
 export const blockHash = (number: number): string => headerAt(number).hash;
 
-export type Asked = { readonly id: number; readonly method: string; readonly params: readonly unknown[] };
+export type Asked = {
+  readonly id: number;
+  readonly method: string;
+  readonly params: readonly unknown[];
+};
 /** A frame as it is sent, `silence`, the end of the connection, or `null` for what a node would answer. */
 export type InItsPlace = { readonly frame: string | Uint8Array } | "silence" | "cut" | null;
 
@@ -66,7 +73,8 @@ export function openFakeNode(): FakeNode {
   const server = Bun.serve({
     hostname: "127.0.0.1",
     port: 0,
-    fetch: (request, self) => (self.upgrade(request) ? undefined : new Response(null, { status: 400 })),
+    fetch: (request, self) =>
+      self.upgrade(request) ? undefined : new Response(null, { status: 400 }),
     websocket: {
       open() {
         node.opened++;
@@ -81,7 +89,9 @@ export function openFakeNode(): FakeNode {
         const instead = await node.answer(asked);
         if (instead === "cut") socket.terminate();
         else if (instead === null)
-          socket.send(JSON.stringify({ jsonrpc: "2.0", id: asked.id, result: resultOf(asked, node) }));
+          socket.send(
+            JSON.stringify({ jsonrpc: "2.0", id: asked.id, result: resultOf(asked, node) }),
+          );
         else if (instead !== "silence") socket.send(instead.frame);
       },
     },
@@ -130,7 +140,12 @@ function resultOf({ method, params }: Asked, { head, ageMs, blocks }: FakeNode):
     case "chain_getHeader":
       return header(numberOf(params[0]));
     case "chain_getBlock":
-      return { block: { header: header(numberOf(params[0])), extrinsics: blocks.get(numberOf(params[0])) ?? [] } };
+      return {
+        block: {
+          header: header(numberOf(params[0])),
+          extrinsics: blocks.get(numberOf(params[0])) ?? [],
+        },
+      };
     case "state_getRuntimeVersion":
       return { specName: "waypost", specVersion: 1, transactionVersion: 1 };
     case "state_getMetadata":
@@ -138,7 +153,12 @@ function resultOf({ method, params }: Asked, { head, ageMs, blocks }: FakeNode):
     case "state_call":
       return "0x00";
     case "state_queryStorageAt":
-      return [{ block: params[1], changes: (params[0] as string[]).map((key) => [key, storedAt(key, ageMs)]) }];
+      return [
+        {
+          block: params[1],
+          changes: (params[0] as string[]).map((key) => [key, storedAt(key, ageMs)]),
+        },
+      ];
     case "system_health":
       return { isSyncing: false, peers: 1, shouldHavePeers: true };
     case "author_submitExtrinsic":

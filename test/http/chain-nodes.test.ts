@@ -55,9 +55,23 @@ const host = systemHost(Date.now);
 const operator = new Uint8Array(32).fill(1);
 
 /** A heartbeat that comes in no test, and calls that are soon sent again. */
-const settingsOf = (endpoints: readonly string[], changes: Readonly<Record<string, unknown>> = {}) => {
-  const times = { request_timeout_ms: 1_000, block_time_ms: 60_000, resend_ms: 50, pending_max: 10 };
-  return optionsOf(chainPlugin, { endpoints, operator_key_file: "key", outbox: "outbox", ...times, ...changes });
+const settingsOf = (
+  endpoints: readonly string[],
+  changes: Readonly<Record<string, unknown>> = {},
+) => {
+  const times = {
+    request_timeout_ms: 1_000,
+    block_time_ms: 60_000,
+    resend_ms: 50,
+    pending_max: 10,
+  };
+  return optionsOf(chainPlugin, {
+    endpoints,
+    operator_key_file: "key",
+    outbox: "outbox",
+    ...times,
+    ...changes,
+  });
 };
 
 const commonOf = (...given: Parameters<typeof settingsOf>): Common => ({
@@ -75,7 +89,8 @@ function endpointsTo(
   changes: Readonly<Record<string, unknown>> = {},
   after = host.after,
 ) {
-  const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = [];
+  const logged: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] =
+    [];
   const endpoints = new Endpoints(
     {
       ...commonOf(addresses, changes),
@@ -97,16 +112,24 @@ describe("a connection to a node", () => {
     ["nothing", "null"],
     ["a number", "7"],
     ["bytes", Uint8Array.of(0x7b, 0x7d)],
-    ["a refusal without a text", '{"id":1,"error":{"code":1,"message":{"toString":1,"valueOf":1}}}'],
+    [
+      "a refusal without a text",
+      '{"id":1,"error":{"code":1,"message":{"toString":1,"valueOf":1}}}',
+    ],
   ];
-  test.each(frames)("is ended by a frame that is %s, which throws nowhere else", async (_, frame) => {
-    const node = fakeNode();
-    node.answer = () => ({ frame });
-    const rpc = await rpcTo(node.endpoint);
-    expect(await textOf(rpc.ask("system_health", [], 1_000))).toContain("an invalid JSON-RPC message");
-    expect(await rpc.over).toContain("an invalid JSON-RPC message");
-    await until("the node to lose it", () => node.standing === 0);
-  });
+  test.each(frames)(
+    "is ended by a frame that is %s, which throws nowhere else",
+    async (_, frame) => {
+      const node = fakeNode();
+      node.answer = () => ({ frame });
+      const rpc = await rpcTo(node.endpoint);
+      expect(await textOf(rpc.ask("system_health", [], 1_000))).toContain(
+        "an invalid JSON-RPC message",
+      );
+      expect(await rpc.over).toContain("an invalid JSON-RPC message");
+      await until("the node to lose it", () => node.standing === 0);
+    },
+  );
 
   test("ignores notifications and answers without a request", async () => {
     const node = fakeNode();
@@ -132,7 +155,9 @@ describe("a connection to a node", () => {
     node.answer = ({ id }) => ({
       frame: JSON.stringify({ id, error: { code: 1010, message: "Invalid", data: { custom: 4 } } }),
     });
-    const refusal = await rpc.ask("author_submitExtrinsic", [], 1_000).catch((error: unknown) => error);
+    const refusal = await rpc
+      .ask("author_submitExtrinsic", [], 1_000)
+      .catch((error: unknown) => error);
     expect(refusal).toBeInstanceOf(NodeRefusal);
     expect(refusal).toMatchObject({ code: 1010, message: 'Invalid: {"custom":4}' });
     node.answer = ({ id }) => ({ frame: JSON.stringify({ id }) });
@@ -164,7 +189,11 @@ describe("the part of an endpoint after its host", () => {
   test("is in no error of a connection", async () => {
     const node = fakeNode();
     const [path, key] = endpointSecrets;
-    const plain = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("no", { status: 401 }) });
+    const plain = Bun.serve({
+      hostname: "127.0.0.1",
+      port: 0,
+      fetch: () => new Response("no", { status: 401 }),
+    });
     opened.push({ close: () => plain.stop(true) });
     const other = (scheme: string, port: number | undefined) =>
       `${scheme}://127.0.0.1:${port}/v1/${path}?apikey=${key}`;
@@ -177,7 +206,11 @@ describe("the part of an endpoint after its host", () => {
     node.answer = ({ id }) => ({
       frame: JSON.stringify({
         id,
-        error: { code: 7, message: `not for ${key} at /v1/${path}?apikey=${key}`, data: node.endpoint },
+        error: {
+          code: 7,
+          message: `not for ${key} at /v1/${path}?apikey=${key}`,
+          data: node.endpoint,
+        },
       }),
     });
     const refusal = await textOf(rpc.ask("system_health", [], 1_000));
@@ -190,10 +223,12 @@ describe("the part of an endpoint after its host", () => {
 
   test("is removed from a text whole, in parts and decoded, and words around it stay", () => {
     const clean = withoutSecrets("wss://node.example/rpc/p%40ssword?k=abcdefgh&x=1");
-    expect(clean("p@ssword p%40ssword abcdefgh k=abcdefgh /rpc/p%40ssword?k=abcdefgh&x=1 rpc 1")).not.toMatch(
-      /ssword|abcd/,
+    expect(
+      clean("p@ssword p%40ssword abcdefgh k=abcdefgh /rpc/p%40ssword?k=abcdefgh&x=1 rpc 1"),
+    ).not.toMatch(/ssword|abcd/);
+    expect(clean("failed: wss://node.example/rpc/p%40ssword?k=abcdefgh&x=1")).toBe(
+      "failed: wss://node.example",
     );
-    expect(clean("failed: wss://node.example/rpc/p%40ssword?k=abcdefgh&x=1")).toBe("failed: wss://node.example");
     expect(clean("x".repeat(1_000)).length).toBeLessThan(400);
     expect(withoutSecrets("ws://127.0.0.1:9944")("no answer from ws://127.0.0.1:9944/")).toBe(
       "no answer from ws://127.0.0.1:9944",
@@ -202,7 +237,10 @@ describe("the part of an endpoint after its host", () => {
 
   test("is neither in the log nor in the reason that answers give", async () => {
     const node = fakeNode();
-    const { endpoints, logged } = endpointsTo([node.endpoint, "ws://127.0.0.1:1/v1/0123456789abcdef?apikey=fedcba98"]);
+    const { endpoints, logged } = endpointsTo([
+      node.endpoint,
+      "ws://127.0.0.1:1/v1/0123456789abcdef?apikey=fedcba98",
+    ]);
     endpoints.start();
     await endpoints.tried();
     node.answer = () => "cut";
@@ -234,11 +272,16 @@ describe("the way to the chain", () => {
         genesis: null,
         anchor: () => null,
       });
-      node.answer = (asked) => (asked.method === method ? { frame: JSON.stringify({ id: asked.id, result }) } : null);
-      const error = await session.values([operator], blockHash(6)).catch((thrown: unknown) => thrown);
+      node.answer = (asked) =>
+        asked.method === method ? { frame: JSON.stringify({ id: asked.id, result }) } : null;
+      const error = await session
+        .values([operator], blockHash(6))
+        .catch((thrown: unknown) => thrown);
       expect(error).toBeInstanceOf(StoreError);
       expect(error).toMatchObject({ code: "unavailable" });
-      expect((await session.over.promise).message).toContain(`its answer to ${method} can't be read`);
+      expect((await session.over.promise).message).toContain(
+        `its answer to ${method} can't be read`,
+      );
       await until("the end of the connection", () => node.standing === 0);
     }
   });
@@ -272,11 +315,17 @@ describe("the way to the chain", () => {
 
   test("confirms a head once a second endpoint shows it too", async () => {
     const nodes = [fakeNode(), fakeNode()];
-    const [nowKey, now] = [encodeHex0x(prefixOf("Now")), encodeHex0x(encodeWith(u64, BigInt(Date.now())))];
+    const [nowKey, now] = [
+      encodeHex0x(prefixOf("Now")),
+      encodeHex0x(encodeWith(u64, BigInt(Date.now()))),
+    ];
     for (const node of nodes) {
       node.answer = ({ id, method, params }) => {
         if (method !== "state_queryStorageAt") return null;
-        const changes = (params[0] as readonly string[]).map((key) => [key, key === nowKey ? now : null]);
+        const changes = (params[0] as readonly string[]).map((key) => [
+          key,
+          key === nowKey ? now : null,
+        ]);
         return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
       };
     }
@@ -298,8 +347,12 @@ describe("the way to the chain", () => {
     const [agreed, disputed] = [Uint8Array.of(1), Uint8Array.of(2)];
     for (const [n, node] of nodes.entries()) {
       node.answer = ({ id, method, params }) => {
-        if (method !== "state_queryStorageAt" || (params[0] as readonly string[]).length > 1) return null;
-        const changes = (params[0] as readonly string[]).map((key) => [key, key === "0x02" ? `0x0${n}` : "0x07"]);
+        if (method !== "state_queryStorageAt" || (params[0] as readonly string[]).length > 1)
+          return null;
+        const changes = (params[0] as readonly string[]).map((key) => [
+          key,
+          key === "0x02" ? `0x0${n}` : "0x07",
+        ]);
         return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
       };
     }
@@ -312,7 +365,9 @@ describe("the way to the chain", () => {
     const { hash } = endpoints.session().head;
     for (let n = 0; n < 3; n++) {
       expect(await endpoints.values([agreed], hash)).toEqual([Uint8Array.of(7)]);
-      expect(await textOf(endpoints.values([disputed], hash))).toContain("no second endpoint agrees");
+      expect(await textOf(endpoints.values([disputed], hash))).toContain(
+        "no second endpoint agrees",
+      );
     }
     expect(logged.filter(({ message }) => message.includes("disagree"))).toHaveLength(1);
   });
@@ -346,7 +401,10 @@ describe("readiness", () => {
     };
     const stores = { main: { plugin: "memory" }, chain };
     const nodes = await startTestNodes({ stores, directory: { enabled: true, ledger: "chain" } });
-    opened.push({ close: () => rmSync(folder, { recursive: true }) }, { close: () => nodes.stop() });
+    opened.push(
+      { close: () => rmSync(folder, { recursive: true }) },
+      { close: () => nodes.stop() },
+    );
     const isReady = async () => (await fetch(`${nodes.url}/readyz`)).status;
     expect(await isReady()).toBe(200);
     // A later head whose time is older than a chain with finality has one.
@@ -358,7 +416,10 @@ describe("readiness", () => {
 });
 
 describe("submissions", () => {
-  const documentCall = setDocumentOf(identityOf("slow"), { timestamp: "1700000000000", docBlob: new Uint8Array(3) });
+  const documentCall = setDocumentOf(identityOf("slow"), {
+    timestamp: "1700000000000",
+    docBlob: new Uint8Array(3),
+  });
 
   /** Signed by an account, of a call that nobody reads. */
   const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4)));
@@ -366,7 +427,11 @@ describe("submissions", () => {
   const unread = { extrinsic, fingerprint: fingerprintOf(carried), nonce: 0 };
 
   /** With one call in its outbox, which no block holds. */
-  async function submissionsTo(node: FakeNode, given: Partial<Signed> = {}, call: LedgerCall = documentCall) {
+  async function submissionsTo(
+    node: FakeNode,
+    given: Partial<Signed> = {},
+    call: LedgerCall = documentCall,
+  ) {
     const table = new MemoryTable(1 << 20);
     const outbox = new Outbox(table, 10n);
     const submission: Submission = {
@@ -389,7 +454,10 @@ describe("submissions", () => {
     };
     await outbox.keep({ sequence: 0n, call, submission, signed });
     const events = { onSession: () => submissions.resume(), onHead: () => submissions.follow() };
-    const { endpoints } = endpointsTo([node.endpoint], events, { block_time_ms: 10, request_timeout_ms: 30_000 });
+    const { endpoints } = endpointsTo([node.endpoint], events, {
+      block_time_ms: 10,
+      request_timeout_ms: 30_000,
+    });
     const logged: string[] = [];
     const submissions = new Submissions({
       ...commonOf([node.endpoint]),
@@ -401,7 +469,12 @@ describe("submissions", () => {
     submissions.start();
     endpoints.start();
     opened.push({ close: () => endpoints.close().then(() => submissions.close()) });
-    return { endpoints, submissions, stateOf: () => submissions.submission(blockHash(99))?.state, logged };
+    return {
+      endpoints,
+      submissions,
+      stateOf: () => submissions.submission(blockHash(99))?.state,
+      logged,
+    };
   }
 
   test("scans every block once, however slowly a node answers", async () => {
@@ -428,25 +501,35 @@ describe("submissions", () => {
     expect(ended?.reason?.detail).toContain("deposit");
   });
 
-  test.each([1001, 1002, 1010, 1011])("with the refusal %d of a node are with no node", async (code) => {
-    const node = fakeNode();
-    const error = { code, message: "Extrinsic has invalid format" };
-    node.answer = ({ id, method }) =>
-      method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
-    const session = await Session.open({
-      ...commonOf([node.endpoint]),
-      endpoint: node.endpoint,
-      signal: new AbortController().signal,
-      genesis: null,
-      anchor: () => null,
-    });
-    opened.push({ close: () => session.end(new Unusable("the test is over")) });
-    expect(await session.submit(new Uint8Array(3))).toEqual({ verdict: "invalid", refusal: error.message });
-  });
+  test.each([1001, 1002, 1010, 1011])(
+    "with the refusal %d of a node are with no node",
+    async (code) => {
+      const node = fakeNode();
+      const error = { code, message: "Extrinsic has invalid format" };
+      node.answer = ({ id, method }) =>
+        method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
+      const session = await Session.open({
+        ...commonOf([node.endpoint]),
+        endpoint: node.endpoint,
+        signal: new AbortController().signal,
+        genesis: null,
+        anchor: () => null,
+      });
+      opened.push({ close: () => session.end(new Unusable("the test is over")) });
+      expect(await session.submit(new Uint8Array(3))).toEqual({
+        verdict: "invalid",
+        refusal: error.message,
+      });
+    },
+  );
 
   test("logs once why a node accepts no calls of the operator, however often it tries", async () => {
     const node = fakeNode();
-    const error = { code: 1010, message: "Invalid Transaction", data: "Inability to pay some fees" };
+    const error = {
+      code: 1010,
+      message: "Invalid Transaction",
+      data: "Inability to pay some fees",
+    };
     node.answer = ({ id, method }) =>
       method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
     const { stateOf, logged } = await submissionsTo(node, { nonce: 0 });
@@ -483,7 +566,8 @@ describe("submissions", () => {
           node.blocks.set(node.head, [encodeHex0x(extrinsic)]);
           included = node.head;
           await until("the end of the first", () => stateOf() === "finalized");
-        } else if (!isAfter) await until("the new head", () => endpoints.session().head.number === BigInt(node.head));
+        } else if (!isAfter)
+          await until("the new head", () => endpoints.session().head.number === BigInt(node.head));
         const changes = keys.map((key, index) => [key, isThere && index === 0 ? record : null]);
         return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
       };

@@ -7,7 +7,12 @@ import { recordCodec } from "../../src/core/ledger/account.ts";
 import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { emptyDocument } from "../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import { componentCallsMax, decodeKeyProof, type KeyProof, rotationsMax } from "../../src/core/trust/proof.ts";
+import {
+  componentCallsMax,
+  decodeKeyProof,
+  type KeyProof,
+  rotationsMax,
+} from "../../src/core/trust/proof.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { entryKey } from "../../src/plugins/chain/metadata.ts";
@@ -41,7 +46,9 @@ const beganMs = BigInt(Date.now());
 /** In an extrinsic that an account signed with this kind of key. */
 function signed(call: LedgerCall, account = operator, [scheme, signatureBytes] = [0, 64]): string {
   const head = Uint8Array.of(0x84, 0, ...account, scheme, ...new Uint8Array(signatureBytes));
-  return encodeHex0x(compactAddLength(Uint8Array.of(...head, 0, 0, 0, 0, ...encodeLedgerCall(call))));
+  return encodeHex0x(
+    compactAddLength(Uint8Array.of(...head, 0, 0, 0, 0, ...encodeLedgerCall(call))),
+  );
 }
 
 /** In an extrinsic without a signature, which a block has only when it was applied. */
@@ -52,9 +59,18 @@ const registrationBy = (
   person: Identity,
   docBlob = encodeDidDocument(documentOf(person)),
   { submitter = operator, expiryMs = validUntilMs } = {},
-) => registrationOf(person, { timestamp: `v3:0:${expiryMs}`, docBlob, binding: { genesisHash, submitter } });
+) =>
+  registrationOf(person, {
+    timestamp: `v3:0:${expiryMs}`,
+    docBlob,
+    binding: { genesisHash, submitter },
+  });
 
-function rotationBy({ did }: Identity, [from, to]: readonly [KeyPair, KeyPair], nonce = 0n): LedgerCall {
+function rotationBy(
+  { did }: Identity,
+  [from, to]: readonly [KeyPair, KeyPair],
+  nonce = 0n,
+): LedgerCall {
   const intent = { did, action: "UpdateRootPubkey", newRootPubkey: to.publicKey } as const;
   return authorizedCall(intent, { nonce, validUntilMs, signerKeyId: "root" }, from, genesisHash);
 }
@@ -75,8 +91,14 @@ function showState(node: FakeNode, world: World): void {
     values.set(encodeHex0x(entryKey("Lives", did)), encodeHex0x(encodeWith(u32, life)));
     if (record === null) continue;
     values.set(encodeHex0x(entryKey("Dids", did)), encodeHex0x(encodeWith(recordCodec, record)));
-    values.set(encodeHex0x(entryKey("DocumentNonces", did)), encodeHex0x(encodeWith(u64, counters.document)));
-    values.set(encodeHex0x(entryKey("RegistrationExpiries", did)), encodeHex0x(encodeWith(u64, registrationExpiryMs)));
+    values.set(
+      encodeHex0x(entryKey("DocumentNonces", did)),
+      encodeHex0x(encodeWith(u64, counters.document)),
+    );
+    values.set(
+      encodeHex0x(entryKey("RegistrationExpiries", did)),
+      encodeHex0x(encodeWith(u64, registrationExpiryMs)),
+    );
   }
   node.answer = ({ id, method, params }) => {
     if (method !== "state_queryStorageAt") return null;
@@ -86,7 +108,10 @@ function showState(node: FakeNode, world: World): void {
   };
 }
 
-async function endpointsTo(addresses: readonly string[], changes: Readonly<Record<string, unknown>> = {}) {
+async function endpointsTo(
+  addresses: readonly string[],
+  changes: Readonly<Record<string, unknown>> = {},
+) {
   const given = {
     endpoints: addresses,
     operator_key_file: "key",
@@ -105,7 +130,10 @@ async function endpointsTo(addresses: readonly string[], changes: Readonly<Recor
   };
   const all = Promise.withResolvers<void>();
   let heads = 0;
-  const events = { onSession: () => {}, onHead: () => void (++heads === addresses.length && all.resolve()) };
+  const events = {
+    onSession: () => {},
+    onHead: () => void (++heads === addresses.length && all.resolve()),
+  };
   const endpoints = new Endpoints({ ...common, anchor: null, genesis: null }, events);
   opened.push(endpoints);
   endpoints.start();
@@ -140,8 +168,18 @@ describe("key proofs", () => {
       const call = registrationBy(person);
       return { person, call, extrinsic: signed(call, operator, [scheme, signatureBytes]) };
     });
-    const odd = Uint8Array.of(0x84, 0, ...operator, 3, ...new Uint8Array(65), ...new Uint8Array(80).fill(0xff));
-    node.blocks.set(node.head, [encodeHex0x(compactAddLength(odd)), ...people.map(({ extrinsic }) => extrinsic)]);
+    const odd = Uint8Array.of(
+      0x84,
+      0,
+      ...operator,
+      3,
+      ...new Uint8Array(65),
+      ...new Uint8Array(80).fill(0xff),
+    );
+    node.blocks.set(node.head, [
+      encodeHex0x(compactAddLength(odd)),
+      ...people.map(({ extrinsic }) => extrinsic),
+    ]);
     const proofOf = await proofsOf(node, worldOf(...people.map(({ call }) => call)));
     for (const { person } of people) expect(await proofOf(person)).not.toBeNull();
   });
@@ -154,15 +192,32 @@ describe("key proofs", () => {
     const terms = (nonce: bigint) => ({ nonce, validUntilMs, signerKeyId: "root" });
     const change = (nonce: bigint, key = root) => {
       const action = nonce === 0n ? "AddService" : "UpdateService";
-      const service = { id: `${did}#s`, type: `T${nonce}`, serviceEndpoint: ["u"], authorization: null, priority: 0 };
+      const service = {
+        id: `${did}#s`,
+        type: `T${nonce}`,
+        serviceEndpoint: ["u"],
+        authorization: null,
+        priority: 0,
+      };
       return authorizedCall({ action, did, service }, terms(nonce), key, genesisHash);
     };
     const rotation = (label: string) => {
-      const intent = { did, action: "UpdateRootPubkey", newRootPubkey: keyOf(label).publicKey } as const;
+      const intent = {
+        did,
+        action: "UpdateRootPubkey",
+        newRootPubkey: keyOf(label).publicKey,
+      } as const;
       return authorizedCall(intent, terms(0n), root, genesisHash);
     };
-    const deletion = authorizedCall({ did, action: "delete_did" }, terms(0n), keyOf("thief"), genesisHash);
-    const stolen = { ...setDocumentOf(person, { timestamp: `v3:0:${validUntilMs}`, docBlob: new Uint8Array(9) }) };
+    const deletion = authorizedCall(
+      { did, action: "delete_did" },
+      terms(0n),
+      keyOf("thief"),
+      genesisHash,
+    );
+    const stolen = {
+      ...setDocumentOf(person, { timestamp: `v3:0:${validUntilMs}`, docBlob: new Uint8Array(9) }),
+    };
     const changes = Array.from({ length: componentCallsMax }, (_, n) => change(BigInt(n)));
     // What a stranger pays for is refused: his own calls, and what the DID's keys signed and then did not use.
     const refused = [
@@ -172,7 +227,11 @@ describe("key proofs", () => {
       change(0n, keyOf("thief")),
       change(BigInt(componentCallsMax)),
     ].map((call) => signed(call, stranger));
-    const [registration, rotated, another] = [registrationBy(person), rotation("next"), registrationBy(other)];
+    const [registration, rotated, another] = [
+      registrationBy(person),
+      rotation("next"),
+      registrationBy(other),
+    ];
     node.blocks.set(1, [signed(registration), ...refused]);
     node.blocks.set(2, [...changes.map(general), ...refused]);
     node.blocks.set(12, [...refused, general(rotated), ...refused, signed(another)]);
@@ -212,7 +271,10 @@ describe("key proofs", () => {
       const node = fakeNode();
       const [person, bad] = [named("good"), named("bad")];
       const malformed = { ...registrationBy(bad), ...change } as LedgerCall;
-      const whole = setDocumentOf(person, { timestamp: `v3:${validUntilMs}`, docBlob: new Uint8Array(9) });
+      const whole = setDocumentOf(person, {
+        timestamp: `v3:${validUntilMs}`,
+        docBlob: new Uint8Array(9),
+      });
       const documents = "alias" in change ? [] : [general({ ...whole, ...change } as LedgerCall)];
       const registration = registrationBy(person);
       node.blocks.set(2, [signed(registration), signed(malformed, stranger), ...documents]);
@@ -228,7 +290,10 @@ describe("key proofs", () => {
   test("are read past rotations and changes to keys and signatures of other lengths", async () => {
     const node = fakeNode();
     const person = named("good");
-    const [registration, rotation] = [registrationBy(person), rotationBy(person, [person.root, keyOf("next")])];
+    const [registration, rotation] = [
+      registrationBy(person),
+      rotationBy(person, [person.root, keyOf("next")]),
+    ];
     const odd = [
       { newRootPubkey: new Uint8Array(31) },
       { signature: new Uint8Array(63) },
@@ -248,10 +313,15 @@ describe("key proofs", () => {
       const node = fakeNode();
       node.head = 12;
       const person = named("victim");
-      const [registration, rotated] = [registrationBy(person), rotationBy(person, [person.root, keyOf("next")])];
+      const [registration, rotated] = [
+        registrationBy(person),
+        rotationBy(person, [person.root, keyOf("next")]),
+      ];
       // The chain refuses each one (DidAlreadyExists): with the expiry of the true one, and with others.
       const forged = Array.from({ length: 8 }, (_, n) => {
-        const docBlob = encodeDidDocument(n % 2 === 0 ? documentOf(person) : emptyDocument(person.did));
+        const docBlob = encodeDidDocument(
+          n % 2 === 0 ? documentOf(person) : emptyDocument(person.did),
+        );
         return [validUntilMs, validUntilMs + 1n].map((expiryMs) => {
           const submitter = new Uint8Array(32).fill(10 + n);
           return signed(registrationBy(person, docBlob, { submitter, expiryMs }), submitter);
@@ -282,7 +352,12 @@ describe("key proofs", () => {
     const [invented, deleted] = [named("invented"), named("deleted")];
     const registration = registrationBy(deleted);
     const terms = { nonce: 0n, validUntilMs, signerKeyId: "root" };
-    const deletion = authorizedCall({ did: deleted.did, action: "delete_did" }, terms, deleted.root, genesisHash);
+    const deletion = authorizedCall(
+      { did: deleted.did, action: "delete_did" },
+      terms,
+      deleted.root,
+      genesisHash,
+    );
     node.blocks.set(2, [signed(registrationBy(invented)), signed(registration)]);
     node.blocks.set(4, [
       general(deletion),
@@ -339,7 +414,10 @@ describe("key proofs", () => {
       const submitter = n === 0 ? operator : new Uint8Array(32).fill(10 + n);
       return { call: registrationBy(person, undefined, { submitter }), submitter };
     });
-    const keys = [person.root, ...Array.from({ length: rotationsMax }, (_, n) => keyOf(`key ${n}`))];
+    const keys = [
+      person.root,
+      ...Array.from({ length: rotationsMax }, (_, n) => keyOf(`key ${n}`)),
+    ];
     const rotations = Array.from({ length: rotationsMax }, (_, n) =>
       rotationBy(person, [keys[n] as KeyPair, keys[n + 1] as KeyPair], BigInt(n)),
     );

@@ -7,7 +7,13 @@ import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { keyOf } from "../support/identity.ts";
-import { blockHash, closedAfterEach, type FakeNode, type InItsPlace, nowKey } from "./chain-node.ts";
+import {
+  blockHash,
+  closedAfterEach,
+  type FakeNode,
+  type InItsPlace,
+  nowKey,
+} from "./chain-node.ts";
 
 const { opened, fakeNode } = closedAfterEach();
 
@@ -20,15 +26,23 @@ function ledgerOn(nodes: readonly FakeNode[]) {
   const logged: string[] = [];
   const times = { block_time_ms: 20, request_timeout_ms: 1_000, reconnect_max_ms: 100 };
   const endpoints = nodes.map(({ endpoint }) => endpoint);
-  const open = openLedger(optionsOf(chainPlugin, { endpoints, operator_key_file: "key", outbox: "x", ...times }), {
-    key: { publicKey: new Uint8Array(32), scheme: 1, sign: keyOf("operator").sign, address: "operator" },
-    table: new MemoryTable(1 << 24),
-    host: systemHost(Date.now),
-    log: (_, message) => logged.push(message),
-    fatal: () => {},
-    runtimes: new Map(),
-    connect: Rpc.open,
-  });
+  const open = openLedger(
+    optionsOf(chainPlugin, { endpoints, operator_key_file: "key", outbox: "x", ...times }),
+    {
+      key: {
+        publicKey: new Uint8Array(32),
+        scheme: 1,
+        sign: keyOf("operator").sign,
+        address: "operator",
+      },
+      table: new MemoryTable(1 << 24),
+      host: systemHost(Date.now),
+      log: (_, message) => logged.push(message),
+      fatal: () => {},
+      runtimes: new Map(),
+      connect: Rpc.open,
+    },
+  );
   opened.push(open);
   return { ...open, logged };
 }
@@ -42,7 +56,8 @@ describe("of several endpoints, one", () => {
   test("that never answers a submission delays no call that the other one takes", async () => {
     const nodes = [fakeNode(), fakeNode()];
     for (const node of nodes) {
-      node.answer = ({ method }) => (method === "author_submitExtrinsic" && node === nodes[0] ? "silence" : null);
+      node.answer = ({ method }) =>
+        method === "author_submitExtrinsic" && node === nodes[0] ? "silence" : null;
     }
     const { endpoints } = ledgerOn(nodes);
     await until("both", () => nodes.every((node) => methods(node, "state_queryStorageAt") > 0));
@@ -82,7 +97,8 @@ describe("of several endpoints, one", () => {
     away = false;
     await until("both", () => nodes.every((node) => methods(node, "system_health") > 0));
     held.resolve();
-    const sessions = () => (Reflect.get(endpoints, "open") as () => { readonly genesis: string }[]).call(endpoints);
+    const sessions = () =>
+      (Reflect.get(endpoints, "open") as () => { readonly genesis: string }[]).call(endpoints);
     await until("one", () => sessions().length > 0);
     await Bun.sleep(300);
     expect(new Set(sessions().map(({ genesis }) => genesis)).size).toBe(1);
@@ -106,7 +122,9 @@ describe("of several endpoints, one", () => {
         return { frame: JSON.stringify({ id, result }) };
       };
     }
-    expect(await endpoints.values([key], hash).catch(String)).toContain("no second endpoint agrees");
+    expect(await endpoints.values([key], hash).catch(String)).toContain(
+      "no second endpoint agrees",
+    );
   });
 
   test("that answers one question never delays only the first call that asks for it", async () => {
@@ -119,7 +137,10 @@ describe("of several endpoints, one", () => {
         const [keys] = params as readonly (readonly string[])[];
         if (method !== "state_queryStorageAt" || keys === undefined) return null;
         if (node === hung && keys.length === 1) return "silence";
-        const changes = keys.map((key) => [key, key === "0x01" ? "0x07" : key === nowKey ? now : null]);
+        const changes = keys.map((key) => [
+          key,
+          key === "0x01" ? "0x07" : key === nowKey ? now : null,
+        ]);
         return { frame: JSON.stringify({ id, result: [{ block: params[1], changes }] }) };
       };
     }
@@ -147,7 +168,10 @@ describe("of several endpoints, one", () => {
       new DataView(now.buffer).setBigUint64(0, BigInt(Date.now()), true);
       const values = [`0x${now.toHex()}`, "0x01", account];
       return {
-        frame: JSON.stringify({ id, result: [{ block: params[1], changes: keys.map((k, n) => [k, values[n]]) }] }),
+        frame: JSON.stringify({
+          id,
+          result: [{ block: params[1], changes: keys.map((k, n) => [k, values[n]]) }],
+        }),
       };
     };
     const { logged } = ledgerOn(nodes);

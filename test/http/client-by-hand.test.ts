@@ -49,14 +49,27 @@ test("a store that fails says why, and nobody waits for ever", async () => {
       if (breaks[kind]) throw new Error("a broken disk");
       return work(...args);
     };
-  const driver = { ...store, apply: failing("apply", store.apply), scan: failing("scan", store.scan) };
-  const options = { url: nodes.url, keys: memoryKeys(), store: driver, acknowledge: "by-hand" } as const;
+  const driver = {
+    ...store,
+    apply: failing("apply", store.apply),
+    scan: failing("scan", store.scan),
+  };
+  const options = {
+    url: nodes.url,
+    keys: memoryKeys(),
+    store: driver,
+    acknowledge: "by-hand",
+  } as const;
   const friend = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
   const me = await Waypost.open(options);
   const { id } = await friend.send(me.did, "hello");
   breaks.apply = true;
   const missed = { endpoint: id, error: { code: "unusable" } };
-  expect(await me.receiveWaiting()).toMatchObject({ isComplete: false, unreachable: [], failed: [missed] });
+  expect(await me.receiveWaiting()).toMatchObject({
+    isComplete: false,
+    unreachable: [],
+    failed: [missed],
+  });
   breaks.apply = false;
   await me.close();
   breaks.scan = true;

@@ -34,7 +34,8 @@ function onDisk(name: string) {
   };
 }
 
-const namesOf = async (me: Waypost) => (await me.store.people()).map(({ name }) => name).filter((name) => name !== "");
+const namesOf = async (me: Waypost) =>
+  (await me.store.people()).map(({ name }) => name).filter((name) => name !== "");
 const knows = async (me: Waypost, names: readonly string[]) => {
   const wanted = [...names].sort();
   const read = async () => (await namesOf(me)).sort();
@@ -117,7 +118,8 @@ test("the newer one of two copies that comes back loses nothing either, and gets
   setBack("newer");
   const back = await opened();
   await name(back, range("back", 4));
-  for (const device of [laptopAgain, back]) await knows(device, [...both, ...range("waiting", 2), ...range("back", 4)]);
+  for (const device of [laptopAgain, back])
+    await knows(device, [...both, ...range("waiting", 2), ...range("back", 4)]);
 }, 90_000);
 
 test("a device that is set back to where it had told nothing gets what it had told", async () => {

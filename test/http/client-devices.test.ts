@@ -76,10 +76,13 @@ test("a new device gets keys and history, and both show the same from then on", 
   expect(await until(state, (now) => now === "sent")).toBe("sent");
   await laptop.react(alice.did, got.id, "👍");
   const reactions = async () => (await phone.store.message(got.id))?.reactions ?? [];
-  expect(await until(reactions, (found) => found.length > 0)).toEqual([{ from: phone.did, reaction: "👍" }]);
+  expect(await until(reactions, (found) => found.length > 0)).toEqual([
+    { from: phone.did, reaction: "👍" },
+  ]);
   const [first] = await phone.store.messages(alice.did);
   if (first !== undefined) await phone.store.remove(first);
-  for (const device of [phone, laptop]) await shows(device, alice.did, [...all.slice(1), "four", "five"]);
+  for (const device of [phone, laptop])
+    await shows(device, alice.did, [...all.slice(1), "four", "five"]);
   await untilWaiting(phone, 0);
 }, 60_000);
 
@@ -102,7 +105,12 @@ test("a device that was away shows all, in order and once, also when its Cache h
   for (const text of ["later", "last"]) await alice.send(phone.did, text);
   await shows(phone, alice.did, ["before", ...texts, "mine", "later", "last"]);
   // Everything has expired at the Cache of the device's own DID.
-  const device = await open({ url: people.at.url, keys: where.keys, waiting, name: "default.device" });
+  const device = await open({
+    url: people.at.url,
+    keys: where.keys,
+    waiting,
+    name: "default.device",
+  });
   const [cache] = await cachesOf(device.client, device.identity);
   const { messages = [] } =
     (await until(
@@ -135,7 +143,8 @@ test("a third device gets what the second has, and all three hear of each other"
     ).length,
   ).toBe(3);
   await (await tablet.send(alice.did, "from the third")).delivered;
-  for (const device of [phone, laptop, tablet]) await shows(device, alice.did, ["for all", "from the third"]);
+  for (const device of [phone, laptop, tablet])
+    await shows(device, alice.did, ["for all", "from the third"]);
 }, 60_000);
 
 test("content above 8 MiB comes when it is opened, of received and of sent messages", async () => {
@@ -155,11 +164,16 @@ test("content above 8 MiB comes when it is opened, of received and of sent messa
     const message = await until(named(laptop, name), (found) => found !== undefined);
     if (message === undefined) throw new Error("nothing came");
     expect(message.content).toBe("elsewhere");
-    expect(await laptop.store.file(message).catch((error: ClientError) => error.code)).toBe("content_elsewhere");
+    expect(await laptop.store.file(message).catch((error: ClientError) => error.code)).toBe(
+      "content_elsewhere",
+    );
     await until(named(laptop, name), (found) => found?.content === "whole");
     expect(Bun.hash(await (await laptop.store.file(message)).arrayBuffer())).toBe(Bun.hash(large));
   }
-  expect((await phone.store.messages(alice.did)).map(({ content }) => content)).toEqual(["whole", "whole"]);
+  expect((await phone.store.messages(alice.did)).map(({ content }) => content)).toEqual([
+    "whole",
+    "whole",
+  ]);
 }, 60_000);
 
 test("what an older copy of a device's store logs reaches the others, also when it is less than what was lost", async () => {
@@ -207,18 +221,26 @@ test("a removed device can't read, sign or change anything, and the others go on
   const [alice, phone] = await Promise.all([open(place()), open(place())]);
   const [laptop, thief] = [await linked(phone), await linked(phone)];
   await alice.send(phone.did, "while it was trusted");
-  for (const device of [phone, laptop, thief]) await shows(device, alice.did, ["while it was trusted"]);
+  for (const device of [phone, laptop, thief])
+    await shows(device, alice.did, ["while it was trusted"]);
   const held = thief.identity;
-  const [thiefDid] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
+  const [thiefDid] = (await thief.devices.list())
+    .filter(({ isThis }) => isThis)
+    .map(({ did }) => did);
   if (thiefDid === undefined) throw new Error("the device has no DID");
   expect((await phone.devices.list()).map(({ did }) => did)).toContain(thiefDid);
   await phone.devices.remove(thiefDid);
 
   await (await alice.send(phone.did, "without it")).delivered;
-  for (const device of [phone, laptop]) await shows(device, alice.did, ["while it was trusted", "without it"]);
+  for (const device of [phone, laptop])
+    await shows(device, alice.did, ["while it was trusted", "without it"]);
   await (await laptop.send(alice.did, "still here")).delivered;
   await shows(alice, phone.did, ["while it was trusted", "without it", "still here"]);
-  expect((await alice.store.messages(phone.did)).map(({ verified }) => verified)).toEqual([true, true, true]);
+  expect((await alice.store.messages(phone.did)).map(({ verified }) => verified)).toEqual([
+    true,
+    true,
+    true,
+  ]);
   expect(phone.identity.rootSeed).not.toEqual(held.rootSeed);
   expect(laptop.identity.rootSeed).toEqual(phone.identity.rootSeed);
 
@@ -231,12 +253,22 @@ test("a removed device can't read, sign or change anything, and the others go on
   const { renderIdentity } = await import("../../src/client/keys.ts");
   await keys.replace("default", null, renderIdentity(held));
   const stolen = await open({ url: people.at.url, keys, waiting, rotateMs: false });
-  expect(await cachesOf(stolen.client, held).catch((error: ClientError) => error.code)).toBe("no_cache");
-  expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe("unknown_key");
+  expect(await cachesOf(stolen.client, held).catch((error: ClientError) => error.code)).toBe(
+    "no_cache",
+  );
+  expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe(
+    "unknown_key",
+  );
   const { change } = await import("../../src/client/change.ts");
   const signer = { keyId: "root", seed: held.rootSeed };
-  const intent = { action: "UpdateRootPubkey", did: phone.did, newRootPubkey: new Uint8Array(32).fill(9) } as const;
-  const refused = await change(stolen.client, intent, { signer, waiting }).catch((error: ClientError) => error.kind);
+  const intent = {
+    action: "UpdateRootPubkey",
+    did: phone.did,
+    newRootPubkey: new Uint8Array(32).fill(9),
+  } as const;
+  const refused = await change(stolen.client, intent, { signer, waiting }).catch(
+    (error: ClientError) => error.kind,
+  );
   expect(refused).toBe("refused");
   expect((await phone.devices.list()).length).toBe(2);
   expect(
@@ -252,7 +284,11 @@ test("a removed device can't read, sign or change anything, and the others go on
 test("the keys of a removal stay, also on a device that replaces its own at that moment", async () => {
   const phone = await open(place());
   const inner = memoryKeys();
-  const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
+  const held = {
+    isDue: false,
+    reached: Promise.withResolvers<void>(),
+    open: Promise.withResolvers<void>(),
+  };
   const replace = async (name: string, before: string | null, text: string) => {
     const isHeld = held.isDue && name === "default";
     if (isHeld) {
@@ -262,9 +298,15 @@ test("the keys of a removal stay, also on a device that replaces its own at that
     }
     return inner.replace(name, before, text);
   };
-  const laptop = await linked(phone, { ...place(), keys: { ...inner, replace }, ...{ rotateMs: 0 } });
+  const laptop = await linked(phone, {
+    ...place(),
+    keys: { ...inner, replace },
+    ...{ rotateMs: 0 },
+  });
   const thief = await linked(phone);
-  const [thiefDid = ""] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
+  const [thiefDid = ""] = (await thief.devices.list())
+    .filter(({ isThis }) => isThis)
+    .map(({ did }) => did);
   held.isDue = true;
   const rotating = laptop.rotate();
   await held.reached.promise;
@@ -286,7 +328,11 @@ test("the keys of a removal stay, also on a device that replaces its own at that
 test("a rotation and a removal on one device wait for each other, whichever begins first", async () => {
   for (const begins of ["rotation", "removal"]) {
     const inner = memoryKeys();
-    const held = { isDue: false, reached: Promise.withResolvers<void>(), open: Promise.withResolvers<void>() };
+    const held = {
+      isDue: false,
+      reached: Promise.withResolvers<void>(),
+      open: Promise.withResolvers<void>(),
+    };
     const replace = async (name: string, before: string | null, text: string) => {
       const isReplaced = await inner.replace(name, before, text);
       if (!held.isDue || name !== "default") return isReplaced;
@@ -297,7 +343,9 @@ test("a rotation and a removal on one device wait for each other, whichever begi
     };
     const phone = await open({ ...place(), keys: { ...inner, replace }, ...{ rotateMs: 0 } });
     const thief = await linked(phone);
-    const [{ did: thiefDid = "" } = {}] = (await thief.devices.list()).filter(({ isThis }) => isThis);
+    const [{ did: thiefDid = "" } = {}] = (await thief.devices.list()).filter(
+      ({ isThis }) => isThis,
+    );
     const work = [() => phone.rotate(), () => phone.devices.remove(thiefDid)];
     const [first, second] = begins === "rotation" ? work : work.reverse();
     held.isDue = true;
@@ -309,8 +357,14 @@ test("a rotation and a removal on one device wait for each other, whichever begi
     const { parseIdentity, agreementSecrets } = await import("../../src/client/keys.ts");
     const stored = parseIdentity((await inner.load("default")) ?? "", "default");
     if (stored === null) throw new Error("no keys are stored");
-    expect([begins, stored.rootSeed, stored.nextRootSeed]).toEqual([begins, phone.identity.rootSeed, null]);
-    expect(await ed25519PublicKey(stored.rootSeed)).toEqual(await rootKeyOf(phone.client, phone.did));
+    expect([begins, stored.rootSeed, stored.nextRootSeed]).toEqual([
+      begins,
+      phone.identity.rootSeed,
+      null,
+    ]);
+    expect(await ed25519PublicKey(stored.rootSeed)).toEqual(
+      await rootKeyOf(phone.client, phone.did),
+    );
     const published = sealingKeyOf(await activeDocument(phone.client, phone.did));
     const secrets = agreementSecrets(stored, published?.id ?? "");
     const keys = await Promise.all(secrets.map(x25519PublicKey));
@@ -324,7 +378,8 @@ test("a rotation and a removal on one device wait for each other, whichever begi
 test("a code is for its device alone, and for ten minutes", async () => {
   const clock = { aheadMs: 0 };
   const phone = await open({ ...place(), nowMs: () => Date.now() + clock.aheadMs });
-  const codeOf = (code: string) => phone.devices.acceptLink(code).catch((error: ClientError) => error.code);
+  const codeOf = (code: string) =>
+    phone.devices.acceptLink(code).catch((error: ClientError) => error.code);
   expect(await codeOf("nonsense")).toBe("invalid_code");
   const [one, other] = await Promise.all([Waypost.link(place()), Waypost.link(place())]);
   const [form, did = "", , ...rest] = one.code.split("~");
@@ -344,15 +399,22 @@ test("a secret that only one device has stays there when another one makes new k
   const [phone, where] = [await open(place()), place()];
   const laptop = await linked(phone, where);
   const thief = await linked(phone);
-  const [thiefDid = ""] = (await thief.devices.list()).filter(({ isThis }) => isThis).map(({ did }) => did);
+  const [thiefDid = ""] = (await thief.devices.list())
+    .filter(({ isThis }) => isThis)
+    .map(({ did }) => did);
   const added = { id: `${phone.did}#k2`, secret: new Uint8Array(32).fill(7) };
-  await changeIdentity(where.keys, laptop.identity, (one) => ({ ...one, methods: [...one.methods, added] }));
+  await changeIdentity(where.keys, laptop.identity, (one) => ({
+    ...one,
+    methods: [...one.methods, added],
+  }));
   await phone.devices.remove(thiefDid);
   const hasAll = async () => Bun.deepEquals(laptop.identity.rootSeed, phone.identity.rootSeed);
   expect(await until(hasAll, (is) => is)).toBe(true);
   const stored = await loadIdentity(where.keys, "default");
   expect(stored?.methods).toContainEqual(added);
-  expect(stored?.agreements.map(({ secret }) => secret)).toEqual(phone.identity.agreements.map(({ secret }) => secret));
+  expect(stored?.agreements.map(({ secret }) => secret)).toEqual(
+    phone.identity.agreements.map(({ secret }) => secret),
+  );
 }, 60_000);
 
 test("a lock leaves no secret of the DID of this device", async () => {

@@ -12,7 +12,9 @@ beforeAll(async () => {
 afterAll(() => nodes.stop());
 
 const plain = (text: string): string =>
-  text.replace(/did:svc:[1-9A-HJ-NP-Za-km-z]+/g, "<did>").replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<id>");
+  text
+    .replace(/did:svc:[1-9A-HJ-NP-Za-km-z]+/g, "<did>")
+    .replace(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, "<id>");
 
 const expected = `sent photo.raw in 3 chunks
 received Meet me at noon. (<did>)

@@ -19,14 +19,20 @@ afterAll(() => nodes.stop());
 
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const open = (options: Partial<Parameters<typeof Waypost.open>[0]> = {}) =>
-  Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { ...waiting } as never, ...options });
+  Waypost.open({
+    url: nodes.url,
+    keys: memoryKeys(),
+    waiting: { ...waiting } as never,
+    ...options,
+  });
 const codeOf = (work: Promise<unknown>) =>
   work.then(
     () => "ok",
     (error: { code?: string }) => error.code,
   );
 
-const bytesOf = (stream: ReadableStream<Uint8Array>): Promise<Uint8Array> => new Response(stream).bytes();
+const bytesOf = (stream: ReadableStream<Uint8Array>): Promise<Uint8Array> =>
+  new Response(stream).bytes();
 /** In pieces as a network brings them. */
 function streamOf(bytes: Uint8Array, size = 777): ReadableStream<Uint8Array> {
   let at = 0;
@@ -56,21 +62,31 @@ test("a backup brings back identity, people and history, and is worth nothing wi
   await alice.store.savePerson(bob.did, { name: "Bob" });
   const saved = await bytesOf(await alice.backup({ passphrase: "correct horse" }));
   await alice.close();
-  expect(Buffer.from(saved).includes("hello") || Buffer.from(saved).includes(alice.did)).toBe(false);
+  expect(Buffer.from(saved).includes("hello") || Buffer.from(saved).includes(alice.did)).toBe(
+    false,
+  );
   expect(await codeOf(bytesOf(await alice.backup({ passphrase: "" })))).toBe("invalid_argument");
 
   const [keys, store] = [memoryKeys(), memoryStore()];
-  expect(await codeOf(restore(streamOf(saved), { passphrase: "wrong", keys, store }))).toBe("wrong_passphrase");
+  expect(await codeOf(restore(streamOf(saved), { passphrase: "wrong", keys, store }))).toBe(
+    "wrong_passphrase",
+  );
   expect(await keys.load("default")).toBeNull();
-  expect(await restore(streamOf(saved), { passphrase: "correct horse", keys, store })).toEqual({ did: alice.did });
-  expect(await codeOf(restore(streamOf(saved), { passphrase: "correct horse", keys, store }))).toBe("name_taken");
+  expect(await restore(streamOf(saved), { passphrase: "correct horse", keys, store })).toEqual({
+    did: alice.did,
+  });
+  expect(await codeOf(restore(streamOf(saved), { passphrase: "correct horse", keys, store }))).toBe(
+    "name_taken",
+  );
   const again = await open({ keys, store });
   expect(again.did).toBe(alice.did);
   const [conversation] = await again.store.conversations();
   expect(conversation?.person?.name).toBe("Bob");
   const [first, second] = await again.store.messages(bob.did);
   expect([first?.text, second?.name]).toEqual(["hello", "photo.raw"]);
-  expect(new Uint8Array(await (await again.store.file(second as never)).arrayBuffer())).toEqual(file);
+  expect(new Uint8Array(await (await again.store.file(second as never)).arrayBuffer())).toEqual(
+    file,
+  );
   await (await again.send(bob.did, "found again")).delivered;
   for (;;) if ((await nextMessage(bob)).text === "found again") break;
   await again.close();
@@ -80,7 +96,8 @@ test("a backup that was cut, changed or put together otherwise restores no ident
   const driver = memoryStore();
   const table = await Table.open(driver, freshSeed());
   // As much as a piece has.
-  for (let n = 0; n < 4; n++) await driver.apply([[`${table.place}key${n}`, new Uint8Array(1_100_000).fill(n)]]);
+  for (let n = 0; n < 4; n++)
+    await driver.apply([[`${table.place}key${n}`, new Uint8Array(1_100_000).fill(n)]]);
   const text = renderIdentity((await open()).identity);
   const saved = await bytesOf(backup(text, table, "p"));
   const ends = saved.length - 32;
@@ -88,7 +105,10 @@ test("a backup that was cut, changed or put together otherwise restores no ident
   const damages: Record<string, Uint8Array> = {
     "cut in a piece": saved.slice(0, saved.length - 100),
     "cut between two pieces": saved.slice(0, ends),
-    "a piece less": new Uint8Array([...saved.slice(0, ends - 2 * piece), ...saved.slice(ends - piece)]),
+    "a piece less": new Uint8Array([
+      ...saved.slice(0, ends - 2 * piece),
+      ...saved.slice(ends - piece),
+    ]),
     "two pieces exchanged": new Uint8Array([
       ...saved.slice(0, ends - 2 * piece),
       ...saved.slice(ends - piece, ends),
@@ -133,7 +153,9 @@ test("a backup that is not read any more lets the store go on after a minute", a
 
 test("any two of three guardians restore, one alone does not, and a false share is noticed", async () => {
   const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);
-  expect(await codeOf(alice.appointGuardians(guardians.slice(0, 2).map(({ did }) => did)))).toBe("invalid_argument");
+  expect(await codeOf(alice.appointGuardians(guardians.slice(0, 2).map(({ did }) => did)))).toBe(
+    "invalid_argument",
+  );
   await alice.appointGuardians(guardians.map(({ did }) => did));
   const shares = await Promise.all(
     guardians.map(async (guardian) => {
@@ -143,7 +165,8 @@ test("any two of three guardians restore, one alone does not, and a false share 
     }),
   );
   const [a = "", b = "", c = ""] = shares;
-  for (const text of shares) expect(text).not.toContain(Buffer.from(alice.identity.rootSeed).toString("hex"));
+  for (const text of shares)
+    expect(text).not.toContain(Buffer.from(alice.identity.rootSeed).toString("hex"));
   const restoring = (given: string[], keys = memoryKeys()) =>
     restoreFromGuardians({ shares: given, directoryUrl: nodes.url, keys });
   for (const alone of [[a], [a, a]]) expect(await codeOf(restoring(alone))).toBe("share_false");

@@ -16,10 +16,14 @@ const people = peopleAtNodes();
 const { openStored: open } = people;
 
 /** People who know one another. */
-async function friends<N extends number>(count: N, options: Partial<WaypostOptions> = {}): Promise<Waypost[]> {
+async function friends<N extends number>(
+  count: N,
+  options: Partial<WaypostOptions> = {},
+): Promise<Waypost[]> {
   const all = await Promise.all(Array.from({ length: count }, () => open(options)));
   for (const me of all)
-    for (const other of all) if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+    for (const other of all)
+      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
   return all;
 }
 
@@ -27,7 +31,8 @@ async function friends<N extends number>(count: N, options: Partial<WaypostOptio
 async function until(read: () => Promise<unknown>, wanted: unknown): Promise<void> {
   for (const endMs = performance.now() + 30_000; ; await Bun.sleep(20)) {
     const value = await read();
-    if (Bun.deepEquals(value, wanted) || performance.now() > endMs) return expect(value).toEqual(wanted);
+    if (Bun.deepEquals(value, wanted) || performance.now() > endMs)
+      return expect(value).toEqual(wanted);
   }
 }
 const groupAt = async (me: Waypost, id: string) => {
@@ -49,7 +54,8 @@ const events = (me: Waypost) => {
 test("three people make a group, write, change it and leave it, and all see the same", async () => {
   const [alice, bob, carol] = (await friends(3)) as [Waypost, Waypost, Waypost];
   const group = await alice.groups.create("Hiking", [bob.did]);
-  for (const me of [alice, bob]) await until(() => groupAt(me, group.id), ["Hiking", dids(alice, bob), "joined"]);
+  for (const me of [alice, bob])
+    await until(() => groupAt(me, group.id), ["Hiking", dids(alice, bob), "joined"]);
   await (await bob.groups.get(group.id))?.send("from Bob");
   await until(() => textsAt(alice, group.id), ["change", "from Bob"]);
   await group.change({ name: "Climbing", add: [carol.did] });
@@ -60,13 +66,21 @@ test("three people make a group, write, change it and leave it, and all see the 
   const [said] = (await alice.store.messages(group.id)).filter(({ text }) => text === "from Bob");
   await carols?.react(said?.id ?? "", "👍");
   await until(() => textsAt(bob, group.id), ["change", "from Bob", "change", "from Carol"]);
-  await until(async () => (await bob.store.message(said?.id ?? ""))?.reactions, [{ from: carol.did, reaction: "👍" }]);
+  await until(
+    async () => (await bob.store.message(said?.id ?? ""))?.reactions,
+    [{ from: carol.did, reaction: "👍" }],
+  );
 
-  expect(await clientCode(async () => (await bob.groups.get(group.id))?.change({ name: "Mine" }))).toBe("not_admin");
+  expect(
+    await clientCode(async () => (await bob.groups.get(group.id))?.change({ name: "Mine" })),
+  ).toBe("not_admin");
   await (await bob.groups.get(group.id))?.leave();
-  for (const me of [alice, carol]) await until(() => groupAt(me, group.id), ["Climbing", dids(alice, carol), "joined"]);
+  for (const me of [alice, carol])
+    await until(() => groupAt(me, group.id), ["Climbing", dids(alice, carol), "joined"]);
   expect(await groupAt(bob, group.id)).toEqual(["Climbing", dids(alice, carol), "out"]);
-  expect(await clientCode(async () => (await bob.groups.get(group.id))?.send("still?"))).toBe("not_member");
+  expect(await clientCode(async () => (await bob.groups.get(group.id))?.send("still?"))).toBe(
+    "not_member",
+  );
   await (await alice.groups.get(group.id))?.send("without Bob");
   await until(async () => (await textsAt(carol, group.id)).at(-1), "without Bob");
 
@@ -94,7 +108,9 @@ test("a stranger's group asks first, learns nothing, and a blocked one's is nowh
   expect(await groupAt(bob, group.id)).toEqual(["Free money", dids(alice, bob, eve), "asked"]);
   const bobs = await bob.groups.get(group.id);
   expect(await clientCode(async () => bobs?.send("hello"))).toBe("not_member");
-  expect((await bob.store.people()).map(({ did, isKnown }) => [did, isKnown])).toEqual([[eve.did, false]]);
+  expect((await bob.store.people()).map(({ did, isKnown }) => [did, isKnown])).toEqual([
+    [eve.did, false],
+  ]);
   await bobs?.leave();
   expect((await bob.groups.get(group.id))?.standing).toBe("out");
   await group.send("are you there?");
@@ -148,7 +164,10 @@ test("what looks like a change and comes from nobody, or without a group, is kep
   const forms = ["x", "null", '{"name":5}', '{"v":1,"left":1}'];
   for (const form of forms)
     for (const anonymous of [true, false])
-      await alice.send(bob.did, new TextEncoder().encode(form), { mediaType: groupType, anonymous });
+      await alice.send(bob.did, new TextEncoder().encode(form), {
+        mediaType: groupType,
+        anonymous,
+      });
   await alice.send(bob.did, "after them");
   await until(() => textsAt(bob, alice.did), ["after them"]);
   expect(await textsAt(bob, "unverified")).toEqual([]);
@@ -158,10 +177,12 @@ test("an admin removes by alias as by DID, and nobody who is not in the group", 
   const alias = `carol-${crypto.randomUUID().slice(0, 8)}`;
   const [[alice, bob], carol] = [(await friends(2)) as [Waypost, Waypost], await open({ alias })];
   const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
-  const change = async (remove: readonly string[]) => (await alice.groups.get(group.id))?.change({ remove });
+  const change = async (remove: readonly string[]) =>
+    (await alice.groups.get(group.id))?.change({ remove });
   await change([alias]);
   await until(() => groupAt(alice, group.id), ["Hiking", dids(alice, bob), "joined"]);
-  for (const nobody of [alias, alice.did]) expect(await clientCode(() => change([nobody]))).toBe("not_member");
+  for (const nobody of [alias, alice.did])
+    expect(await clientCode(() => change([nobody]))).toBe("not_member");
 });
 
 test("an admin names another, also by leaving, and the group goes on under them", async () => {
@@ -200,7 +221,9 @@ test("a group is handed to somebody who is away: the others follow at once, and 
   await (await carol.groups.get(group.id))?.send("is he there?");
   await until(async () => (await textsAt(alice, group.id)).at(-1), "is he there?");
   for (const change of [{ name: "Mine" }, { admin: alice.did }])
-    expect(await clientCode(async () => (await alice.groups.get(group.id))?.change(change))).toBe("not_admin");
+    expect(await clientCode(async () => (await alice.groups.get(group.id))?.change(change))).toBe(
+      "not_admin",
+    );
   const back = await open(place);
   await until(() => adminAt(back), bob.did);
   await until(async () => (await textsAt(back, group.id)).includes("is he there?"), true);
@@ -212,28 +235,35 @@ test("a group is handed to somebody who is away: the others follow at once, and 
 test("two devices of the admin know the same group, and either changes it", async () => {
   const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
   const group = await alice.groups.create("Before", [bob.did]);
-  const linking = await Waypost.link({ url: people.at.url, keys: memoryKeys(), store: memoryStore(), waiting });
+  const linking = await Waypost.link({
+    url: people.at.url,
+    keys: memoryKeys(),
+    store: memoryStore(),
+    waiting,
+  });
   await alice.devices.acceptLink(linking.code, "second");
   const second = await people.keep(linking.opened);
   await alice.store.saveProfile({ name: "Alice", isOpen: true });
   await until(() => groupAt(second, group.id), ["Before", dids(alice, bob), "joined"]);
   await until(async () => (await second.store.profile()).name, "Alice");
   await (await second.groups.get(group.id))?.change({ name: "After" });
-  for (const me of [alice, bob]) await until(() => groupAt(me, group.id), ["After", dids(alice, bob), "joined"]);
+  for (const me of [alice, bob])
+    await until(() => groupAt(me, group.id), ["After", dids(alice, bob), "joined"]);
   await (await bob.groups.get(group.id))?.send("to both");
   for (const me of [alice, second])
-    await until(async () => (await textsAt(me, group.id)).filter((text) => text !== "change"), ["to both"]);
+    await until(
+      async () => (await textsAt(me, group.id)).filter((text) => text !== "change"),
+      ["to both"],
+    );
   await (await bob.groups.get(group.id))?.leave();
-  for (const me of [alice, second]) await until(() => groupAt(me, group.id), ["After", dids(alice), "joined"]);
+  for (const me of [alice, second])
+    await until(() => groupAt(me, group.id), ["After", dids(alice), "joined"]);
 });
 
 test("who asks learns that a message was read, when the reader says so and knows them; strangers and who is blocked learn nothing", async () => {
-  const [alice, bob, eve, mallory] = (await Promise.all([1, 2, 3, 4].map(() => open({ receipts: true })))) as [
-    Waypost,
-    Waypost,
-    Waypost,
-    Waypost,
-  ];
+  const [alice, bob, eve, mallory] = (await Promise.all(
+    [1, 2, 3, 4].map(() => open({ receipts: true })),
+  )) as [Waypost, Waypost, Waypost, Waypost];
   const [heard, unheard] = [events(alice), [events(eve), events(mallory)]];
   const stateOf = async (id: string) => (await alice.store.message(id))?.delivery?.state;
   const read = async (text: string, options = {}) => {
@@ -244,7 +274,8 @@ test("who asks learns that a message was read, when the reader says so and knows
   };
   await bob.store.saveProfile({ isOpen: true });
   await bob.store.savePerson(mallory.did, { isKnown: true, isBlocked: true });
-  for (const unwanted of [eve, mallory]) await (await unwanted.send(bob.did, "are you there?")).delivered;
+  for (const unwanted of [eve, mallory])
+    await (await unwanted.send(bob.did, "are you there?")).delivered;
   await until(() => textsAt(bob, eve.did), ["are you there?"]);
   await bob.store.markRead(eve.did);
   await bob.store.savePerson(alice.did, { isKnown: true });
@@ -254,15 +285,25 @@ test("who asks learns that a message was read, when the reader says so and knows
   await bob.store.saveProfile({ isOpen: false });
   const closed = await read("to somebody who tells nothing");
   await until(() => stateOf(closed), "received");
-  expect([await stateOf(unasked), ...unheard.flatMap((of) => [...of("receipt"), ...of("read")])]).toEqual(["sent"]);
+  expect([
+    await stateOf(unasked),
+    ...unheard.flatMap((of) => [...of("receipt"), ...of("read")]),
+  ]).toEqual(["sent"]);
   expect(heard("read")).toEqual([{ type: "read", from: bob.did, messageIds: [asked] }]);
-  expect(heard("receipt")).toEqual([asked, closed].map((id) => ({ type: "receipt", from: bob.did, messageIds: [id] })));
+  expect(heard("receipt")).toEqual(
+    [asked, closed].map((id) => ({ type: "receipt", from: bob.did, messageIds: [id] })),
+  );
 });
 
 test("typing is heard at once, by those who are known, and kept nowhere", async () => {
   const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
   const heard = events(bob);
-  const typed = (isTyping: boolean) => ({ type: "typing", from: alice.did, conversation: alice.did, isTyping });
+  const typed = (isTyping: boolean) => ({
+    type: "typing",
+    from: alice.did,
+    conversation: alice.did,
+    isTyping,
+  });
   await alice.typing(bob.did);
   await alice.store.saveProfile({ isOpen: true });
   await (await alice.send(bob.did, "a message")).delivered;
@@ -287,7 +328,10 @@ test("typing is heard at once, by those who are known, and kept nowhere", async 
 test("a profile goes ahead of the next message, is a claim, and of another form is none", async () => {
   const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
   const png = new Blob([new Uint8Array([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 1, 2, 3])]);
-  for (const picture of [new Blob(["<svg>"]), new Blob([await png.bytes(), new Uint8Array(32_768)])])
+  for (const picture of [
+    new Blob(["<svg>"]),
+    new Blob([await png.bytes(), new Uint8Array(32_768)]),
+  ])
     expect(await clientCode(() => alice.store.saveProfile({ picture }))).toBe("invalid_argument");
   await alice.store.saveProfile({ name: "Ali", picture: png });
   await bob.store.savePerson(alice.did, { name: "Alice from work" });
@@ -301,13 +345,21 @@ test("a profile goes ahead of the next message, is a claim, and of another form 
   const { picture } = await bob.store.profile(alice.did);
   expect([picture?.type, await picture?.bytes()]).toEqual(["image/png", await png.bytes()]);
   const html = { v: 1, name: "Mallory", picture: btoa("<script>alert(1)</script>") };
-  for (const json of [html, { v: 1, name: "x".repeat(101) }, { v: 1, name: 5 }, { v: 2, name: "Two" }])
+  for (const json of [
+    html,
+    { v: 1, name: "x".repeat(101) },
+    { v: 1, name: 5 },
+    { v: 2, name: "Two" },
+  ])
     await alice.send(bob.did, json, { mediaType: profileType });
   await alice.send(bob.did, { v: 1, read: ["no id"] }, { mediaType: receiptType });
   await alice.store.saveProfile({ name: "Alison", picture: null });
   await alice.send(bob.did, "two");
   await until(() => textsAt(bob, alice.did), ["one", "two"]);
-  expect([await person(), (await bob.store.profile(alice.did)).picture]).toEqual([["Alice from work", "Alison"], null]);
+  expect([await person(), (await bob.store.profile(alice.did)).picture]).toEqual([
+    ["Alice from work", "Alison"],
+    null,
+  ]);
   await alice.store.saveProfile({ isOpen: true });
   await alice.send(alice.did, "to myself");
   await until(async () => (await textsAt(alice, alice.did)).length, 2);

@@ -7,7 +7,13 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { receivedFiles } from "../../src/cli/files/received.ts";
-import { type CacheClient, cachesOf, type EnvelopeJson, isComplete, listPending } from "../../src/client/caches.ts";
+import {
+  type CacheClient,
+  cachesOf,
+  type EnvelopeJson,
+  isComplete,
+  listPending,
+} from "../../src/client/caches.ts";
 import { change } from "../../src/client/change.ts";
 import { activeDocument, planSend, senderOf } from "../../src/client/client.ts";
 import { bytesSource } from "../../src/client/content.ts";
@@ -66,8 +72,12 @@ async function openWithTwoCaches(): Promise<Waypost> {
 }
 
 /** An envelope of a message of one chunk, and one of a stranger under the same id. */
-async function envelopesOf(from: Waypost, to: Waypost): Promise<{ honest: EnvelopeJson; forged: EnvelopeJson }> {
-  const parse = ({ body }: { body: Uint8Array }): EnvelopeJson => JSON.parse(new TextDecoder().decode(body));
+async function envelopesOf(
+  from: Waypost,
+  to: Waypost,
+): Promise<{ honest: EnvelopeJson; forged: EnvelopeJson }> {
+  const parse = ({ body }: { body: Uint8Array }): EnvelopeJson =>
+    JSON.parse(new TextDecoder().decode(body));
   const build = async (text: string, sender: Awaited<ReturnType<typeof senderOf>> | null) => {
     const { file } = bytesSource("", "text/plain", utf8(text));
     return { ...(await planSend(from.client, to.did, file, { sender, id })), seed };
@@ -83,7 +93,11 @@ async function envelopesOf(from: Waypost, to: Waypost): Promise<{ honest: Envelo
 
 async function store(at: TestNodes, envelope: EnvelopeJson): Promise<void> {
   const headers = { "Content-Type": "application/json" };
-  const stored = await fetch(`${at.url}/cache/store`, { method: "POST", body: JSON.stringify(envelope), headers });
+  const stored = await fetch(`${at.url}/cache/store`, {
+    method: "POST",
+    body: JSON.stringify(envelope),
+    headers,
+  });
   expect(stored.status).toBe(202);
 }
 
@@ -91,11 +105,18 @@ async function counts(me: Waypost): Promise<Record<string, number>> {
   const caches = await cachesOf(me.client, me.identity);
   const summaries = await Promise.all(caches.map((cache) => cache.summary()));
   return Object.fromEntries(
-    caches.map((cache, i) => [cache.reader.at.url === other.url ? "other" : "own", summaries[i]?.count ?? -1]),
+    caches.map((cache, i) => [
+      cache.reader.at.url === other.url ? "other" : "own",
+      summaries[i]?.count ?? -1,
+    ]),
   );
 }
 
-async function take(me: Waypost, count: number, each: (message: Message) => Promise<void>): Promise<Message[]> {
+async function take(
+  me: Waypost,
+  count: number,
+  each: (message: Message) => Promise<void>,
+): Promise<Message[]> {
   const taken: Message[] = [];
   for await (const message of me.messages()) {
     taken.push(message);
@@ -134,7 +155,10 @@ test("the same envelope in two Caches is one message, and acknowledged in both",
 test("a Cache with garbage under the id of a message loses nothing of it, even when the garbage is discarded", async () => {
   const [alice, bob] = await Promise.all([open(), openWithTwoCaches()]);
   const { honest, forged } = await envelopesOf(alice, bob);
-  const payload = { ...(forged["payload"] as object), ciphertext_b64: encodeBase64(new Uint8Array(64)) };
+  const payload = {
+    ...(forged["payload"] as object),
+    ciphertext_b64: encodeBase64(new Uint8Array(64)),
+  };
   await store(other, { ...forged, payload });
   await store(nodes, honest);
   const reported = Promise.withResolvers<Extract<WaypostEvent, { type: "unreadable" }>>();
@@ -146,14 +170,23 @@ test("a Cache with garbage under the id of a message loses nothing of it, even w
 
 /** The envelopes of a message in three chunks, and garbage under the id of one. */
 async function chunksOf(from: Waypost, to: Waypost) {
-  const { file, read } = bytesSource("three.bin", "application/octet-stream", new Uint8Array(30).fill(7));
+  const { file, read } = bytesSource(
+    "three.bin",
+    "application/octet-stream",
+    new Uint8Array(30).fill(7),
+  );
   const sender = await senderOf(from.client, from.identity);
   const plan = await planSend(from.client, to.did, file, { sender, chunkBytes: 10 });
-  const bodies = await Promise.all([0, 1, 2].map(async (i) => buildEnvelope(plan, i, await read(10 * i, 10 * i + 10))));
+  const bodies = await Promise.all(
+    [0, 1, 2].map(async (i) => buildEnvelope(plan, i, await read(10 * i, 10 * i + 10))),
+  );
   const chunks = bodies.map(({ body }): EnvelopeJson => JSON.parse(new TextDecoder().decode(body)));
   const garbage = (i: number): EnvelopeJson => {
     const { from: _, sender_key_id: __, sender_signature: ___, ...unsigned } = chunks[i] ?? {};
-    const payload = { ...(unsigned["payload"] as object), ciphertext_b64: encodeBase64(new Uint8Array(64)) };
+    const payload = {
+      ...(unsigned["payload"] as object),
+      ciphertext_b64: encodeBase64(new Uint8Array(64)),
+    };
     return { ...unsigned, payload } as EnvelopeJson;
   };
   return { chunks, garbage };
@@ -196,7 +229,11 @@ test("what a Relay brings live under the id of a message in the Cache acknowledg
   // It arrives when the reader has caught up with its Caches.
   await alice.send(bob.did, "live", { hint: "direct" });
   const headers = { "Content-Type": "application/json" };
-  const relayed = await fetch(`${nodes.url}/relay`, { method: "POST", body: JSON.stringify(forged), headers });
+  const relayed = await fetch(`${nodes.url}/relay`, {
+    method: "POST",
+    body: JSON.stringify(forged),
+    headers,
+  });
   expect(((await relayed.json()) as { delivery_mode: string }).delivery_mode).toBe("direct");
   expect((await taking).map(({ text, verified }) => [text, verified])).toEqual([
     ["live", true],
@@ -211,8 +248,16 @@ async function withFiles(me: Waypost, folder: string) {
   const keys = memoryKeys();
   await keys.replace("default", null, renderIdentity(me.identity));
   const unreadable: string[] = [];
-  const onEvent = (event: WaypostEvent) => event.type === "unreadable" && void unreadable.push(event.code);
-  const options = { url: nodes.url, keys, store: memoryStore(), waiting, onEvent, acknowledge: "by-hand" } as const;
+  const onEvent = (event: WaypostEvent) =>
+    event.type === "unreadable" && void unreadable.push(event.code);
+  const options = {
+    url: nodes.url,
+    keys,
+    store: memoryStore(),
+    waiting,
+    onEvent,
+    acknowledge: "by-hand",
+  } as const;
   const opened = await Waypost.open(options);
   const receive = async () => {
     const { isComplete } = await opened.receiveWaiting();
@@ -232,7 +277,10 @@ test("a store keeps both, and acknowledges only what it has", async () => {
     expect(await counts(bob)).toEqual({ own: 0, other: 0 });
     await store(other, forged);
     const [second] = (await inbox.receive()).received;
-    expect([second?.message.from, second?.message.messageIds]).toEqual([null, [String(honest["message_id"])]]);
+    expect([second?.message.from, second?.message.messageIds]).toEqual([
+      null,
+      [String(honest["message_id"])],
+    ]);
     await store(other, honest);
     expect((await inbox.receive()).received).toEqual([]);
     expect(await counts(bob)).toEqual({ own: 0, other: 0 });
@@ -246,7 +294,10 @@ test("a store keeps both, and acknowledges only what it has", async () => {
 test("no envelope that a Cache makes up ends a store, at once or at its next look", async () => {
   const [alice, bob] = await Promise.all([open(), open()]);
   const { honest } = await envelopesOf(alice, bob);
-  const payload = { ...(honest["payload"] as object), ciphertext_b64: encodeBase64(new Uint8Array(64)) };
+  const payload = {
+    ...(honest["payload"] as object),
+    ciphertext_b64: encodeBase64(new Uint8Array(64)),
+  };
   const unreadable = { toString: 1 };
   const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;
   const makeUp: readonly ((id: string) => unknown)[] = [
@@ -256,7 +307,13 @@ test("no envelope that a Cache makes up ends a store, at once or at its next loo
     () => ({ message_id: unreadable, to: bob.did, payload, tag: "\ud800" }),
     (id) => ({ ...honest, message_id: id, ttl: unreadable, timestamp: unreadable, payload }),
     (id) => ({ ...honest, message_id: id, from: unreadable }),
-    (id) => ({ ...honest, message_id: id, from: alice.did, sender_key_id: unreadable, sender_signature: unreadable }),
+    (id) => ({
+      ...honest,
+      message_id: id,
+      from: alice.did,
+      sender_key_id: unreadable,
+      sender_signature: unreadable,
+    }),
     (id) => ({ message_id: id, to: bob.did, payload: null, context: null }),
     (id) => ({ message_id: id, to: bob.did, payload: JSON.parse(deep) }),
     (id) => ({ ...honest, message_id: id, tag: JSON.parse(deep) }),
@@ -276,7 +333,8 @@ test("no envelope that a Cache makes up ends a store, at once or at its next loo
       }));
       if (pathname.startsWith("/cache/summary/"))
         return Response.json({ count: entries.length, messages: entries, has_more: false });
-      if (pathname.startsWith("/cache/messages/")) return Response.json({ count: 0, messages: [], has_more: false });
+      if (pathname.startsWith("/cache/messages/"))
+        return Response.json({ count: 0, messages: [], has_more: false });
       const message = entries.find(({ message_id }) => pathname.endsWith(message_id));
       return Response.json({ state: "active", message, messages: [], acked: 0, message_ids: [] });
     },
@@ -309,7 +367,10 @@ test("a message that somebody else signs again is not verified, and one that nam
   const sign = async (envelope: EnvelopeJson, by: Waypost): Promise<EnvelopeJson> => {
     const signer = await senderOf(by.client, by.identity);
     const members: EnvelopeJson = { ...envelope, from: by.did, sender_key_id: signer.keyId };
-    return { ...members, sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), signer.seed)) };
+    return {
+      ...members,
+      sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), signer.seed)),
+    };
   };
   const { honest, forged: unsigned } = await envelopesOf(alice, bob);
   const recipient = recipientOf(bob.client, bob.identity);
@@ -341,7 +402,10 @@ test("a message that somebody else signs again is not verified, and one that nam
   const entropy = { ephemeralSecret: new Uint8Array(32).fill(1), nonce: new Uint8Array(12) };
   const to = recipientKey(await activeDocument(bob.client, bob.did));
   const payload = await sealPayload({ binding, file, data, recipient: to, entropy });
-  const opened = await openEnvelope(await sign({ ...honest, payload: { ...payload } }, alice), recipient);
+  const opened = await openEnvelope(
+    await sign({ ...honest, payload: { ...payload } }, alice),
+    recipient,
+  );
   expect([opened.from, opened.file.mediaType]).toEqual([
     { did: alice.did, verified: true, trust: "proven", distrusted: null },
     "text/plain",
@@ -353,8 +417,12 @@ test("an envelope with both names of a member is refused, because a signature co
   const recipient = recipientOf(bob.client, bob.identity);
   const { honest } = await envelopesOf(alice, bob);
   const { timestamp = "", to = "", ...rest } = honest;
-  expect((await openEnvelope({ ...rest, to, created_at: timestamp }, recipient)).from?.verified).toBe(true);
-  expect((await openEnvelope({ ...rest, recipient: to, timestamp }, recipient)).from?.verified).toBe(true);
+  expect(
+    (await openEnvelope({ ...rest, to, created_at: timestamp }, recipient)).from?.verified,
+  ).toBe(true);
+  expect(
+    (await openEnvelope({ ...rest, recipient: to, timestamp }, recipient)).from?.verified,
+  ).toBe(true);
   const forgedTime = { ...honest, created_at: timestamp, timestamp: "2020-01-01T00:00:00Z" };
   for (const forged of [forgedTime, { ...honest, recipient: to }])
     expect(await clientCode(() => openEnvelope(forged, recipient))).toBe("not_authentic");
@@ -364,7 +432,11 @@ test("members of a form that no text has end no program: the signature is wrong"
   const [alice, bob] = await Promise.all([open(), open()]);
   const recipient = recipientOf(bob.client, bob.identity);
   const { honest } = await envelopesOf(alice, bob);
-  for (const change of [{ ttl: { toString: 1 } }, { encrypted_header: "\ud800" }, { tag: { toString: null } }])
+  for (const change of [
+    { ttl: { toString: 1 } },
+    { encrypted_header: "\ud800" },
+    { tag: { toString: null } },
+  ])
     expect((await openEnvelope({ ...honest, ...change }, recipient)).from).toEqual({
       did: alice.did,
       verified: false,
@@ -386,7 +458,12 @@ test("a sender whom this Directory does not know has no wrong signature", async 
       JSON.parse(new TextDecoder().decode(body)),
       recipientOf(bob.client, bob.identity),
     );
-    expect(opened.from).toEqual({ did: stranger.did, verified: null, trust: null, distrusted: null });
+    expect(opened.from).toEqual({
+      did: stranger.did,
+      verified: null,
+      trust: null,
+      distrusted: null,
+    });
   } finally {
     await elsewhere.stop();
   }
@@ -414,7 +491,10 @@ test("a Cache that lists a hundred thousand ids hides nothing of the others", as
 test("a Cache that lists without end, or does not give what it lists, delays the others for a moment only", async () => {
   const bob = await open();
   const [honest] = (await cachesOf(bob.client, bob.identity)) as [CacheClient];
-  const reader = { ...honest.reader, at: { ...honest.reader.at, url: "http://127.0.0.1:1", timeoutMs: 100 } };
+  const reader = {
+    ...honest.reader,
+    at: { ...honest.reader.at, url: "http://127.0.0.1:1", timeoutMs: 100 },
+  };
   let asked = 0;
   const liar: CacheClient = {
     ...honest,
@@ -432,12 +512,17 @@ test("a Cache that lists without end, or does not give what it lists, delays the
   };
   const { pending } = await listPending([liar, honest]);
   expect(pending.length).toBeGreaterThan(0);
-  for (const { parts } of pending) expect(await clientCode(async () => parts[0]?.[0]?.read())).toBe("timed_out");
+  for (const { parts } of pending)
+    expect(await clientCode(async () => parts[0]?.[0]?.read())).toBe("timed_out");
   expect(asked).toBe(1);
 });
 
 test("an answer of the largest size is read, and one byte more is refused", async () => {
-  const server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response(new Uint8Array(1_000)) });
+  const server = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch: () => new Response(new Uint8Array(1_000)),
+  });
   const to = endpoint(`http://127.0.0.1:${server.port}`);
   const read = (bytesMax: number) => askBytes(to, { method: "GET", path: "/" }, bytesMax);
   expect((await read(1_000)).length).toBe(1_000);

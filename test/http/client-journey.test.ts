@@ -9,7 +9,12 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type ReceivedFile, receivedFiles } from "../../src/cli/files/received.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
-import { type CacheClient, cachesOf, listPending, type PendingMessage } from "../../src/client/caches.ts";
+import {
+  type CacheClient,
+  cachesOf,
+  listPending,
+  type PendingMessage,
+} from "../../src/client/caches.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
 import { activeDocument, connect, lookUp, senderOf } from "../../src/client/client.ts";
 import type { Signer } from "../../src/client/crypto.ts";
@@ -20,7 +25,13 @@ import { createIdentity, type Identity, renderIdentity } from "../../src/client/
 import type { WaypostEvent } from "../../src/client/message.ts";
 import { firstDocument, register } from "../../src/client/registration.ts";
 import { readMessage, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
-import { buildEnvelope, chunkCount, recipientKey, type SendPlan, sendPlan } from "../../src/client/send.ts";
+import {
+  buildEnvelope,
+  chunkCount,
+  recipientKey,
+  type SendPlan,
+  sendPlan,
+} from "../../src/client/send.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
@@ -38,7 +49,11 @@ let bob: Identity;
 async function enrol(name: string, cacheUrl = nodes.url): Promise<Identity> {
   const identity = createIdentity(name);
   const document = await firstDocument(identity, { relayUrl: nodes.url, cacheUrl });
-  await settleRegistration(client, await register(client, identity, { document, alias: name }), waiting);
+  await settleRegistration(
+    client,
+    await register(client, identity, { document, alias: name }),
+    waiting,
+  );
   return identity;
 }
 
@@ -104,14 +119,26 @@ function writeFile(name: string, content: string | Uint8Array): string {
 const stores = new Map<string, StoreDriver>();
 
 /** Receives what is complete as files, as `waypost receive` does; `refused`: codes of what can't be opened. */
-async function receive(identity: Identity, folder: string, refused: string[] = []): Promise<ReceivedFile[]> {
+async function receive(
+  identity: Identity,
+  folder: string,
+  refused: string[] = [],
+): Promise<ReceivedFile[]> {
   const store = stores.get(identity.name) ?? memoryStore();
   stores.set(identity.name, store);
   const keys = memoryKeys();
   const storeKey = new Uint8Array(32).fill(1);
   await keys.save("default", renderIdentity({ ...identity, storeKey }));
-  const onEvent = (event: WaypostEvent) => event.type === "unreadable" && void refused.push(event.code);
-  const me = await Waypost.open({ url: nodes.url, keys, store, waiting, onEvent, acknowledge: "by-hand" });
+  const onEvent = (event: WaypostEvent) =>
+    event.type === "unreadable" && void refused.push(event.code);
+  const me = await Waypost.open({
+    url: nodes.url,
+    keys,
+    store,
+    waiting,
+    onEvent,
+    acknowledge: "by-hand",
+  });
   try {
     expect((await me.receiveWaiting()).isComplete).toBe(true);
     return await Array.fromAsync(receivedFiles(me, folder));
@@ -123,7 +150,8 @@ async function receive(identity: Identity, folder: string, refused: string[] = [
 describe("files", () => {
   const random = (length: number) => {
     const bytes = new Uint8Array(length);
-    for (let at = 0; at < length; at += 65_536) crypto.getRandomValues(bytes.subarray(at, at + 65_536));
+    for (let at = 0; at < length; at += 65_536)
+      crypto.getRandomValues(bytes.subarray(at, at + 65_536));
     return bytes;
   };
   const rows: [name: string, content: Uint8Array, chunks: number][] = [
@@ -142,7 +170,12 @@ describe("files", () => {
       const [received] = await receive(bob, folder);
       expect(readdirSync(folder)).toEqual([`${name}.bin`]);
       expect(Buffer.compare(readFileSync(join(folder, `${name}.bin`)), content)).toBe(0);
-      expect(received?.message).toMatchObject({ from: alice.did, verified: true, trust: "unproven", distrusted: null });
+      expect(received?.message).toMatchObject({
+        from: alice.did,
+        verified: true,
+        trust: "unproven",
+        distrusted: null,
+      });
       expect((await listPending(await cachesOf(client, bob))).pending).toEqual([]);
     });
   }
@@ -153,7 +186,9 @@ describe("files", () => {
     const headers = { "Content-Type": "application/json" };
     const folder = freshFolder();
     for (const count of [1, 0]) {
-      expect((await fetch(`${nodes.url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
+      expect(
+        (await fetch(`${nodes.url}/cache/store`, { method: "POST", body, headers })).status,
+      ).toBe(202);
       expect((await receive(bob, folder)).length).toBe(count);
     }
     expect(readdirSync(folder)).toEqual(["once.txt"]);
@@ -168,7 +203,9 @@ describe("files", () => {
     const folder = freshFolder();
     expect(await receive(bob, folder)).toEqual([]);
     const { pending } = await listPending(await cachesOf(client, bob));
-    expect(pending.map((message: PendingMessage) => [message.parts.length, message.total])).toEqual([[2, 3]]);
+    expect(pending.map((message: PendingMessage) => [message.parts.length, message.total])).toEqual(
+      [[2, 3]],
+    );
     await sendPlan(plan, source, { ...options, from: 0 });
     expect((await receive(bob, folder)).length).toBe(1);
   });
@@ -202,7 +239,12 @@ describe("files", () => {
     for (const name of ["../../escape.txt", "escape.txt", "/etc/escape.txt"]) {
       const file = { ...plan.file, name };
       await sendPlan(
-        { ...plan, file, id: crypto.randomUUID(), seed: crypto.getRandomValues(new Uint8Array(32)) },
+        {
+          ...plan,
+          file,
+          id: crypto.randomUUID(),
+          seed: crypto.getRandomValues(new Uint8Array(32)),
+        },
         source,
         options,
       );
@@ -233,7 +275,11 @@ describe("several Caches", () => {
       authorization: [`${carol.did}#root`],
       priority: 1,
     };
-    await change(client, { action: "AddService", did: carol.did, service }, { signer: root(carol), waiting });
+    await change(
+      client,
+      { action: "AddService", did: carol.did, service },
+      { signer: root(carol), waiting },
+    );
     await send(writeFile("two.txt", "two"), carol);
     const caches = await cachesOf(client, carol);
     expect(caches.map(({ reader }) => reader.at.url)).toEqual(["http://127.0.0.1:1", nodes.url]);
@@ -253,19 +299,26 @@ describe("several Caches", () => {
       authorization: [`${carol.did}#root`],
       priority: 1,
     };
-    await change(client, { action: "AddService", did: carol.did, service }, { signer: root(carol), waiting });
+    await change(
+      client,
+      { action: "AddService", did: carol.did, service },
+      { signer: root(carol), waiting },
+    );
     const { plan, source } = await planFor(writeFile("twice.txt", "twice"), carol);
     const { body } = await buildEnvelope(plan, 0, await source.read(0, 5));
     for (const { url } of [nodes, second]) {
       const headers = { "Content-Type": "application/json" };
-      expect((await fetch(`${url}/cache/store`, { method: "POST", body, headers })).status).toBe(202);
+      expect((await fetch(`${url}/cache/store`, { method: "POST", body, headers })).status).toBe(
+        202,
+      );
     }
     const { pending } = await listPending(await cachesOf(client, carol));
     expect(pending.map(({ parts }) => parts.map((copies) => copies.length))).toEqual([[2]]);
     const folder = freshFolder();
     await receive(carol, folder);
     expect(readdirSync(folder)).toEqual(["twice.txt"]);
-    for (const cache of await cachesOf(client, carol)) expect((await cache.summary()).count).toBe(0);
+    for (const cache of await cachesOf(client, carol))
+      expect((await cache.summary()).count).toBe(0);
   });
 
   test("one that names another place in another file gets its own copy acknowledged, and no other", async () => {
@@ -286,7 +339,9 @@ describe("several Caches", () => {
     for (const caches of [[liar, honest] as const, [honest, liar] as const]) {
       const { pending } = await listPending(caches);
       expect(pending.map(({ parts }) => parts.map((copies) => copies.length))).toEqual([[1], [1]]);
-      await removeUnread(pending.filter(({ groupId }) => groupId !== null).flatMap(({ parts }) => parts.flat()));
+      await removeUnread(
+        pending.filter(({ groupId }) => groupId !== null).flatMap(({ parts }) => parts.flat()),
+      );
     }
     expect(reported.length).toBe(2);
     const folder = freshFolder();
@@ -318,7 +373,9 @@ describe("several Caches", () => {
       return { ...answer, message: { ...answer.message, envelope: spoiled } } as typeof answer;
     };
     const { pending } = await listPending([{ ...honest, message }, honest]);
-    const read = await Promise.all(pending.map((one) => readMessage(one, recipientOf(client, dave))));
+    const read = await Promise.all(
+      pending.map((one) => readMessage(one, recipientOf(client, dave))),
+    );
     expect(read.map(({ name }) => name)).toEqual(["kept.txt"]);
   });
 });
@@ -353,7 +410,11 @@ describe("changes", () => {
       { action: "RemoveAuthentication", did, id: `${did}#k1` },
       { action: "RemoveVerificationMethod", did, id: `${did}#k1` },
       { action: "AddKeyAgreement", did, keyAgreement: key("x2") },
-      { action: "UpdateKeyAgreement", did, keyAgreement: { ...key("x2"), type: "X25519KeyAgreementKey2020" } },
+      {
+        action: "UpdateKeyAgreement",
+        did,
+        keyAgreement: { ...key("x2"), type: "X25519KeyAgreementKey2020" },
+      },
       { action: "RemoveKeyAgreement", did, id: `${did}#x2` },
       { action: "AddService", did, service },
       { action: "UpdateService", did, service: { ...service, priority: null, authorization: [] } },
@@ -390,14 +451,14 @@ describe("changes", () => {
 
   test("another's key and a used counter value are refused with the node's code", async () => {
     const intent: Intent = { action: "add_alias", did: bob.did, alias: "stolen" };
-    expect(await refusal(change(client, intent, { signer: root(alice), waiting }))).toBe("invalid_signature");
+    expect(await refusal(change(client, intent, { signer: root(alice), waiting }))).toBe(
+      "invalid_signature",
+    );
     const stale = await signIntent(intent, root(bob), { nonce: 99n, nowMs: Date.now() });
     const error = await client.directory.submit(stale).catch((cause: unknown) => cause);
-    expect(error instanceof ClientError && [error.code, error.status, error.extra.expected]).toEqual([
-      "nonce_mismatch",
-      409,
-      "0",
-    ]);
+    expect(
+      error instanceof ClientError && [error.code, error.status, error.extra.expected],
+    ).toEqual(["nonce_mismatch", 409, "0"]);
   });
 
   test("a wait ends when its time is over", async () => {
@@ -415,7 +476,12 @@ describe("commands", () => {
   async function waypost(...args: string[]) {
     const main = join(import.meta.dir, "..", "..", "src", "main.ts");
     const env = { ...process.env, WAYPOST_URL: nodes.url, WAYPOST_KEYS: keys };
-    const child = Bun.spawn([process.execPath, main, ...args], { cwd: scratch, env, stdout: "pipe", stderr: "pipe" });
+    const child = Bun.spawn([process.execPath, main, ...args], {
+      cwd: scratch,
+      env,
+      stdout: "pipe",
+      stderr: "pipe",
+    });
     const [stdout, stderr, code] = await Promise.all([
       new Response(child.stdout).text(),
       new Response(child.stderr).text(),
@@ -426,12 +492,20 @@ describe("commands", () => {
   const parsed = async (...args: string[]) => JSON.parse((await waypost(...args, "--json")).stdout);
 
   test("make, send, look, receive and remove", async () => {
-    await Promise.all([waypost("did", "create", "--name", "fay"), waypost("did", "create", "--name", "gil")]);
+    await Promise.all([
+      waypost("did", "create", "--name", "fay"),
+      waypost("did", "create", "--name", "gil"),
+    ]);
     const { identities } = await parsed("did", "list");
     expect(identities.map(({ name }: { name: string }) => name)).toEqual(["fay", "gil"]);
     writeFile("hello.txt", "hello");
     const sent = await parsed("send", "--as", "fay", "--to", "gil", "--file", "hello.txt");
-    expect([sent.ok, sent.code, sent.delivery_mode, sent.chunks]).toEqual([true, "cached", "cache", 1]);
+    expect([sent.ok, sent.code, sent.delivery_mode, sent.chunks]).toEqual([
+      true,
+      "cached",
+      "cache",
+      1,
+    ]);
     expect((await parsed("query", "--as", "gil")).count).toBe(1);
     const { received } = await parsed("receive", "--as", "gil", "--out", "mail");
     expect(received[0]).toMatchObject({
@@ -453,9 +527,15 @@ describe("commands", () => {
     expect(after.root_pubkey).not.toBe(before.root_pubkey);
     expect(after.document.verificationMethod[0].publicKeyMultibase).toBe(after.root_pubkey);
     writeFile("reply.txt", "reply");
-    expect((await waypost("send", "--as", "gil", "--to", "fay", "--file", "reply.txt")).code).toBe(0);
-    expect((await waypost("receive", "--as", "fay", "--out", "fays")).stdout).toContain("reply.txt");
-    expect((await waypost("send", "--as", "fay", "--to", "gil", "--file", "reply.txt")).code).toBe(0);
+    expect((await waypost("send", "--as", "gil", "--to", "fay", "--file", "reply.txt")).code).toBe(
+      0,
+    );
+    expect((await waypost("receive", "--as", "fay", "--out", "fays")).stdout).toContain(
+      "reply.txt",
+    );
+    expect((await waypost("send", "--as", "fay", "--to", "gil", "--file", "reply.txt")).code).toBe(
+      0,
+    );
     const { received } = await parsed("receive", "--as", "gil", "--out", "mail");
     expect(received[0].from_verified).toBe(true);
   }, 120_000);
@@ -468,7 +548,12 @@ describe("commands", () => {
       1,
       "alias_not_found",
     ],
-    ["a file that is not there", ["send", "--as", "fay", "--to", "gil", "--file", "absent"], 1, "no_file"],
+    [
+      "a file that is not there",
+      ["send", "--as", "fay", "--to", "gil", "--file", "absent"],
+      1,
+      "no_file",
+    ],
     ["no identity chosen among several", ["receive", "--out", "x"], 1, "--as"],
     ["a command that does not exist", ["fly"], 1, "unknown command"],
     [

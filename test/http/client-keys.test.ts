@@ -28,7 +28,8 @@ const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 
 async function run(folder: string, ...words: string[]): Promise<number> {
   const args = [...words, "--url", nodes.url, "--keys", folder, "--json"];
-  return Bun.spawn([process.execPath, main, ...args], { stdout: "ignore", stderr: "inherit" }).exited;
+  return Bun.spawn([process.execPath, main, ...args], { stdout: "ignore", stderr: "inherit" })
+    .exited;
 }
 
 /** What `receive --follow` holds, whose rotation is always due. */
@@ -83,7 +84,11 @@ test("an identity that another shell removes does not come back, nor is another 
   await fileKeys(folder).save("alice", null);
   await me.rotate();
   expect(await fileKeys(folder).load("alice")).toBeNull();
-  expect(events.at(-1)).toMatchObject({ type: "failed", what: "rotation", error: { code: "no_identity" } });
+  expect(events.at(-1)).toMatchObject({
+    type: "failed",
+    what: "rotation",
+    error: { code: "no_identity" },
+  });
   const { me: other } = await follower(folder);
   const text = await fileKeys(folder).load("alice");
   await me.rotate();
@@ -164,10 +169,16 @@ test("a lock leaves no secret in what was handed out, and what ends later change
   copies.push(me.identity);
   const added = me.identity.agreements[1]?.secret ?? freshSeed();
   expect([isZero(added), me.identity.rootSeed === copies[0]?.rootSeed]).toEqual([false, true]);
-  await changeIdentity(inner, me.identity, (stored) => ({ ...stored, agreements: stored.agreements.slice(0, 1) }));
+  await changeIdentity(inner, me.identity, (stored) => ({
+    ...stored,
+    agreements: stored.agreements.slice(0, 1),
+  }));
   await me.watch();
   copies.push(me.identity);
-  expect([isZero(added), ...secretsIn(me.identity).map(isZero)]).toEqual([true, ...Array(5).fill(false)]);
+  expect([isZero(added), ...secretsIn(me.identity).map(isZero)]).toEqual([
+    true,
+    ...Array(5).fill(false),
+  ]);
 
   await changeIdentity(inner, me.identity, add(freshSeed()));
   isSlow = true;

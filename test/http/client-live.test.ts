@@ -62,7 +62,10 @@ async function send(name: string, length: number, parts: Partial<SendPlan> = {})
 }
 
 /** Listens with `onEnvelope` while `work` runs; answers when the session has ended. */
-async function whileListening(onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>, work: () => Promise<void>) {
+async function whileListening(
+  onEnvelope: (chunk: LiveEnvelope) => Promise<boolean>,
+  work: () => Promise<void>,
+) {
   const [post] = await liveEndpoints(client, bob);
   if (post === undefined) throw new Error("no Relay to listen at");
   const stop = new AbortController();
@@ -86,7 +89,8 @@ async function follow(keys: KeyStore, folder: string, onFile: (name: string) => 
       if (event.type === "connected" && event.what === "live") ready.resolve();
       if (event.type !== "changed" || event.what !== "message") return;
       writing = writing.then(async () => {
-        for await (const { path } of receivedFiles(opened, join(scratch, folder))) onFile(basename(path));
+        for await (const { path } of receivedFiles(opened, join(scratch, folder)))
+          onFile(basename(path));
       });
     },
   });
@@ -141,7 +145,12 @@ test("a store is given what is sealed to a key that another device has published
   const stored = Promise.withResolvers<string>();
   const following = await follow(laptopKeys, "new", stored.resolve);
   const weekLater = Date.now() + 7 * 86_400_000;
-  const phone = await Waypost.open({ url: nodes.url, keys: phoneKeys, waiting, nowMs: () => weekLater });
+  const phone = await Waypost.open({
+    url: nodes.url,
+    keys: phoneKeys,
+    waiting,
+    nowMs: () => weekLater,
+  });
   expect(phone.identity.agreements.length).toBe(2);
   await me.send(laptop.did, "sealed to the new key", { name: "new.txt" });
   expect(await stored.promise).toBe("new.txt");
@@ -173,5 +182,8 @@ test("a proof by a key that the document does not authorize ends the session wit
   const error = await listenLive(forged, "laptop", events, new AbortController().signal).catch(
     (cause: unknown) => cause,
   );
-  expect(error instanceof ClientError && [error.kind, error.code]).toEqual(["refused", "proof_invalid"]);
+  expect(error instanceof ClientError && [error.kind, error.code]).toEqual([
+    "refused",
+    "proof_invalid",
+  ]);
 });

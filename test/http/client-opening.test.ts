@@ -43,7 +43,10 @@ test("a name opened several times at once is one identity, which each of them ca
   for (let round = 0; round < 10; round++) {
     const folder = join(scratch, `keys${round}`);
     const keys = memoryKeys();
-    const stores = round % 2 === 0 ? [fileKeys(folder), fileKeys(folder)] : [slowly(keys), slowly(keys), slowly(keys)];
+    const stores =
+      round % 2 === 0
+        ? [fileKeys(folder), fileKeys(folder)]
+        : [slowly(keys), slowly(keys), slowly(keys)];
     const opened = await Promise.all(stores.map((store) => open({ keys: store })));
     const [first] = opened;
     expect(new Set(opened.map(({ did }) => did)).size).toBe(1);
@@ -60,8 +63,13 @@ async function lockedMemory(): Promise<KeyStore> {
 
 test("a name is added once, replaced and deleted", async () => {
   for (const keys of [memoryKeys(), fileKeys(join(scratch, "store")), await lockedMemory()]) {
-    const [one, other] = [createIdentity("a"), createIdentity("a")].map(renderIdentity) as [string, string];
-    expect(await Promise.all([keys.replace("a", null, one), keys.replace("a", null, other)])).toContain(true);
+    const [one, other] = [createIdentity("a"), createIdentity("a")].map(renderIdentity) as [
+      string,
+      string,
+    ];
+    expect(
+      await Promise.all([keys.replace("a", null, one), keys.replace("a", null, other)]),
+    ).toContain(true);
     expect(await keys.replace("a", null, other)).toBe(false);
     await keys.save("a", other);
     expect(await keys.load("a")).toBe(other);
@@ -70,13 +78,18 @@ test("a name is added once, replaced and deleted", async () => {
     await keys.save("a", null);
     expect([await keys.replace("a", other, one), await keys.load("a")]).toEqual([false, null]);
     await keys.replace("a", null, one);
-    expect(await Promise.all([keys.replace("a", one, other), keys.replace("a", one, other)])).toContain(true);
+    expect(
+      await Promise.all([keys.replace("a", one, other), keys.replace("a", one, other)]),
+    ).toContain(true);
     expect([await keys.replace("a", one, one), await keys.load("a")]).toEqual([false, other]);
   }
 });
 
 test("a store that is full, or fails otherwise, is a ClientError", async () => {
-  const failing = (cause: unknown): KeyStore => ({ ...memoryKeys(), replace: () => Promise.reject(cause) });
+  const failing = (cause: unknown): KeyStore => ({
+    ...memoryKeys(),
+    replace: () => Promise.reject(cause),
+  });
   const full = Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
   expect(await clientCode(() => open({ keys: failing(full) }))).toBe("store_full");
   const quota = new DOMException("the quota is exceeded", "QuotaExceededError");
@@ -93,7 +106,11 @@ test("a node that is away for a moment is tried again", async () => {
       if (refused++ === 0) return new Response("<h1>Bad Gateway</h1>", { status: 502 });
       const { pathname } = new URL(request.url);
       const body = request.method === "GET" ? {} : { body: await request.text() };
-      return fetch(`${nodes.url}${pathname}`, { method: request.method, headers: request.headers, ...body });
+      return fetch(`${nodes.url}${pathname}`, {
+        method: request.method,
+        headers: request.headers,
+        ...body,
+      });
     },
   });
   try {
@@ -108,7 +125,8 @@ test("a replaced secret is kept as long as the Cache may hold messages sealed to
   let nowMs = Date.now();
   const keys = memoryKeys();
   const me = await open({ keys, name: "rotating", nowMs: () => nowMs });
-  const heldBy = async () => parseIdentity((await keys.load("rotating")) ?? "", "rotating")!.agreements;
+  const heldBy = async () =>
+    parseIdentity((await keys.load("rotating")) ?? "", "rotating")!.agreements;
   const [before] = await heldBy();
   nowMs += 8 * 24 * 3_600_000;
   await me.rotate();

@@ -53,7 +53,9 @@ test("messages that are sent at once arrive in their order, with times that incr
 
 test("a send that fails does not keep the next from being sent", async () => {
   const [alice, bob] = await Promise.all([open(), open()]);
-  const failed = alice.send(bob.did, "too short a life", { ttl: "never", retries: 0 }).catch(() => "failed");
+  const failed = alice
+    .send(bob.did, "too short a life", { ttl: "never", retries: 0 })
+    .catch(() => "failed");
   const sent = alice.send(bob.did, "next");
   expect(await failed).toBe("failed");
   expect((await sent).chunks).toBe(1);
@@ -82,7 +84,9 @@ test("what follows a message in chunks comes behind it, although it comes live",
     await alice.send(bob.did, new Uint8Array(30_000), { chunkBytes: 1_000 });
     await alice.send(bob.did, "behind");
   }
-  expect((await got).map(({ sizeBytes }) => sizeBytes)).toEqual(numbers(10).map((_, i) => (i % 2 === 0 ? 30_000 : 6)));
+  expect((await got).map(({ sizeBytes }) => sizeBytes)).toEqual(
+    numbers(10).map((_, i) => (i % 2 === 0 ? 30_000 : 6)),
+  );
 }, 60_000);
 
 /** In front of a Cache: while it is down, every request is refused. */
@@ -103,7 +107,9 @@ function switchAt(port: number, real: () => string) {
       const { method, headers } = request;
       const options = { method, headers, signal: lost.signal, ...body };
       const answer = await fetch(`${real()}${pathname}${search}`, options).catch(() => null);
-      return answer === null ? new Response("down", { status: 503 }) : new Response(answer.body, answer);
+      return answer === null
+        ? new Response("down", { status: 503 })
+        : new Response(answer.body, answer);
     },
   });
   const refusedAt = (part: string) => refused.filter((path) => path.includes(part)).length;
@@ -123,12 +129,20 @@ test("a Cache that is lost is reported once, however often it is tried again, an
   const own = await startTestNodes({ cache: { enabled: true, public_endpoints: [cacheUrl] } });
   const proxy = switchAt(port, () => own.url);
   try {
-    const bob = await Waypost.open({ url: own.url, cacheUrl, keys: memoryKeys(), waiting, pollMs: 100 });
+    const bob = await Waypost.open({
+      url: own.url,
+      cacheUrl,
+      keys: memoryKeys(),
+      waiting,
+      pollMs: 100,
+    });
     const events: string[] = [];
     const seen = async (wanted: string) => {
       while (!events.includes(wanted)) await Bun.sleep(5);
     };
-    bob.on((event) => "what" in event && "url" in event && events.push(`${event.type} ${event.what}`));
+    bob.on(
+      (event) => "what" in event && "url" in event && events.push(`${event.type} ${event.what}`),
+    );
     const reading = take(bob, 1);
     await seen("connected live");
     proxy.down();
@@ -157,6 +171,8 @@ test("a live session lasts while chunks arrive, and ends with the loop", async (
   await connected.promise;
   await alice.send(bob.did, new Uint8Array(3_000), { chunkBytes: 1_000 });
   expect((await got)[0]?.sizeBytes).toBe(3_000);
-  const live = events.flatMap((event) => ("what" in event && event.what === "live" ? [event.type] : []));
+  const live = events.flatMap((event) =>
+    "what" in event && event.what === "live" ? [event.type] : [],
+  );
   expect(live).toEqual(["connected", "disconnected"]);
 });

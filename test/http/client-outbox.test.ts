@@ -23,7 +23,10 @@ async function take(me: Waypost, count: number): Promise<(string | null)[]> {
 }
 
 /** With a store, behind a Relay that does not name this address: registered at the nodes before. */
-async function openBehind(relayUrl: string, options: Partial<WaypostOptions> = {}): Promise<Waypost> {
+async function openBehind(
+  relayUrl: string,
+  options: Partial<WaypostOptions> = {},
+): Promise<Waypost> {
   const keys = memoryKeys();
   await open({ keys });
   return open({ relayUrl, keys, store: memoryStore(), rotateMs: false, ...options });
@@ -49,7 +52,9 @@ function relayAt(decide: () => Answer, answering: Promise<unknown> = Promise.res
       if (answer === "lose") return new Response("", { status: 502 });
       const { method, headers } = request;
       const real = await fetch(`${people.at.url}${pathname}${search}`, { method, headers, body });
-      return typeof answer === "number" ? new Response("", { status: answer }) : new Response(await real.bytes(), real);
+      return typeof answer === "number"
+        ? new Response("", { status: answer })
+        : new Response(await real.bytes(), real);
     },
   });
   return { url: `http://127.0.0.1:${server.port}`, bodies, stop: () => server.stop(true) };
@@ -73,9 +78,9 @@ test("ten messages sent at once without a network arrive in their order, each on
   // The identity is known, so it opens when nothing can be reached.
   const dead = await open({ url: "http://127.0.0.1:1", keys, store });
   const offline = await Promise.all(numbers.map((text) => dead.send(bob.did, text)));
-  expect((await dead.store.messages(bob.did)).map(({ text, delivery }) => [text, delivery?.state])).toEqual(
-    numbers.map((text) => [text, "waiting"]),
-  );
+  expect(
+    (await dead.store.messages(bob.did)).map(({ text, delivery }) => [text, delivery?.state]),
+  ).toEqual(numbers.map((text) => [text, "waiting"]));
   await dead.close();
   const alice = await open({ relayUrl: relay.url, keys, store });
   using _ = retrying(alice);
@@ -86,7 +91,9 @@ test("ten messages sent at once without a network arrive in their order, each on
   state.answer = "pass";
   await last.delivered;
   expect(await take(bob, 11)).toEqual([...numbers, "last"]);
-  expect((await alice.store.messages(bob.did)).every(({ delivery }) => delivery?.state === "sent")).toBe(true);
+  expect(
+    (await alice.store.messages(bob.did)).every(({ delivery }) => delivery?.state === "sent"),
+  ).toBe(true);
   // Of each message the same bytes, however often.
   const idOf = (body: string) => String(JSON.parse(body).message_id);
   expect(new Set(relay.bodies).size).toBe(11);
@@ -127,7 +134,10 @@ test("a store that fails while a message goes out holds it up, and sends it agai
 test("when its time is over, a message that surely never left is prepared anew", async () => {
   const state = { answer: "refuse" as Answer, aheadMs: 0 };
   const relay = relayAt(() => state.answer);
-  const [bob, alice] = await Promise.all([open(), openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs })]);
+  const [bob, alice] = await Promise.all([
+    open(),
+    openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs }),
+  ]);
   using _ = retrying(alice);
   const sent = await alice.send(bob.did, "late", { ttl: "1h" });
   while (relay.bodies.length < 2) await Bun.sleep(10);
@@ -162,7 +172,10 @@ test.each([502, 504])(
     state.answer = "pass";
     await behind.delivered;
     const view = async () => (await alice.store.message(sent.id))?.delivery;
-    expect(await view()).toMatchObject({ state: "uncertain", to: [{ did: bob.did, code: "uncertain" }] });
+    expect(await view()).toMatchObject({
+      state: "uncertain",
+      to: [{ did: bob.did, code: "uncertain" }],
+    });
     await alice.store.resend(sent.id);
     while ((await view())?.state !== "sent") await Bun.sleep(10);
     expect(await take(bob, 3)).toEqual(["maybe", "behind", "maybe"]);
@@ -193,7 +206,9 @@ test("a refusal for good fails the message and holds no other up; a removed mess
   const failed = await alice.send(bob.did, "too short a life", { ttl: "never" });
   const removed = await alice.send(bob.did, "removed");
   const kept = await alice.send(bob.did, "kept");
-  expect(await failed.delivered?.catch((error: ClientError) => error.code)).toBe("invalid_argument");
+  expect(await failed.delivered?.catch((error: ClientError) => error.code)).toBe(
+    "invalid_argument",
+  );
   const message = await alice.store.message(removed.id);
   if (message !== null) await alice.store.remove(message);
   // An attempt that is under way when its message is removed may still arrive: the next message's comes after it.
@@ -230,7 +245,13 @@ test("after close no receipt is tried again, and nothing is said of it", async (
   }, answer.promise);
   const [alice, keys] = [await open({ store: memoryStore() }), memoryKeys()];
   await open({ keys });
-  const options = { relayUrl: relay.url, keys, store: memoryStore(), rotateMs: false, receipts: true } as const;
+  const options = {
+    relayUrl: relay.url,
+    keys,
+    store: memoryStore(),
+    rotateMs: false,
+    receipts: true,
+  } as const;
   const bob = await open(options);
   await bob.store.savePerson(alice.did, { isKnown: true });
   const failures: string[] = [];

@@ -14,7 +14,12 @@ beforeAll(async () => {
 });
 afterAll(() => nodes.stop());
 
-const open = () => Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
+const open = () =>
+  Waypost.open({
+    url: nodes.url,
+    keys: memoryKeys(),
+    waiting: { timeoutMs: 60_000, intervalMs: 20 },
+  });
 
 /** A reader with a live session, which hands its messages to `onMessage`; and its events of live sessions. */
 async function listen(me: Waypost, onMessage: (message: Message) => unknown) {
@@ -32,7 +37,8 @@ async function listen(me: Waypost, onMessage: (message: Message) => unknown) {
     await me.close();
     await reading;
   };
-  const sessions = () => events.flatMap((event) => ("what" in event && event.what === "live" ? [event.type] : []));
+  const sessions = () =>
+    events.flatMap((event) => ("what" in event && event.what === "live" ? [event.type] : []));
   return { events, sessions, stop };
 }
 
@@ -42,7 +48,8 @@ test("a reader that acknowledges late gets every message once, and no sender wai
   const reader = await listen(bob, (message) => got.push(message) === 100 && all.resolve());
   const modes: unknown[] = [];
   const beganMs = performance.now();
-  for (let i = 0; i < 100; i++) modes.push((await alice.send(bob.did, String(i))).last?.delivery_mode);
+  for (let i = 0; i < 100; i++)
+    modes.push((await alice.send(bob.did, String(i))).last?.delivery_mode);
   expect(new Set(modes)).toEqual(new Set(["cache"]));
   // Half a second for each would be 50 s.
   expect(performance.now() - beganMs).toBeLessThan(40_000);
@@ -90,7 +97,11 @@ test("garbage is passed at once, reported from the Cache, and holds up no other 
   });
   const relay = async (envelope: object) => {
     const headers = { "Content-Type": "application/json" };
-    const answer = await fetch(`${nodes.url}/relay`, { method: "POST", body: JSON.stringify(envelope), headers });
+    const answer = await fetch(`${nodes.url}/relay`, {
+      method: "POST",
+      body: JSON.stringify(envelope),
+      headers,
+    });
     return ((await answer.json()) as { code: string }).code;
   };
   for (let i = 0; i < 10; i++) expect(await relay(garbage({}))).toBe("cached");

@@ -61,7 +61,10 @@ describe("a wrong clock", () => {
       await reading;
       await child.exited;
       expect(answer).toBe("got hello");
-      const { seen, refused } = JSON.parse(lines.at(-1) ?? "{}") as { seen: string[]; refused: string[] };
+      const { seen, refused } = JSON.parse(lines.at(-1) ?? "{}") as {
+        seen: string[];
+        refused: string[];
+      };
       const problem = `the clock of this machine is 10 min ${direction} that of ${nodes.url}`;
       expect(seen).toEqual([problem]);
       // The Directory accepts an hour ahead.
@@ -71,7 +74,9 @@ describe("a wrong clock", () => {
 });
 
 test("a node that calls itself otherwise says how", async () => {
-  const error = await open({ url: nodes.url.replace("127.0.0.1", "localhost") }).catch((cause: unknown) => cause);
+  const error = await open({ url: nodes.url.replace("127.0.0.1", "localhost") }).catch(
+    (cause: unknown) => cause,
+  );
   expect(error instanceof ClientError && error.code).toBe("invalid_url");
   expect(String(error)).toContain(`calls itself ${nodes.url}`);
 });
@@ -92,7 +97,8 @@ test("a full mailbox is told as one", async () => {
   try {
     const [alice, bob] = await Promise.all([open({ url: small.url }), open({ url: small.url })]);
     const codes: string[] = [];
-    for (let i = 0; i < 3; i++) codes.push(await clientCode(() => alice.send(bob.did, "hello", { retries: 0 })));
+    for (let i = 0; i < 3; i++)
+      codes.push(await clientCode(() => alice.send(bob.did, "hello", { retries: 0 })));
     expect(codes.at(-1)).toBe("mailbox_full");
   } finally {
     await small.stop();
@@ -108,8 +114,14 @@ test("what no call takes is refused before anything is sent, and always as a Cli
   for (const to of [undefined, 5, {}])
     expect(await clientCode(() => me.send(to as string, "hello"))).toBe("invalid_argument");
   for (const ttl of [{ toString: 1 }, 5, "never"])
-    expect(await clientCode(() => me.send(me.did, "hello", { ttl: ttl as string }))).toBe("invalid_argument");
-  expect(await clientCode(async () => me.on("listener" as never as Listener))).toBe("invalid_argument");
+    expect(await clientCode(() => me.send(me.did, "hello", { ttl: ttl as string }))).toBe(
+      "invalid_argument",
+    );
+  expect(await clientCode(async () => me.on("listener" as never as Listener))).toBe(
+    "invalid_argument",
+  );
   for (const keys of [undefined, { load: async () => null }])
-    expect(await clientCode(() => open({ keys: keys as never as KeyStore }))).toBe("invalid_argument");
+    expect(await clientCode(() => open({ keys: keys as never as KeyStore }))).toBe(
+      "invalid_argument",
+    );
 });

@@ -30,10 +30,12 @@ const knowsJust = async (me: Waypost, others: readonly Waypost[]) => {
 /** Both have the keys that the ledger has. */
 async function shareKeys(one: Waypost, other: Waypost): Promise<void> {
   const areShared = async () =>
-    Bun.deepEquals(one.identity.rootSeed, other.identity.rootSeed) && other.identity.nextRootSeed === null;
+    Bun.deepEquals(one.identity.rootSeed, other.identity.rootSeed) &&
+    other.identity.nextRootSeed === null;
   expect(await until(areShared, (is) => is)).toBe(true);
   const inForce = await rootKeyOf(one.client, one.did);
-  for (const { identity } of [one, other]) expect(await ed25519PublicKey(identity.rootSeed)).toEqual(inForce);
+  for (const { identity } of [one, other])
+    expect(await ed25519PublicKey(identity.rootSeed)).toEqual(inForce);
 }
 
 test("a device that is linked later hears of no removed one, and has the keys in force, whatever others still log", async () => {
@@ -70,14 +72,18 @@ test("of two removals at once both hold, and no removed device has the keys", as
   const [one, other] = [await linked(phone), await linked(phone)];
   await knowsJust(laptop, [phone, one, other]);
   const [oneDid, otherDid] = [await ownDid(one), await ownDid(other)];
-  const removals = await Promise.allSettled([phone.devices.remove(oneDid), laptop.devices.remove(otherDid)]);
+  const removals = await Promise.allSettled([
+    phone.devices.remove(oneDid),
+    laptop.devices.remove(otherDid),
+  ]);
   expect(removals.some(({ status }) => status === "fulfilled")).toBe(true);
   await knowsJust(phone, [laptop]);
   await knowsJust(laptop, [phone]);
   await shareKeys(phone, laptop);
   await shareKeys(laptop, phone);
   for (const { identity } of [one, other])
-    for (const seed of [identity.rootSeed, identity.nextRootSeed]) expect(seed).not.toEqual(phone.identity.rootSeed);
+    for (const seed of [identity.rootSeed, identity.nextRootSeed])
+      expect(seed).not.toEqual(phone.identity.rootSeed);
 }, 90_000);
 
 test("a removed device is linked again, under another DID", async () => {

@@ -14,7 +14,11 @@ const people = peopleAtNodes();
 const { open, openStored } = people;
 
 /** Resolves with the first value that is wanted, after each change of the store. */
-async function until<T>(me: Waypost, read: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
+async function until<T>(
+  me: Waypost,
+  read: () => Promise<T>,
+  isWanted: (value: T) => boolean,
+): Promise<T> {
   const changed = Promise.withResolvers<T>();
   const look = async () => {
     const value = await read();
@@ -63,17 +67,19 @@ test("a message is saved and acknowledged without the program, and counted until
     [false, false, alice.did, true, false, first.id],
   ]);
   await untilWaiting(bob, 0);
-  expect([await bob.store.unread(), (await bob.store.conversations()).map(({ id, unread }) => [id, unread])]).toEqual([
-    2,
-    [[alice.did, 2]],
-  ]);
+  expect([
+    await bob.store.unread(),
+    (await bob.store.conversations()).map(({ id, unread }) => [id, unread]),
+  ]).toEqual([2, [[alice.did, 2]]]);
   await bob.store.markRead(alice.did);
-  expect([await bob.store.unread(), (await bob.store.messages(alice.did)).every(({ isRead }) => isRead)]).toEqual([
-    0,
-    true,
-  ]);
+  expect([
+    await bob.store.unread(),
+    (await bob.store.messages(alice.did)).every(({ isRead }) => isRead),
+  ]).toEqual([0, true]);
   expect(texts(await stored(alice, bob.did, 2))).toEqual(["one", "two"]);
-  expect((await alice.store.people()).map(({ did, isKnown }) => [did, isKnown])).toEqual([[bob.did, true]]);
+  expect((await alice.store.people()).map(({ did, isKnown }) => [did, isKnown])).toEqual([
+    [bob.did, true],
+  ]);
   expect((await bob.store.person(alice.did))?.isKnown).toBe(false);
 });
 
@@ -98,7 +104,9 @@ test("messages are read by pages, the last page first, and removed ones are gone
   const last = await bob.store.messages(alice.did, { limit: 2 });
   const [before] = last;
   expect(texts(last)).toEqual(["3", "4"]);
-  expect(texts(await bob.store.messages(alice.did, { limit: 2, ...(before && { before }) }))).toEqual(["1", "2"]);
+  expect(
+    texts(await bob.store.messages(alice.did, { limit: 2, ...(before && { before }) })),
+  ).toEqual(["1", "2"]);
   await bob.store.remove(last[1] as StoredMessage);
   const [conversation] = await bob.store.conversations();
   expect([conversation?.unread, conversation?.last?.text]).toEqual([4, "3"]);
@@ -113,7 +121,11 @@ test("files lie in pieces, are sent from there, and come out as they went in", a
   const data = new Uint8Array(3 * 1_048_576 + 17).map((_, i) => bytes[(i * 7) % 65_536] as number);
   const progress: number[] = [];
   const onProgress = ({ sentBytes }: { readonly sentBytes: number }) => progress.push(sentBytes);
-  const sent = await alice.send(bob.did, data, { name: "a.bin", mediaType: "application/x-a", onProgress });
+  const sent = await alice.send(bob.did, data, {
+    name: "a.bin",
+    mediaType: "application/x-a",
+    onProgress,
+  });
   expect((await sent.delivered)?.chunks).toBe(4);
   expect(progress.at(-1)).toBe(data.length);
   const [got] = await stored(bob, alice.did, 1);
@@ -134,7 +146,10 @@ test("files lie in pieces, are sent from there, and come out as they went in", a
 }, 30_000);
 
 test("receipts and reactions change the message that they name, and are no messages themselves", async () => {
-  const [alice, bob] = await Promise.all([openStored({ receipts: true }), openStored({ receipts: true })]);
+  const [alice, bob] = await Promise.all([
+    openStored({ receipts: true }),
+    openStored({ receipts: true }),
+  ]);
   await bob.store.savePerson(alice.did, { isKnown: true });
   const sent = await alice.send(bob.did, "hello");
   const state = async () => (await alice.store.message(sent.id))?.delivery?.state;
@@ -145,10 +160,15 @@ test("receipts and reactions change the message that they name, and are no messa
   const reactions = async () => (await alice.store.message(sent.id))?.reactions ?? [];
   const isLast = (all: StoredMessage["reactions"]) => all[0]?.reaction === "🎉";
   expect(await until(alice, reactions, isLast)).toEqual([{ from: bob.did, reaction: "🎉" }]);
-  expect((await bob.store.message(sent.id))?.reactions).toEqual([{ from: bob.did, reaction: "🎉" }]);
+  expect((await bob.store.message(sent.id))?.reactions).toEqual([
+    { from: bob.did, reaction: "🎉" },
+  ]);
   await bob.react(alice.did, sent.id, "");
   expect(await until(alice, reactions, (all) => all.length === 0)).toEqual([]);
-  expect([texts(await alice.store.messages(bob.did)), await alice.store.unread()]).toEqual([["hello"], 0]);
+  expect([texts(await alice.store.messages(bob.did)), await alice.store.unread()]).toEqual([
+    ["hello"],
+    0,
+  ]);
 });
 
 test("a group message is one message with a copy for each member, and all know it by one id", async () => {
@@ -179,7 +199,14 @@ test("what an unproven sender writes is in no person's conversation, and a block
   expect(texts(await stored(bob, alice.did, 1))).toEqual(["wanted again"]);
   await untilWaiting(bob, 0);
   expect([await bob.store.person(alice.did), await waitingCount(bob)]).toEqual([
-    { did: alice.did, name: "Alice", alias: null, isKnown: true, isBlocked: false, setMs: expect.any(Number) },
+    {
+      did: alice.did,
+      name: "Alice",
+      alias: null,
+      isKnown: true,
+      isBlocked: false,
+      setMs: expect.any(Number),
+    },
     0,
   ]);
 });
@@ -235,20 +262,29 @@ test("acknowledged by hand, receipts and profiles are saved all the same, and a 
 
 describe("a full store", () => {
   test("loses the files of old messages first, and their messages stay", async () => {
-    const [alice, bob] = await Promise.all([open(), openStored({ store: memoryStore({ bytesMax: 500_000 }) })]);
-    for (let i = 0; i < 3; i++) await alice.send(bob.did, new Uint8Array(200_000).fill(i), { name: `${i}.bin` });
+    const [alice, bob] = await Promise.all([
+      open(),
+      openStored({ store: memoryStore({ bytesMax: 500_000 }) }),
+    ]);
+    for (let i = 0; i < 3; i++)
+      await alice.send(bob.did, new Uint8Array(200_000).fill(i), { name: `${i}.bin` });
     const got = await stored(bob, alice.did, 3);
     expect(got.map(({ name, content }) => [name, content])).toEqual([
       ["0.bin", "removed"],
       ["1.bin", "whole"],
       ["2.bin", "whole"],
     ]);
-    const failure = await bob.store.file(got[0] as StoredMessage).catch((error: { code: string }) => error.code);
+    const failure = await bob.store
+      .file(got[0] as StoredMessage)
+      .catch((error: { code: string }) => error.code);
     expect(failure).toBe("content_removed");
   });
 
   test("acknowledges nothing more, says so once, and goes on when there is room", async () => {
-    const [alice, bob] = await Promise.all([open(), openStored({ store: memoryStore({ bytesMax: 60_000 }) })]);
+    const [alice, bob] = await Promise.all([
+      open(),
+      openStored({ store: memoryStore({ bytesMax: 60_000 }) }),
+    ]);
     const events: WaypostEvent[] = [];
     const full = Promise.withResolvers<void>();
     bob.on((event) => {

@@ -44,10 +44,15 @@ describe("an identity", () => {
   test("belongs to the ledger of its first use, and signs nothing for another", async () => {
     const keys = memoryKeys();
     const me = await open({ keys, rotateMs: false });
-    const { genesis_hash: own } = (await (await fetch(`${nodes.url}/limits`)).json()) as { genesis_hash: string };
+    const { genesis_hash: own } = (await (await fetch(`${nodes.url}/limits`)).json()) as {
+      genesis_hash: string;
+    };
     expect(`0x${me.identity.ledger}`).toBe(own);
     const posted: string[] = [];
-    for (const change of [{ genesis_hash: `0x${"ab".repeat(32)}` }, { authorization_proofs: ["plain"] }]) {
+    for (const change of [
+      { genesis_hash: `0x${"ab".repeat(32)}` },
+      { authorization_proofs: ["plain"] },
+    ]) {
       const other = Bun.serve({
         hostname: "127.0.0.1",
         port: 0,
@@ -56,12 +61,17 @@ describe("an identity", () => {
           if (request.method !== "GET") posted.push(pathname);
           const answer = await fetch(`${nodes.url}${pathname}`);
           if (pathname !== "/limits") return new Response(await answer.bytes(), answer);
-          return Response.json({ ...((await answer.json()) as object), ...change }, { status: answer.status });
+          return Response.json(
+            { ...((await answer.json()) as object), ...change },
+            { status: answer.status },
+          );
         },
       });
-      const elsewhere = await open({ directoryUrl: `http://127.0.0.1:${other.port}`, keys, rotateMs: 0 }).catch(
-        (error: unknown) => error,
-      );
+      const elsewhere = await open({
+        directoryUrl: `http://127.0.0.1:${other.port}`,
+        keys,
+        rotateMs: 0,
+      }).catch((error: unknown) => error);
       // A rotation that fails is an event, and the identity goes on.
       expect(elsewhere).toBeInstanceOf(Waypost);
       const failures: string[] = [];
@@ -144,7 +154,9 @@ describe("messages", () => {
     const [alice, bob] = await Promise.all([open(), open()]);
     for (let i = 0; i < 40; i++) await alice.send(bob.did, `message ${i}`);
     const got = await take(bob, 40);
-    expect(got.map(({ text }) => text)).toEqual(Array.from({ length: 40 }, (_, i) => `message ${i}`));
+    expect(got.map(({ text }) => text)).toEqual(
+      Array.from({ length: 40 }, (_, i) => `message ${i}`),
+    );
   }, 120_000);
 
   test("that were not acknowledged are offered again, and those that were are not", async () => {
@@ -191,7 +203,11 @@ describe("what can't be opened", () => {
       payload: { ciphertext_b64: "AAAA" },
     };
     const headers = { "Content-Type": "application/json" };
-    const stored = await fetch(`${nodes.url}/cache/store`, { method: "POST", headers, body: JSON.stringify(envelope) });
+    const stored = await fetch(`${nodes.url}/cache/store`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(envelope),
+    });
     expect(stored.status).toBe(202);
     await alice.send(bob.did, "behind it");
     const events: WaypostEvent[] = [];
@@ -199,7 +215,10 @@ describe("what can't be opened", () => {
     const [message] = await take(bob, 1);
     expect(message?.text).toBe("behind it");
     const unreadable = events.find((event) => event.type === "unreadable");
-    expect(unreadable).toMatchObject({ messageIds: [envelope.message_id], code: "unknown_profile" });
+    expect(unreadable).toMatchObject({
+      messageIds: [envelope.message_id],
+      code: "unknown_profile",
+    });
     expect(await waitingCount(bob)).toBe(1);
     if (unreadable?.type === "unreadable") await unreadable.discard();
     expect(await waitingCount(bob)).toBe(0);
@@ -220,7 +239,9 @@ describe("conversations", () => {
     const unstored = await open({ receipts: true }).catch((error: unknown) => error);
     expect(unstored).toMatchObject({ kind: "local", code: "no_store" });
     const carol = await open();
-    const asked = await carol.send(bob.did, "and this?", { receipt: true }).catch((error: unknown) => error);
+    const asked = await carol
+      .send(bob.did, "and this?", { receipt: true })
+      .catch((error: unknown) => error);
     expect(asked).toMatchObject({ kind: "local", code: "no_store" });
   });
 
@@ -272,20 +293,32 @@ describe("a key that is replaced", () => {
     // The Caches let an envelope live for two days: then, and an hour later, the old secret is gone.
     const done = await open({ keys: phoneKeys, nowMs: () => weekLater + 50 * 3_600_000 });
     expect(done.identity.agreements.length).toBe(1);
-    expect(await phoneKeys.load("default")).not.toContain(phone.identity.agreements[0]?.secret.toHex() as string);
+    expect(await phoneKeys.load("default")).not.toContain(
+      phone.identity.agreements[0]?.secret.toHex() as string,
+    );
   }, 120_000);
 
   test("is found by a sender whose answers come from a node that has no ledger to prove it by", async () => {
     const proxy = lyingDirectory(nodes.url);
     const isResolution = (path: string) => path.startsWith("/delivery-resolution/");
-    proxy.lie = { json: ({ path, json }) => (isResolution(path) ? { ...json, key_proof: undefined } : null) };
-    const [alice, bob] = await Promise.all([open({ directoryUrl: proxy.url }), open({ rotateMs: 0 })]);
-    const facts = { name: "message", mediaType: "text/plain", sizeBytes: 1, sha256: new Uint8Array(32) };
+    proxy.lie = {
+      json: ({ path, json }) => (isResolution(path) ? { ...json, key_proof: undefined } : null),
+    };
+    const [alice, bob] = await Promise.all([
+      open({ directoryUrl: proxy.url }),
+      open({ rotateMs: 0 }),
+    ]);
+    const facts = {
+      name: "message",
+      mediaType: "text/plain",
+      sizeBytes: 1,
+      sha256: new Uint8Array(32),
+    };
     const sealsTo = async () =>
       (await planSend(alice.client, bob.did, facts, { sender: null })).recipient.publicKey.toHex();
     const publicKeys = async () =>
-      (await Promise.all(bob.identity.agreements.map(({ secret }) => x25519PublicKey(secret)))).map((key) =>
-        key.toHex(),
+      (await Promise.all(bob.identity.agreements.map(({ secret }) => x25519PublicKey(secret)))).map(
+        (key) => key.toHex(),
       );
     const before = await sealsTo();
     await bob.rotate();

@@ -11,14 +11,29 @@ import { createCapacity } from "../../src/nodes/http/capacity.ts";
 import type { Mailbox, Receipts } from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
 import { post, serverSettings, take, testApp, testRoute } from "../support/app.ts";
-import { createPerson, createTestCache, envelopeTo, proofHeaders, testNowMs } from "../support/cache-node.ts";
+import {
+  createPerson,
+  createTestCache,
+  envelopeTo,
+  proofHeaders,
+  testNowMs,
+} from "../support/cache-node.ts";
 import { firstTimeout } from "../support/delivery-shape.ts";
 import { openMemory, registerBodyOf, testDirectory } from "../support/directory.ts";
 import { identityOf } from "../support/identity.ts";
 import { relayEndpoint } from "../support/relay-node.ts";
 import { relayDefault, settings } from "../support/settings.ts";
 import { authFrame, LiveClient, sessionUrl } from "./live-client.ts";
-import { alice, cleanUp, inboxAt, inboxFor, knownBob, relayAt, relayFor, status } from "./relay-scenario.ts";
+import {
+  alice,
+  cleanUp,
+  inboxAt,
+  inboxFor,
+  knownBob,
+  relayAt,
+  relayFor,
+  status,
+} from "./relay-scenario.ts";
 
 afterAll(cleanUp);
 
@@ -29,7 +44,13 @@ type Seen = Map<string, number>;
 const own = {
   server: { body_deadline: 733, refusal_delay: 311 },
   limits: { ttl_default: 7 * minuteMs },
-  directory: { prepared_life: 263_000, registration_burst: 5, change_rate: 1 / 8, change_burst: 3, pending_blocks: 41 },
+  directory: {
+    prepared_life: 263_000,
+    registration_burst: 5,
+    change_rate: 1 / 8,
+    change_burst: 3,
+    pending_blocks: 41,
+  },
   relay: {
     retry_delay: 211,
     request_timeout: 4_001,
@@ -55,7 +76,10 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "directory.network_day_bytes": "directory/pace.test.ts",
   "directory.authorization_max_ahead": "directory/prepare.scenarios.ts",
   ...Object.fromEntries(
-    ["home_fresh", "home_failure", "home_rate", "home_burst"].map((name) => [`directory.${name}`, "homes.test.ts"]),
+    ["home_fresh", "home_failure", "home_rate", "home_burst"].map((name) => [
+      `directory.${name}`,
+      "homes.test.ts",
+    ]),
   ),
   "cache.retrieve_bytes_max": "settings-values.test.ts",
   "relay.connect_timeout": "egress.test.ts",
@@ -65,7 +89,10 @@ const shownElsewhere: Readonly<Record<string, string>> = {
 
 const bob = createPerson(1, [relayAt(relayEndpoint), {}]);
 
-async function passedBefore(refusal: number, ask: (n: number) => Promise<{ readonly status: number }>) {
+async function passedBefore(
+  refusal: number,
+  ask: (n: number) => Promise<{ readonly status: number }>,
+) {
   for (let n = 0; n < 100; n++) if ((await ask(n)).status === refusal) return n;
   return 100;
 }
@@ -83,7 +110,10 @@ async function observeServer({ server }: Values, seen: Seen): Promise<void> {
     return ms > expected - 5 && ms < 2 * expected ? expected : ms;
   };
   const expected = { ...serverSettings, ...server };
-  seen.set("server.body_deadline", await elapsed(expected.body_deadline, "/things", post(new ReadableStream())));
+  seen.set(
+    "server.body_deadline",
+    await elapsed(expected.body_deadline, "/things", post(new ReadableStream())),
+  );
   void ask("/wait");
   seen.set("server.refusal_delay", await elapsed(expected.refusal_delay, "/wait"));
 }
@@ -99,13 +129,18 @@ async function observeDirectory({ directory }: Values, seen: Seen): Promise<void
       const { receipts } = store.capabilities;
       if (receipts === undefined) throw new Error("memory has receipts");
       const put: Receipts["put"] = (key, value, untilMs) => {
-        const { pendingUntilMs } = JSON.parse(new TextDecoder().decode(value)) as { pendingUntilMs?: number };
+        const { pendingUntilMs } = JSON.parse(new TextDecoder().decode(value)) as {
+          pendingUntilMs?: number;
+        };
         if (pendingUntilMs !== undefined) pendingMs = pendingUntilMs - environment.now();
         return receipts.put(key, value, untilMs);
       };
       return {
         ...store,
-        capabilities: { ...store.capabilities, receipts: withMethods("receipts", receipts, { put }) },
+        capabilities: {
+          ...store.capabilities,
+          receipts: withMethods("receipts", receipts, { put }),
+        },
       };
     },
   });
@@ -134,7 +169,11 @@ async function observeRelay({ relay: own, limits }: Values, seen: Seen): Promise
   const wide = { client_burst: 1_000, client_rate: 1_000, recipient_burst: 1_000 };
   const remembered: number[] = [];
   const relay = await relayFor({ settings: { ...own, ...wide } as Partial<Config["relay"]> });
-  const store = await openMemory(10)({ now: () => relay.clock.nowMs, log: () => {}, fatal: () => {} });
+  const store = await openMemory(10)({
+    now: () => relay.clock.nowMs,
+    log: () => {},
+    fatal: () => {},
+  });
   const { receipts } = store.capabilities;
   if (receipts === undefined) throw new Error("memory has receipts");
   const put: Receipts["put"] = (key, value, untilMs) => {
@@ -176,8 +215,20 @@ async function observeRelay({ relay: own, limits }: Values, seen: Seen): Promise
 async function observeSteps({ relay: own }: Values, seen: Seen): Promise<void> {
   const step = (live: boolean) => {
     const plan = planDelivery({
-      ...{ messageId: "m" as never, recipient: bob.did, hint: "standard", expiresAtMs: testNowMs * 2, live },
-      ...{ hops: 0, cacheEligible: false, replication: 1, ownEndpoints: [], limits: { ...relayDefault, ...own } },
+      ...{
+        messageId: "m" as never,
+        recipient: bob.did,
+        hint: "standard",
+        expiresAtMs: testNowMs * 2,
+        live,
+      },
+      ...{
+        hops: 0,
+        cacheEligible: false,
+        replication: 1,
+        ownEndpoints: [],
+        limits: { ...relayDefault, ...own },
+      },
       services: createPerson(8, [inboxAt("https://inbox.example")]).document.service,
     });
     return firstTimeout(plan, testNowMs);
@@ -187,7 +238,9 @@ async function observeSteps({ relay: own }: Values, seen: Seen): Promise<void> {
 }
 
 async function observeRelayBounds({ relay: own }: Values, seen: Seen): Promise<void> {
-  const relay = await relayFor({ settings: { ...own, client_rate: 1, recipient_rate: 1 } as Partial<Config["relay"]> });
+  const relay = await relayFor({
+    settings: { ...own, client_rate: 1, recipient_rate: 1 } as Partial<Config["relay"]>,
+  });
   const to = knownBob(relay, [inboxAt(inboxFor().url)]);
   const toBob = await passedBefore(429, (n) => relay.raw(envelopeTo(to, n)));
   seen.set("relay.recipient_burst", toBob);
@@ -201,7 +254,10 @@ async function observeRelayBounds({ relay: own }: Values, seen: Seen): Promise<v
     sockets.push(client);
     await client.opened;
     client.send(authFrame(bob, device));
-    const isRefused = await Promise.race([client.closed.then(() => true), Bun.sleep(300).then(() => false)]);
+    const isRefused = await Promise.race([
+      client.closed.then(() => true),
+      Bun.sleep(300).then(() => false),
+    ]);
     return { status: isRefused ? 0 : 101 };
   };
   relay.recipients.add(bob);
@@ -230,7 +286,14 @@ async function observeCache({ cache: own }: Values, seen: Seen): Promise<void> {
   seen.set("cache.page_entries_max", asked.at(-1) ?? 0);
 }
 
-const observers = [observeServer, observeDirectory, observeRelay, observeSteps, observeRelayBounds, observeCache];
+const observers = [
+  observeServer,
+  observeDirectory,
+  observeRelay,
+  observeSteps,
+  observeRelayBounds,
+  observeCache,
+];
 
 async function observe(values: Values): Promise<Seen> {
   const seen: Seen = new Map();
@@ -266,7 +329,9 @@ describe("a swap is noticed:", () => {
     values[section] = { ...values[section], [one]: of(other), [other]: of(one) };
     const seen: Seen = new Map();
     await observer(values, seen);
-    expect(strangers(seen, own)).toEqual(expect.arrayContaining([`${section}.${one}`, `${section}.${other}`]));
+    expect(strangers(seen, own)).toEqual(
+      expect.arrayContaining([`${section}.${one}`, `${section}.${other}`]),
+    );
   });
 });
 
@@ -279,7 +344,9 @@ test("no constant is left out", async () => {
       .filter((name) => !listed.has(name)),
   );
   expect(constants.length).toBeGreaterThan(20);
-  expect(constants.filter((name) => !shown.has(name) && shownElsewhere[name] === undefined)).toEqual([]);
+  expect(
+    constants.filter((name) => !shown.has(name) && shownElsewhere[name] === undefined),
+  ).toEqual([]);
 });
 
 test("bodies of acknowledgements and health have a quarter of the room beside the others", () => {

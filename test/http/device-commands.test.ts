@@ -25,7 +25,10 @@ function start(keys: string, ...words: string[]) {
 }
 async function run(keys: string, ...words: string[]): Promise<Record<string, unknown>> {
   const child = start(keys, ...words);
-  const [text, problem] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  const [text, problem] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
   return JSON.parse((text || problem).trim().split("\n").at(-1) ?? "");
 }
 
@@ -34,7 +37,10 @@ test("a device is linked, listed and removed by commands, and is no second ident
   const linking = start("laptop", "device", "link");
   const lines = linking.stdout.pipeThrough(new TextDecoderStream()).getReader();
   const { code } = JSON.parse((await lines.read()).value ?? "");
-  expect(await run("phone", "device", "accept", String(code), "--name", "laptop")).toEqual({ ok: true, did });
+  expect(await run("phone", "device", "accept", String(code), "--name", "laptop")).toEqual({
+    ok: true,
+    did,
+  });
   expect(JSON.parse((await lines.read()).value ?? "")).toEqual({ ok: true, did, name: "default" });
   expect(await linking.exited).toBe(0);
   const listed = async (keys: string) => {
@@ -46,9 +52,14 @@ test("a device is linked, listed and removed by commands, and is no second ident
     ["device", true],
     ["laptop", false],
   ]);
-  expect((await listed("laptop")).map((one) => one.did).sort()).toEqual(devices.map((one) => one.did).sort());
+  expect((await listed("laptop")).map((one) => one.did).sort()).toEqual(
+    devices.map((one) => one.did).sort(),
+  );
   expect((await run("phone", "device", "remove", String(did), "--yes"))["code"]).toBe("no_device");
-  expect(await run("phone", "device", "remove", devices[1]?.did ?? "")).toMatchObject({ ok: false, code: "failed" });
+  expect(await run("phone", "device", "remove", devices[1]?.did ?? "")).toMatchObject({
+    ok: false,
+    code: "failed",
+  });
   expect(await run("phone", "device", "remove", devices[1]?.did ?? "", "--yes")).toEqual({
     ok: true,
     did: devices[1]?.did,
@@ -63,7 +74,9 @@ async function link(from: string, to: string): Promise<void> {
   const linking = start(to, "device", "link");
   const lines = linking.stdout.pipeThrough(new TextDecoderStream()).getReader();
   const { code } = JSON.parse((await lines.read()).value ?? "");
-  expect(await run(from, "device", "accept", String(code), "--name", to)).toMatchObject({ ok: true });
+  expect(await run(from, "device", "accept", String(code), "--name", to)).toMatchObject({
+    ok: true,
+  });
   expect(await linking.exited).toBe(0);
 }
 
@@ -72,11 +85,27 @@ test("what waits while a device is linked is received as a file, and what one de
   await run("friend", "did", "create", "--name", "friend");
   const send = async (text: string) => {
     await Bun.write(join(folder, text), text);
-    const sent = await run("friend", "send", "--as", "friend", "--to", String(did), "--file", join(folder, text));
+    const sent = await run(
+      "friend",
+      "send",
+      "--as",
+      "friend",
+      "--to",
+      String(did),
+      "--file",
+      join(folder, text),
+    );
     expect(sent["ok"]).toBe(true);
   };
   const received = async (keys: string) => {
-    const { received: files } = await run(keys, "receive", "--out", join(folder, `${keys}-in`), "--wait-for", "20s");
+    const { received: files } = await run(
+      keys,
+      "receive",
+      "--out",
+      join(folder, `${keys}-in`),
+      "--wait-for",
+      "20s",
+    );
     return (files as { name: string }[]).map(({ name }) => name);
   };
   await send("early");

@@ -18,7 +18,12 @@ const attackers = 3;
 const attackPerSecond = 100;
 const inboxesPerAttacker = 30;
 const seconds = 4;
-const everything = { client_rate: 1e9, client_burst: 1e9, recipient_rate: 1e9, recipient_burst: 1e9 };
+const everything = {
+  client_rate: 1e9,
+  client_burst: 1e9,
+  recipient_rate: 1e9,
+  recipient_burst: 1e9,
+};
 
 function serve(answerAfterMs: number): number {
   const server = Bun.serve({
@@ -36,7 +41,10 @@ function serve(answerAfterMs: number): number {
 /** Times of honest deliveries from a client during the attack, sorted. */
 async function attack(honest: string): Promise<number[]> {
   const [slow, fast] = [serve(5_000), serve(0)];
-  const relay = await createTestRelay({ settings: everything, hosts: { ...hostLimits, failuresToOpen: 1_000 } });
+  const relay = await createTestRelay({
+    settings: everything,
+    hosts: { ...hostLimits, failuresToOpen: 1_000 },
+  });
   cleanups.push(relay.close);
   const { app } = testApp(relay.relay.routes, {
     now: () => relay.clock.nowMs,
@@ -84,7 +92,8 @@ async function attack(honest: string): Promise<number[]> {
   return times.sort((a, b) => a - b);
 }
 
-const percentile = (times: readonly number[], share: number) => times[Math.ceil(times.length * share) - 1] as number;
+const percentile = (times: readonly number[], share: number) =>
+  times[Math.ceil(times.length * share) - 1] as number;
 
 test("an honest delivery to a healthy inbox stays below 500 ms at the 99th percentile", async () => {
   const times = await attack("203.0.113.1");

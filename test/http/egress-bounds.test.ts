@@ -42,11 +42,17 @@ describe("answers without end", () => {
 
   test("exactly 64 KiB is an answer, one byte more is none", async () => {
     const port = serve(
-      (request) => new Response("x".repeat(65_536 + Number(new URL(request.url).searchParams.get("more")))),
+      (request) =>
+        new Response("x".repeat(65_536 + Number(new URL(request.url).searchParams.get("more")))),
     );
     const sender = egress();
-    const answers = [0, 1].map((more) => post(sender, `http://127.0.0.1:${port}/?more=${more}`, { wantsBody: true }));
-    expect((await Promise.all(answers)).map((answer) => answer.error)).toEqual([null, "invalid_answer"]);
+    const answers = [0, 1].map((more) =>
+      post(sender, `http://127.0.0.1:${port}/?more=${more}`, { wantsBody: true }),
+    );
+    expect((await Promise.all(answers)).map((answer) => answer.error)).toEqual([
+      null,
+      "invalid_answer",
+    ]);
   });
 
   test("where only the status matters, an endless body does not delay it", async () => {
@@ -70,7 +76,10 @@ describe("answers without end", () => {
         trickle(write, "x".repeat(1_000));
       },
     ],
-    ["interim answers without end", (write) => trickle(write, "HTTP/1.1 102 Processing\r\n\r\n".repeat(50), 27)],
+    [
+      "interim answers without end",
+      (write) => trickle(write, "HTTP/1.1 102 Processing\r\n\r\n".repeat(50), 27),
+    ],
   ];
   function trickle(write: (text: string) => void, text: string, step = 1) {
     let sent = 0;
@@ -81,7 +90,10 @@ describe("answers without end", () => {
     cleanups.push(() => clearInterval(timer));
   }
   test.each(slow)("%s ends at the deadline", async (_name, behave) => {
-    const answer = await post(egress(), `http://127.0.0.1:${serveRaw(behave)}/`, { wantsBody: true, timeoutMs: 400 });
+    const answer = await post(egress(), `http://127.0.0.1:${serveRaw(behave)}/`, {
+      wantsBody: true,
+      timeoutMs: 400,
+    });
     expect(answer.error).toBe("upstream_timeout");
     expect(answer.durationMs).toBeWithin(350, 1_500);
   });
@@ -124,7 +136,12 @@ describe("what a sender can learn", () => {
       await post(sender, "http://empty.waypost.net:8080/"),
     ];
     for (const { durationMs: _, ...answer } of answers) {
-      expect(answer).toEqual({ httpStatus: null, error: "destination_unavailable", body: null, giveUp: false });
+      expect(answer).toEqual({
+        httpStatus: null,
+        error: "destination_unavailable",
+        body: null,
+        giveUp: false,
+      });
     }
   });
 
@@ -180,7 +197,10 @@ describe("a destination's share of the node", () => {
 
   test("when every place is taken, the network with the most slow requests makes room for another one", async () => {
     let [nowMs, inWork] = [0, 0];
-    const sender = egress({ now: () => nowMs, settings: egressSettings({ allow_private: ["127.0.0.0/8"] }) });
+    const sender = egress({
+      now: () => nowMs,
+      settings: egressSettings({ allow_private: ["127.0.0.0/8"] }),
+    });
     const slow = Bun.serve({
       hostname: "0.0.0.0",
       port: 0,
@@ -197,9 +217,11 @@ describe("a destination's share of the node", () => {
     for (const [i, count] of [128, 64, 32, 16, 8, 4, 2, 1, 1].entries())
       for (let n = 0; n < count; n++) {
         const endpoint = `http://127.0.1.${1 + (hosts++ >> 2)}:${slow.port}/`;
-        void post(sender, endpoint, { client: `network ${i}`, timeoutMs: 30_000 }).then(({ error, giveUp }) => {
-          gaveWay.push(`${i} ${error} ${giveUp}`);
-        });
+        void post(sender, endpoint, { client: `network ${i}`, timeoutMs: 30_000 }).then(
+          ({ error, giveUp }) => {
+            gaveWay.push(`${i} ${error} ${giveUp}`);
+          },
+        );
       }
     while (inWork < 256) await Bun.sleep(1);
     const ask = () => post(sender, `http://127.0.0.1:${quick}/`, { client: "another network" });
@@ -225,7 +247,11 @@ describe("a destination's share of the node", () => {
       for (let n = 0; n < count; n++) {
         const endpoint = `http://127.0.0.1:${hosts[sent++ % 8]}/`;
         const answer = post(sender, endpoint, { client: `network ${i}`, timeoutMs: 30_000 });
-        stuck.push(answer.then(({ error, giveUp }) => error !== null && gaveWay.push(`${i} ${error} ${giveUp}`)));
+        stuck.push(
+          answer.then(
+            ({ error, giveUp }) => error !== null && gaveWay.push(`${i} ${error} ${giveUp}`),
+          ),
+        );
       }
     while (inWork < 32) await Bun.sleep(1);
     expect(sender.stats()).toMatchObject({ active: 32, waiting: 224 });
@@ -234,9 +260,13 @@ describe("a destination's share of the node", () => {
     const newcomers = Array.from({ length: 36 }, (_, n) =>
       post(sender, `http://127.0.0.1:${one}/`, { client: `newcomer ${n}` }),
     );
-    const known = Array.from({ length: 6 }, () => post(sender, `http://127.0.0.1:${other}/`, { client: "known" }));
+    const known = Array.from({ length: 6 }, () =>
+      post(sender, `http://127.0.0.1:${other}/`, { client: "known" }),
+    );
     // More for the network with the most: nothing gives way to it.
-    expect(await post(sender, `http://127.0.0.1:${other}/`, { client: "network 0" })).toMatchObject({ giveUp: true });
+    expect(await post(sender, `http://127.0.0.1:${other}/`, { client: "network 0" })).toMatchObject(
+      { giveUp: true },
+    );
     const answers = await Promise.all([...newcomers, ...known]);
     expect(answers.map(({ httpStatus }) => httpStatus)).toEqual(new Array(42).fill(200));
     expect(new Set(gaveWay)).toEqual(new Set(["0 upstream_timeout true"]));
@@ -259,9 +289,15 @@ describe("a destination's share of the node", () => {
     const endpoint = `http://127.0.0.1:${port}/`;
     for (let i = 0; i < 5; i++) expect((await post(sender, endpoint)).giveUp).toBe(false);
     expect(asked).toBe(5);
-    expect(await post(sender, endpoint)).toMatchObject({ error: "destination_unavailable", giveUp: true });
+    expect(await post(sender, endpoint)).toMatchObject({
+      error: "destination_unavailable",
+      giveUp: true,
+    });
     nowMs += hostLimits.openMs;
-    expect(await post(sender, endpoint)).toMatchObject({ error: "destination_unavailable", giveUp: false });
+    expect(await post(sender, endpoint)).toMatchObject({
+      error: "destination_unavailable",
+      giveUp: false,
+    });
     expect(await post(sender, endpoint)).toMatchObject({ giveUp: true });
     expect(asked).toBe(6);
     nowMs += hostLimits.openMs;
@@ -273,7 +309,8 @@ describe("a destination's share of the node", () => {
   test("answers of any status keep the circuit closed, and a refused address is not a failure", async () => {
     const port = serve(() => new Response("no", { status: 500 }));
     const sender = egress({ resolve: async () => at("10.0.0.1") });
-    for (let i = 0; i < 8; i++) expect((await post(sender, `http://127.0.0.1:${port}/`)).httpStatus).toBe(500);
+    for (let i = 0; i < 8; i++)
+      expect((await post(sender, `http://127.0.0.1:${port}/`)).httpStatus).toBe(500);
     for (let i = 0; i < 8; i++)
       expect((await post(sender, `http://inbox.waypost.net/`)).error).toBe("destination_refused");
   });
@@ -285,7 +322,9 @@ describe("a destination's share of the node", () => {
       return new Promise(() => undefined);
     });
     const sender = egress();
-    const running = Array.from({ length: 12 }, () => post(sender, `http://127.0.0.1:${port}/`, { timeoutMs: 20_000 }));
+    const running = Array.from({ length: 12 }, () =>
+      post(sender, `http://127.0.0.1:${port}/`, { timeoutMs: 20_000 }),
+    );
     while (inWork < 4) await Bun.sleep(1);
     expect(sender.stats()).toMatchObject({ active: 4, waiting: 8 });
     sender.close();

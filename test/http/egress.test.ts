@@ -5,7 +5,17 @@
 import { afterEach, describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { testAuthority } from "./certificates.ts";
-import { at, cleanUp, cleanups, egress, egressSettings, post, serve, sniff, verdict } from "./destinations.ts";
+import {
+  at,
+  cleanUp,
+  cleanups,
+  egress,
+  egressSettings,
+  post,
+  serve,
+  sniff,
+  verdict,
+} from "./destinations.ts";
 
 afterEach(cleanUp);
 
@@ -15,7 +25,8 @@ describe("a well-behaved destination", () => {
   test("gets the body, the published name and the extra headers, at the checked address", async () => {
     const seen: Record<string, unknown> = {};
     const port = serve(async (request) => {
-      seen["line"] = `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
+      seen["line"] =
+        `${request.method} ${new URL(request.url).pathname}${new URL(request.url).search}`;
       seen["host"] = request.headers.get("host");
       seen["hops"] = request.headers.get("svc-hops");
       seen["type"] = request.headers.get("content-type");
@@ -46,16 +57,21 @@ describe("a well-behaved destination", () => {
     const port = serve(() => new Response("ok"), true);
     const resolve = async () => at("127.0.0.1");
     const trusting = egress({ resolve, ca: [testAuthority] });
-    expect(verdict(await post(trusting, `https://inbox.waypost.test:${port}/`))).toEqual([200, null]);
+    expect(verdict(await post(trusting, `https://inbox.waypost.test:${port}/`))).toEqual([
+      200,
+      null,
+    ]);
     expect(verdict(await post(trusting, `https://other.waypost.test:${port}/`))).toEqual([
       null,
       "destination_unavailable",
     ]);
-    expect(verdict(await post(trusting, `https://127.0.0.1:${port}/`))).toEqual([null, "destination_unavailable"]);
-    expect(verdict(await post(egress({ resolve }), `https://inbox.waypost.test:${port}/`))).toEqual([
+    expect(verdict(await post(trusting, `https://127.0.0.1:${port}/`))).toEqual([
       null,
       "destination_unavailable",
     ]);
+    expect(verdict(await post(egress({ resolve }), `https://inbox.waypost.test:${port}/`))).toEqual(
+      [null, "destination_unavailable"],
+    );
   });
 
   test("certificates are checked even where the environment says otherwise", async () => {
@@ -71,7 +87,9 @@ describe("a well-behaved destination", () => {
 
   test("is found at the second address when nobody listens at the first", async () => {
     const port = serve(() => new Response("ok"));
-    const both = { settings: egressSettings({ allow_private: ["127.0.0.0/8"], connect_timeout: 1_000 }) };
+    const both = {
+      settings: egressSettings({ allow_private: ["127.0.0.0/8"], connect_timeout: 1_000 }),
+    };
     const sender = egress({ ...both, resolve: async () => at("127.0.0.9", "127.0.0.1") });
     expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
   });
@@ -100,7 +118,11 @@ describe("a well-behaved destination", () => {
     server(moved, port);
     let address = first;
     let nowMs = 0;
-    const sender = egress({ settings: loopback, resolve: async () => at(address), now: () => nowMs });
+    const sender = egress({
+      settings: loopback,
+      resolve: async () => at(address),
+      now: () => nowMs,
+    });
     await post(sender, `http://inbox.waypost.net:${port}/`);
     address = moved;
     // The name is resolved again; the test connection would still be spared.
@@ -114,7 +136,10 @@ describe("a well-behaved destination", () => {
     const port = known.port as number;
     const other = Bun.serve({ hostname: "127.0.0.1", port, fetch: () => new Response("other") });
     cleanups.push(() => other.stop(true));
-    const sender = egress({ settings: loopback, resolve: async () => at("127.0.0.2", "127.0.0.1") });
+    const sender = egress({
+      settings: loopback,
+      resolve: async () => at("127.0.0.2", "127.0.0.1"),
+    });
     const endpoint = `http://inbox.waypost.net:${port}/`;
     expect(verdict(await post(sender, endpoint))).toEqual([200, null]);
     await known.stop(true);
@@ -181,10 +206,17 @@ describe("places that must not be reached", () => {
     } catch {
       // A machine without IPv6 can't be reached over it either.
     }
-    const sender = egress({ settings: egressSettings({ allow_private: [] }), resolve: async () => at("127.0.0.1") });
+    const sender = egress({
+      settings: egressSettings({ allow_private: [] }),
+      resolve: async () => at("127.0.0.1"),
+    });
     for (const endpoint of spellings(port)) {
       const answer = await post(sender, endpoint);
-      expect([endpoint, answer.error, answer.giveUp]).toEqual([endpoint, "destination_refused", true]);
+      expect([endpoint, answer.error, answer.giveUp]).toEqual([
+        endpoint,
+        "destination_refused",
+        true,
+      ]);
     }
     expect(sniffers.map((sniffer) => sniffer.connections)).toEqual(sniffers.map(() => 0));
   });
@@ -208,24 +240,41 @@ describe("places that must not be reached", () => {
       "2002:7f00:1::",
       "2001:0:7f00:1::",
     ])
-    .concat(["ff02::1", "224.0.0.1", "255.255.255.255", "192.168.1.1", "172.16.0.1", "not-an-address", ""]);
+    .concat([
+      "ff02::1",
+      "224.0.0.1",
+      "255.255.255.255",
+      "192.168.1.1",
+      "172.16.0.1",
+      "not-an-address",
+      "",
+    ]);
   test.each(hidden)("a public name that leads to %p is refused", async (address) => {
     const sniffer = sniff("0.0.0.0");
-    const sender = egress({ settings: egressSettings({ allow_private: [] }), resolve: async () => at(address) });
-    expect((await post(sender, `http://inbox.waypost.net:${sniffer.port}/`)).error).toBe("destination_refused");
+    const sender = egress({
+      settings: egressSettings({ allow_private: [] }),
+      resolve: async () => at(address),
+    });
+    expect((await post(sender, `http://inbox.waypost.net:${sniffer.port}/`)).error).toBe(
+      "destination_refused",
+    );
     expect(sniffer.connections).toBe(0);
   });
 
   test("an answer of the name server with one bad address among good ones is refused whole", async () => {
     const sniffer = sniff("0.0.0.0");
     const sender = egress({ resolve: async () => at("127.0.0.1", "127.0.0.2") });
-    expect((await post(sender, `http://inbox.waypost.net:${sniffer.port}/`)).error).toBe("destination_refused");
+    expect((await post(sender, `http://inbox.waypost.net:${sniffer.port}/`)).error).toBe(
+      "destination_refused",
+    );
     expect(sniffer.connections).toBe(0);
   });
 
   test("more addresses than anyone needs are refused", async () => {
     const sender = egress({ resolve: async () => at(...new Array<string>(17).fill("127.0.0.1")) });
-    expect((await post(sender, "http://inbox.waypost.net:9999/")).error).toBe("destination_refused");
+    expect((await post(sender, "http://inbox.waypost.net:9999/")).error).toBe(
+      "destination_refused",
+    );
   });
 
   test.skipIf(process.platform !== "linux")(
@@ -240,7 +289,9 @@ describe("places that must not be reached", () => {
       expect(verdict(await post(sender, `http://inbox.waypost.net:${port}/`))).toEqual([200, null]);
       expect(lookups).toBe(1);
       nowMs += 61_000;
-      expect((await post(sender, `http://inbox.waypost.net:${port}/`)).error).toBe("destination_refused");
+      expect((await post(sender, `http://inbox.waypost.net:${port}/`)).error).toBe(
+        "destination_refused",
+      );
       expect([lookups, sniffer.connections]).toEqual([2, 0]);
     },
   );
@@ -264,7 +315,10 @@ describe("places that must not be reached", () => {
     const tlsPort = serve(() => new Response("ok"), true);
     const sender = egress({ resolve: async () => at("127.0.0.1"), ca: [testAuthority] });
     expect(verdict(await post(sender, `http://inbox.waypost.test:${port}/`))).toEqual([200, null]);
-    expect(verdict(await post(sender, `https://inbox.waypost.test:${tlsPort}/`))).toEqual([200, null]);
+    expect(verdict(await post(sender, `https://inbox.waypost.test:${tlsPort}/`))).toEqual([
+      200,
+      null,
+    ]);
     expect(sniffer.connections).toBe(0);
   });
 
@@ -275,7 +329,10 @@ describe("places that must not be reached", () => {
       await post(egress({ settings: egressSettings({ allow_http: false }) }), `${url}/`),
       await post(egress({ settings: egressSettings({ public_endpoints: [url] }) }), `${url}/relay`),
     ];
-    expect(answers.map((answer) => answer.error)).toEqual(["destination_refused", "destination_refused"]);
+    expect(answers.map((answer) => answer.error)).toEqual([
+      "destination_refused",
+      "destination_refused",
+    ]);
     expect(sniffer.connections).toBe(0);
   });
 });

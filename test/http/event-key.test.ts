@@ -7,7 +7,13 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type RunningNodes, startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
-import { decodeBase64, encodeBase64, parsePublicKey, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
+import {
+  decodeBase64,
+  encodeBase64,
+  parsePublicKey,
+  renderPublicKey,
+  utf8,
+} from "../../src/core/codec/bytes.ts";
 import { encodeEventProof } from "../../src/core/message/proof.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 
@@ -48,7 +54,11 @@ async function restart(): Promise<void> {
 afterAll(() => nodes.stop());
 
 const post = (path: string, body: unknown): Promise<Response> =>
-  fetch(url + path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  fetch(url + path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
 
 async function register(): Promise<void> {
   const timestamp = new Date().toISOString();
@@ -63,12 +73,23 @@ async function register(): Promise<void> {
       },
     ],
     authentication: [`${did}#root`],
-    service: [{ id: `${did}#cache`, type: "SvcCacheService", serviceEndpoint: [url], authorization: [`${did}#root`] }],
+    service: [
+      {
+        id: `${did}#cache`,
+        type: "SvcCacheService",
+        serviceEndpoint: [url],
+        authorization: [`${did}#root`],
+      },
+    ],
   };
   const signature = encodeBase64(ed25519.sign(utf8(`${did}|${timestamp}`), seed));
-  expect((await post("/register-did", { did, timestamp, signature, did_document })).status).toBe(202);
+  expect((await post("/register-did", { did, timestamp, signature, did_document })).status).toBe(
+    202,
+  );
   for (;;) {
-    const status = (await (await fetch(`${url}/registration-status/${did}`)).json()) as { registered: boolean };
+    const status = (await (await fetch(`${url}/registration-status/${did}`)).json()) as {
+      registered: boolean;
+    };
     if (status.registered) return;
     await Bun.sleep(20);
   }
@@ -92,7 +113,10 @@ async function stored(): Promise<Receipt> {
 
 type Node = {
   readonly event_proof_key: string;
-  readonly previous_event_proof_keys: readonly { readonly key: string; readonly valid_until: string }[];
+  readonly previous_event_proof_keys: readonly {
+    readonly key: string;
+    readonly valid_until: string;
+  }[];
 };
 const published = async (): Promise<Node> => (await (await fetch(`${url}/node`)).json()) as Node;
 
@@ -113,7 +137,9 @@ function isSignedBy(key: string, { message_id, proof }: Receipt): boolean {
 
 async function rotate(...flags: string[]): Promise<Record<string, string>> {
   const main = join(import.meta.dir, "..", "..", "src", "main.ts");
-  const child = Bun.spawn([process.execPath, main, "key", "rotate", file, "--json", ...flags], { stdout: "pipe" });
+  const child = Bun.spawn([process.execPath, main, "key", "rotate", file, "--json", ...flags], {
+    stdout: "pipe",
+  });
   const text = await new Response(child.stdout).text();
   expect(await child.exited).toBe(0);
   return JSON.parse(text) as Record<string, string>;
@@ -133,9 +159,15 @@ test("a rotated key signs after the restart, and the former one stays published 
   const after = await published();
   const late = await stored();
   expect(after.event_proof_key).toBe(rotated["public_key"] ?? "");
-  expect([isSignedBy(after.event_proof_key, late), isSignedBy(before.event_proof_key, late)]).toEqual([true, false]);
+  expect([
+    isSignedBy(after.event_proof_key, late),
+    isSignedBy(before.event_proof_key, late),
+  ]).toEqual([true, false]);
   const [previous] = after.previous_event_proof_keys;
-  expect(previous).toEqual({ key: before.event_proof_key, valid_until: rotated["valid_until"] ?? "" });
+  expect(previous).toEqual({
+    key: before.event_proof_key,
+    valid_until: rotated["valid_until"] ?? "",
+  });
   expect(isSignedBy(previous?.key ?? "", early)).toBe(true);
   const days = (Date.parse(previous?.valid_until ?? "") - Date.now()) / 86_400_000;
   expect(days).toBeGreaterThan(6.9);
@@ -152,7 +184,10 @@ test("each further rotation keeps the former ones, and what is over is no longer
     ...first.previous_event_proof_keys.map(({ key }) => key),
     first.event_proof_key,
   ]);
-  writeFileSync(`${file}.previous`, readFileSync(`${file}.previous`, "utf8").replaceAll(/20\d\d-/g, "2020-"));
+  writeFileSync(
+    `${file}.previous`,
+    readFileSync(`${file}.previous`, "utf8").replaceAll(/20\d\d-/g, "2020-"),
+  );
   await restart();
   expect((await published()).previous_event_proof_keys).toEqual([]);
 });

@@ -11,14 +11,17 @@ import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 const text = await Bun.file(join(import.meta.dir, "..", "..", "docs", "interface.md")).text();
 const table = text.slice(text.indexOf("## For clients of the protocol family"));
 const rows = new Map(
-  [...table.matchAll(/^\| (?!What \||---)(.+?) \| (.+) \|$/gm)].map(([, what = "", answer = ""]) => [what, answer]),
+  [...table.matchAll(/^\| (?!What \||---)(.+?) \| (.+) \|$/gm)].map(
+    ([, what = "", answer = ""]) => [what, answer],
+  ),
 );
 const tested = new Set<string>();
 
 /** The answer that the document states for the row that begins so. */
 function stated(beginning: string): string {
   const [what, answer] = [...rows].find(([name]) => name.startsWith(beginning)) ?? [];
-  if (what === undefined || answer === undefined) throw new Error(`no row begins with ${beginning}`);
+  if (what === undefined || answer === undefined)
+    throw new Error(`no row begins with ${beginning}`);
   tested.add(what);
   return answer;
 }
@@ -77,7 +80,10 @@ test("Persona and Application routes", async () => {
     ["POST", "/applications/one/registration/prepare"],
     ["POST", "/applications/one/authorization"],
   ] as const)
-    expect([path, await ask(method, path, method === "GET" ? undefined : {})]).toEqual([path, answer]);
+    expect([path, await ask(method, path, method === "GET" ? undefined : {})]).toEqual([
+      path,
+      answer,
+    ]);
 });
 
 test("a live session without a proof", async () => {

@@ -20,11 +20,21 @@ let nodes: TestNodes;
 let [alice, bob]: Waypost[] = [];
 beforeAll(async () => {
   nodes = await startTestNodes({
-    server: { listen: [url.slice("http://".length)], admin_listen: [`unix:${socket}`], drain_timeout: "2s" },
-    relay: { enabled: true, public_endpoints: [url], allow_http: true, allow_private: ["127.0.0.0/8"] },
+    server: {
+      listen: [url.slice("http://".length)],
+      admin_listen: [`unix:${socket}`],
+      drain_timeout: "2s",
+    },
+    relay: {
+      enabled: true,
+      public_endpoints: [url],
+      allow_http: true,
+      allow_private: ["127.0.0.0/8"],
+    },
     cache: { enabled: true, public_endpoints: [url], recipient_entries_max: 2 },
   });
-  const open = () => Waypost.open({ url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
+  const open = () =>
+    Waypost.open({ url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
   [alice, bob] = [await open(), await open()];
 }, 60_000);
 afterAll(async () => {
@@ -38,7 +48,12 @@ type Explained = {
   readonly reachable: boolean;
   readonly steps: { what: string; state: string; detail: string }[];
   readonly networks?: Record<string, string>;
-  readonly results: { status: number; code: string | null; sender: string | null; message_id: string }[];
+  readonly results: {
+    status: number;
+    code: string | null;
+    sender: string | null;
+    message_id: string;
+  }[];
 };
 
 async function operate(path: string, body: object): Promise<Explained> {
@@ -51,7 +66,8 @@ async function operate(path: string, body: object): Promise<Explained> {
 const explain = (recipient = bob!.did as string, sender: string | null = alice!.did) =>
   operate("explain", { recipient, sender });
 const stepOf = ({ steps }: Explained, what: string) => steps.find((step) => step.what === what);
-const stopping = ({ steps }: Explained) => steps.filter(({ state }) => state === "stops").map(({ what }) => what);
+const stopping = ({ steps }: Explained) =>
+  steps.filter(({ state }) => state === "stops").map(({ what }) => what);
 
 test("a recipient that is well is reachable, with what its mailbox holds", async () => {
   const explained = await explain();
@@ -64,7 +80,12 @@ test("a recipient that is well is reachable, with what its mailbox holds", async
 test("a full mailbox stops it, and the last results say so", async () => {
   await alice!.send(bob!.did, "one");
   await alice!.send(bob!.did, "two");
-  const plain = { message_id: crypto.randomUUID(), to: bob!.did, timestamp: new Date().toISOString(), payload: {} };
+  const plain = {
+    message_id: crypto.randomUUID(),
+    to: bob!.did,
+    timestamp: new Date().toISOString(),
+    payload: {},
+  };
   const headers = { "content-type": "application/json" };
   for (const path of ["/cache/store", "/relay"])
     await fetch(url + path, { method: "POST", headers, body: JSON.stringify(plain) });
@@ -76,8 +97,12 @@ test("a full mailbox stops it, and the last results say so", async () => {
     [202, "cached", alice!.did],
     [202, "cached", alice!.did],
   ]);
-  const requests = nodes.lines.map(({ fields }) => (fields ?? {}) as { status?: number; code?: string });
-  expect(requests.flatMap(({ status, code }) => (status === 502 ? [code] : []))).toEqual(["mailbox_full"]);
+  const requests = nodes.lines.map(
+    ({ fields }) => (fields ?? {}) as { status?: number; code?: string },
+  );
+  expect(requests.flatMap(({ status, code }) => (status === 502 ? [code] : []))).toEqual([
+    "mailbox_full",
+  ]);
   expect((await explain()).results.length).toBe(2);
   expect((await explain(bob!.did, bob!.did)).results).toEqual([]);
 });
@@ -99,18 +124,29 @@ test("what is no DID, or of another shape, is refused", async () => {
 
 test("the log names the message and a digest of the recipient, and a command finds the lines by either", async () => {
   const { digest, results } = await explain(bob!.did, null);
-  const about = nodes.lines.filter(({ message }) => message === "request").map(({ fields }) => fields as object);
+  const about = nodes.lines
+    .filter(({ message }) => message === "request")
+    .map(({ fields }) => fields as object);
   const ids = results.map(({ message_id }) => message_id).reverse();
-  const named = about.filter((fields) => "message_id" in fields) as { message_id: string; recipient: string }[];
-  expect(named.map(({ message_id, recipient }) => [message_id, recipient])).toEqual(ids.map((id) => [id, digest]));
+  const named = about.filter((fields) => "message_id" in fields) as {
+    message_id: string;
+    recipient: string;
+  }[];
+  expect(named.map(({ message_id, recipient }) => [message_id, recipient])).toEqual(
+    ids.map((id) => [id, digest]),
+  );
   expect(JSON.stringify(nodes.lines)).not.toContain(bob!.did);
   const file = join(folder.path, "log");
   writeFileSync(
     file,
-    nodes.lines.map(({ message, fields }) => `${JSON.stringify({ message, ...(fields as object) })}\n`).join(""),
+    nodes.lines
+      .map(({ message, fields }) => `${JSON.stringify({ message, ...(fields as object) })}\n`)
+      .join(""),
   );
   const find = async (subject: string) => {
-    const { stdout, code } = await run(["log", subject, file, "--socket", socket], { cwd: folder.path });
+    const { stdout, code } = await run(["log", subject, file, "--socket", socket], {
+      cwd: folder.path,
+    });
     return [code, stdout.split("\n").filter((line) => line.includes('"message":"request"')).length];
   };
   expect(await find(bob!.did)).toEqual([0, ids.length]);
@@ -120,7 +156,8 @@ test("the log names the message and a digest of the recipient, and a command fin
 }, 60_000);
 
 test("a label of stored entries is named as the network that block takes, once that has sent something", async () => {
-  const label = (client: string) => labelsOf("unsigned", { client, network: clientNetwork(client) })[1] as string;
+  const label = (client: string) =>
+    labelsOf("unsigned", { client, network: clientNetwork(client) })[1] as string;
   const [own, strange] = [label("127.0.0.1"), "net:0123456789abcdef"];
   const { networks } = await operate("networks", { labels: [own, strange] });
   expect(networks).toEqual({ [own]: "127.0.0.1" });
@@ -136,7 +173,8 @@ test("the command prints what the node says", async () => {
 }, 60_000);
 
 test("the share of a sender follows what the mailbox knows of it", async () => {
-  const shareOf = async (sender: string | null) => stepOf(await explain(bob!.did, sender), "share")?.detail;
+  const shareOf = async (sender: string | null) =>
+    stepOf(await explain(bob!.did, sender), "share")?.detail;
   expect(await shareOf(null)).toStartWith("unsigned and first-time senders together");
   // Both messages of alice, whom the mailbox does not know; a share is never smaller than a hundred entries.
   expect(await shareOf(null)).toContain(": 2 of 100 entries, ");
@@ -145,5 +183,6 @@ test("the share of a sender follows what the mailbox knows of it", async () => {
     await message.ack();
     break;
   }
-  while ((await shareOf(alice!.did))?.startsWith("the mailbox knows the sender") !== true) await Bun.sleep(20);
+  while ((await shareOf(alice!.did))?.startsWith("the mailbox knows the sender") !== true)
+    await Bun.sleep(20);
 });

@@ -8,7 +8,11 @@ import { cachesOf, liveEndpoints, type Reader } from "../../src/client/caches.ts
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
-import { encodeRetrievalProof, encodeSenderText, type RetrievalOperation } from "../../src/core/message/proof.ts";
+import {
+  encodeRetrievalProof,
+  encodeSenderText,
+  type RetrievalOperation,
+} from "../../src/core/message/proof.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const forged = encodeBase64(new Uint8Array(64).fill(1));
@@ -21,7 +25,10 @@ let reader: Reader;
 let live: Reader;
 
 beforeAll(async () => {
-  [shown, silent] = await Promise.all([startTestNodes({}, { server: { show_signed_text: true } }), startTestNodes()]);
+  [shown, silent] = await Promise.all([
+    startTestNodes({}, { server: { show_signed_text: true } }),
+    startTestNodes(),
+  ]);
   me = await Waypost.open({ url: shown.url, keys: memoryKeys() });
   const [cache] = await cachesOf(me.client, me.identity);
   const [relay] = await liveEndpoints(me.client, me.identity);
@@ -64,7 +71,11 @@ async function ask(path: string, init: RequestInit = {}): Promise<Reply> {
 }
 
 const post = (url: string, body: object) =>
-  fetch(url, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  fetch(url, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
 
 describe("a refused signature is shown in development", () => {
   const reads: [RetrievalOperation, subject: string, path: string][] = [
@@ -92,14 +103,19 @@ describe("a refused signature is shown in development", () => {
       ...values,
       signature_b64: forged,
     });
-    expect([answer.status, ((await answer.json()) as Reply["body"])["signed_text"]]).toEqual([401, text]);
+    expect([answer.status, ((await answer.json()) as Reply["body"])["signed_text"]]).toEqual([
+      401,
+      text,
+    ]);
   });
 
   test("of a live session, with its proof in headers", async () => {
     const { text, headers } = forge(live, "connect", "phone");
     const upgrade = { Upgrade: "websocket", Connection: "Upgrade", "Sec-WebSocket-Version": "13" };
     const key = { "Sec-WebSocket-Key": btoa("0123456789abcdef") };
-    const { status, body } = await ask(`/ws/${me.did}/phone`, { headers: { ...headers, ...upgrade, ...key } });
+    const { status, body } = await ask(`/ws/${me.did}/phone`, {
+      headers: { ...headers, ...upgrade, ...key },
+    });
     expect([status, body["code"], body["signed_text"]]).toEqual([401, "proof_invalid", text]);
   });
 
@@ -157,7 +173,9 @@ test("a proof for another endpoint is refused with the right one", async () => {
   const { headers } = forge(reader, "pull", "*", "https://cache.elsewhere");
   const { status, body } = await ask(`/cache/messages/${me.did}`, { headers });
   expect([status, body["code"]]).toEqual([403, "proof_not_authorized"]);
-  expect(body["detail"]).toBe(`the proof is made for https://cache.elsewhere, and this node is ${shown.url}`);
+  expect(body["detail"]).toBe(
+    `the proof is made for https://cache.elsewhere, and this node is ${shown.url}`,
+  );
 });
 
 test("a node that is not in development shows nothing", async () => {
@@ -167,5 +185,9 @@ test("a node that is not in development shows nothing", async () => {
   const { headers } = forge(cache.reader, "pull", "*");
   const answer = await fetch(`${silent.url}/cache/messages/${other.did}`, { headers });
   const body = (await answer.json()) as Reply["body"];
-  expect([answer.status, body["code"], "signed_text" in body]).toEqual([401, "proof_invalid", false]);
+  expect([answer.status, body["code"], "signed_text" in body]).toEqual([
+    401,
+    "proof_invalid",
+    false,
+  ]);
 });

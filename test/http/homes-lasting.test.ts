@@ -61,7 +61,11 @@ test("a home that has vanished is remembered for 30 days, and through a restart"
     .catch((thrown: unknown) => thrown);
   // The key is believed, and nobody takes the message.
   expect((error as ClientError).code).toMatch(/^(destination|cache)_unavailable$/);
-  for (const path of [`/dids/${bob.did}/proof`, `/resolve/${bob.did}`, `/aliases/bob?home=${south.home}`])
+  for (const path of [
+    `/dids/${bob.did}/proof`,
+    `/resolve/${bob.did}`,
+    `/aliases/bob?home=${south.home}`,
+  ])
     expect([path, await codeAt(again.home, path)]).toEqual([path, "found"]);
 }, 60_000);
 
@@ -75,7 +79,12 @@ async function homesOver(proof: Uint8Array, more: Partial<DirectorySettings> = {
     stage.asked++;
     const { answers } = stage;
     const body = suffix.endsWith("known=") ? proof : new Uint8Array(0);
-    return { httpStatus: answers ? 200 : null, error: null, body: answers ? body : null, giveUp: true };
+    return {
+      httpStatus: answers ? 200 : null,
+      error: null,
+      body: answers ? body : null,
+      giveUp: true,
+    };
   };
   const egress: Egress = {
     send,
@@ -83,8 +92,13 @@ async function homesOver(proof: Uint8Array, more: Partial<DirectorySettings> = {
     stats: () => ({ active: 0, waiting: 0, destinations: 0 }),
     close: () => {},
   };
-  const settings = { ...settingsOf().directory, public_endpoint: "https://own.example.org", ...more };
-  const homes = () => createHomes({ egress, receipts, settings, now: () => stage.nowMs, log: () => {} });
+  const settings = {
+    ...settingsOf().directory,
+    public_endpoint: "https://own.example.org",
+    ...more,
+  };
+  const homes = () =>
+    createHomes({ egress, receipts, settings, now: () => stage.nowMs, log: () => {} });
   return { stage, homes, receipts };
 }
 type DirectorySettings = ReturnType<typeof settingsOf>["directory"];
@@ -122,7 +136,9 @@ test("a home that is named makes its DID known without it at once, and is writte
   const running = homes();
   const unnamed = () => running.find(bob.did, { home: null, network: "test" });
   expect(await unnamed()).toBe("unknown");
-  expect(await running.find(bob.did, { home: south.home, network: "test" })).toMatchObject({ bytes: proof });
+  expect(await running.find(bob.did, { home: south.home, network: "test" })).toMatchObject({
+    bytes: proof,
+  });
   expect(await unnamed()).toMatchObject({ bytes: proof });
   for (let minutes = 0; minutes < 90; minutes++) {
     stage.nowMs += minuteMs;
@@ -167,7 +183,10 @@ test("a failure stands for its time, and a network has a client's eighth of a da
     expect(await homes().find(bob.did, asked)).toMatchObject({ bytes: proof });
     return (await receipts.get(`home/did/${bob.did}`, stage.nowMs)) !== null;
   };
-  expect([await isKept(8 * proof.length), await isKept(8 * proof.length - 8)]).toEqual([true, false]);
+  expect([await isKept(8 * proof.length), await isKept(8 * proof.length - 8)]).toEqual([
+    true,
+    false,
+  ]);
 });
 
 test("who asks again for an unknown DID without a home causes no read of the store", async () => {
@@ -180,7 +199,8 @@ test("who asks again for an unknown DID without a home causes no read of the sto
   };
   const running = homes();
   const did = deriveDid(new Uint8Array(32), new Uint8Array(32).fill(1));
-  for (let n = 0; n < 5; n++) expect(await running.find(did, { home: null, network: "test" })).toBe("unknown");
+  for (let n = 0; n < 5; n++)
+    expect(await running.find(did, { home: null, network: "test" })).toBe("unknown");
   expect([reads, stage.asked]).toEqual([1, 0]);
 });
 
@@ -198,7 +218,9 @@ test("two seconds after one process has learnt of a DID, another one that found 
 });
 
 test("a Relay in a process of its own learns of other homes from its Directory", async () => {
-  const [north, south] = await Promise.all([freePort(), freePort()].map((port) => startProvider({ port }, soon)));
+  const [north, south] = await Promise.all(
+    [freePort(), freePort()].map((port) => startProvider({ port }, soon)),
+  );
   if (north === undefined || south === undefined) throw new Error("not started");
   for (const one of [north, south]) stopping(one);
   const url = `http://localhost:${freePort()}`;
@@ -216,7 +238,9 @@ test("a Relay in a process of its own learns of other homes from its Directory",
   const [alice, bob] = [await open(north.home, { relayUrl: url }), await open(south.home)];
   const [atAlice, atBob] = [openInbox(alice), openInbox(bob)];
   stops.push(atAlice.close, atBob.close);
-  await until(() => atAlice.events.some((event) => event.type === "connected" && event.what === "live"));
+  await until(() =>
+    atAlice.events.some((event) => event.type === "connected" && event.what === "live"),
+  );
   await alice.send(`${bob.did}@${south.home}`, "hello");
   const read = await atBob.next();
   expect(read.verified).toBe(true);
@@ -231,7 +255,10 @@ test("a Directory alone explains what it knows of a person of another home", asy
   const socket = `${paths()}.sock`;
   const alone = await startTestNodes(
     {
-      server: { listen: [url.replace("http://localhost", "127.0.0.1")], admin_listen: [`unix:${socket}`] },
+      server: {
+        listen: [url.replace("http://localhost", "127.0.0.1")],
+        admin_listen: [`unix:${socket}`],
+      },
       directory: { enabled: true, public_endpoint: url },
       // Its outbound rules count for homes too.
       relay: { ...relayAt(url), enabled: false },
@@ -243,7 +270,9 @@ test("a Directory alone explains what it knows of a person of another home", asy
   stopping(alone);
   const alice = await open(north.home);
   stops.push(() => alice.close());
-  expect(await codeAt(url.slice("http://".length), `/resolve/${alice.did}?home=${north.home}`)).toBe("found");
+  expect(
+    await codeAt(url.slice("http://".length), `/resolve/${alice.did}?home=${north.home}`),
+  ).toBe("found");
   const explained = await fetch("http://localhost/operations/explain", {
     unix: socket,
     method: "POST",
@@ -283,7 +312,10 @@ test("providers that witness each other make keys of both logged for people of b
   ]);
   for (const one of [north, south]) stopping(one);
   const policy = `witness n ${vkeyOf(n.witness)}\nwitness s ${vkeyOf(s.witness)}\ngroup any 1 n s\nquorum any\n`;
-  const [alice, bob] = [await open(north.home, { policy }), await open(south.home, { policy, alias: "bob" })];
+  const [alice, bob] = [
+    await open(north.home, { policy }),
+    await open(south.home, { policy, alias: "bob" }),
+  ];
   const [atAlice, atBob] = [openInbox(alice), openInbox(bob)];
   stops.push(atAlice.close, atBob.close);
   const logged = { trust: "logged" } as const;
@@ -297,7 +329,9 @@ test("providers that witness each other make keys of both logged for people of b
   // The next looks continue the heads of both logs.
   await open(south.home);
   expect((await alice.send(bob.did, "again", logged)).recipient.trust).toBe("logged");
-  expect((await alice.send((await open(north.home)).did, "at home", logged)).recipient.trust).toBe("logged");
+  expect((await alice.send((await open(north.home)).did, "at home", logged)).recipient.trust).toBe(
+    "logged",
+  );
   const alarms = [...atAlice.events, ...atBob.events].filter(
     ({ type }) => type === "failed" || type === "stranger_change",
   );
@@ -305,7 +339,9 @@ test("providers that witness each other make keys of both logged for people of b
 }, 60_000);
 
 test("the commands send to alias@home, receive from there and remember whom", async () => {
-  const [north, south] = await Promise.all([freePort(), freePort()].map((port) => startProvider({ port }, soon)));
+  const [north, south] = await Promise.all(
+    [freePort(), freePort()].map((port) => startProvider({ port }, soon)),
+  );
   if (north === undefined || south === undefined) throw new Error("not started");
   for (const one of [north, south]) stopping(one);
   const folder = paths();
@@ -316,23 +352,45 @@ test("the commands send to alias@home, receive from there and remember whom", as
     const env = { ...process.env, WAYPOST_URL: `http://${home}`, WAYPOST_KEYS: join(folder, name) };
     const command = [process.execPath, main, ...args, "--json"];
     const child = Bun.spawn(command, { cwd: folder, env, stdout: "pipe", stderr: "pipe" });
-    return { json: JSON.parse((await new Response(child.stdout).text()).trim().split("\n")[0] ?? "{}") };
+    return {
+      json: JSON.parse((await new Response(child.stdout).text()).trim().split("\n")[0] ?? "{}"),
+    };
   };
   const alice = await waypost(north.home, "alice", "did", "create", "--name", "alice");
   const bob = await waypost(south.home, "bob", "did", "create", "--name", "bob", "--alias", "bob");
-  const send = () => waypost(north.home, "alice", "send", "--to", `bob@${south.home}`, "--file", "hello.txt");
+  const send = () =>
+    waypost(north.home, "alice", "send", "--to", `bob@${south.home}`, "--file", "hello.txt");
   expect((await send()).json).toMatchObject({
     ok: true,
     to: bob.json.did,
     recipient: { trust: "proven", name: "told" },
   });
   expect((await send()).json.recipient).toEqual({ trust: "proven", name: "remembered" });
-  const service = { id: "#directory", type: "SvcDirectoryService", serviceEndpoint: `http://${south.home}` };
-  const moved = await waypost(south.home, "bob", "did", "change", "UpdateService", JSON.stringify({ service }));
+  const service = {
+    id: "#directory",
+    type: "SvcDirectoryService",
+    serviceEndpoint: `http://${south.home}`,
+  };
+  const moved = await waypost(
+    south.home,
+    "bob",
+    "did",
+    "change",
+    "UpdateService",
+    JSON.stringify({ service }),
+  );
   expect(moved.json.ok).toBe(true);
   const received = await waypost(south.home, "bob", "receive", "--out", "inbox");
   expect(JSON.stringify(received.json)).toContain(alice.json.did);
   expect(JSON.stringify(received.json)).toContain('"from_verified":true,"from_trust":"proven"');
-  const back = await waypost(south.home, "bob", "send", "--to", alice.json.did, "--file", "hello.txt");
+  const back = await waypost(
+    south.home,
+    "bob",
+    "send",
+    "--to",
+    alice.json.did,
+    "--file",
+    "hello.txt",
+  );
   expect(back.json).toMatchObject({ ok: true, recipient: { trust: "proven", name: null } });
 }, 120_000);

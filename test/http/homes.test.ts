@@ -21,7 +21,13 @@ import { deriveDid } from "../../src/core/trust/names.ts";
 import { freePort } from "../support/executable.ts";
 import { lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes } from "../support/nodes.ts";
-import { type Inbox, openInbox, type Provider, startProvider, until } from "../support/providers.ts";
+import {
+  type Inbox,
+  openInbox,
+  type Provider,
+  startProvider,
+  until,
+} from "../support/providers.ts";
 
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 /** Short enough for a test, and no two alike. */
@@ -31,7 +37,11 @@ afterAll(async () => {
   for (const stop of stops.toReversed()) await stop();
 });
 
-async function start(more: ConfigInput["directory"] = {}, port = freePort(), others: object = soon): Promise<Provider> {
+async function start(
+  more: ConfigInput["directory"] = {},
+  port = freePort(),
+  others: object = soon,
+): Promise<Provider> {
   const provider = await startProvider({ port, directory: more }, others);
   stops.push(provider.stop);
   return provider;
@@ -42,7 +52,13 @@ const inboxOf = (me: Waypost): Inbox => {
   return inbox;
 };
 const open = (at: { readonly home: string }, options: Partial<WaypostOptions> = {}) =>
-  Waypost.open({ url: `http://${at.home}`, keys: memoryKeys(), waiting, rotateMs: false, ...options });
+  Waypost.open({
+    url: `http://${at.home}`,
+    keys: memoryKeys(),
+    waiting,
+    rotateMs: false,
+    ...options,
+  });
 const nameOf = (name: string) => `${name}-${crypto.randomUUID().slice(0, 8)}`;
 
 const codeOf = (work: Promise<unknown>): Promise<string> =>
@@ -63,7 +79,10 @@ beforeAll(async () => {
 describe("people of two providers", () => {
   test("write to each other by alias and home, reply, and get receipts", async () => {
     const { north, south } = providers();
-    const [alice, alias] = [await open(north, { store: memoryStore(), receipts: true }), nameOf("bob")];
+    const [alice, alias] = [
+      await open(north, { store: memoryStore(), receipts: true }),
+      nameOf("bob"),
+    ];
     const bob = await open(south, { alias, store: memoryStore(), receipts: true });
     await bob.store.savePerson(alice.did, { isKnown: true });
     const [atAlice, atBob] = [inboxOf(alice), inboxOf(bob)];
@@ -71,13 +90,28 @@ describe("people of two providers", () => {
     expect(sent.recipient).toEqual({ did: bob.did, trust: "proven", name: "told" });
     expect((await sent.delivered)?.last?.code).toBe("forwarded");
     const read = await atBob.next();
-    expect([read.text, read.from, read.verified, read.trust]).toEqual(["hello", alice.did, true, "proven"]);
-    expect((await read.reply("hi yourself")).recipient).toEqual({ did: alice.did, trust: "proven", name: null });
+    expect([read.text, read.from, read.verified, read.trust]).toEqual([
+      "hello",
+      alice.did,
+      true,
+      "proven",
+    ]);
+    expect((await read.reply("hi yourself")).recipient).toEqual({
+      did: alice.did,
+      trust: "proven",
+      name: null,
+    });
     const answer = await atAlice.next();
     expect([answer.text, answer.verified, answer.replyTo]).toEqual(["hi yourself", true, sent.id]);
     await until(() => atAlice.events.some(({ type }) => type === "receipt"));
-    expect(atAlice.events).toContainEqual({ type: "receipt", from: bob.did, messageIds: [sent.id] });
-    expect((await alice.send(`${alias.toUpperCase()}@${south.home}`, "again")).recipient.name).toBe("remembered");
+    expect(atAlice.events).toContainEqual({
+      type: "receipt",
+      from: bob.did,
+      messageIds: [sent.id],
+    });
+    expect((await alice.send(`${alias.toUpperCase()}@${south.home}`, "again")).recipient.name).toBe(
+      "remembered",
+    );
     expect((await alice.send(`${bob.did}@${south.home}`, "by DID")).recipient.name).toBeNull();
   }, 60_000);
 
@@ -89,11 +123,21 @@ describe("people of two providers", () => {
     const update = (one: OwnerUpdate) => changeAsOwner(bob.client, one, { signer, waiting });
     const policy = { effective_ttl: 14_400, max_message_bytes: 30_000, cache_eligible: true };
     await update({ extrinsic: "set_delivery_policy", did: bob.did, value: policy });
-    await update({ extrinsic: "set_delivery_policy_links", did: bob.did, value: { tag_policies: ["news"] } });
+    await update({
+      extrinsic: "set_delivery_policy_links",
+      did: bob.did,
+      value: { tag_policies: ["news"] },
+    });
     const path = (query: string) => `/delivery-resolution/${bob.did}?home=${south.home}${query}`;
     const allowed = async (query: string) =>
-      (await (await read(north.home, path(query))).json()) as { policy: { effective_constraints: object } };
-    const bounds = { max_chunk_bytes: 30_000, max_unchunked_message_bytes: 30_000, max_message_bytes: 30_000 };
+      (await (await read(north.home, path(query))).json()) as {
+        policy: { effective_constraints: object };
+      };
+    const bounds = {
+      max_chunk_bytes: 30_000,
+      max_unchunked_message_bytes: 30_000,
+      max_message_bytes: 30_000,
+    };
     expect((await allowed("")).policy.effective_constraints).toMatchObject(bounds);
     expect((await allowed("&tag=news")).policy.effective_constraints).toMatchObject(bounds);
     expect(await codeAt(north.home, path("&tag=spam"))).toBe("policy_denied");
@@ -107,7 +151,9 @@ describe("people of two providers", () => {
 async function envelopeFrom(me: Waypost, to: Did, text: string) {
   const relations = { replyTo: null, group: null, wantsReceipt: false };
   const source = await sourceOf(text, {}, relations);
-  const plan = await planSend(me.client, to, source.file, { sender: await senderOf(me.client, me.identity) });
+  const plan = await planSend(me.client, to, source.file, {
+    sender: await senderOf(me.client, me.identity),
+  });
   const { body } = await buildEnvelope(plan, 0, new TextEncoder().encode(text));
   return JSON.parse(new TextDecoder().decode(body)) as Record<string, unknown>;
 }
@@ -125,7 +171,11 @@ async function post(home: string, envelope: object, headers: Record<string, stri
 
 const read = (at: string, path: string, headers: Record<string, string> = {}) =>
   fetch(`http://${at}${path}`, { headers });
-const codeAt = async (at: string, path: string, headers: Record<string, string> = {}): Promise<string> => {
+const codeAt = async (
+  at: string,
+  path: string,
+  headers: Record<string, string> = {},
+): Promise<string> => {
   const answer = await read(at, path, headers);
   return answer.ok ? "found" : ((await answer.json()) as { code: string }).code;
 };
@@ -143,7 +193,10 @@ describe("a sender of another provider", () => {
     const [carol, mail] = [await open(other), () => envelopeFrom(carol, bob.did, "second")];
     await carol.send(`${bob.did}@${south.home}`, "so that its Directory knows Bob");
     await inbox.next();
-    const forge = async () => ({ ...(await mail()), sender_signature: Buffer.alloc(64, 7).toString("base64") });
+    const forge = async () => ({
+      ...(await mail()),
+      sender_signature: Buffer.alloc(64, 7).toString("base64"),
+    });
     const unknown = await start();
     const there = await open(unknown);
     const dan = await envelopeFrom(carol, bob.did, "third");
@@ -158,7 +211,11 @@ describe("a sender of another provider", () => {
       "sender_signature_invalid",
     );
     const again = { ...strange, message_id: crypto.randomUUID() };
-    const silent = { ...again, from: `did:svc:wp${"3".repeat(28)}`, sender_key_id: `did:svc:wp${"3".repeat(28)}#root` };
+    const silent = {
+      ...again,
+      from: `did:svc:wp${"3".repeat(28)}`,
+      sender_key_id: `did:svc:wp${"3".repeat(28)}#root`,
+    };
     expect(await post(south.home, silent)).toMatch(/^(delivered|cached|cache_unavailable)$/);
     expect(await post(south.home, { ...silent, message_id: crypto.randomUUID() }, hint)).not.toBe(
       "sender_signature_invalid",
@@ -195,7 +252,9 @@ async function startLiar(): Promise<Liar> {
       const { pathname, search } = new URL(request.url);
       liar.asked.push(pathname);
       const told = await liar.lie(decodeURIComponent(pathname), request);
-      return told ?? fetch(`http://${behind.home}${pathname}${search}`, { headers: request.headers });
+      return (
+        told ?? fetch(`http://${behind.home}${pathname}${search}`, { headers: request.headers })
+      );
     },
   });
   stops.push(() => server.stop(true));
@@ -221,24 +280,33 @@ describe("a home that can't be believed", () => {
     ],
     [
       "answers a compressed body",
-      (bytes) => new Response(Bun.gzipSync(bytes.slice()), { headers: { "content-encoding": "gzip" } }),
+      (bytes) =>
+        new Response(Bun.gzipSync(bytes.slice()), { headers: { "content-encoding": "gzip" } }),
     ],
     ["answers garbage", () => new Response("hello")],
     ["answers nothing", () => new Response("")],
     ["answers another status", () => new Response("", { status: 500 })],
     ["says 404 without a code", () => new Response("no such page", { status: 404 })],
-    ["changes a byte", (bytes) => new Response(bytes.with(bytes.length - 30, (bytes.at(-30) as number) ^ 1).slice())],
+    [
+      "changes a byte",
+      (bytes) => new Response(bytes.with(bytes.length - 30, (bytes.at(-30) as number) ^ 1).slice()),
+    ],
   ];
-  test.each(lies)("that %s proves nothing, and the client is told that it is silent", async (_, lie) => {
-    const { south } = providers();
-    const bytes = await proofOf(liar.behind.home, victim.did);
-    const stranger = await open(liar.behind);
-    liar.lie = (path) => (path.endsWith("/proof") ? lie(bytes) : null);
-    expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe("service_unavailable");
-    liar.lie = () => null;
-    await Bun.sleep(120);
-    expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe("found");
-  });
+  test.each(lies)(
+    "that %s proves nothing, and the client is told that it is silent",
+    async (_, lie) => {
+      const { south } = providers();
+      const bytes = await proofOf(liar.behind.home, victim.did);
+      const stranger = await open(liar.behind);
+      liar.lie = (path) => (path.endsWith("/proof") ? lie(bytes) : null);
+      expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe(
+        "service_unavailable",
+      );
+      liar.lie = () => null;
+      await Bun.sleep(120);
+      expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe("found");
+    },
+  );
 
   test("that says nothing of its people's policies leaves the limits of the node", async () => {
     const { south } = providers();
@@ -258,24 +326,34 @@ describe("a home that can't be believed", () => {
     const eve = await open(north);
     expect(await codeAt(south.home, proofPath(eve.did, north.home))).toBe("found");
     const alias = nameOf("taken");
-    liar.lie = (path) => (path === `/aliases/${alias}` ? Response.json({ alias, did: eve.did }) : null);
-    expect(await codeAt(south.home, `/aliases/${alias}?home=${liar.home}`)).toBe("service_unavailable");
+    liar.lie = (path) =>
+      path === `/aliases/${alias}` ? Response.json({ alias, did: eve.did }) : null;
+    expect(await codeAt(south.home, `/aliases/${alias}?home=${liar.home}`)).toBe(
+      "service_unavailable",
+    );
     liar.lie = () => null;
   });
 
   test("that shows another DID's proof, or that of another ledger or home, proves nothing", async () => {
     const { north, south } = providers();
     const [stranger, other] = [await open(liar.behind), await open(north)];
-    for (const bytes of [await proofOf(liar.behind.home, victim.did), await proofOf(north.home, other.did)]) {
+    for (const bytes of [
+      await proofOf(liar.behind.home, victim.did),
+      await proofOf(north.home, other.did),
+    ]) {
       liar.lie = (path) => (path.endsWith("/proof") ? new Response(bytes.slice()) : null);
-      expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe("service_unavailable");
+      expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe(
+        "service_unavailable",
+      );
       await Bun.sleep(120);
     }
     // A true proof of somebody who is at home elsewhere: each alias would be anybody's.
     expect(await codeAt(south.home, proofPath(other.did, liar.home))).toBe("service_unavailable");
     const others = liar.lie;
     liar.lie = (path, request) =>
-      path.startsWith("/aliases/") ? Response.json({ alias: "x", did: other.did }) : others(path, request);
+      path.startsWith("/aliases/")
+        ? Response.json({ alias: "x", did: other.did })
+        : others(path, request);
     expect(await codeAt(south.home, `/aliases/x?home=${liar.home}`)).toBe("service_unavailable");
     // The first root key makes another name on another ledger.
     expect(deriveDid(new Uint8Array(32), new Uint8Array(32))).not.toBe(
@@ -289,7 +367,11 @@ describe("a home that can't be believed", () => {
     const stranger = await open(liar.behind);
     const old = await proofOf(liar.behind.home, stranger.did);
     const edited = (document: DidDocument) => ({ ...document, keyAgreement: [] });
-    await replaceDocument(stranger.client, stranger.did, { rootSeed: stranger.identity.rootSeed, edited, waiting });
+    await replaceDocument(stranger.client, stranger.did, {
+      rootSeed: stranger.identity.rootSeed,
+      edited,
+      waiting,
+    });
     const now = await proofOf(liar.behind.home, stranger.did);
     const seen = async () => (await read(south.home, proofPath(stranger.did, liar.home))).bytes();
     expect(await seen()).toEqual(now);
@@ -301,7 +383,9 @@ describe("a home that can't be believed", () => {
     liar.lie = () => null;
     await Bun.sleep(160);
     expect(await seen()).toEqual(now);
-    expect(south.lines.some(({ fields }) => JSON.stringify(fields).includes("record_went_back"))).toBe(true);
+    expect(
+      south.lines.some(({ fields }) => JSON.stringify(fields).includes("record_went_back")),
+    ).toBe(true);
   });
 
   test("that is slow holds nobody else up, and is given up after five seconds", async () => {
@@ -330,10 +414,14 @@ describe("a Directory asks other homes", () => {
   const did = (n: number) => `did:svc:wp${String(n).replaceAll("0", "a").padStart(28, "2")}`;
 
   test("once for a DID however many ask at once, and not again while a failure stands", async () => {
-    const home = await start({}, freePort(), { directory: { ...soon.directory, home_failure: 60_000 } });
+    const home = await start({}, freePort(), {
+      directory: { ...soon.directory, home_failure: 60_000 },
+    });
     liar.asked = [];
     liar.lie = () => Bun.sleep(30).then(() => new Response("", { status: 503 }));
-    const codes = await Promise.all(Array.from({ length: 20 }, () => codeAt(home.home, proofPath(did(1), liar.home))));
+    const codes = await Promise.all(
+      Array.from({ length: 20 }, () => codeAt(home.home, proofPath(did(1), liar.home))),
+    );
     expect(new Set(codes)).toEqual(new Set(["service_unavailable"]));
     expect(await codeAt(home.home, proofPath(did(1), liar.home))).toBe("service_unavailable");
     expect(liar.asked).toEqual([`/dids/${did(1)}/proof`]);
@@ -341,7 +429,9 @@ describe("a Directory asks other homes", () => {
   });
 
   test("no more often than the share of a client network allows, whoever is invented", async () => {
-    const home = await start({}, freePort(), { directory: { ...soon.directory, home_rate: 1 / 3_600, home_burst: 3 } });
+    const home = await start({}, freePort(), {
+      directory: { ...soon.directory, home_rate: 1 / 3_600, home_burst: 3 },
+    });
     liar.asked = [];
     for (let n = 2; n < 22; n++) await codeAt(home.home, proofPath(did(n), liar.home));
     expect(liar.asked).toHaveLength(3);
@@ -352,12 +442,18 @@ describe("a Directory asks other homes", () => {
     const alice = await open(liar.behind);
     liar.asked = [];
     const asDirectory = { "svc-hops": "1" };
-    expect(await codeAt(home.home, proofPath(alice.did, liar.home), asDirectory)).toBe("did_not_found");
+    expect(await codeAt(home.home, proofPath(alice.did, liar.home), asDirectory)).toBe(
+      "did_not_found",
+    );
     expect(await codeAt(home.home, proofPath(did(30), home.home))).toBe("did_not_found");
     expect(await codeAt(home.home, `/aliases/nobody?home=${home.home}`)).toBe("alias_not_found");
     expect(liar.asked).toEqual([]);
     expect(await codeAt(home.home, proofPath(alice.did, liar.home))).toBe("found");
-    for (const path of [proofPath(alice.did, liar.home), `/resolve/${alice.did}`, `/delivery-resolution/${alice.did}`])
+    for (const path of [
+      proofPath(alice.did, liar.home),
+      `/resolve/${alice.did}`,
+      `/delivery-resolution/${alice.did}`,
+    ])
       expect(await codeAt(home.home, path, asDirectory)).toBe("did_not_found");
     expect(await codeAt(home.home, `/resolve/${alice.did}`)).toBe("found");
   });
@@ -365,8 +461,17 @@ describe("a Directory asks other homes", () => {
   test("by name and HTTPS only, and at no private address, whatever the name says", async () => {
     const home = await start();
     const [alice, codes] = [did(31), ["did_not_found", "service_unavailable"]];
-    const homes = ["10.0.0.1", "[fd00::1]", "nodot", "user@host.example", "host.example/path", "rebound.example.org"];
-    const found = await Promise.all(homes.map((one) => codeAt(home.home, proofPath(alice, encodeURIComponent(one)))));
+    const homes = [
+      "10.0.0.1",
+      "[fd00::1]",
+      "nodot",
+      "user@host.example",
+      "host.example/path",
+      "rebound.example.org",
+    ];
+    const found = await Promise.all(
+      homes.map((one) => codeAt(home.home, proofPath(alice, encodeURIComponent(one)))),
+    );
     expect(found).toEqual([...Array.from({ length: 5 }, () => codes[0] ?? ""), codes[1] ?? ""]);
   });
 
@@ -395,7 +500,9 @@ describe("the SDK", () => {
     const alice = await open(north, { directoryUrl: proxy.url });
     proxy.lie = { shows: { [`/aliases/${alias}`]: { alias, did: eve.did } } };
     expect(await codeOf(alice.send(`${alias}@${south.home}`, "hello"))).toBe("home_differs");
-    proxy.lie = { shows: { [`/aliases/${alias}`]: { alias, did: "did:svc:2222222222222222222222" } } };
+    proxy.lie = {
+      shows: { [`/aliases/${alias}`]: { alias, did: "did:svc:2222222222222222222222" } },
+    };
     expect(await codeOf(alice.send(`${alias}@${south.home}`, "hello"))).toBe("proof_missing");
     proxy.lie = {};
     expect(await codeOf(alice.send(`${alias}@${south.home}`, "hello"))).toBe("believed");
@@ -414,8 +521,15 @@ describe("the SDK", () => {
       },
     });
     const add = (me: Waypost, service: Service) => {
-      const edited = (document: DidDocument) => ({ ...document, service: [...document.service, service] });
-      return replaceDocument(me.client, me.did, { rootSeed: me.identity.rootSeed, edited, waiting });
+      const edited = (document: DidDocument) => ({
+        ...document,
+        service: [...document.service, service],
+      });
+      return replaceDocument(me.client, me.did, {
+        rootSeed: me.identity.rootSeed,
+        edited,
+        waiting,
+      });
     };
     await alice.send(`${old.did}@${south.home}`, "before");
     await add(old, link(old, "To", `http://${north.home}/resolve/${next.did}`));
@@ -424,7 +538,10 @@ describe("the SDK", () => {
     expect(await codeOf(alice.send(old.did, "one side"))).toBe("believed");
     await add(next, link(next, "From", `http://${south.home}/resolve/${old.did}`));
     const error = await alice.send(old.did, "both").catch((thrown: unknown) => thrown);
-    expect([(error as ClientError).code, (error as ClientError).extra.expected]).toEqual(["identity_moved", next.did]);
+    expect([(error as ClientError).code, (error as ClientError).extra.expected]).toEqual([
+      "identity_moved",
+      next.did,
+    ]);
     expect(await codeOf(alice.send(next.did, "there"))).toBe("believed");
   });
 
@@ -440,9 +557,18 @@ describe("the SDK", () => {
     });
     stops.push(() => server.stop(true));
     const move = (service: Service) =>
-      service.type === homeServiceType ? { ...service, serviceEndpoint: [`http://localhost:${after}`] } : service;
-    const edited = (document: DidDocument) => ({ ...document, service: document.service.map(move) });
-    await replaceDocument(person.client, person.did, { rootSeed: person.identity.rootSeed, edited, waiting });
+      service.type === homeServiceType
+        ? { ...service, serviceEndpoint: [`http://localhost:${after}`] }
+        : service;
+    const edited = (document: DidDocument) => ({
+      ...document,
+      service: document.service.map(move),
+    });
+    await replaceDocument(person.client, person.did, {
+      rootSeed: person.identity.rootSeed,
+      edited,
+      waiting,
+    });
     await Bun.sleep(80);
     const resolved = async () =>
       ((await (await read(south.home, `/resolve/${person.did}`)).json()) as { home: string }).home;

@@ -33,11 +33,11 @@ test("a name in public_endpoints is accepted there, and every name where proofs 
     ["deny", "page.example", 200],
   ] as const) {
     const nodes = await startTestNodes(input(updates));
-    expect([updates, host, (await fetch(`${nodes.url}/limits`, { headers: { host } })).status]).toEqual([
+    expect([
       updates,
       host,
-      status,
-    ]);
+      (await fetch(`${nodes.url}/limits`, { headers: { host } })).status,
+    ]).toEqual([updates, host, status]);
     await nodes.stop();
   }
 });
@@ -60,4 +60,6 @@ test.each([
   ["internal.example.org", false],
   ["0x7f.1", false],
   ["", false],
-])("%s is a name of this machine: %p", (host, isPrivate) => expect(isPrivateHost(host)).toBe(isPrivate));
+])("%s is a name of this machine: %p", (host, isPrivate) =>
+  expect(isPrivateHost(host)).toBe(isPrivate),
+);

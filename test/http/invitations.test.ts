@@ -11,8 +11,20 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { createInvitations } from "../../src/nodes/operations/invitations.ts";
-import { beforeBlock, type Reply, registerBodyOf, type TestDirectory, testDirectory } from "../support/directory.ts";
-import { freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+import {
+  beforeBlock,
+  type Reply,
+  registerBodyOf,
+  type TestDirectory,
+  testDirectory,
+} from "../support/directory.ts";
+import {
+  freePort,
+  type RunningNode,
+  run,
+  scratchFolder,
+  startNode,
+} from "../support/executable.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
 
 const folder = scratchFolder();
@@ -36,14 +48,20 @@ async function codeOf({ invitations }: TestDirectory, uses = 1): Promise<string>
 
 let count = 0;
 const newcomer = (): Identity => identityOf(`invited ${count++}`);
-const registerWith = (stage: TestDirectory, code: string | null, who = newcomer(), spoil = {}): Promise<Reply> =>
+const registerWith = (
+  stage: TestDirectory,
+  code: string | null,
+  who = newcomer(),
+  spoil = {},
+): Promise<Reply> =>
   stage.ask(
     "POST",
     "/register-did",
     { ...registerBodyOf(who, stage.nowMs()), ...spoil },
     code === null ? {} : { "svc-invitation": code },
   );
-const outcome = ({ status, body }: Reply): string => `${status} ${body["code"] ?? body["registration_status"]}`;
+const outcome = ({ status, body }: Reply): string =>
+  `${status} ${body["code"] ?? body["registration_status"]}`;
 const usedOf = async ({ invitations }: TestDirectory): Promise<number> =>
   (await invitations.list())[0]?.uses.length ?? 0;
 
@@ -56,8 +74,12 @@ describe("an invitation", () => {
     expect(outcomes.filter((one) => one === "202 pending")).toHaveLength(5);
     expect(outcomes.filter((one) => one === "403 invitation_invalid")).toHaveLength(9);
     const [listed] = await stage.invitations.list();
-    const registered = replies.filter(({ status }) => status === 202).map(({ body }) => body["did"]);
-    expect(listed?.uses.map(({ did }) => did as string).sort()).toEqual((registered as string[]).sort());
+    const registered = replies
+      .filter(({ status }) => status === 202)
+      .map(({ body }) => body["did"]);
+    expect(listed?.uses.map(({ did }) => did as string).sort()).toEqual(
+      (registered as string[]).sort(),
+    );
   });
 
   test("is used once by a DID that registers again, before and after its code is used up", async () => {
@@ -65,7 +87,8 @@ describe("an invitation", () => {
     const code = await codeOf(stage);
     const own = newcomer();
     await beforeBlock(async () => {
-      for (let i = 0; i < 3; i++) expect(outcome(await registerWith(stage, code, own))).toBe("202 pending");
+      for (let i = 0; i < 3; i++)
+        expect(outcome(await registerWith(stage, code, own))).toBe("202 pending");
     });
     expect(await usedOf(stage)).toBe(1);
     expect(outcome(await registerWith(stage, code))).toBe("403 invitation_invalid");
@@ -76,7 +99,9 @@ describe("an invitation", () => {
     const code = await codeOf(stage);
     const own = newcomer();
     const forged = registerBodyOf(newcomer(), stage.nowMs())["signature"];
-    expect(outcome(await registerWith(stage, code, own, { signature: forged }))).toBe("403 invalid_signature");
+    expect(outcome(await registerWith(stage, code, own, { signature: forged }))).toBe(
+      "403 invalid_signature",
+    );
     expect(outcome(await registerWith(stage, code, own, { alias: "a b" }))).toStartWith("400");
     expect(await usedOf(stage)).toBe(0);
     expect(outcome(await registerWith(stage, code, own))).toBe("202 pending");
@@ -94,8 +119,14 @@ describe("an invitation", () => {
     expect(await stage.invitations.revoke(ids[1]?.slice(0, 8) ?? "")).toMatchObject({ id: ids[1] });
     expect(await stage.invitations.revoke(named)).toMatchObject({ id: ids[2] });
     expect(await stage.invitations.revoke("zzzzzz")).toMatchObject({ code: "not_found" });
-    const answered = await Promise.all([late, revoked, named].map((code) => registerWith(stage, code)));
-    expect(answered.map(outcome)).toEqual(["202 pending", "403 invitation_invalid", "403 invitation_invalid"]);
+    const answered = await Promise.all(
+      [late, revoked, named].map((code) => registerWith(stage, code)),
+    );
+    expect(answered.map(outcome)).toEqual([
+      "202 pending",
+      "403 invitation_invalid",
+      "403 invitation_invalid",
+    ]);
     stage.advance(dayMs);
     expect(outcome(await registerWith(stage, late))).toBe("403 invitation_invalid");
     expect(outcome(await registerWith(stage, "guessed"))).toBe("403 invitation_invalid");
@@ -108,7 +139,9 @@ describe("an invitation", () => {
     if (receipts === undefined) throw new Error("no receipts");
     const other = createInvitations({ receipts, now: stage.nowMs });
     const code = await codeOf(stage, 7);
-    const claims = Array.from({ length: 40 }, (_, i) => [stage.invitations, other][i % 2]?.claim(code, newcomer().did));
+    const claims = Array.from({ length: 40 }, (_, i) =>
+      [stage.invitations, other][i % 2]?.claim(code, newcomer().did),
+    );
     expect((await Promise.all(claims)).filter((refused) => refused === null)).toHaveLength(7);
   });
 });
@@ -171,7 +204,8 @@ function readQr(drawn: string): string | null {
   const side = size * scale;
   const data = new Uint8Array(side * side * 4).fill(255);
   for (let y = 0; y < side; y++)
-    for (let x = 0; x < side; x++) if (!isLight(x, y)) data.fill(0, (y * side + x) * 4, (y * side + x) * 4 + 3);
+    for (let x = 0; x < side; x++)
+      if (!isLight(x, y)) data.fill(0, (y * side + x) * 4, (y * side + x) * 4 + 3);
   return decodeQR({ width: side, height: side, data });
 }
 
@@ -197,7 +231,9 @@ test("an invitation goes from the command over its link and QR code to the SDK, 
     await ben.close();
     expect((await operate("storage", "backup", "--to", join(folder.path, "backup"))).code).toBe(0);
     await node.kill("SIGTERM");
-    expect((await operate("storage", "restore", "--from", join(folder.path, "backup"))).code).toBe(0);
+    expect((await operate("storage", "restore", "--from", join(folder.path, "backup"))).code).toBe(
+      0,
+    );
     node = await serve();
     const cat = await Waypost.open({ url, keys: memoryKeys(), invitation: link });
     await cat.close();
@@ -241,7 +277,8 @@ test("an erasure removes mail and traces and blocks the DID; a deleted DID's mai
 
     await waypost("did", "create", "--name", "gil", "--invitation", code);
     const made = (await operate("invite", "create")).json as { code: string };
-    const { did } = (await waypost("did", "create", "--name", "gil", "--invitation", made.code)).json as {
+    const { did } = (await waypost("did", "create", "--name", "gil", "--invitation", made.code))
+      .json as {
       did: string;
     };
     await fay.send(did, "hello", { anonymous: true });
@@ -264,7 +301,9 @@ test("a deleted DID's mail goes also when the node is killed between the deletio
     await node.kill("SIGTERM");
     configure("open", 3_600_000);
     node = await serve();
-    expect((await waypost("did", "delete", "--as", "hal", "--yes", "--timeout", "1s")).code).toBe(2);
+    expect((await waypost("did", "delete", "--as", "hal", "--yes", "--timeout", "1s")).code).toBe(
+      2,
+    );
     await node.kill("SIGKILL");
     expect(node.printed()).not.toContain("was removed");
     configure("open");

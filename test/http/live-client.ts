@@ -29,7 +29,11 @@ export function connectClaims(
 export const signClaims = (person: Person, claims: RetrievalClaims): string =>
   encodeBase64(ed25519.sign(encodeRetrievalProof(claims), person.seed));
 
-export function authFrame(person: Person, deviceId: string, change: Partial<RetrievalClaims> = {}): Frame {
+export function authFrame(
+  person: Person,
+  deviceId: string,
+  change: Partial<RetrievalClaims> = {},
+): Frame {
   const claims = connectClaims(person, deviceId, change);
   return {
     type: "auth",
@@ -59,7 +63,11 @@ export function authHeaders(
 }
 
 /** The runtime's own WebSocket, which the types of browsers hide: it takes headers and can drop the line. */
-const Socket = WebSocket as typeof WebSocket & (new (url: string, options: Bun.WebSocketOptions) => Bun.WebSocket);
+const Socket = WebSocket as typeof WebSocket &
+  (new (
+    url: string,
+    options: Bun.WebSocketOptions,
+  ) => Bun.WebSocket);
 
 export class LiveClient {
   readonly frames: Frame[] = [];
@@ -105,7 +113,8 @@ export class LiveClient {
 
   /** The frames, once there are at least `count`. */
   async until(count: number): Promise<Frame[]> {
-    while (this.frames.length < count) await new Promise<void>((resolve) => (this.#arrived = resolve));
+    while (this.frames.length < count)
+      await new Promise<void>((resolve) => (this.#arrived = resolve));
     return this.frames;
   }
 
@@ -132,7 +141,12 @@ export function sessionUrl(base: string, person: { did: string }, deviceId: stri
 }
 
 /** A proven session, with its welcome received. */
-export async function goLive(base: string, person: Person, deviceId = "phone", query = ""): Promise<LiveClient> {
+export async function goLive(
+  base: string,
+  person: Person,
+  deviceId = "phone",
+  query = "",
+): Promise<LiveClient> {
   const client = new LiveClient(`${sessionUrl(base, person, deviceId)}${query}`);
   await client.opened;
   client.send(authFrame(person, deviceId));

@@ -83,10 +83,16 @@ describe("a Directory's log", () => {
       return found?.leaf != null && Buffer.compare(found.leaf.key, key) === 0 ? found : null;
     });
     const note = noteOf(entry.note);
-    expect([holds(note, log), holds(note, cosigner), entry.logKey]).toEqual([true, true, vkeyOf(log)]);
+    expect([holds(note, log), holds(note, cosigner), entry.logKey]).toEqual([
+      true,
+      true,
+      vkeyOf(log),
+    ]);
     const head = checkpointOf(note);
     expect(head.origin).toBe("alpha.example/log");
-    expect(verifyInclusion(hashLeaf(entry.mapRoot), head.size - 1, head, entry.inclusion)).toBe(true);
+    expect(verifyInclusion(hashLeaf(entry.mapRoot), head.size - 1, head, entry.inclusion)).toBe(
+      true,
+    );
     expect(readMapProof(entry, key)).toEqual({ root: entry.mapRoot, value: valueOfProof(proof) });
     const first = { size: 1, root: hashLeaf(new Uint8Array(32)) };
     expect(verifyConsistency(first, head, entry.consistency)).toBe(true);
@@ -104,23 +110,35 @@ describe("a Directory's log", () => {
 
   test("names itself in the genesis hash of the ledger", async () => {
     const { nodes } = made;
-    const { genesis_hash } = (await (await fetch(`${nodes.url}/limits`)).json()) as { genesis_hash: string };
+    const { genesis_hash } = (await (await fetch(`${nodes.url}/limits`)).json()) as {
+      genesis_hash: string;
+    };
     const entry = await until(async () => {
       const answer = await fetch(`${nodes.url}/log/entry/${"00".repeat(32)}`);
       return answer.ok ? decodeLogEntry(await answer.bytes()) : null;
     });
-    const named = sha256(Buffer.concat([utf8(`svc:log:genesis:v1|${entry.logKey}|`), entry.genesisSeed ?? utf8("")]));
+    const named = sha256(
+      Buffer.concat([utf8(`svc:log:genesis:v1|${entry.logKey}|`), entry.genesisSeed ?? utf8("")]),
+    );
     expect(genesis_hash).toBe(`0x${named.toHex()}`);
   });
 });
 
 describe("a witness", () => {
-  const [log, cosigner] = [testKey("beta.example/log", "log"), testKey("beta.example/witness", "witness")];
-  const changes = Array.from({ length: 700 }, (_, i) => ({ key: sha256(utf8(`k${i}`)), value: sha256(utf8(`v${i}`)) }));
+  const [log, cosigner] = [
+    testKey("beta.example/log", "log"),
+    testKey("beta.example/witness", "witness"),
+  ];
+  const changes = Array.from({ length: 700 }, (_, i) => ({
+    key: sha256(utf8(`k${i}`)),
+    value: sha256(utf8(`v${i}`)),
+  }));
   let nowMs = Date.now();
 
   /** One that has cosigned the first head of a log. */
-  async function started(of = new TestLog(log).append(changes.slice(0, 300)).append(changes.slice(300, 600))) {
+  async function started(
+    of = new TestLog(log).append(changes.slice(0, 300)).append(changes.slice(300, 600)),
+  ) {
     const served = stopping(of.serve());
     const witness = stopping(
       await startWitness({ ...files, key: cosigner }, [[log, served.url]], { now: () => nowMs }),
@@ -154,13 +172,20 @@ describe("a witness", () => {
     of.append(changes.slice(600));
     // Signatures of others are not kept: it did not check them.
     const other = { ...signedNote(of), name: "gamma.example/witness" };
-    expect((await add(of.added(before, { ...of.note(), signatures: [...of.note().signatures, other] }))).status).toBe(
-      200,
-    );
+    expect(
+      (await add(of.added(before, { ...of.note(), signatures: [...of.note().signatures, other] })))
+        .status,
+    ).toBe(200);
     const latest = noteOf(
-      await (await fetch(`${witness.url}/witness/${encodeHex(sha256(utf8(log.key.name)))}/checkpoint`)).text(),
+      await (
+        await fetch(`${witness.url}/witness/${encodeHex(sha256(utf8(log.key.name)))}/checkpoint`)
+      ).text(),
     );
-    expect([holds(latest, log), holds(latest, cosigner), checkpointOf(latest).size]).toEqual([true, true, of.size]);
+    expect([holds(latest, log), holds(latest, cosigner), checkpointOf(latest).size]).toEqual([
+      true,
+      true,
+      of.size,
+    ]);
     expect(latest.signatures.map(({ name }) => name)).toEqual([log.key.name, cosigner.key.name]);
     expect((await fetch(`${witness.url}/witness/${"00".repeat(32)}/checkpoint`)).status).toBe(404);
   });
@@ -174,7 +199,9 @@ describe("a witness", () => {
     const [signature] = signatures as [Note["signatures"][number]];
     const broken = {
       text,
-      signatures: [{ ...signature, bytes: signature.bytes.with(3, (signature.bytes[3] as number) ^ 1) }],
+      signatures: [
+        { ...signature, bytes: signature.bytes.with(3, (signature.bytes[3] as number) ^ 1) },
+      ],
     };
     const cases: readonly (readonly [string, number, string])[] = [
       ["", 400, "invalid_request"],
@@ -223,12 +250,19 @@ describe("a witness", () => {
 
 describe("after a restore", () => {
   async function lossy(name: string) {
-    const [log, cosigner] = [testKey(`${name}.example/log`, "log"), testKey(`${name}.example/witness`, "witness")];
+    const [log, cosigner] = [
+      testKey(`${name}.example/log`, "log"),
+      testKey(`${name}.example/witness`, "witness"),
+    ];
     const port = freePort();
-    const witness = stopping(await startWitness({ ...files, key: cosigner }, [[log, `http://127.0.0.1:${port}/log`]]));
+    const witness = stopping(
+      await startWitness({ ...files, key: cosigner }, [[log, `http://127.0.0.1:${port}/log`]]),
+    );
     const file = files.fileOf(log);
     const start = (path: string) =>
-      startTestNodes(loggedNodes({ logFile: file, cosigner, witnessUrl: witness.url, port, store: { path } }));
+      startTestNodes(
+        loggedNodes({ logFile: file, cosigner, witnessUrl: witness.url, port, store: { path } }),
+      );
     const path = paths();
     let nodes = await start(path);
     await open(nodes.url);
@@ -240,7 +274,9 @@ describe("after a restore", () => {
     const lost = await open(nodes.url);
     const signed = await until(async () => {
       const note = await headOf(nodes.url);
-      return note !== null && note.signatures.length > 1 && checkpointOf(note).size > kept ? checkpointOf(note) : null;
+      return note !== null && note.signatures.length > 1 && checkpointOf(note).size > kept
+        ? checkpointOf(note)
+        : null;
     });
     await nodes.stop();
     return { witness, start, backup, lost, signed, file, log, cosigner, port };
@@ -259,7 +295,9 @@ describe("after a restore", () => {
     });
     const { did } = lost;
     const entry = decodeLogEntry(
-      await (await fetch(`${nodes.url}/log/entry/${keyOfDid(did).toHex()}?from=${signed.size}`)).bytes(),
+      await (
+        await fetch(`${nodes.url}/log/entry/${keyOfDid(did).toHex()}?from=${signed.size}`)
+      ).bytes(),
     );
     if (entry === null) throw new Error("no entry");
     const head = checkpointOf(noteOf(entry.note));
@@ -273,7 +311,9 @@ describe("after a restore", () => {
     const { start, backup, signed, file, log, cosigner, witness, port } = await lossy("epsilon");
     await witness.stop();
     let nodes = await start(backup);
-    await until(async () => (nodes.lines.some(({ message }) => message === "the log is not signed") ? true : null));
+    await until(async () =>
+      nodes.lines.some(({ message }) => message === "the log is not signed") ? true : null,
+    );
     expect((await fetch(`${nodes.url}/log/checkpoint`)).status).toBe(503);
     expect(checkpointOf(noteOf(readFileSync(`${file}.head`, "utf8"))).size).toBe(signed.size);
     await nodes.stop();
@@ -284,13 +324,24 @@ describe("after a restore", () => {
     );
     nodes = stopping(
       await startTestNodes(
-        loggedNodes({ logFile: file, cosigner, witnessUrl: second.url, port, store: { path: backup } }),
+        loggedNodes({
+          logFile: file,
+          cosigner,
+          witnessUrl: second.url,
+          port,
+          store: { path: backup },
+        }),
       ),
     );
     const note = await until(() => headOf(nodes.url));
-    expect([checkpointOf(note).origin, holds(note, renamed)]).toEqual(["epsilon.example/log/2", true]);
+    expect([checkpointOf(note).origin, holds(note, renamed)]).toEqual([
+      "epsilon.example/log/2",
+      true,
+    ]);
     const said = await fetch(`${nodes.url}/log/entry/${"00".repeat(32)}`);
     const entry = decodeLogEntry(await said.bytes());
-    expect(entry?.restart?.oldHead.toHex()).toBe(`${signed.size.toString(16).padStart(16, "0")}${signed.root.toHex()}`);
+    expect(entry?.restart?.oldHead.toHex()).toBe(
+      `${signed.size.toString(16).padStart(16, "0")}${signed.root.toHex()}`,
+    );
   }, 60_000);
 });

@@ -3,7 +3,13 @@
  * signs, and what its owner hears of the own record.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { change, nextIdentity, publishKeys, replaceDocument, rotateAgreement } from "../../src/client/change.ts";
+import {
+  change,
+  nextIdentity,
+  publishKeys,
+  replaceDocument,
+  rotateAgreement,
+} from "../../src/client/change.ts";
 import { lookUp } from "../../src/client/client.ts";
 import { ed25519PublicKey } from "../../src/client/crypto.ts";
 import { ClientError } from "../../src/client/http.ts";
@@ -86,7 +92,10 @@ test("a random DID is unproven, and refused where proofs are demanded", async ()
 /** A Directory that names no such form, as one on a chain. */
 function plain(): LyingDirectory {
   const proxy = proxied();
-  proxy.lie = { json: ({ path, json }) => (path === "/limits" ? { ...json, self_certifying_dids: false } : null) };
+  proxy.lie = {
+    json: ({ path, json }) =>
+      path === "/limits" ? { ...json, self_certifying_dids: false } : null,
+  };
   return proxy;
 }
 
@@ -104,7 +113,11 @@ test("after an interrupted replacement, the sealing key is replaced with the roo
   const next = renewed(me);
   const signer = { keyId: "root", seed: me.identity.rootSeed };
   const newRootPubkey = await ed25519PublicKey(next.nextRootSeed as Uint8Array);
-  await change(me.client, { action: "UpdateRootPubkey", did: me.did, newRootPubkey }, { signer, waiting });
+  await change(
+    me.client,
+    { action: "UpdateRootPubkey", did: me.did, newRootPubkey },
+    { signer, waiting },
+  );
   expect(await rotated(me, waiting)).toMatchObject({ rotated: true });
   // Nothing that was signed in vain stands in its way.
   expect(await publishKeys(me.client, renewed(me), waiting)).toMatchObject({ nextRootSeed: null });
@@ -116,10 +129,16 @@ test("an alias that names nobody is not remembered, so that the true answer coun
   const bob = await open({ alias });
   const alice = await victimOf(proxy);
   const nobody = bob.did.replace(/.$/, (last) => (last === "2" ? "3" : "2"));
-  proxy.lie = { json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did: nobody } : null) };
+  proxy.lie = {
+    json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did: nobody } : null),
+  };
   expect(await codeOf(alice.send(alias, "hello"))).toBe("did_not_found");
   proxy.lie = {};
-  expect((await alice.send(alias, "hello")).recipient).toEqual({ did: bob.did, trust: "proven", name: "told" });
+  expect((await alice.send(alias, "hello")).recipient).toEqual({
+    did: bob.did,
+    trust: "proven",
+    name: "told",
+  });
 });
 
 test("a policy that the Directory made up cuts no message into a flood of envelopes", async () => {
@@ -134,7 +153,9 @@ test("a policy that the Directory made up cuts no message into a flood of envelo
     };
   };
   bound(4_097);
-  expect(await codeOf(alice.send(bob.did, new Uint8Array(9_000), { name: "a.bin" }))).toBe("too_small");
+  expect(await codeOf(alice.send(bob.did, new Uint8Array(9_000), { name: "a.bin" }))).toBe(
+    "too_small",
+  );
   expect(await codeOf(alice.send(bob.did, "x"))).toBe("believed");
   bound(8_192);
   expect((await alice.send(bob.did, new Uint8Array(9_000), { name: "a.bin" })).chunks).toBe(3);
@@ -147,7 +168,9 @@ test("an alias that names somebody else is refused until it is forgotten", async
   const alice = await victimOf(proxy);
   expect((await alice.send(alias, "hello")).recipient.name).toBe("told");
   expect((await alice.send(alias, "hello")).recipient.name).toBe("remembered");
-  proxy.lie = { json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did: eve.did } : null) };
+  proxy.lie = {
+    json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did: eve.did } : null),
+  };
   expect(await codeOf(alice.send(alias, "hello"))).toBe("identity_changed");
   await alice.forget(alias);
   expect((await alice.send(alias, "hello")).recipient.name).toBe("told");
@@ -159,7 +182,9 @@ test("a later run remembers what an earlier one has seen", async () => {
   await rotateRoot(bob, "after");
   await (await victimOf(proxy, keys)).send(bob.did, "seen");
   proxy.lie = { proof: (did) => (did === bob.did ? registered : null) };
-  expect(await codeOf((await victimOf(proxy, keys)).send(bob.did, "hello"))).toBe("record_went_back");
+  expect(await codeOf((await victimOf(proxy, keys)).send(bob.did, "hello"))).toBe(
+    "record_went_back",
+  );
 });
 
 test("a message whose sender can't be looked up for a moment waits, and is handed over verified", async () => {
@@ -196,7 +221,10 @@ describe("the own identity", () => {
     proxy.lie = {
       json: ({ path, json }) =>
         path === `/resolve/${alice.did}`
-          ? { ...(JSON.parse(text.replaceAll(eve.did, alice.did)) as object), root_pubkey: json["root_pubkey"] }
+          ? {
+              ...(JSON.parse(text.replaceAll(eve.did, alice.did)) as object),
+              root_pubkey: json["root_pubkey"],
+            }
           : path === `/dids/${alice.did}/nonces`
             ? { ...json, document_nonce: "40" }
             : null,
@@ -208,40 +236,64 @@ describe("the own identity", () => {
       edited: (document) => ({ ...document, keyAgreement: document.keyAgreement.slice(0, 1) }),
       waiting,
     });
-    for (let i = 0; i < 100 && (await parsedProof(nodes.url, alice.did)).base === null; i++) await Bun.sleep(20);
+    for (let i = 0; i < 100 && (await parsedProof(nodes.url, alice.did)).base === null; i++)
+      await Bun.sleep(20);
     const after = await parsedProof(nodes.url, alice.did);
     expect([after.base?.nonce, after.document.toHex()]).toEqual([0n, before.document.toHex()]);
   });
 
   test.each([
-    ["all keys", (me: Waypost, patience: typeof waiting) => publishKeys(me.client, renewed(me), patience)],
+    [
+      "all keys",
+      (me: Waypost, patience: typeof waiting) => publishKeys(me.client, renewed(me), patience),
+    ],
     ["the key to seal to", (me: Waypost, patience: typeof waiting) => rotated(me, patience)],
-  ])("a replacement of %s that the Directory swallows is not in force, whatever it says", async (_, replace) => {
-    const proxy = proxied();
-    const alice = await victimOf(proxy);
-    const accepted = { status: "accepted", did: alice.did, tx_hash: `0x${"11".repeat(32)}`, message: "so it says" };
-    proxy.lie = {
-      json: ({ path, json }) =>
-        path === `/dids/${alice.did}/nonces` ? { ...json, document_nonce: "9", root_pubkey_nonce: "9" } : null,
-      shows: { [`/submissions/${accepted.tx_hash}`]: { ...accepted, state: "finalized", reason: null } },
-      swallows: {
-        [`/dids/${alice.did}/root-pubkey`]: { ...accepted, action: "UpdateRootPubkey" },
-        [`/dids/${alice.did}/document/proof`]: { ...accepted, extrinsic: "set_document_with_proof" },
-      },
-    };
-    expect(await codeOf(replace(alice, { timeoutMs: 300, intervalMs: 10 }))).toBe("timed_out");
-    expect(proxy.swallowed).toBe(1);
-    // The same call is signed again, and is in force this time.
-    proxy.lie = {};
-    expect(await codeOf(replace(alice, waiting))).toBe("believed");
-    expect((await parsedProof(nodes.url, alice.did)).base?.nonce).toBe(0n);
-  });
+  ])(
+    "a replacement of %s that the Directory swallows is not in force, whatever it says",
+    async (_, replace) => {
+      const proxy = proxied();
+      const alice = await victimOf(proxy);
+      const accepted = {
+        status: "accepted",
+        did: alice.did,
+        tx_hash: `0x${"11".repeat(32)}`,
+        message: "so it says",
+      };
+      proxy.lie = {
+        json: ({ path, json }) =>
+          path === `/dids/${alice.did}/nonces`
+            ? { ...json, document_nonce: "9", root_pubkey_nonce: "9" }
+            : null,
+        shows: {
+          [`/submissions/${accepted.tx_hash}`]: { ...accepted, state: "finalized", reason: null },
+        },
+        swallows: {
+          [`/dids/${alice.did}/root-pubkey`]: { ...accepted, action: "UpdateRootPubkey" },
+          [`/dids/${alice.did}/document/proof`]: {
+            ...accepted,
+            extrinsic: "set_document_with_proof",
+          },
+        },
+      };
+      expect(await codeOf(replace(alice, { timeoutMs: 300, intervalMs: 10 }))).toBe("timed_out");
+      expect(proxy.swallowed).toBe(1);
+      // The same call is signed again, and is in force this time.
+      proxy.lie = {};
+      expect(await codeOf(replace(alice, waiting))).toBe("believed");
+      expect((await parsedProof(nodes.url, alice.did)).base?.nonce).toBe(0n);
+    },
+  );
 
   test("an identity that is called missing signs no second first document until it is forgotten", async () => {
     const [proxy, keys] = [proxied(), memoryKeys()];
     const alice = await victimOf(proxy, keys);
     await alice.send(alice.did, "so that the own record is remembered");
-    const missing = { did: alice.did, source: "chain", registered: false, registration_status: "missing" };
+    const missing = {
+      did: alice.did,
+      source: "chain",
+      registered: false,
+      registration_status: "missing",
+    };
     proxy.lie = {
       shows: {
         [`/registration-status/${alice.did}`]: missing,
@@ -288,7 +340,11 @@ describe("the own identity", () => {
     const keyed = (label: string) =>
       ({ action: "UpdateRootPubkey", did, newRootPubkey: keyOf(label).publicKey }) as const;
     proxy.lie = { refuses: `/dids/${did}/root-pubkey` };
-    const rotations = [await sign(keyed("next")), await sign(keyed("other")), await sign(keyed("next"))];
+    const rotations = [
+      await sign(keyed("next")),
+      await sign(keyed("other")),
+      await sign(keyed("next")),
+    ];
     expect(rotations).toEqual(["chain_unavailable", "change_pending", "chain_unavailable"]);
   });
 
@@ -304,10 +360,16 @@ describe("the own identity", () => {
         return directory.limits();
       },
       nonces: async (of) =>
-        asked.nonces++ < 5 ? { ...(await directory.nonces(of)), alias_nonce: "0" } : directory.nonces(of),
+        asked.nonces++ < 5
+          ? { ...(await directory.nonces(of)), alias_nonce: "0" }
+          : directory.nonces(of),
     };
     const signer = { keyId: "root", seed: alice.identity.rootSeed };
-    const intent = { action: "add_alias", did, alias: `slow-${crypto.randomUUID().slice(0, 8)}` } as const;
+    const intent = {
+      action: "add_alias",
+      did,
+      alias: `slow-${crypto.randomUUID().slice(0, 8)}`,
+    } as const;
     await change({ ...client, directory: counted }, intent, { signer, waiting });
     expect([asked.limits, asked.nonces > 5]).toEqual([1, true]);
   });
@@ -335,7 +397,11 @@ describe("the own identity", () => {
     await again.watch();
     expect(events).toEqual([{ type: "stranger_change", what: "alias" }]);
     proxy.lie = {};
-    await change(again.client, { action: "remove_alias", did: alice.did, alias }, { signer, waiting });
+    await change(
+      again.client,
+      { action: "remove_alias", did: alice.did, alias },
+      { signer, waiting },
+    );
     // Whose it is afterwards is no stranger's change.
     proxy.lie = toEve;
     await again.watch();
@@ -350,7 +416,8 @@ describe("the own identity", () => {
     const heard: string[] = [];
     alice.on(({ type }) => heard.push(type));
     proxy.lie = {
-      json: ({ path, json }) => (path === `/resolve/${alice.did}` ? { ...json, aliases: [alias] } : null),
+      json: ({ path, json }) =>
+        path === `/resolve/${alice.did}` ? { ...json, aliases: [alias] } : null,
       shows: { [`/aliases/${alias}`]: { alias, did: alice.did } },
     };
     await alice.watch();
@@ -367,9 +434,14 @@ describe("the own identity", () => {
     const proxy = proxied();
     const alice = await victimOf(proxy);
     proxy.lie = {
-      json: ({ path, json }) => (path.endsWith("/nonces") ? { ...json, alias_nonce: String(2n ** 64n) } : null),
+      json: ({ path, json }) =>
+        path.endsWith("/nonces") ? { ...json, alias_nonce: String(2n ** 64n) } : null,
     };
-    const intent: Intent = { action: "add_alias", did: alice.did, alias: `a-${crypto.randomUUID().slice(0, 8)}` };
+    const intent: Intent = {
+      action: "add_alias",
+      did: alice.did,
+      alias: `a-${crypto.randomUUID().slice(0, 8)}`,
+    };
     const signer = { keyId: "root", seed: alice.identity.rootSeed };
     expect(await codeOf(change(alice.client, intent, { signer, waiting }))).toBe("unreadable");
   });
@@ -395,7 +467,12 @@ describe("the own identity", () => {
         ...document,
         verificationMethod: [
           ...document.verificationMethod,
-          { id: `${alice.did}#x`, type: "Multikey", controller: alice.did, publicKeyMultibase: multibase },
+          {
+            id: `${alice.did}#x`,
+            type: "Multikey",
+            controller: alice.did,
+            publicKeyMultibase: multibase,
+          },
         ],
       }),
     });
@@ -433,7 +510,8 @@ test("an honest twin raises no alarm, through rotations, devices, restarts and l
   const alarms: string[] = [];
   const listen = (me: Waypost) => {
     me.on((event) => {
-      if (event.type === "stranger_change" || event.type === "failed") alarms.push(JSON.stringify(event));
+      if (event.type === "stranger_change" || event.type === "failed")
+        alarms.push(JSON.stringify(event));
     });
     return me;
   };
@@ -443,7 +521,9 @@ test("an honest twin raises no alarm, through rotations, devices, restarts and l
   ];
   let [alice, bob] = (await openBoth()) as [Waypost, Waypost];
   for (let round = 0; round < 6; round++) {
-    const sends = Array.from({ length: 12 }, () => alice.send(bob.did, "hello").catch((e) => alarms.push(String(e))));
+    const sends = Array.from({ length: 12 }, () =>
+      alice.send(bob.did, "hello").catch((e) => alarms.push(String(e))),
+    );
     // Its key changes while others look it up.
     const again = await open({ directoryUrl: proxy.url, keys: bobKeys, rotateMs: 0 });
     await again.rotate();

@@ -34,7 +34,11 @@ beforeAll(async () => {
   made = await startLogPair("liar", files.fileOf);
 });
 afterAll(async () => {
-  await Promise.all([...proxies.map((proxy) => proxy.stop()), made.nodes.stop(), made.witness.stop()]);
+  await Promise.all([
+    ...proxies.map((proxy) => proxy.stop()),
+    made.nodes.stop(),
+    made.witness.stop(),
+  ]);
   files.remove();
 });
 
@@ -52,7 +56,11 @@ async function victimOf(proxy: LyingDirectory, options: Partial<WaypostOptions> 
   const me = await open({ directoryUrl: proxy.url, policy: policyOf(made.cosigner), ...options });
   const events: WaypostEvent[] = [];
   me.on((event) => events.push(event));
-  return { me, events, codes: () => events.map((event) => (event.type === "failed" ? event.error.code : event.type)) };
+  return {
+    me,
+    events,
+    codes: () => events.map((event) => (event.type === "failed" ? event.error.code : event.type)),
+  };
 }
 
 const codeOf = (work: Promise<unknown>): Promise<string> =>
@@ -76,13 +84,20 @@ describe("a fresh head that witnesses have signed", () => {
       break;
     }
     await bob.watch();
-    expect(events.filter(({ type }) => type !== "connected" && type !== "disconnected")).toEqual([]);
+    expect(events.filter(({ type }) => type !== "connected" && type !== "disconnected")).toEqual(
+      [],
+    );
   });
 
   test("is demanded only with a policy, which must name witnesses", async () => {
     const [plain, bob] = [await open(), await open()];
     expect(await codeOf(plain.send(bob.did, "hello", logged))).toBe("log_unwitnessed");
-    for (const policy of ["", "quorum none", `log ${vkeyOf(made.log)}\nquorum none`, "witness w x\nquorum w"])
+    for (const policy of [
+      "",
+      "quorum none",
+      `log ${vkeyOf(made.log)}\nquorum none`,
+      "witness w x\nquorum w",
+    ])
       expect([policy, await codeOf(open({ policy }))]).toEqual([policy, "policy_invalid"]);
     const both = `witness a ${vkeyOf(made.cosigner)}\nwitness b ${vkeyOf(testKey("b.example", "witness"))}\n`;
     const any = await open({ policy: `${both}group g any a b\nquorum g` });
@@ -95,13 +110,18 @@ describe("a fresh head that witnesses have signed", () => {
 test("a log that leaves out the seed, by which the ledger names its log, counts only when the policy lists it", async () => {
   const [proxy, bob] = [proxied(), await open()];
   const shown = new TestLog(testKey("another.example/log", "log"));
-  shown.append([{ key: keyOfDid(bob.did), value: valueOfProof(await proofBytes(made.nodes.url, bob.did)) }]);
+  shown.append([
+    { key: keyOfDid(bob.did), value: valueOfProof(await proofBytes(made.nodes.url, bob.did)) },
+  ]);
   const note = shown.cosigned([made.cosigner], Date.now());
   proxy.lie = { entry: (key) => shown.entry(Uint8Array.fromHex(key), note) };
   const { me: alice } = await victimOf(proxy);
   expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_invalid");
   const keys = memoryKeys();
-  const { me: carol } = await victimOf(proxy, { keys, policy: policyOf(made.cosigner, [shown.key]) });
+  const { me: carol } = await victimOf(proxy, {
+    keys,
+    policy: policyOf(made.cosigner, [shown.key]),
+  });
   expect((await carol.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
   // A policy that lists another log than the ledger names is for that log alone.
   const { me: dave } = await victimOf(proxied(), { policy: policyOf(made.cosigner, [shown.key]) });
@@ -116,7 +136,9 @@ test("a log that leaves out the seed, by which the ledger names its log, counts 
   expect((await carol.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
   proxy.lie = { entry: () => encodeLogEntry({ ...earlier, consistency: shown.consistency(size) }) };
   expect((await carol.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
-  expect(await keys.load("default/log/head")).toContain(JSON.stringify(renderNote(later)).slice(1, -1));
+  expect(await keys.load("default/log/head")).toContain(
+    JSON.stringify(renderNote(later)).slice(1, -1),
+  );
 });
 
 test("both notes of a fork are kept, and a later run remembers the head", async () => {
@@ -126,7 +148,8 @@ test("both notes of a fork are kept, and a later run remembers the head", async 
   const bob = await open();
   expect((await alice.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
   const fork = new TestLog(made.log);
-  for (let i = 0; i < 40; i++) fork.append([{ key: sha256(Uint8Array.of(i)), value: sha256(Uint8Array.of(i)) }]);
+  for (let i = 0; i < 40; i++)
+    fork.append([{ key: sha256(Uint8Array.of(i)), value: sha256(Uint8Array.of(i)) }]);
   const { genesisSeed } = decodeLogEntry(await honestEntry(bob.did)) as LogEntry;
   const note = fork.cosigned([made.cosigner], Date.now());
   proxy.lie = { entry: (key) => fork.entry(Uint8Array.fromHex(key), note, { genesisSeed }) };
@@ -135,7 +158,10 @@ test("both notes of a fork are kept, and a later run remembers the head", async 
     before: string;
     after: string;
   };
-  expect([noteOf(kept.before).text === noteOf(kept.after).text, kept.after]).toEqual([false, renderNote(note)]);
+  expect([noteOf(kept.before).text === noteOf(kept.after).text, kept.after]).toEqual([
+    false,
+    renderNote(note),
+  ]);
   const { me: later } = await victimOf(proxy, { keys });
   expect(await codeOf(later.send(bob.did, "hello"))).toBe("log_forked");
 }, 60_000);
@@ -144,11 +170,13 @@ test("what lowers the level is reported once", async () => {
   const proxy = proxied();
   const { me: alice, codes } = await victimOf(proxy);
   proxy.lie = { entry: () => Uint8Array.of(1) };
-  for (let i = 0; i < 2; i++) expect((await alice.send(alice.did, "hello")).recipient.trust).toBe("proven");
+  for (let i = 0; i < 2; i++)
+    expect((await alice.send(alice.did, "hello")).recipient.trust).toBe("proven");
   expect(codes()).toEqual(["log_invalid"]);
   // A log that is not shown may belong to a node that has just started.
   proxy.lie = { entry: () => "none" };
-  for (let i = 0; i < 2; i++) expect((await alice.send(alice.did, "hello")).recipient.trust).toBe("proven");
+  for (let i = 0; i < 2; i++)
+    expect((await alice.send(alice.did, "hello")).recipient.trust).toBe("proven");
   expect(codes()).toEqual(["log_invalid"]);
   setSystemTime(Date.now() + 61_000);
   const { recipient } = await alice.send(alice.did, "hello").finally(() => setSystemTime());
@@ -170,13 +198,22 @@ test("begins its log anew and names the lost head: log_restarted, once; without 
   const note = next.cosigned([made.cosigner], Date.now());
   const { genesisSeed } = honest;
   const restart = { oldHead: next.entries[0] as Uint8Array, inclusion: next.inclusion(0) };
-  const others = [null, { ...restart, inclusion: [] }, { ...restart, oldHead: encodeOldHead({ ...lost, size: 1 }) }];
+  const others = [
+    null,
+    { ...restart, inclusion: [] },
+    { ...restart, oldHead: encodeOldHead({ ...lost, size: 1 }) },
+  ];
   for (const other of others) {
-    proxy.lie = { entry: (key) => next.entry(Uint8Array.fromHex(key), note, { genesisSeed, restart: other }) };
+    proxy.lie = {
+      entry: (key) => next.entry(Uint8Array.fromHex(key), note, { genesisSeed, restart: other }),
+    };
     expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_forked");
   }
-  proxy.lie = { entry: (key) => next.entry(Uint8Array.fromHex(key), note, { genesisSeed, restart }) };
-  for (let i = 0; i < 2; i++) expect((await alice.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
+  proxy.lie = {
+    entry: (key) => next.entry(Uint8Array.fromHex(key), note, { genesisSeed, restart }),
+  };
+  for (let i = 0; i < 2; i++)
+    expect((await alice.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
   expect(codes()).toEqual(["log_restarted"]);
   // Back to the old one: no branch of both.
   proxy.lie = {};
@@ -192,7 +229,11 @@ test("hides from the owner what others see under the same root: stranger_change"
   const { rootSeed } = alice.identity;
   const copy = memoryKeys();
   await copy.replace("default", null, renderIdentity(alice.identity));
-  await replaceDocument((await open({ keys: copy })).client, alice.did, { rootSeed, edited: (one) => one, waiting });
+  await replaceDocument((await open({ keys: copy })).client, alice.did, {
+    rootSeed,
+    edited: (one) => one,
+    waiting,
+  });
   await untilLogged(
     made.nodes.url,
     keyOfDid(alice.did),
@@ -200,10 +241,13 @@ test("hides from the owner what others see under the same root: stranger_change"
   );
   proxy.lie = { proof: (did) => (did === alice.did ? proof : null) };
   await alice.watch();
-  expect(events.filter(({ type }) => type === "stranger_change")).toEqual([{ type: "stranger_change", what: "log" }]);
+  expect(events.filter(({ type }) => type === "stranger_change")).toEqual([
+    { type: "stranger_change", what: "log" },
+  ]);
 }, 60_000);
 
-const honestEntry = async (did: Did) => (await fetch(`${made.nodes.url}/log/entry/${keyOfDid(did).toHex()}`)).bytes();
+const honestEntry = async (did: Did) =>
+  (await fetch(`${made.nodes.url}/log/entry/${keyOfDid(did).toHex()}`)).bytes();
 
 test("an honest twin raises no alarm, through rotations, restarts and look-ups side by side", async () => {
   const proxy = proxied();
@@ -212,13 +256,16 @@ test("an honest twin raises no alarm, through rotations, restarts and look-ups s
   const openOne = async (keys: KeyStore, rotateMs: 0 | false) => {
     const { me } = await victimOf(proxy, { keys, rotateMs });
     me.on((event) => {
-      if (event.type === "stranger_change" || event.type === "failed") alarms.push(JSON.stringify(event));
+      if (event.type === "stranger_change" || event.type === "failed")
+        alarms.push(JSON.stringify(event));
     });
     return me;
   };
   for (let round = 0; round < 3; round++) {
     const [alice, bob] = [await openOne(keysOf[0], false), await openOne(keysOf[1], 0)];
-    const sends = Array.from({ length: 8 }, () => alice.send(bob.did, "hello").catch((e) => alarms.push(String(e))));
+    const sends = Array.from({ length: 8 }, () =>
+      alice.send(bob.did, "hello").catch((e) => alarms.push(String(e))),
+    );
     await bob.rotate();
     await Promise.all([...sends, alice.watch()]);
     const sent = await alice.send(bob.did, "hello", logged);

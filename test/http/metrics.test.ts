@@ -17,30 +17,54 @@ const promtool = Bun.which("promtool");
 if (promtool === null) console.log("SKIPPED: promtool, which is not on this machine");
 test.skipIf(promtool === null)("promtool finds nothing in /metrics", async () => {
   await fetch(`${nodes.url}/limits`);
-  const child = Bun.spawn([promtool ?? "", "check", "metrics"], { stdin: "pipe", stdout: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([promtool ?? "", "check", "metrics"], {
+    stdin: "pipe",
+    stdout: "pipe",
+    stderr: "pipe",
+  });
   child.stdin.write(await metrics());
   await child.stdin.end();
-  const said = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  const said = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
   expect([await child.exited, ...said]).toEqual([0, "", ""]);
 });
 
-test.skipIf(promtool === null)("promtool finds nothing in the alerts and the scrape configuration", async () => {
-  for (const [kind, name] of [
-    ["rules", "alerts.yml"],
-    ["config", "prometheus.yml"],
-  ] as const) {
-    const file = `${import.meta.dir}/../../examples/prometheus/${name}`;
-    const child = Bun.spawn([promtool ?? "", "check", kind, file], { stdout: "pipe", stderr: "pipe" });
-    expect([name, await child.exited, await new Response(child.stderr).text()]).toEqual([name, 0, ""]);
-  }
-});
+test.skipIf(promtool === null)(
+  "promtool finds nothing in the alerts and the scrape configuration",
+  async () => {
+    for (const [kind, name] of [
+      ["rules", "alerts.yml"],
+      ["config", "prometheus.yml"],
+    ] as const) {
+      const file = `${import.meta.dir}/../../examples/prometheus/${name}`;
+      const child = Bun.spawn([promtool ?? "", "check", kind, file], {
+        stdout: "pipe",
+        stderr: "pipe",
+      });
+      expect([name, await child.exited, await new Response(child.stderr).text()]).toEqual([
+        name,
+        0,
+        "",
+      ]);
+    }
+  },
+);
 
-test.each(["prometheus/alerts.yml", "grafana/waypost.json"])("a node has every metric in %s", async (name) => {
-  const known = new Set([...(await metrics()).matchAll(/^# HELP (\w+)/gm)].map((match) => match[1]));
-  // Of nodes with a certificate: tls.test.ts.
-  known.add("waypost_tls_certificate_not_after_seconds");
-  const text = await Bun.file(`${import.meta.dir}/../../examples/${name}`).text();
-  const named = [...text.matchAll(/\bwaypost_\w+/g)].map(([metric]) => metric.replace(/_bucket$/, ""));
-  expect(named.length).toBeGreaterThan(5);
-  expect(named.filter((metric) => !known.has(metric))).toEqual([]);
-});
+test.each(["prometheus/alerts.yml", "grafana/waypost.json"])(
+  "a node has every metric in %s",
+  async (name) => {
+    const known = new Set(
+      [...(await metrics()).matchAll(/^# HELP (\w+)/gm)].map((match) => match[1]),
+    );
+    // Of nodes with a certificate: tls.test.ts.
+    known.add("waypost_tls_certificate_not_after_seconds");
+    const text = await Bun.file(`${import.meta.dir}/../../examples/${name}`).text();
+    const named = [...text.matchAll(/\bwaypost_\w+/g)].map(([metric]) =>
+      metric.replace(/_bucket$/, ""),
+    );
+    expect(named.length).toBeGreaterThan(5);
+    expect(named.filter((metric) => !known.has(metric))).toEqual([]);
+  },
+);

@@ -5,7 +5,13 @@
 import { expect, test } from "bun:test";
 import { proofHeaders } from "../../src/client/caches.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
-import { acknowledgementOf, clientFrom, envelopeTo, personAt, registerAll } from "../campaigns/stage.ts";
+import {
+  acknowledgementOf,
+  clientFrom,
+  envelopeTo,
+  personAt,
+  registerAll,
+} from "../campaigns/stage.ts";
 import { proofHeadersOf } from "../support/directory.ts";
 import { freePort } from "../support/executable.ts";
 import { keyPair } from "../support/identity.ts";
@@ -41,7 +47,8 @@ test("used proofs stay refused after the clock went ahead and back", async () =>
 
   const envelope = (id: string) =>
     envelopeTo(bob, { message_id: id, timestamp: new Date(now()).toISOString(), ttl: "1h" });
-  const store = async (id: string = crypto.randomUUID()) => (await client.post("/cache/store", envelope(id))).status;
+  const store = async (id: string = crypto.randomUUID()) =>
+    (await client.post("/cache/store", envelope(id))).status;
   const first = crypto.randomUUID();
   expect(await store(first)).toBe(202);
 
@@ -54,11 +61,17 @@ test("used proofs stay refused after the clock went ahead and back", async () =>
     const operation = "set_delivery_policy_links";
     const proof = proofHeadersOf(root, { operation, body, timestamp: new Date().toISOString() });
     const headers = { "content-type": "application/json", ...proof };
-    return { method: "PUT", path: `/dids/${encodeURIComponent(bob.did)}/delivery-policy-links`, body, headers };
+    return {
+      method: "PUT",
+      path: `/dids/${encodeURIComponent(bob.did)}/delivery-policy-links`,
+      body,
+      headers,
+    };
   };
   const [older, newer] = [changeOf(["old"]), changeOf(["new"])];
   const send = async () => [
-    (await client.ask({ path: `/cache/messages/${encodeURIComponent(bob.did)}`, headers: pull })).status,
+    (await client.ask({ path: `/cache/messages/${encodeURIComponent(bob.did)}`, headers: pull }))
+      .status,
     (await client.post("/cache/ack", acknowledgement)).status,
     (await client.ask(older)).status,
   ];

@@ -13,7 +13,13 @@ import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
-import { registerAt, registerSelfSender, type SelfSender, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import {
+  registerAt,
+  registerSelfSender,
+  type SelfSender,
+  startTestNodes,
+  type TestNodes,
+} from "../support/nodes.ts";
 import { LiveClient } from "./live-client.ts";
 
 const folder = scratchFolder();
@@ -48,7 +54,8 @@ const json = { "content-type": "application/json" };
 type Answered = { readonly status: number; readonly body: Record<string, unknown> };
 
 async function operate(path: string, body?: unknown): Promise<Answered> {
-  const sent = body === undefined ? {} : { method: "POST", headers: json, body: JSON.stringify(body) };
+  const sent =
+    body === undefined ? {} : { method: "POST", headers: json, body: JSON.stringify(body) };
   const reply = await fetch(`http://localhost/operations/${path}`, { unix: socket, ...sent });
   return { status: reply.status, body: (await reply.json()) as Record<string, unknown> };
 }
@@ -66,7 +73,8 @@ async function statusAt(
   { signed, client = "198.51.100.7" }: Sent = {},
 ): Promise<number> {
   const headers = { ...json, "x-forwarded-for": client };
-  return (await fetch(url + path, { method: "POST", headers, body: self.envelope({ signed }) })).status;
+  return (await fetch(url + path, { method: "POST", headers, body: self.envelope({ signed }) }))
+    .status;
 }
 
 describe("blocks", () => {
@@ -82,7 +90,11 @@ describe("blocks", () => {
     expect(await both()).toEqual([403, 403]);
     const { body } = await operate("blocks");
     expect(body).toMatchObject({ blocks: [{ subject: did, kind: "did", reason: "spam" }] });
-    expect((await operate("blocks", { add: [], remove: [did] })).body).toEqual({ added: 0, removed: 1, entries: 0 });
+    expect((await operate("blocks", { add: [], remove: [did] })).body).toEqual({
+      added: 0,
+      removed: 1,
+      entries: 0,
+    });
     expect(await both()).toEqual([202, 202]);
   });
 
@@ -99,7 +111,10 @@ describe("blocks", () => {
     expect(await both({ client: "203.0.113.200" })).toEqual([403, 403]);
     expect(await both({ client: "2001:db8:7::1" })).toEqual([403, 403]);
     expect(await both({ client: "203.0.114.1" })).toEqual([202, 202]);
-    const removed = await operate("blocks", { add: [], remove: ["203.0.113.0/24", "2001:DB8::/32"] });
+    const removed = await operate("blocks", {
+      add: [],
+      remove: ["203.0.113.0/24", "2001:DB8::/32"],
+    });
     expect(removed.body).toMatchObject({ removed: 2 });
     expect(await both({ client: "203.0.113.200" })).toEqual([202, 202]);
   });
@@ -111,17 +126,19 @@ describe("blocks", () => {
         headers: { ...json, "x-forwarded-for": client },
         ...(method === "GET" ? {} : { body: "{}" }),
       });
-    const writes = ["POST /register-did", "POST /register-did/prepare", `POST /dids/${did}/prepare`];
+    const writes = [
+      "POST /register-did",
+      "POST /register-did/prepare",
+      `POST /dids/${did}/prepare`,
+    ];
     writes.push(`PUT /delivery-policies/recipients/${did}`, `POST /dids/${did}/deactivate`);
     await operate("blocks", { add: [block("203.0.113.0/24")], remove: [] });
     for (const write of writes) {
       const [method = "", path = ""] = write.split(" ");
       const refused = await from("203.0.113.9", method, path);
-      expect([write, refused.status, ((await refused.json()) as Answered["body"])["code"]]).toEqual([
-        write,
-        403,
-        "policy_denied",
-      ]);
+      expect([write, refused.status, ((await refused.json()) as Answered["body"])["code"]]).toEqual(
+        [write, 403, "policy_denied"],
+      );
       expect((await from("203.0.114.9", method, path)).status).toBe(400);
     }
     expect((await from("203.0.113.9", "GET", `/resolve/${did}`)).status).toBe(200);
@@ -144,7 +161,9 @@ describe("blocks", () => {
     async (given) => {
       const subject = given === "the DID" ? did : given;
       const session = (client: string, device: string) =>
-        new LiveClient(`${url.replace("http", "ws")}/ws/${did}/${device}`, { "x-forwarded-for": client });
+        new LiveClient(`${url.replace("http", "ws")}/ws/${did}/${device}`, {
+          "x-forwarded-for": client,
+        });
       const theirs = session("203.0.113.9", "theirs");
       const neighbor = session("203.0.114.9", "neighbor");
       expect([await theirs.opened, await neighbor.opened]).toEqual([true, true]);
@@ -167,26 +186,39 @@ describe("blocks", () => {
     ["2001:DB8:0:0::1", "2001:db8::1/128"],
     ["2001:DB8:0::/48", "2001:db8::/48"],
   ])("of %s are found as %s", async (added, removed) => {
-    expect((await operate("blocks", { add: [block(added)], remove: [] })).body).toMatchObject({ added: 1, entries: 1 });
-    expect((await operate("blocks", { add: [], remove: [removed] })).body).toMatchObject({ removed: 1, entries: 0 });
+    expect((await operate("blocks", { add: [block(added)], remove: [] })).body).toMatchObject({
+      added: 1,
+      entries: 1,
+    });
+    expect((await operate("blocks", { add: [], remove: [removed] })).body).toMatchObject({
+      removed: 1,
+      entries: 0,
+    });
   });
 
   test("refuse anything but a DID or a network, and change nothing then", async () => {
     for (const subject of ["somebody", "203.0.113.1/24", "did:web:x", ""]) {
-      const reply = await operate("blocks", { add: [block("203.0.113.0/24"), block(subject)], remove: [] });
+      const reply = await operate("blocks", {
+        add: [block("203.0.113.0/24"), block(subject)],
+        remove: [],
+      });
       expect([reply.status, reply.body["code"]]).toEqual([400, "invalid_request"]);
     }
     expect((await operate("blocks")).body).toEqual({ blocks: [] });
   });
 
   test("outlive a restart, however many there are", async () => {
-    const add = Array.from({ length: 500 }, (_, i) => block(`203.0.${i >> 8}.${i & 255}`, { reason: "x".repeat(200) }));
+    const add = Array.from({ length: 500 }, (_, i) =>
+      block(`203.0.${i >> 8}.${i & 255}`, { reason: "x".repeat(200) }),
+    );
     expect((await operate("blocks", { add, remove: [] })).body).toMatchObject({ entries: 500 });
     await nodes.stop();
     nodes = await startTestNodes(input);
     expect((await operate("blocks")).body["blocks"]).toHaveLength(500);
     expect(await both({ client: "203.0.1.200" })).toEqual([403, 403]);
-    expect((await operate("blocks", { add: [], remove: add.map(({ subject }) => subject) })).body).toMatchObject({
+    expect(
+      (await operate("blocks", { add: [], remove: add.map(({ subject }) => subject) })).body,
+    ).toMatchObject({
       removed: 500,
       entries: 0,
     });
@@ -197,7 +229,10 @@ describe("blocks", () => {
     const bus = openLocalBus({ log: () => undefined });
     const parts = { receipts, bus, now: Date.now, log: () => undefined };
     const [one, other] = [await openBlocks(parts), await openBlocks(parts)];
-    await one.change({ add: [{ subject: "203.0.113.7", kind: "network", reason: null }], remove: [] });
+    await one.change({
+      add: [{ subject: "203.0.113.7", kind: "network", reason: null }],
+      remove: [],
+    });
     for (let i = 0; i < 50 && other.list().length === 0; i++) await Bun.sleep(10);
     expect(other.checkClient("::ffff:203.0.113.7")).toMatchObject({ code: "policy_denied" });
     expect(other.checkClient("203.0.113.8")).toBeNull();
@@ -225,7 +260,9 @@ test("a block list that its store can't keep stays as it was, and the change fai
   const add = [{ subject: "203.0.113.9", kind: "network", reason: null }] as const;
   for (const failure of ["full", "unavailable"] as const) {
     code = failure;
-    expect(await blocks.change({ add, remove: [] }).catch((error: unknown) => error)).toMatchObject({ code });
+    expect(await blocks.change({ add, remove: [] }).catch((error: unknown) => error)).toMatchObject(
+      { code },
+    );
     expect([blocks.list(), blocks.checkClient("203.0.113.9")]).toEqual([[], null]);
   }
   code = null;
@@ -249,14 +286,18 @@ describe("an erasure", () => {
     const body = await erase();
     expect(body["entries"]).toBe(2);
     expect(body["bytes"]).toBeGreaterThan(100);
-    expect(nodes.lines.findLast(({ message }) => message.includes("what the node holds"))?.fields).toEqual(body);
+    expect(
+      nodes.lines.findLast(({ message }) => message.includes("what the node holds"))?.fields,
+    ).toEqual(body);
     expect(await erase()).toEqual({ entries: 0, bytes: 0, invitations: 0 });
     const stats = await nodes.stores.capability("cache.store", "mailbox").stats(Date.now());
     expect(stats.entries).toBe(0);
   });
 
   test("refuses a malformed DID", async () => {
-    expect((await operate("erase", { did: "somebody" })).body).toMatchObject({ code: "invalid_did" });
+    expect((await operate("erase", { did: "somebody" })).body).toMatchObject({
+      code: "invalid_did",
+    });
   });
 });
 
@@ -272,7 +313,9 @@ test("a page that names an admin listener by its own host reads nothing", async 
   expect(await ask("page.example:80")).toBe(403);
   for (const host of ["localhost:1", "127.0.0.1", "[::1]:7401", "waypost:7401", "node.internal"])
     expect([host, await ask(host)]).toEqual([host, 200]);
-  expect((await fetch(`${url}/healthz`, { headers: { host: "relay.example.org" } })).status).toBe(200);
+  expect((await fetch(`${url}/healthz`, { headers: { host: "relay.example.org" } })).status).toBe(
+    200,
+  );
 });
 
 test("a page that names the socket by another host changes nothing", async () => {
@@ -281,7 +324,9 @@ test("a page that names the socket by another host changes nothing", async () =>
     headers: { ...json, host: "page.example" },
     body: JSON.stringify({ did }),
   };
-  expect((await fetch("http://localhost/operations/erase", { unix: socket, ...sent })).status).toBe(403);
+  expect((await fetch("http://localhost/operations/erase", { unix: socket, ...sent })).status).toBe(
+    403,
+  );
 });
 
 test("a reload without a file says so", async () => {

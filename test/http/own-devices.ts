@@ -14,7 +14,12 @@ type Place = {
 };
 
 export function devicesAt({ at, keep }: ReturnType<typeof peopleAtNodes>) {
-  const place = (store = memoryStore()): Place => ({ url: at.url, keys: memoryKeys(), store, waiting });
+  const place = (store = memoryStore()): Place => ({
+    url: at.url,
+    keys: memoryKeys(),
+    store,
+    waiting,
+  });
   /** A second device of an identity, linked. */
   const linked = async (first: Waypost, where = place()): Promise<Waypost> => {
     const linking = await Waypost.link(where);
@@ -25,7 +30,10 @@ export function devicesAt({ at, keep }: ReturnType<typeof peopleAtNodes>) {
 }
 
 /** What a device shows, as soon as it is what is wanted. */
-export async function until<T>(read: () => Promise<T>, isWanted: (value: T) => boolean): Promise<T> {
+export async function until<T>(
+  read: () => Promise<T>,
+  isWanted: (value: T) => boolean,
+): Promise<T> {
   for (const endMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
     const value = await read();
     if (isWanted(value) || performance.now() > endMs) return value;

@@ -63,7 +63,9 @@ test("a sleeping device is woken by a message within a second, and by no receipt
   await started(given, { cache: { push_interval: 20 } });
   const open = () => Waypost.open({ url, keys: memoryKeys() });
   const [alice, bob] = await Promise.all([open(), open()]);
-  expect(await alice.pushKey()).toBe(((await (await fetch(`${url}/node`)).json()) as { push_key: string }).push_key);
+  expect(await alice.pushKey()).toBe(
+    ((await (await fetch(`${url}/node`)).json()) as { push_key: string }).push_key,
+  );
   const [hers, his] = [at.device("alice"), at.device("bob")];
   await subscribe(alice, at, hers);
   await alice.send(bob.did, "hello");
@@ -83,7 +85,9 @@ test("a sleeping device is woken by a message within a second, and by no receipt
     await Bun.sleep(25);
   }
   times.sort((a, b) => a - b);
-  console.log(`from the send to the push service: p50 ${times[20]?.toFixed(0)} ms, p95 ${times[38]?.toFixed(0)} ms`);
+  console.log(
+    `from the send to the push service: p50 ${times[20]?.toFixed(0)} ms, p95 ${times[38]?.toFixed(0)} ms`,
+  );
   expect(times[38]).toBeLessThan(1_000);
   expect([hers.woken(), new Set(his.woken())]).toEqual([[], new Set(["wake"])]);
   await bob.push(his.subscription, null);
@@ -99,9 +103,14 @@ test("typing, receipts and profiles wake nobody, and hold back no message that w
   const url = addressOf();
   const cache = { enabled: true, public_endpoints: [url], signing_key_file: keyFile };
   const relay = { enabled: true, public_endpoints: [url], ...network };
-  await started({ server: listen(url), directory, relay, cache, push }, { cache: { push_interval: 20 } });
+  await started(
+    { server: listen(url), directory, relay, cache, push },
+    { cache: { push_interval: 20 } },
+  );
   const [alice, bob] = await Promise.all(
-    [1, 2].map(() => Waypost.open({ url, keys: memoryKeys(), store: memoryStore(), receipts: true })),
+    [1, 2].map(() =>
+      Waypost.open({ url, keys: memoryKeys(), store: memoryStore(), receipts: true }),
+    ),
   );
   if (alice === undefined || bob === undefined) throw new Error("nobody is there");
   ends.push(() => alice.close());
@@ -122,7 +131,10 @@ test("typing, receipts and profiles wake nobody, and hold back no message that w
   for (const { delivered } of sent) await delivered;
   await typing;
   while (device.woken().length === 0) await at.atLeast(at.heard.length + 1);
-  expect((await alice.store.messages(bob.did)).map(({ delivery }) => delivery?.state)).toEqual(["sent", "sent"]);
+  expect((await alice.store.messages(bob.did)).map(({ delivery }) => delivery?.state)).toEqual([
+    "sent",
+    "sent",
+  ]);
 }, 60_000);
 
 test("a Relay hands on that an envelope is not urgent to a Cache elsewhere", async () => {
@@ -132,13 +144,24 @@ test("a Relay hands on that an envelope is not urgent to a Cache elsewhere", asy
   const here = { server: listen(cacheUrl), directory, relay: network, cache, push };
   await started(here, { cache: { push_interval: 20 } });
   const relay = { enabled: true, public_endpoints: [relayUrl], ...network };
-  await started({ server: { ...listen(relayUrl), recipients: cacheUrl }, directory: {}, cache: {}, relay });
+  await started({
+    server: { ...listen(relayUrl), recipients: cacheUrl },
+    directory: {},
+    cache: {},
+    relay,
+  });
   const urls = { directoryUrl: cacheUrl, relayUrl, cacheUrl };
-  const [alice, bob] = await Promise.all([1, 2].map(() => Waypost.open({ ...urls, keys: memoryKeys() })));
+  const [alice, bob] = await Promise.all(
+    [1, 2].map(() => Waypost.open({ ...urls, keys: memoryKeys() })),
+  );
   if (alice === undefined || bob === undefined) throw new Error("nobody is there");
   const device = at.device("bob");
   await subscribe(bob, at, device);
-  await alice.send(bob.did, { v: 1, delivered: [] }, { mediaType: "application/vnd.waypost.receipt+json" });
+  await alice.send(
+    bob.did,
+    { v: 1, delivered: [] },
+    { mediaType: "application/vnd.waypost.receipt+json" },
+  );
   await Bun.sleep(200);
   expect(device.woken()).toEqual([]);
   await alice.send(bob.did, "hello");
@@ -162,7 +185,12 @@ test.skipIf(absence !== null)(
       const relay = { enabled: true, public_endpoints: urls, ...network };
       const own = { signing_key_file: keyFile, rate_limit_loopback: false };
       // A fast machine stores more in the time than strangers may fill of a mailbox.
-      const cache = { enabled: true, public_endpoints: urls, ...own, recipient_entries_max: 1_000_000 };
+      const cache = {
+        enabled: true,
+        public_endpoints: urls,
+        ...own,
+        recipient_entries_max: 1_000_000,
+      };
       const stores = { main: { plugin: "postgres", ...options } };
       await started(
         { server: listen(url), stores, directory, relay, cache, push },

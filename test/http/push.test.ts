@@ -20,7 +20,12 @@ import {
   uuidOf,
 } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";
-import { type Device, type PushService, startPushService, vapidClaims } from "../support/push-service.ts";
+import {
+  type Device,
+  type PushService,
+  startPushService,
+  vapidClaims,
+} from "../support/push-service.ts";
 import { scratchPaths } from "../support/scratch.ts";
 import { relayDefault } from "../support/settings.ts";
 
@@ -44,7 +49,13 @@ async function service(): Promise<PushService> {
   return started;
 }
 
-async function nodeAt({ connected = () => false, beside }: { connected?: () => boolean; beside?: TestCache } = {}) {
+async function nodeAt({
+  connected = () => false,
+  beside,
+}: {
+  connected?: () => boolean;
+  beside?: TestCache;
+} = {}) {
   const network = { ...relayDefault, allow_http: true, allow_private: ["127.0.0.0/8"] };
   const settings = { enabled: true, contact: "mailto:operator@odd.example" };
   let looked = 0;
@@ -71,9 +82,18 @@ async function stage(options: Parameters<typeof nodeAt>[0] = {}): Promise<Stage>
   return { service: await service(), node };
 }
 
-type Asked = { readonly method?: string; readonly id?: string; readonly subject?: string; readonly person?: Person };
+type Asked = {
+  readonly method?: string;
+  readonly id?: string;
+  readonly subject?: string;
+  readonly person?: Person;
+};
 
-async function ask(node: TestCache, body: unknown, { method = "PUT", id = "phone", ...rest }: Asked = {}) {
+async function ask(
+  node: TestCache,
+  body: unknown,
+  { method = "PUT", id = "phone", ...rest }: Asked = {},
+) {
   const { person = bob } = rest;
   const text = body === null ? "" : typeof body === "string" ? body : JSON.stringify(body);
   const subject = rest.subject ?? `${id},${encodeHex(sha256(utf8(text)))}`;
@@ -103,11 +123,22 @@ async function subscribe(
 }
 
 let count = 100;
-async function store(node: TestCache, change: JsonObject = {}, headers: Record<string, string> = {}): Promise<string> {
+async function store(
+  node: TestCache,
+  change: JsonObject = {},
+  headers: Record<string, string> = {},
+): Promise<string> {
   const id = ++count;
-  const envelope = envelopeTo(bob, id, { timestamp: new Date(node.clock.nowMs).toISOString(), ...change });
+  const envelope = envelopeTo(bob, id, {
+    timestamp: new Date(node.clock.nowMs).toISOString(),
+    ...change,
+  });
   const body = JSON.stringify(change["from"] === undefined ? envelope : signedBy(alice, envelope));
-  const init = { method: "POST", headers: { "content-type": "application/json", ...headers }, body };
+  const init = {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body,
+  };
   expect((await node.ask("/cache/store", init)).status).toBe(202);
   return uuidOf(id);
 }
@@ -147,7 +178,9 @@ describe("a subscription", () => {
     const { node, service } = await stage();
     const [one, other] = [service.device("a"), service.device("b")];
     await subscribe({ node, service }, one);
-    expect(await ask(node, { ...other.subscription, token: one.token() })).toBe("400 invalid_request");
+    expect(await ask(node, { ...other.subscription, token: one.token() })).toBe(
+      "400 invalid_request",
+    );
     expect(await ask(node, other.subscription)).toBe("202 unconfirmed");
     await store(node);
     await looks(node);
@@ -157,9 +190,12 @@ describe("a subscription", () => {
   test("is the tenth of a recipient at most, until one ends", async () => {
     const { node, service } = await stage();
     const device = service.device("a");
-    for (let n = 0; n < 10; n++) expect(await ask(node, device.subscription, { id: `d${n}` })).toBe("202 unconfirmed");
+    for (let n = 0; n < 10; n++)
+      expect(await ask(node, device.subscription, { id: `d${n}` })).toBe("202 unconfirmed");
     expect(await ask(node, device.subscription, { id: "d10" })).toBe("429 rate_limited");
-    expect(await ask(node, device.subscription, { id: "d10", person: alice })).toBe("202 unconfirmed");
+    expect(await ask(node, device.subscription, { id: "d10", person: alice })).toBe(
+      "202 unconfirmed",
+    );
     expect(await ask(node, null, { id: "d3", method: "DELETE" })).toBe("200 removed");
     expect(await ask(node, device.subscription, { id: "d10" })).toBe("202 unconfirmed");
   });
@@ -183,13 +219,17 @@ describe("a subscription", () => {
     const { node, service } = await stage();
     const answers: string[] = [];
     for (let n = 0; n < 22; n++) answers.push(await ask(node, service.device(`${n}`).subscription));
-    expect(answers).toEqual([...Array(20).fill("202 unconfirmed"), ...Array(2).fill("429 rate_limited")]);
+    expect(answers).toEqual([
+      ...Array(20).fill("202 unconfirmed"),
+      ...Array(2).fill("429 rate_limited"),
+    ]);
     const other = await stage();
     expect(await ask(node, other.service.device("a").subscription)).toBe("202 unconfirmed");
   });
 
   const device = {
-    p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+    p256dh:
+      "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
     auth: "BTBZMqHH6r4Tts7J_aSIgg",
   };
   const endpoint = "http://127.0.0.9:8999/wake";
@@ -202,12 +242,28 @@ describe("a subscription", () => {
       "400 invalid_request",
     ],
     ["a short secret", { endpoint, keys: { ...device, auth: "AAAA" } }, "400 invalid_request"],
-    ["text for keys", { endpoint, keys: { ...device, auth: "*".repeat(22) } }, "400 invalid_request"],
-    ["a long endpoint", { endpoint: `${endpoint}/${"a".repeat(1_000)}`, keys: device }, "400 invalid_request"],
+    [
+      "text for keys",
+      { endpoint, keys: { ...device, auth: "*".repeat(22) } },
+      "400 invalid_request",
+    ],
+    [
+      "a long endpoint",
+      { endpoint: `${endpoint}/${"a".repeat(1_000)}`, keys: device },
+      "400 invalid_request",
+    ],
     ["no URL", { endpoint: "phone", keys: device }, "400 invalid_request"],
     ["another scheme", { endpoint: "file:///etc/passwd", keys: device }, "400 invalid_request"],
-    ["a port of another service", { endpoint: "http://127.0.0.1:25/", keys: device }, "400 invalid_request"],
-    ["1,025 bytes to tell", { endpoint, keys: device, data: `${"é".repeat(512)}x` }, "400 invalid_request"],
+    [
+      "a port of another service",
+      { endpoint: "http://127.0.0.1:25/", keys: device },
+      "400 invalid_request",
+    ],
+    [
+      "1,025 bytes to tell",
+      { endpoint, keys: device, data: `${"é".repeat(512)}x` },
+      "400 invalid_request",
+    ],
     ["an unknown member", { endpoint, keys: device, topic: "x" }, "400 invalid_request"],
     ["1,024 bytes to tell", { endpoint, keys: device, data: "é".repeat(512) }, "202 unconfirmed"],
   ])("with %s is answered %#", async (_, body, expected) => {
@@ -219,9 +275,15 @@ describe("a subscription", () => {
     const { subscription } = service.device("a");
     const hash = encodeHex(sha256(utf8(JSON.stringify(subscription))));
     expect(await ask(node, subscription, { subject: `other,${hash}` })).toBe("401 proof_invalid");
-    expect(await ask(node, subscription, { subject: `phone,${"0".repeat(64)}` })).toBe("401 proof_invalid");
-    expect(await ask(node, subscription, { id: "a.b", subject: `a.b,${hash}` })).toBe("400 invalid_request");
-    expect(await ask(node, null, { method: "DELETE", subject: `phone,${hash}` })).toBe("401 proof_invalid");
+    expect(await ask(node, subscription, { subject: `phone,${"0".repeat(64)}` })).toBe(
+      "401 proof_invalid",
+    );
+    expect(await ask(node, subscription, { id: "a.b", subject: `a.b,${hash}` })).toBe(
+      "400 invalid_request",
+    );
+    expect(await ask(node, null, { method: "DELETE", subject: `phone,${hash}` })).toBe(
+      "401 proof_invalid",
+    );
   });
 });
 
@@ -354,7 +416,9 @@ test("an erased recipient leaves nothing of its pushes, and others keep theirs",
   await looks(node);
   const { receipts } = node.capabilities;
   const kept = async () =>
-    (await receipts.scan("/push", { after: null, limit: 100, nowMs: 0 })).map(([key]) => key.split("/").slice(1, 3));
+    (await receipts.scan("/push", { after: null, limit: 100, nowMs: 0 })).map(([key]) =>
+      key.split("/").slice(1, 3),
+    );
   expect(new Set((await kept()).filter(([, of]) => of === bob.did).map(([kind]) => kind))).toEqual(
     new Set(["push", "push-due", "push-pause", "push-strangers"]),
   );
@@ -392,25 +456,33 @@ describe("a push service that answers", () => {
     [500, null, 300_000],
     [307, null, 300_000],
     [429, "999999999", 6 * hourMs],
-  ] as const)("%d with Retry-After %s is asked again after %d ms", async (status, after, waitMs) => {
-    const { node, service } = await stage();
-    const device = service.device("a");
-    await subscribe({ node, service }, device);
-    const headers = { location: service.url, ...(after === null ? {} : { "retry-after": after }) };
-    service.answer(() => new Response(null, { status, headers }));
-    await store(node, { ...known, ttl: "48h" });
-    await service.atLeast(2);
-    await looks(node);
-    service.answer(() => new Response(null, { status: 201 }));
-    node.clock.nowMs += waitMs - 1_000;
-    await looks(node);
-    expect(service.heard.length).toBe(2);
-    node.clock.nowMs += 1_000;
-    await service.atLeast(3);
-    await looks(node);
-    expect(device.woken().length).toBe(2);
-    expect(await node.cacheMetrics.render()).toContain('waypost_push_requests_total{answer="taken"} 2');
-  });
+  ] as const)(
+    "%d with Retry-After %s is asked again after %d ms",
+    async (status, after, waitMs) => {
+      const { node, service } = await stage();
+      const device = service.device("a");
+      await subscribe({ node, service }, device);
+      const headers = {
+        location: service.url,
+        ...(after === null ? {} : { "retry-after": after }),
+      };
+      service.answer(() => new Response(null, { status, headers }));
+      await store(node, { ...known, ttl: "48h" });
+      await service.atLeast(2);
+      await looks(node);
+      service.answer(() => new Response(null, { status: 201 }));
+      node.clock.nowMs += waitMs - 1_000;
+      await looks(node);
+      expect(service.heard.length).toBe(2);
+      node.clock.nowMs += 1_000;
+      await service.atLeast(3);
+      await looks(node);
+      expect(device.woken().length).toBe(2);
+      expect(await node.cacheMetrics.render()).toContain(
+        'waypost_push_requests_total{answer="taken"} 2',
+      );
+    },
+  );
 
   test("with a pause does so for that subscription, and not for the next of the device", async () => {
     const { node, service } = await stage();
@@ -439,7 +511,9 @@ describe("a push service that answers", () => {
     }
     expect(device.woken().length).toBeGreaterThan(1);
     const errors = node.cacheLines.filter(({ level }) => level === "error");
-    expect(errors.map(({ fields }) => fields)).toEqual([{ host: service.url.slice(7), status: 401 }]);
+    expect(errors.map(({ fields }) => fields)).toEqual([
+      { host: service.url.slice(7), status: 401 },
+    ]);
   });
 
   test("nothing keeps no envelope from being stored", async () => {
@@ -450,7 +524,8 @@ describe("a push service that answers", () => {
     const elapsedMs = startOwnTime();
     for (let n = 0; n < 3; n++) await store(node, known);
     expect(elapsedMs()).toBeLessThan(5_000);
-    const [text = ""] = (await node.cache.explained.pushesOf?.(bob.did as never, node.clock.nowMs)) ?? [];
+    const [text = ""] =
+      (await node.cache.explained.pushesOf?.(bob.did as never, node.clock.nowMs)) ?? [];
     expect(text).toContain("would be pushed to");
   });
 });

@@ -67,5 +67,11 @@ function readRaw(all: string, closed: boolean): RawAnswer {
     const colon = line.indexOf(":");
     headers[line.slice(0, colon).toLowerCase()] = line.slice(colon + 1).trim();
   }
-  return { status: Number(first.split(" ")[1] ?? 0), headers, body: rest.join("\r\n\r\n"), closed, all };
+  return {
+    status: Number(first.split(" ")[1] ?? 0),
+    headers,
+    body: rest.join("\r\n\r\n"),
+    closed,
+    all,
+  };
 }

@@ -27,11 +27,21 @@ async function received(breaks: { write: boolean; read: boolean }) {
   const failing =
     <A extends unknown[], R>(kind: "write" | "read", work: (...args: A) => Promise<R>) =>
     async (...args: A) => {
-      if (breaks[kind] && (kind === "write" || JSON.stringify(args).includes("/f/"))) throw new Error("a dead process");
+      if (breaks[kind] && (kind === "write" || JSON.stringify(args).includes("/f/")))
+        throw new Error("a dead process");
       return work(...args);
     };
-  const driver = { ...store, apply: failing("write", store.apply), read: failing("read", store.read) };
-  const me = await Waypost.open({ url: nodes.url, keys: memoryKeys(), store: driver, acknowledge: "by-hand" });
+  const driver = {
+    ...store,
+    apply: failing("write", store.apply),
+    read: failing("read", store.read),
+  };
+  const me = await Waypost.open({
+    url: nodes.url,
+    keys: memoryKeys(),
+    store: driver,
+    acknowledge: "by-hand",
+  });
   await friend.send(me.did, new Uint8Array(200_000).fill(7), { name: "note.bin" });
   expect(await me.receiveWaiting()).toEqual({ isComplete: true, unreachable: [], failed: [] });
   const folder = freshFolder();
@@ -51,7 +61,9 @@ test.each(["write", "read"] as const)(
     const { me, folder, write, died } = await received(breaks);
     breaks[kind] = true;
     expect(await died()).toBe(true);
-    expect(readdirSync(folder).filter((name) => name.endsWith(".part")).length).toBe(kind === "write" ? 1 : 0);
+    expect(readdirSync(folder).filter((name) => name.endsWith(".part")).length).toBe(
+      kind === "write" ? 1 : 0,
+    );
     breaks[kind] = false;
     // After a write that failed the file has its name already.
     expect(await write()).toBe(kind === "read" ? 1 : 0);

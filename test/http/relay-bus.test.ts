@@ -6,7 +6,13 @@ import type { Bus, BusReceiver } from "../../src/storage/bus.ts";
 import { createPerson, envelopeTo, uuidOf } from "../support/cache-node.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { startOwnTime } from "../support/own-time.ts";
-import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+import {
+  createTestRelay,
+  held,
+  relayEndpoint,
+  type TestRelay,
+  type TestRelayOptions,
+} from "../support/relay-node.ts";
 import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -39,7 +45,10 @@ describe("an envelope at one process", () => {
     const client = await live(a);
     client.onEnvelope = (envelope) => client.ack(envelope);
     const envelope = envelopeTo(bob, 1);
-    expect(await b.send(envelope)).toMatchObject({ code: "delivered", details: { channel: "live" } });
+    expect(await b.send(envelope)).toMatchObject({
+      code: "delivered",
+      details: { channel: "live" },
+    });
     expect(client.frames.slice(1)).toEqual([envelope]);
     expect(await held(a, bob.did)).toEqual([]);
   });
@@ -112,7 +121,9 @@ describe("an envelope at one process", () => {
     client.onEnvelope = ({ message_id }) => client.send({ type: "pass", message_id });
     expect((await b.send(envelopeTo(bob, 1))).code).toBe("cached");
     const direct = await b.send({ ...envelopeTo(bob, 2), delivery_hint: "direct" });
-    expect(direct.ndr?.attempts).toMatchObject([{ channel: "live", error: "destination_unavailable" }]);
+    expect(direct.ndr?.attempts).toMatchObject([
+      { channel: "live", error: "destination_unavailable" },
+    ]);
   });
 
   test("goes on when a session elsewhere is silent", async () => {
@@ -152,7 +163,10 @@ describe("a session that joins", () => {
     for (let round = 0; round < 40; round++) {
       const device = `device-${round}`;
       const both = [a, b].map(async (relay) => {
-        const client = new LiveClient(sessionUrl(relay.serve(), bob, device), authHeaders(bob, device));
+        const client = new LiveClient(
+          sessionUrl(relay.serve(), bob, device),
+          authHeaders(bob, device),
+        );
         cleanups.push(() => client.terminate());
         await client.opened;
         return client;
@@ -239,24 +253,27 @@ async function latePair(options: TestRelayOptions = {}) {
   return { a, b, release };
 }
 
-describe.skipIf(natsAbsence() !== null)("an envelope that is late at another process, over NATS,", () => {
-  test("does not come after it was acknowledged", async () => {
-    const { a, b, release } = await latePair();
-    const [phone, laptop] = [await live(a, "phone"), await live(b, "laptop")];
-    phone.onEnvelope = (envelope) => phone.ack(envelope);
-    expect((await a.send(envelopeTo(bob, 1))).details).toEqual({ channel: "live" });
-    await release();
-    expect(laptop.frames.length).toBe(1);
-  });
+describe.skipIf(natsAbsence() !== null)(
+  "an envelope that is late at another process, over NATS,",
+  () => {
+    test("does not come after it was acknowledged", async () => {
+      const { a, b, release } = await latePair();
+      const [phone, laptop] = [await live(a, "phone"), await live(b, "laptop")];
+      phone.onEnvelope = (envelope) => phone.ack(envelope);
+      expect((await a.send(envelopeTo(bob, 1))).details).toEqual({ channel: "live" });
+      await release();
+      expect(laptop.frames.length).toBe(1);
+    });
 
-  test("does not come after it went to a Cache, and one in time does", async () => {
-    const { a, b, release } = await latePair({ settings: { live_ack_timeout: 500 } });
-    const laptop = await live(b, "laptop");
-    expect((await a.send(envelopeTo(bob, 1))).code).toBe("cached");
-    await release();
-    expect(laptop.frames.length).toBe(1);
-    laptop.onEnvelope = (envelope) => laptop.ack(envelope);
-    expect((await a.send(envelopeTo(bob, 2))).code).toBe("delivered");
-    expect(laptop.frames.slice(1)).toEqual([envelopeTo(bob, 2)]);
-  });
-});
+    test("does not come after it went to a Cache, and one in time does", async () => {
+      const { a, b, release } = await latePair({ settings: { live_ack_timeout: 500 } });
+      const laptop = await live(b, "laptop");
+      expect((await a.send(envelopeTo(bob, 1))).code).toBe("cached");
+      await release();
+      expect(laptop.frames.length).toBe(1);
+      laptop.onEnvelope = (envelope) => laptop.ack(envelope);
+      expect((await a.send(envelopeTo(bob, 2))).code).toBe("delivered");
+      expect(laptop.frames.slice(1)).toEqual([envelopeTo(bob, 2)]);
+    });
+  },
+);

@@ -3,9 +3,24 @@ import { afterEach, describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { Service } from "../../src/core/ledger/account.ts";
 import { type Mailbox, StoreError, type StoreOutcome } from "../../src/storage/contract.ts";
-import { cacheEndpoint, createPerson, envelopeTo, signedBy, uuidOf } from "../support/cache-node.ts";
+import {
+  cacheEndpoint,
+  createPerson,
+  envelopeTo,
+  signedBy,
+  uuidOf,
+} from "../support/cache-node.ts";
 import { held, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
-import { alice, cacheAt, cleanUp, inboxAt, inboxFor, knownBob, relayFor, status } from "./relay-scenario.ts";
+import {
+  alice,
+  cacheAt,
+  cleanUp,
+  inboxAt,
+  inboxFor,
+  knownBob,
+  relayFor,
+  status,
+} from "./relay-scenario.ts";
 
 afterEach(cleanUp);
 
@@ -19,7 +34,9 @@ describe("the Cache of the process answers alike as the only destination and aft
       total_chunks: total,
       delivery_hint: "chunked",
     });
-  const kinds = (outcome: Partial<Mailbox>): TestRelayOptions => ({ cache: { wrap: () => outcome } });
+  const kinds = (outcome: Partial<Mailbox>): TestRelayOptions => ({
+    cache: { wrap: () => outcome },
+  });
   const storing = (outcome: StoreOutcome) => kinds({ store: async () => outcome });
   const failing = (code: StoreError["code"]) =>
     kinds({
@@ -88,9 +105,18 @@ describe("the Cache of the process answers alike as the only destination and aft
       name: "a store that fails",
       sent: [one, one, changed],
       given: failing("unavailable"),
-      codes: ["cache_unavailable service_unavailable", "cache_unavailable service_unavailable", "duplicate_conflict"],
+      codes: [
+        "cache_unavailable service_unavailable",
+        "cache_unavailable service_unavailable",
+        "duplicate_conflict",
+      ],
     },
-    { name: "a disk without room", sent: [one], given: failing("full"), codes: ["cache_unavailable storage_full"] },
+    {
+      name: "a disk without room",
+      sent: [one],
+      given: failing("full"),
+      codes: ["cache_unavailable storage_full"],
+    },
     { name: "signed", sent: [signed, signed], codes: ["cached", "cached +"] },
     {
       name: "a Cache that wants signatures",
@@ -116,15 +142,26 @@ describe("the Cache of the process answers alike as the only destination and aft
       results.push(...(await Promise.all(together.map((envelope) => relay.send(envelope)))));
     }
     const text = await relay.metrics.render();
-    const counted = text.split("\n").filter((line) => /^waypost_relay_results_total.*cache/.test(line));
-    return { results, held: await held(relay, bob.did), counted, left: relay.relay.stats().inFlight };
+    const counted = text
+      .split("\n")
+      .filter((line) => /^waypost_relay_results_total.*cache/.test(line));
+    return {
+      results,
+      held: await held(relay, bob.did),
+      counted,
+      left: relay.relay.stats().inFlight,
+    };
   }
 
   test.each(cases)("$name", async (given) => {
     const alone = await walk(given, [cacheAt(cacheEndpoint)]);
     const after = await walk(given, [inboxAt(inboxFor(status(410)).url), cacheAt(cacheEndpoint)]);
     const codes = alone.results.map(({ code, details, success, cache_result }) => {
-      const more = success ? (details["deduped"] === true ? ["+"] : []) : [cache_result?.["code"] ?? []].flat();
+      const more = success
+        ? details["deduped"] === true
+          ? ["+"]
+          : []
+        : [cache_result?.["code"] ?? []].flat();
       return [code, ...more].join(" ");
     });
     expect(codes).toEqual([...given.codes]);
@@ -133,7 +170,13 @@ describe("the Cache of the process answers alike as the only destination and aft
       walked.results.map(({ ndr, details, cache_result, ...result }) => {
         const { request_id, ...rest } = details;
         const receipt = cache_result === null ? null : { ...cache_result, deduped: null };
-        return { ...result, receipt, final: ndr?.final, details: rest, refused: request_id !== undefined };
+        return {
+          ...result,
+          receipt,
+          final: ndr?.final,
+          details: rest,
+          refused: request_id !== undefined,
+        };
       });
     expect(members(after)).toEqual(members(alone));
     expect({ ...after, results: [] }).toEqual({ ...alone, results: [] });
@@ -150,7 +193,11 @@ test("other content for a Cache elsewhere at two nodes: what the Cache knew alre
     return Response.json({ ...receipt, deduped: isFirst }, { status: 202 });
   });
   const relay = await relayFor({ withoutLocalCache: true });
-  const other = await relayFor({ withoutLocalCache: true, beside: relay, receipts: relay.receipts });
+  const other = await relayFor({
+    withoutLocalCache: true,
+    beside: relay,
+    receipts: relay.receipts,
+  });
   const bob = knownBob(relay, [cacheAt(elsewhere.url)]);
   const late = other.send(envelopeTo(bob, 1, { payload: { changed: true } }));
   while (elsewhere.bodies.length === 0) await Bun.sleep(1);

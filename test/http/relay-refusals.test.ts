@@ -13,8 +13,23 @@ import {
   uuidOf,
 } from "../support/cache-node.ts";
 import { policyOf } from "../support/policies.ts";
-import { type SendMore, type TestRelay, type TestRelayOptions, withoutTo } from "../support/relay-node.ts";
-import { alice, cacheAt, cleanUp, deadUrl, inboxAt, inboxFor, knownBob, relayFor, status } from "./relay-scenario.ts";
+import {
+  type SendMore,
+  type TestRelay,
+  type TestRelayOptions,
+  withoutTo,
+} from "../support/relay-node.ts";
+import {
+  alice,
+  cacheAt,
+  cleanUp,
+  deadUrl,
+  inboxAt,
+  inboxFor,
+  knownBob,
+  relayFor,
+  status,
+} from "./relay-scenario.ts";
 
 afterEach(cleanUp);
 
@@ -31,8 +46,18 @@ describe("refusals", () => {
   const good = envelopeTo(bob, 1);
   const iso = (ms: number) => new Date(testNowMs + ms).toISOString();
   const forged = { ...signedBy(alice, good), payload: { ciphertext_b64: "AAAA" } };
-  const chunk = { message_group_id: uuidOf(9), sequence_number: 0, total_chunks: 2, delivery_hint: "chunked" };
-  const header = { encrypted_header: "AAAA", header_nonce: "AAAA", header_key_id: "k", schema_version: "1" };
+  const chunk = {
+    message_group_id: uuidOf(9),
+    sequence_number: 0,
+    total_chunks: 2,
+    delivery_hint: "chunked",
+  };
+  const header = {
+    encrypted_header: "AAAA",
+    header_nonce: "AAAA",
+    header_key_id: "k",
+    schema_version: "1",
+  };
   const admission = (settings: NonNullable<TestRelayOptions["settings"]>) => ({ settings });
   const cases: Case[] = [
     { name: "no JSON", expected: [400, "invalid_json"], envelope: "{" },
@@ -43,17 +68,41 @@ describe("refusals", () => {
       expected: [400, "envelope_invalid"],
       envelope: { ...good, payload: undefined as never },
     },
-    { name: "an unknown member", expected: [400, "envelope_invalid"], envelope: { ...good, extra: 1 } },
+    {
+      name: "an unknown member",
+      expected: [400, "envelope_invalid"],
+      envelope: { ...good, extra: 1 },
+    },
     {
       name: "both names of one member",
       expected: [400, "envelope_invalid"],
       envelope: { ...good, recipient: bob.did },
     },
-    { name: "a malformed DID", expected: [400, "envelope_invalid"], envelope: { ...good, to: "did:key:abc" } },
-    { name: "a malformed UUID", expected: [400, "envelope_invalid"], envelope: { ...good, message_id: "1" } },
-    { name: "a malformed ttl", expected: [400, "envelope_invalid"], envelope: { ...good, ttl: "soon" } },
-    { name: "half a header", expected: [400, "envelope_invalid"], envelope: { ...good, encrypted_header: "AAAA" } },
-    { name: "half of the chunk members", expected: [400, "envelope_invalid"], envelope: { ...good, total_chunks: 2 } },
+    {
+      name: "a malformed DID",
+      expected: [400, "envelope_invalid"],
+      envelope: { ...good, to: "did:key:abc" },
+    },
+    {
+      name: "a malformed UUID",
+      expected: [400, "envelope_invalid"],
+      envelope: { ...good, message_id: "1" },
+    },
+    {
+      name: "a malformed ttl",
+      expected: [400, "envelope_invalid"],
+      envelope: { ...good, ttl: "soon" },
+    },
+    {
+      name: "half a header",
+      expected: [400, "envelope_invalid"],
+      envelope: { ...good, encrypted_header: "AAAA" },
+    },
+    {
+      name: "half of the chunk members",
+      expected: [400, "envelope_invalid"],
+      envelope: { ...good, total_chunks: 2 },
+    },
     {
       name: "an envelope from the future",
       expected: [400, "envelope_invalid"],
@@ -65,7 +114,11 @@ describe("refusals", () => {
       expected: [400, "recipient_mismatch"],
       more: { path: `/relay/${encodeURIComponent(alice.did)}` },
     },
-    { name: "malformed hops", expected: [400, "invalid_request"], more: { headers: { "svc-hops": "-1" } } },
+    {
+      name: "malformed hops",
+      expected: [400, "invalid_request"],
+      more: { headers: { "svc-hops": "-1" } },
+    },
     {
       name: "another content type",
       expected: [415, "unsupported_media_type"],
@@ -80,7 +133,8 @@ describe("refusals", () => {
       name: "an envelope that the policy lets live for a shorter time",
       expected: [422, "message_expired"],
       envelope: { ...good, timestamp: iso(-60_000) },
-      stage: (relay) => relay.recipients.policies.set(`recipient:${bob.did}`, policyOf({ effectiveTtlBlocks: 10 })),
+      stage: (relay) =>
+        relay.recipients.policies.set(`recipient:${bob.did}`, policyOf({ effectiveTtlBlocks: 10 })),
     },
     {
       name: "an unknown recipient",
@@ -95,14 +149,19 @@ describe("refusals", () => {
     {
       name: "a recipient without services",
       expected: [404, "service_not_found"],
-      stage: (relay) => relay.recipients.add({ ...bob, document: { ...bob.document, service: [] } }),
+      stage: (relay) =>
+        relay.recipients.add({ ...bob, document: { ...bob.document, service: [] } }),
     },
     {
       name: "a recipient without a document",
       expected: [404, "service_not_found"],
       stage: (relay) => relay.recipients.add(bob, { document: null }),
     },
-    { name: "a forged sender signature", expected: [403, "sender_signature_invalid"], envelope: forged },
+    {
+      name: "a forged sender signature",
+      expected: [403, "sender_signature_invalid"],
+      envelope: forged,
+    },
     {
       name: "an unknown sender",
       expected: [403, "sender_signature_invalid"],
@@ -124,13 +183,17 @@ describe("refusals", () => {
       expected: [403, "policy_denied"],
       envelope: { ...good, tag: "spam" },
       stage: (relay) =>
-        relay.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: ["news"], personaPolicies: [] } }),
+        relay.recipients.add(bob, {
+          links: { recipientPolicy: null, tagPolicies: ["news"], personaPolicies: [] },
+        }),
     },
     {
       name: "a Relay that the persona does not allow",
       expected: [403, "policy_denied"],
       stage: (relay) => {
-        relay.recipients.add(bob, { links: { recipientPolicy: null, tagPolicies: [], personaPolicies: [alice.did] } });
+        relay.recipients.add(bob, {
+          links: { recipientPolicy: null, tagPolicies: [], personaPolicies: [alice.did] },
+        });
         relay.recipients.personas.set(alice.did, {
           releasePricing: null,
           expirationBehavior: null,
@@ -141,7 +204,8 @@ describe("refusals", () => {
     {
       name: "a payload over the recipient's limit",
       expected: [413, "too_large"],
-      stage: (relay) => relay.recipients.policies.set(`recipient:${bob.did}`, policyOf({ maxMessageBytes: 4 })),
+      stage: (relay) =>
+        relay.recipients.policies.set(`recipient:${bob.did}`, policyOf({ maxMessageBytes: 4 })),
     },
     {
       name: "a payload over the node's limit",
@@ -172,7 +236,11 @@ describe("refusals", () => {
         relay.recipients.reachable = false;
       },
     },
-    { name: "an unknown path below /relay", expected: [404, "not_found"], more: { path: "/relay/a/b" } },
+    {
+      name: "an unknown path below /relay",
+      expected: [404, "not_found"],
+      more: { path: "/relay/a/b" },
+    },
   ];
   test.each(cases.map((row) => [row.name, row] as const))("%s", async (_name, row) => {
     const relay = await relayFor(row.given);
@@ -214,12 +282,19 @@ describe("refusals", () => {
     const inbox = inboxFor();
     const known = knownBob(relay, [inboxAt(inbox.url)]);
     relay.recipients.add(alice);
-    expect((await relay.send(signedBy(alice, withoutTo(envelopeTo(known, 1))))).code).toBe("delivered");
+    expect((await relay.send(signedBy(alice, withoutTo(envelopeTo(known, 1))))).code).toBe(
+      "delivered",
+    );
   });
 });
 
 describe("failures", () => {
-  type Case = [name: string, stage: () => Partial<Service>[], expected: [number, string], retries: number];
+  type Case = [
+    name: string,
+    stage: () => Partial<Service>[],
+    expected: [number, string],
+    retries: number,
+  ];
   const cases: Case[] = [
     [
       "an inbox that refuses",
@@ -233,10 +308,25 @@ describe("failures", () => {
       [422, "not_deliverable"],
       0,
     ],
-    ["an inbox at a refused address", () => [inboxAt("http://10.0.0.1/")], [422, "not_deliverable"], 0],
-    ["an inbox of another scheme", () => [inboxAt("ftp://inbox.example/")], [422, "not_deliverable"], 0],
+    [
+      "an inbox at a refused address",
+      () => [inboxAt("http://10.0.0.1/")],
+      [422, "not_deliverable"],
+      0,
+    ],
+    [
+      "an inbox of another scheme",
+      () => [inboxAt("ftp://inbox.example/")],
+      [422, "not_deliverable"],
+      0,
+    ],
     ["an inbox that is down", () => [inboxAt(deadUrl())], [502, "destination_unavailable"], 2],
-    ["an inbox that errs", () => [inboxAt(inboxFor(status(500)).url)], [502, "destination_unavailable"], 2],
+    [
+      "an inbox that errs",
+      () => [inboxAt(inboxFor(status(500)).url)],
+      [502, "destination_unavailable"],
+      2,
+    ],
     [
       "an inbox that redirects",
       () => [inboxAt(inboxFor(() => Response.redirect("http://127.0.0.1:1/")).url)],
@@ -244,8 +334,18 @@ describe("failures", () => {
       2,
     ],
     ["a Cache that is down", () => [cacheAt(deadUrl())], [502, "cache_unavailable"], 2],
-    ["a Cache that is full", () => [cacheAt(inboxFor(status(507)).url)], [502, "cache_unavailable"], 2],
-    ["a Cache that refuses", () => [cacheAt(inboxFor(status(403)).url)], [422, "not_deliverable"], 0],
+    [
+      "a Cache that is full",
+      () => [cacheAt(inboxFor(status(507)).url)],
+      [502, "cache_unavailable"],
+      2,
+    ],
+    [
+      "a Cache that refuses",
+      () => [cacheAt(inboxFor(status(403)).url)],
+      [422, "not_deliverable"],
+      0,
+    ],
   ];
   test.each(cases)("%s", async (_name, stage, expected, retries) => {
     const relay = await relayFor();
@@ -316,18 +416,29 @@ describe("failures", () => {
 
 describe("rate limits", () => {
   test("hold for a client address, say when to come back, and spare loopback where it is exempt", async () => {
-    const settings = { client_rate: 1, client_burst: 3, recipient_rate: 1_000, recipient_burst: 1_000 };
+    const settings = {
+      client_rate: 1,
+      client_burst: 3,
+      recipient_rate: 1_000,
+      recipient_burst: 1_000,
+    };
     const relay = await relayFor({ settings });
     const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
-    for (let i = 0; i < 3; i++) expect((await relay.send(envelopeTo(bob, i + 1))).code).toBe("delivered");
+    for (let i = 0; i < 3; i++)
+      expect((await relay.send(envelopeTo(bob, i + 1))).code).toBe("delivered");
     const refused = await relay.raw(envelopeTo(bob, 9));
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "1"]);
     relay.clock.nowMs += 1_000;
     expect((await relay.send(envelopeTo(bob, 9))).code).toBe("delivered");
     const codesOf = async (limited: boolean) => {
-      const url = (await relayFor({ settings: { ...settings, rate_limit_loopback: limited } })).serve();
+      const url = (
+        await relayFor({ settings: { ...settings, rate_limit_loopback: limited } })
+      ).serve();
       const init = { method: "POST", headers: { "content-type": "application/json" }, body: "{}" };
-      const asked = Array.from({ length: 6 }, async () => (await fetch(`${url}/relay`, init)).status);
+      const asked = Array.from(
+        { length: 6 },
+        async () => (await fetch(`${url}/relay`, init)).status,
+      );
       return (await Promise.all(asked)).sort();
     };
     expect(await codesOf(false)).toEqual([400, 400, 400, 400, 400, 400]);
@@ -337,7 +448,8 @@ describe("rate limits", () => {
   test("count a large envelope once for each 256 KiB", async () => {
     const relay = await relayFor({ settings: { client_rate: 1, client_burst: 8 } });
     const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
-    const large = (n: number) => envelopeTo(bob, n, { payload: { ciphertext_b64: "A".repeat(1 << 20) } });
+    const large = (n: number) =>
+      envelopeTo(bob, n, { payload: { ciphertext_b64: "A".repeat(1 << 20) } });
     expect((await relay.send(large(1))).code).toBe("delivered");
     expect((await relay.send(large(2))).code).toBe("delivered");
     expect((await relay.raw(envelopeTo(bob, 3))).headers.get("retry-after")).toBe("3");
@@ -347,7 +459,8 @@ describe("rate limits", () => {
     const relay = await relayFor({ settings: { results_rate: 1, results_burst: 1 } });
     const inbox = inboxFor();
     const bob = knownBob(relay, [inboxAt(inbox.url)]);
-    const again = async (n: number) => (await relay.send(envelopeTo(bob, n))).details["deduped"] ?? false;
+    const again = async (n: number) =>
+      (await relay.send(envelopeTo(bob, n))).details["deduped"] ?? false;
     for (const n of [1, 2]) expect(await again(n)).toBe(false);
     expect([await again(1), await again(2)]).toEqual([true, true]);
     relay.clock.nowMs += 16 * 60_000;
@@ -356,13 +469,20 @@ describe("rate limits", () => {
   });
 
   test("hold for what a client network makes the Relay send to one host", async () => {
-    const settings = { client_rate: 1, client_burst: 4, recipient_rate: 1_000, recipient_burst: 1_000, attempts: 3 };
+    const settings = {
+      client_rate: 1,
+      client_burst: 4,
+      recipient_rate: 1_000,
+      recipient_burst: 1_000,
+      attempts: 3,
+    };
     const relay = await relayFor({ settings, trustedProxies: ["192.0.2.7"] });
     const inbox = inboxFor(status(500));
     const bob = knownBob(relay, [inboxAt(inbox.url)]);
     const codeFrom = async (client: string, n: number) =>
       (await relay.send(envelopeTo(bob, n), { headers: { "x-forwarded-for": client } })).code;
-    for (const n of [1, 2, 3]) expect(await codeFrom("198.51.100.1", n)).toBe("destination_unavailable");
+    for (const n of [1, 2, 3])
+      expect(await codeFrom("198.51.100.1", n)).toBe("destination_unavailable");
     expect(inbox.bodies.length).toBeLessThanOrEqual(5);
     inbox.answer = () => new Response("ok");
     expect(await codeFrom("203.0.113.9", 4)).toBe("delivered");
@@ -374,12 +494,19 @@ describe("rate limits", () => {
     relay.recipients.add(alice);
     const bob = knownBob(relay, [inboxAt(inboxFor().url)]);
     let count = 0;
-    const codeFrom = async (client: string, change: (envelope: JsonObject) => JsonObject = (same) => same) => {
+    const codeFrom = async (
+      client: string,
+      change: (envelope: JsonObject) => JsonObject = (same) => same,
+    ) => {
       const envelope = change(envelopeTo(bob, ++count));
       return (await relay.send(envelope, { headers: { "x-forwarded-for": client } })).code;
     };
-    const refused = (envelope: JsonObject) => ({ ...signedBy(alice, envelope), payload: { other: 1 } });
-    for (let i = 0; i < 5; i++) expect(await codeFrom("198.51.100.1", refused)).toBe("sender_signature_invalid");
+    const refused = (envelope: JsonObject) => ({
+      ...signedBy(alice, envelope),
+      payload: { other: 1 },
+    });
+    for (let i = 0; i < 5; i++)
+      expect(await codeFrom("198.51.100.1", refused)).toBe("sender_signature_invalid");
     const codes: string[] = [];
     for (let i = 0; i < 3; i++) codes.push(await codeFrom("198.51.100.1"));
     expect(codes).toEqual(["delivered", "delivered", "rate_limited"]);

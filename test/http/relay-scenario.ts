@@ -29,9 +29,15 @@ export function inboxFor(answer?: Inbox["answer"]): Inbox {
 }
 
 export const status = (code: number) => () => new Response("no", { status: code });
-export const inboxAt = (...urls: string[]): Partial<Service> => ({ type: "SvcInboxService", serviceEndpoint: urls });
+export const inboxAt = (...urls: string[]): Partial<Service> => ({
+  type: "SvcInboxService",
+  serviceEndpoint: urls,
+});
 export const cacheAt = (...urls: string[]): Partial<Service> => ({ serviceEndpoint: urls });
-export const relayAt = (...urls: string[]): Partial<Service> => ({ type: "SvcRelayService", serviceEndpoint: urls });
+export const relayAt = (...urls: string[]): Partial<Service> => ({
+  type: "SvcRelayService",
+  serviceEndpoint: urls,
+});
 export const alice = createPerson(2);
 /** A port on which nobody listens: taken once and given back. */
 export function deadUrl(): string {
@@ -41,7 +47,11 @@ export function deadUrl(): string {
 }
 
 /** Bob, known to the Relay, with these services. */
-export function knownBob(relay: TestRelay, services: Partial<Service>[], change?: Partial<Subject>): Person {
+export function knownBob(
+  relay: TestRelay,
+  services: Partial<Service>[],
+  change?: Partial<Subject>,
+): Person {
   const bob = createPerson(1, services);
   relay.recipients.add(bob, change);
   return bob;

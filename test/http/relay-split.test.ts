@@ -37,13 +37,20 @@ async function post(url: string, body: unknown) {
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }
 
-function register(directory: string, identity: Identity, services: Record<string, unknown>[]): Promise<void> {
+function register(
+  directory: string,
+  identity: Identity,
+  services: Record<string, unknown>[],
+): Promise<void> {
   return registerAt(directory, identity, { ...simpleDocument(identity), service: services });
 }
 
 test("an envelope crosses three nodes that know each other by URL only", async () => {
   const directoryAt = listener();
-  await start({ server: directoryAt.server, directory: { enabled: true, unsigned_updates: "allow" } });
+  await start({
+    server: directoryAt.server,
+    directory: { enabled: true, unsigned_updates: "allow" },
+  });
   const cacheAt = listener();
   await start({
     server: { ...cacheAt.server, recipients: directoryAt.url },
@@ -64,7 +71,12 @@ test("an envelope crosses three nodes that know each other by URL only", async (
   const gone = `http://127.0.0.1:${freePort()}/`;
   await register(directoryAt.url, carol, [
     { id: `${carol.did}#inbox`, type: "SvcInboxService", serviceEndpoint: [gone] },
-    { id: `${carol.did}#cache`, type: "SvcCacheService", serviceEndpoint: [cacheAt.url], authorization: [key] },
+    {
+      id: `${carol.did}#cache`,
+      type: "SvcCacheService",
+      serviceEndpoint: [cacheAt.url],
+      authorization: [key],
+    },
   ]);
 
   const timestamp = new Date().toISOString();
@@ -81,12 +93,18 @@ test("an envelope crosses three nodes that know each other by URL only", async (
   const repeated = await post(`${relayAt.url}/relay/${encodeURIComponent(carol.did)}`, envelope);
   expect(repeated.body["details"]).toEqual({ deduped: true });
 
-  const unknown = await post(`${relayAt.url}/relay`, { ...envelopeTo(identityOf("nobody at all"), 2), timestamp });
+  const unknown = await post(`${relayAt.url}/relay`, {
+    ...envelopeTo(identityOf("nobody at all"), 2),
+    timestamp,
+  });
   expect([unknown.status, unknown.body["code"]]).toEqual([404, "recipient_not_found"]);
 
   const source = directoryRecipients(directoryAt.url);
   const subject = await source.subject(carol.did);
-  expect(subject?.document?.service.map((service) => service.type)).toEqual(["SvcInboxService", "SvcCacheService"]);
+  expect(subject?.document?.service.map((service) => service.type)).toEqual([
+    "SvcInboxService",
+    "SvcCacheService",
+  ]);
   expect(await source.policy("recipient", carol.did)).toBeNull();
   expect(await source.policy("tag", carol.did)).toBeNull();
   expect(await source.persona(carol.did)).toBeNull();
@@ -101,9 +119,15 @@ test("a Cache is ready once the Directory that it asks answers", async () => {
     cache: { enabled: true, public_endpoints: [cacheAt.url] },
   });
   const early = await fetch(`${cacheAt.url}/readyz`);
-  expect([early.status, await early.json()]).toMatchObject([503, { detail: "not ready: recipients" }]);
+  expect([early.status, await early.json()]).toMatchObject([
+    503,
+    { detail: "not ready: recipients" },
+  ]);
 
-  await start({ server: directoryAt.server, directory: { enabled: true, unsigned_updates: "allow" } });
+  await start({
+    server: directoryAt.server,
+    directory: { enabled: true, unsigned_updates: "allow" },
+  });
   let ready = await fetch(`${cacheAt.url}/readyz`);
   // A failure is remembered for two seconds.
   for (const endsAt = performance.now() + 60_000; !ready.ok && performance.now() < endsAt; ) {

@@ -120,7 +120,9 @@ describe("delivering", () => {
     const url = far.serve();
     const bob = knownBob(relay, [relayAt(relayEndpoint, url), inboxAt(inbox.url)]);
     inbox.answer = status(404);
-    relay.recipients.add(createPerson(1, [relayAt(relayEndpoint, url), inboxAt(inbox.url), cacheAt(cacheEndpoint)]));
+    relay.recipients.add(
+      createPerson(1, [relayAt(relayEndpoint, url), inboxAt(inbox.url), cacheAt(cacheEndpoint)]),
+    );
     const result = await relay.send(envelopeTo(bob, 1));
     expect(result).toMatchObject({
       delivery_mode: "forwarded",
@@ -136,9 +138,13 @@ describe("delivering", () => {
     const relay = await relayFor();
     const far = inboxFor(() => Response.json({ success: true, code: "delivered" }));
     const bob = knownBob(relay, [relayAt(far.url)]);
-    expect((await relay.send(envelopeTo(bob, 1), { headers: { "svc-hops": "2" } })).code).toBe("forwarded");
+    expect((await relay.send(envelopeTo(bob, 1), { headers: { "svc-hops": "2" } })).code).toBe(
+      "forwarded",
+    );
     expect(far.headers[0]?.get("svc-hops")).toBe("3");
-    expect((await relay.send(envelopeTo(bob, 2), { headers: { "svc-hops": "3" } })).code).toBe("not_deliverable");
+    expect((await relay.send(envelopeTo(bob, 2), { headers: { "svc-hops": "3" } })).code).toBe(
+      "not_deliverable",
+    );
     expect(far.bodies.length).toBe(1);
   });
 
@@ -159,13 +165,17 @@ describe("delivering", () => {
     const bob = knownBob(relay, [relayAt(liar.url), cacheAt(liar.url)]);
     const result = await relay.send(envelopeTo(bob, 1));
     expect([result.code, result.retry_count]).toEqual(["cache_unavailable", 0]);
-    expect(result.ndr?.attempts.map((attempt) => attempt.error)).toEqual(["invalid_answer", "invalid_answer"]);
+    expect(result.ndr?.attempts.map((attempt) => attempt.error)).toEqual([
+      "invalid_answer",
+      "invalid_answer",
+    ]);
   });
 
   test("to as many Caches as the policy wants", async () => {
     const relay = await relayFor();
     const second = inboxFor();
-    second.answer = () => Response.json({ accepted: true, message_id: uuidOf(1), note: "<script>" }, { status: 202 });
+    second.answer = () =>
+      Response.json({ accepted: true, message_id: uuidOf(1), note: "<script>" }, { status: 202 });
     const third = inboxFor(status(503));
     const bob = knownBob(relay, [cacheAt(cacheEndpoint, third.url, second.url)]);
     relay.recipients.policies.set(`recipient:${bob.did}`, policyOf({ replication: 3 }));
@@ -263,7 +273,8 @@ describe("repeats", () => {
     const bob = knownBob(relay, [inboxAt(inbox.url)]);
     const carol = createPerson(3, [inboxAt(inbox.url)]);
     relay.recipients.add(carol);
-    const changed = (person: Person, id: number) => envelopeTo(person, id, { payload: { changed: true } });
+    const changed = (person: Person, id: number) =>
+      envelopeTo(person, id, { payload: { changed: true } });
     await relay.send(envelopeTo(bob, 1));
     expect((await relay.send(changed(bob, 1))).code).toBe("duplicate_conflict");
     expect((await relay.send(changed(carol, 1))).code).toBe("delivered");
@@ -327,7 +338,9 @@ describe("a result", () => {
     for (const one of [relay, other]) {
       const bob = knownBob(one, [inboxAt(inbox.url)]);
       expect(await one.send(envelopeTo(bob, 1))).toEqual(known);
-      expect((await one.send(envelopeTo(bob, 1, { tag: "other" }))).code).toBe("duplicate_conflict");
+      expect((await one.send(envelopeTo(bob, 1, { tag: "other" }))).code).toBe(
+        "duplicate_conflict",
+      );
     }
     expect([inbox.bodies.length, relay.relay.stats().inFlight]).toEqual([1, 0]);
   });
@@ -338,7 +351,9 @@ describe("a result", () => {
     while (writes.length === 0) await Bun.sleep(1);
     writes[0]!.end(new StoreError("full", "no room"));
     expect((await sent).code).toBe("delivered");
-    expect(logged).toEqual(["a delivery result could not be stored; a repeated request would be delivered again"]);
+    expect(logged).toEqual([
+      "a delivery result could not be stored; a repeated request would be delivered again",
+    ]);
     const again = send(1);
     while (writes.length === 1) await Bun.sleep(1);
     writes[1]!.end();
@@ -374,7 +389,8 @@ describe("a result", () => {
 });
 
 describe("repeats of what the Cache of the process was given", () => {
-  const changed = (person: Person, id: number) => envelopeTo(person, id, { payload: { changed: true } });
+  const changed = (person: Person, id: number) =>
+    envelopeTo(person, id, { payload: { changed: true } });
 
   async function relayToCache(given: TestRelayOptions = {}) {
     const relay = await relayFor(given);
@@ -397,11 +413,13 @@ describe("repeats of what the Cache of the process was given", () => {
     const expected = repeated(first);
     relay.clock.nowMs += 60_000;
     const restarted = await relayFor({ beside: relay, receipts: relay.receipts });
-    for (const one of [relay, restarted]) expect(await one.send(envelopeTo(bob, 1))).toEqual(expected);
+    for (const one of [relay, restarted])
+      expect(await one.send(envelopeTo(bob, 1))).toEqual(expected);
     expect(await codeOf(1)).toBe("duplicate_conflict");
     const timestamp = new Date(relay.clock.nowMs).toISOString();
     expect((await relay.cache.ack(ackBody(bob, [uuidOf(1)], { timestamp }))).status).toBe(200);
-    for (const one of [relay, restarted]) expect(await one.send(envelopeTo(bob, 1))).toEqual(expected);
+    for (const one of [relay, restarted])
+      expect(await one.send(envelopeTo(bob, 1))).toEqual(expected);
     expect([await codeOf(1), await held(relay, bob.did)]).toEqual(["duplicate_conflict", []]);
     expect(relay.cache.stored.length).toBe(1);
     relay.clock.nowMs += 86_400_000;
@@ -436,12 +454,19 @@ describe("repeats of what the Cache of the process was given", () => {
     const { relay, bob, codeOf } = await relayToCache();
     await relay.cache.store(envelopeTo(bob, 1));
     const first = await relay.send(envelopeTo(bob, 1));
-    expect(first).toMatchObject({ code: "cached", cache_result: { deduped: true }, details: { deduped: true } });
+    expect(first).toMatchObject({
+      code: "cached",
+      cache_result: { deduped: true },
+      details: { deduped: true },
+    });
     expect(await relay.send(envelopeTo(bob, 1))).toEqual(first);
     expect(await codeOf(1)).toBe("duplicate_conflict");
     // The other way round, the Cache has no conflicts.
     await relay.send(envelopeTo(bob, 2));
-    expect(await (await relay.cache.store(changed(bob, 2))).json()).toMatchObject({ accepted: true, deduped: true });
+    expect(await (await relay.cache.store(changed(bob, 2))).json()).toMatchObject({
+      accepted: true,
+      deduped: true,
+    });
   });
 
   test("after a refusal try again, and the record of the refusal stands against other content", async () => {

@@ -4,7 +4,12 @@ import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { freePort } from "../support/executable.ts";
-import { registerSelfSender, type SelfSender, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import {
+  registerSelfSender,
+  type SelfSender,
+  startTestNodes,
+  type TestNodes,
+} from "../support/nodes.ts";
 
 const port = freePort();
 const url = `http://127.0.0.1:${port}`;
@@ -17,7 +22,9 @@ const input = {
 } satisfies ConfigInput;
 
 type Changes = {
-  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<ConfigInput[Section]>;
+  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<
+    ConfigInput[Section]
+  >;
 };
 
 function configWith(changes: Changes): Config {
@@ -51,9 +58,13 @@ type Sent = {
 };
 
 /** The status of an envelope from the recipient to itself, stored or relayed. */
-async function statusAt(path: "/cache/store" | "/relay", { signed, headers, padding = 0 }: Sent = {}): Promise<number> {
+async function statusAt(
+  path: "/cache/store" | "/relay",
+  { signed, headers, padding = 0 }: Sent = {},
+): Promise<number> {
   const body = self.envelope({ signed, payload: { padding: "x".repeat(padding) } });
-  return (await fetch(url + path, { method: "POST", headers: { ...json, ...headers }, body })).status;
+  return (await fetch(url + path, { method: "POST", headers: { ...json, ...headers }, body }))
+    .status;
 }
 
 describe("the server", () => {
@@ -68,7 +79,10 @@ describe("the server", () => {
   });
 
   test("names what needs a restart and keeps it", async () => {
-    const next = configWith({ relay: { public_id: "r7" }, cache: { require_sender_signature: true } });
+    const next = configWith({
+      relay: { public_id: "r7" },
+      cache: { require_sender_signature: true },
+    });
     expect(await nodes.reload(next)).toEqual({
       changed: [],
       needsRestart: ["relay.public_id", "cache.require_sender_signature"],
@@ -80,10 +94,16 @@ describe("the server", () => {
 
 describe("rates", () => {
   test("of every node act on the next request, and /limits shows them", async () => {
-    const limitsOf = async () => (await (await fetch(`${url}/limits`)).json()) as Record<string, unknown>;
+    const limitsOf = async () =>
+      (await (await fetch(`${url}/limits`)).json()) as Record<string, unknown>;
     const before = await limitsOf();
-    const plan = await nodes.reload(configWith({ relay: { client_rate: 7 }, directory: { registration_rate: 3 } }));
-    expect(plan).toEqual({ changed: ["directory.registration_rate", "relay.client_rate"], needsRestart: [] });
+    const plan = await nodes.reload(
+      configWith({ relay: { client_rate: 7 }, directory: { registration_rate: 3 } }),
+    );
+    expect(plan).toEqual({
+      changed: ["directory.registration_rate", "relay.client_rate"],
+      needsRestart: [],
+    });
     expect(await limitsOf()).toMatchObject({
       client_rate_per_second: 7,
       client_burst: 28,

@@ -21,11 +21,15 @@ afterAll(async () => {
 
 const main = join(import.meta.dir, "../../src/main.ts");
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
-const open = (folder: string, name: string) => Waypost.open({ url: nodes.url, keys: fileKeys(folder), name, waiting });
+const open = (folder: string, name: string) =>
+  Waypost.open({ url: nodes.url, keys: fileKeys(folder), name, waiting });
 
 async function run(...words: string[]) {
   const child = Bun.spawn([process.execPath, main, ...words], { stdout: "pipe", stderr: "pipe" });
-  const [out, errors] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  const [out, errors] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
   return { code: await child.exited, out, errors };
 }
 
@@ -39,11 +43,17 @@ function watched(answer: (request: Request) => Response | null = () => null) {
       const { pathname, search } = new URL(request.url);
       const { method, headers } = request;
       const body = method === "GET" ? null : await request.text();
-      asked.push(decodeURIComponent(`${method} ${pathname}${search}`) + JSON.stringify(headers) + body);
+      asked.push(
+        decodeURIComponent(`${method} ${pathname}${search}`) + JSON.stringify(headers) + body,
+      );
       return answer(request) ?? fetch(nodes.url + pathname + search, { method, headers, body });
     },
   });
-  return { asked, url: `http://127.0.0.1:${server.port}`, [Symbol.dispose]: () => void server.stop(true) };
+  return {
+    asked,
+    url: `http://127.0.0.1:${server.port}`,
+    [Symbol.dispose]: () => void server.stop(true),
+  };
 }
 
 test("an anonymous message names no identity of the machine to any node, and needs none", async () => {
@@ -54,7 +64,18 @@ test("an anonymous message names no identity of the machine to any node, and nee
   writeFileSync(file, "hi");
   for (const keys of [folder, none]) {
     using proxy = watched();
-    const ran = await run("send", "--to", bob.did, "--file", file, "--anonymous", "--keys", keys, "--url", proxy.url);
+    const ran = await run(
+      "send",
+      "--to",
+      bob.did,
+      "--file",
+      file,
+      "--anonymous",
+      "--keys",
+      keys,
+      "--url",
+      proxy.url,
+    );
     expect([ran.code, ran.errors]).toEqual([0, ""]);
     expect(proxy.asked.filter((one) => one.includes(alice.did))).toEqual([]);
     expect(proxy.asked.some((one) => one.startsWith(`POST /relay/${bob.did}`))).toBe(true);
@@ -86,7 +107,9 @@ test("an identity is made only where Relay and Cache are", async () => {
   const homes = (url: string) => ({ relayUrl: url, cacheUrl: url });
   const about = Response.json({ roles: ["directory"], directory_endpoints: ["https://d.example"] });
   const isNode = ({ url }: Request) => url.endsWith("/node");
-  using directory = watched((one) => (isNode(one) ? about.clone() : Response.json({}, { status: 404 })));
+  using directory = watched((one) =>
+    isNode(one) ? about.clone() : Response.json({}, { status: 404 }),
+  );
   expect(await check(directory.url)).toBe("invalid_url");
   const folder = freshFolder();
   const ran = await run("did", "create", "--name", "eve", "--keys", folder, "--url", directory.url);
@@ -107,7 +130,9 @@ test("a command shows that a due key could not be replaced", async () => {
   const file = `${folder}.txt`;
   writeFileSync(file, "hi");
   const refusal = { success: false, code: "ledger_unavailable", message: "no blocks", status: 503 };
-  using proxy = watched(({ method }) => (method === "PUT" ? Response.json(refusal, { status: 503 }) : null));
+  using proxy = watched(({ method }) =>
+    method === "PUT" ? Response.json(refusal, { status: 503 }) : null,
+  );
   const directory = ["--directory", proxy.url, "--url", nodes.url];
   const ran = await run("send", "--to", alice.did, "--file", file, "--keys", folder, ...directory);
   expect([ran.code, ran.errors]).toEqual([0, expect.stringContaining("ledger_unavailable")]);

@@ -16,7 +16,8 @@ const jsonBytes = new Uint8Array(16 * mebibyte).fill(0x20);
 jsonBytes[0] = 0x31;
 
 function* fourParts() {
-  for (let at = 0; at < 16 * mebibyte; at += 4 * mebibyte) yield jsonBytes.subarray(at, at + 4 * mebibyte);
+  for (let at = 0; at < 16 * mebibyte; at += 4 * mebibyte)
+    yield jsonBytes.subarray(at, at + 4 * mebibyte);
 }
 
 function serve(server: Partial<typeof serverSettings>) {
@@ -75,7 +76,10 @@ test("beyond what may wait for clients a long answer is 503, a short one is not,
 
 test("an answer in parts takes room for its largest part, until it is read or its client has gone", async () => {
   const { app, url } = serve({ body_bytes_in_flight: 9 * mebibyte, body_deadline: 20_000 });
-  const unread = [askWithoutReading(url, "192.0.2.1", "/parts"), askWithoutReading(url, "192.0.2.2", "/parts")];
+  const unread = [
+    askWithoutReading(url, "192.0.2.1", "/parts"),
+    askWithoutReading(url, "192.0.2.2", "/parts"),
+  ];
   while (app.waitingAnswerBytes() < 8 * mebibyte) await Bun.sleep(2);
   expect((await fetch(`${url}/parts`)).status).toBe(503);
   for (const socket of unread) socket.destroy();
@@ -99,7 +103,10 @@ test("a failure before the first part is answered with its status, a later one c
     throw new StoreError("unavailable", "test");
   }
   const failing = (path: string, parts: number) =>
-    testRoute({ path, handle: () => ({ status: 200, jsonParts: { bytes: mebibyte, parts: failingAfter(parts) } }) });
+    testRoute({
+      path,
+      handle: () => ({ status: 200, jsonParts: { bytes: mebibyte, parts: failingAfter(parts) } }),
+    });
   const { app } = testApp([failing("/at-once", 0), failing("/later", 1)]);
   const { url, stop } = listenForTest(app);
   cleanups.push(stop);

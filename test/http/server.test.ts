@@ -41,8 +41,10 @@ afterAll(() => server.stop());
 const get = (
   path: string,
   headers = "Host: waypost.invalid\r\nConnection: close\r\n",
-): Promise<Awaited<ReturnType<typeof sendRaw>>> => sendRaw(server.url, `GET ${path} HTTP/1.1\r\n${headers}\r\n`);
-const codeOf = (body: string): unknown => (body === "" ? null : (JSON.parse(body) as { code?: unknown }).code);
+): Promise<Awaited<ReturnType<typeof sendRaw>>> =>
+  sendRaw(server.url, `GET ${path} HTTP/1.1\r\n${headers}\r\n`);
+const codeOf = (body: string): unknown =>
+  body === "" ? null : (JSON.parse(body) as { code?: unknown }).code;
 
 describe("paths as sent", () => {
   test.each([
@@ -107,9 +109,15 @@ describe("malformed requests", () => {
       "both ways of framing",
       "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
-    ["two lengths", "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef"],
+    [
+      "two lengths",
+      "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
+    ],
     ["a signed length", "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: +2\r\n\r\n{}"],
-    ["an unknown transfer coding", "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, identity\r\n\r\nabc"],
+    [
+      "an unknown transfer coding",
+      "POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, identity\r\n\r\nabc",
+    ],
     [
       "a broken chunk",
       "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
@@ -126,7 +134,9 @@ describe("malformed requests", () => {
   ])("%s ends in a refusal", async (_name, raw) => {
     const answer = await sendRaw(server.url, raw);
     expect(answer.all.startsWith("HTTP/1.1 2")).toBe(false);
-    expect(answer.status === 0 || (answer.status >= 400 && answer.status < 500) || answer.status === 505).toBe(true);
+    expect(
+      answer.status === 0 || (answer.status >= 400 && answer.status < 500) || answer.status === 505,
+    ).toBe(true);
     expect((await get("/nonces")).status).toBe(200);
   });
 
@@ -157,11 +167,16 @@ describe("malformed requests", () => {
 });
 
 describe("bodies on the wire", () => {
-  const post = (headers: string, body: string | Uint8Array = ""): Promise<Awaited<ReturnType<typeof sendRaw>>> =>
+  const post = (
+    headers: string,
+    body: string | Uint8Array = "",
+  ): Promise<Awaited<ReturnType<typeof sendRaw>>> =>
     sendRaw(
       server.url,
       Buffer.concat([
-        Buffer.from(`POST /echo HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n${headers}\r\n`),
+        Buffer.from(
+          `POST /echo HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n${headers}\r\n`,
+        ),
         Buffer.from(body),
       ]),
     );
@@ -178,7 +193,10 @@ describe("bodies on the wire", () => {
   });
 
   test("a chunked body under the cap arrives whole", async () => {
-    const answer = await post("Transfer-Encoding: chunked\r\n", "5\r\nabcde\r\n3\r\nfgh\r\n0\r\n\r\n");
+    const answer = await post(
+      "Transfer-Encoding: chunked\r\n",
+      "5\r\nabcde\r\n3\r\nfgh\r\n0\r\n\r\n",
+    );
     expect(JSON.parse(answer.body)).toEqual({ bytes: 8 });
   });
 
@@ -190,7 +208,11 @@ describe("bodies on the wire", () => {
   test("a body that stops coming is refused at the deadline", async () => {
     for (const length of [10, 150_000]) {
       const answer = await post(`Content-Length: ${length}\r\n`, "abc");
-      expect([answer.status, codeOf(answer.body), answer.closed]).toEqual([400, "invalid_request", true]);
+      expect([answer.status, codeOf(answer.body), answer.closed]).toEqual([
+        400,
+        "invalid_request",
+        true,
+      ]);
     }
   });
 
@@ -245,7 +267,10 @@ test("HEAD has the length of a longer answer, which no packet would hold", async
 describe("the end of a listener", () => {
   test("drain finishes what is in flight, refuses what is new, and is over in time", async () => {
     const opened = Promise.withResolvers<void>();
-    const hold = testRoute({ path: "/hold", handle: () => opened.promise.then(() => ({ status: 200, json: "done" })) });
+    const hold = testRoute({
+      path: "/hold",
+      handle: () => opened.promise.then(() => ({ status: 200, json: "done" })),
+    });
     const { app } = testApp([hold]);
     const listener = listenForTest(app);
     const first = fetch(`${listener.url}/hold`);
@@ -279,7 +304,9 @@ describe("the end of a listener", () => {
   });
 
   test("drain ends a request that never ends", async () => {
-    const { app } = testApp([testRoute({ path: "/hold", handle: () => new Promise(() => undefined) })]);
+    const { app } = testApp([
+      testRoute({ path: "/hold", handle: () => new Promise(() => undefined) }),
+    ]);
     const listener = listen({ app, address: "127.0.0.1:0" });
     const first = fetch(`${listener.url}/hold`).catch(() => "cut");
     while (app.inFlight().requests === 0) await Bun.sleep(1);
@@ -302,7 +329,9 @@ test("an upgrade goes to the sessions and everything else to the routes", async 
   };
   const listener = listen({ app, address: "127.0.0.1:0", websocket });
   const socket = new WebSocket(`${listener.url.replace("http", "ws")}/ws/a`);
-  const greeting = await new Promise((resolve) => socket.addEventListener("message", (event) => resolve(event.data)));
+  const greeting = await new Promise((resolve) =>
+    socket.addEventListener("message", (event) => resolve(event.data)),
+  );
   expect(greeting).toBe("hello 127.0.0.1");
   expect((await fetch(`${listener.url}/ws/a`)).status).toBe(426);
   expect((await fetch(`${listener.url}/nonces`)).status).toBe(200);
@@ -337,13 +366,21 @@ test("a client that resets its connection does not pass for one of a Unix socket
   const tested = testApp([route]);
   const listener = listenForTest(tested.app);
   const port = Number(new URL(listener.url).port);
-  const text = "POST /count HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+  const text =
+    "POST /count HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
   for (let i = 0; i < 300; i++) {
-    const socket = await Bun.connect({ hostname: "127.0.0.1", port, socket: { data: () => undefined } });
+    const socket = await Bun.connect({
+      hostname: "127.0.0.1",
+      port,
+      socket: { data: () => undefined },
+    });
     socket.write(text);
     socket.terminate();
   }
-  expect((await fetch(`${listener.url}/count`, { method: "POST", headers: jsonType, body: "{}" })).status).toBe(204);
+  expect(
+    (await fetch(`${listener.url}/count`, { method: "POST", headers: jsonType, body: "{}" }))
+      .status,
+  ).toBe(204);
   expect([...clients.keys()]).toEqual(["127.0.0.1"]);
   await listener.stop();
 });
@@ -354,6 +391,8 @@ test("addresses to listen on are read strictly", () => {
   expect(parseListenAddress("unix:/run/w.sock")).toEqual({ unix: "/run/w.sock" });
   for (const bad of ["7400", "a:b", "a:70000", "unix:", "http://a:1", "::1:80"])
     expect(parseListenAddress(bad)).toBeNull();
-  for (const near of ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/a"]) expect(isLoopbackListener(near)).toBe(true);
-  for (const far of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1"]) expect(isLoopbackListener(far)).toBe(false);
+  for (const near of ["127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/a"])
+    expect(isLoopbackListener(near)).toBe(true);
+  for (const far of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1"])
+    expect(isLoopbackListener(far)).toBe(false);
 });

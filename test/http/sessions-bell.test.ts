@@ -30,7 +30,9 @@ const rung = async (client: LiveClient, times: number) => {
 
 test("what goes straight to the Cache rings, and at sessions that don't pass never", async () => {
   const { relay, phone, laptop } = await stage();
-  expect(await relay.send({ ...envelopeTo(bob, 1), delivery_hint: "cache" })).toMatchObject({ code: "cached" });
+  expect(await relay.send({ ...envelopeTo(bob, 1), delivery_hint: "cache" })).toMatchObject({
+    code: "cached",
+  });
   await rung(phone, 1);
   await laptop.roundTrip();
   expect([laptop.rings, laptop.frames.length, phone.frames.length]).toEqual([0, 1, 1]);
@@ -38,7 +40,8 @@ test("what goes straight to the Cache rings, and at sessions that don't pass nev
 
 test("what is stored together rings once, and between two rings is a second", async () => {
   const { relay, phone } = await stage();
-  const store = async (id: number) => expect((await relay.cache.store(envelopeTo(bob, id))).status).toBe(202);
+  const store = async (id: number) =>
+    expect((await relay.cache.store(envelopeTo(bob, id))).status).toBe(202);
   for (let id = 1; id <= 20; id++) await store(id);
   await rung(phone, 1);
   const startMs = performance.now();

@@ -5,7 +5,12 @@
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
-import { createTestRelay, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
+import {
+  createTestRelay,
+  relayEndpoint,
+  type TestRelay,
+  type TestRelayOptions,
+} from "../support/relay-node.ts";
 import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -15,8 +20,13 @@ afterEach(async () => {
 
 const bob = createPerson(1, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
 
-async function world(given: TestRelayOptions & { readonly liveAckMs: number }): Promise<[TestRelay, string]> {
-  const relay = await createTestRelay({ ...given, settings: { ...given.settings, live_ack_timeout: given.liveAckMs } });
+async function world(
+  given: TestRelayOptions & { readonly liveAckMs: number },
+): Promise<[TestRelay, string]> {
+  const relay = await createTestRelay({
+    ...given,
+    settings: { ...given.settings, live_ack_timeout: given.liveAckMs },
+  });
   relay.recipients.add(bob);
   cleanups.push(relay.close);
   return [relay, relay.serve()];
@@ -85,7 +95,8 @@ test("a client that does not read holds up no envelope behind the one that it ha
   const socket = await goUnread(url, bob);
   const first = relay.send(envelopeTo(bob, 1, large));
   while (relay.relay.stats().inFlight === 0) await Bun.sleep(1);
-  for (let id = 2; id <= 20; id++) expect((await relay.send(envelopeTo(bob, id))).code).toBe("cached");
+  for (let id = 2; id <= 20; id++)
+    expect((await relay.send(envelopeTo(bob, id))).code).toBe("cached");
   socket.destroy();
   expect((await first).code).toBe("cached");
 });
@@ -101,8 +112,14 @@ test("a client that reads and stays silent keeps it", async () => {
 });
 
 test("beyond the bytes that all sessions may hold, envelopes go on to the Cache", async () => {
-  const [relay, url] = await world({ liveAckMs: 30_000, sessions: { unackedBytesTotalMax: 3_000 } });
-  const carol = createPerson(3, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
+  const [relay, url] = await world({
+    liveAckMs: 30_000,
+    sessions: { unackedBytesTotalMax: 3_000 },
+  });
+  const carol = createPerson(3, [
+    { type: "SvcRelayService", serviceEndpoint: [relayEndpoint] },
+    {},
+  ]);
   relay.recipients.add(carol);
   const [first, second] = [await goLive(url, bob), await goLive(url, carol)];
   cleanups.push(
@@ -152,7 +169,11 @@ test("sessions whose proofs are verified at the same time are no more than there
     return true;
   };
   const settings = { sessions_max: 2 };
-  const [relay, url] = await world({ settings, replay: { claim, expire: async () => 0 }, liveAckMs: 1_000 });
+  const [relay, url] = await world({
+    settings,
+    replay: { claim, expire: async () => 0 },
+    liveAckMs: 1_000,
+  });
   const dialed = ["a", "b", "c"].map((device) => {
     const client = new LiveClient(sessionUrl(url, bob, device), authHeaders(bob, device));
     cleanups.push(() => client.terminate());

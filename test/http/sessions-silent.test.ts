@@ -8,9 +8,14 @@ import { cleanUp, inboxAt, inboxFor, relayAt, relayFor } from "./relay-scenario.
 afterAll(cleanUp);
 
 test("a known sender and a newcomer get through beside five networks whose sessions never acknowledge", async () => {
-  const relay = await relayFor({ trustedProxies: ["192.0.2.7"], settings: { live_ack_timeout: 2_000 } });
+  const relay = await relayFor({
+    trustedProxies: ["192.0.2.7"],
+    settings: { live_ack_timeout: 2_000 },
+  });
   const url = relay.serve();
-  const silent: Person[] = Array.from({ length: 5 }, (_, n) => createPerson(20 + n, [relayAt(relayEndpoint)]));
+  const silent: Person[] = Array.from({ length: 5 }, (_, n) =>
+    createPerson(20 + n, [relayAt(relayEndpoint)]),
+  );
   const sockets: LiveClient[] = [];
   for (const person of silent) {
     relay.recipients.add(person);

@@ -4,21 +4,46 @@ import { mailboxOf } from "../../src/core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../src/core/ledger/account.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import type { RetrievalClaims } from "../../src/core/message/proof.ts";
-import { cacheEndpoint, createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
-import { createTestRelay, held, relayEndpoint, type TestRelay, type TestRelayOptions } from "../support/relay-node.ts";
-import { authFrame, authHeaders, connectClaims, goLive, LiveClient, sessionUrl, signClaims } from "./live-client.ts";
+import {
+  cacheEndpoint,
+  createPerson,
+  envelopeTo,
+  type Person,
+  uuidOf,
+} from "../support/cache-node.ts";
+import {
+  createTestRelay,
+  held,
+  relayEndpoint,
+  type TestRelay,
+  type TestRelayOptions,
+} from "../support/relay-node.ts";
+import {
+  authFrame,
+  authHeaders,
+  connectClaims,
+  goLive,
+  LiveClient,
+  sessionUrl,
+  signClaims,
+} from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-const relayService: Partial<Service> = { type: "SvcRelayService", serviceEndpoint: [relayEndpoint] };
+const relayService: Partial<Service> = {
+  type: "SvcRelayService",
+  serviceEndpoint: [relayEndpoint],
+};
 const bob = createPerson(1, [relayService, {}]);
 
 type World = { readonly relay: TestRelay; readonly url: string };
 
-async function world(given: TestRelayOptions & { readonly liveAckMs?: number } = {}): Promise<World> {
+async function world(
+  given: TestRelayOptions & { readonly liveAckMs?: number } = {},
+): Promise<World> {
   const settings = { live_ack_timeout: given.liveAckMs ?? 2_000, ...given.settings };
   const relay = await createTestRelay({ ...given, settings });
   relay.recipients.add(bob);
@@ -42,7 +67,9 @@ describe("a live session", () => {
   test("is welcomed, gets an envelope as it was sent, and delivers it by acknowledging", async () => {
     const { relay, url } = await world();
     const client = await live(url);
-    expect(client.frames).toEqual([{ type: "welcome", status: "ok", connectionKey: `${bob.did}::phone` }]);
+    expect(client.frames).toEqual([
+      { type: "welcome", status: "ok", connectionKey: `${bob.did}::phone` },
+    ]);
     client.onEnvelope = (envelope) =>
       client.send({ type: "ack", message_id: String(envelope["message_id"]).toUpperCase() });
     const envelope = envelopeTo(bob, 1, { ttl: "1h" });
@@ -98,7 +125,9 @@ describe("a live session", () => {
     await live(url);
     const result = await relay.send(envelopeTo(bob, 1));
     expect([result.http_status, result.code]).toEqual([504, "upstream_timeout"]);
-    expect(result.ndr?.attempts).toMatchObject([{ channel: "live", origin: null, error: "not_acknowledged" }]);
+    expect(result.ndr?.attempts).toMatchObject([
+      { channel: "live", origin: null, error: "not_acknowledged" },
+    ]);
   });
 
   test("shares the recipient's envelopes with his other devices; one acknowledgement is enough", async () => {
@@ -122,17 +151,28 @@ describe("a live session", () => {
   });
 
   const changed = (change: Partial<Service>): Partial<DidDocument> => ({
-    service: bob.document.service.map((one) => (one.type === "SvcRelayService" ? { ...one, ...change } : one)),
+    service: bob.document.service.map((one) =>
+      one.type === "SvcRelayService" ? { ...one, ...change } : one,
+    ),
   });
-  const { publicKeyMultibase } = createPerson(7).document.verificationMethod[0] as VerificationMethod;
+  const { publicKeyMultibase } = createPerson(7).document
+    .verificationMethod[0] as VerificationMethod;
   const withdrawn: [string, Partial<DidDocument>][] = [
-    ["the service", { service: bob.document.service.filter((one) => one.type !== "SvcRelayService") }],
+    [
+      "the service",
+      { service: bob.document.service.filter((one) => one.type !== "SvcRelayService") },
+    ],
     ["the endpoint", changed({ serviceEndpoint: ["https://moved.example"] })],
     ["the key in the service", changed({ authorization: [] })],
     ["the key", { verificationMethod: [] }],
     [
       "this key under its id",
-      { verificationMethod: bob.document.verificationMethod.map((one) => ({ ...one, publicKeyMultibase })) },
+      {
+        verificationMethod: bob.document.verificationMethod.map((one) => ({
+          ...one,
+          publicKeyMultibase,
+        })),
+      },
     ],
   ];
   test.each(withdrawn)(
@@ -172,7 +212,9 @@ describe("a live session", () => {
     const { relay, url } = await world();
     const client = await live(url);
     client.onEnvelope = (envelope) => client.ack(envelope);
-    const envelope = envelopeTo(bob, 1, { payload: { ciphertext_b64: "A".repeat(12 * 1024 * 1024) } });
+    const envelope = envelopeTo(bob, 1, {
+      payload: { ciphertext_b64: "A".repeat(12 * 1024 * 1024) },
+    });
     expect((await relay.send(envelope)).details).toEqual({ channel: "live" });
     expect(client.frames[1]).toEqual(envelope);
   });
@@ -180,7 +222,12 @@ describe("a live session", () => {
 
 describe("proof", () => {
   const mallory = createPerson(9, [relayService]);
-  type Case = [name: string, frame: () => unknown, code: number, stage?: (relay: TestRelay) => void];
+  type Case = [
+    name: string,
+    frame: () => unknown,
+    code: number,
+    stage?: (relay: TestRelay) => void,
+  ];
   const spoiled = (change: Partial<RetrievalClaims>, signedAs: Partial<RetrievalClaims> = {}) => {
     const claims = connectClaims(bob, "phone", change);
     return {
@@ -201,12 +248,25 @@ describe("proof", () => {
       () => ({ ...authFrame(mallory, "phone"), key_id: bob.keyId, service_id: bob.serviceId }),
       4401,
     ],
-    ["a timestamp of yesterday", () => authFrame(bob, "phone", { timestamp: "2026-07-15T12:00:00Z" }), 4401],
-    ["another Relay's endpoint", () => authFrame(bob, "phone", { endpoint: "https://other.example" }), 4403],
+    [
+      "a timestamp of yesterday",
+      () => authFrame(bob, "phone", { timestamp: "2026-07-15T12:00:00Z" }),
+      4401,
+    ],
+    [
+      "another Relay's endpoint",
+      () => authFrame(bob, "phone", { endpoint: "https://other.example" }),
+      4403,
+    ],
     ["the Cache service", () => authFrame(bob, "phone", { serviceId: `${bob.did}#cache1` }), 4403],
     ["an unknown service", () => authFrame(bob, "phone", { serviceId: `${bob.did}#none` }), 4403],
     ["an unknown key", () => authFrame(bob, "phone", { keyId: `${bob.did}#none` }), 4403],
-    ["an unknown DID", () => authFrame(bob, "phone"), 4403, (relay) => relay.recipients.subjects.clear()],
+    [
+      "an unknown DID",
+      () => authFrame(bob, "phone"),
+      4403,
+      (relay) => relay.recipients.subjects.clear(),
+    ],
     [
       "a deactivated DID",
       () => authFrame(bob, "phone"),
@@ -276,8 +336,18 @@ describe("proof", () => {
   const headerCases: [string, Record<string, string>, number, string][] = [
     ["a missing value", { "X-Nonce": freshHeaders()["X-Nonce"] as string }, 401, "proof_missing"],
     ["a wrong signature", { ...freshHeaders(), "X-Nonce": "another-nonce" }, 401, "proof_invalid"],
-    ["an old timestamp", authHeaders(bob, "phone", { timestamp: "2026-07-15T12:00:00Z" }), 401, "proof_expired"],
-    ["another endpoint", authHeaders(bob, "phone", { endpoint: "https://other.example" }), 403, "proof_not_authorized"],
+    [
+      "an old timestamp",
+      authHeaders(bob, "phone", { timestamp: "2026-07-15T12:00:00Z" }),
+      401,
+      "proof_expired",
+    ],
+    [
+      "another endpoint",
+      authHeaders(bob, "phone", { endpoint: "https://other.example" }),
+      403,
+      "proof_not_authorized",
+    ],
   ];
   function freshHeaders() {
     return authHeaders(bob, "phone");
@@ -294,10 +364,13 @@ describe("proof", () => {
   };
   const path = `/ws/${encodeURIComponent(bob.did)}/phone`;
 
-  test.each(headerCases)("in headers with %s is refused before the upgrade", async (_name, headers, status, code) => {
-    const { url } = await world();
-    expect(await ask(url, path, headers)).toEqual([status, code]);
-  });
+  test.each(headerCases)(
+    "in headers with %s is refused before the upgrade",
+    async (_name, headers, status, code) => {
+      const { url } = await world();
+      expect(await ask(url, path, headers)).toEqual([status, code]);
+    },
+  );
 
   test("in headers works once", async () => {
     const { url } = await world();
@@ -323,13 +396,18 @@ describe("proof", () => {
   test("needs a WebSocket", async () => {
     const { url } = await world();
     const response = await fetch(`${url}${path}`);
-    expect([response.status, ((await response.json()) as { code: string }).code]).toEqual([400, "invalid_request"]);
+    expect([response.status, ((await response.json()) as { code: string }).code]).toEqual([
+      400,
+      "invalid_request",
+    ]);
   });
 });
 
 describe("bounds", () => {
   test("hold for connections of one address", async () => {
-    const { url } = await world({ sessions: { connects: { perSecond: 1, burst: 2, keysMax: 10 } } });
+    const { url } = await world({
+      sessions: { connects: { perSecond: 1, burst: 2, keysMax: 10 } },
+    });
     const path = `${url}/ws/${encodeURIComponent(bob.did)}/phone`;
     const statuses: number[] = [];
     for (let i = 0; i < 3; i++) statuses.push((await fetch(path)).status);
@@ -338,7 +416,10 @@ describe("bounds", () => {
 
   test("hold for connections of this machine unless it is exempt", async () => {
     const connects = { perSecond: 1, burst: 2, keysMax: 10 };
-    const { url } = await world({ sessions: { connects }, settings: { rate_limit_loopback: false } });
+    const { url } = await world({
+      sessions: { connects },
+      settings: { rate_limit_loopback: false },
+    });
     const path = `${url}/ws/${encodeURIComponent(bob.did)}/phone`;
     const statuses: number[] = [];
     for (let i = 0; i < 4; i++) statuses.push((await fetch(path)).status);
@@ -348,7 +429,9 @@ describe("bounds", () => {
   test("hold for sockets that have proven nothing", async () => {
     const { url } = await world({ sessions: { unprovenMax: 2 } });
     const clients = [0, 1, 2].map(() => dial(sessionUrl(url, bob, "phone")));
-    expect((await Promise.all(clients.map((client) => client.opened))).filter((opened) => opened).length).toBe(2);
+    expect(
+      (await Promise.all(clients.map((client) => client.opened))).filter((opened) => opened).length,
+    ).toBe(2);
   });
 
   test("hold for the devices of one DID", async () => {
@@ -365,7 +448,10 @@ describe("bounds", () => {
     const settings = { sessions_max: 4 };
     const { relay, url } = await world({ settings, trustedProxies: ["127.0.0.1"] });
     const from = (client: string, device: string) =>
-      dial(sessionUrl(url, bob, device), { ...authHeaders(bob, device), "x-forwarded-for": client });
+      dial(sessionUrl(url, bob, device), {
+        ...authHeaders(bob, device),
+        "x-forwarded-for": client,
+      });
     const own = [from("198.51.100.1", "a"), from("198.51.100.1", "b")];
     expect(await Promise.all(own.map(({ opened }) => opened))).toEqual([true, true]);
     expect(await from("198.51.100.1", "c").opened).toBe(false);
@@ -413,7 +499,10 @@ describe("between connecting and listening", () => {
     expect(client.frames).toEqual([]);
     gate.resolve();
     await client.until(2);
-    expect(client.frames.map((frame) => frame["type"] ?? frame["message_id"])).toEqual(["welcome", uuidOf(2)]);
+    expect(client.frames.map((frame) => frame["type"] ?? frame["message_id"])).toEqual([
+      "welcome",
+      uuidOf(2),
+    ]);
     expect([(await earlier).code, (await meanwhile).code]).toEqual(["cached", "delivered"]);
     expect(await held(relay, bob.did)).toEqual([uuidOf(1)]);
   });
@@ -458,7 +547,9 @@ describe("between connecting and listening", () => {
         };
         if (round % 3 === 0) await Bun.sleep(5);
         // On a busy machine an envelope takes longer than any fixed time.
-        else for (let waited = 0; !stop && (seen < 3 || waited < 25) && waited < 500; waited += 5) await Bun.sleep(5);
+        else
+          for (let waited = 0; !stop && (seen < 3 || waited < 25) && waited < 500; waited += 5)
+            await Bun.sleep(5);
         if (round % 2 === 0) client.terminate();
         else client.close();
       }
@@ -484,7 +575,8 @@ describe("between connecting and listening", () => {
     if ("entries" in page) for (const entry of page.entries) kept.add(entry.messageId);
     for (const { id, result } of results) {
       expect(result).toMatchObject({ success: true });
-      if (result.code === "delivered") expect([id, acknowledged.has(id), kept.has(id)]).toEqual([id, true, false]);
+      if (result.code === "delivered")
+        expect([id, acknowledged.has(id), kept.has(id)]).toEqual([id, true, false]);
       else expect([id, kept.has(id)]).toEqual([id, true]);
     }
     const channels = new Set(results.map(({ result }) => result.code));

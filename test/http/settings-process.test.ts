@@ -25,7 +25,9 @@ const ofProcess = {
     cors_origins: ["https://page.example"],
     drain_timeout: "331ms",
   },
-  stores: Object.fromEntries(storeNames.map((name) => [name, { plugin: "memory", block_time_ms: 20 }])),
+  stores: Object.fromEntries(
+    storeNames.map((name) => [name, { plugin: "memory", block_time_ms: 20 }]),
+  ),
   directory: { enabled: true, ledger: "led", store: "dir" },
   relay: { enabled: true, store: "rel", public_id: "odd", public_endpoints: ["https://relay.odd"] },
   cache: { enabled: true, store: "cac", public_endpoints: [cacheEndpoint] },
@@ -37,12 +39,19 @@ describe("a process", () => {
     nodes = await startTestNodes(ofProcess);
   });
   afterAll(() => nodes.stop());
-  const at = (address: string, path: string, init: RequestInit = {}) => fetch(`http://${address}${path}`, init);
+  const at = (address: string, path: string, init: RequestInit = {}) =>
+    fetch(`http://${address}${path}`, init);
   const post = (path: string, body: unknown) =>
-    at(main, path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+    at(main, path, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
 
   test("listens for everybody and for its operator where it is named", async () => {
-    expect([(await at(main, "/limits")).status, (await at(main, "/metrics")).status]).toEqual([200, 404]);
+    expect([(await at(main, "/limits")).status, (await at(main, "/metrics")).status]).toEqual([
+      200, 404,
+    ]);
     expect((await at(admin, "/metrics")).status).toBe(200);
   });
 
@@ -75,7 +84,8 @@ describe("a process", () => {
     while (!(await known())[0]) await Bun.sleep(10);
     expect(await known()).toEqual([true, false, false, false]);
     const envelope = { ...envelopeTo(identity, 1), timestamp: new Date().toISOString() };
-    const codeOf = async (path: string) => ((await (await post(path, envelope)).json()) as { code: string }).code;
+    const codeOf = async (path: string) =>
+      ((await (await post(path, envelope)).json()) as { code: string }).code;
     for (const path of ["/relay", "/cache/store"])
       expect([path, await codeOf(path)]).toEqual([path, "recipient_not_found"]);
   });
@@ -87,14 +97,19 @@ describe("a process", () => {
       ["cache.store", "cac"],
     ] as const) {
       const own = nodes.stores.stores.get(name)?.capabilities.replay;
-      expect([setting, nodes.stores.capability(setting, "replay") === own]).toEqual([setting, true]);
+      expect([setting, nodes.stores.capability(setting, "replay") === own]).toEqual([
+        setting,
+        true,
+      ]);
     }
   });
 
   test("waits for what is under way as long as the setting says, and no longer", async () => {
     const unfinished = new ReadableStream({ start: (controller) => controller.enqueue(utf8("{")) });
     const asked = at(main, "/register-did", { method: "POST", body: unfinished }).catch(() => null);
-    while (!/^waypost_http_body_bytes_in_flight [1-9]/m.test(await (await at(admin, "/metrics")).text()))
+    while (
+      !/^waypost_http_body_bytes_in_flight [1-9]/m.test(await (await at(admin, "/metrics")).text())
+    )
       await Bun.sleep(5);
     const [beganMs, elapsedMs] = [performance.now(), startOwnTime()];
     await nodes.stop();
@@ -106,12 +121,18 @@ describe("a process", () => {
 });
 
 test("a process never starts without certificate checks", () => {
-  expect(() => checkEnvironment({ NODE_TLS_REJECT_UNAUTHORIZED: "0" })).toThrow("NODE_TLS_REJECT_UNAUTHORIZED");
+  expect(() => checkEnvironment({ NODE_TLS_REJECT_UNAUTHORIZED: "0" })).toThrow(
+    "NODE_TLS_REJECT_UNAUTHORIZED",
+  );
 });
 
 test("a process uses the bus that is named: one over a server is not connected while the server is away", async () => {
   const connected = async (bus: ConfigInput["bus"]) => {
-    const nodes = await startTestNodes({ ...ofProcess, server: { listen: [main], admin_listen: [admin] }, bus });
+    const nodes = await startTestNodes({
+      ...ofProcess,
+      server: { listen: [main], admin_listen: [admin] },
+      bus,
+    });
     try {
       const text = await (await fetch(`http://${admin}/metrics`)).text();
       return /^waypost_bus_connected (\d)$/m.exec(text)?.[1];
@@ -120,7 +141,9 @@ test("a process uses the bus that is named: one over a server is not connected w
     }
   };
   expect(await connected({ plugin: "local" })).toBe("1");
-  expect(await connected({ plugin: "nats", servers: [`nats://127.0.0.1:${freePort()}`] })).toBe("0");
+  expect(await connected({ plugin: "nats", servers: [`nats://127.0.0.1:${freePort()}`] })).toBe(
+    "0",
+  );
 }, 120_000);
 
 test("the log of `serve` begins at the level that is named, and follows a changed one on SIGHUP", async () => {
@@ -132,8 +155,17 @@ test("the log of `serve` begins at the level that is named, and follows a change
       `[server]\nlisten = ["unix:${socket}"]\nlog_level = "${level}"\n[stores.main]\nplugin = "memory"\n[directory]\nenabled = true\n`,
     );
   await write("warn");
-  const command = [process.execPath, join(import.meta.dir, "..", "..", "src", "main.ts"), "serve", "--config", file];
-  const child = Bun.spawn(command, { env: { PATH: "/usr/bin:/bin", HOME: scratch.path }, stdout: "pipe" });
+  const command = [
+    process.execPath,
+    join(import.meta.dir, "..", "..", "src", "main.ts"),
+    "serve",
+    "--config",
+    file,
+  ];
+  const child = Bun.spawn(command, {
+    env: { PATH: "/usr/bin:/bin", HOME: scratch.path },
+    stdout: "pipe",
+  });
   try {
     const ask = () => fetch("http://node/limits", { unix: socket }).catch(() => null);
     while (child.exitCode === null && (await ask()) === null) await Bun.sleep(20);

@@ -9,7 +9,12 @@ import type { Config, ConfigInput } from "../../src/config/schema.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { minuteMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { checkEnvelopeTime, decodeEnvelope, type Envelope, longestTtlMs } from "../../src/core/message/envelope.ts";
+import {
+  checkEnvelopeTime,
+  decodeEnvelope,
+  type Envelope,
+  longestTtlMs,
+} from "../../src/core/message/envelope.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
 import { createCapacity } from "../../src/nodes/http/capacity.ts";
 import type { Mailbox, MailboxQuota } from "../../src/storage/contract.ts";
@@ -66,7 +71,10 @@ const own = {
 type Seen = Map<string, unknown>;
 
 /** The largest number that is accepted: the search knows nothing of the value it looks for. */
-async function largest(max: number, accepts: (n: number) => boolean | Promise<boolean>): Promise<number> {
+async function largest(
+  max: number,
+  accepts: (n: number) => boolean | Promise<boolean>,
+): Promise<number> {
   let [low, high] = [0, max];
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
@@ -77,7 +85,11 @@ async function largest(max: number, accepts: (n: number) => boolean | Promise<bo
 }
 
 /** Requests that pass before one is refused with `code`. */
-async function passedBefore(refusal: number, max: number, ask: (n: number) => Promise<{ status: number }>) {
+async function passedBefore(
+  refusal: number,
+  max: number,
+  ask: (n: number) => Promise<{ status: number }>,
+) {
   for (let n = 0; n < max; n++) if ((await ask(n)).status === refusal) return n;
   return max;
 }
@@ -89,7 +101,9 @@ const bytesOf = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 // --------------------------------------------------------------------------------------------- observers
 
 async function observeLimits({ limits }: Config, seen: Seen): Promise<void> {
-  const ciphertext = (bytes: number) => ({ payload: { ciphertext_b64: encodeBase64(new Uint8Array(bytes)) } });
+  const ciphertext = (bytes: number) => ({
+    payload: { ciphertext_b64: encodeBase64(new Uint8Array(bytes)) },
+  });
   const chunk = {
     message_group_id: crypto.randomUUID(),
     sequence_number: 0,
@@ -104,22 +118,35 @@ async function observeLimits({ limits }: Config, seen: Seen): Promise<void> {
   });
   const takes = (more: ReturnType<typeof envelopeTo>) =>
     !isFault(decodeEnvelope(bytesOf(envelopeTo(bob, 1, more)), limits));
-  seen.set("limits.unchunked_bytes_max", await largest(100_000, (n) => n === 0 || takes(ciphertext(n))));
-  seen.set("limits.chunk_bytes_max", await largest(100_000, (n) => n === 0 || takes({ ...ciphertext(n), ...chunk })));
+  seen.set(
+    "limits.unchunked_bytes_max",
+    await largest(100_000, (n) => n === 0 || takes(ciphertext(n))),
+  );
+  seen.set(
+    "limits.chunk_bytes_max",
+    await largest(100_000, (n) => n === 0 || takes({ ...ciphertext(n), ...chunk })),
+  );
   seen.set("limits.header_bytes_max", await largest(100_000, (n) => n === 0 || takes(header(n))));
   seen.set("limits.ttl_max", longestTtlMs(limits, null));
   const envelope = decodeEnvelope(bytesOf(envelopeTo(bob, 1)), limits) as Envelope;
-  const isInTime = (aheadMs: number) => checkEnvelopeTime(envelope, testNowMs - aheadMs, limits) === null;
+  const isInTime = (aheadMs: number) =>
+    checkEnvelopeTime(envelope, testNowMs - aheadMs, limits) === null;
   seen.set("limits.clock_skew", await largest(60 * minuteMs, isInTime));
   const relay = await relayFor({ limits });
   const isTaken = async (bytes: number) => {
     const text = JSON.stringify(envelopeTo(bob, 1));
     return (await relay.raw(text + " ".repeat(Math.max(0, bytes - text.length)))).status !== 413;
   };
-  const tested = await relayFor({ limits, settings: { client_burst: 1e6, client_rate: 1e6, recipient_burst: 1e6 } });
+  const tested = await relayFor({
+    limits,
+    settings: { client_burst: 1e6, client_rate: 1e6, recipient_burst: 1e6 },
+  });
   const [route] = tested.relay.routes;
   seen.set("limits.body_bytes_max", route === undefined ? null : (route.bodyBytesMax ?? null));
-  expect([await isTaken(limits.body_bytes_max), await isTaken(limits.body_bytes_max + 1)]).toEqual([true, false]);
+  expect([await isTaken(limits.body_bytes_max), await isTaken(limits.body_bytes_max + 1)]).toEqual([
+    true,
+    false,
+  ]);
 }
 
 async function observeServer(config: Config, seen: Seen): Promise<void> {
@@ -135,7 +162,9 @@ async function observeDirectory({ directory: options }: Config, seen: Seen): Pro
     ...registerBodyOf(identityOf("pace"), directory.nowMs()),
     signature: encodeBase64(new Uint8Array(64)),
   };
-  const passed = await passedBefore(429, 2_000, () => directory.ask("POST", "/register-did", forged));
+  const passed = await passedBefore(429, 2_000, () =>
+    directory.ask("POST", "/register-did", forged),
+  );
   // The registration above was the first.
   seen.set("directory.registration_rate", (passed + 1) / 300);
   await directory.close();
@@ -147,7 +176,9 @@ async function observeRelayPaces({ relay: configured }: Config, seen: Seen): Pro
   const toBob = await passedBefore(429, 1_000, (n) => relay.raw(envelopeTo(bob, n)));
   seen.set("relay.recipient_rate", toBob / 10);
   const others = Array.from({ length: 200 }, (_, n) => createPerson((n % 250) + 3));
-  const toOthers = await passedBefore(429, 200, (n) => relay.raw(envelopeTo(others[n] as Person, n)));
+  const toOthers = await passedBefore(429, 200, (n) =>
+    relay.raw(envelopeTo(others[n] as Person, n)),
+  );
   // The refused one to Bob took a token of the client as well.
   seen.set("relay.client_rate", (toBob + 1 + toOthers) / 4);
   const url = sessionUrl(relay.serve(), bob, "phone");
@@ -172,8 +203,21 @@ async function observeDeliveries({ relay: settings }: Config, seen: Seen): Promi
   seen.set("relay.attempts", inbox.bodies.length);
   const services = createPerson(8, [inboxAt("https://inbox.example")]).document.service;
   const plan = planDelivery({
-    ...{ messageId: "m" as never, recipient: bob.did, hint: "standard", expiresAtMs: testNowMs * 2, services },
-    ...{ live: false, hops: 0, cacheEligible: false, replication: 1, ownEndpoints: [], limits: settings },
+    ...{
+      messageId: "m" as never,
+      recipient: bob.did,
+      hint: "standard",
+      expiresAtMs: testNowMs * 2,
+      services,
+    },
+    ...{
+      live: false,
+      hops: 0,
+      cacheEligible: false,
+      replication: 1,
+      ownEndpoints: [],
+      limits: settings,
+    },
   });
   seen.set("relay.delivery_budget", await firstTimeout(plan, testNowMs));
 }
@@ -193,7 +237,12 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   });
   const { public_endpoints: _, ...changed } = { ...settings, ...openToAll };
   const retrieve_bytes_max = 30_011;
-  const cache = await createTestCache({ ...changed, retrieve_bytes_max, wrap, trustedProxies: ["192.0.2.7"] });
+  const cache = await createTestCache({
+    ...changed,
+    retrieve_bytes_max,
+    wrap,
+    trustedProxies: ["192.0.2.7"],
+  });
   for (let n = 1; n < 20; n++) cache.recipients.add(createPerson(n));
   const payload = { ciphertext_b64: encodeBase64(new Uint8Array(1_000)) };
   const stored = await passedBefore(429, 200, (n) => cache.store(envelopeTo(bob, n, { payload })));
@@ -212,7 +261,10 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   const sizes = answered.map((_one, n) => bytesOf(envelopeTo(bob, n, { payload })).length);
   const sum = sizes.reduce((all, size) => all + size, 0);
   // One more envelope of this size would have been too much.
-  expect([sum <= retrieve_bytes_max, sum + (sizes[0] ?? 0) > retrieve_bytes_max]).toEqual([true, true]);
+  expect([sum <= retrieve_bytes_max, sum + (sizes[0] ?? 0) > retrieve_bytes_max]).toEqual([
+    true,
+    true,
+  ]);
   // A read of everything asks for no more than the smaller of the two; a page asks for its own.
   await cache.read(`/cache/messages/${bob.did}?limit=50`, proofHeaders(bob));
   seen.set("cache.page_bytes_max", pages.at(-1));
@@ -220,8 +272,12 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
 
 async function observeSignatures({ relay, cache }: Config, seen: Seen): Promise<void> {
   const unsigned = envelopeTo(bob, 9);
-  const strictRelay = await relayFor({ settings: { require_sender_signature: relay.require_sender_signature } });
-  const strictCache = await createTestCache({ require_sender_signature: cache.require_sender_signature });
+  const strictRelay = await relayFor({
+    settings: { require_sender_signature: relay.require_sender_signature },
+  });
+  const strictCache = await createTestCache({
+    require_sender_signature: cache.require_sender_signature,
+  });
   for (const { recipients } of [strictRelay, strictCache]) recipients.add(bob);
   seen.set("relay.require_sender_signature", (await strictRelay.raw(unsigned)).status === 403);
   seen.set("cache.require_sender_signature", (await strictCache.store(unsigned)).status === 403);

@@ -85,8 +85,12 @@ function oddConfig(): Config {
     const odd = defaultText === null ? undefined : oddValue(place, defaultText, form);
     if (odd !== undefined) sections[section] = { ...sections[section], [name]: odd };
   });
-  for (const [section, values] of Object.entries(fixed)) sections[section] = { ...sections[section], ...values };
-  const checked = checkConfig({ ...sections, stores: { main: { plugin: "memory", block_time_ms: 20 } } });
+  for (const [section, values] of Object.entries(fixed))
+    sections[section] = { ...sections[section], ...values };
+  const checked = checkConfig({
+    ...sections,
+    stores: { main: { plugin: "memory", block_time_ms: 20 } },
+  });
   if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
   return checked.config;
 }
@@ -118,7 +122,9 @@ let stop: () => Promise<void>;
 let limits: Record<string, unknown>;
 
 beforeAll(async () => {
-  const sections = Object.fromEntries(sectionNames.map((section) => [section, watched(section, config[section])]));
+  const sections = Object.fromEntries(
+    sectionNames.map((section) => [section, watched(section, config[section])]),
+  );
   const nodes = await startNodes(
     { ...config, ...sections },
     {
@@ -140,7 +146,11 @@ beforeAll(async () => {
 afterAll(() => stop());
 
 /** The runtime's own WebSocket, which takes headers. */
-const Socket = WebSocket as typeof WebSocket & (new (url: string, options: Bun.WebSocketOptions) => Bun.WebSocket);
+const Socket = WebSocket as typeof WebSocket &
+  (new (
+    url: string,
+    options: Bun.WebSocketOptions,
+  ) => Bun.WebSocket);
 const json = { "content-type": "application/json" };
 const post = (path: string, body: unknown): Promise<Response> =>
   fetch(url + path, { method: "POST", headers: json, body: JSON.stringify(body) });
@@ -158,7 +168,9 @@ async function useEverything(): Promise<void> {
   });
   const document = {
     id: did,
-    verificationMethod: [{ id: `${did}#root`, type: "Multikey", controller: did, publicKeyMultibase: key }],
+    verificationMethod: [
+      { id: `${did}#root`, type: "Multikey", controller: did, publicKeyMultibase: key },
+    ],
     authentication: [`${did}#root`],
     service: [
       service("inbox", "SvcInboxService", `http://127.0.0.1:${freePort()}`),
@@ -168,10 +180,14 @@ async function useEverything(): Promise<void> {
   };
   const timestamp = new Date().toISOString();
   const signature = encodeBase64(ed25519.sign(utf8(`${did}|${timestamp}`), seed));
-  expect((await post("/register-did", { did, timestamp, signature, did_document: document })).status).toBe(202);
+  expect(
+    (await post("/register-did", { did, timestamp, signature, did_document: document })).status,
+  ).toBe(202);
   const prepared = { did, action: "RemoveAuthentication", id: `${did}#root` };
   for (;;) {
-    const status = (await (await fetch(`${url}/registration-status/${did}`)).json()) as { registered: boolean };
+    const status = (await (await fetch(`${url}/registration-status/${did}`)).json()) as {
+      registered: boolean;
+    };
     if (status.registered) break;
     await Bun.sleep(20);
   }
@@ -180,7 +196,10 @@ async function useEverything(): Promise<void> {
   const envelope = () => {
     const sender = { from: did, sender_key_id: `${did}#root` };
     const named = { message_id: crypto.randomUUID(), to: did, timestamp, payload: {}, ...sender };
-    return { ...named, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), seed)) };
+    return {
+      ...named,
+      sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), seed)),
+    };
   };
   expect((await post("/relay", envelope())).status).toBe(202);
   expect((await post("/cache/store", envelope())).status).toBe(202);
@@ -188,13 +207,21 @@ async function useEverything(): Promise<void> {
   expect((await post("/cache/store", unsigned())).status).toBe(202);
   expect((await post("/relay", unsigned())).status).toBe(202);
   const preflight = { origin: "https://page.example", "access-control-request-method": "GET" };
-  expect((await fetch(`${url}/limits`, { method: "OPTIONS", headers: preflight })).status).toBe(204);
+  expect((await fetch(`${url}/limits`, { method: "OPTIONS", headers: preflight })).status).toBe(
+    204,
+  );
   const headers = (operation: string, name: string) =>
     proofHeaders({ did, seed, operation, service: `${did}#${name}` });
   const read = await fetch(`${url}/cache/messages/${did}`, { headers: headers("pull", "cache") });
   expect(await read.json()).toMatchObject({ count: 4 });
   const socket = new Socket(`${url.replace("http", "ws")}/ws/${did}/phone`, {
-    headers: proofHeaders({ did, seed, operation: "connect", service: `${did}#relay`, device: "phone" }),
+    headers: proofHeaders({
+      did,
+      seed,
+      operation: "connect",
+      service: `${did}#relay`,
+      device: "phone",
+    }),
   });
   await new Promise((resolve) => {
     socket.onmessage = resolve;
@@ -202,18 +229,30 @@ async function useEverything(): Promise<void> {
   });
   socket.close();
   const keys = {
-    p256dh: "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+    p256dh:
+      "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
     auth: "BTBZMqHH6r4Tts7J_aSIgg",
   };
   const body = JSON.stringify({ endpoint: `${url}/wake`, keys });
   const proof = { did, seed, operation: "push", service: `${did}#cache` };
   const subject = `phone,${new Bun.CryptoHasher("sha256").update(body).digest("hex")}`;
-  const push = { method: "PUT", headers: { ...json, ...proofHeaders({ ...proof, subject }) }, body };
+  const push = {
+    method: "PUT",
+    headers: { ...json, ...proofHeaders({ ...proof, subject }) },
+    body,
+  };
   expect((await fetch(`${url}/cache/push/${did}/phone`, push)).status).toBe(202);
   while (!reads.has("push.contact")) await Bun.sleep(5);
 }
 
-type Proof = { did: string; seed: Uint8Array; operation: string; service: string; device?: string; subject?: string };
+type Proof = {
+  did: string;
+  seed: Uint8Array;
+  operation: string;
+  service: string;
+  device?: string;
+  subject?: string;
+};
 
 function proofHeaders({
   did,
@@ -290,5 +329,7 @@ describe("/limits shows the own value of", () => {
     ["max_page_entries", () => config.cache.page_entries_max],
     ["max_page_bytes", () => config.cache.page_bytes_max],
   ];
-  test.each(shown)("%s", (limit, value) => expect([limit, limits[limit]]).toEqual([limit, value()]));
+  test.each(shown)("%s", (limit, value) =>
+    expect([limit, limits[limit]]).toEqual([limit, value()]),
+  );
 });

@@ -45,9 +45,12 @@ describe("the routes of every node", () => {
   });
 
   test("the catalogue of refusals is complete and each code can be asked for", async () => {
-    const { problems } = (await read("/problems")) as { problems: { code: string; status: number; title: string }[] };
+    const { problems } = (await read("/problems")) as {
+      problems: { code: string; status: number; title: string }[];
+    };
     expect(problems.map(({ code }) => code)).toEqual([...faultCodes]);
-    for (const problem of problems) expect(await read(`/problems/${problem.code}`)).toEqual(problem);
+    for (const problem of problems)
+      expect(await read(`/problems/${problem.code}`)).toEqual(problem);
     expect((await fetch(`${nodes.url}/problems/nothing`)).status).toBe(404);
   });
 
@@ -55,7 +58,9 @@ describe("the routes of every node", () => {
     await fetch(`${nodes.url}/problems/one`);
     await fetch(`${nodes.url}/problems/two`);
     const text = await (await fetch(`${nodes.url}/metrics`)).text();
-    expect(text).toContain('waypost_http_requests_total{method="GET",route="/problems/:code",status="404"}');
+    expect(text).toContain(
+      'waypost_http_requests_total{method="GET",route="/problems/:code",status="404"}',
+    );
     expect(text).not.toContain("/problems/one");
     expect(text).toContain("waypost_http_request_seconds_bucket");
     expect(text).toContain('waypost_mailbox_entries{store="main"} 0');
@@ -122,7 +127,9 @@ describe("the description", () => {
         Object.keys(methods).map((method) => `${method} ${anonymous(path)}`),
       ),
     );
-    const missing = promised.map(([method, path]) => `${method} ${anonymous(path)}`).filter((one) => !there.has(one));
+    const missing = promised
+      .map(([method, path]) => `${method} ${anonymous(path)}`)
+      .filter((one) => !there.has(one));
     expect(missing).toEqual([]);
   });
 
@@ -154,8 +161,17 @@ describe("the description", () => {
       (description.paths[path]?.get?.parameters ?? [])
         .filter((one) => one.in === "header" && one.required === required)
         .map((one) => one.name);
-    const proof = ["X-Service-Id", "X-Cache-Endpoint", "X-Key-Id", "X-Timestamp", "X-Nonce", "X-Signature"];
-    const paths = Object.keys(description.paths).filter((path) => /^\/cache\/\w+\/\{did\}/.test(path));
+    const proof = [
+      "X-Service-Id",
+      "X-Cache-Endpoint",
+      "X-Key-Id",
+      "X-Timestamp",
+      "X-Nonce",
+      "X-Signature",
+    ];
+    const paths = Object.keys(description.paths).filter((path) =>
+      /^\/cache\/\w+\/\{did\}/.test(path),
+    );
     expect(paths.length).toBe(5);
     for (const path of paths) expect(headersOf(path, true)).toEqual(proof);
     expect(headersOf("/cache/messages/{did}", false)).toEqual(["X-Device-Id"]);
@@ -163,7 +179,8 @@ describe("the description", () => {
 
   test("a DeliveryResult names the copies that are kept and all that its details may hold", () => {
     type Shape = { readonly properties?: Record<string, Shape>; readonly anyOf?: readonly Shape[] };
-    const { schema } = description.paths["/relay"]?.post?.responses["202"]?.content?.["application/json"] ?? {};
+    const { schema } =
+      description.paths["/relay"]?.post?.responses["202"]?.content?.["application/json"] ?? {};
     const { cache_result, details } = (schema as Shape | undefined)?.properties ?? {};
     const receipts = cache_result?.anyOf?.flatMap((one) => Object.keys(one.properties ?? {}));
     expect(receipts).toContain("copies");
@@ -174,16 +191,21 @@ describe("the description", () => {
     const ids = operations().map(({ operation }) => operation.operationId);
     expect(new Set(ids).size).toBe(ids.length);
     for (const { operation } of operations()) {
-      expect(Object.keys(operation.responses).some((status) => /^(2|101$)/.test(status))).toBe(true);
+      expect(Object.keys(operation.responses).some((status) => /^(2|101$)/.test(status))).toBe(
+        true,
+      );
     }
   });
 
   test("every refusal belongs to its status and to the catalogue", async () => {
-    const { problems } = (await read("/problems")) as { problems: { code: string; status: number }[] };
+    const { problems } = (await read("/problems")) as {
+      problems: { code: string; status: number }[];
+    };
     const statusOf = new Map(problems.map(({ code, status }) => [code, String(status)]));
     for (const { operation } of operations()) {
       for (const [status, response] of Object.entries(operation.responses)) {
-        for (const code of response["x-codes"] ?? []) expect([code, statusOf.get(code)]).toEqual([code, status]);
+        for (const code of response["x-codes"] ?? [])
+          expect([code, statusOf.get(code)]).toEqual([code, status]);
       }
     }
   });
@@ -198,7 +220,9 @@ describe("the description", () => {
       // Any action can be prepared, with the members of its own.
       const action = path.endsWith("}/prepare") ? { action: "deactivate_did" } : {};
       const example = { ...(sampleOf(content.schema, also) as object), ...action };
-      const filled = path.replace(/\{([^}]+)\}/g, (_all, name: string) => encodeURIComponent(valueFor(name, example)));
+      const filled = path.replace(/\{([^}]+)\}/g, (_all, name: string) =>
+        encodeURIComponent(valueFor(name, example)),
+      );
       const response = await fetch(nodes.url + filled, {
         method: method.toUpperCase(),
         headers: { "content-type": "application/json" },
@@ -226,12 +250,16 @@ function valueFor(name: string, example: unknown): string {
   if (name === "alias") return String(body["alias"] ?? body["old_alias"] ?? "alice");
   if (/(^did|Did|^tag)$/.test(name)) return String(body["did"] ?? body["to"]);
   const component = body["verification_method"] ?? body["key_agreement"] ?? body["service"];
-  return String((component as { id?: string } | undefined)?.id ?? body["id"] ?? `${String(body["did"])}#key`);
+  return String(
+    (component as { id?: string } | undefined)?.id ?? body["id"] ?? `${String(body["did"])}#key`,
+  );
 }
 
 test("a node without a chain speaks of none", () => {
   const codes = Object.values(description.paths).flatMap((methods) =>
-    Object.values(methods).flatMap(({ responses }) => Object.values(responses).flatMap((one) => one["x-codes"] ?? [])),
+    Object.values(methods).flatMap(({ responses }) =>
+      Object.values(responses).flatMap((one) => one["x-codes"] ?? []),
+    ),
   );
   expect(codes).toContain("service_unavailable");
   expect(codes).not.toContain("chain_unavailable");

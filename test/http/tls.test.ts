@@ -14,7 +14,10 @@ import { nodeCertificates } from "./certificates.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);
-const files = { tls_cert_file: join(folder.path, "node.crt"), tls_key_file: join(folder.path, "node.key") };
+const files = {
+  tls_cert_file: join(folder.path, "node.crt"),
+  tls_key_file: join(folder.path, "node.key"),
+};
 
 type Name = keyof typeof nodeCertificates;
 function put(cert: Name, key: Name = cert): void {
@@ -59,7 +62,9 @@ describe("a node with a certificate", () => {
   function handshake(): Promise<TLSSocket> {
     const { promise, resolve, reject } = Promise.withResolvers<TLSSocket>();
     const ca = [nodeCertificates.first.cert, nodeCertificates.second.cert];
-    const socket = tlsConnect({ host: "127.0.0.1", port, servername: "localhost", ca }, () => resolve(socket));
+    const socket = tlsConnect({ host: "127.0.0.1", port, servername: "localhost", ca }, () =>
+      resolve(socket),
+    );
     socket.on("error", reject);
     return promise;
   }
@@ -72,7 +77,9 @@ describe("a node with a certificate", () => {
   });
 
   test("names the end of its certificate, and keeps it while the files hold another", async () => {
-    const metrics = await fetch(`${nodes.url}/metrics`, { tls: { ca: nodeCertificates.first.cert } });
+    const metrics = await fetch(`${nodes.url}/metrics`, {
+      tls: { ca: nodeCertificates.first.cert },
+    });
     expect(await metrics.text()).toMatch(/waypost_tls_certificate_not_after_seconds [45]\d{9}\n/);
     put("second");
     expect(await presented()).toBe("first");
@@ -103,7 +110,10 @@ describe("files that are wrong name their setting and what is wrong", () => {
     const loaded = loadCertificate(configOf(), nowMs);
     return loaded !== null && "setting" in loaded ? loaded : null;
   };
-  const of = (setting: string, reason: string) => ({ setting, message: expect.stringContaining(reason) });
+  const of = (setting: string, reason: string) => ({
+    setting,
+    message: expect.stringContaining(reason),
+  });
   const [certSetting, keySetting] = ["server.tls_cert_file", "server.tls_key_file"] as const;
 
   test("expired, not yet valid, mismatched", () => {

@@ -23,7 +23,9 @@ beforeAll(async () => {
   const { did } = identity;
   const method = methodOf(did, "root", identity.root);
   const serviceEndpoint = [`http://127.0.0.1:${inbox.port}`];
-  const service = [{ id: `${did}#inbox`, type: "SvcInboxService", serviceEndpoint, authorization: [method.id] }];
+  const service = [
+    { id: `${did}#inbox`, type: "SvcInboxService", serviceEndpoint, authorization: [method.id] },
+  ];
   await registerAt(nodes.url, identity, {
     id: did,
     verificationMethod: [method],

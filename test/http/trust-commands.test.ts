@@ -29,7 +29,10 @@ async function waypost(...args: string[]) {
   const env = { ...process.env, WAYPOST_URL: nodes.url, WAYPOST_KEYS: join(scratch, "keys") };
   const command = [process.execPath, main, ...args, "--directory", proxy.url, "--json"];
   const child = Bun.spawn(command, { cwd: scratch, env, stdout: "pipe", stderr: "pipe" });
-  const [stdout, stderr] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()]);
+  const [stdout, stderr] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+  ]);
   await child.exited;
   return { json: stdout === "" ? {} : JSON.parse(stdout), said: stdout + stderr };
 }
@@ -65,7 +68,9 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   proxy.lie = { proof: (asked) => (asked === did ? old.slice(1) : null) };
   expect((await send("fay")).said).toContain("proof_invalid");
   const other = "did:svc:1111111111111111";
-  proxy.lie = { json: ({ path, json }) => (path === "/aliases/fay.example" ? { ...json, did: other } : null) };
+  proxy.lie = {
+    json: ({ path, json }) => (path === "/aliases/fay.example" ? { ...json, did: other } : null),
+  };
   expect((await send("fay.example")).said).toContain("identity_changed");
 
   // A key that he adds himself is no stranger's, though its secret is elsewhere.
@@ -77,11 +82,15 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   };
   expect((await waypost("did", ...method("phone"), "--as", "gil")).json.ok).toBe(true);
   const quiet = await send("fay");
-  expect([quiet.json.ok, quiet.said]).toEqual([true, expect.not.stringContaining("stranger_change")]);
+  expect([quiet.json.ok, quiet.said]).toEqual([
+    true,
+    expect.not.stringContaining("stranger_change"),
+  ]);
 
   // A thief of gil's keys has changed his record: any command that reads it says so.
   cpSync(join(scratch, "keys"), join(scratch, "stolen"), { recursive: true });
-  const thief = (...words: string[]) => waypost("did", ...words, "--as", "gil", "--keys", join(scratch, "stolen"));
+  const thief = (...words: string[]) =>
+    waypost("did", ...words, "--as", "gil", "--keys", join(scratch, "stolen"));
   expect((await thief(...method("thief"))).json.ok).toBe(true);
   const warned = await send("fay");
   expect([warned.json.ok, warned.said]).toEqual([true, expect.stringContaining("stranger_change")]);
@@ -94,5 +103,8 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   // Whom a thief has left no key in force hears why.
   expect((await thief("rotate")).json.ok).toBe(true);
   const refused = await send("fay");
-  expect([refused.said.includes("unknown_key"), refused.said]).toEqual([true, expect.stringContaining("root key")]);
+  expect([refused.said.includes("unknown_key"), refused.said]).toEqual([
+    true,
+    expect.stringContaining("root key"),
+  ]);
 }, 300_000);

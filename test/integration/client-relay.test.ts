@@ -19,7 +19,12 @@ function scriptedRelay(answers: readonly { status: number; success?: boolean; co
       return Response.json({ success, code, delivery_mode: "cache", message: "" }, { status });
     },
   });
-  return { bodies, paths, at: endpoint(`http://127.0.0.1:${server.port}`, 5_000), stop: () => server.stop(true) };
+  return {
+    bodies,
+    paths,
+    at: endpoint(`http://127.0.0.1:${server.port}`, 5_000),
+    stop: () => server.stop(true),
+  };
 }
 
 describe("sending to the Relay", () => {
@@ -51,7 +56,10 @@ describe("sending to the Relay", () => {
       const error = await post(relay, 3).catch((cause: unknown) => cause);
       relay.stop();
       expect(relay.bodies.length).toBe(1);
-      expect(error instanceof ClientError ? [error.code, error.status] : error).toEqual([answer.code, answer.status]);
+      expect(error instanceof ClientError ? [error.code, error.status] : error).toEqual([
+        answer.code,
+        answer.status,
+      ]);
     });
   }
 
@@ -65,7 +73,11 @@ describe("sending to the Relay", () => {
   });
 
   test("an interrupted set continues where it stopped, with the same bytes", async () => {
-    const relay = scriptedRelay([{ status: 202 }, { status: 403, code: "policy_denied" }, { status: 202 }]);
+    const relay = scriptedRelay([
+      { status: 202 },
+      { status: 403, code: "policy_denied" },
+      { status: 202 },
+    ]);
     const options = { relay: relay.at, retries: 0 };
     let delivered = 0;
     const onDelivered = () => {

@@ -23,11 +23,28 @@ import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { DeviceMail, type Letter, saidIn } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 
-const [device, other, own] = [identityOf("device").did, identityOf("other").did, identityOf("own").did];
+const [device, other, own] = [
+  identityOf("device").did,
+  identityOf("other").did,
+  identityOf("own").did,
+];
 const picture = encodeBase64(new Uint8Array(32_768).fill(5));
 const openTable = () => Table.open(memoryStore(), new Uint8Array(32).fill(7));
-const profileOf = (did: typeof other, atMs = 1): ProfileRow => ({ did, name: "Other", picture, atMs, isOpen: null });
-const peerOf = (did: typeof other): PeerRow => ({ did, name: "", addedMs: 0, seen: 0, sent: 0, isLeaving: false });
+const profileOf = (did: typeof other, atMs = 1): ProfileRow => ({
+  did,
+  name: "Other",
+  picture,
+  atMs,
+  isOpen: null,
+});
+const peerOf = (did: typeof other): PeerRow => ({
+  did,
+  name: "",
+  addedMs: 0,
+  seen: 0,
+  sent: 0,
+  isLeaving: false,
+});
 
 async function withDevice(): Promise<Table> {
   const table = await openTable();
@@ -45,7 +62,11 @@ async function toldOf(table: Table): Promise<Item[][]> {
   const stop = new AbortController();
   const mail = new DeviceMail();
   const { logged } = await table.meta();
-  const sync = new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, logged, stop.signal);
+  const sync = new Sync(
+    { table, nowMs: Date.now, ...unused, ...mail.link(own) },
+    logged,
+    stop.signal,
+  );
   await sync.refresh();
   for (let isAll = false; !isAll; await Bun.sleep(5)) {
     const peer = await table.get<PeerRow>(peerKey(table, device));
@@ -56,8 +77,24 @@ async function toldOf(table: Table): Promise<Item[][]> {
 }
 
 const messageOf = (id: string, sentMs: number, sizeBytes: number): MessageRow => ({
-  ...{ id, conversation: other, isOwn: false, from: other, verified: true, trust: "proven", distrusted: null },
-  ...{ sentMs, arrivedMs: sentMs, name: "", mediaType: "image/png", sizeBytes, replyTo: null, group: null },
+  ...{
+    id,
+    conversation: other,
+    isOwn: false,
+    from: other,
+    verified: true,
+    trust: "proven",
+    distrusted: null,
+  },
+  ...{
+    sentMs,
+    arrivedMs: sentMs,
+    name: "",
+    mediaType: "image/png",
+    sizeBytes,
+    replyTo: null,
+    group: null,
+  },
   ...{ wantsReceipt: false, messageIds: [id], reaction: null, target: null, digest: id, to: [] },
   body: { is: "inline", base64: encodeBase64(new Uint8Array(sizeBytes).fill(sentMs)) },
 });
@@ -67,11 +104,14 @@ test("a new device gets all rows, also when a page of them is more than one mess
   const ids = Array.from({ length: 5 }, () => crypto.randomUUID());
   await table.change(async (batch) => {
     await putPerson(table, batch, other, { name: "Other" });
-    for (const [i, id] of ids.entries()) await addMessage(table, batch, messageOf(id, i + 1, 400_000));
+    for (const [i, id] of ids.entries())
+      await addMessage(table, batch, messageOf(id, i + 1, 400_000));
   });
   await queueHistory(table, device, new AbortController().signal);
   const told = await toldOf(table);
-  const messages = told.map((items) => items.flatMap((item) => (item.is === "m" ? [item.row.id] : [])));
+  const messages = told.map((items) =>
+    items.flatMap((item) => (item.is === "m" ? [item.row.id] : [])),
+  );
   expect(messages.flat()).toEqual(ids);
   expect(messages.filter((part) => part.length > 0).length).toBe(ids.length);
   expect(await table.scan({ prefix: "h/" })).toEqual([]);
@@ -91,7 +131,11 @@ test("a row stands in the log once, where it changed last, and one that was remo
     return added;
   });
   await rename("second");
-  expect(await table.values<string>("y/")).toEqual([key, deliveryKey(key), keyOfPerson(table, other)]);
+  expect(await table.values<string>("y/")).toEqual([
+    key,
+    deliveryKey(key),
+    keyOfPerson(table, other),
+  ]);
   await table.change((batch) => removeMessage(table, batch, key));
   expect(await table.values<string>("y/")).toEqual([keyOfPerson(table, other)]);
   expect((await toldOf(table)).flat().map(({ row }) => (row as Person).name)).toEqual(["second"]);
@@ -124,12 +168,15 @@ test("a read mark counts all that came later, also when that is much", async () 
   const table = await openTable();
   const count = 1_100;
   await table.change(async (batch) => {
-    for (let i = 0; i < count; i++) await addMessage(table, batch, messageOf(crypto.randomUUID(), i + 2, 1));
+    for (let i = 0; i < count; i++)
+      await addMessage(table, batch, messageOf(crypto.randomUUID(), i + 2, 1));
   });
   await after([readAt(1)], table);
   expect((await table.get<ConversationRow>(keyOfConversation(table, other)))?.unread).toBe(count);
   await after([readAt(501)], table);
-  expect((await table.get<ConversationRow>(keyOfConversation(table, other)))?.unread).toBe(count - 500);
+  expect((await table.get<ConversationRow>(keyOfConversation(table, other)))?.unread).toBe(
+    count - 500,
+  );
 });
 
 test("a profile is named in the log, read when it is sent, and not told again by who applies it", async () => {
@@ -151,13 +198,15 @@ test("of strangers at most 500 profiles are kept, beside those of people who are
   const put = (profile: ProfileRow) => table.change((batch) => putProfile(table, batch, profile));
   await table.change(async (batch) => {
     for (let i = 0; i < 500; i++)
-      await putPerson(table, batch, identityOf(`stranger ${i}`).did, { claimed: { name: "", atMs: 1 } });
+      await putPerson(table, batch, identityOf(`stranger ${i}`).did, {
+        claimed: { name: "", atMs: 1 },
+      });
   });
   expect(await put(profileOf(other))).toBe(false);
-  expect([await table.get(keyOfProfile(table, other)), await table.get(keyOfPerson(table, other))]).toEqual([
-    null,
-    null,
-  ]);
+  expect([
+    await table.get(keyOfProfile(table, other)),
+    await table.get(keyOfPerson(table, other)),
+  ]).toEqual([null, null]);
   // One that is kept changes; one that is blocked or known makes room.
   const held = identityOf("stranger 0").did;
   expect(await put(profileOf(held, 2))).toBe(true);
@@ -174,7 +223,13 @@ test("what a device can't apply is left out, and what is too large, or comes fro
   const mail = new DeviceMail();
   const host = { table, nowMs: Date.now, ...unused };
   const receiving = new Sync({ ...host, ...mail.link(own) }, 0, stop.signal).run();
-  const person = (name: string) => ({ did: identityOf(name).did, name, alias: null, isKnown: true, isBlocked: false });
+  const person = (name: string) => ({
+    did: identityOf(name).did,
+    name,
+    alias: null,
+    isKnown: true,
+    isBlocked: false,
+  });
   const items: unknown[] = [
     null,
     { is: "m", row: { id: 1 } },
@@ -187,11 +242,16 @@ test("what a device can't apply is left out, and what is too large, or comes fro
   await say(device, [{ is: "p", row: person("large") }], 2, "x".repeat(2_000_000));
   await say(other, [{ is: "p", row: person("foreign") }], 2);
   const leaving = identityOf("leaving").did;
-  await table.change(async (batch) => batch.put(peerKey(table, leaving), { ...peerOf(leaving), isLeaving: true }));
+  await table.change(async (batch) =>
+    batch.put(peerKey(table, leaving), { ...peerOf(leaving), isLeaving: true }),
+  );
   await say(leaving, [{ is: "p", row: person("late") }], 1);
   await say(device, [{ is: "p", row: person("second") }], 2);
   while (mail.boxOf(own).length > 0) await Bun.sleep(5);
-  expect((await table.values<Person>("p/")).map(({ name }) => name).sort()).toEqual(["first", "second"]);
+  expect((await table.values<Person>("p/")).map(({ name }) => name).sort()).toEqual([
+    "first",
+    "second",
+  ]);
   stop.abort();
   await receiving;
 });
@@ -240,7 +300,11 @@ test("what was sent without an answer, and what was asked for, is named beside w
   await change(1);
   await change(2);
   const [first, second] = told();
-  expect([first?.["tried"], second?.["after"], second?.["tried"]]).toEqual([[], 0, [Number(first?.["at"])]]);
+  expect([first?.["tried"], second?.["after"], second?.["tried"]]).toEqual([
+    [],
+    0,
+    [Number(first?.["at"])],
+  ]);
   await mail.link(device).send(own, { v: 1, have: 0 }, syncJson);
   while (told().length < 3) await Bun.sleep(5);
   stop.abort();
@@ -281,7 +345,9 @@ test("all that is queued again while it is told is told again", async () => {
   held.open.resolve();
   while ((await table.scan({ prefix: "h/" })).length > 0) await Bun.sleep(5);
   stop.abort();
-  const items = mail.boxOf(device).map((letter) => (saidIn(letter)["items"] as Item[]).map(({ is }) => is));
+  const items = mail
+    .boxOf(device)
+    .map((letter) => (saidIn(letter)["items"] as Item[]).map(({ is }) => is));
   expect(items).toEqual([
     ["d", "p"],
     ["d", "p"],
@@ -311,7 +377,12 @@ test("a message that was removed stays so, also when another device tells of it 
     // Also where the user removed it.
     const table = await after([item]);
     const host = { table, did: device, nowMs: Date.now, tell: () => undefined };
-    const store = new LocalStore({ ...host, resend: async () => undefined, leads: () => true, ...nothing });
+    const store = new LocalStore({
+      ...host,
+      resend: async () => undefined,
+      leads: () => true,
+      ...nothing,
+    });
     const [message] = await store.messages(other);
     if (message === undefined) throw new Error("no message");
     await store.remove(message);

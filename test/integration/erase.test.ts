@@ -10,8 +10,10 @@ import { optionsOf, withMethods } from "../conformance/options.ts";
 const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
 
 test("a slow store is looked at once at a time, and after that again", async () => {
-  const { mailbox, receipts } = (await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment)).capabilities;
-  if (receipts === undefined || mailbox === undefined) throw new Error("the memory driver has both");
+  const { mailbox, receipts } = (await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment))
+    .capabilities;
+  if (receipts === undefined || mailbox === undefined)
+    throw new Error("the memory driver has both");
   const [slow, looks] = [Promise.withResolvers<void>(), { begun: 0 }];
   const scan: Receipts["scan"] = async (...asked) => {
     looks.begun += 1;

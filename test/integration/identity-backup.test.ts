@@ -34,7 +34,11 @@ test("an identity with its store moves to another folder in a sealed file", asyn
   const table = await Table.open(store, storeKey);
   await table.change(async (batch) => batch.put("people/bob", { name: "Bob" }));
   await store.close();
-  const [secret, wrong, file] = [join(folder, "secret"), join(folder, "wrong"), join(folder, "alice.backup")];
+  const [secret, wrong, file] = [
+    join(folder, "secret"),
+    join(folder, "wrong"),
+    join(folder, "alice.backup"),
+  ];
   writeFileSync(secret, "correct horse\n");
   writeFileSync(wrong, "wrong\n");
   const save = ["backup-identity", file, "--passphrase-file", secret, "--as", "alice"];
@@ -44,12 +48,30 @@ test("an identity with its store moves to another folder in a sealed file", asyn
   expect(readFileSync(file).includes(identity.did)).toBe(false);
   // A file that is there is never written over.
   expect((await waypost(from, ...save)).code).toBe(1);
-  const refused = await waypost(to, "restore-identity", file, "--passphrase-file", wrong, "--as", "alice");
+  const refused = await waypost(
+    to,
+    "restore-identity",
+    file,
+    "--passphrase-file",
+    wrong,
+    "--as",
+    "alice",
+  );
   expect([refused.code, refused.error.includes("wrong_passphrase")]).toEqual([1, true]);
-  const back = await waypost(to, "restore-identity", file, "--passphrase-file", secret, "--as", "alice");
+  const back = await waypost(
+    to,
+    "restore-identity",
+    file,
+    "--passphrase-file",
+    secret,
+    "--as",
+    "alice",
+  );
   expect([back.error, back.code, JSON.parse(back.out).did]).toEqual(["", 0, identity.did]);
   expect(await fileKeys(to).load("alice")).toBe(await fileKeys(from).load("alice"));
   const restored = fileStore(join(stateFolder(to, "alice"), "store.sqlite"));
-  expect(await (await Table.open(restored, storeKey)).get<{ name: string }>("people/bob")).toEqual({ name: "Bob" });
+  expect(await (await Table.open(restored, storeKey)).get<{ name: string }>("people/bob")).toEqual({
+    name: "Bob",
+  });
   await restored.close();
 }, 60_000);

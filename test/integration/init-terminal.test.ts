@@ -7,7 +7,10 @@ import { scratchPaths } from "../support/scratch.ts";
 const freshFolder = scratchPaths("init");
 
 /** Answers each question, or sends a key, once the text before it is on the screen. Returns the exit code and the screen. */
-async function atTerminal(folder: string, turns: readonly (readonly [question: string, typed: string])[]) {
+async function atTerminal(
+  folder: string,
+  turns: readonly (readonly [question: string, typed: string])[],
+) {
   const shown: Uint8Array[] = [];
   const screenNow = () => Buffer.concat(shown).toString();
   const terminal = new Bun.Terminal({ data: (_, bytes) => void shown.push(bytes) });

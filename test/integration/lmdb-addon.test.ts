@@ -5,13 +5,16 @@ import { join } from "node:path";
 import { isMended, mended } from "../../packaging/addon.ts";
 
 const packages = join(import.meta.dir, "../../node_modules/@lmdb");
-const addons = readdirSync(packages, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".node"));
+const addons = readdirSync(packages, { recursive: true, encoding: "utf8" }).filter((name) =>
+  name.endsWith(".node"),
+);
 const long = "Attempting to write page at position %u, size %u, blocks %u, buffer sizes %i %i %i\0";
 const sha256 = (bytes: Uint8Array) => new Bun.CryptoHasher("sha256").update(bytes).digest();
 
 test("every installed addon is mended", () => {
   expect(addons.length).toBeGreaterThan(0);
-  for (const name of addons) expect([name, isMended(readFileSync(join(packages, name)))]).toEqual([name, true]);
+  for (const name of addons)
+    expect([name, isMended(readFileSync(join(packages, name)))]).toEqual([name, true]);
 });
 
 test("the text that is too long is replaced in its place, and fits when it is filled in", () => {
@@ -27,10 +30,17 @@ test("the text that is too long is replaced in its place, and fits when it is fi
 test.each([4_096, 16_384])(
   "pages of %d bytes that an addon lists with their checksums keep a right one",
   (pageBytes) => {
-    const pages = Buffer.concat([Buffer.alloc(pageBytes, 1), Buffer.from(long.padEnd(pageBytes, "x"))]);
+    const pages = Buffer.concat([
+      Buffer.alloc(pageBytes, 1),
+      Buffer.from(long.padEnd(pageBytes, "x")),
+    ]);
     const sums = [0, 1].map((n) => sha256(pages.subarray(n * pageBytes, (n + 1) * pageBytes)));
     const result = mended(Buffer.concat([pages, ...sums]));
-    const listed = [0, 1].map((n) => result.subarray(2 * pageBytes + 32 * n, 2 * pageBytes + 32 * (n + 1)));
-    expect(listed).toEqual([0, 1].map((n) => sha256(result.subarray(n * pageBytes, (n + 1) * pageBytes))));
+    const listed = [0, 1].map((n) =>
+      result.subarray(2 * pageBytes + 32 * n, 2 * pageBytes + 32 * (n + 1)),
+    );
+    expect(listed).toEqual(
+      [0, 1].map((n) => sha256(result.subarray(n * pageBytes, (n + 1) * pageBytes))),
+    );
   },
 );

@@ -13,7 +13,11 @@ import { folderInMemory, scratchPaths } from "../support/scratch.ts";
 
 const newPath = scratchPaths("claims", folderInMemory());
 const open = (path: string, claimsMax?: number): Promise<Store> =>
-  openLmdb(optionsOf(lmdbPlugin, { path }), testEnvironment(), claimsMax === undefined ? {} : { claimsMax });
+  openLmdb(
+    optionsOf(lmdbPlugin, { path }),
+    testEnvironment(),
+    claimsMax === undefined ? {} : { claimsMax },
+  );
 const replayOf = (store: Store): Replay => store.capabilities.replay!;
 
 /** As the file is now: the store may be open. */
@@ -54,7 +58,8 @@ test("claims of many ends, renewed and forgotten in steps, are those of a plain 
   }
   const endMs = Math.max(...model.values());
   const lasting = [...model].filter(([, untilMs]) => untilMs > 1_000 + 100 * 59);
-  for (const [tag, untilMs] of lasting) expect(await replayOf(store).claim(tag, endMs + 1, untilMs - 1)).toBe(false);
+  for (const [tag, untilMs] of lasting)
+    expect(await replayOf(store).claim(tag, endMs + 1, untilMs - 1)).toBe(false);
   let freed = 0;
   for (let step = 0; step < 1_000; step++) {
     const now = await replayOf(store).expire(endMs, 100);
@@ -92,7 +97,11 @@ test("a claim that ended before it was written does not take away the next one o
   // Its commit is under way.
   await new Promise<void>((next) => void setImmediate(next));
   const next = replay.claim("tag", 9_000, 5_000);
-  expect([await first, await next, await replay.claim("tag", 9_500, 5_000)]).toEqual([true, true, false]);
+  expect([await first, await next, await replay.claim("tag", 9_500, 5_000)]).toEqual([
+    true,
+    true,
+    false,
+  ]);
   await store.close();
 });
 
@@ -109,7 +118,9 @@ test("a record that was forgotten in part does not shorten the one that follows 
   const store = await open(newPath());
   const replay = replayOf(store);
   const claimAll = (from: number, untilMs: number) =>
-    Promise.all(Array.from({ length: 10 }, (_, n) => replay.claim(`tag ${from + n}`, untilMs, 1_000)));
+    Promise.all(
+      Array.from({ length: 10 }, (_, n) => replay.claim(`tag ${from + n}`, untilMs, 1_000)),
+    );
   await claimAll(0, 5_000);
   await claimAll(10, 6_000);
   expect(await replay.expire(5_000, 4)).toBe(4);
@@ -121,7 +132,8 @@ test("a record that was forgotten in part does not shorten the one that follows 
 test("claims that come together are on the disk in one record a commit", async () => {
   const path = newPath();
   const tags = Array.from({ length: 3_000 }, (_, n) => `${n} `.padEnd(100, "x"));
-  const claimAll = (store: Store) => Promise.all(tags.map((tag) => replayOf(store).claim(tag, 5_000, 1_000)));
+  const claimAll = (store: Store) =>
+    Promise.all(tags.map((tag) => replayOf(store).claim(tag, 5_000, 1_000)));
   const store = await open(path);
   expect((await claimAll(store)).every((isFirst) => isFirst)).toBe(true);
   await store.close();
@@ -146,13 +158,17 @@ test("tags that are no sequence of characters differ from each other, also on th
   const path = newPath();
   const tags = ["\ud800", "\udc00", "\ufffd", "6\ud800", "8", "6", "\u3600\ud800", "a\ud800"];
   const store = await open(path);
-  for (const tag of tags) expect([tag, await replayOf(store).claim(tag, 5_000, 1_000)]).toEqual([tag, true]);
+  for (const tag of tags)
+    expect([tag, await replayOf(store).claim(tag, 5_000, 1_000)]).toEqual([tag, true]);
   await store.close();
   const again = await open(path);
-  for (const tag of tags) expect([tag, await replayOf(again).claim(tag, 9_000, 4_999)]).toEqual([tag, false]);
+  for (const tag of tags)
+    expect([tag, await replayOf(again).claim(tag, 9_000, 4_999)]).toEqual([tag, false]);
   await again.close();
   const found: string[] = [];
-  for await (const record of lmdbPlugin.maintenance!(optionsOf(lmdbPlugin, { path })).records(() => {})) {
+  for await (const record of lmdbPlugin.maintenance!(optionsOf(lmdbPlugin, { path })).records(
+    () => {},
+  )) {
     if (record.kind === "claim") found.push(record.tag);
   }
   expect(found.sort()).toEqual(tags.toSorted());

@@ -9,7 +9,12 @@ import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import type { Disk } from "../../src/plugins/lmdb/space.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
-import { type Mailbox, StoreError, type StoreErrorCode, type Submission } from "../../src/storage/contract.ts";
+import {
+  type Mailbox,
+  StoreError,
+  type StoreErrorCode,
+  type Submission,
+} from "../../src/storage/contract.ts";
 import type { EmbeddedLedger } from "../../src/storage/embedded.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
@@ -57,9 +62,12 @@ async function fillUp(mailbox: Mailbox, from: number, size: number, max = 20_000
   for (let n = from; n < from + max; n += 16) {
     const some = Array.from({ length: 16 }, (_, i) => n + i);
     const outcomes = await Promise.allSettled(
-      some.map((k) => mailbox.store(entry(k, { recipient: did(k % 4), envelope: bytesOf(k, size) }), quota())),
+      some.map((k) =>
+        mailbox.store(entry(k, { recipient: did(k % 4), envelope: bytesOf(k, size) }), quota()),
+      ),
     );
-    for (const [i, one] of outcomes.entries()) if (one.status === "fulfilled") stored.push(some[i]!);
+    for (const [i, one] of outcomes.entries())
+      if (one.status === "fulfilled") stored.push(some[i]!);
     const refused = outcomes.find((one) => one.status === "rejected");
     if (refused !== undefined) return { stored, code: codeOf(refused.reason) };
   }
@@ -68,14 +76,16 @@ async function fillUp(mailbox: Mailbox, from: number, size: number, max = 20_000
 
 async function allHeld(mailbox: Mailbox): Promise<number> {
   let held = 0;
-  for (let r = 0; r < 4; r++) held += (await listAll(mailbox, did(r), pageOf({ bytesMax: mebibyte }))).length;
+  for (let r = 0; r < 4; r++)
+    held += (await listAll(mailbox, did(r), pageOf({ bytesMax: mebibyte }))).length;
   return held;
 }
 
 async function ackAll(mailbox: Mailbox, numbers: readonly number[]): Promise<void> {
   for (let r = 0; r < 4; r++) {
     const mine = numbers.filter((n) => n % 4 === r).map(id);
-    for (let at = 0; at < mine.length; at += 200) await mailbox.remove(did(r), mine.slice(at, at + 200), 2_000);
+    for (let at = 0; at < mine.length; at += 200)
+      await mailbox.remove(did(r), mine.slice(at, at + 200), 2_000);
   }
 }
 
@@ -90,7 +100,11 @@ describe("a disk without room", () => {
       const path = folder();
       mkdirSync(path, { mode: 0o700 });
       const disk = smallDisk(join(path, "data.mdb"), 32 * mebibyte, reserves);
-      const settings = optionsOf(lmdbPlugin, { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte });
+      const settings = optionsOf(lmdbPlugin, {
+        path,
+        reserve_bytes: 8 * mebibyte,
+        free_space_floor_bytes: mebibyte,
+      });
       const logged: string[] = [];
       const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
       const store = await openLmdb(settings, { ...testEnvironment(), log }, { disk });
@@ -99,7 +113,10 @@ describe("a disk without room", () => {
       const { stored, code } = await fillUp(mailbox!, 0, 6_000);
       expect([code, await store.probe().catch(codeOf)]).toEqual(["full", "full"]);
       // A warning comes first. Sixteen were refused, and the operator hears of it once.
-      expect(logged.map((line) => line.slice(0, 24))).toEqual(["warn: the disk is nearly", "error: the disk is full:"]);
+      expect(logged.map((line) => line.slice(0, 24))).toEqual([
+        "warn: the disk is nearly",
+        "error: the disk is full:",
+      ]);
       expect(stored.length).toBeGreaterThan(500);
       expect(await allHeld(mailbox!)).toBe(stored.length);
       expect(await replay!.claim("tag", 5_000, 1_000)).toBe(true);
@@ -128,7 +145,8 @@ describe("a disk without room", () => {
     const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
     const { mailbox, receipts } = store.capabilities;
     const { stored } = await fillUp(mailbox!, 0, 1_000);
-    const put = (n: number) => receipts!.put(`${n}`, bytesOf(n, 60_000), 5_000).then(() => true, codeOf);
+    const put = (n: number) =>
+      receipts!.put(`${n}`, bytesOf(n, 60_000), 5_000).then(() => true, codeOf);
     for (let n = 0; (await put(n)) === true; n++);
     // Twenty in each, far apart.
     const calls = Math.floor(stored.length / 80);
@@ -163,9 +181,13 @@ describe("a disk without room", () => {
     const logged: string[] = [];
     const log = (_: string, message: string) => void logged.push(message);
     const environment = { ...testEnvironment(), log, now: () => startMs };
-    const store = await openLmdb(optionsOf(lmdbPlugin, { path, ...sizes, block_time_ms: 3_000 }), environment, {
-      disk,
-    });
+    const store = await openLmdb(
+      optionsOf(lmdbPlugin, { path, ...sizes, block_time_ms: 3_000 }),
+      environment,
+      {
+        disk,
+      },
+    );
     const { logs, ledger } = store.capabilities;
     const before = (await logs!.head("")) as LogHead;
     const note = (n: number) => logs!.keepNote(`${n}`, "", "n".repeat(mebibyte)).catch(codeOf);
@@ -186,7 +208,10 @@ describe("a disk without room", () => {
     while ((await ledger!.submission(accepted.txHash))?.state !== "finalized") await Bun.sleep(20);
     const after = (await logs!.head("")) as LogHead;
     const proof = (await logs!.consistency("", before.size, after.size)) ?? [];
-    expect([after.size > before.size, verifyConsistency(before, after, proof)]).toEqual([true, true]);
+    expect([after.size > before.size, verifyConsistency(before, after, proof)]).toEqual([
+      true,
+      true,
+    ]);
     expect(await note(notes)).toBe(true);
     await store.close();
   }, 60_000);
@@ -195,12 +220,18 @@ describe("a disk without room", () => {
     const path = folder();
     mkdirSync(path, { mode: 0o700 });
     const disk = smallDisk(join(path, "data.mdb"), 81 * mebibyte);
-    const given = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte, block_time_ms: 10 };
+    const given = {
+      path,
+      reserve_bytes: 8 * mebibyte,
+      free_space_floor_bytes: mebibyte,
+      block_time_ms: 10,
+    };
     const environment = { ...testEnvironment(), now: () => startMs };
     const store = await openLmdb(optionsOf(lmdbPlugin, given), environment, { disk });
     const ledger = store.capabilities.ledger as EmbeddedLedger;
     const grow = async (from: number, to: number) => {
-      for (let i = from; i < to; i++) await store.capabilities.logs!.keepNote(`${i}`, "", "n".repeat(mebibyte));
+      for (let i = from; i < to; i++)
+        await store.capabilities.logs!.keepNote(`${i}`, "", "n".repeat(mebibyte));
     };
     const submit = (call: LedgerCall) => ledger.submit(call, call.name).catch(codeOf);
     await grow(0, 1); // notes stand in the ledger's table
@@ -210,7 +241,9 @@ describe("a disk without room", () => {
     await settled(ledger, await submit(addAlias(aliceIdentity, "alice")));
     await grow(40, 60);
     expect(await submit(addAlias(aliceIdentity, "alice-two", 1n))).toBe("full");
-    expect((await fillUp(store.capabilities.mailbox!, 0, 6_000)).stored.length).toBeGreaterThan(100);
+    expect((await fillUp(store.capabilities.mailbox!, 0, 6_000)).stored.length).toBeGreaterThan(
+      100,
+    );
     await store.close();
   }, 60_000);
 
@@ -219,7 +252,8 @@ describe("a disk without room", () => {
     async () => {
       const path = folder();
       mkdirSync(path);
-      const mounted = Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", path]).exitCode === 0;
+      const mounted =
+        Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", path]).exitCode === 0;
       // Containers may not mount; the test above runs there with its own disk.
       if (!mounted) return;
       try {
@@ -260,7 +294,8 @@ describe("a disk without room", () => {
     async () => {
       const path = folder();
       mkdirSync(path);
-      if (Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", path]).exitCode !== 0) return;
+      if (Bun.spawnSync(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", path]).exitCode !== 0)
+        return;
       try {
         const sizes = { reserve_bytes: 8 * mebibyte, free_space_floor_bytes: 2 * mebibyte };
         const settings = optionsOf(lmdbPlugin, { path: join(path, "store"), ...sizes });
@@ -271,7 +306,11 @@ describe("a disk without room", () => {
         const keptOf = (n: number) => (n % 50 === 0 ? 30_000 : 12_500);
         const mailboxOf = (n: number) => did(n % 97);
         const storeOne = (n: number) => {
-          const lives = { expiresAtMs: lifeOf(n), keptUntilMs: keptOf(n), onExpiry: "KeepHeaderPreview" } as const;
+          const lives = {
+            expiresAtMs: lifeOf(n),
+            keptUntilMs: keptOf(n),
+            onExpiry: "KeepHeaderPreview",
+          } as const;
           const given = {
             recipient: mailboxOf(n),
             envelope: bytesOf(n, 300),
@@ -282,7 +321,9 @@ describe("a disk without room", () => {
         };
         let count = 0;
         for (let isFull = false; !isFull; count += 256) {
-          const outcomes = await Promise.allSettled(Array.from({ length: 256 }, (_, n) => storeOne(count + n)));
+          const outcomes = await Promise.allSettled(
+            Array.from({ length: 256 }, (_, n) => storeOne(count + n)),
+          );
           isFull = outcomes.some(({ status }) => status === "rejected");
           if (isFull) break;
         }

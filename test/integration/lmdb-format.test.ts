@@ -38,8 +38,14 @@ async function writeStory(): Promise<void> {
   const [to, more] = [did(1), quota()];
   await mailbox?.store(entry(1, { recipient: to }), more);
   await mailbox?.store(entry(2, { recipient: to, chunk: chunkOf(1, 0, 2) }), more);
-  await mailbox?.store(entry(3, { recipient: to, onExpiry: "KeepHeaderPreview", headerPreview: bytesOf(3, 8) }), more);
-  await mailbox?.store(entry(4, { recipient: to, onExpiry: "TombstoneReference", expiresAtMs: 2_500 }), more);
+  await mailbox?.store(
+    entry(3, { recipient: to, onExpiry: "KeepHeaderPreview", headerPreview: bytesOf(3, 8) }),
+    more,
+  );
+  await mailbox?.store(
+    entry(4, { recipient: to, onExpiry: "TombstoneReference", expiresAtMs: 2_500 }),
+    more,
+  );
   await mailbox?.remove(to, [id(1)], 2_000);
   for (let n = 5; n < 12; n++) await mailbox?.store(entry(n, { recipient: did(2) }), more);
   await mailbox?.expire(3_000, 100);
@@ -49,12 +55,23 @@ async function writeStory(): Promise<void> {
 }
 
 async function readStore(): Promise<Map<string, [Uint8Array, Uint8Array][]>> {
-  const root = open<Buffer, Buffer>({ path, encoding: "binary", keyEncoding: "binary", maxDbs: 16 });
+  const root = open<Buffer, Buffer>({
+    path,
+    encoding: "binary",
+    keyEncoding: "binary",
+    maxDbs: 16,
+  });
   const found = new Map<string, [Uint8Array, Uint8Array][]>();
   for (const key of [...root.getKeys()]) {
     const name = Buffer.from(key).toString().replace(/\0$/, "");
-    const database = root.openDB<Buffer, Buffer>({ name, encoding: "binary", keyEncoding: "binary" });
-    const rows = [...database.getRange({})].map((row) => [Buffer.from(row.key), Buffer.from(row.value)] as const);
+    const database = root.openDB<Buffer, Buffer>({
+      name,
+      encoding: "binary",
+      keyEncoding: "binary",
+    });
+    const rows = [...database.getRange({})].map(
+      (row) => [Buffer.from(row.key), Buffer.from(row.value)] as const,
+    );
     found.set(
       name,
       rows.map(([first, second]) => [first, second]),
@@ -68,12 +85,16 @@ test("what lies in a store is what its format number says", async () => {
   await writeStory();
   const databases = await readStore();
   const mark =
-    databases.get("meta")?.find(([key]) => Buffer.from(key).toString() === "format")?.[1] ?? new Uint8Array();
+    databases.get("meta")?.find(([key]) => Buffer.from(key).toString() === "format")?.[1] ??
+    new Uint8Array();
   // The table is the ledger's, whose operator and first block are drawn again: it has a story of its own.
   const rows = [...databases]
     .filter(([name]) => name !== "table" && name !== "meta")
     .sort(([a], [b]) => (a < b ? -1 : 1));
-  const reported = rows.flatMap(([name, pairs]) => [[Buffer.from(name), new Uint8Array()] as const, ...pairs]);
+  const reported = rows.flatMap(([name, pairs]) => [
+    [Buffer.from(name), new Uint8Array()] as const,
+    ...pairs,
+  ]);
   expect(rows.filter(([, pairs]) => pairs.length === 0).map(([name]) => name)).toEqual([]);
   expect([Buffer.from(mark).toString(), digest(reported)]).toEqual([format.number, format.store]);
 });
@@ -87,8 +108,12 @@ test("so is what the ledger keeps in its table", async () => {
   made.blockTimeMs = never;
   const second = await made.open();
   await second.submit(addAlias(alice, "pending", 1n), "add_alias");
-  const rows = made.table.range("", { limit: 1_000 }).map(([key, value]) => [Buffer.from(key), value] as const);
+  const rows = made.table
+    .range("", { limit: 1_000 })
+    .map(([key, value]) => [Buffer.from(key), value] as const);
   await second.close();
-  expect(new Set(made.table.range("", { limit: 1_000 }).map(([key]) => key.split("/")[0])).size).toBeGreaterThan(6);
+  expect(
+    new Set(made.table.range("", { limit: 1_000 }).map(([key]) => key.split("/")[0])).size,
+  ).toBeGreaterThan(6);
   expect(digest(rows)).toBe(format.ledger);
 });

@@ -10,7 +10,18 @@ import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { type Store, StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { alice, bytesOf, entry, failureOf, id, ids, listAll, pageOf, quota, seeded } from "../conformance/samples.ts";
+import {
+  alice,
+  bytesOf,
+  entry,
+  failureOf,
+  id,
+  ids,
+  listAll,
+  pageOf,
+  quota,
+  seeded,
+} from "../conformance/samples.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
 const mebibyte = 1024 * 1024;
@@ -74,28 +85,52 @@ describe("the directory of a store", () => {
   });
 
   /** Puts one value into one database of an LMDB file, as another program would. */
-  async function putForeign(path: string, database: string, [key, value]: readonly [string, string]): Promise<void> {
+  async function putForeign(
+    path: string,
+    database: string,
+    [key, value]: readonly [string, string],
+  ): Promise<void> {
     const { open } = await import("lmdb");
-    const root = open<Buffer, Buffer>({ path, encoding: "binary", keyEncoding: "binary", maxDbs: 16 });
-    const opened = root.openDB<Buffer, Buffer>({ name: database, encoding: "binary", keyEncoding: "binary" });
+    const root = open<Buffer, Buffer>({
+      path,
+      encoding: "binary",
+      keyEncoding: "binary",
+      maxDbs: 16,
+    });
+    const opened = root.openDB<Buffer, Buffer>({
+      name: database,
+      encoding: "binary",
+      keyEncoding: "binary",
+    });
     await opened.put(Buffer.from(key), Buffer.from(value));
     await root.close();
   }
 
-  test.each(["2", "9"])("with format %s says so and what to do, and is left as it is", async (number) => {
-    const path = folder();
-    const store = await openLmdb(options(path), testEnvironment());
-    await store.close();
-    await putForeign(path, "meta", ["format", `waypost lmdb store, format ${number}`]);
-    const before = readFileSync(join(path, "data.mdb")).toBase64();
-    const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
-    expect(codeOf(error)).toBe("unavailable");
-    const migrating = await failureOf(() => lmdbPlugin.migrate!(options(path)));
-    expect([codeOf(migrating), (migrating as Error).message]).toEqual(["unavailable", (error as Error).message]);
-    for (const part of [path, `has format ${number}`, "reads format 1", "Start the version that wrote it"])
-      expect((error as Error).message).toContain(part);
-    expect(readFileSync(join(path, "data.mdb")).toBase64() === before).toBe(true);
-  });
+  test.each(["2", "9"])(
+    "with format %s says so and what to do, and is left as it is",
+    async (number) => {
+      const path = folder();
+      const store = await openLmdb(options(path), testEnvironment());
+      await store.close();
+      await putForeign(path, "meta", ["format", `waypost lmdb store, format ${number}`]);
+      const before = readFileSync(join(path, "data.mdb")).toBase64();
+      const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
+      expect(codeOf(error)).toBe("unavailable");
+      const migrating = await failureOf(() => lmdbPlugin.migrate!(options(path)));
+      expect([codeOf(migrating), (migrating as Error).message]).toEqual([
+        "unavailable",
+        (error as Error).message,
+      ]);
+      for (const part of [
+        path,
+        `has format ${number}`,
+        "reads format 1",
+        "Start the version that wrote it",
+      ])
+        expect((error as Error).message).toContain(part);
+      expect(readFileSync(join(path, "data.mdb")).toBase64() === before).toBe(true);
+    },
+  );
 
   test.each([
     ["with databases of another program", "songs", ["a", "b"]],
@@ -106,10 +141,10 @@ describe("the directory of a store", () => {
     mkdirSync(path);
     await putForeign(path, database, pair);
     const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
-    expect([codeOf(error), (error as Error).message.includes("LMDB file of another program")]).toEqual([
-      "unavailable",
-      true,
-    ]);
+    expect([
+      codeOf(error),
+      (error as Error).message.includes("LMDB file of another program"),
+    ]).toEqual(["unavailable", true]);
     await expectFree(path);
   });
 
@@ -130,7 +165,12 @@ describe("the directory of a store", () => {
     const path = folder();
     mkdirSync(path);
     const { open } = await import("lmdb");
-    await open<Buffer, Buffer>({ path, encoding: "binary", keyEncoding: "binary", maxDbs: 16 }).close();
+    await open<Buffer, Buffer>({
+      path,
+      encoding: "binary",
+      keyEncoding: "binary",
+      maxDbs: 16,
+    }).close();
     await (await openLmdb(options(path), testEnvironment())).close();
     await (await openLmdb(options(path), testEnvironment())).close();
   });
@@ -158,7 +198,9 @@ describe("blocks", () => {
     let sizeAtEnd = 0;
     for (let round = 0; round < 12; round++) {
       const numbers = Array.from({ length: 600 }, (_, i) => round * 1_000 + i);
-      await Promise.all(numbers.map((n) => mailbox.store(entry(n, { envelope: bytesOf(n, 2_000) }), quota())));
+      await Promise.all(
+        numbers.map((n) => mailbox.store(entry(n, { envelope: bytesOf(n, 2_000) }), quota())),
+      );
       // A fourth stays: neighbours, so that most blocks are not needed any more.
       const acked = numbers.filter((n) => Math.floor(n / 25) % 4 !== 0).map(id);
       expect((await mailbox.remove(alice, acked, 2_000)).length).toBe(acked.length);
@@ -174,7 +216,8 @@ describe("blocks", () => {
     const again = await openLmdb(options(path), testEnvironment());
     const kept = await listAll(again.capabilities.mailbox!, alice, pageOf());
     expect(ids(kept)).toEqual(ids(held));
-    for (const [i, one] of kept.entries()) expect(Bun.hash(one.envelope)).toBe(Bun.hash(held[i]!.envelope));
+    for (const [i, one] of kept.entries())
+      expect(Bun.hash(one.envelope)).toBe(Bun.hash(held[i]!.envelope));
     await again.close();
   }, 120_000);
 });
@@ -189,7 +232,9 @@ describe("too much at once", () => {
     const taken = outcomes.filter((one) => one.status === "fulfilled").length;
     expect(taken).toBeGreaterThan(2_000);
     expect(taken).toBeLessThan(6_000);
-    const codes = new Set(outcomes.map((one) => (one.status === "rejected" ? codeOf(one.reason) : "stored")));
+    const codes = new Set(
+      outcomes.map((one) => (one.status === "rejected" ? codeOf(one.reason) : "stored")),
+    );
     expect([...codes].sort()).toEqual(["stored", "unavailable"]);
     expect((await mailbox.stats(2_000)).entries).toBe(taken);
     await store.close();
@@ -228,7 +273,9 @@ describe("a commit", () => {
     const environment = testEnvironment();
     const opened = await open(environment);
     const tooLong = Buffer.alloc(5_000, 7);
-    const error = await failureOf(() => opened.join(size, (view) => view.put("table", tooLong, bytesOf(1, 10))));
+    const error = await failureOf(() =>
+      opened.join(size, (view) => view.put("table", tooLong, bytesOf(1, 10))),
+    );
     expect(codeOf(error)).toBe("unavailable");
     expect(environment.fatals.length).toBe(1);
     expect(codeOf(await failureOf(() => opened.join(size, () => 1)))).toBe("unavailable");
@@ -241,7 +288,9 @@ describe("a commit", () => {
     const opened = await open(testEnvironment());
     const written = opened.join(size, (batch) => batch.put("table", key, bytesOf(1, 10)));
     await new Promise<void>((next) => void setImmediate(next));
-    const reads = Array.from({ length: 4_096 }, () => opened.whenCommitted(() => opened.get("table", key)));
+    const reads = Array.from({ length: 4_096 }, () =>
+      opened.whenCommitted(() => opened.get("table", key)),
+    );
     expect(codeOf(await failureOf(() => opened.whenCommitted(() => 1)))).toBe("unavailable");
     for (const found of await Promise.all(reads)) expect(found).toEqual(bytesOf(1, 10));
     await written;
@@ -260,7 +309,9 @@ describe("a commit", () => {
       root.transactionSync(() => { console.log("held"); Bun.sleepSync(20_000); });`;
     const holder = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe" });
     for await (const _ of holder.stdout) break;
-    const error = await failureOf(() => opened.join(size, (view) => view.put("table", key, bytesOf(1, 10))));
+    const error = await failureOf(() =>
+      opened.join(size, (view) => view.put("table", key, bytesOf(1, 10))),
+    );
     expect(codeOf(error)).toBe("unavailable");
     expect(environment.fatals.length).toBe(1);
     holder.kill("SIGKILL");
@@ -280,9 +331,13 @@ describe("the table on disk", () => {
     const random = seeded(7);
     const below = (n: number) => Math.floor(random() * n);
     const letters = ["a", "b", "/", "!", "~"];
-    const keyOf = () => Array.from({ length: 1 + below(3) }, () => letters[below(letters.length)]).join("");
+    const keyOf = () =>
+      Array.from({ length: 1 + below(3) }, () => letters[below(letters.length)]).join("");
     for (let step = 0; step < 60; step++) {
-      const puts = Array.from({ length: below(5) }, () => [keyOf(), bytesOf(below(99), below(40))] as const);
+      const puts = Array.from(
+        { length: below(5) },
+        () => [keyOf(), bytesOf(below(99), below(40))] as const,
+      );
       const removes = Array.from({ length: below(3) }, keyOf);
       const [prefix, after, fails] = [random() < 0.3 ? "" : keyOf(), keyOf(), random() < 0.2];
       const range = { limit: 1 + below(8), ...(random() < 0.5 ? { after } : {}) };

@@ -22,7 +22,8 @@ test.skipIf(absence !== null)(
     const main = { urls: [server.url], connections: 4, block_time_ms: 200 };
     await postgresPlugin.migrate?.(optionsOf(postgresPlugin, main));
     const nodes = await startTestNodes({ stores: { main: { plugin: "postgres", ...main } } });
-    const complaints = () => nodes.lines.filter(({ level }) => level === "warn" || level === "error");
+    const complaints = () =>
+      nodes.lines.filter(({ level }) => level === "warn" || level === "error");
     const before = complaints().length;
     await server.stop("immediate");
     const beganMs = performance.now();

@@ -19,7 +19,10 @@ class CountingPool extends Pool {
   /** Of one transaction. */
   most = 0;
 
-  override transaction<T>(work: (query: Query) => Promise<T>, numbering?: "numbered" | "none"): Promise<T> {
+  override transaction<T>(
+    work: (query: Query) => Promise<T>,
+    numbering?: "numbered" | "none",
+  ): Promise<T> {
     const counting = (query: Query) => {
       let own = 0;
       return work((text, given) => {
@@ -33,7 +36,11 @@ class CountingPool extends Pool {
 }
 
 async function openCounting(): Promise<CountingPool> {
-  const options = postgresOptions.parse({ urls: [server.url], schema: `counted_${schemas++}`, connections: 3 });
+  const options = postgresOptions.parse({
+    urls: [server.url],
+    schema: `counted_${schemas++}`,
+    connections: 3,
+  });
   const pool = new CountingPool({ ...options, ca: null });
   await migrateSchema(pool, options);
   return pool;
@@ -80,7 +87,10 @@ describe.skipIf(absence !== null)("the ledger over PostgreSQL", () => {
     for (let round = 0; round < 3; round++) {
       const submitted = await Promise.all(
         Array.from({ length: 30 }, (_, n) =>
-          ledger.submit(registrationOf(identityOf(`${round} ${n}`), { timestamp: String(Date.now()) }), "register"),
+          ledger.submit(
+            registrationOf(identityOf(`${round} ${n}`), { timestamp: String(Date.now()) }),
+            "register",
+          ),
         ),
       );
       const last = submitted.at(-1)!;

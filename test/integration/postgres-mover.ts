@@ -5,7 +5,9 @@ import type { PlaceMove } from "../../src/storage/contract.ts";
 
 declare const self: Worker;
 
-self.onmessage = ({ data }: MessageEvent<{ readonly options: PostgresOptions; readonly move: PlaceMove }>) => {
+self.onmessage = ({
+  data,
+}: MessageEvent<{ readonly options: PostgresOptions; readonly move: PlaceMove }>) => {
   self.postMessage("begun");
   migratePostgres(data.options, data.move).catch(() => {});
 };

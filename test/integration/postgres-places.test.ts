@@ -5,7 +5,11 @@ import { checkProbes } from "../../src/nodes/http/status.ts";
 import { openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { openResults } from "../../src/nodes/operations/results.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
-import { type PostgresOptions, postgresOptions, postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
+import {
+  type PostgresOptions,
+  postgresOptions,
+  postgresPlugin,
+} from "../../src/plugins/postgres/postgres.ts";
 import { migratePostgres, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { type Mailbox, type Store, StoreError } from "../../src/storage/contract.ts";
 import { bytesOf, entry, failureOf, ids, listAll, pageOf, quota } from "../conformance/samples.ts";
@@ -37,7 +41,8 @@ async function opened(options: PostgresOptions): Promise<Store> {
 
 const boxes = Array.from({ length: 40 }, (_, n) => `did:svc:box${n}` as MailboxKey);
 /** The first ten bits of the SHA-256. */
-const placeOf = (box: string): number => new Bun.CryptoHasher("sha256").update(box).digest().readUInt16BE(0) >> 6;
+const placeOf = (box: string): number =>
+  new Bun.CryptoHasher("sha256").update(box).digest().readUInt16BE(0) >> 6;
 const inFirstHalf = (box: MailboxKey) => placeOf(box) < 512;
 
 async function codeOf(operation: () => Promise<unknown>): Promise<string> {
@@ -45,7 +50,12 @@ async function codeOf(operation: () => Promise<unknown>): Promise<string> {
   return error instanceof StoreError ? error.code : error === null ? "none" : String(error);
 }
 
-type Load = { readonly held: Map<string, MailboxKey>; readonly acked: Set<string>; wrong: string[]; answered: number };
+type Load = {
+  readonly held: Map<string, MailboxKey>;
+  readonly acked: Set<string>;
+  wrong: string[];
+  answered: number;
+};
 
 /** Stores, acknowledges and reads all mailboxes until `until` settles, at two nodes; a model says what must be there. */
 async function workUntil(nodes: readonly Mailbox[], until: Promise<unknown>): Promise<Load> {
@@ -56,7 +66,10 @@ async function workUntil(nodes: readonly Mailbox[], until: Promise<unknown>): Pr
     for (let round = 0; !over; round++) {
       const at = nodes[(n + round) % nodes.length]!;
       const messageId = crypto.randomUUID() as Uuid;
-      const stored = await at.store(entry(0, { recipient: box, messageId, envelope: bytesOf(round, 500) }), quota());
+      const stored = await at.store(
+        entry(0, { recipient: box, messageId, envelope: bytesOf(round, 500) }),
+        quota(),
+      );
       if (stored.kind !== "stored") load.wrong.push(`${messageId} is ${stored.kind}`);
       own.push(messageId);
       load.held.set(messageId, box);
@@ -64,14 +77,20 @@ async function workUntil(nodes: readonly Mailbox[], until: Promise<unknown>): Pr
       if (round % 3 === 2) {
         const oldest = own.shift()!;
         const claim = { tag: `ack ${oldest}`, untilMs: 9_000 };
-        const removed = await nodes[(n + round + 1) % nodes.length]!.claimAndRemove(claim, box, [oldest], 2_000);
+        const removed = await nodes[(n + round + 1) % nodes.length]!.claimAndRemove(
+          claim,
+          box,
+          [oldest],
+          2_000,
+        );
         if (removed?.length !== 1) load.wrong.push(`${oldest} was not there to acknowledge`);
         load.held.delete(oldest);
         load.acked.add(oldest);
       }
       const listed = new Set<string>(ids(await listAll(at, box, pageOf())));
       for (const id of own) if (!listed.has(id)) load.wrong.push(`${id} is not listed`);
-      if (listed.size !== own.length) load.wrong.push(`${box} has ${listed.size} and not ${own.length}`);
+      if (listed.size !== own.length)
+        load.wrong.push(`${box} has ${listed.size} and not ${own.length}`);
     }
   };
   const all = Promise.all(boxes.slice(0, 8).map(work));
@@ -123,7 +142,9 @@ suite("a store over several databases", () => {
       const blocks = await openBlocks({ ...parts, bus: openLocalBus(parts) });
       blocks.close();
       expect((await openResults(parts)).digest("did:svc:a" as Did)).toBe(
-        (await openResults({ ...parts, receipts: store.capabilities.receipts! })).digest("did:svc:a" as Did),
+        (await openResults({ ...parts, receipts: store.capabilities.receipts! })).digest(
+          "did:svc:a" as Did,
+        ),
       );
       // The node is ready and says which part is not.
       const [check] = await checkProbes({ "store main": () => late.probe() });
@@ -139,19 +160,28 @@ suite("a store over several databases", () => {
         expect([box, claimed]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
         const noted = await codeOf(() => receipts!.get(`relay:${box}:id`, 1_000));
         expect([box, noted]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
-        const nextLife = await codeOf(() => store.capabilities.mailbox!.list(`${box}~1` as MailboxKey, pageOf()));
+        const nextLife = await codeOf(() =>
+          store.capabilities.mailbox!.list(`${box}~1` as MailboxKey, pageOf()),
+        );
         expect([box, nextLife]).toEqual([box, inFirstHalf(box) ? "none" : "unavailable"]);
       }
       // What the other holds is known from before.
-      expect((await mailbox.stats(2_000)).entries).toBeGreaterThanOrEqual(boxes.filter(inFirstHalf).length * 2);
+      expect((await mailbox.stats(2_000)).entries).toBeGreaterThanOrEqual(
+        boxes.filter(inFirstHalf).length * 2,
+      );
     } finally {
       await east.start();
     }
     for (const node of open.slice(-2)) {
-      for (const endMs = Date.now() + 60_000; (await codeOf(() => node.probe())) !== "none"; await Bun.sleep(50)) {
+      for (
+        const endMs = Date.now() + 60_000;
+        (await codeOf(() => node.probe())) !== "none";
+        await Bun.sleep(50)
+      ) {
         if (Date.now() > endMs) throw new Error("the database does not come back");
       }
-      for (const box of boxes) await node.capabilities.mailbox!.store(entry(3, { recipient: box }), quota());
+      for (const box of boxes)
+        await node.capabilities.mailbox!.store(entry(3, { recipient: box }), quota());
     }
     expect((await mailbox.list(boxes[0]!, pageOf())) as object).toHaveProperty("entries");
     const refused = failureOf(() => migratePostgres(both, { places: [1, 0], to: "east" }));
@@ -167,7 +197,10 @@ suite("a store over several databases", () => {
     const { receipts, replay } = nodes[0]!.capabilities;
     await receipts!.put("kept", bytesOf(1, 20), 9_000);
     expect(await replay!.claim("used", 9_000, 1_000)).toBe(true);
-    await first!.store(entry(900, { recipient: boxes[30]!, onExpiry: "TombstoneReference" }), quota());
+    await first!.store(
+      entry(900, { recipient: boxes[30]!, onExpiry: "TombstoneReference" }),
+      quota(),
+    );
     await first!.store(entry(901, { recipient: boxes[30]! }), quota());
     await first!.remove(boxes[30]!, [entry(901).messageId], 2_000);
     const busy = [...new Set([...boxes.slice(0, 8), boxes[30]!].map(placeOf))];
@@ -179,7 +212,9 @@ suite("a store over several databases", () => {
     const load = await workUntil([first!, second!], moves());
     expect(load.wrong).toEqual([]);
     expect(load.answered).toBeGreaterThan(50);
-    const listed = (await Promise.all(boxes.slice(0, 8).map((box) => listAll(second!, box, pageOf())))).flatMap(ids);
+    const listed = (
+      await Promise.all(boxes.slice(0, 8).map((box) => listAll(second!, box, pageOf())))
+    ).flatMap(ids);
     expect(new Set<string>(listed)).toEqual(new Set(load.held.keys()));
     expect(listed.length).toBe(load.held.size);
     expect(await home.sql(`select count(*) from ${both.schema}.held`)).toBe("0\n");
@@ -187,20 +222,27 @@ suite("a store over several databases", () => {
     // Everything of a place went along: what was acknowledged, kept, claimed and noted.
     const texts = ["used", "kept"].map(placeOf);
     await migratePostgres(both, { places: texts, to: "east" });
-    expect((await second!.store(entry(901, { recipient: boxes[30]! }), quota())).kind).toBe("duplicate");
+    expect((await second!.store(entry(901, { recipient: boxes[30]! }), quota())).kind).toBe(
+      "duplicate",
+    );
     const left = await second!.message(boxes[30]!, entry(900).messageId, entry(900).expiresAtMs);
     expect(left.state).toBe("expired");
     expect(await replay!.claim("used", 9_000, 1_000)).toBe(false);
     expect(await receipts!.get("kept", 1_000)).toEqual(bytesOf(1, 20));
     for (const table of ["held", "acked", "kept", "claim", "receipt", "mailbox"])
-      expect([table, await home.sql(`select count(*) from ${both.schema}.${table}`)]).toEqual([table, "0\n"]);
+      expect([table, await home.sql(`select count(*) from ${both.schema}.${table}`)]).toEqual([
+        table,
+        "0\n",
+      ]);
   }, 300_000);
 
   test("a mover that is killed leaves no place closed and nothing lost, wherever it was", async () => {
     const { alone, both } = optionsPair();
     await migratePostgres(alone);
     await migratePostgres(both);
-    const nodes = [await opened(both), await opened(both)].map((node) => node.capabilities.mailbox!);
+    const nodes = [await opened(both), await opened(both)].map(
+      (node) => node.capabilities.mailbox!,
+    );
     const places = [...new Set(boxes.slice(0, 8).map(placeOf))];
     const kills = async () => {
       for (let n = 0; n < 8; n++) {
@@ -220,7 +262,9 @@ suite("a store over several databases", () => {
     };
     const load = await workUntil(nodes, kills());
     expect(load.wrong).toEqual([]);
-    const listed = (await Promise.all(boxes.slice(0, 8).map((box) => listAll(nodes[1]!, box, pageOf())))).flatMap(ids);
+    const listed = (
+      await Promise.all(boxes.slice(0, 8).map((box) => listAll(nodes[1]!, box, pageOf())))
+    ).flatMap(ids);
     expect(new Set<string>(listed)).toEqual(new Set(load.held.keys()));
     expect(listed.length).toBe(load.held.size);
     // The same command once more finishes what was begun.
@@ -237,5 +281,6 @@ test("two shards in one schema of a database are refused before anything opens",
     settingsOf({ east: { urls } }),
     settingsOf({ east: { urls, schema: "e" }, west: { urls, schema: "e" } }),
   ];
-  for (const result of [shared, own]) expect(result).toMatchObject({ ok: false, problems: [{ setting: "shards" }] });
+  for (const result of [shared, own])
+    expect(result).toMatchObject({ ok: false, problems: [{ setting: "shards" }] });
 });

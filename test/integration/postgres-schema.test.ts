@@ -15,7 +15,9 @@ suite("the schema", () => {
     const own = await startPostgres(["max_connections=30"]);
     const options = postgresOptions.parse({ urls: [own.url], connections: 2 });
     try {
-      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("storage migrate");
+      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain(
+        "storage migrate",
+      );
       const pools = await Promise.all([1, 2, 3].map(() => openPool(options)));
       const done = await Promise.allSettled(pools.map((pool) => migrateSchema(pool, options)));
       expect(done.some(({ status }) => status === "fulfilled")).toBe(true);
@@ -37,7 +39,9 @@ suite("the schema", () => {
           while (!(await own.sql(`show ${weak}`)).includes(value)) await Bun.sleep(20);
         };
         await set("off");
-        expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("before it syncs");
+        expect(String(await failureOf(() => openPostgres(options, environment)))).toContain(
+          "before it syncs",
+        );
         await set("on");
       }
       // A newer program upgraded: this one goes on where that allows it, so the upgrade can be taken back.
@@ -45,13 +49,18 @@ suite("the schema", () => {
       await (await openPostgres(options, environment)).close();
       expect(await migratePostgres(options)).toContain("version 99 already");
       await own.sql("update waypost.meta set readable_by = 99");
-      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain("version 99");
+      expect(String(await failureOf(() => openPostgres(options, environment)))).toContain(
+        "version 99",
+      );
       // As on a worker of Citus, whose locks exclude nobody at the coordinator.
       await own.sql("create table pg_dist_local_group as select 0 as groupid");
       await own.sql("update waypost.meta set readable_by = 1");
       await (await openPostgres(options, environment)).close();
       await own.sql("update pg_dist_local_group set groupid = 1");
-      for (const begin of [() => openPostgres(options, environment), () => migratePostgres(options)])
+      for (const begin of [
+        () => openPostgres(options, environment),
+        () => migratePostgres(options),
+      ])
         expect(String(await failureOf(begin))).toContain("coordinator");
     } finally {
       await own.end();

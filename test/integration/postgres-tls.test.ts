@@ -15,11 +15,30 @@ import { type PostgresServer, postgresAbsence, startPostgres } from "../support/
 const absence = postgresAbsence();
 
 /** A certificate for the loopback interface that signs itself. */
-function makeCertificate(folder: string, name: string): { readonly cert: string; readonly key: string } {
+function makeCertificate(
+  folder: string,
+  name: string,
+): { readonly cert: string; readonly key: string } {
   const [cert, key] = [join(folder, `${name}.pem`), join(folder, `${name}-key.pem`)];
   const made = Bun.spawnSync([
-    ...["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"],
-    ...["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+    ...[
+      "openssl",
+      "req",
+      "-x509",
+      "-newkey",
+      "ec",
+      "-pkeyopt",
+      "ec_paramgen_curve:prime256v1",
+      "-nodes",
+    ],
+    ...[
+      "-days",
+      "2",
+      "-subj",
+      "/CN=localhost",
+      "-addext",
+      "subjectAltName=DNS:localhost,IP:127.0.0.1",
+    ],
     ...["-keyout", key, "-out", cert],
   ]);
   if (made.exitCode !== 0) throw new Error(made.stderr.toString());
@@ -41,7 +60,8 @@ function declare(): void {
   const refusal = (more: Record<string, unknown>) =>
     openPostgres(optionsWith(more), testEnvironment()).then(
       () => "opened",
-      (error: unknown) => (error instanceof StoreError ? `${error.code}: ${error.message}` : String(error)),
+      (error: unknown) =>
+        error instanceof StoreError ? `${error.code}: ${error.message}` : String(error),
     );
 
   beforeAll(async () => {
@@ -65,7 +85,12 @@ function declare(): void {
       ].join("\n"),
     );
     chmodSync(hba, 0o644);
-    server = await startPostgres(["ssl=on", `ssl_cert_file=${own.cert}`, `ssl_key_file=${own.key}`, `hba_file=${hba}`]);
+    server = await startPostgres([
+      "ssl=on",
+      `ssl_cert_file=${own.cert}`,
+      `ssl_key_file=${own.key}`,
+      `hba_file=${hba}`,
+    ]);
     await server.sql("create role secured login superuser password 'right'");
     await migratePostgres(optionsWith({ tls_ca_file: own.cert }));
   }, 60_000);
@@ -90,8 +115,12 @@ function declare(): void {
 
   test("says that a connection without encryption, a wrong password and a missing file are refused", async () => {
     expect(await refusal({})).toMatch(/^unavailable: .*pg_hba/);
-    expect(await refusal({ tls_ca_file: own.cert, password: "wrong" })).toMatch(/^unavailable: .*password/i);
-    expect(await refusal({ tls_ca_file: join(folder, "none.pem") })).toMatch(/^unavailable: .*none\.pem can't be read/);
+    expect(await refusal({ tls_ca_file: own.cert, password: "wrong" })).toMatch(
+      /^unavailable: .*password/i,
+    );
+    expect(await refusal({ tls_ca_file: join(folder, "none.pem") })).toMatch(
+      /^unavailable: .*none\.pem can't be read/,
+    );
   });
 }
 

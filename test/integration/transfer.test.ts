@@ -8,7 +8,14 @@ import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs
 import { join } from "node:path";
 import { memoryKeys } from "../../src/client/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { executable, freePort, type RunningNode, run, scratchFolder, startNode } from "../support/executable.ts";
+import {
+  executable,
+  freePort,
+  type RunningNode,
+  run,
+  scratchFolder,
+  startNode,
+} from "../support/executable.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
 
 const folder = scratchFolder();
@@ -26,7 +33,8 @@ const port = freePort();
 const url = `http://127.0.0.1:${port}`;
 const config = (name: string) => join(cwd, `${name}.toml`);
 const lmdb = (name: string) => `plugin = "lmdb"\npath = "${join(cwd, name)}"`;
-const postgres = (schema: string) => `plugin = "postgres"\nurls = ["${server?.url}"]\nschema = "${schema}"`;
+const postgres = (schema: string) =>
+  `plugin = "postgres"\nurls = ["${server?.url}"]\nschema = "${schema}"`;
 
 /** A site at the same address, over another store. */
 function write(name: string, store: string): void {
@@ -40,12 +48,16 @@ function write(name: string, store: string): void {
 }
 
 async function waypost(name: string, ...words: string[]): Promise<Record<string, unknown>> {
-  const { code, stdout, stderr } = await run([...words, "--config", config(name), "--json"], { cwd });
+  const { code, stdout, stderr } = await run([...words, "--config", config(name), "--json"], {
+    cwd,
+  });
   if (code !== 0) throw new Error(stderr + stdout);
   return JSON.parse(stdout) as Record<string, unknown>;
 }
-const serve = (name: string): Promise<RunningNode> => startNode(["serve", "--config", config(name)], { cwd, url });
-const moveTo = (name: string, file: string) => waypost(name, "storage", "import", "--from", join(cwd, file));
+const serve = (name: string): Promise<RunningNode> =>
+  startNode(["serve", "--config", config(name)], { cwd, url });
+const moveTo = (name: string, file: string) =>
+  waypost(name, "storage", "import", "--from", join(cwd, file));
 const exportOf = async (name: string, file: string): Promise<string[]> => {
   await waypost(name, "storage", "export", "--to", join(cwd, file));
   return readFileSync(join(cwd, file), "utf8").trimEnd().split("\n");
@@ -58,7 +70,9 @@ const shown = (lines: readonly string[]): string[] =>
     .map((line) => JSON.parse(line) as Record<string, unknown>)
     .map(({ entry, ...record }) => ({
       ...record,
-      ...(entry === undefined ? {} : { entry: shownEntry(entry as Record<string, unknown>, record["state"]) }),
+      ...(entry === undefined
+        ? {}
+        : { entry: shownEntry(entry as Record<string, unknown>, record["state"]) }),
     }))
     .map((record) => JSON.stringify(inOrder(record)))
     .sort();
@@ -70,7 +84,10 @@ function inOrder(value: unknown): unknown {
   return Object.fromEntries(members.map(([name, one]) => [name, inOrder(one)]));
 }
 
-function shownEntry({ storedAtMs: _, keptUntilMs: __, envelope, ...entry }: Record<string, unknown>, state: unknown) {
+function shownEntry(
+  { storedAtMs: _, keptUntilMs: __, envelope, ...entry }: Record<string, unknown>,
+  state: unknown,
+) {
   const digest = Bun.hash(JSON.stringify(envelope)).toString();
   return { ...entry, ...(state === "acked" ? { labels: [] } : {}), envelope: digest };
 }
@@ -78,9 +95,11 @@ function shownEntry({ storedAtMs: _, keptUntilMs: __, envelope, ...entry }: Reco
 type Log = { readonly head: string; readonly did: string };
 /** The head is signed a moment after the block, and after the start. */
 async function stateOf(did: string, entries: number): Promise<Log> {
-  const read = async () => (await (await fetch(`${url}/log/checkpoint`)).text()).split("\n").slice(0, 3);
+  const read = async () =>
+    (await (await fetch(`${url}/log/checkpoint`)).text()).split("\n").slice(0, 3);
   let head = await read();
-  for (let i = 0; i < 600 && !(Number(head[1]) >= entries); i++, await Bun.sleep(50)) head = await read();
+  for (let i = 0; i < 600 && !(Number(head[1]) >= entries); i++, await Bun.sleep(50))
+    head = await read();
   return { head: head.join("\n"), did: await (await fetch(`${url}/resolve/${did}`)).text() };
 }
 
@@ -89,12 +108,19 @@ test("everything moves from LMDB to PostgreSQL and back, and serves on", async (
   write("disk", lmdb("disk"));
   write("database", postgres("moved"));
   write("back", lmdb("back"));
-  expect((await run(["key", "new", "--log", "transfer.example/log", "log.key"], { cwd })).code).toBe(0);
+  expect(
+    (await run(["key", "new", "--log", "transfer.example/log", "log.key"], { cwd })).code,
+  ).toBe(0);
   let node = await serve("disk");
   const { code } = (await waypost("disk", "invite", "create", "--uses", "5")) as { code: string };
   const keys = [memoryKeys(), memoryKeys()] as const;
   const open = (n: 0 | 1) =>
-    Waypost.open({ url, keys: keys[n], invitation: code, waiting: { timeoutMs: 60_000, intervalMs: 20 } });
+    Waypost.open({
+      url,
+      keys: keys[n],
+      invitation: code,
+      waiting: { timeoutMs: 60_000, intervalMs: 20 },
+    });
   const [ann, ben] = [await open(0), await open(1)];
   for (let i = 0; i < 12; i++) await ann.send(ben.did, `message ${i}`);
   await ann.send(ben.did, new Uint8Array(3 << 20));
@@ -123,7 +149,9 @@ test("everything moves from LMDB to PostgreSQL and back, and serves on", async (
   }
   expect(texts.sort()).toEqual(Array.from({ length: 10 }, (_, i) => `message ${i + 2}`).sort());
   await moved.close();
-  const { invitations } = (await waypost("database", "invite", "list")) as { invitations: { uses: unknown[] }[] };
+  const { invitations } = (await waypost("database", "invite", "list")) as {
+    invitations: { uses: unknown[] }[];
+  };
   expect(invitations.map(({ uses }) => uses.length)).toEqual([2]);
   const carol = await Waypost.open({
     url,
@@ -172,20 +200,34 @@ test("an import that is killed leaves no store, and the same import again makes 
   // Long enough to be killed in the middle.
   const lines = readFileSync(join(cwd, "disk.jsonl"), "utf8").trimEnd().split("\n").slice(0, -1);
   const many = Array.from({ length: 30_000 }, (_, i) =>
-    JSON.stringify({ kind: "receipt", key: `many ${i}`, value: { base64: "AAAA" }, untilMs: 4_000_000_000_000 }),
+    JSON.stringify({
+      kind: "receipt",
+      key: `many ${i}`,
+      value: { base64: "AAAA" },
+      untilMs: 4_000_000_000_000,
+    }),
   );
   const text = `${[...lines, ...many].join("\n")}\n`;
   const sum = new Bun.CryptoHasher("sha256").update(text).digest("hex");
   const file = join(cwd, "many.jsonl");
   writeFileSync(file, text);
-  appendFileSync(file, `${JSON.stringify({ kind: "end", records: lines.length - 1 + many.length, sha256: sum })}\n`);
+  appendFileSync(
+    file,
+    `${JSON.stringify({ kind: "end", records: lines.length - 1 + many.length, sha256: sum })}\n`,
+  );
   for (const name of ["killed-disk", "killed-database"]) {
     const words = ["storage", "import", "--from", file, "--config", config(name)];
-    const child = Bun.spawn([await executable(), ...words], { cwd, stdout: "ignore", stderr: "ignore" });
+    const child = Bun.spawn([await executable(), ...words], {
+      cwd,
+      stdout: "ignore",
+      stderr: "ignore",
+    });
     const hasBegun = async () =>
       name === "killed-disk"
         ? existsSync(join(cwd, name, "import", "data.mdb"))
-        : (await server?.sql("select version from killed.meta").catch(() => ""))?.startsWith("-") === true;
+        : (await server?.sql("select version from killed.meta").catch(() => ""))?.startsWith(
+            "-",
+          ) === true;
     while (!(await hasBegun())) await Bun.sleep(5);
     child.kill("SIGKILL");
     expect(await child.exited).not.toBe(0);

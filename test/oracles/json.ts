@@ -48,7 +48,8 @@ export function readJson(bytes: Uint8Array): JsonReading | Fault {
   const problem = inspect(value, census, true);
   if (problem !== null) return invalid(problem);
   // Every member has a colon of its own; a repeated name leaves the tree a member short.
-  if (census.members !== structure.members) return invalid("a member name appears twice in one object");
+  if (census.members !== structure.members)
+    return invalid("a member name appears twice in one object");
   return { value, text, unsafeInteger: census.unsafeInteger };
 }
 
@@ -150,7 +151,9 @@ function inspect(value: JsonValue, census: Census, outer: boolean): string | nul
       return null;
     default:
       if (value === null) return null;
-      return Array.isArray(value) ? inspectArray(value, census) : inspectObject(value, census, outer);
+      return Array.isArray(value)
+        ? inspectArray(value, census)
+        : inspectObject(value, census, outer);
   }
 }
 

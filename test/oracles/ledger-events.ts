@@ -5,7 +5,11 @@
 import { normalizeAlias } from "../../src/core/codec/did.ts";
 import type { Applied, LedgerInput } from "../../src/core/ledger/action-rules.ts";
 import { type ActionName, itemsOf } from "../../src/core/ledger/actions.ts";
-import { intentOfCall, type ProofCall, type RegistrationCall } from "../../src/core/ledger/calls.ts";
+import {
+  intentOfCall,
+  type ProofCall,
+  type RegistrationCall,
+} from "../../src/core/ledger/calls.ts";
 import { isRefusal, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
 
@@ -45,7 +49,11 @@ function eventsOf(input: LedgerInput, applied: Applied): LedgerEvent[] {
   const event = (name: string, ...fields: readonly string[]): LedgerEvent => ({ name, fields });
   switch (call.name) {
     case "register_with_document_proof_signed":
-      return [event("Registered", did), event("DocumentSet", did), ...aliasEvents(input, call, applied)];
+      return [
+        event("Registered", did),
+        event("DocumentSet", did),
+        ...aliasEvents(input, call, applied),
+      ];
     case "set_document_with_proof":
       return [event("DocumentSet", did)];
     case "set_alias":
@@ -67,7 +75,9 @@ function aliasEvents(input: LedgerInput, call: RegistrationCall, applied: Applie
   if (call.alias === null) return [];
   const alias = normalizeAlias(call.alias, input.bounds.aliasBytes);
   if (alias === null) return [{ name: "AliasInvalid", fields: [did] }];
-  return [{ name: applied.aliases.set.length === 0 ? "AliasConflict" : "AliasSet", fields: [did, alias] }];
+  return [
+    { name: applied.aliases.set.length === 0 ? "AliasConflict" : "AliasSet", fields: [did, alias] },
+  ];
 }
 
 /** Components are named by their ids; keys and links are not named. */

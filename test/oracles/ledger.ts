@@ -7,9 +7,19 @@
 export type Domain = "document" | "alias" | "rootPubkey" | "control";
 
 export type Operation =
-  | { op: "addMethod" | "updateMethod" | "removeMethod" | "addAuth" | "removeAuth"; name: string; key: string }
   | {
-      op: "addAgreement" | "updateAgreement" | "removeAgreement" | "addService" | "updateService" | "removeService";
+      op: "addMethod" | "updateMethod" | "removeMethod" | "addAuth" | "removeAuth";
+      name: string;
+      key: string;
+    }
+  | {
+      op:
+        | "addAgreement"
+        | "updateAgreement"
+        | "removeAgreement"
+        | "addService"
+        | "updateService"
+        | "removeService";
       name: string;
       key: string;
     }
@@ -27,7 +37,14 @@ export type Move =
       expired: boolean;
       forged: boolean;
     }
-  | { kind: "register"; who: number; alias: string | null; version: 1 | 2; atOffset: number; forged: boolean }
+  | {
+      kind: "register";
+      who: number;
+      alias: string | null;
+      version: 1 | 2;
+      atOffset: number;
+      forged: boolean;
+    }
   | {
       kind: "setDocument";
       who: number;
@@ -101,7 +118,8 @@ export class Twin {
       if (record === null) return "DidNotFound";
       if (record.deactivated) return "DidDeactivated";
       if (record.aliases.some((alias) => alias !== move.alias)) return "RootKeyRequired";
-      if (this.aliases[move.alias] !== move.who && !this.isFree(move.alias, move.who)) return "AliasTaken";
+      if (this.aliases[move.alias] !== move.who && !this.isFree(move.alias, move.who))
+        return "AliasTaken";
       this.take(move.alias, move.who);
       record.aliases = [move.alias];
       return this.touch(record, "AliasSet");
@@ -123,7 +141,11 @@ export class Twin {
 
   private release(alias: string, who: number): void {
     delete this.aliases[alias];
-    this.released[alias] = { who, life: this.accounts[who]!.life, until: this.now + 30 * 86_400_000 };
+    this.released[alias] = {
+      who,
+      life: this.accounts[who]!.life,
+      until: this.now + 30 * 86_400_000,
+    };
   }
 
   private touch(record: TwinRecord, event: string): string[] {
@@ -132,11 +154,15 @@ export class Twin {
     return [event];
   }
 
-  private register(move: Extract<Move, { kind: "register" }>, account: TwinAccount): string[] | string {
+  private register(
+    move: Extract<Move, { kind: "register" }>,
+    account: TwinAccount,
+  ): string[] | string {
     const at = this.now + move.atOffset;
     if (move.version === 2 && at <= this.now) return "RegistrationExpired";
     if (account.record !== null) return "DidAlreadyExists";
-    if (at <= (move.version === 1 ? account.documentTime : account.registrationExpiry)) return "DocumentStale";
+    if (at <= (move.version === 1 ? account.documentTime : account.registrationExpiry))
+      return "DocumentStale";
     if (move.forged) return "InvalidSignature";
     account.documentTime = Math.max(account.documentTime, move.version === 1 ? at : this.now);
     if (move.version === 2) account.registrationExpiry = at;
@@ -158,7 +184,10 @@ export class Twin {
     return events;
   }
 
-  private setDocument(move: Extract<Move, { kind: "setDocument" }>, account: TwinAccount): string[] | string {
+  private setDocument(
+    move: Extract<Move, { kind: "setDocument" }>,
+    account: TwinAccount,
+  ): string[] | string {
     const at = this.now + move.atOffset;
     if (move.methods > 5) return "InvalidDocument";
     if (move.version === 2 && at <= this.now) return "DocumentAuthorizationExpired";
@@ -170,16 +199,27 @@ export class Twin {
     if (move.forged || record.root !== `root${move.who}`) return "InvalidSignature";
     if (move.version === 2) account.nonces.document++;
     account.documentTime = Math.max(account.documentTime, move.version === 1 ? at : this.now);
-    record.methods = Array.from({ length: move.methods }, (_, i) => ({ name: `m${i}`, key: `k${i}` }));
+    record.methods = Array.from({ length: move.methods }, (_, i) => ({
+      name: `m${i}`,
+      key: `k${i}`,
+    }));
     record.auth = record.methods.slice(0, 2).map(({ name }) => name);
     record.agreements = [];
     record.services = [];
     return this.touch(record, "DocumentSet");
   }
 
-  private authorized(move: Extract<Move, { kind: "authorized" }>, account: TwinAccount): string[] | string {
+  private authorized(
+    move: Extract<Move, { kind: "authorized" }>,
+    account: TwinAccount,
+  ): string[] | string {
     const domain = this.domainOf(move.what);
-    const word = { document: "Document", alias: "Alias", rootPubkey: "RootPubkey", control: "Control" }[domain];
+    const word = {
+      document: "Document",
+      alias: "Alias",
+      rootPubkey: "RootPubkey",
+      control: "Control",
+    }[domain];
     if (move.expired) return `${word}AuthorizationExpired`;
     const record = account.record;
     if (record === null) return "DidNotFound";
@@ -196,10 +236,18 @@ export class Twin {
   private maySign(record: TwinRecord, move: { who: number; signer: string }): boolean {
     if (move.signer === "root") return record.root === `root${move.who}`;
     const method = record.methods.find(({ name }) => name === move.signer);
-    return method !== undefined && method.key === `k${move.signer.slice(1)}` && record.auth.includes(move.signer);
+    return (
+      method !== undefined &&
+      method.key === `k${move.signer.slice(1)}` &&
+      record.auth.includes(move.signer)
+    );
   }
 
-  private change(what: Operation, record: TwinRecord, at: { who: number; account: TwinAccount }): string[] | string {
+  private change(
+    what: Operation,
+    record: TwinRecord,
+    at: { who: number; account: TwinAccount },
+  ): string[] | string {
     switch (what.op) {
       case "rotate":
         record.root = what.key;
@@ -218,7 +266,8 @@ export class Twin {
       case "removeAlias":
         return this.changeAlias(what, record, at.who);
       case "addAuth":
-        if (!record.methods.some(({ name }) => name === what.name)) return "VerificationMethodNotFound";
+        if (!record.methods.some(({ name }) => name === what.name))
+          return "VerificationMethodNotFound";
         if (record.auth.includes(what.name)) return "AuthenticationAlreadyExists";
         if (record.auth.length === 4) return "InvalidDocument";
         record.auth.push(what.name);

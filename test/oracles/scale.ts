@@ -41,7 +41,11 @@ registry.register({
     keyAgreement: "Vec<Method>",
     service: "Option<Vec<Service>>",
   },
-  Links: { recipientPolicy: "Option<Bytes>", tagPolicies: "Vec<Bytes>", personaPolicies: "Vec<Bytes>" },
+  Links: {
+    recipientPolicy: "Option<Bytes>",
+    tagPolicies: "Vec<Bytes>",
+    personaPolicies: "Vec<Bytes>",
+  },
   Device: { deviceId: "Bytes", addedAt: "u64", tombstoned: "bool" },
   Record: {
     owner: "Option<[u8; 32]>",
@@ -80,7 +84,13 @@ registry.register({
     validUntil: "u64",
     signerKeyId: "Bytes",
   },
-  RootPubkeyPayload: { did: "Bytes", newRootPubkey: "Bytes", nonce: "u64", validUntil: "u64", signerKeyId: "Bytes" },
+  RootPubkeyPayload: {
+    did: "Bytes",
+    newRootPubkey: "Bytes",
+    nonce: "u64",
+    validUntil: "u64",
+    signerKeyId: "Bytes",
+  },
   AliasPayload: {
     did: "Bytes",
     action: "u8",
@@ -104,7 +114,13 @@ registry.register({
       DeleteDid: "Null",
     },
   },
-  ControlPayload: { did: "Bytes", action: "ControlAction", nonce: "u64", validUntil: "u64", signerKeyId: "Bytes" },
+  ControlPayload: {
+    did: "Bytes",
+    action: "ControlAction",
+    nonce: "u64",
+    validUntil: "u64",
+    signerKeyId: "Bytes",
+  },
   Expiration: { _enum: ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] },
   Pricing: { baseFee: "u128", perKibFee: "u128" },
   DeliveryPolicy: {
@@ -144,7 +160,13 @@ registry.register({
   MethodCall: { index: "CallIndex", did: "Bytes", method: "Method", ...proofArguments },
   BytesCall: { index: "CallIndex", did: "Bytes", subject: "Bytes", ...proofArguments },
   ServiceCall: { index: "CallIndex", did: "Bytes", service: "Service", ...proofArguments },
-  UpdateAlias: { index: "CallIndex", did: "Bytes", oldAlias: "Bytes", newAlias: "Bytes", ...proofArguments },
+  UpdateAlias: {
+    index: "CallIndex",
+    did: "Bytes",
+    oldAlias: "Bytes",
+    newAlias: "Bytes",
+    ...proofArguments,
+  },
   Control: { index: "CallIndex", ...proofArguments },
   SetAlias: { index: "CallIndex", did: "Bytes", alias: "Bytes" },
   SetLinks: { index: "CallIndex", did: "Bytes", links: "Links" },
@@ -165,7 +187,8 @@ export function oracleReencode(type: string, bytes: Uint8Array): Uint8Array {
 }
 
 /** Text and bytes go in as hex, because the codec would read a text such as `0x00` as bytes. */
-const hex = (value: string | Uint8Array) => encodeHex0x(typeof value === "string" ? utf8(value) : value);
+const hex = (value: string | Uint8Array) =>
+  encodeHex0x(typeof value === "string" ? utf8(value) : value);
 /** An instance, because the codec takes the hex of empty bytes for an option that is none. */
 const hexOrNull = (value: string | Uint8Array | null) =>
   value === null ? null : registry.createType("Bytes", hex(value));
@@ -214,7 +237,9 @@ const policy = (p: DeliveryPolicy) => ({
 
 const persona = (p: PersonaPolicy) => ({
   releasePricing:
-    p.releasePricing === null ? null : { asset: hex(p.releasePricing.asset), amount: p.releasePricing.amount },
+    p.releasePricing === null
+      ? null
+      : { asset: hex(p.releasePricing.asset), amount: p.releasePricing.amount },
   expiration:
     p.expirationBehavior === null
       ? null
@@ -290,7 +315,14 @@ export const oracle = {
   ],
   call: (call: LedgerCall): OracleForm => {
     const [type, pallet, index, value] = callLayout(call);
-    return [type, { index: { pallet, call: index }, ...("did" in call ? { did: hex(call.did) } : {}), ...value }];
+    return [
+      type,
+      {
+        index: { pallet, call: index },
+        ...("did" in call ? { did: hex(call.did) } : {}),
+        ...value,
+      },
+    ];
   },
 } as const;
 
@@ -298,7 +330,9 @@ function controlAction(action: ActionOf<"control">): unknown {
   return action === "delete_did" ? { DeleteDid: null } : { DeactivateDid: null };
 }
 
-function callLayout(call: LedgerCall): [type: string, pallet: number, index: number, value: object] {
+function callLayout(
+  call: LedgerCall,
+): [type: string, pallet: number, index: number, value: object] {
   switch (call.name) {
     case "set_alias":
       return ["SetAlias", 8, 1, { alias: hex(call.alias) }];
@@ -310,9 +344,19 @@ function callLayout(call: LedgerCall): [type: string, pallet: number, index: num
       return ["SetLinks", 8, 8, { links: links(call) }];
     case "add_alias":
     case "remove_alias":
-      return ["BytesCall", 8, call.name === "add_alias" ? 11 : 13, { subject: hex(call.alias), ...proof(call) }];
+      return [
+        "BytesCall",
+        8,
+        call.name === "add_alias" ? 11 : 13,
+        { subject: hex(call.alias), ...proof(call) },
+      ];
     case "update_alias":
-      return ["UpdateAlias", 8, 12, { oldAlias: hex(call.oldAlias), newAlias: hex(call.newAlias), ...proof(call) }];
+      return [
+        "UpdateAlias",
+        8,
+        12,
+        { oldAlias: hex(call.oldAlias), newAlias: hex(call.newAlias), ...proof(call) },
+      ];
     case "add_verification_method":
     case "update_verification_method":
       return [
@@ -325,7 +369,12 @@ function callLayout(call: LedgerCall): [type: string, pallet: number, index: num
       return ["BytesCall", 8, 16, { subject: hex(call.id), ...proof(call) }];
     case "add_authentication":
     case "remove_authentication":
-      return ["BytesCall", 8, call.name.startsWith("add") ? 17 : 18, { subject: hex(call.id), ...proof(call) }];
+      return [
+        "BytesCall",
+        8,
+        call.name.startsWith("add") ? 17 : 18,
+        { subject: hex(call.id), ...proof(call) },
+      ];
     case "add_key_agreement":
     case "update_key_agreement": {
       const index = call.name.startsWith("add") ? 19 : 20;
@@ -349,7 +398,12 @@ function callLayout(call: LedgerCall): [type: string, pallet: number, index: num
       return ["Control", 8, 29, proof(call)];
     case "set_delivery_policy":
     case "set_tag_policy":
-      return ["SetPolicy", 9, call.name === "set_delivery_policy" ? 0 : 2, { policy: policy(call.policy) }];
+      return [
+        "SetPolicy",
+        9,
+        call.name === "set_delivery_policy" ? 0 : 2,
+        { policy: policy(call.policy) },
+      ];
     case "set_persona_policy":
       return ["SetPersona", 9, 3, { policy: persona(call.policy) }];
   }
@@ -400,7 +454,11 @@ export function storageMapKey<P extends StoragePallet>(
 ): Uint8Array {
   const maps: Readonly<Record<string, string>> = storagePrefixes[pallet].maps;
   const key = registry.createType("Bytes", hex(utf8(keyText))).toU8a();
-  return concatBytes(Uint8Array.fromHex(`${storagePrefixes[pallet].pallet}${maps[map]}`), blake2b128(key), key);
+  return concatBytes(
+    Uint8Array.fromHex(`${storagePrefixes[pallet].pallet}${maps[map]}`),
+    blake2b128(key),
+    key,
+  );
 }
 
 /** A codec of ours as the pair of functions that the tests of every structure go over. */

@@ -3,7 +3,12 @@
  * extrinsics, headers.
  */
 import { describe, expect, spyOn, test } from "bun:test";
-import { type GenericExtrinsic, type GenericExtrinsicPayload, Metadata, TypeRegistry } from "@polkadot/types";
+import {
+  type GenericExtrinsic,
+  type GenericExtrinsicPayload,
+  Metadata,
+  TypeRegistry,
+} from "@polkadot/types";
 import { compactAddLength, compactToU8a } from "@polkadot/util";
 import fc from "fast-check";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
@@ -27,7 +32,10 @@ import { storageMapKey } from "../oracles/scale.ts";
 import { alice, registration, removal } from "../support/chain-calls.ts";
 import { keyOf } from "../support/identity.ts";
 
-const metadataFile = new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url);
+const metadataFile = new URL(
+  "../../runtime/artifacts/waypost-runtime.metadata.hex",
+  import.meta.url,
+);
 const kept = (await Bun.file(metadataFile).text()).trim();
 /** The kept form may be any version of the metadata that the runtime has. */
 const metadataHex = (kept.startsWith("0x") ? kept : `0x${kept}`) as `0x${string}`;
@@ -55,17 +63,23 @@ describe("the metadata of the reference runtime", () => {
   test("has every layout, and the bounds of the embedded ledger", () => {
     const bounds = runtime().bounds;
     expect(bounds).toEqual(
-      Object.fromEntries(Object.keys(bounds).map((name) => [name, embeddedBounds[name as never]])) as never,
+      Object.fromEntries(
+        Object.keys(bounds).map((name) => [name, embeddedBounds[name as never]]),
+      ) as never,
     );
     expect(runtime().blockTimeMs).toBe(6_000);
   });
 
   test("keys its maps as the specification says", () => {
     for (const map of ["Dids", "AliasIndex", "DocumentNonces", "ControlNonces"] as const) {
-      expect(entryKey(map, alice.did).toHex()).toBe(storageMapKey("DidRegistry", map, alice.did).toHex());
+      expect(entryKey(map, alice.did).toHex()).toBe(
+        storageMapKey("DidRegistry", map, alice.did).toHex(),
+      );
     }
     for (const map of ["RecipientPolicies", "TagPolicies"] as const) {
-      expect(entryKey(map, alice.did).toHex()).toBe(storageMapKey("DeliveryPolicy", map, alice.did).toHex());
+      expect(entryKey(map, alice.did).toHex()).toBe(
+        storageMapKey("DeliveryPolicy", map, alice.did).toHex(),
+      );
     }
     expect(entryKey("PersonaPolicies", alice.did).toHex()).toBe(
       storageMapKey("DeliveryPolicy", "PersonaPolicies", alice.did).toHex(),
@@ -74,7 +88,11 @@ describe("the metadata of the reference runtime", () => {
 
   test("numbers its calls as the specification says", () => {
     for (const call of [registration, removal]) {
-      const { extrinsic } = encodeExtrinsic(call, { era, nonce: null, tip: 0n }, { frame: runtime().frame, key });
+      const { extrinsic } = encodeExtrinsic(
+        call,
+        { era, nonce: null, tip: 0n },
+        { frame: runtime().frame, key },
+      );
       expect(extrinsic.toHex()).toEndWith(encodeLedgerCall(call).toHex());
     }
   });
@@ -86,20 +104,27 @@ describe("the metadata of the reference runtime", () => {
       constants: new Map(constants.map((name) => [name, new Uint8Array(4)])),
       errors: new Set(),
     });
-    const [family, whole] = [shapeOf(["register_with_document_proof"], []), shapeOf([], ["RecordDeposit"])];
+    const [family, whole] = [
+      shapeOf(["register_with_document_proof"], []),
+      shapeOf([], ["RecordDeposit"]),
+    ];
     const chainOf = (own: PalletShape) => new Map([["DidRegistry", own]]);
     const absent = new Set(["Lives", "PlainProofs"] as const);
     expect(lackOf(chainOf(family).set("Sudo", family), absent, new Map())).toHaveLength(8);
     const taken = new Map([...optionalCalls].map((name) => [name, new Uint8Array(2)] as const));
     expect(lackOf(chainOf(whole), new Set(), taken)).toEqual([]);
-    expect(lackOf(chainOf(whole).set("Sudo", whole), new Set(), taken)).toEqual(["no key that rules the chain (Sudo)"]);
+    expect(lackOf(chainOf(whole).set("Sudo", whole), new Set(), taken)).toEqual([
+      "no key that rules the chain (Sudo)",
+    ]);
   });
 
   test("is refused under other names, and every difference is reported", () => {
     const named = (name: string) => `${compactToU8a(name.length).toHex()}${utf8(name).toHex()}`;
     const renamed = (hex: string) => readMetadata(hex as `0x${string}`, { version, genesis });
     const [registry, policy] = [named("DidRegistry"), named("DeliveryPolicy")];
-    expect(renamed(metadataHex.replaceAll(registry, named("Registry")))).toEqual(["there is no pallet DidRegistry"]);
+    expect(renamed(metadataHex.replaceAll(registry, named("Registry")))).toEqual([
+      "there is no pallet DidRegistry",
+    ]);
     const parts = metadataHex.split(registry).map((part) => part.replaceAll(policy, registry));
     const swapped = renamed(parts.join(policy));
     expect(swapped).toContain("storage DidRegistry.Dids is missing");
@@ -116,12 +141,18 @@ describe("extrinsics", () => {
 
   test("of the operator are what the chain library reads and would sign", () => {
     const call = encodeLedgerCall(registration);
-    const { extrinsic: bytes } = encodeExtrinsic(registration, { era, nonce: 70_000, tip: 5n }, { frame, key });
+    const { extrinsic: bytes } = encodeExtrinsic(
+      registration,
+      { era, nonce: 70_000, tip: 5n },
+      { frame, key },
+    );
     const read = registry.createTypeUnsafe<GenericExtrinsic>("Extrinsic", [bytes]);
     expect([read.isSigned, read.nonce.toNumber(), read.tip.toNumber()]).toEqual([true, 70_000, 5]);
     expect<string>(read.method.toHex()).toBe(encodeHex0x(call));
     expect(read.signer.toString()).toBe(registry.createType("AccountId", publicKey).toString());
-    expect([read.era.asMortalEra.birth(1_234), read.era.asMortalEra.death(1_234)]).toEqual([1_234, 1_298]);
+    expect([read.era.asMortalEra.birth(1_234), read.era.asMortalEra.death(1_234)]).toEqual([
+      1_234, 1_298,
+    ]);
     expect<string>(read.hash.toHex()).toBe(extrinsicHash(bytes));
     const payload = registry.createTypeUnsafe<GenericExtrinsicPayload>("ExtrinsicPayload", [
       {
@@ -150,19 +181,27 @@ describe("extrinsics", () => {
   test("are found by their call and its proof or nonce, in whatever era they are framed", () => {
     const encoded = (nonce: number | null, birth: bigint) =>
       encodeExtrinsic(removal, { era: { ...era, birth }, nonce, tip: 0n }, { frame, key });
-    const shownBy = (extrinsic: Uint8Array) => fingerprintOf(carriedBy(extrinsic, frame) as Carried);
+    const shownBy = (extrinsic: Uint8Array) =>
+      fingerprintOf(carriedBy(extrinsic, frame) as Carried);
     for (const nonce of [null, 7]) {
       const [one, other] = [encoded(nonce, 1_234n), encoded(nonce, 99n)];
       expect(extrinsicHash(one.extrinsic)).not.toBe(extrinsicHash(other.extrinsic));
-      expect([one, other].map(({ extrinsic }) => shownBy(extrinsic))).toEqual([one.fingerprint, one.fingerprint]);
+      expect([one, other].map(({ extrinsic }) => shownBy(extrinsic))).toEqual([
+        one.fingerprint,
+        one.fingerprint,
+      ]);
     }
     const others = [null, 7, 8].map((nonce) => encoded(nonce, 99n).fingerprint);
     expect(new Set(others).size).toBe(3);
     const carried = carriedBy(encoded(7, 99n).extrinsic, frame) as Carried;
-    expect(fingerprintOf({ ...carried, submitter: new Uint8Array(32) })).not.toBe(others[1] as string);
+    expect(fingerprintOf({ ...carried, submitter: new Uint8Array(32) })).not.toBe(
+      others[1] as string,
+    );
   });
 
-  const own = [null, 7].map((nonce) => encodeExtrinsic(removal, { era, nonce, tip: 0n }, { frame, key }).extrinsic);
+  const own = [null, 7].map(
+    (nonce) => encodeExtrinsic(removal, { era, nonce, tip: 0n }, { frame, key }).extrinsic,
+  );
   const ownBody = own.map((extrinsic) => extrinsic.subarray(2));
 
   test("of every kind of key that the runtime knows are read, and of no other", () => {
@@ -187,7 +226,11 @@ describe("extrinsics", () => {
     const body = fc.constantFrom(...ownBody);
     const kinds = [0x04, 0x05, 0x44, 0x45, 0x84, 0x85, 0xc4, 0xc5];
     const headed = fc
-      .tuple(fc.constantFrom(...kinds), fc.constantFrom(0, 0, 0, 1, 4), fc.uint8Array({ minLength: 32, maxLength: 32 }))
+      .tuple(
+        fc.constantFrom(...kinds),
+        fc.constantFrom(0, 0, 0, 1, 4),
+        fc.uint8Array({ minLength: 32, maxLength: 32 }),
+      )
       .chain(([kind, address, account]) =>
         fc
           .tuple(fc.nat({ max: 5 }), bytes)
@@ -196,7 +239,9 @@ describe("extrinsics", () => {
     const cut = fc.tuple(body, fc.nat({ max: 200 })).map(([whole, end]) => whole.subarray(0, end));
     const changed = fc
       .tuple(body, fc.nat({ max: 120 }), fc.uint8Array({ minLength: 1, maxLength: 20 }))
-      .map(([whole, at, other]) => concatBytes(whole.subarray(0, at), other, whole.subarray(at + other.length)));
+      .map(([whole, at, other]) =>
+        concatBytes(whole.subarray(0, at), other, whole.subarray(at + other.length)),
+      );
     const stranger = fc.oneof(
       bytes,
       fc.oneof(bytes, headed, cut, changed).map((one) => compactAddLength(one)),

@@ -13,7 +13,12 @@ const recipient = "did:svc:1111111111111111111111" as Did;
 const services = fc.array(
   fc.record({
     id: fc.constant(`${recipient}#s`),
-    type: fc.constantFrom("SvcInboxService", "SvcRelayService", "SvcCacheService", "SvcArchiveService"),
+    type: fc.constantFrom(
+      "SvcInboxService",
+      "SvcRelayService",
+      "SvcCacheService",
+      "SvcArchiveService",
+    ),
     serviceEndpoint: fc.array(fc.oneof(fc.webUrl(), fc.string()), { minLength: 1, maxLength: 5 }),
     authorization: fc.constant(null),
     priority: fc.option(fc.nat(5), { nil: null }),
@@ -37,9 +42,12 @@ const anyFacts: fc.Arbitrary<DeliveryFacts> = fc.record({
 
 const outcome: fc.Arbitrary<AttemptOutcome> = fc
   .record({
-    httpStatus: fc.option(fc.oneof(fc.integer({ min: 100, max: 599 }), fc.constantFrom(200, 202, 404, 410, 429, 503)), {
-      nil: null,
-    }),
+    httpStatus: fc.option(
+      fc.oneof(fc.integer({ min: 100, max: 599 }), fc.constantFrom(200, 202, 404, 410, 429, 503)),
+      {
+        nil: null,
+      },
+    ),
     error: fc.option(
       fc.constantFrom(
         "destination_refused",
@@ -53,7 +61,9 @@ const outcome: fc.Arbitrary<AttemptOutcome> = fc
     durationMs: fc.nat(10_000),
     giveUp: fc.boolean(),
   })
-  .map((drawn) => (drawn.httpStatus === null && drawn.error === null ? { ...drawn, httpStatus: 200 } : drawn));
+  .map((drawn) =>
+    drawn.httpStatus === null && drawn.error === null ? { ...drawn, httpStatus: 200 } : drawn,
+  );
 
 const moves = fc.array(
   fc.record({
@@ -88,16 +98,22 @@ test("every plan ends within its attempts and its time, and in a valid result", 
           move = script[attempts % script.length] as (typeof script)[number];
           attempts++;
           expect(ended).toBeNull();
-          expect(attempts).toBeLessThanOrEqual((plan.direct.length + plan.caches.length) * limits.attempts);
+          expect(attempts).toBeLessThanOrEqual(
+            (plan.direct.length + plan.caches.length) * limits.attempts,
+          );
           expect(nowMs).toBeLessThan(facts.expiresAtMs);
           expect(timeoutMs).toBeGreaterThanOrEqual(1);
-          expect(timeoutMs).toBeLessThanOrEqual(channel === "live" ? limits.live_ack_timeout : limits.request_timeout);
+          expect(timeoutMs).toBeLessThanOrEqual(
+            channel === "live" ? limits.live_ack_timeout : limits.request_timeout,
+          );
           nowMs += Math.floor(timeoutMs * move.share);
           const { httpStatus, error } = move.outcome;
-          const has = (from: number, to: number) => httpStatus !== null && httpStatus >= from && httpStatus < to;
+          const has = (from: number, to: number) =>
+            httpStatus !== null && httpStatus >= from && httpStatus < to;
           const isRefusal = channel === "inbox" && error === null && has(400, 500);
           if (isRefusal && ![404, 408, 410, 425, 429].includes(httpStatus ?? 0)) ended = "final";
-          if (channel !== "cache" && error === null && (channel === "live" || has(200, 300))) ended = "taken";
+          if (channel !== "cache" && error === null && (channel === "live" || has(200, 300)))
+            ended = "taken";
           return move.outcome;
         },
       });
@@ -108,7 +124,8 @@ test("every plan ends within its attempts and its time, and in a valid result", 
       expectDeliveryResult(result);
       expect(result.retry_count).toBeLessThan(Math.max(1, attempts));
       expect(result.ndr === null || result.ndr.attempts.length === attempts).toBe(true);
-      if (facts.hint === "direct" || !facts.cacheEligible) expect(result.cache_attempted).toBe(false);
+      if (facts.hint === "direct" || !facts.cacheEligible)
+        expect(result.cache_attempted).toBe(false);
     }),
     { numRuns: 5_000 },
   );

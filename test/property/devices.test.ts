@@ -52,7 +52,8 @@ class Device {
     const table = await Table.open(this.#driver, this.#key);
     await table.change(async (batch) => {
       batch.meta = { hasDevices: true, deviceDid: this.did };
-      for (const did of dids) if (did !== this.did) batch.put(peerKey(table, did), { ...begun, did } satisfies PeerRow);
+      for (const did of dids)
+        if (did !== this.did) batch.put(peerKey(table, did), { ...begun, did } satisfies PeerRow);
     });
     await this.on();
   }
@@ -61,7 +62,13 @@ class Device {
     const table = await Table.open(this.#driver, this.#key);
     this.#table = table;
     this.#stop = new AbortController();
-    const host = { table, nowMs: Date.now, tell: () => undefined, keysText: () => "", take: async () => undefined };
+    const host = {
+      table,
+      nowMs: Date.now,
+      tell: () => undefined,
+      keysText: () => "",
+      take: async () => undefined,
+    };
     const link = this.#mail.link(this.did);
     void new Sync({ ...host, ...link }, (await table.meta()).logged, this.#stop.signal).run();
   }
@@ -112,7 +119,8 @@ class Device {
 async function lackedBy(device: Device, devices: readonly Device[]): Promise<string[]> {
   const logged = (await Promise.all(devices.map((one) => one.logged()))).flat();
   const known = (await Promise.all(devices.map(async (one) => [...(await one.known())]))).flat();
-  const isDue = (did: string) => devices.some((one) => one.named.has(did) && (one === device || !one.isSetBack));
+  const isDue = (did: string) =>
+    devices.some((one) => one.named.has(did) && (one === device || !one.isSetBack));
   const held = await device.known();
   return [...new Set([...logged, ...known.filter(isDue)])].filter((did) => !held.has(did));
 }
@@ -145,7 +153,8 @@ for (let seed = 1; seed <= seeds; seed++)
     const lacked = () => Promise.all(devices.map((device) => lackedBy(device, devices)));
     const endMs = performance.now() + 30_000;
     let left = await lacked();
-    for (; left.flat().length > 0 && performance.now() < endMs; await Bun.sleep(50)) left = await lacked();
+    for (; left.flat().length > 0 && performance.now() < endMs; await Bun.sleep(50))
+      left = await lacked();
     expect(left).toEqual(devices.map(() => []));
     for (const device of devices) await device.off();
   }, 90_000);

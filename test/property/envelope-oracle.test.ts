@@ -29,18 +29,58 @@ function createDice(seed: number): (below: number) => number {
 const dice = createDice(20_261_122);
 const pick = <T>(list: readonly T[]): T => list[dice(list.length)] as T;
 
-const samples: Record<string, unknown>[] = [...validEnvelopes, ...signedEnvelopes, ...invalidEnvelopes].flatMap(
-  (vector) => ("envelope" in vector ? [vector.envelope as Record<string, unknown>] : []),
-);
-const names = [...new Set(samples.flatMap((sample) => Object.keys(sample))), "recipient", "created_at", "context", "x"];
+const samples: Record<string, unknown>[] = [
+  ...validEnvelopes,
+  ...signedEnvelopes,
+  ...invalidEnvelopes,
+].flatMap((vector) => ("envelope" in vector ? [vector.envelope as Record<string, unknown>] : []));
+const names = [
+  ...new Set(samples.flatMap((sample) => Object.keys(sample))),
+  "recipient",
+  "created_at",
+  "context",
+  "x",
+];
 
 /** Values that stand near a rule: forms that are written differently, ends of ranges, other types. */
 const values: readonly (() => unknown)[] = [
-  () => pick(["", "0", "a", "aaaa", "AA==", "AAA=", "AB==", "A A=", "AAAA\n", "====", "ü", "\u0000", "x".repeat(300)]),
+  () =>
+    pick([
+      "",
+      "0",
+      "a",
+      "aaaa",
+      "AA==",
+      "AAA=",
+      "AB==",
+      "A A=",
+      "AAAA\n",
+      "====",
+      "ü",
+      "\u0000",
+      "x".repeat(300),
+    ]),
   () => pick([0, -0, 1, 2, 99, 100, 999, 1_000, 65_534, 65_535, 65_536, -1, 0.5, 1e21, 2 ** 53]),
   () => pick([true, false, null, [], {}, [[]], [{}], { a: 1 }, ["a", 1, null], { "": "" }]),
   () => `${dice(120)}${pick(["w", "d", "h", "m", "s", "S", ""])}`,
-  () => pick(["P1D", "PT1H", "P1W", "1d12h", "00h", "01h", "30d", "31d", "720h", "99w", "4w", "5w", "1h1h", "PT", "P"]),
+  () =>
+    pick([
+      "P1D",
+      "PT1H",
+      "P1W",
+      "1d12h",
+      "00h",
+      "01h",
+      "30d",
+      "31d",
+      "720h",
+      "99w",
+      "4w",
+      "5w",
+      "1h1h",
+      "PT",
+      "P",
+    ]),
   () => new Date(dice(2 ** 31) * 1_000 + dice(1_000)).toISOString(),
   () => new Date(dice(2 ** 31) * 1_000).toISOString().replace(".000", ""),
   () =>
@@ -54,7 +94,10 @@ const values: readonly (() => unknown)[] = [
       .toString("base64")
       .replace(/A/, pick(["", " ", "-", "=", "é"])),
   }),
-  () => ({ a: "\ud800", [pick(["__proto__", "constructor", "b", "c\\d", "toString"])]: pick([1, "e", 1e5]) }),
+  () => ({
+    a: "\ud800",
+    [pick(["__proto__", "constructor", "b", "c\\d", "toString"])]: pick([1, "e", 1e5]),
+  }),
 ];
 
 function two(): string {
@@ -72,7 +115,8 @@ function nextInput(): Uint8Array {
   let text = JSON.stringify(members, null, pick([undefined, undefined, undefined, 1, "\t"]));
   for (let changes = pick([0, 0, 0, 1, 2]); changes > 0; changes--) text = changedText(text);
   const bytes = utf8(text);
-  for (let changes = pick([0, 0, 0, 0, 1, 2]); changes > 0; changes--) bytes[dice(bytes.length)] = dice(256);
+  for (let changes = pick([0, 0, 0, 0, 1, 2]); changes > 0; changes--)
+    bytes[dice(bytes.length)] = dice(256);
   return dice(50) === 0 ? bytes.subarray(0, dice(bytes.length)) : bytes;
 }
 
@@ -110,18 +154,26 @@ function changedText(text: string): string {
 
 /** All of an envelope, in JSON. */
 function shown({ sender, header, bytes, ...rest }: Envelope): string {
-  const signer = sender && { ...sender, signature: sender.signature.toHex(), signedBytes: sender.signedBytes.toHex() };
+  const signer = sender && {
+    ...sender,
+    signature: sender.signature.toHex(),
+    signedBytes: sender.signedBytes.toHex(),
+  };
   return JSON.stringify({ ...rest, header: header?.toHex() ?? null, bytes: bytes.toHex(), signer });
 }
 
 /** The members at fault, each under its first name. */
 const pointersOf = ({ extra }: Fault): string[] =>
-  (extra.errors ?? []).map(({ pointer }) => ({ "/recipient": "/to", "/created_at": "/timestamp" })[pointer] ?? pointer);
+  (extra.errors ?? []).map(
+    ({ pointer }) => ({ "/recipient": "/to", "/created_at": "/timestamp" })[pointer] ?? pointer,
+  );
 
 function agree(ours: Envelope | Fault, before: Envelope | Fault): boolean {
-  if (!isFault(ours) || !isFault(before)) return !isFault(ours) && !isFault(before) && shown(ours) === shown(before);
+  if (!isFault(ours) || !isFault(before))
+    return !isFault(ours) && !isFault(before) && shown(ours) === shown(before);
   const [pointers, known] = [pointersOf(ours), pointersOf(before)];
-  const isNamed = ours.code !== "envelope_invalid" || pointers.some((pointer) => known.includes(pointer));
+  const isNamed =
+    ours.code !== "envelope_invalid" || pointers.some((pointer) => known.includes(pointer));
   return ours.code === before.code && isNamed;
 }
 

@@ -1,7 +1,13 @@
 /** For any bytes, decodeEnvelope answers or refuses; one flipped bit of the signed members is refused. */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { decodeBase64, decodeHex, equalBytes, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
+import {
+  decodeBase64,
+  decodeHex,
+  equalBytes,
+  renderPublicKey,
+  utf8,
+} from "../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { decodeEnvelope, verifySender } from "../../src/core/message/envelope.ts";
@@ -15,7 +21,11 @@ const texts = [...validEnvelopes, ...signedEnvelopes, ...invalidEnvelopes].map((
   JSON.stringify("envelope" in vector ? vector.envelope : ""),
 );
 const names = Object.keys(
-  Object.assign({}, ...signedEnvelopes.map((vector) => vector.envelope), { recipient: 1, created_at: 1, context: 1 }),
+  Object.assign({}, ...signedEnvelopes.map((vector) => vector.envelope), {
+    recipient: 1,
+    created_at: 1,
+    context: 1,
+  }),
 );
 
 test("never throws, whatever stands in the members", () => {
@@ -55,13 +65,18 @@ test("refuses every flipped bit of the signed text, the signature and the key", 
     const signature = decodeBase64(signed.envelope.sender_signature) as Uint8Array;
     const key = decodeHex(signed.public_key_hex) as Uint8Array;
     fc.assert(
-      fc.property(fc.constantFrom(text, signature, key), fc.nat(), fc.nat({ max: 7 }), (part, place, bit) => {
-        const at = place % part.length;
-        part[at] = (part[at] as number) ^ (1 << bit);
-        const verdict = verifyEd25519(signature, text, key);
-        part[at] = (part[at] as number) ^ (1 << bit);
-        expect(verdict).toBe(false);
-      }),
+      fc.property(
+        fc.constantFrom(text, signature, key),
+        fc.nat(),
+        fc.nat({ max: 7 }),
+        (part, place, bit) => {
+          const at = place % part.length;
+          part[at] = (part[at] as number) ^ (1 << bit);
+          const verdict = verifyEd25519(signature, text, key);
+          part[at] = (part[at] as number) ^ (1 << bit);
+          expect(verdict).toBe(false);
+        },
+      ),
       { numRuns: 300 },
     );
   }

@@ -40,7 +40,9 @@ test("accepts every small document without forbidden names", () => {
   });
   fc.assert(
     fc.property(document, fc.constantFrom(undefined, 2, "\t"), (value, indent) => {
-      expect(parseJson(utf8(JSON.stringify(value, null, indent)))).toEqual(JSON.parse(JSON.stringify(value)));
+      expect(parseJson(utf8(JSON.stringify(value, null, indent)))).toEqual(
+        JSON.parse(JSON.stringify(value)),
+      );
     }),
     { numRuns: 2_000 },
   );

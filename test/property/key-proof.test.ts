@@ -59,7 +59,9 @@ class Proving {
 
   register(alias?: string): LedgerError | null {
     const timestamp = `v3:0:${this.world.nowMs + 60_000}`;
-    return this.apply(registrationOf(carol, { timestamp, binding, ...(alias === undefined ? {} : { alias }) }));
+    return this.apply(
+      registrationOf(carol, { timestamp, binding, ...(alias === undefined ? {} : { alias }) }),
+    );
   }
 
   change(intent: Intent, signer: KeyPair = this.root, signerKeyId = "root"): LedgerError | null {
@@ -71,7 +73,9 @@ class Proving {
   replace(document = documentOf(carol)): LedgerError | null {
     const timestamp = `v3:${this.world.account(did).counters.document}:${this.world.nowMs + 60_000}`;
     const docBlob = encodeDidDocument(document);
-    return this.apply(setDocumentOf({ ...carol, root: this.root }, { timestamp, docBlob }, genesisHash));
+    return this.apply(
+      setDocumentOf({ ...carol, root: this.root }, { timestamp, docBlob }, genesisHash),
+    );
   }
 
   rotate(label: string): LedgerError | null {
@@ -86,7 +90,9 @@ class Proving {
 function proven(bytes: Uint8Array): KeyState | null {
   const proof = decodeKeyProof(bytes);
   const state = proof === null ? null : replayKeyProof(proof);
-  const holds = state?.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey));
+  const holds = state?.signatures.every((one) =>
+    verifyEd25519(one.signature, one.message, one.publicKey),
+  );
   return state !== null && holds === true ? state : null;
 }
 
@@ -107,7 +113,18 @@ function expectSame({ world, proof, root }: Proving): void {
 type Move = { readonly what: string; readonly n: number; readonly byMethod: boolean };
 const move: fc.Arbitrary<Move> = fc.record({
   what: fc.constantFrom(
-    ...["method", "unmethod", "list", "unlist", "agree", "service", "unserve", "replace", "rotate", "alias"],
+    ...[
+      "method",
+      "unmethod",
+      "list",
+      "unlist",
+      "agree",
+      "service",
+      "unserve",
+      "replace",
+      "rotate",
+      "alias",
+    ],
   ),
   n: fc.nat(3),
   byMethod: fc.boolean(),
@@ -115,13 +132,27 @@ const move: fc.Arbitrary<Move> = fc.record({
 
 function play(proving: Proving, { what, n, byMethod }: Move): LedgerError | null {
   const method = methodOf(did, `m${n}`, keyOf(`m${n}`));
-  const service: Service = { id: `${did}#s${n}`, type: "T", serviceEndpoint: ["u"], authorization: null, priority: n };
+  const service: Service = {
+    id: `${did}#s${n}`,
+    type: "T",
+    serviceEndpoint: ["u"],
+    authorization: null,
+    priority: n,
+  };
   const intents: Readonly<Record<string, Intent>> = {
-    method: { action: n > 1 ? "UpdateVerificationMethod" : "AddVerificationMethod", did, verificationMethod: method },
+    method: {
+      action: n > 1 ? "UpdateVerificationMethod" : "AddVerificationMethod",
+      did,
+      verificationMethod: method,
+    },
     unmethod: { action: "RemoveVerificationMethod", did, id: method.id },
     list: { action: "AddAuthentication", did, id: method.id },
     unlist: { action: "RemoveAuthentication", did, id: n > 1 ? method.id : `${did}#k1` },
-    agree: { action: n > 1 ? "UpdateKeyAgreement" : "AddKeyAgreement", did, keyAgreement: { ...method, type: "X" } },
+    agree: {
+      action: n > 1 ? "UpdateKeyAgreement" : "AddKeyAgreement",
+      did,
+      keyAgreement: { ...method, type: "X" },
+    },
     service: { action: n > 1 ? "UpdateService" : "AddService", did, service },
     unserve: { action: "RemoveService", did, id: service.id },
     alias: { action: "add_alias", did, alias: `a${n}` },
@@ -149,7 +180,13 @@ function storied(): Proving {
   proving.register();
   proving.rotate("second");
   proving.replace();
-  const service: Service = { id: `${did}#s`, type: "T", serviceEndpoint: ["u"], authorization: null, priority: 1 };
+  const service: Service = {
+    id: `${did}#s`,
+    type: "T",
+    serviceEndpoint: ["u"],
+    authorization: null,
+    priority: 1,
+  };
   proving.change({ action: "AddService", did, service });
   proving.change({ action: "RemoveService", did, id: service.id }, keyOf("carol k1"), `${did}#k1`);
   return proving;
@@ -192,7 +229,8 @@ describe("a proof stays small", () => {
   test("because the ninth component call needs a whole document first", () => {
     const proving = new Proving();
     proving.register();
-    const change = (n: number) => play(proving, { what: n % 2 === 0 ? "method" : "unmethod", n: 0, byMethod: false });
+    const change = (n: number) =>
+      play(proving, { what: n % 2 === 0 ? "method" : "unmethod", n: 0, byMethod: false });
     for (let n = 0; n < componentCallsMax; n++) expect(change(n)).toBeNull();
     expect(change(0)).toBe("DocumentNeeded");
     expect(proving.change({ action: "add_alias", did, alias: "a" })).toBeNull();
@@ -225,10 +263,18 @@ describe("a proof stays small", () => {
     for (let n = 0; n < 5; n++) proving.rotate(`root ${n}`);
     const url = "https://waypost.example.org";
     const service = (fragment: string, type: string): Service => {
-      return { id: `${did}#${fragment}`, type, serviceEndpoint: [url], authorization: [`${did}#k1`], priority: null };
+      return {
+        id: `${did}#${fragment}`,
+        type,
+        serviceEndpoint: [url],
+        authorization: [`${did}#k1`],
+        priority: null,
+      };
     };
     const document = documentOf(carol);
-    const keyAgreement = [{ ...methodOf(did, "x25519-1", keyOf("x")), type: "X25519KeyAgreementKey2020" }];
+    const keyAgreement = [
+      { ...methodOf(did, "x25519-1", keyOf("x")), type: "X25519KeyAgreementKey2020" },
+    ];
     proving.replace({
       ...document,
       keyAgreement,
@@ -242,7 +288,8 @@ describe("a proof stays small", () => {
 
   test("and the largest one has at most 64 KB", () => {
     const bytes = (length: number) => new Uint8Array(length).fill(0x61);
-    const ids = (count: number, length: number) => Array.from({ length: count }, () => "a".repeat(length));
+    const ids = (count: number, length: number) =>
+      Array.from({ length: count }, () => "a".repeat(length));
     const service: Service = {
       id: "a".repeat(scaleBounds.idBytes),
       type: "a".repeat(scaleBounds.typeBytes),
@@ -254,7 +301,12 @@ describe("a proof stays small", () => {
     const payload = encodeAuthorization({ action: "UpdateService", did, service }, terms);
     const call = { payload, signature: bytes(64) };
     const rotation = { newRootPubkey: bytes(32), validUntilMs: 1n, signature: bytes(64) };
-    const registered = { alias: "a".repeat(64), expiryMs: 1n, submitter: bytes(32), documentHash: bytes(32) };
+    const registered = {
+      alias: "a".repeat(64),
+      expiryMs: 1n,
+      submitter: bytes(32),
+      documentHash: bytes(32),
+    };
     const largest: KeyProof = {
       version: "v1",
       genesisHash: bytes(32),

@@ -54,7 +54,15 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   {
     weight: 10,
     arbitrary: fc.record({
-      op: fc.constantFrom("addMethod", "addMethod", "updateMethod", "removeMethod", "addAuth", "addAuth", "removeAuth"),
+      op: fc.constantFrom(
+        "addMethod",
+        "addMethod",
+        "updateMethod",
+        "removeMethod",
+        "addAuth",
+        "addAuth",
+        "removeAuth",
+      ),
       name: digit(6).map((n) => `m${n}`),
       key: digit(6).map((n) => `k${n}`),
     }),
@@ -81,7 +89,14 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   {
     weight: 8,
     arbitrary: fc.record({
-      op: fc.constantFrom("addAlias", "addAlias", "addAlias", "addAlias", "addAlias", "removeAlias"),
+      op: fc.constantFrom(
+        "addAlias",
+        "addAlias",
+        "addAlias",
+        "addAlias",
+        "addAlias",
+        "removeAlias",
+      ),
       name: digit(15).map((n) => `a${n}`),
       key: fc.constant(""),
     }),
@@ -148,7 +163,14 @@ const move: fc.Arbitrary<Move> = fc.oneof(
       forged: sometimes(10),
     }),
   },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant("setAlias"), who, alias: digit(15).map((n) => `a${n}`) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant("setAlias"),
+      who,
+      alias: digit(15).map((n) => `a${n}`),
+    }),
+  },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant("setPolicy"), who }) },
 ) as fc.Arbitrary<Move>;
 
@@ -156,8 +178,19 @@ const move: fc.Arbitrary<Move> = fc.oneof(
 function intentOf(person: Identity, what: Operation): Intent {
   const id = `${person.did}#${what.name}`;
   const own = { did: person.did };
-  const agreement: KeyAgreement = { id, type: "X", controller: person.did, publicKeyMultibase: what.key };
-  const service: Service = { id, type: "T", serviceEndpoint: [what.key], authorization: null, priority: null };
+  const agreement: KeyAgreement = {
+    id,
+    type: "X",
+    controller: person.did,
+    publicKeyMultibase: what.key,
+  };
+  const service: Service = {
+    id,
+    type: "T",
+    serviceEndpoint: [what.key],
+    authorization: null,
+    priority: null,
+  };
   const method = () => methodOf(person.did, what.name, keyNamed(what.key));
   switch (what.op) {
     case "addMethod":
@@ -198,8 +231,14 @@ function intentOf(person: Identity, what: Operation): Intent {
 }
 
 function documentWith(person: Identity, methods: number): DidDocument {
-  const all = Array.from({ length: methods }, (_, i) => methodOf(person.did, `m${i}`, keyNamed(`k${i}`)));
-  return { ...documentOf(person), verificationMethod: all, authentication: all.slice(0, 2).map(({ id }) => id) };
+  const all = Array.from({ length: methods }, (_, i) =>
+    methodOf(person.did, `m${i}`, keyNamed(`k${i}`)),
+  );
+  return {
+    ...documentOf(person),
+    verificationMethod: all,
+    authentication: all.slice(0, 2).map(({ id }) => id),
+  };
 }
 
 function callOf(move: Move, world: World): LedgerCall {
@@ -223,7 +262,10 @@ function callOf(move: Move, world: World): LedgerCall {
   if (move.kind === "setDocument") {
     const nonce = counters.document + BigInt(move.nonceOffset);
     const docBlob = encodeDidDocument(documentWith(person, move.methods));
-    return forge(setDocumentOf(person, { timestamp: stamp(move.version, move.atOffset, nonce), docBlob }), move.forged);
+    return forge(
+      setDocumentOf(person, { timestamp: stamp(move.version, move.atOffset, nonce), docBlob }),
+      move.forged,
+    );
   }
   const intent = intentOf(person, move.what);
   const terms = {
@@ -232,7 +274,10 @@ function callOf(move: Move, world: World): LedgerCall {
     signerKeyId: move.signer === "root" ? "root" : `${person.did}#${move.signer}`,
   };
   const signer = move.signer === "root" ? person.root : keyNamed(`k${move.signer.slice(1)}`);
-  const call = authorizedCall(intent, terms, signer) as Extract<LedgerCall, { signature: Uint8Array }>;
+  const call = authorizedCall(intent, terms, signer) as Extract<
+    LedgerCall,
+    { signature: Uint8Array }
+  >;
   return forge(call, move.forged);
 }
 
@@ -258,8 +303,14 @@ function projected(account: Account): TwinAccount {
         key: nameOfMultibase.get(method.publicKeyMultibase)!,
       })),
       auth: record.document!.authentication.map(fragment),
-      agreements: record.document!.keyAgreement.map((one) => ({ name: fragment(one.id), key: one.publicKeyMultibase })),
-      services: record.document!.service.map((one) => ({ name: fragment(one.id), key: one.serviceEndpoint[0]! })),
+      agreements: record.document!.keyAgreement.map((one) => ({
+        name: fragment(one.id),
+        key: one.publicKeyMultibase,
+      })),
+      services: record.document!.service.map((one) => ({
+        name: fragment(one.id),
+        key: one.serviceEndpoint[0]!,
+      })),
       version: Number(record.version),
       updated: Number(record.updatedAtMs) - startMs,
       deactivated: record.deactivated,
@@ -293,7 +344,10 @@ describe("a random series of calls", () => {
       fc.property(steps, (series) => {
         const world = new World(startMs);
         const twin = new Twin(people.length);
-        for (const { move, afterMs } of [...opening.map((move) => ({ move, afterMs: 1 })), ...series]) {
+        for (const { move, afterMs } of [
+          ...opening.map((move) => ({ move, afterMs: 1 })),
+          ...series,
+        ]) {
           world.nowMs += afterMs;
           twin.now += afterMs;
           const call = callOf(move, world);
@@ -303,8 +357,13 @@ describe("a random series of calls", () => {
           else taken++;
         }
         expect(people.map(({ did }) => projected(world.account(did)))).toEqual(twin.accounts);
-        const holders = Object.entries(twin.aliases).map(([alias, who]) => [alias, people[who]!.did]);
-        expect([...world.aliases].sort()).toEqual(holders.sort() as [string, (typeof people)[0]["did"]][]);
+        const holders = Object.entries(twin.aliases).map(([alias, who]) => [
+          alias,
+          people[who]!.did,
+        ]);
+        expect([...world.aliases].sort()).toEqual(
+          holders.sort() as [string, (typeof people)[0]["did"]][],
+        );
         expect([...world.policies.keys()].sort()).toEqual(
           twin.policies.map((who) => `persona ${people[who]!.did}`).sort(),
         );
@@ -357,7 +416,8 @@ describe("a damaged authorization", () => {
         const world = aliceWorld();
         const call = signed(world, intent, { signer, signerKeyId }) as Signed;
         const { signedPayload } = call;
-        const validUntilAt = signedPayload.length - signerKeyId.length - (signerKeyId.length < 64 ? 1 : 2) - 8;
+        const validUntilAt =
+          signedPayload.length - signerKeyId.length - (signerKeyId.length < 64 ? 1 : 2) - 8;
         for (let at = 0; at < signedPayload.length; at++) {
           if (at >= validUntilAt && at < validUntilAt + 8) continue;
           const damaged = signedPayload.slice();
@@ -376,7 +436,9 @@ describe("a damaged authorization", () => {
       fc.property(
         fc.nat(calls.length - 1),
         fc.oneof(
-          fc.nat(400).map((length) => (payload: Uint8Array) => payload.slice(0, length % payload.length)),
+          fc
+            .nat(400)
+            .map((length) => (payload: Uint8Array) => payload.slice(0, length % payload.length)),
           fc
             .uint8Array({ minLength: 1, maxLength: 8 })
             .map((more) => (payload: Uint8Array) => new Uint8Array([...payload, ...more])),
@@ -418,7 +480,12 @@ describe("a damaged authorization", () => {
         signerKeyId: "root",
       });
       const call = signed(world, intent) as Signed;
-      const moved = { ...call, did: other.did, signedPayload: payload, signature: alice.root.sign(payload) };
+      const moved = {
+        ...call,
+        did: other.did,
+        signedPayload: payload,
+        signature: alice.root.sign(payload),
+      };
       expect(isRefusal(world.try(moved))).toBe(true);
     }
   });

@@ -9,16 +9,26 @@ import { sha256 } from "../../src/core/codec/crypto.ts";
 import { encodeBatch, replayEntries } from "../../src/core/trust/log.ts";
 import { changeMap, type MapChange, proveInMap, readMapProof } from "../../src/core/trust/map.ts";
 import { parseCheckpoint, parseNote } from "../../src/core/trust/note.ts";
-import { decodeBundle, hashLeaf, treeRoot, verifyConsistency, verifyInclusion } from "../../src/core/trust/tree.ts";
+import {
+  decodeBundle,
+  hashLeaf,
+  treeRoot,
+  verifyConsistency,
+  verifyInclusion,
+} from "../../src/core/trust/tree.ts";
 
 const zeros = new Uint8Array(32);
 
 /** The root by its definition; keys are sorted. */
-function plainRoot(leaves: readonly { key: Uint8Array; value: Uint8Array }[], depth = 0): Uint8Array {
+function plainRoot(
+  leaves: readonly { key: Uint8Array; value: Uint8Array }[],
+  depth = 0,
+): Uint8Array {
   const [first] = leaves;
   if (first === undefined) return zeros;
   if (leaves.length === 1) return sha256(Buffer.concat([Uint8Array.of(0), first.key, first.value]));
-  const isRight = ({ key }: { key: Uint8Array }) => (((key[depth >> 3] as number) >> (7 - (depth & 7))) & 1) === 1;
+  const isRight = ({ key }: { key: Uint8Array }) =>
+    (((key[depth >> 3] as number) >> (7 - (depth & 7))) & 1) === 1;
   const left = plainRoot(
     leaves.filter((one) => !isRight(one)),
     depth + 1,
@@ -44,7 +54,8 @@ test("any changes lead to the root of the definition, and every key has its proo
       const read = (path: string) => pages.get(path) ?? null;
       for (const changes of batches) {
         const changed = changeMap(read, changes);
-        for (const [path, page] of changed.pages) page === null ? pages.delete(path) : pages.set(path, page);
+        for (const [path, page] of changed.pages)
+          page === null ? pages.delete(path) : pages.set(path, page);
         for (const one of changes) plain.set(one.key.join(), one);
         const leaves = [...plain.values()].filter(
           (one): one is { key: Uint8Array; value: Uint8Array } => one.value !== null,
@@ -53,7 +64,10 @@ test("any changes lead to the root of the definition, and every key has its proo
         expect(pages.size === 0).toBe(leaves.length === 0);
         for (const one of plain.values()) {
           const shown = readMapProof(proveInMap(read, one.key), one.key);
-          expect([shown?.root.toHex(), shown?.value?.toHex()]).toEqual([changed.root.toHex(), one.value?.toHex()]);
+          expect([shown?.root.toHex(), shown?.value?.toHex()]).toEqual([
+            changed.root.toHex(),
+            one.value?.toHex(),
+          ]);
         }
       }
     }),
@@ -93,7 +107,8 @@ test("a changed proof shows another root, or is none", () => {
             ),
           },
         ];
-        for (const one of forged) expect(equalBytes(readMapProof(one, asked)?.root ?? zeros, root)).toBe(false);
+        for (const one of forged)
+          expect(equalBytes(readMapProof(one, asked)?.root ?? zeros, root)).toBe(false);
         // The leaf of another key is not on the way, unless both ways begin alike.
         const other = sha256(asked);
         const moved = readMapProof(proof, other);
@@ -126,18 +141,30 @@ test("entries are replayed only as whole batches that lead to the root that they
 test("hostile proofs, notes and bundles are refused without a throw", () => {
   const hash = fc.uint8Array({ minLength: 32, maxLength: 32 });
   fc.assert(
-    fc.property(fc.array(hash, { maxLength: 70 }), fc.nat(), fc.nat(), hash, (proof, a, b, root) => {
-      const [size, later] = [Math.min(a, b), Math.max(a, b) + 1];
-      expect(verifyInclusion(hashLeaf(root), size, { size: later, root }, proof)).toBe(false);
-      if (size > 0) expect(verifyConsistency({ size, root }, { size: later, root: sha256(root) }, proof)).toBe(false);
-    }),
+    fc.property(
+      fc.array(hash, { maxLength: 70 }),
+      fc.nat(),
+      fc.nat(),
+      hash,
+      (proof, a, b, root) => {
+        const [size, later] = [Math.min(a, b), Math.max(a, b) + 1];
+        expect(verifyInclusion(hashLeaf(root), size, { size: later, root }, proof)).toBe(false);
+        if (size > 0)
+          expect(
+            verifyConsistency({ size, root }, { size: later, root: sha256(root) }, proof),
+          ).toBe(false);
+      },
+    ),
     { numRuns: 300 },
   );
   fc.assert(
-    fc.property(fc.string({ unit: fc.constantFrom("\n", "—", " ", "a", "+", "/", "1", "A", "=", "\r") }), (text) => {
-      parseNote(text);
-      parseCheckpoint(text);
-    }),
+    fc.property(
+      fc.string({ unit: fc.constantFrom("\n", "—", " ", "a", "+", "/", "1", "A", "=", "\r") }),
+      (text) => {
+        parseNote(text);
+        parseCheckpoint(text);
+      },
+    ),
   );
   fc.assert(fc.property(fc.uint8Array(), (bytes) => void decodeBundle(bytes)));
   expect(treeRoot(() => zeros, 0)).toEqual(sha256(new Uint8Array(0)));

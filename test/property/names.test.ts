@@ -36,7 +36,8 @@ test("another ledger or another key is another name", () => {
       fc.nat(31),
       fc.integer({ min: 1, max: 255 }),
       (genesisHash, rootKey, at, mask) => {
-        const changed = (from: Uint8Array) => from.map((byte, i) => (i === at ? byte ^ mask : byte));
+        const changed = (from: Uint8Array) =>
+          from.map((byte, i) => (i === at ? byte ^ mask : byte));
         const did = deriveDid(genesisHash, rootKey);
         expect(deriveDid(changed(genesisHash), rootKey)).not.toBe(did);
         expect(deriveDid(genesisHash, changed(rootKey))).not.toBe(did);
@@ -46,5 +47,7 @@ test("another ledger or another key is another name", () => {
 });
 
 test("a random DID of 16 bytes never has the form", () => {
-  fc.assert(fc.property(bytes(16), (random) => !isSelfCertifying(`did:svc:${encodeBase58(random)}`)));
+  fc.assert(
+    fc.property(bytes(16), (random) => !isSelfCertifying(`did:svc:${encodeBase58(random)}`)),
+  );
 });

@@ -40,7 +40,9 @@ async function outcomeOf(values: Values): Promise<string> {
     names: retrievalHeaders,
   };
   const proof = decodeRetrievalProof(presented(retrievalHeaders, sent), rule, nowMs);
-  const claim = isFault(proof) ? proof : await decideRetrievalProof(proof, vector?.subject as ProofSubject);
+  const claim = isFault(proof)
+    ? proof
+    : await decideRetrievalProof(proof, vector?.subject as ProofSubject);
   return isFault(claim) ? claim.code : "accepted";
 }
 
@@ -51,12 +53,20 @@ test("the honest proof is accepted", async () => {
 test("one flipped bit in any value is refused", async () => {
   const members = Object.keys(honest) as (keyof Values)[];
   await fc.assert(
-    fc.asyncProperty(fc.constantFrom(...members), fc.nat(), fc.nat({ max: 6 }), async (member, place, bit) => {
-      const text = honest[member];
-      const at = place % text.length;
-      const flipped = text.slice(0, at) + String.fromCharCode(text.charCodeAt(at) ^ (1 << bit)) + text.slice(at + 1);
-      expect(await outcomeOf({ ...honest, [member]: flipped })).not.toBe("accepted");
-    }),
+    fc.asyncProperty(
+      fc.constantFrom(...members),
+      fc.nat(),
+      fc.nat({ max: 6 }),
+      async (member, place, bit) => {
+        const text = honest[member];
+        const at = place % text.length;
+        const flipped =
+          text.slice(0, at) +
+          String.fromCharCode(text.charCodeAt(at) ^ (1 << bit)) +
+          text.slice(at + 1);
+        expect(await outcomeOf({ ...honest, [member]: flipped })).not.toBe("accepted");
+      },
+    ),
     { numRuns: 3_000 },
   );
 });
@@ -69,11 +79,14 @@ test("no values but the signed ones are accepted, also when their texts are move
   );
   const members = Object.keys(honest) as (keyof Values)[];
   await fc.assert(
-    fc.asyncProperty(fc.dictionary(fc.constantFrom(...members), text, { minKeys: 1, maxKeys: 4 }), async (change) => {
-      const values: Values = { ...honest, ...change };
-      const same = members.every((member) => values[member] === honest[member]);
-      expect((await outcomeOf(values)) === "accepted").toBe(same);
-    }),
+    fc.asyncProperty(
+      fc.dictionary(fc.constantFrom(...members), text, { minKeys: 1, maxKeys: 4 }),
+      async (change) => {
+        const values: Values = { ...honest, ...change };
+        const same = members.every((member) => values[member] === honest[member]);
+        expect((await outcomeOf(values)) === "accepted").toBe(same);
+      },
+    ),
     { numRuns: 3_000 },
   );
 });

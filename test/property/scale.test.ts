@@ -18,7 +18,11 @@ import {
   type VerificationMethod,
 } from "../../src/core/ledger/account.ts";
 import { type ActionOf, actionsOf } from "../../src/core/ledger/actions.ts";
-import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
+import {
+  decodeLedgerCall,
+  encodeLedgerCall,
+  type LedgerCall,
+} from "../../src/core/ledger/calls.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";
@@ -28,7 +32,10 @@ const text = (bytesMax: number): fc.Arbitrary<string> =>
   fc.oneof(
     { weight: 4, arbitrary: fc.string({ maxLength: Math.min(bytesMax, 40) }) },
     { weight: 1, arbitrary: fc.string({ unit: "binary", maxLength: bytesMax >> 2 }) },
-    { weight: 1, arbitrary: fc.constantFrom(0, 63, 64, bytesMax).map((n) => "x".repeat(Math.min(n, bytesMax))) },
+    {
+      weight: 1,
+      arbitrary: fc.constantFrom(0, 63, 64, bytesMax).map((n) => "x".repeat(Math.min(n, bytesMax))),
+    },
   );
 const id = text(bounds.idBytes);
 const ref = text(bounds.policyRefBytes);
@@ -66,7 +73,11 @@ const links: fc.Arbitrary<DeliveryPolicyLinks> = fc.record({
   tagPolicies: list(ref, bounds.policyRefs),
   personaPolicies: list(ref, bounds.policyRefs),
 });
-const expiration = fc.constantFrom<ExpirationBehavior>("DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference");
+const expiration = fc.constantFrom<ExpirationBehavior>(
+  "DeleteOnExpiry",
+  "KeepHeaderPreview",
+  "TombstoneReference",
+);
 const policy: fc.Arbitrary<DeliveryPolicy> = fc.record({
   effectiveTtlBlocks: u32,
   maxMessageBytes: u32,
@@ -100,7 +111,10 @@ const device = text(bounds.deviceIdBytes);
 const record: fc.Arbitrary<DidRecord> = fc.record({
   owner: maybe(bytes(32)),
   aliases: list(alias, bounds.aliases),
-  devices: list(fc.record({ deviceId: device, addedAtMs: u64, tombstoned: fc.boolean() }), bounds.devices),
+  devices: list(
+    fc.record({ deviceId: device, addedAtMs: u64, tombstoned: fc.boolean() }),
+    bounds.devices,
+  ),
   document: maybe(document),
   version: u64,
   updatedAtMs: u64,
@@ -109,12 +123,24 @@ const record: fc.Arbitrary<DidRecord> = fc.record({
   deactivated: fc.boolean(),
 });
 
-const did = fc.stringMatching(/^[1-9A-HJ-NP-Za-km-z]{16,96}$/).map((address) => `did:svc:${address}` as Did);
+const did = fc
+  .stringMatching(/^[1-9A-HJ-NP-Za-km-z]{16,96}$/)
+  .map((address) => `did:svc:${address}` as Did);
 const proof = { signedPayload: blob, signature: bytes(64), signerKeyId: id };
-const documentProof = { did, timestamp: id, pubkey: bytes(32), signature: bytes(64), docBlob: blob };
+const documentProof = {
+  did,
+  timestamp: id,
+  pubkey: bytes(32),
+  signature: bytes(64),
+  docBlob: blob,
+};
 const named = <N extends LedgerCall["name"]>(...names: N[]) => fc.constantFrom(...names);
 const call: fc.Arbitrary<LedgerCall> = fc.oneof(
-  fc.record({ name: named("register_with_document_proof_signed"), alias: maybe(alias), ...documentProof }),
+  fc.record({
+    name: named("register_with_document_proof_signed"),
+    alias: maybe(alias),
+    ...documentProof,
+  }),
   fc.record({ name: named("set_document_with_proof"), ...documentProof }),
   fc.record({
     name: named("add_verification_method", "update_verification_method"),
@@ -135,9 +161,19 @@ const call: fc.Arbitrary<LedgerCall> = fc.oneof(
     ...proof,
   }) as fc.Arbitrary<LedgerCall>,
   fc.record({ name: named("remove_key_agreement"), did, id, ...proof }),
-  fc.record({ name: named("add_service", "update_service"), did, service, ...proof }) as fc.Arbitrary<LedgerCall>,
+  fc.record({
+    name: named("add_service", "update_service"),
+    did,
+    service,
+    ...proof,
+  }) as fc.Arbitrary<LedgerCall>,
   fc.record({ name: named("remove_service"), did, id, ...proof }),
-  fc.record({ name: named("add_alias", "remove_alias"), did, alias, ...proof }) as fc.Arbitrary<LedgerCall>,
+  fc.record({
+    name: named("add_alias", "remove_alias"),
+    did,
+    alias,
+    ...proof,
+  }) as fc.Arbitrary<LedgerCall>,
   fc.record({ name: named("update_alias"), did, oldAlias: alias, newAlias: alias, ...proof }),
   fc.record({ name: named("update_root_pubkey"), did, newRootPubkey: bytes(32), ...proof }),
   fc
@@ -206,7 +242,13 @@ const cases = [
   row({
     name: "root key payloads",
     runs: 500,
-    values: fc.record({ did: sealed.did, newRootPubkey: bytes(32), nonce: u64, validUntilMs: u64, signerKeyId: id }),
+    values: fc.record({
+      did: sealed.did,
+      newRootPubkey: bytes(32),
+      nonce: u64,
+      validUntilMs: u64,
+      signerKeyId: id,
+    }),
     ...coded(scale.payloadCodecs.rootPubkey),
     oracleForm: oracle.rootPubkeyPayload,
   }),
@@ -292,19 +334,25 @@ function agree<T>(c: Case<T>): void {
 function refuse<T>(c: Case<T>): void {
   const mutation = fc.record({ at: fc.nat(), xor: fc.integer({ min: 1, max: 255 }) });
   fc.assert(
-    fc.property(c.values, fc.array(mutation, { minLength: 8, maxLength: 8 }), (value, mutations) => {
-      const whole = c.encode(value);
-      for (let length = 0; length < whole.length; length++) {
-        if (c.decode(whole.subarray(0, length)) !== null) throw new Error(`accepted when cut to ${length} bytes`);
-      }
-      expect(c.decode(Uint8Array.of(...whole, 0))).toBeNull();
-      for (const { at, xor } of mutations) {
-        const changed = whole.slice();
-        changed[at % whole.length] = (changed[at % whole.length] as number) ^ xor;
-        const decoded = c.decode(changed);
-        if (decoded !== null) expect(withoutEmptyLists(c, decoded, changed)).toBe(changed.toHex());
-      }
-    }),
+    fc.property(
+      c.values,
+      fc.array(mutation, { minLength: 8, maxLength: 8 }),
+      (value, mutations) => {
+        const whole = c.encode(value);
+        for (let length = 0; length < whole.length; length++) {
+          if (c.decode(whole.subarray(0, length)) !== null)
+            throw new Error(`accepted when cut to ${length} bytes`);
+        }
+        expect(c.decode(Uint8Array.of(...whole, 0))).toBeNull();
+        for (const { at, xor } of mutations) {
+          const changed = whole.slice();
+          changed[at % whole.length] = (changed[at % whole.length] as number) ^ xor;
+          const decoded = c.decode(changed);
+          if (decoded !== null)
+            expect(withoutEmptyLists(c, decoded, changed)).toBe(changed.toHex());
+        }
+      },
+    ),
     { numRuns: Math.ceil(c.runs / 10) },
   );
 }
@@ -328,14 +376,24 @@ test("the rows add up to 10,000 structures", () => {
 
 for (const c of cases) {
   test(`${c.name} encode and decode as the @polkadot codec has it`, c.agree);
-  test(`${c.name} that were cut, lengthened or changed are refused or stand for themselves`, c.refuse);
+  test(
+    `${c.name} that were cut, lengthened or changed are refused or stand for themselves`,
+    c.refuse,
+  );
 }
 
 test("a value that can't be encoded, or a long one, leaves nothing behind for the next", () => {
-  const small = { nonce: 1n, validUntilMs: 2n, signerKeyId: "root", did: "did:svc:1111111111111111" as Did };
+  const small = {
+    nonce: 1n,
+    validUntilMs: 2n,
+    signerKeyId: "root",
+    did: "did:svc:1111111111111111" as Did,
+  };
   const rootPayload = (newRootPubkey: Uint8Array, nonce = small.nonce) =>
     coded(scale.payloadCodecs.rootPubkey).encode({ ...small, nonce, newRootPubkey });
-  const expected = oracleEncode(oracle.rootPubkeyPayload({ ...small, newRootPubkey: new Uint8Array(32) }));
+  const expected = oracleEncode(
+    oracle.rootPubkeyPayload({ ...small, newRootPubkey: new Uint8Array(32) }),
+  );
   expect(() => rootPayload(new Uint8Array(32), -1n)).toThrow(RangeError);
   expect(rootPayload(new Uint8Array(32))).toEqual(expected);
   const long = new Uint8Array(100_000).fill(7);

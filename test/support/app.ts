@@ -25,7 +25,10 @@ export const serverSettings = configSchema.parse({}).server;
 
 export function testApp(
   routes: readonly Route[],
-  { server = {}, ...options }: Partial<AppOptions> & { readonly server?: Partial<AppOptions["settings"]> } = {},
+  {
+    server = {},
+    ...options
+  }: Partial<AppOptions> & { readonly server?: Partial<AppOptions["settings"]> } = {},
 ): TestApp {
   const metrics = createMetrics();
   const lines: LoggedLine[] = [];
@@ -60,16 +63,26 @@ export function connectionFrom(address: string | null): Connection {
 }
 
 /** Finds the path and its values as the server's own table does, without a server. */
-export async function respond(app: App, request: Request, connection: Connection): Promise<Response> {
+export async function respond(
+  app: App,
+  request: Request,
+  connection: Connection,
+): Promise<Response> {
   const segments = request.url.replace(/^[^:]+:\/\/[^/]+|\?.*$/g, "").split("/");
   for (const [path, answer] of Object.entries(app.paths)) {
     const own = path.split("/");
-    const fits = own.every((one, i) => one === segments[i] || (one.startsWith(":") && segments[i] !== ""));
+    const fits = own.every(
+      (one, i) => one === segments[i] || (one.startsWith(":") && segments[i] !== ""),
+    );
     if (!fits || own.length !== segments.length) continue;
     const values = own.flatMap((one, i) =>
-      one.startsWith(":") ? [[one.slice(1), new TextDecoder().decode(unescaped(segments[i] ?? ""))]] : [],
+      one.startsWith(":")
+        ? [[one.slice(1), new TextDecoder().decode(unescaped(segments[i] ?? ""))]]
+        : [],
     );
-    return answered(answer(Object.assign(request, { params: Object.fromEntries(values) }), connection));
+    return answered(
+      answer(Object.assign(request, { params: Object.fromEntries(values) }), connection),
+    );
   }
   return answered(app.respondElsewhere(request, connection));
 }
@@ -84,7 +97,9 @@ function unescaped(segment: string): Uint8Array {
   const parts = segment.match(/%[0-9a-fA-F]{2}|%|[^%]+/g) ?? [];
   return Buffer.concat(
     parts.map((part) =>
-      part.startsWith("%") ? Buffer.from(part.length === 3 ? part.slice(1) : "ff", "hex") : Buffer.from(part),
+      part.startsWith("%")
+        ? Buffer.from(part.length === 3 ? part.slice(1) : "ff", "hex")
+        : Buffer.from(part),
     ),
   );
 }
@@ -109,7 +124,10 @@ export function listenForTest(app: App): { url: string; stop: () => Promise<void
 }
 
 /** Answers its path values. */
-export const echo: Route = testRoute({ path: "/things/:id", handle: (call) => ({ status: 200, json: call.params }) });
+export const echo: Route = testRoute({
+  path: "/things/:id",
+  handle: (call) => ({ status: 200, json: call.params }),
+});
 
 /** Takes a body of up to 100 bytes and answers its size. */
 export const take: Route = testRoute({

@@ -52,7 +52,8 @@ function checked(input: ConfigInput): Config {
 /** One that a plain router can stand for. */
 function isWhole({ server, directory, relay, cache, bus }: ConfigInput): boolean {
   const enabled = [directory, relay, cache].every((section) => section?.enabled === true);
-  const isPlain = server?.admin_listen === undefined && server?.tls_cert_file === undefined && bus === undefined;
+  const isPlain =
+    server?.admin_listen === undefined && server?.tls_cert_file === undefined && bus === undefined;
   return enabled && isPlain && server?.listen?.length === 1 && !server.listen[0]?.endsWith(":0");
 }
 
@@ -60,14 +61,21 @@ async function spread(input: ConfigInput, database: string, nats: string): Promi
   const schema = `test_${crypto.randomUUID().replaceAll("-", "")}`;
   const block_time_ms = input.stores?.["main"]?.["block_time_ms"] ?? 1_000;
   const main = { plugin: "postgres", urls: [database], schema, block_time_ms, connections: 4 };
-  const parsed = postgresPlugin.parseOptions({ urls: [database], schema, block_time_ms, connections: 4 });
+  const parsed = postgresPlugin.parseOptions({
+    urls: [database],
+    schema,
+    block_time_ms,
+    connections: 4,
+  });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
   await postgresPlugin.migrate?.(parsed.options);
   const bus = { plugin: "nats" as const, servers: [nats], subject_prefix: schema };
   const kinds = ["directory", "relay", "cache"] as const;
   const placed = kinds.map((without) => ({ without, address: `127.0.0.1:${freePort()}` }));
   const configs = placed.map(({ without, address }) => {
-    const parts = Object.fromEntries(kinds.map((kind) => [kind, { ...input[kind], enabled: kind !== without }]));
+    const parts = Object.fromEntries(
+      kinds.map((kind) => [kind, { ...input[kind], enabled: kind !== without }]),
+    );
     const away = without === "directory" ? { recipients: "ledger:main" } : {};
     const server = { ...input.server, ...away, listen: [address], trusted_proxies: ["127.0.0.1"] };
     return checked({ ...input, ...parts, server, stores: { main }, bus });
@@ -83,17 +91,25 @@ type Place = { readonly path: RegExp; readonly url: string };
 
 /** The routes of a node as it describes them itself. */
 async function placesOf(url: string): Promise<Place[]> {
-  const { paths } = (await (await fetch(`${url}/openapi.json`)).json()) as { readonly paths: object };
-  return Object.keys(paths).map((path) => ({ path: new RegExp(`^${path.replace(/\{\w+\}/g, "[^/]*")}$`), url }));
+  const { paths } = (await (await fetch(`${url}/openapi.json`)).json()) as {
+    readonly paths: object;
+  };
+  return Object.keys(paths).map((path) => ({
+    path: new RegExp(`^${path.replace(/\{\w+\}/g, "[^/]*")}$`),
+    url,
+  }));
 }
 
 /** Whoever puts nodes of several kinds behind one name has to say what all of them say. */
 async function mergedFrom(urls: readonly string[], path: string): Promise<Record<string, unknown>> {
   const merged: Record<string, unknown> = {};
   for (const url of urls)
-    for (const [name, value] of Object.entries((await (await fetch(`${url}${path}`)).json()) as object)) {
+    for (const [name, value] of Object.entries(
+      (await (await fetch(`${url}${path}`)).json()) as object,
+    )) {
       const known = merged[name];
-      merged[name] = Array.isArray(known) && Array.isArray(value) ? [...new Set([...known, ...value])] : value;
+      merged[name] =
+        Array.isArray(known) && Array.isArray(value) ? [...new Set([...known, ...value])] : value;
     }
   return merged;
 }
@@ -118,19 +134,27 @@ async function startRouter(address: string, urls: readonly string[]): Promise<()
     idleTimeout: 60,
     async fetch(request, listener) {
       const { pathname, search } = new URL(request.url);
-      if (pathname === "/limits" || pathname === "/node") return Response.json(await mergedFrom(urls, pathname));
+      if (pathname === "/limits" || pathname === "/node")
+        return Response.json(await mergedFrom(urls, pathname));
       const headers = Object.fromEntries(request.headers);
       headers["x-forwarded-for"] ??= "127.0.0.1";
       const url = `${pick(pathname)}${pathname}${search}`;
       if (headers["upgrade"] === "websocket") {
         const data: Tunnel = { url: url.replace("http", "ws"), there: null };
-        return listener.upgrade(request, { data }) ? undefined : new Response(null, { status: 400 });
+        return listener.upgrade(request, { data })
+          ? undefined
+          : new Response(null, { status: 400 });
       }
       const { method, signal } = request;
       const body = method === "GET" || method === "HEAD" ? null : await request.arrayBuffer();
       return fetch(url, { method, headers, body, signal, redirect: "manual", decompress: false });
     },
-    websocket: { open: openTunnel, message: passOn, close: closeTunnel, maxPayloadLength: 64 * 1024 ** 2 },
+    websocket: {
+      open: openTunnel,
+      message: passOn,
+      close: closeTunnel,
+      maxPayloadLength: 64 * 1024 ** 2,
+    },
   });
   return async () => {
     await server.stop(true);

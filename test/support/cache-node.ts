@@ -7,7 +7,12 @@ import type { Config } from "../../src/config/schema.ts";
 import { encodeBase58, encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
-import type { DeliveryPolicy, DidDocument, PersonaPolicy, Service } from "../../src/core/ledger/account.ts";
+import type {
+  DeliveryPolicy,
+  DidDocument,
+  PersonaPolicy,
+  Service,
+} from "../../src/core/ledger/account.ts";
 import {
   ackSubject,
   encodeRetrievalProof,
@@ -18,7 +23,12 @@ import { type Cache, type CacheParts, createCache } from "../../src/nodes/cache/
 import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
-import { type Capabilities, type Mailbox, type Receipts, StoreError } from "../../src/storage/contract.ts";
+import {
+  type Capabilities,
+  type Mailbox,
+  type Receipts,
+  StoreError,
+} from "../../src/storage/contract.ts";
 import { withMethods } from "../conformance/options.ts";
 import { type LoggedLine, type TestApp, testApp } from "./app.ts";
 import { cacheDefault, limitsDefault } from "./settings.ts";
@@ -38,7 +48,8 @@ export type Person = {
 
 export function createPerson(number: number, services: Partial<Service>[] = [{}]): Person {
   const seed = new Uint8Array(32).fill(number);
-  const did = `did:svc:${encodeBase58(ed25519.getPublicKey(seed).slice(0, 16)).padEnd(22, "z")}` as Did;
+  const did =
+    `did:svc:${encodeBase58(ed25519.getPublicKey(seed).slice(0, 16)).padEnd(22, "z")}` as Did;
   const keyId = `${did}#k1`;
   const publicKeyMultibase = renderPublicKey(ed25519.getPublicKey(seed));
   const method = { id: keyId, type: "Multikey", controller: did, publicKeyMultibase };
@@ -50,7 +61,13 @@ export function createPerson(number: number, services: Partial<Service>[] = [{}]
     priority: null,
     ...change,
   }));
-  const document = { id: did, verificationMethod: [method], authentication: [keyId], keyAgreement: [], service };
+  const document = {
+    id: did,
+    verificationMethod: [method],
+    authentication: [keyId],
+    keyAgreement: [],
+    service,
+  };
   return { did, seed, keyId, serviceId: `${did}#cache`, document };
 }
 
@@ -78,7 +95,10 @@ function claimsOf(person: Person, change: Partial<ProofValues>): RetrievalClaims
 }
 
 /** The headers of a read, signed by the person; `change` alters what is signed and sent alike. */
-export function proofHeaders(person: Person, change: Partial<ProofValues> = {}): Record<string, string> {
+export function proofHeaders(
+  person: Person,
+  change: Partial<ProofValues> = {},
+): Record<string, string> {
   const claims = claimsOf(person, change);
   return {
     "X-Service-Id": claims.serviceId,
@@ -114,7 +134,11 @@ export function uuidOf(number: number): string {
   return `0190b3b4-0000-7000-8000-${number.toString(16).padStart(12, "0")}`;
 }
 
-export function envelopeTo(person: { did: string }, number: number, change: JsonObject = {}): JsonObject {
+export function envelopeTo(
+  person: { did: string },
+  number: number,
+  change: JsonObject = {},
+): JsonObject {
   return {
     message_id: uuidOf(number),
     to: person.did,
@@ -139,7 +163,10 @@ export function chunkTo(
 
 export function signedBy(sender: Person, envelope: JsonObject): JsonObject {
   const named: JsonObject = { ...envelope, from: sender.did, sender_key_id: sender.keyId };
-  return { ...named, sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), sender.seed)) };
+  return {
+    ...named,
+    sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), sender.seed)),
+  };
 }
 
 // ------------------------------------------------------------------------------------------------- node
@@ -166,7 +193,14 @@ function createRecipients(): TestRecipients {
     reachable: true,
     asked: 0,
     add: ({ did, document }, change) =>
-      void recipients.subjects.set(did, { did, document, deactivated: false, links: null, life: 0, ...change }),
+      void recipients.subjects.set(did, {
+        did,
+        document,
+        deactivated: false,
+        links: null,
+        life: 0,
+        ...change,
+      }),
     subject: (did) => answer(recipients.subjects.get(did) ?? null),
     policy: (scope, key) => answer(recipients.policies.get(`${scope}:${key}`) ?? null),
     persona: (key) => answer(recipients.personas.get(key) ?? null),
@@ -232,7 +266,8 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   const now = () => clock.nowMs;
   const opened = await memoryPlugin.open(parsed.options, { now, log: () => {}, fatal: () => {} });
   const { mailbox: held, replay, receipts: records } = shared ?? opened.capabilities;
-  if (held === undefined || replay === undefined || records === undefined) throw new Error("memory lacks a capability");
+  if (held === undefined || replay === undefined || records === undefined)
+    throw new Error("memory lacks a capability");
   const receipts = withMethods("receipts", records, wrapReceipts(records));
   const mailbox = withMethods("mailbox", held, wrap(held));
   const recipients = createRecipients();
@@ -261,7 +296,10 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     ...(push === undefined ? {} : { push }),
   });
   // Room for the races that tests run on one route.
-  const app = testApp(cache.routes, { now, server: { trusted_proxies: trustedProxies, requests_max: 256 } });
+  const app = testApp(cache.routes, {
+    now,
+    server: { trusted_proxies: trustedProxies, requests_max: 256 },
+  });
   const post = (path: string, body: unknown) =>
     app.ask(path, {
       method: "POST",

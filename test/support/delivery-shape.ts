@@ -43,10 +43,22 @@ export function expectDeliveryResult(value: unknown): void {
   expect(result["cache_result"] === null || result["cache_attempted"] === true).toBe(true);
   const ndr = result["ndr"] as Record<string, unknown> | null;
   if (ndr === null) return;
-  expect(Object.keys(ndr).sort()).toEqual(["attempts", "final", "message_id", "reason", "recipient"]);
+  expect(Object.keys(ndr).sort()).toEqual([
+    "attempts",
+    "final",
+    "message_id",
+    "reason",
+    "recipient",
+  ]);
   expect(ndr["reason"]).toBe(result["code"]);
   for (const attempt of ndr["attempts"] as Record<string, unknown>[]) {
-    expect(Object.keys(attempt).sort()).toEqual(["channel", "duration_ms", "error", "http_status", "origin"]);
+    expect(Object.keys(attempt).sort()).toEqual([
+      "channel",
+      "duration_ms",
+      "error",
+      "http_status",
+      "origin",
+    ]);
   }
 }
 

@@ -7,17 +7,43 @@ import type { MessageOptions, Sent } from "../../src/client/send.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 
-export type Letter = { readonly from: Did; readonly to: Did; readonly facts: ReadMessage; readonly bytes: Uint8Array };
+export type Letter = {
+  readonly from: Did;
+  readonly to: Did;
+  readonly facts: ReadMessage;
+  readonly bytes: Uint8Array;
+};
 
 const isSource = (content: Content): content is Source =>
   typeof content === "object" && content !== null && "read" in content;
 
-async function letterOf(from: Did, to: Did, content: Content, options: MessageOptions): Promise<Letter> {
-  const bytes = isSource(content) ? await content.read(0, content.file.sizeBytes) : utf8(JSON.stringify(content));
+async function letterOf(
+  from: Did,
+  to: Did,
+  content: Content,
+  options: MessageOptions,
+): Promise<Letter> {
+  const bytes = isSource(content)
+    ? await content.read(0, content.file.sizeBytes)
+    : utf8(JSON.stringify(content));
   const { name, mediaType = "" } = isSource(content) ? content.file : { name: "", ...options };
   const facts: ReadMessage = {
-    ...{ id: crypto.randomUUID(), from, verified: true, trust: "proven", distrusted: null, name, mediaType },
-    ...{ sizeBytes: bytes.length, replyTo: options.replyTo ?? null, group: null, wantsReceipt: false, messageIds: [] },
+    ...{
+      id: crypto.randomUUID(),
+      from,
+      verified: true,
+      trust: "proven",
+      distrusted: null,
+      name,
+      mediaType,
+    },
+    ...{
+      sizeBytes: bytes.length,
+      replyTo: options.replyTo ?? null,
+      group: null,
+      wantsReceipt: false,
+      messageIds: [],
+    },
     ...{ sentMs: 0, sha256: new Uint8Array(0), digests: new Set<string>() },
   };
   return { from, to, facts, bytes };
@@ -48,7 +74,10 @@ export class DeviceMail {
       const recipient = { did: to, trust: "proven", name: null } as const;
       return { id: "", chunks: 1, groupId: null, messageIds: [], last: null, recipient };
     };
-    const receive = async (take: (fill: Fill) => Promise<ReadMessage>, signal: AbortSignal): Promise<void> => {
+    const receive = async (
+      take: (fill: Fill) => Promise<ReadMessage>,
+      signal: AbortSignal,
+    ): Promise<void> => {
       for (; !signal.aborted; await Bun.sleep(1)) {
         const [letter] = this.boxOf(did);
         if (letter === undefined) continue;
@@ -69,4 +98,6 @@ export class DeviceMail {
 
 /** What a letter of a device says. */
 export const saidIn = ({ facts, bytes }: Letter): Record<string, unknown> =>
-  facts.mediaType.endsWith("json") ? JSON.parse(new TextDecoder().decode(bytes)) : { content: facts.name };
+  facts.mediaType.endsWith("json")
+    ? JSON.parse(new TextDecoder().decode(bytes))
+    : { content: facts.name };

@@ -48,13 +48,20 @@ export type TestDirectory = {
   readonly settings: DirectorySettings;
   readonly nowMs: () => number;
   readonly advance: (ms: number) => void;
-  readonly ask: (method: string, path: string, body?: unknown, headers?: Record<string, string>) => Promise<Reply>;
+  readonly ask: (
+    method: string,
+    path: string,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ) => Promise<Reply>;
   /** The submission behind a `202`, once it is settled. */
   readonly settle: (reply: Reply) => Promise<Submission>;
   /** Registers an identity and waits until it is confirmed. */
   readonly register: (identity: Identity, given?: Json) => Promise<Did>;
   /** The same for many at once, in as few blocks as the ledger needs. */
-  readonly registerAll: (people: readonly (readonly [identity: Identity, given: Json])[]) => Promise<void>;
+  readonly registerAll: (
+    people: readonly (readonly [identity: Identity, given: Json])[],
+  ) => Promise<void>;
   readonly close: () => Promise<void>;
 };
 
@@ -83,7 +90,8 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const environment: StoreEnvironment = { now: () => nowMs, log: () => undefined, fatal: failOn };
   const store = await (given.open ?? openMemory(given.blockTimeMs ?? 10))(environment);
   const { ledger, receipts, replay } = store.capabilities;
-  if (ledger === undefined || receipts === undefined || replay === undefined) throw new Error("a driver of everything");
+  if (ledger === undefined || receipts === undefined || replay === undefined)
+    throw new Error("a driver of everything");
   const directorySettings: DirectorySettings = {
     ...directoryDefault,
     unsigned_updates: "allow",
@@ -115,28 +123,41 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   });
   const ask: TestDirectory["ask"] = async (method, path, body, headers = {}) => {
     const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
-    const init = text === undefined ? {} : { body: text, headers: { "content-type": "application/json", ...headers } };
+    const init =
+      text === undefined
+        ? {}
+        : { body: text, headers: { "content-type": "application/json", ...headers } };
     const response = await app.ask(path, { method, ...init });
     const { status, headers: answered } = response;
     const isJson = answered.get("content-type")?.includes("json") === true;
-    const read = isJson ? ((await response.json()) as Json) : { hex: (await response.bytes()).toHex() };
+    const read = isJson
+      ? ((await response.json()) as Json)
+      : { hex: (await response.bytes()).toHex() };
     return { status, body: read, headers: answered };
   };
-  const settle = (reply: Reply) => settled(ledger, String(reply.body["tx_hash"] ?? reply.body["tx_id"]));
+  const settle = (reply: Reply) =>
+    settled(ledger, String(reply.body["tx_hash"] ?? reply.body["tx_id"]));
   const registration = ([identity, members]: readonly [Identity, Json]): Promise<Reply> => {
     const old = directorySettings.registration_proofs?.includes("v1") ?? true;
     const version = old ? {} : { timestamp: `v2:0:${nowMs + 60_000}` };
-    return ask("POST", "/register-did", registerBodyOf(identity, nowMs, { ...version, ...members }));
+    return ask(
+      "POST",
+      "/register-did",
+      registerBodyOf(identity, nowMs, { ...version, ...members }),
+    );
   };
   const registerAll: TestDirectory["registerAll"] = async (people) => {
     for (let at = 0; at < people.length; at += settledAtOnce) {
       const replies: Reply[] = [];
       const some = people.slice(at, at + settledAtOnce);
       for (let from = 0; from < some.length; from += askedAtOnce) {
-        replies.push(...(await Promise.all(some.slice(from, from + askedAtOnce).map(registration))));
+        replies.push(
+          ...(await Promise.all(some.slice(from, from + askedAtOnce).map(registration))),
+        );
       }
       const refused = replies.find(({ status }) => status !== 202);
-      if (refused !== undefined) throw new Error(`registration answered ${JSON.stringify(refused.body)}`);
+      if (refused !== undefined)
+        throw new Error(`registration answered ${JSON.stringify(refused.body)}`);
       // One after the other: each has its time from when the one before has settled, and nobody else asks meanwhile.
       for (const reply of replies) await settle(reply);
     }
@@ -210,7 +231,8 @@ async function settled(ledger: Ledger, txHash: string): Promise<Submission> {
   const deadline = performance.now() + settlePatienceMs;
   while (performance.now() < deadline) {
     const submission = await ledger.submission(txHash);
-    if (submission !== null && submission.state !== "pending" && submission.state !== "in_block") return submission;
+    if (submission !== null && submission.state !== "pending" && submission.state !== "in_block")
+      return submission;
     await Bun.sleep(5);
   }
   throw new Error(`${txHash} did not settle`);
@@ -242,7 +264,13 @@ export function simpleDocument(identity: Identity): Json {
     serviceEndpoint: ["https://cache.example"],
     authorization: [method.id],
   };
-  return { id: did, verificationMethod: [method], authentication: [method.id], keyAgreement: [], service: [service] };
+  return {
+    id: did,
+    verificationMethod: [method],
+    authentication: [method.id],
+    keyAgreement: [],
+    service: [service],
+  };
 }
 
 // ------------------------------------------------------------------------------------------------ bodies
@@ -271,7 +299,10 @@ export function registerBodyOf(
   const { timestamp } = body;
   const alias = "alias" in body ? String(body.alias) : null;
   const docBlob = documentBlobOf(body.did_document, did);
-  const message = registrationMessage({ did, alias, timestamp, pubkey: root.publicKey, docBlob }, binding);
+  const message = registrationMessage(
+    { did, alias, timestamp, pubkey: root.publicKey, docBlob },
+    binding,
+  );
   return { ...body, signature: encodeBase64(root.sign(message ?? utf8("nothing"))) };
 }
 
@@ -307,16 +338,27 @@ export type Terms = {
 };
 
 /** The body of a signed update. Alias bodies carry `timestamp` among the members. */
-export function updateBodyOf(identity: Identity, action: ActionName, members: Json, terms: Terms): Json {
+export function updateBodyOf(
+  identity: Identity,
+  action: ActionName,
+  members: Json,
+  terms: Terms,
+): Json {
   const { did } = identity;
   const signerKeyId = terms.signerKeyId ?? "root";
   const intent = parseIntent(action, members, did);
   if (isFault(intent)) throw new Error(intent.detail);
   const validUntilMs = BigInt(terms.validUntilMs);
-  const payload = encodeAuthorization(intent, { nonce: BigInt(terms.nonce), validUntilMs, signerKeyId });
+  const payload = encodeAuthorization(intent, {
+    nonce: BigInt(terms.nonce),
+    validUntilMs,
+    signerKeyId,
+  });
   const { genesisHash } = terms;
   const message =
-    genesisHash === undefined ? payload : authorizationMessage(actions[action].counter, genesisHash, payload);
+    genesisHash === undefined
+      ? payload
+      : authorizationMessage(actions[action].counter, genesisHash, payload);
   return {
     did,
     action,
@@ -343,8 +385,23 @@ export function proofHeadersOf(
     readonly ledger?: string;
   },
 ): Record<string, string> {
-  const { operation, body, timestamp, nonce = crypto.randomUUID(), keyId = "root", ledger = null } = given;
-  const claims = { operation, did: identity.did, keyId, timestamp, nonce, ledger, body: utf8(body) };
+  const {
+    operation,
+    body,
+    timestamp,
+    nonce = crypto.randomUUID(),
+    keyId = "root",
+    ledger = null,
+  } = given;
+  const claims = {
+    operation,
+    did: identity.did,
+    keyId,
+    timestamp,
+    nonce,
+    ledger,
+    body: utf8(body),
+  };
   const signature = (given.signer ?? identity.root).sign(encodeUpdateProof(claims));
   return {
     "x-key-id": keyId,

@@ -60,7 +60,8 @@ export class TestTable implements Table {
     const result = change(changes);
     await gate;
     await this.table.commit((view) => {
-      for (const [key, value] of changes.written) value === null ? view.remove(key) : view.put(key, value);
+      for (const [key, value] of changes.written)
+        value === null ? view.remove(key) : view.put(key, value);
     });
     return result;
   }
@@ -131,11 +132,22 @@ export const registration = (identity: Identity, timestampMs = startMs) =>
   registrationOf(identity, { timestamp: String(timestampMs) });
 
 export async function register(ledger: EmbeddedLedger, identity: Identity): Promise<void> {
-  expect((await settled(ledger, await ledger.submit(registration(identity), "register"))).state).toBe("finalized");
+  expect(
+    (await settled(ledger, await ledger.submit(registration(identity), "register"))).state,
+  ).toBe("finalized");
 }
 
-export function signed(identity: Identity, intent: Intent, nonce: bigint, validUntilMs = startMs + 60_000): LedgerCall {
-  return authorizedCall(intent, { nonce, validUntilMs: BigInt(validUntilMs), signerKeyId: "root" }, identity.root);
+export function signed(
+  identity: Identity,
+  intent: Intent,
+  nonce: bigint,
+  validUntilMs = startMs + 60_000,
+): LedgerCall {
+  return authorizedCall(
+    intent,
+    { nonce, validUntilMs: BigInt(validUntilMs), signerKeyId: "root" },
+    identity.root,
+  );
 }
 
 export const addAlias = (identity: Identity, alias: string, nonce = 0n) =>

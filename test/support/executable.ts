@@ -20,7 +20,11 @@ export function executable(): Promise<string> {
 
 async function build(): Promise<string> {
   if (isCurrent()) return program;
-  const child = Bun.spawn([process.execPath, "build.ts"], { cwd: root, stdout: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([process.execPath, "build.ts"], {
+    cwd: root,
+    stdout: "pipe",
+    stderr: "pipe",
+  });
   const [code, output] = await Promise.all([child.exited, new Response(child.stderr).text()]);
   if (code !== 0) throw new Error(`the build failed: ${output}`);
   return program;
@@ -108,9 +112,13 @@ export type RunningNode = {
 type NodeOptions = RunOptions & { readonly url: string; readonly descriptorsMax?: number };
 
 /** Starts the executable as a server and waits until `url` is served; what it depends on may be elsewhere. */
-export async function startNode(args: readonly string[], options: NodeOptions): Promise<RunningNode> {
+export async function startNode(
+  args: readonly string[],
+  options: NodeOptions,
+): Promise<RunningNode> {
   const { descriptorsMax } = options;
-  const limited = descriptorsMax === undefined ? [] : ["sh", "-c", `ulimit -n ${descriptorsMax}; exec "$0" "$@"`];
+  const limited =
+    descriptorsMax === undefined ? [] : ["sh", "-c", `ulimit -n ${descriptorsMax}; exec "$0" "$@"`];
   const child = Bun.spawn([...limited, await executable(), ...args], {
     cwd: options.cwd,
     env: { ...bareEnvironment(options.cwd), ...options.env },
@@ -143,10 +151,15 @@ export async function startNode(args: readonly string[], options: NodeOptions): 
 /** A hang, not a slow machine: with twenty others at work a start was seen to take 15 s. */
 const servedWithinMs = 60_000;
 
-async function untilServing(url: string, child: Subprocess, output: () => Promise<string>): Promise<void> {
+async function untilServing(
+  url: string,
+  child: Subprocess,
+  output: () => Promise<string>,
+): Promise<void> {
   const endsAtMs = performance.now() + servedWithinMs;
   while (performance.now() < endsAtMs) {
-    if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${await output()}`);
+    if (child.exitCode !== null)
+      throw new Error(`it ended with ${child.exitCode}: ${await output()}`);
     const served = await fetch(`${url}/healthz`).then(
       (response) => response.ok,
       () => false,

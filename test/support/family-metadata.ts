@@ -66,9 +66,15 @@ class Types {
     this.add({ Composite: { fields: fieldsOf(fields) } }, ["pallet", name]);
   /** A bounded vector is a structure around a vector. */
   bounded = (type: number) =>
-    this.add({ Composite: { fields: [{ type: this.vec(type), docs: [] }] } }, ["bounded_collections", "BoundedVec"]);
+    this.add({ Composite: { fields: [{ type: this.vec(type), docs: [] }] } }, [
+      "bounded_collections",
+      "BoundedVec",
+    ]);
   name = this.bounded(this.u8);
-  account = this.add({ Composite: { fields: [{ type: this.array(32), docs: [] }] } }, ["sp_core", "AccountId32"]);
+  account = this.add({ Composite: { fields: [{ type: this.array(32), docs: [] }] } }, [
+    "sp_core",
+    "AccountId32",
+  ]);
 
   option(type: number): number {
     const some = { name: "Some", fields: [{ type, docs: [] }], index: 1, docs: [] };
@@ -90,7 +96,8 @@ class Types {
   }
 }
 
-const fieldsOf = (fields: readonly Field[]) => fields.map(([name, type]) => ({ name, type, docs: [] }));
+const fieldsOf = (fields: readonly Field[]) =>
+  fields.map(([name, type]) => ({ name, type, docs: [] }));
 
 /** The records and policies, with their members in the order of the wire. */
 function structuresOf(t: Types) {
@@ -226,7 +233,12 @@ function policyErrors(t: Types): number {
   );
 }
 
-type Item = { readonly name: string; readonly key?: number; readonly value: number; readonly default?: string };
+type Item = {
+  readonly name: string;
+  readonly key?: number;
+  readonly value: number;
+  readonly default?: string;
+};
 
 /** Maps are `Blake2_128Concat`; with a default, an absent entry has it. */
 function storageOf(prefix: string, items: readonly Item[]): Definition {
@@ -235,7 +247,10 @@ function storageOf(prefix: string, items: readonly Item[]): Definition {
     items: items.map(({ name, key, value, default: fallback }) => ({
       name,
       modifier: fallback === undefined ? "Optional" : "Default",
-      type: key === undefined ? { Plain: value } : { Map: { hashers: ["Blake2_128Concat"], key, value } },
+      type:
+        key === undefined
+          ? { Plain: value }
+          : { Map: { hashers: ["Blake2_128Concat"], key, value } },
       fallback: fallback ?? "0x00",
       docs: [],
     })),
@@ -259,7 +274,12 @@ function palletsOf(t: Types): Definition[] {
   const constant = (name: string, value: number, bytes: number) => {
     const le = new Uint8Array(8);
     new DataView(le.buffer).setBigUint64(0, BigInt(value), true);
-    return { name, type: bytes === 4 ? t.u32 : t.u64, value: `0x${le.slice(0, bytes).toHex()}`, docs: [] };
+    return {
+      name,
+      type: bytes === 4 ? t.u32 : t.u64,
+      value: `0x${le.slice(0, bytes).toHex()}`,
+      docs: [],
+    };
   };
   const system = storageOf("System", [
     { name: "Account", key: t.account, value: account, default: `0x${"00".repeat(80)}` },
@@ -271,7 +291,11 @@ function palletsOf(t: Types): Definition[] {
     ...["AliasNonces", "DocumentNonces", "RootPubkeyNonces", "ControlNonces"].map(number),
   ]);
   const policies = storageOf("DeliveryPolicy", [
-    ...["RecipientPolicies", "TagPolicies", "PersonaPolicies"].map((name) => ({ name, key, value: policy })),
+    ...["RecipientPolicies", "TagPolicies", "PersonaPolicies"].map((name) => ({
+      name,
+      key,
+      value: policy,
+    })),
     number("PolicyNonces"),
   ]);
   const limits = Object.entries(bounds).map(([name, value]) => constant(name, value, 4));
@@ -336,7 +360,11 @@ function extensionsOf(t: Types): Definition[] {
     ["CheckMetadataHash", mode, t.option(hash)],
     ["WeightReclaim", none, none],
   ];
-  return rows.map(([identifier, type, additionalSigned]) => ({ identifier, type, additionalSigned }));
+  return rows.map(([identifier, type, additionalSigned]) => ({
+    identifier,
+    type,
+    additionalSigned,
+  }));
 }
 
 export function familyMetadata(): `0x${string}` {

@@ -33,11 +33,24 @@ export function forgeDocument(proof: KeyProof, { seed, nonce, next, version }: F
   if (next !== undefined) {
     const terms = { nonce: BigInt(rotations.length), validUntilMs: farMs, signerKeyId: "root" };
     const intent = { action: "UpdateRootPubkey", did, newRootPubkey: next.publicKey } as const;
-    const message = authorizationMessage("rootPubkey", genesisHash, encodeAuthorization(intent, terms));
-    rotations.push({ newRootPubkey: next.publicKey, validUntilMs: farMs, signature: root.sign(message) });
+    const message = authorizationMessage(
+      "rootPubkey",
+      genesisHash,
+      encodeAuthorization(intent, terms),
+    );
+    rotations.push({
+      newRootPubkey: next.publicKey,
+      validUntilMs: farMs,
+      signature: root.sign(message),
+    });
   }
   const message = messageOf({ did, document, nonce, genesisHash }, version);
-  const base = { root: rotations.length, nonce, expiryMs: farMs, signature: (next ?? root).sign(message) };
+  const base = {
+    root: rotations.length,
+    nonce,
+    expiryMs: farMs,
+    signature: (next ?? root).sign(message),
+  };
   return { ...proof, rotations, base, calls: [] };
 }
 
@@ -51,7 +64,8 @@ type Signed = {
 function messageOf({ document: docBlob, ...signed }: Signed, version?: "v1" | "v2"): Uint8Array {
   if (version === undefined)
     return boundDocumentMessage({ ...signed, documentHash: blake2b256(docBlob), expiryMs: farMs });
-  const timestamp = version === "v1" ? "2026-01-01T00:00:00Z" : renderProofTimestamp(signed.nonce, farMs);
+  const timestamp =
+    version === "v1" ? "2026-01-01T00:00:00Z" : renderProofTimestamp(signed.nonce, farMs);
   const message = documentMessage({ did: signed.did, timestamp, docBlob });
   if (message === null) throw new Error("no message of that version");
   return message;

@@ -20,7 +20,10 @@ import {
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { deriveDid } from "../../src/core/trust/names.ts";
 
-export type KeyPair = { readonly publicKey: Uint8Array; readonly sign: (message: Uint8Array) => Uint8Array };
+export type KeyPair = {
+  readonly publicKey: Uint8Array;
+  readonly sign: (message: Uint8Array) => Uint8Array;
+};
 
 const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
 
@@ -65,7 +68,11 @@ export function methodOf(did: Did, fragment: string, key: KeyPair): Verification
 /** One method `#k1` with the identity's own second key, listed in `authentication`. */
 export function documentOf(identity: Identity): DidDocument {
   const method = methodOf(identity.did, "k1", keyOf(`${identity.label} k1`));
-  return { ...emptyDocument(identity.did), verificationMethod: [method], authentication: [method.id] };
+  return {
+    ...emptyDocument(identity.did),
+    verificationMethod: [method],
+    authentication: [method.id],
+  };
 }
 
 type RegisterCall = Extract<LedgerCall, { readonly name: "register_with_document_proof_signed" }>;
@@ -88,7 +95,9 @@ export function registrationOf(
     pubkey: identity.root.publicKey,
     docBlob: given.docBlob ?? encodeDidDocument(documentOf(identity)),
   };
-  const signature = identity.root.sign(registrationMessage(proof, given.binding) ?? new Uint8Array(0));
+  const signature = identity.root.sign(
+    registrationMessage(proof, given.binding) ?? new Uint8Array(0),
+  );
   return { name: "register_with_document_proof_signed", ...proof, signature };
 }
 
@@ -111,7 +120,10 @@ export function authorizedCall(
 ): LedgerCall {
   const signedPayload = encodeAuthorization(intent, terms);
   const { counter } = actions[intent.action];
-  const message = genesisHash === null ? signedPayload : authorizationMessage(counter, genesisHash, signedPayload);
+  const message =
+    genesisHash === null
+      ? signedPayload
+      : authorizationMessage(counter, genesisHash, signedPayload);
   return callOfIntent(intent, {
     signedPayload,
     signature: signer.sign(message),

@@ -74,12 +74,21 @@ export async function parsedProof(url: string, did: string): Promise<KeyProof> {
 }
 
 /** Rotates the root key of an identity, and signs its document anew unless the test says otherwise. */
-export async function rotateRoot(me: Waypost, label: string, { document = true } = {}): Promise<void> {
+export async function rotateRoot(
+  me: Waypost,
+  label: string,
+  { document = true } = {},
+): Promise<void> {
   const signer = { keyId: "root", seed: me.identity.rootSeed };
-  const intent = { action: "UpdateRootPubkey", did: me.did, newRootPubkey: keyOf(label).publicKey } as const;
+  const intent = {
+    action: "UpdateRootPubkey",
+    did: me.did,
+    newRootPubkey: keyOf(label).publicKey,
+  } as const;
   await change(me.client, intent, { signer, waiting });
   const rootSeed = seedOf(label);
-  if (document) await replaceDocument(me.client, me.did, { rootSeed, edited: (one) => one, waiting });
+  if (document)
+    await replaceDocument(me.client, me.did, { rootSeed, edited: (one) => one, waiting });
 }
 
 export const noteOf = (text: string): Note => {

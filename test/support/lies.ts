@@ -81,7 +81,11 @@ async function keysUnder(me: Waypost, url: string) {
   const { genesisHash } = await parsedProof(url, (await openHonest(url)).did);
   const did = deriveDid(genesisHash, keyPair(me.identity.rootSeed).publicKey);
   const keys = memoryKeys();
-  await keys.replace("default", null, renderIdentity({ ...me.identity, ledger: null }).replaceAll(me.did, did));
+  await keys.replace(
+    "default",
+    null,
+    renderIdentity({ ...me.identity, ledger: null }).replaceAll(me.did, did),
+  );
   return { keys, did };
 }
 
@@ -91,7 +95,11 @@ const only =
     asked === did ? bytes : null;
 
 /** A row about Bob's proof as another one. */
-const proofRow = (name: string, code: string, forge: (scene: Scene) => Promise<Uint8Array | "none">): LieRow => ({
+const proofRow = (
+  name: string,
+  code: string,
+  forge: (scene: Scene) => Promise<Uint8Array | "none">,
+): LieRow => ({
   name,
   code,
   ofBob: true,
@@ -115,7 +123,9 @@ const services = (did: Did, names: readonly string[]) =>
 const firstContact: readonly LieRow[] = [
   proofRow("no proof", "proof_missing", async () => "none"),
   proofRow("garbage", "proof_invalid", async () => Uint8Array.of(1, 2, 3)),
-  proofRow("another DID's proof", "proof_invalid", (scene) => proofBytes(urlOf(scene), scene.eve.did)),
+  proofRow("another DID's proof", "proof_invalid", (scene) =>
+    proofBytes(urlOf(scene), scene.eve.did),
+  ),
   proofRow("the same first key on the thief's ledger", "proof_invalid", registeredElsewhere),
   proofRow("the proof under another ledger's name", "proof_invalid", async (scene) => {
     const { genesisHash } = decodeKeyProof(await registeredElsewhere(scene)) as KeyProof;
@@ -136,7 +146,10 @@ const firstContact: readonly LieRow[] = [
     const proof = await presentOf(scene);
     const { signature } = proof.registration;
     const changed = signature.with(40, (signature[40] as number) ^ 1);
-    return encodeKeyProof({ ...proof, registration: { ...proof.registration, signature: changed } });
+    return encodeKeyProof({
+      ...proof,
+      registration: { ...proof.registration, signature: changed },
+    });
   }),
   proofRow("a changed byte in the document", "proof_invalid", async (scene) => {
     const bytes = await proofBytes(urlOf(scene), scene.bob.did);
@@ -144,7 +157,13 @@ const firstContact: readonly LieRow[] = [
   }),
   ...(["v1", "v2"] as const).map((version) =>
     proofRow(`a document that the root key signed in ${version}`, "proof_invalid", async (scene) =>
-      encodeKeyProof(forgeDocument(await presentOf(scene), { seed: scene.bob.identity.rootSeed, nonce: 3n, version })),
+      encodeKeyProof(
+        forgeDocument(await presentOf(scene), {
+          seed: scene.bob.identity.rootSeed,
+          nonce: 3n,
+          version,
+        }),
+      ),
     ),
   ),
   proofRow("a document by a key that is not the root", "proof_invalid", async (scene) =>
@@ -199,17 +218,25 @@ const remembered: readonly LieRow[] = [
     const [{ bob }, label] = [scene, `${scene.bob.did} later`];
     await rotateRoot(bob, label, { document: false });
     const rotated = await proofBytes(urlOf(scene), bob.did);
-    await replaceDocument(bob.client, bob.did, { rootSeed: seedOf(label), edited: (one) => one, waiting });
+    await replaceDocument(bob.client, bob.did, {
+      rootSeed: seedOf(label),
+      edited: (one) => one,
+      waiting,
+    });
     await scene.seen();
     return rotated;
   }),
   branchRow("a removed key's own document", "record_went_back", (before, _after, seed) =>
     forgeDocument(before, { seed, nonce: 70n }),
   ),
-  branchRow("a removed key's document under the true rotation", "record_went_back", (before, after, seed) => ({
-    ...forgeDocument(before, { seed, nonce: 70n }),
-    rotations: after.rotations,
-  })),
+  branchRow(
+    "a removed key's document under the true rotation",
+    "record_went_back",
+    (before, after, seed) => ({
+      ...forgeDocument(before, { seed, nonce: 70n }),
+      rotations: after.rotations,
+    }),
+  ),
   branchRow("a removed key's own rotation", "identity_changed", (before, _after, seed) =>
     forgeDocument(before, { seed, nonce: 70n, next: keyOf("thief") }),
   ),
@@ -285,7 +312,9 @@ const heads: readonly LieRow[] = [
     changed(({ note }, stage) => ({ note: resigned(note, [impostor(stage)]) })),
   ),
   logRow("another log", "log_invalid", (key, _, { made }) => {
-    const other = new TestLog(testKey(made.log.key.name, "log", sha256(new Uint8Array(9)))).append([]);
+    const other = new TestLog(testKey(made.log.key.name, "log", sha256(new Uint8Array(9)))).append(
+      [],
+    );
     return other.entry(Uint8Array.fromHex(key), other.cosigned([made.cosigner], Date.now()));
   }),
   logRow(
@@ -306,7 +335,9 @@ const heads: readonly LieRow[] = [
 
 /** The log of a liar who has all witnesses, with true entries of Bob. */
 async function logOf({ stage: { made }, bob }: Scene, log: TestLog): Promise<TestLog> {
-  return log.append([{ key: keyOfDid(bob.did), value: valueOfProof(await proofBytes(made.nodes.url, bob.did)) }]);
+  return log.append([
+    { key: keyOfDid(bob.did), value: valueOfProof(await proofBytes(made.nodes.url, bob.did)) },
+  ]);
 }
 
 const honestEntry = async ({ stage, bob }: Scene) => {
@@ -341,11 +372,15 @@ const othersLogs: readonly LieRow[] = [
       await scene.seen();
       const { genesisSeed, note } = await honestEntry(scene);
       const next = new TestLog(testKey(`${made.log.key.name}/2`, "log", made.log.seed));
-      next.entries.push(encodeOldHead({ ...(parseCheckpoint(noteOf(note).text) as Checkpoint), size: 1 }));
+      next.entries.push(
+        encodeOldHead({ ...(parseCheckpoint(noteOf(note).text) as Checkpoint), size: 1 }),
+      );
       await logOf(scene, next);
       const signed = next.cosigned([made.cosigner], Date.now());
       const restart = { oldHead: next.entries[0] as Uint8Array, inclusion: next.inclusion(0) };
-      return { entry: (key) => next.entry(Uint8Array.fromHex(key), signed, { genesisSeed, restart }) };
+      return {
+        entry: (key) => next.entry(Uint8Array.fromHex(key), signed, { genesisSeed, restart }),
+      };
     },
   },
 ];
@@ -359,7 +394,9 @@ const toStrangers: readonly LieRow[] = [
       const { bob } = scene;
       const before = await presentOf(scene);
       await rotateRoot(bob, `${bob.did} rotated`);
-      const branch = encodeKeyProof(forgeDocument(before, { seed: bob.identity.rootSeed, nonce: 70n }));
+      const branch = encodeKeyProof(
+        forgeDocument(before, { seed: bob.identity.rootSeed, nonce: 70n }),
+      );
       // What the log refutes is not remembered: the honest proof is believed afterwards.
       return { proof: only(bob.did, branch) };
     },
@@ -391,7 +428,13 @@ const toStrangers: readonly LieRow[] = [
   },
 ];
 
-export const lies: readonly LieRow[] = [...firstContact, ...remembered, ...heads, ...othersLogs, ...toStrangers];
+export const lies: readonly LieRow[] = [
+  ...firstContact,
+  ...remembered,
+  ...heads,
+  ...othersLogs,
+  ...toStrangers,
+];
 
 // ------------------------------------------------------------------------------------------------------- telling
 
@@ -404,16 +447,26 @@ export async function tell(row: LieRow, stage: LieStage, { proxy, victims }: Sta
   const [bob, eve] = await Promise.all([openHonest(url, { alias }), openHonest(url)]);
   const demanded = row.policy === "demanded" ? ("logged" as const) : undefined;
   const each = async (expected: string, ask: (victim: Victim) => Promise<string>) => {
-    const answers = Object.entries(victims).map(async ([name, victim]) => [name, await ask(victim)] as const);
-    expect(await Promise.all(answers)).toEqual(Object.keys(victims).map((name) => [name, expected] as const));
+    const answers = Object.entries(victims).map(
+      async ([name, victim]) => [name, await ask(victim)] as const,
+    );
+    expect(await Promise.all(answers)).toEqual(
+      Object.keys(victims).map((name) => [name, expected] as const),
+    );
   };
   const believed = async (to: string) => {
     if (row.policy !== undefined) await untilProofLogged(url, bob.did);
-    await each(row.policy === undefined ? "proven" : "logged", (victim) => victim.send(to, demanded));
+    await each(row.policy === undefined ? "proven" : "logged", (victim) =>
+      victim.send(to, demanded),
+    );
   };
   proxy.lie = {};
   const seen = (to: string = bob.did) => believed(to);
-  const { to = bob.did, after = null, ...lie } = await row.prepare({ stage, bob, eve, alias, seen });
+  const {
+    to = bob.did,
+    after = null,
+    ...lie
+  } = await row.prepare({ stage, bob, eve, alias, seen });
   proxy.lie = lie;
   await each(row.code, (victim) => victim.send(to, demanded));
   if (row.lowers) await each("proven", (victim) => victim.send(to));

@@ -8,7 +8,11 @@ type FileOf = (key: TestKey) => string;
 
 /** A witness of logs at addresses. */
 export function startWitness(
-  { fileOf, key, store = {} }: { readonly fileOf: FileOf; readonly key: TestKey; readonly store?: object },
+  {
+    fileOf,
+    key,
+    store = {},
+  }: { readonly fileOf: FileOf; readonly key: TestKey; readonly store?: object },
   logs: readonly (readonly [TestKey, string])[],
   options: Parameters<typeof startTestNodes>[2] = {},
 ): Promise<TestNodes> {
@@ -31,7 +35,9 @@ export function loggedNodes({ logFile, cosigner, witnessUrl, port, store }: Logg
   const own = `http://127.0.0.1:${port}`;
   return {
     server: { listen: [`127.0.0.1:${port}`], drain_timeout: "2s" },
-    ...(store === undefined ? {} : { stores: { main: { plugin: "lmdb", block_time_ms: 50, ...store } } }),
+    ...(store === undefined
+      ? {}
+      : { stores: { main: { plugin: "lmdb", block_time_ms: 50, ...store } } }),
     directory: {
       enabled: true,
       rate_limit_loopback: false,
@@ -58,9 +64,16 @@ export type LogPair = {
 
 /** A Directory whose log one witness cosigns. */
 export async function startLogPair(name: string, fileOf: FileOf): Promise<LogPair> {
-  const [log, cosigner] = [testKey(`${name}.example/log`, "log"), testKey(`${name}.example/witness`, "witness")];
+  const [log, cosigner] = [
+    testKey(`${name}.example/log`, "log"),
+    testKey(`${name}.example/witness`, "witness"),
+  ];
   const port = freePort();
-  const witness = await startWitness({ fileOf, key: cosigner }, [[log, `http://127.0.0.1:${port}/log`]]);
-  const nodes = await startTestNodes(loggedNodes({ logFile: fileOf(log), cosigner, witnessUrl: witness.url, port }));
+  const witness = await startWitness({ fileOf, key: cosigner }, [
+    [log, `http://127.0.0.1:${port}/log`],
+  ]);
+  const nodes = await startTestNodes(
+    loggedNodes({ logFile: fileOf(log), cosigner, witnessUrl: witness.url, port }),
+  );
   return { nodes, witness, log, cosigner };
 }

@@ -52,7 +52,10 @@ export function testKey(
 export const vkeyOf = ({ key }: TestKey): string => renderVerifierKey(key);
 
 /** Files of keys in a folder that `remove` removes. */
-export function keyFiles(): { readonly fileOf: (key: TestKey) => string; readonly remove: () => void } {
+export function keyFiles(): {
+  readonly fileOf: (key: TestKey) => string;
+  readonly remove: () => void;
+} {
   const folder = mkdtempSync(join(tmpdir(), "waypost-keys-"));
   return {
     fileOf: ({ key, seed }) => {
@@ -74,7 +77,8 @@ export class TestLog {
   /** Appends a batch; a test may name another map root than the one that follows. */
   append(changes: readonly MapChange[], root?: Uint8Array): this {
     const changed = changeMap(this.#read, changes);
-    for (const [path, page] of changed.pages) page === null ? this.#pages.delete(path) : this.#pages.set(path, page);
+    for (const [path, page] of changed.pages)
+      page === null ? this.#pages.delete(path) : this.#pages.set(path, page);
     this.entries.push(...encodeBatch(changes, root ?? changed.root));
     return this;
   }
@@ -136,7 +140,11 @@ export class TestLog {
   }
 
   /** What a Directory answers of one key, as of the present size. */
-  entry(key: Uint8Array, note: Note, { from = 0, ...more }: { from?: number } & Partial<LogEntry> = {}): Uint8Array {
+  entry(
+    key: Uint8Array,
+    note: Note,
+    { from = 0, ...more }: { from?: number } & Partial<LogEntry> = {},
+  ): Uint8Array {
     const { size } = this;
     return encodeLogEntry({
       logKey: renderVerifierKey(this.key.key),
@@ -152,7 +160,11 @@ export class TestLog {
   }
 
   /** The body of `add-checkpoint`. */
-  added(old: number, note = this.note(), proof = old > this.size ? [] : this.consistency(old)): string {
+  added(
+    old: number,
+    note = this.note(),
+    proof = old > this.size ? [] : this.consistency(old),
+  ): string {
     return `old ${old}\n${proof.map((hash) => `${encodeBase64(hash)}\n`).join("")}\n${renderNote(note)}`;
   }
 
@@ -167,9 +179,13 @@ export class TestLog {
         const { level, index, width } = place;
         if (level === "entries")
           return new Response(
-            encodeBundle(this.entries.slice(index * 256, index * 256 + width)) as Uint8Array<ArrayBuffer>,
+            encodeBundle(
+              this.entries.slice(index * 256, index * 256 + width),
+            ) as Uint8Array<ArrayBuffer>,
           );
-        return new Response(this.tile(level, index, this.size).slice(0, width * 32) as Uint8Array<ArrayBuffer>);
+        return new Response(
+          this.tile(level, index, this.size).slice(0, width * 32) as Uint8Array<ArrayBuffer>,
+        );
       },
     });
     return { url: `http://127.0.0.1:${server.port}/log`, stop: () => server.stop(true) };

@@ -27,7 +27,11 @@ export type LyingDirectory = {
 };
 
 export function lyingDirectory(real: string): LyingDirectory {
-  const server = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: (request) => answer(request, real, proxy) });
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: (request) => answer(request, real, proxy),
+  });
   const proxy: LyingDirectory = {
     url: `http://127.0.0.1:${server.port}`,
     lie: {},
@@ -61,15 +65,19 @@ async function answer(request: Request, real: string, proxy: LyingDirectory): Pr
     const other = lie.entry(key, bytes) ?? bytes;
     return other === "none" ? refusal(404, "not_found") : new Response(other.slice());
   }
-  const [, proved, resolved] = /^(?:\/dids\/([^/]+)\/proof|\/delivery-resolution\/([^/]+))$/.exec(path) ?? [];
+  const [, proved, resolved] =
+    /^(?:\/dids\/([^/]+)\/proof|\/delivery-resolution\/([^/]+))$/.exec(path) ?? [];
   const forged = lie.proof?.(proved ?? resolved ?? "") ?? null;
   if (proved !== undefined && forged !== null)
     return forged === "none" ? refusal(404, "not_found") : new Response(forged.slice());
-  if (!honest.headers.get("content-type")?.includes("json")) return new Response(await honest.bytes(), honest);
+  if (!honest.headers.get("content-type")?.includes("json"))
+    return new Response(await honest.bytes(), honest);
   const { key_proof, ...json } = (await honest.json()) as Record<string, unknown>;
   const keyProof = forged === null ? key_proof : forged === "none" ? undefined : forged.toBase64();
   const told = { ...json, ...(keyProof === undefined ? {} : { key_proof: keyProof }) };
-  return Response.json(honest.ok ? (lie.json?.({ path, json: told }) ?? told) : told, { status: honest.status });
+  return Response.json(honest.ok ? (lie.json?.({ path, json: told }) ?? told) : told, {
+    status: honest.status,
+  });
 }
 
 function refusal(status: number, code: string): Response {

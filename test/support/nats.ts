@@ -16,16 +16,23 @@ export type NatsServer = {
   readonly end: () => Promise<void>;
 };
 
-const found = ["/usr/sbin/nats-server", "/usr/bin/nats-server", "/usr/local/bin/nats-server"].find(existsSync);
+const found = ["/usr/sbin/nats-server", "/usr/bin/nats-server", "/usr/local/bin/nats-server"].find(
+  existsSync,
+);
 const binary = found ?? Bun.which("nats-server");
 
 /** Why there is no server, or null. */
 export function natsAbsence(): string | null {
-  return binary === null ? "no nats-server on this machine (Debian: apt-get install nats-server)" : null;
+  return binary === null
+    ? "no nats-server on this machine (Debian: apt-get install nats-server)"
+    : null;
 }
 
 /** `settings` are lines of its configuration file, `program` another server than the one of the machine. */
-export async function startNats(settings: readonly string[] = [], program = binary): Promise<NatsServer> {
+export async function startNats(
+  settings: readonly string[] = [],
+  program = binary,
+): Promise<NatsServer> {
   if (program === null) throw new Error("no nats-server");
   const folder = mkdtempSync(join(tmpdir(), "waypost-nats-"));
   const port = freePort();

@@ -24,7 +24,9 @@ export type TestNodes = RunningNodes & {
 
 /** Constants that no file sets, for a test that can't wait for the real ones. */
 type OtherConstants = {
-  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<Config[Section]>;
+  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<
+    Config[Section]
+  >;
 };
 
 /** A Relay at an address of this machine. */
@@ -52,7 +54,10 @@ export async function startTestNodes(
     cache: { enabled: true, public_endpoints: [own] },
     ...input,
   };
-  const arranged = await arrange(given, Reflect.get(given.stores?.["main"] ?? {}, "plugin") === "memory");
+  const arranged = await arrange(
+    given,
+    Reflect.get(given.stores?.["main"] ?? {}, "plugin") === "memory",
+  );
   const lines: TestNodes["lines"] = [];
   const running: RunningNodes[] = [];
   let reread: Config | null = null;
@@ -93,21 +98,30 @@ export async function startTestNodes(
 }
 
 /** Registers an identity at a Directory over HTTP and waits until the ledger has it. */
-export async function registerAt(directory: string, identity: Identity, document: Json): Promise<void> {
+export async function registerAt(
+  directory: string,
+  identity: Identity,
+  document: Json,
+): Promise<void> {
   const response = await fetch(`${directory}/register-did`, {
     method: "POST",
     headers: { "content-type": "application/json", connection: "close" },
     body: JSON.stringify(registerBodyOf(identity, Date.now(), { did_document: document })),
   });
-  if (response.status !== 202) throw new Error(`registration answered ${response.status} ${await response.text()}`);
+  if (response.status !== 202)
+    throw new Error(`registration answered ${response.status} ${await response.text()}`);
   const path = `${directory}/registration-status/${encodeURIComponent(identity.did)}`;
-  while (((await (await fetch(path)).json()) as { registered: boolean }).registered !== true) await Bun.sleep(20);
+  while (((await (await fetch(path)).json()) as { registered: boolean }).registered !== true)
+    await Bun.sleep(20);
 }
 
 export type SelfSender = {
   readonly did: Did;
   /** An envelope to itself, as a body. */
-  readonly envelope: (more?: { readonly signed?: true | undefined; readonly payload?: JsonObject }) => string;
+  readonly envelope: (more?: {
+    readonly signed?: true | undefined;
+    readonly payload?: JsonObject;
+  }) => string;
 };
 
 /** Registers an identity whose document publishes the Cache at `url`. It sends envelopes to itself. */
@@ -115,13 +129,28 @@ export async function registerSelfSender(url: string, did: Did): Promise<SelfSen
   const seed = ed25519.utils.randomSecretKey();
   const identity = { did, root: keyPair(seed), label: "own" };
   const method = methodOf(did, "root", identity.root);
-  const service = { id: `${did}#cache`, type: "SvcCacheService", serviceEndpoint: [url], authorization: [method.id] };
-  const document = { id: did, verificationMethod: [method], authentication: [method.id], service: [service] };
+  const service = {
+    id: `${did}#cache`,
+    type: "SvcCacheService",
+    serviceEndpoint: [url],
+    authorization: [method.id],
+  };
+  const document = {
+    id: did,
+    verificationMethod: [method],
+    authentication: [method.id],
+    service: [service],
+  };
   await registerAt(url, identity, document);
   return {
     did,
     envelope: ({ signed, payload = {} } = {}) => {
-      const plain = { message_id: crypto.randomUUID(), to: did, timestamp: new Date().toISOString(), payload };
+      const plain = {
+        message_id: crypto.randomUUID(),
+        to: did,
+        timestamp: new Date().toISOString(),
+        payload,
+      };
       const named = { ...plain, from: did, sender_key_id: method.id };
       const sender_signature = encodeBase64(ed25519.sign(encodeSenderText(named), seed));
       return JSON.stringify(signed === undefined ? plain : { ...named, sender_signature });

@@ -34,7 +34,8 @@ export function peopleAtNodes() {
     at,
     keep,
     open,
-    openStored: (options: Partial<WaypostOptions> = {}) => open({ store: memoryStore(), ...options }),
+    openStored: (options: Partial<WaypostOptions> = {}) =>
+      open({ store: memoryStore(), ...options }),
   };
 }
 

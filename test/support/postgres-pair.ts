@@ -61,7 +61,9 @@ export class PostgresPair {
     appendFileSync(join(old.folder, "data", "postgresql.auto.conf"), settings);
     await old.start();
     await Bun.sleep(oldMs);
-    await old.sql("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'waypost'");
+    await old.sql(
+      "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = 'waypost'",
+    );
     const calls = await old.sql(
       "select coalesce(sum(calls), 0) from pg_stat_user_functions where schemaname = 'waypost'",
     );
@@ -96,11 +98,17 @@ export class PostgresPair {
   private async waitForStandby(): Promise<void> {
     await this.until("select count(*) from pg_stat_replication where state = 'streaming'");
     await this.waitFor("*");
-    await this.until("select count(*) from pg_stat_replication where sync_state = 'sync' and state = 'streaming'");
+    await this.until(
+      "select count(*) from pg_stat_replication where sync_state = 'sync' and state = 'streaming'",
+    );
   }
 
   private async until(counted: string): Promise<void> {
-    for (const endMs = performance.now() + 60_000; (await this.sql(counted)) !== "1\n"; await Bun.sleep(50))
+    for (
+      const endMs = performance.now() + 60_000;
+      (await this.sql(counted)) !== "1\n";
+      await Bun.sleep(50)
+    )
       if (performance.now() > endMs) throw new Error(`the standby does not follow: ${counted}`);
   }
 }

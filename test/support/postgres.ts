@@ -34,12 +34,17 @@ function binaries(): string | null {
   const base = "/usr/lib/postgresql";
   const versions = existsSync(base) ? readdirSync(base).sort((a, b) => Number(b) - Number(a)) : [];
   const folders = versions.map((version) => join(base, version, "bin"));
-  return folders.find((folder) => existsSync(join(folder, "initdb")) && existsSync(join(folder, "postgres"))) ?? null;
+  return (
+    folders.find(
+      (folder) => existsSync(join(folder, "initdb")) && existsSync(join(folder, "postgres")),
+    ) ?? null
+  );
 }
 
 /** Why there is no server, or null. */
 export function postgresAbsence(): string | null {
-  if (binaries() === null) return "no PostgreSQL server on this machine (Debian: apt-get install postgresql)";
+  if (binaries() === null)
+    return "no PostgreSQL server on this machine (Debian: apt-get install postgresql)";
   if (process.getuid?.() === 0 && Bun.spawnSync(["id", "-u", "postgres"]).exitCode !== 0) {
     return "PostgreSQL refuses root, and there is no user named postgres";
   }
@@ -49,7 +54,12 @@ export function postgresAbsence(): string | null {
 async function run(command: readonly string[]): Promise<string> {
   const asRoot = process.getuid?.() === 0;
   const full = asRoot ? ["runuser", "-u", "postgres", "--", ...command] : [...command];
-  const child = Bun.spawn(full, { stdout: "pipe", stderr: "pipe", cwd: "/", env: { ...process.env, LC_ALL: "C" } });
+  const child = Bun.spawn(full, {
+    stdout: "pipe",
+    stderr: "pipe",
+    cwd: "/",
+    env: { ...process.env, LC_ALL: "C" },
+  });
   const [out, err, code] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),
@@ -63,18 +73,33 @@ async function run(command: readonly string[]): Promise<string> {
  * `settings` are lines of the server's configuration, such as `max_connections=20`. In the folder `folderInMemory` a sync
  * costs nothing.
  */
-export async function startPostgres(settings: readonly string[] = [], within = tmpdir()): Promise<PostgresServer> {
+export async function startPostgres(
+  settings: readonly string[] = [],
+  within = tmpdir(),
+): Promise<PostgresServer> {
   const bin = binaries();
   if (bin === null) throw new Error("no PostgreSQL server");
   const folder = newFolder(within);
   const data = join(folder, "data");
-  await run([join(bin, "initdb"), "-D", data, "-U", "waypost", "--auth=trust", "-E", "UTF8", "--no-locale", "-N"]);
+  await run([
+    join(bin, "initdb"),
+    "-D",
+    data,
+    "-U",
+    "waypost",
+    "--auth=trust",
+    "-E",
+    "UTF8",
+    "--no-locale",
+    "-N",
+  ]);
   return startIn({ bin, folder, settings });
 }
 
 function newFolder(within = tmpdir()): string {
   const folder = mkdtempSync(join(within, "waypost-pg-"));
-  if (process.getuid?.() === 0) chownSync(folder, Number(Bun.spawnSync(["id", "-u", "postgres"]).stdout.toString()), 0);
+  if (process.getuid?.() === 0)
+    chownSync(folder, Number(Bun.spawnSync(["id", "-u", "postgres"]).stdout.toString()), 0);
   return folder;
 }
 
@@ -88,14 +113,26 @@ function freeze(data: string): number[] {
 }
 
 function isAlive(pid: number): boolean {
-  const status = existsSync(`/proc/${pid}/stat`) ? readFileSync(`/proc/${pid}/stat`, "utf8") : ") Z";
+  const status = existsSync(`/proc/${pid}/stat`)
+    ? readFileSync(`/proc/${pid}/stat`, "utf8")
+    : ") Z";
   return !/\) [ZX]/.test(status);
 }
 
 /** What a standby of the server at the port begins with. */
 async function copyInto(bin: string, folder: string, port: number): Promise<void> {
   const server = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost"];
-  await run([join(bin, "pg_basebackup"), ...server, "-D", join(folder, "data"), "-R", "-X", "stream", "-c", "fast"]);
+  await run([
+    join(bin, "pg_basebackup"),
+    ...server,
+    "-D",
+    join(folder, "data"),
+    "-R",
+    "-X",
+    "stream",
+    "-c",
+    "fast",
+  ]);
 }
 
 async function startIn(given: {
@@ -106,13 +143,20 @@ async function startIn(given: {
   const { bin, folder, settings } = given;
   const data = join(folder, "data");
   const port = freePort();
-  const all = ["listen_addresses=127.0.0.1", `port=${port}`, "unix_socket_directories=", ...settings];
+  const all = [
+    "listen_addresses=127.0.0.1",
+    `port=${port}`,
+    "unix_socket_directories=",
+    ...settings,
+  ];
   const control = (...words: string[]) => run([join(bin, "pg_ctl"), "-D", data, "-s", ...words]);
   const start = async () => {
     const log = join(folder, "log");
-    await control("-w", "-l", log, "-o", all.map((one) => `-c ${one}`).join(" "), "start").catch((error: unknown) => {
-      throw new Error(`${error} ${readFileSync(log, "utf8").slice(-2_000)}`);
-    });
+    await control("-w", "-l", log, "-o", all.map((one) => `-c ${one}`).join(" "), "start").catch(
+      (error: unknown) => {
+        throw new Error(`${error} ${readFileSync(log, "utf8").slice(-2_000)}`);
+      },
+    );
   };
   const stop = async (mode: "fast" | "immediate" = "fast") => {
     await control("-m", mode, "stop");
@@ -131,7 +175,16 @@ async function startIn(given: {
       const dump = join(folder, `${schema}.sql`);
       await run([join(bin, "pg_dump"), ...server, "-n", schema, "-f", dump, "postgres"]);
       await sql(`DROP SCHEMA ${schema} CASCADE`);
-      await run([join(bin, "psql"), ...server, "-q", "-v", "ON_ERROR_STOP=1", "-f", dump, "postgres"]);
+      await run([
+        join(bin, "psql"),
+        ...server,
+        "-q",
+        "-v",
+        "ON_ERROR_STOP=1",
+        "-f",
+        dump,
+        "postgres",
+      ]);
     },
     standby: async () => {
       const copy = newFolder();

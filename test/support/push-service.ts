@@ -18,13 +18,20 @@ export type Device = ReturnType<typeof deviceAt>;
 export async function startPushService() {
   const heard: Pushed[] = [];
   const waiting: (() => void)[] = [];
-  const state = { answer: (_: Pushed): Response | Promise<Response> => new Response(null, { status: 201 }) };
+  const state = {
+    answer: (_: Pushed): Response | Promise<Response> => new Response(null, { status: 201 }),
+  };
   const server = Bun.serve({
     port: 0,
     hostname: "127.0.0.1",
     fetch: async (request) => {
       const body = Buffer.from(await request.arrayBuffer());
-      const pushed = { path: new URL(request.url).pathname, headers: request.headers, body, atMs: performance.now() };
+      const pushed = {
+        path: new URL(request.url).pathname,
+        headers: request.headers,
+        body,
+        atMs: performance.now(),
+      };
       heard.push(pushed);
       for (const wake of waiting.splice(0)) wake();
       return state.answer(pushed);
@@ -84,12 +91,23 @@ export function openPush(body: Buffer, privateKey: ECDH, auth: Buffer): string {
 export function vapidClaims(
   headers: Headers,
 ): { readonly key: string; readonly claims: Record<string, unknown> } | null {
-  const [, token = "", key = ""] = /^vapid t=([\w.-]+), k=([\w-]+)$/.exec(headers.get("authorization") ?? "") ?? [];
+  const [, token = "", key = ""] =
+    /^vapid t=([\w.-]+), k=([\w-]+)$/.exec(headers.get("authorization") ?? "") ?? [];
   const [head = "", claims = "", signature = ""] = token.split(".");
   const point = Buffer.from(key, "base64url");
-  const [x, y] = [point.subarray(1, 33), point.subarray(33)].map((part) => part.toString("base64url"));
-  const jwk = createPublicKey({ key: { kty: "EC", crv: "P-256", x: x ?? "", y: y ?? "" }, format: "jwk" });
+  const [x, y] = [point.subarray(1, 33), point.subarray(33)].map((part) =>
+    part.toString("base64url"),
+  );
+  const jwk = createPublicKey({
+    key: { kty: "EC", crv: "P-256", x: x ?? "", y: y ?? "" },
+    format: "jwk",
+  });
   const made = Buffer.from(signature, "base64url");
-  const isValid = verify("sha256", Buffer.from(`${head}.${claims}`), { key: jwk, dsaEncoding: "ieee-p1363" }, made);
+  const isValid = verify(
+    "sha256",
+    Buffer.from(`${head}.${claims}`),
+    { key: jwk, dsaEncoding: "ieee-p1363" },
+    made,
+  );
   return isValid ? { key, claims: JSON.parse(Buffer.from(claims, "base64url").toString()) } : null;
 }

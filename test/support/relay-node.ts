@@ -113,7 +113,8 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     recipients,
     receipts,
     egress,
-    localCache: given.withoutLocalCache === true ? null : { ...cache.cache, endpoints: [cacheEndpoint] },
+    localCache:
+      given.withoutLocalCache === true ? null : { ...cache.cache, endpoints: [cacheEndpoint] },
     sessions,
     now,
     sleep: async (ms) => {
@@ -155,7 +156,8 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
       const response = await raw(envelope, more);
       const result = (await response.json()) as DeliveryResult;
       expectDeliveryResult(result);
-      if (response.status !== result.http_status) throw new Error(`${response.status} is not ${result.http_status}`);
+      if (response.status !== result.http_status)
+        throw new Error(`${response.status} is not ${result.http_status}`);
       return result;
     },
     serve: () => {
@@ -180,7 +182,9 @@ export type Inbox = {
   readonly stop: () => void;
 };
 
-export function startInbox(answer: Inbox["answer"] = () => new Response("taken", { status: 200 })): Inbox {
+export function startInbox(
+  answer: Inbox["answer"] = () => new Response("taken", { status: 200 }),
+): Inbox {
   const server = Bun.serve({
     hostname: "127.0.0.1",
     port: 0,

@@ -13,13 +13,23 @@ type Described = {
 
 /** Optional members are left out, but for those that `also` names. */
 export function sampleOf(schema: unknown, also: readonly string[] = []): unknown {
-  const { examples = [], const: literal, enum: values = [], anyOf, type, minimum = 1 } = schema as Described;
+  const {
+    examples = [],
+    const: literal,
+    enum: values = [],
+    anyOf,
+    type,
+    minimum = 1,
+  } = schema as Described;
   const [given = literal] = [...examples, ...values];
   if (given !== undefined) return given;
-  if (anyOf !== undefined) return sampleOf(anyOf.find((one) => one.examples !== undefined) ?? anyOf[0], also);
+  if (anyOf !== undefined)
+    return sampleOf(anyOf.find((one) => one.examples !== undefined) ?? anyOf[0], also);
   const { properties = {}, required = [], items } = schema as Described;
   if (type === "object") {
-    const names = Object.keys(properties).filter((name) => required.includes(name) || also.includes(name));
+    const names = Object.keys(properties).filter(
+      (name) => required.includes(name) || also.includes(name),
+    );
     return Object.fromEntries(names.map((name) => [name, sampleOf(properties[name], also)]));
   }
   if (type === "array") return [sampleOf(items, also)];

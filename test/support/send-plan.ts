@@ -18,7 +18,12 @@ export const plan: SendPlan = {
   name: null,
   trust: "unproven",
   recipient: { keyId: `${to}#x25519-1`, publicKey: x25519.getPublicKey(readerSecret) },
-  file: { name: "photo.jpg", mediaType: "image/jpeg", sizeBytes: content.length, sha256: sha256(content) },
+  file: {
+    name: "photo.jpg",
+    mediaType: "image/jpeg",
+    sizeBytes: content.length,
+    sha256: sha256(content),
+  },
   chunkBytes: 1_000,
   timestamp: "2026-07-16T12:00:00.000Z",
   ttl: "24h",
@@ -27,4 +32,7 @@ export const plan: SendPlan = {
   sender: { did: from, keyId: `${from}#root`, seed: senderSeed },
 };
 
-export const source = { file: plan.file, read: async (a: number, b: number) => content.subarray(a, b) };
+export const source = {
+  file: plan.file,
+  read: async (a: number, b: number) => content.subarray(a, b),
+};

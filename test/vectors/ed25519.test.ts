@@ -6,11 +6,16 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { isAdmissibleKey, verifyEd25519, verifyEd25519InPool } from "../../src/core/codec/crypto.ts";
+import {
+  isAdmissibleKey,
+  verifyEd25519,
+  verifyEd25519InPool,
+} from "../../src/core/codec/crypto.ts";
 import { verifyEd25519 as verifyPortably } from "../../src/core/codec/crypto-portable.ts";
 import type { KeyVector, SignatureVector } from "./ed25519/generate.ts";
 
-const load = (file: string) => JSON.parse(readFileSync(new URL(`ed25519/${file}`, import.meta.url), "utf8"));
+const load = (file: string) =>
+  JSON.parse(readFileSync(new URL(`ed25519/${file}`, import.meta.url), "utf8"));
 const signatures: SignatureVector[] = load("signatures.json");
 const keys: KeyVector[] = load("keys.json");
 
@@ -33,14 +38,22 @@ test("the vectors hold every class, with verdicts both ways", () => {
 for (const name of new Set(signatures.map((v) => v.class))) {
   test(`signatures, ${name}: the native verdict is as expected, in both threads, and never wider than the chain's`, async () => {
     for (const v of signatures.filter((vector) => vector.class === name)) {
-      const [signature, message, key] = [v.signature, v.message, v.public_key].map((h) => Uint8Array.fromHex(h));
+      const [signature, message, key] = [v.signature, v.message, v.public_key].map((h) =>
+        Uint8Array.fromHex(h),
+      );
       if (!signature || !message || !key) throw new Error("a vector without bytes");
       const native = verifyEd25519(signature, message, key);
       const zip215 = chainAccepts(signature, message, key);
       expect({ v, verdict: native }).toEqual({ v, verdict: v.native });
-      expect({ v, inPool: await verifyEd25519InPool(signature, message, key) }).toEqual({ v, inPool: v.native });
+      expect({ v, inPool: await verifyEd25519InPool(signature, message, key) }).toEqual({
+        v,
+        inPool: v.native,
+      });
       if (signature.length === 64 && key.length === 32)
-        expect({ v, portable: verifyPortably(signature, message, key) }).toEqual({ v, portable: v.native });
+        expect({ v, portable: verifyPortably(signature, message, key) }).toEqual({
+          v,
+          portable: v.native,
+        });
       expect({ v, verdict: zip215 }).toEqual({ v, verdict: v.zip215 });
       if (native) expect(zip215).toBe(true);
     }
@@ -50,7 +63,11 @@ for (const name of new Set(signatures.map((v) => v.class))) {
 test("whatever comes at once is verified in one of the threads", async () => {
   const vectors = signatures.slice(0, 100);
   const bytes = ({ signature, message, public_key }: SignatureVector) =>
-    [signature, message, public_key].map((text) => Uint8Array.fromHex(text)) as [Uint8Array, Uint8Array, Uint8Array];
+    [signature, message, public_key].map((text) => Uint8Array.fromHex(text)) as [
+      Uint8Array,
+      Uint8Array,
+      Uint8Array,
+    ];
   const verdicts = vectors.map((vector) => verifyEd25519InPool(...bytes(vector)));
   expect(verdicts.filter((verdict) => typeof verdict === "boolean").length).toBeGreaterThan(0);
   expect(await Promise.all(verdicts)).toEqual(vectors.map(({ native }) => native));

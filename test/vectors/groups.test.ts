@@ -8,11 +8,24 @@ import { decideChange, groupIdOf, membersOf } from "../../src/client/store/group
 import type { GroupState } from "../../src/client/store/rows.ts";
 import { type Did, isDid } from "../../src/core/codec/did.ts";
 
-type Step = { readonly what: string; readonly from: string; readonly change: unknown; readonly counts: boolean };
-type Counting = { readonly name?: string; readonly version?: number; readonly members?: readonly string[] };
-type Vector = Record<"maker" | "nonce" | "id", string> & { readonly steps: readonly (Step & Counting)[] };
+type Step = {
+  readonly what: string;
+  readonly from: string;
+  readonly change: unknown;
+  readonly counts: boolean;
+};
+type Counting = {
+  readonly name?: string;
+  readonly version?: number;
+  readonly members?: readonly string[];
+};
+type Vector = Record<"maker" | "nonce" | "id", string> & {
+  readonly steps: readonly (Step & Counting)[];
+};
 
-const vector: Vector = JSON.parse(readFileSync(new URL("groups/changes.json", import.meta.url), "utf8"));
+const vector: Vector = JSON.parse(
+  readFileSync(new URL("groups/changes.json", import.meta.url), "utf8"),
+);
 
 test("the id of a group is that of its maker and a nonce", () => {
   expect(groupIdOf(vector.maker, vector.nonce)).toBe(vector.id);
@@ -27,6 +40,8 @@ test("each change counts or not as the vector says, and leaves the members and t
     expect([what, next !== null]).toEqual([what, counts]);
     if (next === null) continue;
     state = next;
-    expect({ name: next.name, version: next.version, members: membersOf(next) }).toEqual(after as never);
+    expect({ name: next.name, version: next.version, members: membersOf(next) }).toEqual(
+      after as never,
+    );
   }
 });

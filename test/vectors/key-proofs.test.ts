@@ -23,5 +23,7 @@ test.each(vectors)("$name", (vector) => {
     next_document_nonce: vector.next_document_nonce,
     document_sha256: vector.document_sha256,
   });
-  expect(state.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey))).toBe(true);
+  expect(
+    state.signatures.every((one) => verifyEd25519(one.signature, one.message, one.publicKey)),
+  ).toBe(true);
 });

@@ -33,7 +33,8 @@ import {
 import vectors from "./log/valid.json";
 
 const hex = (bytes: Uint8Array) => bytes.toHex();
-const bytes = (list: readonly string[] | null) => (list ?? []).map((text) => Uint8Array.fromHex(text));
+const bytes = (list: readonly string[] | null) =>
+  (list ?? []).map((text) => Uint8Array.fromHex(text));
 const leaf = (i: number) => hashLeaf(utf8(`entry ${i}`));
 
 const tiles = new Map<string, Uint8Array>();
@@ -61,14 +62,19 @@ test("roots", () => {
 test("proofs of inclusion", () => {
   for (const { Index: index, Size: size, Proof: proof } of vectors.inclusion) {
     expect(proveInclusion(read, index, size).map(hex)).toEqual(proof ?? []);
-    expect(verifyInclusion(leaf(index), index, { size, root: rootOf(size) }, bytes(proof))).toBe(true);
+    expect(verifyInclusion(leaf(index), index, { size, root: rootOf(size) }, bytes(proof))).toBe(
+      true,
+    );
   }
 });
 
 test("proofs of consistency", () => {
   for (const { From: from, To: to, Proof: proof } of vectors.consistency) {
     expect(proveConsistency(read, from, to).map(hex)).toEqual(proof ?? []);
-    const [before, later] = [from, to].map((size) => ({ size, root: rootOf(size) })) as [Tree, Tree];
+    const [before, later] = [from, to].map((size) => ({ size, root: rootOf(size) })) as [
+      Tree,
+      Tree,
+    ];
     expect(verifyConsistency(before, later, bytes(proof))).toBe(true);
   }
 });
@@ -79,7 +85,16 @@ test("paths of tiles", () => {
     expect(tilePath(level, index, width)).toBe(path);
     expect(parseTilePath(path)).toEqual({ level, index, width });
   }
-  for (const wrong of ["0/01", "0/x000/001", "64/000", "0/000.p/0", "0/000.p/256", "00/000", "entries/1", "0/000/"])
+  for (const wrong of [
+    "0/01",
+    "0/x000/001",
+    "64/000",
+    "0/000.p/0",
+    "0/000.p/256",
+    "00/000",
+    "entries/1",
+    "0/000/",
+  ])
     expect([wrong, parseTilePath(wrong)]).toEqual([wrong, null]);
 });
 
@@ -89,7 +104,11 @@ test("keys and notes", () => {
   const seed = secret?.bytes ?? new Uint8Array(32);
   const key = noteKey("directory.example/log", "log", ed25519.getPublicKey(seed));
   if (key === null) throw new Error("no key");
-  expect([renderVerifierKey(key), renderSignerKey(key, seed), secret?.id]).toEqual([vkey, skey, key.id]);
+  expect([renderVerifierKey(key), renderSignerKey(key, seed), secret?.id]).toEqual([
+    vkey,
+    skey,
+    key.id,
+  ]);
   expect(parseVerifierKey(vkey)).toEqual(key);
   const sign = (message: Uint8Array) => ed25519.sign(message, seed);
   expect(renderNote({ text, signatures: [signNote(text, key, sign)] })).toBe(note);
@@ -99,7 +118,9 @@ test("keys and notes", () => {
 });
 
 test("the example of the specification verifies", () => {
-  const key = parseVerifierKey("example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k");
+  const key = parseVerifierKey(
+    "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k",
+  );
   const note = parseNote(
     "This is an example message.\n\n— example.com/foo Uw2QOkn8srV1yJGh2VYRlL1Tnagv1YEq6TfXppzi2ONncAlTgK7Ztg1ERYNZXsYjOBH3mFXmRKuwHjG1Yu72IneyaQM=\n",
   );

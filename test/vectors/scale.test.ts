@@ -13,7 +13,14 @@ import type { DidDocument } from "../../src/core/ledger/account.ts";
 import * as accounts from "../../src/core/ledger/account.ts";
 import * as documents from "../../src/core/ledger/document-codec.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
-import { coded, type OracleForm, oracle, oracleEncode, oracleReencode, storageMapKey } from "../oracles/scale.ts";
+import {
+  coded,
+  type OracleForm,
+  oracle,
+  oracleEncode,
+  oracleReencode,
+  storageMapKey,
+} from "../oracles/scale.ts";
 
 type Vector = {
   readonly name: string;
@@ -132,7 +139,8 @@ const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
       Uint8Array.fromHex(v.genesis),
       Uint8Array.fromHex(v.payload),
     ),
-  storage_key: (v: { pallet: "DidRegistry"; map: "Dids"; key: string }) => storageMapKey(v.pallet, v.map, v.key),
+  storage_key: (v: { pallet: "DidRegistry"; map: "Dids"; key: string }) =>
+    storageMapKey(v.pallet, v.map, v.key),
 };
 
 type Bound = { readonly expiry: string; readonly genesis: string };
@@ -179,7 +187,9 @@ function expectSigned(vector: Vector, message: Uint8Array): void {
   if (signature === null) throw new Error("the signature of the vector is not Base64");
   expect(verifyEd25519(signature, message, key)).toBe(true);
   expect(ed25519.verify(signature, message, key)).toBe(true);
-  expect(encodeBase64(ed25519.sign(message, new Uint8Array(32).fill(7)))).toBe(vector.signature ?? "");
+  expect(encodeBase64(ed25519.sign(message, new Uint8Array(32).fill(7)))).toBe(
+    vector.signature ?? "",
+  );
   expect(verifyEd25519(signature, message.subarray(1), key)).toBe(false);
 }
 
@@ -189,6 +199,7 @@ for (const [file, vector] of invalid) {
     if (kind === undefined) throw new Error(`no kind ${vector.kind}`);
     const bytes = Uint8Array.fromHex(vector.bytes);
     expect(kind.decode(bytes)).toBeNull();
-    if (vector.breach !== "form") expect(oracleReencode(kind.oracleType, bytes).toHex()).toBe(vector.bytes);
+    if (vector.breach !== "form")
+      expect(oracleReencode(kind.oracleType, bytes).toHex()).toBe(vector.bytes);
   });
 }

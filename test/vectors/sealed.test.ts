@@ -10,7 +10,9 @@ import { type SealBinding, sealPayload } from "../../src/client/seal.ts";
 import { openPayload } from "../../src/client/unseal.ts";
 import { vectors as generated, type SealedVector } from "./sealed/generate.ts";
 
-const vectors: SealedVector[] = JSON.parse(readFileSync(new URL("sealed/payloads.json", import.meta.url), "utf8"));
+const vectors: SealedVector[] = JSON.parse(
+  readFileSync(new URL("sealed/payloads.json", import.meta.url), "utf8"),
+);
 const bytes = (hex: string) => Uint8Array.fromHex(hex);
 
 function bindingOf(v: SealedVector): SealBinding {
@@ -21,7 +23,8 @@ function bindingOf(v: SealedVector): SealBinding {
   return { messageId: v.message_id, to: v.to, chunk };
 }
 
-const open = (v: SealedVector) => openPayload(v.payload, bindingOf(v), () => [bytes(v.recipient_secret)]);
+const open = (v: SealedVector) =>
+  openPayload(v.payload, bindingOf(v), () => [bytes(v.recipient_secret)]);
 
 test("the file holds what the generator writes", () => {
   expect(vectors).toEqual([...generated]);

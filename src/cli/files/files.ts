@@ -85,7 +85,11 @@ function splitExtension(name: string): [stem: string, extension: string] {
  */
 export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
   const [stem, extension] = splitExtension(name);
-  for (let path = join(folder, name); ; path = join(folder, `${stem} (${randomHex()})${extension}`)) {
+  for (
+    let path = join(folder, name);
+    ;
+    path = join(folder, `${stem} (${randomHex()})${extension}`)
+  ) {
     if (!(await linkAs(temporary, path))) continue;
     await syncFolder(folder);
     return path;
@@ -119,7 +123,8 @@ function checkedName(name: string): string {
   throw localError("invalid_name", `no identity can be called ${JSON.stringify(name)}`);
 }
 
-const identityPath = (folder: string, name: string): string => join(folder, `${checkedName(name)}.json`);
+const identityPath = (folder: string, name: string): string =>
+  join(folder, `${checkedName(name)}.json`);
 
 /**
  * Folder of an identity's state between runs, such as its store. It holds no keys, but seeds of messages that are being sent; it
@@ -129,14 +134,19 @@ export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
 }
 
-const knownFolder = (folder: string, name: string): string => join(stateFolder(folder, checkedName(name)), "known");
+const knownFolder = (folder: string, name: string): string =>
+  join(stateFolder(folder, checkedName(name)), "known");
 
 export async function loadIdentity(folder: string, name: string): Promise<Identity> {
   const text = await fileKeys(folder).load(name);
-  if (text === null) throw localError("no_identity", `there is no identity called ${name} in ${folder}`);
+  if (text === null)
+    throw localError("no_identity", `there is no identity called ${name} in ${folder}`);
   const identity = parseIdentity(text, name);
   if (identity !== null) return identity;
-  throw localError("keys_unreadable", `${identityPath(folder, name)} is not a key file of this program`);
+  throw localError(
+    "keys_unreadable",
+    `${identityPath(folder, name)} is not a key file of this program`,
+  );
 }
 
 /**
@@ -159,7 +169,8 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
     load: async (key) => {
       const file = pathOf(key);
       const text = await readText(file);
-      const isExposed = process.platform !== "win32" && ((await ifThere(stat(file)))?.mode ?? 0) & 0o077;
+      const isExposed =
+        process.platform !== "win32" && ((await ifThere(stat(file)))?.mode ?? 0) & 0o077;
       if (text === null || !isIdentity(key) || !isExposed) return text;
       throw localError("keys_exposed", `${file} can be read by others; run: chmod 600 ${file}`);
     },
@@ -184,8 +195,11 @@ export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
 /** Names of the identities in a folder, sorted. */
 export async function listIdentities(folder: string): Promise<string[]> {
   const files = (await ifThere(readdir(folder))) ?? [];
-  const names = files.filter((file) => file.endsWith(".json")).map((file) => file.slice(0, -".json".length));
+  const names = files
+    .filter((file) => file.endsWith(".json"))
+    .map((file) => file.slice(0, -".json".length));
   // Beside an identity with several devices lies the DID of this one, which is no identity of the user's.
-  const isDevice = (name: string) => name.endsWith(".device") && names.includes(name.slice(0, -".device".length));
+  const isDevice = (name: string) =>
+    name.endsWith(".device") && names.includes(name.slice(0, -".device".length));
   return names.filter((name) => nameForm.test(name) && !isDevice(name)).sort();
 }

@@ -54,7 +54,10 @@ function isBusy(error: unknown): boolean {
 type Replacement = { readonly path: string; readonly before: string; readonly text: string };
 
 /** `false`, and nothing is changed, when the file does not hold `before`. A reader sees the old file or the new one. */
-export async function replaceDurably(lockPath: string, { path, before, text }: Replacement): Promise<boolean> {
+export async function replaceDurably(
+  lockPath: string,
+  { path, before, text }: Replacement,
+): Promise<boolean> {
   const temporary = await writeBeside(path, text);
   try {
     const isReplaced = await alone(lockPath, () => {

@@ -12,7 +12,11 @@ import type { Waypost } from "../../client/waypost.ts";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { placeFile, safeFileName } from "./files.ts";
 
-export type ReceivedFile = { readonly message: StoredMessage; readonly path: string; readonly sha256: string };
+export type ReceivedFile = {
+  readonly message: StoredMessage;
+  readonly path: string;
+  readonly sha256: string;
+};
 
 /**
  * Writes what was not handed over yet into `folder`, which is made when it is not there. Without other devices, which may
@@ -47,8 +51,15 @@ type Written = {
   readonly file: Omit<ReceivedFile, "message"> | null;
 };
 
-async function write(me: Waypost, message: StoredMessage, { place, prefix }: Place): Promise<Written> {
-  const temporary = join(place, `${prefix}${encodeHex(sha256(utf8(message.key))).slice(0, 32)}.part`);
+async function write(
+  me: Waypost,
+  message: StoredMessage,
+  { place, prefix }: Place,
+): Promise<Written> {
+  const temporary = join(
+    place,
+    `${prefix}${encodeHex(sha256(utf8(message.key))).slice(0, 32)}.part`,
+  );
   if (((await ifThere(stat(temporary)))?.nlink ?? 0) > 1) return { message, temporary, file: null };
   const hash = sha256.create();
   const handle = await open(temporary, "w", 0o600);

@@ -43,7 +43,9 @@ export function fileStore(
     apply: async (batch) => {
       const at = await database();
       const [put, remove] = [
-        at.prepare("INSERT INTO rows VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"),
+        at.prepare(
+          "INSERT INTO rows VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        ),
         at.prepare("DELETE FROM rows WHERE key = ?"),
       ];
       at.exec("BEGIN");

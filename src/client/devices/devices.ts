@@ -23,7 +23,16 @@ import type { StoreDriver } from "../store/driver.ts";
 import type { DeviceFacts, StoreChange } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import { historyOf, queueHistory } from "./items.ts";
-import { type DeviceItem, isCurrent, type PeerRow, peerKey, peersOf, removedKey, Sync, type SyncHost } from "./sync.ts";
+import {
+  type DeviceItem,
+  isCurrent,
+  type PeerRow,
+  peerKey,
+  peersOf,
+  removedKey,
+  Sync,
+  type SyncHost,
+} from "./sync.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
@@ -45,7 +54,10 @@ type OwnDid = {
 
 export type DeviceLink = Omit<OwnDid, "messages"> & Pick<SyncHost, "receive">;
 
-export function linkOf(own: OwnDid, receiverFor: (storage: ReceiverStorage) => Promise<Receiver>): DeviceLink {
+export function linkOf(
+  own: OwnDid,
+  receiverFor: (storage: ReceiverStorage) => Promise<Receiver>,
+): DeviceLink {
   return {
     ...{ did: own.did, client: own.client },
     get identity() {
@@ -97,7 +109,12 @@ const leadMs = 2 * secondMs;
 
 // ---------------------------------------------------------------------------------------------------------- codes
 
-type Code = { readonly did: Did; readonly key: Uint8Array; readonly secret: string; readonly untilMs: number };
+type Code = {
+  readonly did: Did;
+  readonly key: Uint8Array;
+  readonly secret: string;
+  readonly untilMs: number;
+};
 
 const renderCode = ({ did, key, secret, untilMs }: Code): string =>
   ["waypost-link", did, encodeHex(key), secret, untilMs.toString(36)].join("~");
@@ -107,17 +124,31 @@ function parseCode(text: string, nowMs: number): Code {
   const [form, did = "", hex = "", secret = "", until = ""] = String(text).trim().split("~");
   const key = /^[0-9a-f]{64}$/.test(hex) ? decodeHex(hex) : null;
   const untilMs = Number.parseInt(until, 36);
-  if (form !== "waypost-link" || !isDid(did) || key === null || !/^[0-9a-f]{32}$/.test(secret) || !(untilMs > 0))
+  if (
+    form !== "waypost-link" ||
+    !isDid(did) ||
+    key === null ||
+    !/^[0-9a-f]{32}$/.test(secret) ||
+    !(untilMs > 0)
+  )
     throw localError("invalid_code", "not the code of a new device");
-  if (untilMs < nowMs) throw localError("code_expired", "the code is older than ten minutes: make a new one");
+  if (untilMs < nowMs)
+    throw localError("code_expired", "the code is older than ten minutes: make a new one");
   return { did, key, secret, untilMs };
 }
 
-type LinkPlace = Pick<DevicesHost, "keys" | "nowMs"> & { readonly name: string; readonly driver: StoreDriver };
+type LinkPlace = Pick<DevicesHost, "keys" | "nowMs"> & {
+  readonly name: string;
+  readonly driver: StoreDriver;
+};
 
 /** The new device's side: shows a code, as text or as QR code, and waits until the keys are in its key store. */
-export async function beginLink(openLink: () => Promise<OwnDid>, { keys, name, driver, nowMs }: LinkPlace) {
-  if ((await keys.load(name)) !== null) throw localError("name_taken", `an identity called ${name} already exists`);
+export async function beginLink(
+  openLink: () => Promise<OwnDid>,
+  { keys, name, driver, nowMs }: LinkPlace,
+) {
+  if ((await keys.load(name)) !== null)
+    throw localError("name_taken", `an identity called ${name} already exists`);
   // The DID of an earlier device here may have been removed, which is for good.
   await keys.save(deviceName(name), null);
   const link = await openLink();
@@ -130,7 +161,8 @@ export async function beginLink(openLink: () => Promise<OwnDid>, { keys, name, d
     for await (const message of link.messages()) {
       const isLink = message.verified === true && message.mediaType === linkType;
       const json = isLink ? await attempt(async () => message.json()) : null;
-      const { identity, devices, removed } = isRecord(json) && json["secret"] === secret ? json : {};
+      const { identity, devices, removed } =
+        isRecord(json) && json["secret"] === secret ? json : {};
       const parsed = typeof identity === "string" ? parseIdentity(identity, name) : null;
       if (parsed === null) {
         await message.ack();
@@ -163,7 +195,11 @@ export async function beginLink(openLink: () => Promise<OwnDid>, { keys, name, d
 type NewDevice = DeviceFacts & { readonly seen?: number };
 
 /** Devices become known that were not removed. What changes from now on is sent to them. */
-async function addPeers(table: Table, devices: readonly NewDevice[], addedMs: number): Promise<void> {
+async function addPeers(
+  table: Table,
+  devices: readonly NewDevice[],
+  addedMs: number,
+): Promise<void> {
   await table.change(async (batch) => {
     const { logged: sent } = await table.meta();
     for (const { did, name, seen = 0 } of devices.slice(0, devicesMax)) {
@@ -220,10 +256,22 @@ export class Devices {
 
   async list(): Promise<Device[]> {
     const { deviceDid } = await this.#table.meta();
-    const own = { did: deviceDid as Did, name: this.#host.deviceName, isThis: true, addedAt: null, isCurrent: true };
+    const own = {
+      did: deviceDid as Did,
+      name: this.#host.deviceName,
+      isThis: true,
+      addedAt: null,
+      isCurrent: true,
+    };
     const peers = (await peersOf(this.#table)).map(async (peer): Promise<Device> => {
       const { did, name, addedMs } = peer;
-      return { did, name, isThis: false, addedAt: new Date(addedMs), isCurrent: await isCurrent(this.#table, peer) };
+      return {
+        did,
+        name,
+        isThis: false,
+        addedAt: new Date(addedMs),
+        isCurrent: await isCurrent(this.#table, peer),
+      };
     });
     return [...(deviceDid === "" ? [] : [own]), ...(await Promise.all(peers))];
   }
@@ -243,7 +291,8 @@ export class Devices {
 
   /** Again whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */
   async #openSoon(failures: number): Promise<void> {
-    if (this.#signal.aborted || !((await attempt(() => this.#open())) instanceof ClientError)) return;
+    if (this.#signal.aborted || !((await attempt(() => this.#open())) instanceof ClientError))
+      return;
     void pause(backoffMs(failures), this.#signal)
       .then(() => this.#openSoon(failures + 1))
       .catch((error: unknown) => this.#failed(error));
@@ -251,7 +300,9 @@ export class Devices {
 
   #failed(error: unknown): void {
     if (!this.#signal.aborted)
-      this.#host.failed(error instanceof ClientError ? error : localError("unusable", String(error)));
+      this.#host.failed(
+        error instanceof ClientError ? error : localError("unusable", String(error)),
+      );
   }
 
   /** The DID of this device has secrets of its own. @internal */
@@ -308,9 +359,13 @@ export class Devices {
     const { sent: seen } = peers.find(({ did }) => did === code.did) ?? { sent: 0 };
     const own = { did: link.did, name: this.#host.deviceName, seen };
     // What each has logged until then is in the history of this one.
-    const others = peers.filter(({ did }) => did !== code.did).map(({ did, name, seen }) => ({ did, name, seen }));
+    const others = peers
+      .filter(({ did }) => did !== code.did)
+      .map(({ did, name, seen }) => ({ did, name, seen }));
     const keys = { v: 1, secret: code.secret, identity: withoutStoreKey(this.#host.identity()) };
-    const sent = await attempt(() => this.#give(link, code, { ...keys, devices: [own, ...others], removed }));
+    const sent = await attempt(() =>
+      this.#give(link, code, { ...keys, devices: [own, ...others], removed }),
+    );
     await this.#table.change(async (batch) => {
       if (sent instanceof ClientError) batch.delete(peerKey(this.#table, code.did));
       // The others send to it from then on.
@@ -321,13 +376,21 @@ export class Devices {
     if (sent instanceof ClientError) throw sent;
   }
 
-  async #give(link: DeviceLink, code: Code, keys: Readonly<Record<string, unknown>>): Promise<void> {
+  async #give(
+    link: DeviceLink,
+    code: Code,
+    keys: Readonly<Record<string, unknown>>,
+  ): Promise<void> {
     const source = bytesSource("", linkType, jsonBody(keys));
     const sender = await senderOf(link.client, link.identity);
     const plan = await planSend(link.client, code.did, source.file, { sender, ttl: "10m" });
     // What the Directory says of the new device is compared with what it showed.
     if (!equalBytes(plan.recipient.publicKey, code.key))
-      throw new ClientError("distrusted", "identity_changed", "the new device's key is not the one in its code");
+      throw new ClientError(
+        "distrusted",
+        "identity_changed",
+        "the new device's key is not the one in its code",
+      );
     await sendPlan(plan, source, { relay: link.client.relay });
   }
 
@@ -379,7 +442,8 @@ export class Devices {
     const { sync } = await this.#open();
     const peers = await peersOf(this.#table);
     const peer = peers.find((one) => one.did === did);
-    if (peer === undefined) throw localError("no_device", `${did} is no other device of this identity`);
+    if (peer === undefined)
+      throw localError("no_device", `${did} is no other device of this identity`);
     // Nothing is sent to a device that is leaving, or heard from it.
     await this.#table.change(async (batch) => {
       batch.put(peerKey(this.#table, did), { ...peer, isLeaving: true });
@@ -417,7 +481,9 @@ function withGiven(stored: Identity, given: Identity): Identity {
   const { storeKey } = stored;
   const methods = [...without(stored.methods, given.methods), ...given.methods];
   // Their order says which are newer: those behind the last common one. Others before it were destroyed here.
-  const common = given.agreements.findLastIndex((one) => without([one], stored.agreements).length === 0);
+  const common = given.agreements.findLastIndex(
+    (one) => without([one], stored.agreements).length === 0,
+  );
   const agreements = [...stored.agreements, ...given.agreements.slice(common + 1)];
   // Later rotations here have taken the chain further than the other device knows.
   const isKnown = given.agreements.length > 0 && common === given.agreements.length - 1;
@@ -427,7 +493,10 @@ function withGiven(stored: Identity, given: Identity): Identity {
 type Held = Identity["methods"][number];
 
 function without<T extends Held>(some: readonly T[], others: readonly Held[]): T[] {
-  return some.filter(({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)));
+  return some.filter(
+    ({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)),
+  );
 }
 
-const withoutStoreKey = (identity: Identity): string => renderIdentity({ ...identity, storeKey: new Uint8Array(32) });
+const withoutStoreKey = (identity: Identity): string =>
+  renderIdentity({ ...identity, storeKey: new Uint8Array(32) });

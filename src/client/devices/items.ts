@@ -51,7 +51,9 @@ export async function queueHistory(table: Table, did: Did, signal: AbortSignal):
 /** A row as others get it; `null` when it was removed meanwhile. */
 export async function loadItem(table: Table, key: string): Promise<Item | null> {
   const is = key.slice(0, 1) as Item["is"];
-  const row = await table.get<rows.MessageRow & rows.DeviceFacts>(is === "v" ? `m${key.slice(1)}` : key);
+  const row = await table.get<rows.MessageRow & rows.DeviceFacts>(
+    is === "v" ? `m${key.slice(1)}` : key,
+  );
   if (row === null) return null;
   if (is === "d") return { is, row: { did: row.did, name: row.name } };
   if (is === "v") return { is, row: { id: row.id, to: row.to } };
@@ -61,11 +63,14 @@ export async function loadItem(table: Table, key: string): Promise<Item | null> 
 }
 
 type Taking = { readonly table: Table; readonly batch: Batch; readonly nowMs: number };
-type Takers = { readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<rows.StoreChange | null> };
+type Takers = {
+  readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<rows.StoreChange | null>;
+};
 
 const takers: Takers = {
   p: takePerson,
-  b: async ({ table, batch }, row) => ((await putProfile(table, batch, row)) ? personChange(row.did) : null),
+  b: async ({ table, batch }, row) =>
+    (await putProfile(table, batch, row)) ? personChange(row.did) : null,
   g: async ({ table, batch }, row) => {
     const key = keyOfGroup(table, row.id);
     batch.put(key, mergeGroups(await batch.get<rows.GroupRow>(key), row));
@@ -82,16 +87,27 @@ const takers: Takers = {
 };
 
 /** Takes what another device sends, and returns what changed. Nothing is passed on. */
-export function applyItem(table: Table, { is, row }: Item, nowMs: number): Promise<rows.StoreChange | null> {
+export function applyItem(
+  table: Table,
+  { is, row }: Item,
+  nowMs: number,
+): Promise<rows.StoreChange | null> {
   return table.change(async (batch) => {
-    const take = takers[is] as ((at: Taking, row: unknown) => Promise<rows.StoreChange | null>) | undefined;
+    const take = takers[is] as
+      | ((at: Taking, row: unknown) => Promise<rows.StoreChange | null>)
+      | undefined;
     const change = await take?.({ table, batch, nowMs }, row);
     for (const [key, isLogged] of batch.logged) if (isLogged) batch.logged.delete(key);
     return change ?? null;
   });
 }
 
-const personChange = (did: Did): rows.StoreChange => ({ type: "changed", conversation: did, id: null, what: "person" });
+const personChange = (did: Did): rows.StoreChange => ({
+  type: "changed",
+  conversation: did,
+  id: null,
+  what: "person",
+});
 
 /** What this user changed later stays, and the later claim. */
 async function takePerson({ table, batch }: Taking, given: rows.Person): Promise<rows.StoreChange> {
@@ -99,13 +115,23 @@ async function takePerson({ table, batch }: Taking, given: rows.Person): Promise
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
   const isClaimLater = claimed !== undefined && claimed.atMs > (given.claimed?.atMs ?? 0);
-  await rows.putPerson(table, batch, given.did, { ...given, ...chosen, ...(isClaimLater ? { claimed } : {}) });
+  await rows.putPerson(table, batch, given.did, {
+    ...given,
+    ...chosen,
+    ...(isClaimLater ? { claimed } : {}),
+  });
   return personChange(given.did);
 }
 
-async function takeMessage({ table, batch, nowMs }: Taking, given: rows.MessageRow): Promise<rows.StoreChange | null> {
+async function takeMessage(
+  { table, batch, nowMs }: Taking,
+  given: rows.MessageRow,
+): Promise<rows.StoreChange | null> {
   // What waits there waits in that device's outbox.
-  const row: rows.MessageRow = { ...given, to: given.to.map((copy): rows.Copy => ({ ...copy, out: null })) };
+  const row: rows.MessageRow = {
+    ...given,
+    to: given.to.map((copy): rows.Copy => ({ ...copy, out: null })),
+  };
   const { conversation, id } = row;
   const held = await rows.messageById(table, id, batch);
   if (held?.row.digest === row.digest) {
@@ -117,13 +143,18 @@ async function takeMessage({ table, batch, nowMs }: Taking, given: rows.MessageR
   // The identity's Caches may offer it here too.
   if (!row.isOwn) batch.put(seen, nowMs + rows.seenMs);
   const key = await rows.addMessage(table, batch, row);
-  if (row.group === null) for (const { did } of row.to) await rows.putPerson(table, batch, did, { isKnown: true });
-  if (!row.isOwn && row.verified === true && row.from !== null) await rows.putPerson(table, batch, row.from, {});
+  if (row.group === null)
+    for (const { did } of row.to) await rows.putPerson(table, batch, did, { isKnown: true });
+  if (!row.isOwn && row.verified === true && row.from !== null)
+    await rows.putPerson(table, batch, row.from, {});
   for (const copy of row.to) if (copy.id !== id) batch.put(rows.keyOfId(table, copy.id), key);
   return { type: "changed", conversation, id, what: "message" };
 }
 
-async function takeDelivery({ table, batch }: Taking, { id, to }: Rows["v"]): Promise<rows.StoreChange | null> {
+async function takeDelivery(
+  { table, batch }: Taking,
+  { id, to }: Rows["v"],
+): Promise<rows.StoreChange | null> {
   const held = await rows.messageById(table, id, batch);
   if (held === null) return null;
   putCopies({ table, batch }, held, to);
@@ -133,7 +164,11 @@ async function takeDelivery({ table, batch }: Taking, { id, to }: Rows["v"]): Pr
 type Held = { readonly key: string; readonly row: rows.MessageRow };
 
 /** A receipt that this device heard of first stays. */
-function putCopies({ table, batch }: Omit<Taking, "nowMs">, { key, row }: Held, given: readonly rows.Copy[]): void {
+function putCopies(
+  { table, batch }: Omit<Taking, "nowMs">,
+  { key, row }: Held,
+  given: readonly rows.Copy[],
+): void {
   const to = given.map((copy): rows.Copy => {
     const held = row.to.find((one) => one.did === copy.did);
     const state = held === undefined ? copy.state : rows.laterState(held.state, copy.state);
@@ -166,7 +201,10 @@ async function takeRead(
   const prefix = rows.messagesOf(table, id);
   let unread = 0;
   let firstMs = row.arrivedMs + 1;
-  for await (const [, one] of table.all<rows.MessageRow>(prefix, `${prefix}${digits(readAtMs + 1)}`)) {
+  for await (const [, one] of table.all<rows.MessageRow>(
+    prefix,
+    `${prefix}${digits(readAtMs + 1)}`,
+  )) {
     if (one.isOwn || one.arrivedMs <= row.readMs) continue;
     unread++;
     firstMs = Math.min(firstMs, one.arrivedMs);
@@ -177,7 +215,10 @@ async function takeRead(
 }
 
 /** `null` when it is not in a file of this store. */
-export async function contentOf(table: Table, { body, digest, sizeBytes }: rows.MessageRow): Promise<Source | null> {
+export async function contentOf(
+  table: Table,
+  { body, digest, sizeBytes }: rows.MessageRow,
+): Promise<Source | null> {
   if (body.is !== "pieces") return null;
   const file = { name: digest, mediaType: contentType, sizeBytes };
   return measured(file, (from, to) => readRange(table, body, from, to));
@@ -190,8 +231,12 @@ export async function takeContent(
   body: Body,
   { replyTo, name, sizeBytes }: ReadMessage,
 ): Promise<rows.MessageRow | null> {
-  const { key, row } = (await rows.messageById(table, replyTo ?? "", batch)) ?? { key: "", row: null };
-  if (row?.body.is !== "elsewhere" || row.digest !== name || row.sizeBytes !== sizeBytes) return null;
+  const { key, row } = (await rows.messageById(table, replyTo ?? "", batch)) ?? {
+    key: "",
+    row: null,
+  };
+  if (row?.body.is !== "elsewhere" || row.digest !== name || row.sizeBytes !== sizeBytes)
+    return null;
   batch.put(key, { ...row, body });
   if (body.is === "pieces") batch.put(rows.keyOfFile({ at: rows.orderOf(row), id: body.id }), key);
   return row;

@@ -17,9 +17,23 @@ import { jsonIn } from "../message.ts";
 import type { ReadMessage } from "../retrieve.ts";
 import type { MessageOptions, Sent } from "../send.ts";
 import { type Body, saveContent, type Write, wholeBody } from "../store/files.ts";
-import { type DeviceFacts, type MessageRow, messageById, type StoreChange, stateChange } from "../store/rows.ts";
+import {
+  type DeviceFacts,
+  type MessageRow,
+  messageById,
+  type StoreChange,
+  stateChange,
+} from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
-import { applyItem, contentOf, historyOf, type Item, loadItem, queueHistory, takeContent } from "./items.ts";
+import {
+  applyItem,
+  contentOf,
+  historyOf,
+  type Item,
+  loadItem,
+  queueHistory,
+  takeContent,
+} from "./items.ts";
 
 /** Another device of this identity. */
 export type PeerRow = DeviceFacts & {
@@ -53,7 +67,10 @@ export type SyncHost = {
   readonly tell: (change: StoreChange) => void;
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
   /** Reads messages until the signal; `take` has stored what it returns. */
-  readonly receive: (take: (fill: Fill) => Promise<ReadMessage>, signal: AbortSignal) => Promise<void>;
+  readonly receive: (
+    take: (fill: Fill) => Promise<ReadMessage>,
+    signal: AbortSignal,
+  ) => Promise<void>;
   /** As other devices have them. */
   readonly keysText: () => string;
   /** Keys and devices, which are not rows of the store alone. */
@@ -121,7 +138,8 @@ export class Sync {
   /** After devices were added or removed. */
   async refresh(): Promise<void> {
     const peers = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving);
-    for (const did of this.#peers.keys()) if (!peers.some((peer) => peer.did === did)) this.#peers.delete(did);
+    for (const did of this.#peers.keys())
+      if (!peers.some((peer) => peer.did === did)) this.#peers.delete(did);
     for (const { did } of peers) {
       if (this.#peers.has(did)) this.#peers.get(did)?.news.wake();
       else void this.#tellLoop(did);
@@ -162,7 +180,13 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const peer: Peer = { news: new Wakeup(), taken: 0, isFailing: false, isAsking: false, tried: [] };
+    const peer: Peer = {
+      news: new Wakeup(),
+      taken: 0,
+      isFailing: false,
+      isAsking: false,
+      tried: [],
+    };
     this.#peers.set(did, peer);
     // What a Cache didn't keep so long is asked for.
     this.#ask(did, settleMs);
@@ -173,7 +197,8 @@ export class Sync {
       this.#progress.release();
       failures = peer.isFailing ? failures + 1 : 0;
       // The log keeps what can't be sent now.
-      if (result !== true) await peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
+      if (result !== true)
+        await peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
     }
   }
 
@@ -182,7 +207,11 @@ export class Sync {
     const [peer, logged] = [await this.#peer(did), this.#logged];
     if (peer === null) return false;
     const { sent: after } = peer;
-    const log = await this.#table.scan<string>({ prefix: "y/", from: logKey(after + 1), limit: itemsMax });
+    const log = await this.#table.scan<string>({
+      prefix: "y/",
+      from: logKey(after + 1),
+      limit: itemsMax,
+    });
     if (log.length === 0) state.taken = logged;
     const all = { prefix: historyOf(this.#table, did), limit: itemsMax };
     const rows = log.length > 0 ? log : await this.#table.scan<string>(all);
@@ -196,9 +225,11 @@ export class Sync {
     if (log.length > 0) state.tried = [...tried, at];
     await this.#send(did, log.length > 0 ? { v: 1, items, after, at, tried } : { v: 1, items });
     for (const [, key] of next)
-      if (key.startsWith("m/")) await this.#giveContent(did, await this.#table.get<MessageRow>(key), contentBytesMax);
+      if (key.startsWith("m/"))
+        await this.#giveContent(did, await this.#table.get<MessageRow>(key), contentBytesMax);
     // Unless it was set back meanwhile.
-    if (log.length > 0) await this.#change(did, (row) => (row.sent === after ? { ...row, sent: at } : row));
+    if (log.length > 0)
+      await this.#change(did, (row) => (row.sent === after ? { ...row, sent: at } : row));
     else
       await this.#table.change(async (batch) => {
         for (const [place] of next) batch.delete(place);
@@ -207,12 +238,16 @@ export class Sync {
   }
 
   /** As many as fit one message, at least one. */
-  async #load(keys: readonly string[]): Promise<{ readonly items: readonly Item[]; readonly count: number }> {
+  async #load(
+    keys: readonly string[],
+  ): Promise<{ readonly items: readonly Item[]; readonly count: number }> {
     const items: Item[] = [];
     let [bytes, count] = [0, 0];
     for (const key of keys) {
       const isKeys = key === "k";
-      const item = isKeys ? ({ is: key, row: this.#host.keysText() } as const) : await loadItem(this.#table, key);
+      const item = isKeys
+        ? ({ is: key, row: this.#host.keysText() } as const)
+        : await loadItem(this.#table, key);
       bytes += JSON.stringify(item).length;
       if (items.length > 0 && bytes > batchBytes) break;
       if (item !== null) items.push(item);
@@ -225,14 +260,19 @@ export class Sync {
   async #send(did: Did, message: SyncMessage, retries = 0): Promise<void> {
     const items = "at" in message ? message.items : [];
     const hasNews = items.some(({ is, row }) => is === "m" && !row.isOwn);
-    await this.#host.send(did, message, { mediaType: hasNews ? newsType : syncType, receipt: false, retries });
+    await this.#host.send(did, message, {
+      mediaType: hasNews ? newsType : syncType,
+      receipt: false,
+      retries,
+    });
   }
 
   async #giveContent(did: Did, row: MessageRow | null, bytesMax: number): Promise<void> {
     if (row === null || row.sizeBytes > bytesMax) return;
     const sent = await attempt(async () => {
       const source = await contentOf(this.#table, row);
-      if (source !== null) await this.#host.send(did, source, { replyTo: row.id, receipt: false, retries: 0 });
+      if (source !== null)
+        await this.#host.send(did, source, { replyTo: row.id, receipt: false, retries: 0 });
     });
     // What was removed, or is too much for its Cache, stays where it is.
     if (sent instanceof ClientError && isTemporary(sent)) throw sent;
@@ -246,7 +286,8 @@ export class Sync {
     const rows = async (batch: Batch, body: Body, { from, verified, ...read }: ReadMessage) => {
       const peer = from === null || verified !== true ? null : await this.#peer(from);
       if (peer === null) return null;
-      if (read.mediaType === contentType) return takeContent(this.#table, batch, body, { from, verified, ...read });
+      if (read.mediaType === contentType)
+        return takeContent(this.#table, batch, body, { from, verified, ...read });
       if ([syncType, newsType].includes(read.mediaType) && read.sizeBytes <= messageBytesMax)
         Object.assign(heard, { did: peer.did, json: jsonIn(await wholeBody(this.#table, body)) });
       return null;
@@ -262,7 +303,8 @@ export class Sync {
     const { seen = null } = (await this.#peer(did)) ?? {};
     const { v, items, after = seen, at = null, tried, have, want } = isRecord(json) ? json : {};
     if (v !== 1 || seen === null) return;
-    const isKnown = !isInteger(after) || after >= seen || (Array.isArray(tried) && tried.includes(seen));
+    const isKnown =
+      !isInteger(after) || after >= seen || (Array.isArray(tried) && tried.includes(seen));
     if (isInteger(have)) {
       await this.#goTo(did, have);
       if (!isKnown) this.#ask(did, askMs);
@@ -300,7 +342,8 @@ export class Sync {
   async #give(did: Did, id: string, digest: unknown): Promise<void> {
     const { row } = (await messageById(this.#table, id)) ?? { row: null };
     // Who wants it asks again when nothing comes.
-    if (row?.digest === digest) void attempt(() => this.#giveContent(did, row, Number.POSITIVE_INFINITY));
+    if (row?.digest === digest)
+      void attempt(() => this.#giveContent(did, row, Number.POSITIVE_INFINITY));
   }
 
   /** Asks for content: the device that had it first, or all when that was removed. */
@@ -309,7 +352,9 @@ export class Sync {
     if (row?.body.is !== "elsewhere") return;
     const { id, digest, body } = row;
     const dids = this.#peers.has(body.at) ? [body.at] : [...this.#peers.keys()];
-    await Promise.all(dids.map((did) => this.#send(did, { v: 1, want: { id, digest } }, wantRetries)));
+    await Promise.all(
+      dids.map((did) => this.#send(did, { v: 1, want: { id, digest } }, wantRetries)),
+    );
   }
 
   /** Says how far this device is: once, where several parts come that don't follow. */

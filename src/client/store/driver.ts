@@ -22,7 +22,9 @@ export type StoreDriver = {
   /** In the order of the keys, which are ASCII. */
   readonly scan: (range: Range) => Promise<readonly Row[]>;
   /** All rows of the batch or none, stored safely when it resolves; `null` removes a row. */
-  readonly apply: (batch: readonly (readonly [key: string, bytes: Uint8Array | null])[]) => Promise<void>;
+  readonly apply: (
+    batch: readonly (readonly [key: string, bytes: Uint8Array | null])[],
+  ) => Promise<void>;
   readonly close: () => Promise<void>;
   /** How many bytes the store may have. */
   readonly bytesMax: number;
@@ -65,7 +67,8 @@ export function indexedDbStore(
   database = "waypost-store",
   { bytesMax = 2_048 * mebibyte }: StoreOptions = {},
 ): StoreDriver {
-  if (typeof indexedDB === "undefined") throw localError("no_indexeddb", "this runtime has no IndexedDB");
+  if (typeof indexedDB === "undefined")
+    throw localError("no_indexeddb", "this runtime has no IndexedDB");
   let opened: Promise<IDBDatabase> | null = null;
   const rows = async (mode: IDBTransactionMode) => {
     opened ??= openDatabase(database, tableName);

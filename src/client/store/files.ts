@@ -53,11 +53,14 @@ export async function saveContent<W, T>(
   const result = await attempt(async () => {
     const filled = await fill(async (data) => {
       held = concatBytes(held, data);
-      for (; held.length >= pieceBytes; held = held.subarray(pieceBytes)) await save(held.subarray(0, pieceBytes));
+      for (; held.length >= pieceBytes; held = held.subarray(pieceBytes))
+        await save(held.subarray(0, pieceBytes));
     });
     const isInline = sizeBytes === 0 && held.length <= inlineBytesMax;
     if (!isInline && held.length > 0) await save(held);
-    const body: Body = isInline ? { is: "inline", base64: encodeBase64(held) } : { is: "pieces", id, sizeBytes };
+    const body: Body = isInline
+      ? { is: "inline", base64: encodeBase64(held) }
+      : { is: "pieces", id, sizeBytes };
     const saved = await table.add(async (batch) => {
       const put = await rows(batch, body, filled);
       if (put !== null && !isInline) batch.delete(`t/${id}`);
@@ -92,9 +95,14 @@ export async function wholeBody(table: Table, body: Body): Promise<Uint8Array> {
 export async function* readBody(table: Table, body: Body): AsyncGenerator<Uint8Array> {
   if (body.is === "inline") yield decodeBase64(body.base64) ?? new Uint8Array(0);
   else if (body.is === "pieces")
-    for (let number = 0; number < piecesOf(body.sizeBytes); number++) yield await readPiece(table, body.id, number);
+    for (let number = 0; number < piecesOf(body.sizeBytes); number++)
+      yield await readPiece(table, body.id, number);
   else if (body.is === "removed") throw removed();
-  else throw localError("content_elsewhere", "another device has this content: it comes when that is connected");
+  else
+    throw localError(
+      "content_elsewhere",
+      "another device has this content: it comes when that is connected",
+    );
 }
 
 async function readPiece(table: Table, id: string, number: number): Promise<Uint8Array> {
@@ -103,25 +111,34 @@ async function readPiece(table: Table, id: string, number: number): Promise<Uint
   return piece;
 }
 
-const removed = () => localError("content_removed", "this content was removed, since a store was full");
+const removed = () =>
+  localError("content_removed", "this content was removed, since a store was full");
 
 /** Content that was saved, as a source to send. */
 export function bodySource(table: Table, body: Body, file: FileFacts): Source {
   return { file, read: (from, to) => readRange(table, body, from, to) };
 }
 
-export async function readRange(table: Table, body: Body, from: number, to: number): Promise<Uint8Array> {
+export async function readRange(
+  table: Table,
+  body: Body,
+  from: number,
+  to: number,
+): Promise<Uint8Array> {
   if (body.is !== "pieces") return (await wholeBody(table, body)).subarray(from, to);
   const first = Math.floor(from / pieceBytes);
   const count = Math.max(0, Math.ceil(to / pieceBytes) - first);
-  const pieces = await Promise.all(Array.from({ length: count }, (_, i) => readPiece(table, body.id, first + i)));
+  const pieces = await Promise.all(
+    Array.from({ length: count }, (_, i) => readPiece(table, body.id, first + i)),
+  );
   const start = first * pieceBytes;
   return concatBytes(...pieces).subarray(from - start, to - start);
 }
 
 export function deleteBody(batch: Batch, body: Body): void {
   if (!("id" in body)) return;
-  for (let number = 0; number < piecesOf(body.sizeBytes); number++) batch.delete(pieceKey(body.id, number));
+  for (let number = 0; number < piecesOf(body.sizeBytes); number++)
+    batch.delete(pieceKey(body.id, number));
 }
 
 /** Removes the pieces that a crash left without a message. */

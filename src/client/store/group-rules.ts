@@ -20,13 +20,18 @@ export const groupIdOf = (maker: string, nonce: string): string =>
 export const membersOf = ({ members, left }: Pick<GroupState, "members" | "left">): Did[] =>
   (Object.keys(members) as Did[]).filter((did) => isIn({ members, left }, did));
 
-export const isIn = ({ members, left }: Pick<GroupState, "members" | "left">, did: string): boolean =>
-  (members[did] ?? 0) > (left[did] ?? 0);
+export const isIn = (
+  { members, left }: Pick<GroupState, "members" | "left">,
+  did: string,
+): boolean => (members[did] ?? 0) > (left[did] ?? 0);
 
 export type GroupChange = { readonly id: string; readonly from: Did; readonly json: unknown };
 
 /** The state after a change; `null` for one that counts for nothing: malformed, foreign, repeated or overtaken. */
-export function decideChange(before: GroupState | null, { id, from, json }: GroupChange): GroupState | null {
+export function decideChange(
+  before: GroupState | null,
+  { id, from, json }: GroupChange,
+): GroupState | null {
   if (!isRecord(json) || json["v"] !== 1) return null;
   const { left: gone, version, maker, nonce, name, admin, members } = json;
   if (gone !== undefined) {
@@ -34,10 +39,14 @@ export function decideChange(before: GroupState | null, { id, from, json }: Grou
     return { ...before, left: { ...before.left, [from]: gone } };
   }
   if (!isVersion(version) || version <= (before?.version ?? 0) || !isName(name)) return null;
-  if (typeof maker !== "string" || !isDid(maker) || typeof nonce !== "string" || nonce.length > 64) return null;
+  if (typeof maker !== "string" || !isDid(maker) || typeof nonce !== "string" || nonce.length > 64)
+    return null;
   if (groupIdOf(maker, nonce) !== id || from !== (before?.admin ?? admin)) return null;
   if (!isRecord(members) || !isFollowing(before, members, version)) return null;
-  const state = { members: members as GroupState["members"], left: leftOf(members, before?.left ?? {}) };
+  const state = {
+    members: members as GroupState["members"],
+    left: leftOf(members, before?.left ?? {}),
+  };
   return typeof admin !== "string" || !isIn(state, admin)
     ? null
     : { id, maker, nonce, version, name, admin: admin as Did, ...state };
@@ -53,16 +62,25 @@ export function changeTo({ version, maker, nonce, name, admin, members }: GroupS
 }
 
 /** Who has accepted nothing of a group follows any admin, so that who puts them into it first keeps nobody from the true one. */
-export function decideFirst(before: GroupRow | null, change: GroupChange, own: Did): GroupState | null {
+export function decideFirst(
+  before: GroupRow | null,
+  change: GroupChange,
+  own: Did,
+): GroupState | null {
   if (before === null || before.joined > 0 || standingOf(before, own) === "out") return null;
   const state = decideChange(null, change);
   return state === null || state.admin === before.admin || !isIn(state, own) ? null : state;
 }
 
-const isVersion = (value: unknown): value is number => Number.isSafeInteger(value) && Number(value) > 0;
+const isVersion = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && Number(value) > 0;
 
 /** Members came with an earlier version, as they stood, or came since: who left can't be in it again unnoticed. */
-function isFollowing(before: GroupState | null, members: Record<string, unknown>, version: number): boolean {
+function isFollowing(
+  before: GroupState | null,
+  members: Record<string, unknown>,
+  version: number,
+): boolean {
   const all = Object.entries(members);
   const isFit = ([did, since]: [string, unknown]) => {
     if (!isDid(did) || !isVersion(since) || since > version) return false;
@@ -81,7 +99,8 @@ export const standingOf = (row: GroupRow | null, own: Did): Standing => {
 /** Of two devices: the later state, but of two admins the one who was accepted, and all that either knows of who left. */
 export function mergeGroups(before: GroupRow | null, given: GroupRow): GroupRow {
   if (before === null) return given;
-  const isOneAccepted = before.admin !== given.admin && (before.joined === 0) !== (given.joined === 0);
+  const isOneAccepted =
+    before.admin !== given.admin && (before.joined === 0) !== (given.joined === 0);
   const isGiven = isOneAccepted ? given.joined > 0 : given.version > before.version;
   const later = isGiven ? given : before;
   const left = leftOf(later.members, latest(before.left, given.left));

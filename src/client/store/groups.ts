@@ -33,7 +33,11 @@ export const keyOfGroup = (table: Table, id: string): string => `g/${table.name(
 type Putting = GroupChange & { readonly own: Did; readonly isKnown: boolean };
 
 /** Applies a change. `false` when it changes nothing here. Who isn't known asks first. */
-export async function putChange(table: Table, batch: Batch, { own, isKnown, ...change }: Putting): Promise<boolean> {
+export async function putChange(
+  table: Table,
+  batch: Batch,
+  { own, isKnown, ...change }: Putting,
+): Promise<boolean> {
   const { id, from } = change;
   const before = await batch.get<GroupRow>(keyOfGroup(table, id));
   const state = decideChange(before, change) ?? decideFirst(before, change, own);
@@ -58,13 +62,22 @@ function putGroup(table: Table, batch: Batch, group: GroupRow): void {
   batch.log(key);
 }
 
-type Said = { readonly group: string; readonly from: Did; readonly own: Did; readonly isKnown: boolean };
+type Said = {
+  readonly group: string;
+  readonly from: Did;
+  readonly own: Did;
+  readonly isKnown: boolean;
+};
 
 /**
  * Where a message belongs that somebody sent to a group: to the group when they are in it. Else to themselves, as a
  * stranger's request if they are one. `null`: nowhere, since this identity has left.
  */
-export async function conversationOf(table: Table, batch: Batch, said: Said): Promise<string | null> {
+export async function conversationOf(
+  table: Table,
+  batch: Batch,
+  said: Said,
+): Promise<string | null> {
   const { group, from, own, isKnown } = said;
   const row = await batch.get<GroupRow>(keyOfGroup(table, group));
   // A group without a state, of a program without a store.
@@ -88,7 +101,11 @@ type GroupsHost = StoreBase<StoreChange> & {
   readonly messages: (id: string, page?: Page) => Promise<StoredMessage[]>;
   readonly find: (to: string) => Promise<Did>;
   /** Seals a message for each, in the conversation that its options name. */
-  readonly send: (members: readonly Did[], content: Content, options: MessageOptions) => Promise<Sent[]>;
+  readonly send: (
+    members: readonly Did[],
+    content: Content,
+    options: MessageOptions,
+  ) => Promise<Sent[]>;
 };
 
 type Changes = {
@@ -124,7 +141,10 @@ export class Group {
 
   /** Empty text withdraws the reaction. */
   react(messageId: string, reaction: string): Promise<Sent[]> {
-    return this.send({ v: 1, to: messageId, reaction }, { mediaType: reactionType, receipt: false });
+    return this.send(
+      { v: 1, to: messageId, reaction },
+      { mediaType: reactionType, receipt: false },
+    );
   }
 
   /** A page of its history, with its changes, as `store.messages`. */
@@ -146,7 +166,8 @@ export class Group {
     const stay = membersOf(row).filter((one) => !gone.includes(one));
     const members = Object.fromEntries(stay.map((one) => [one, row.members[one] as number]));
     for (const to of add) members[await find(to)] ??= version;
-    if (members[admin] === undefined) throw localError("not_member", "who is to be the admin is not in the group");
+    if (members[admin] === undefined)
+      throw localError("not_member", "who is to be the admin is not in the group");
     await publish(this.#host, row, { ...row, version, members, name: name ?? row.name, admin });
   }
 
@@ -171,11 +192,16 @@ export class Group {
 
   async #mark(change: (row: GroupRow) => GroupRow): Promise<void> {
     const { table, tell } = this.#host;
-    await table.change(async (batch) => putGroup(table, batch, change(await this.#row(["asked"], batch))));
+    await table.change(async (batch) =>
+      putGroup(table, batch, change(await this.#row(["asked"], batch))),
+    );
     tell({ type: "changed", conversation: this.id, id: null, what: "group" });
   }
 
-  async #row(standings: readonly Standing[], from: Pick<Batch, "get"> = this.#host.table): Promise<GroupRow> {
+  async #row(
+    standings: readonly Standing[],
+    from: Pick<Batch, "get"> = this.#host.table,
+  ): Promise<GroupRow> {
     const { table, did } = this.#host;
     const row = await from.get<GroupRow>(keyOfGroup(table, this.id));
     if (row !== null && standings.includes(standingOf(row, did))) return row;
@@ -186,18 +212,33 @@ export class Group {
 const notIn = () => localError("not_member", "this identity is not in the group");
 
 /** With the longest life: who misses that another admin was named hears of no later change. */
-const changing = (group: string): MessageOptions => ({ group, mediaType: groupType, receipt: false, ttl: "30d" });
+const changing = (group: string): MessageOptions => ({
+  group,
+  mediaType: groupType,
+  receipt: false,
+  ttl: "30d",
+});
 
 const othersIn = (state: GroupState, { did }: Pick<GroupsHost, "did">): Did[] =>
   membersOf(state).filter((one) => one !== did);
 
 /** To those who are in it and those who were. */
-async function publish(host: GroupsHost, before: GroupState | null, state: GroupState): Promise<void> {
+async function publish(
+  host: GroupsHost,
+  before: GroupState | null,
+  state: GroupState,
+): Promise<void> {
   const { id } = state;
   const change = changeTo(state);
   if (decideChange(before, { id, from: host.did, json: change }) === null)
-    throw localError("invalid_argument", `a group has at most ${membersMax} members, and a name of 100 characters`);
-  const recipients = new Set([...othersIn(state, host), ...(before === null ? [] : othersIn(before, host))]);
+    throw localError(
+      "invalid_argument",
+      `a group has at most ${membersMax} members, and a name of 100 characters`,
+    );
+  const recipients = new Set([
+    ...othersIn(state, host),
+    ...(before === null ? [] : othersIn(before, host)),
+  ]);
   await host.send([...recipients], change, changing(id));
 }
 
@@ -227,7 +268,16 @@ export class Groups {
     const nonce = randomUuid();
     const id = groupIdOf(admin, nonce);
     const members = Object.fromEntries(dids.map((did) => [did, 1]));
-    await publish(this.#host, null, { id, admin, maker: admin, nonce, version: 1, name, members, left: {} });
+    await publish(this.#host, null, {
+      id,
+      admin,
+      maker: admin,
+      nonce,
+      version: 1,
+      name,
+      members,
+      left: {},
+    });
     return (await this.get(id)) as Group;
   }
 }

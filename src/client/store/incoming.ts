@@ -22,7 +22,14 @@ import {
 import type { Note } from "../notes.ts";
 import type { OpenedMessage, ReceiverStorage } from "../receiver.ts";
 import { type ReadMessage, type Recipient, readChunks, type readMessage } from "../retrieve.ts";
-import { type Body, deleteBody, saveContent, sweepUnfinished, type Write, wholeBody } from "./files.ts";
+import {
+  type Body,
+  deleteBody,
+  saveContent,
+  sweepUnfinished,
+  type Write,
+  wholeBody,
+} from "./files.ts";
 import { conversationOf, putChange } from "./groups.ts";
 import { putProfile } from "./profiles.ts";
 import {
@@ -58,7 +65,10 @@ type By = { readonly sender: Did; readonly person: Person | null };
 
 type LogRow = { readonly key: string; readonly atMs: number };
 /** For the program, in every tab. */
-export type StoreNews = Extract<WaypostEvent, { type: "changed" | "typing" | "receipt" | "read" | "store_full" }>;
+export type StoreNews = Extract<
+  WaypostEvent,
+  { type: "changed" | "typing" | "receipt" | "read" | "store_full" }
+>;
 
 export class Incoming {
   readonly #host: IncomingHost;
@@ -101,9 +111,16 @@ export class Incoming {
   }
 
   /** Saves a message; one that was saved before changes nothing. */
-  async #save(version: PendingMessage, fill: (write: Write) => Promise<ReadMessage>): Promise<ReadMessage> {
+  async #save(
+    version: PendingMessage,
+    fill: (write: Write) => Promise<ReadMessage>,
+  ): Promise<ReadMessage> {
     const { nowMs, tell, sync } = this.#host;
-    const rows = async (batch: Batch, body: Body, read: ReadMessage): Promise<readonly StoreNews[] | null> => {
+    const rows = async (
+      batch: Batch,
+      body: Body,
+      read: ReadMessage,
+    ): Promise<readonly StoreNews[] | null> => {
       // Nothing of typing is stored.
       if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
@@ -117,10 +134,15 @@ export class Incoming {
   }
 
   /** `false` when all of its envelopes were saved before. */
-  async #see(batch: Batch, version: PendingMessage, { digests, messageIds }: ReadMessage): Promise<boolean> {
+  async #see(
+    batch: Batch,
+    version: PendingMessage,
+    { digests, messageIds }: ReadMessage,
+  ): Promise<boolean> {
     const nowMs = this.#host.nowMs();
     let isNew = false;
-    for (const digest of digests) isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
+    for (const digest of digests)
+      isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
     if (!isNew) return false;
     const untilMs = expiryOf(version, nowMs) + hourMs;
     for (const text of [...digests, ...messageIds]) batch.put(seenKey(this.#table, text), untilMs);
@@ -131,9 +153,11 @@ export class Incoming {
     const { from, verified } = given;
     const [note, reaction] = [noteIn(given, data), reactionIn(given, data)];
     const sender = verified === true ? from : null;
-    const person = sender === null ? null : await batch.get<Person>(keyOfPerson(this.#table, sender));
+    const person =
+      sender === null ? null : await batch.get<Person>(keyOfPerson(this.#table, sender));
     // A note or a change of a group counts only from its proven author.
-    const isDropped = person?.isBlocked === true || (sender === null && (note !== null || isGroupChange(given)));
+    const isDropped =
+      person?.isBlocked === true || (sender === null && (note !== null || isGroupChange(given)));
     const row = isDropped
       ? null
       : sender === null
@@ -141,7 +165,8 @@ export class Incoming {
         : await this.#inGroup(batch, given, { data, sender, person });
     if (row === null || note !== null) deleteBody(batch, given.body);
     if (row === null) return [];
-    if (note !== null) return sender === null ? [] : this.#note(batch, note, { row, sender, person });
+    if (note !== null)
+      return sender === null ? [] : this.#note(batch, note, { row, sender, person });
     if (sender !== null) await putPerson(this.#table, batch, sender, {});
     const isReaction = reaction !== null && row.conversation !== unverified;
     const placed = isReaction ? { ...row, reaction: reaction.reaction, target: reaction.to } : row;
@@ -165,9 +190,13 @@ export class Incoming {
     const { did: own } = this.#host;
     const said = { from: sender, own, isKnown: person?.isKnown === true };
     if (isGroupChange(row))
-      return (await putChange(this.#table, batch, { ...said, id: group, json: jsonIn(data) })) ? row : null;
+      return (await putChange(this.#table, batch, { ...said, id: group, json: jsonIn(data) }))
+        ? row
+        : null;
     const conversation = await conversationOf(this.#table, batch, { ...said, group });
-    return conversation === null ? null : { ...row, conversation, group: conversation === group ? group : null };
+    return conversation === null
+      ? null
+      : { ...row, conversation, group: conversation === group ? group : null };
   }
 
   async #note(
@@ -185,7 +214,13 @@ export class Incoming {
     // The own profile is not what came in a message to oneself.
     if (note.is === "nothing" || sender === this.#host.did) return [];
     const { name, picture } = note;
-    const profile = { did: sender, name, picture, atMs: Math.min(row.sentMs, row.arrivedMs), isOpen: null };
+    const profile = {
+      did: sender,
+      name,
+      picture,
+      atMs: Math.min(row.sentMs, row.arrivedMs),
+      isOpen: null,
+    };
     if (!(await putProfile(this.#table, batch, profile))) return [];
     return [{ type: "changed", conversation: sender, id: null, what: "person" }];
   }
@@ -198,10 +233,14 @@ export class Incoming {
     const news: StoreNews[] = [];
     for (const id of ids) {
       const found = await messageById(this.#table, id, batch);
-      const isOf = (copy: Copy) => copy.did === from && copy.id === id && laterState(copy.state, state) !== copy.state;
+      const isOf = (copy: Copy) =>
+        copy.did === from && copy.id === id && laterState(copy.state, state) !== copy.state;
       if (found === null || !found.row.to.some(isOf)) continue;
       const { key, row } = found;
-      batch.put(key, { ...row, to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)) });
+      batch.put(key, {
+        ...row,
+        to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)),
+      });
       batch.log(deliveryKey(key));
       news.push(stateChange(row));
     }

@@ -11,7 +11,15 @@ import { Waiters } from "../../core/std/bounded.ts";
 import { Wakeup } from "../connections.ts";
 import { profileType, type Source } from "../content.ts";
 import { randomUuid } from "../crypto.ts";
-import { askedPauseMs, attempt, backoffMs, ClientError, type Endpoint, isTemporary, localError } from "../http.ts";
+import {
+  askedPauseMs,
+  attempt,
+  backoffMs,
+  ClientError,
+  type Endpoint,
+  isTemporary,
+  localError,
+} from "../http.ts";
 import type { FileFacts } from "../seal.ts";
 import {
   type ChunkProgress,
@@ -45,7 +53,10 @@ export type OutRow = {
   readonly key: string | null;
   readonly file: Omit<FileFacts, "sha256"> & { readonly sha256: string };
   readonly body: Body;
-  readonly options: Pick<MessageOptions, "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous">;
+  readonly options: Pick<
+    MessageOptions,
+    "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous"
+  >;
   /** `renderPlan`, from the first attempt on. */
   readonly plan: string | null;
   /** The Relay may have it, or a part of it. */
@@ -81,7 +92,8 @@ export async function enqueue(
 ): Promise<string> {
   const prefix = laneOf(table, row.did);
   const [last] = await table.scan({ prefix, limit: 1, isReverse: true });
-  const number = last === undefined ? nowMs : Math.max(nowMs, Number(last[0].slice(prefix.length)) + 1);
+  const number =
+    last === undefined ? nowMs : Math.max(nowMs, Number(last[0].slice(prefix.length)) + 1);
   let place = prefix + digits(number);
   // Behind what the same change has put there.
   for (let next = number + 1; batch.rows.has(place); next++) place = prefix + digits(next);
@@ -147,7 +159,8 @@ export class Outbox {
       if (tried === "empty") await news.next(hourMs, this.#signal);
       failures = tried === "empty" || tried === null ? 0 : failures + 1;
       const askedMs = typeof tried === "number" ? tried : 0;
-      if (failures > 0) await news.next(askedMs > 0 ? askedMs : backoffMs(failures - 1), this.#signal);
+      if (failures > 0)
+        await news.next(askedMs > 0 ? askedMs : backoffMs(failures - 1), this.#signal);
     }
   }
 
@@ -173,7 +186,10 @@ export class Outbox {
     // The store itself fails: nothing is known to have changed.
     const isStoreFault = ["store_full", "unusable", "store_unreadable"].includes(result.code);
     if (isStoreFault || isTemporary(result)) return askedPauseMs(result);
-    await this.#end(place, { state: result.code === "uncertain" ? "uncertain" : "failed", error: result });
+    await this.#end(place, {
+      state: result.code === "uncertain" ? "uncertain" : "failed",
+      error: result,
+    });
     return null;
   }
 
@@ -184,7 +200,8 @@ export class Outbox {
     const known = row.plan === null ? null : parsePlan(row.plan);
     const plan = known === null ? await this.#host.plan(row, source) : await this.#signed(known);
     if (plan === null) {
-      if (row.hasLeft) throw localError("uncertain", "the Relay may have it or not; its time or its key is over");
+      if (row.hasLeft)
+        throw localError("uncertain", "the Relay may have it or not; its time or its key is over");
       return this.#put(place, { ...row, plan: null });
     }
     let delivered = known?.delivered ?? 0;
@@ -203,7 +220,8 @@ export class Outbox {
     // The key that signs was replaced: once more with the one that signs now.
     const isStale = sent.code === "sender_signature_invalid" && !hasLeft && known !== null;
     if (sent.code === "sender_signature_invalid") this.#host.forgetSender();
-    if (!hasLeft) await this.#put(place, { ...left(), hasLeft, ...(isStale ? { plan: null } : {}) });
+    if (!hasLeft)
+      await this.#put(place, { ...left(), hasLeft, ...(isStale ? { plan: null } : {}) });
     if (isStale) return null;
     if (isUnknown && !isTemporary(sent))
       throw localError("uncertain", `the Relay may have it or not: ${sent.message} (${sent.code})`);
@@ -211,7 +229,10 @@ export class Outbox {
   }
 
   /** `null` when its time is over, or another key signs now. */
-  async #signed({ plan, senderKeyId }: NonNullable<ReturnType<typeof parsePlan>>): Promise<SendPlan | null> {
+  async #signed({
+    plan,
+    senderKeyId,
+  }: NonNullable<ReturnType<typeof parsePlan>>): Promise<SendPlan | null> {
     const endsMs = (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
     if (endsMs <= this.#host.nowMs() + this.#host.relay.clock.aheadMs) return null;
     if (senderKeyId === null) return { ...plan, sender: null };
@@ -234,7 +255,11 @@ export class Outbox {
   /** The row leaves its lane: for ever, or to wait aside for the program. */
   async #end(
     place: string,
-    { state, sent, error }: { readonly state: Copy["state"]; readonly sent?: Sent; readonly error?: ClientError },
+    {
+      state,
+      sent,
+      error,
+    }: { readonly state: Copy["state"]; readonly sent?: Sent; readonly error?: ClientError },
   ): Promise<void> {
     const change = await this.#table.change(async (batch): Promise<StoreChange | null> => {
       const out = await batch.get<OutRow>(place);
@@ -253,7 +278,10 @@ export class Outbox {
       const why = { code: error?.code ?? null, reason: error?.message ?? null };
       const isThis = (copy: Copy) => copy.out === place;
       const to = row.to.map(
-        (copy): Copy => (isThis(copy) ? { ...copy, ...why, out: aside, state: laterState(copy.state, state) } : copy),
+        (copy): Copy =>
+          isThis(copy)
+            ? { ...copy, ...why, out: aside, state: laterState(copy.state, state) }
+            : copy,
       );
       batch.put(out.key, { ...row, to });
       batch.log(deliveryKey(out.key));
@@ -307,4 +335,7 @@ export class Outbox {
 const mayHaveIt = ({ kind, status }: ClientError): boolean =>
   kind === "refused" ? [500, 502, 504].includes(status ?? 0) : kind !== "local";
 
-export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({ ...file, sha256: encodeHex(sha256) });
+export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({
+  ...file,
+  sha256: encodeHex(sha256),
+});

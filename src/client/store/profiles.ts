@@ -27,7 +27,11 @@ const strangersMax = 500;
 const profileTtl = "30d";
 
 /** For own devices too. `false` for one that is older than what is known, or one stranger's too many. */
-export async function putProfile(table: Table, batch: Batch, profile: ProfileRow): Promise<boolean> {
+export async function putProfile(
+  table: Table,
+  batch: Batch,
+  profile: ProfileRow,
+): Promise<boolean> {
   const { did, name, atMs, isOpen } = profile;
   const key = keyOfProfile(table, did);
   if (((await batch.get<ProfileRow>(key))?.atMs ?? 0) >= atMs) return false;

@@ -34,7 +34,14 @@ export type Person = {
 
 export type DeliveryState = "waiting" | "uncertain" | "failed" | "sent" | "received" | "read";
 /** The least first: a message to several is in the least state of its copies. */
-const deliveryStates: readonly DeliveryState[] = ["waiting", "uncertain", "failed", "sent", "received", "read"];
+const deliveryStates: readonly DeliveryState[] = [
+  "waiting",
+  "uncertain",
+  "failed",
+  "sent",
+  "received",
+  "read",
+];
 
 /** Receipts, the Relay and other devices tell of a copy in any order: what was seen of it stays. */
 export const laterState = (held: DeliveryState, given: DeliveryState): DeliveryState =>
@@ -143,7 +150,10 @@ export type StoredMessage = Placed & {
   readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
   readonly isRead: boolean;
   /** `null` for a received message. */
-  readonly delivery: { readonly state: DeliveryState; readonly to: readonly Omit<Copy, "id" | "out">[] } | null;
+  readonly delivery: {
+    readonly state: DeliveryState;
+    readonly to: readonly Omit<Copy, "id" | "out">[];
+  } | null;
 };
 
 /** Of messages whose sender nothing proves. */
@@ -164,14 +174,16 @@ export async function messageById(
 }
 
 export const messagesOf = (table: Table, conversation: string) => `m/${table.name(conversation)}/`;
-export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }) => `a/${digits(at)}/${id}`;
+export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }) =>
+  `a/${digits(at)}/${id}`;
 
 /** No Cache or log of another device keeps a message for longer. */
 export const seenMs = 30 * dayMs;
 export const seenKey = (table: Table, text: string) => `s/${table.name(text.toLowerCase())}`;
 
 /** A message that was removed, or one that is here, isn't taken from another device again. */
-export const seenKeyOf = (table: Table, { digest, id }: Named) => seenKey(table, digest === "" ? id : digest);
+export const seenKeyOf = (table: Table, { digest, id }: Named) =>
+  seenKey(table, digest === "" ? id : digest);
 
 /** Removes a message for good, here and, when it is logged, on other devices. */
 export function putRemoval(table: Table, batch: Batch, { id, digest }: Named, nowMs: number) {
@@ -199,34 +211,59 @@ export function reactionsOf(table: Table, conversation: string, target: string):
 }
 
 /** In the place of an earlier one by the same person. One that is made here is later than that, whatever the clock says. */
-export async function putReaction(table: Table, batch: Batch, given: MessageRow, isMade = false): Promise<string> {
+export async function putReaction(
+  table: Table,
+  batch: Batch,
+  given: MessageRow,
+  isMade = false,
+): Promise<string> {
   const key = `${reactionsOf(table, given.conversation, given.target ?? "")}${table.name(given.from ?? "")}`;
   const before = await batch.get<MessageRow>(key);
-  const row = isMade && before !== null ? { ...given, sentMs: Math.max(given.sentMs, before.sentMs + 1) } : given;
+  const row =
+    isMade && before !== null
+      ? { ...given, sentMs: Math.max(given.sentMs, before.sentMs + 1) }
+      : given;
   if (before === null || before.sentMs <= row.sentMs) batch.put(key, row);
   return key;
 }
 
 /** A reaction beside the message that it is for, any other message in its conversation; and for own devices. */
-export async function placeMessage(table: Table, batch: Batch, row: MessageRow, isMade = false): Promise<string> {
-  const key = await (row.reaction === null ? addMessage(table, batch, row) : putReaction(table, batch, row, isMade));
+export async function placeMessage(
+  table: Table,
+  batch: Batch,
+  row: MessageRow,
+  isMade = false,
+): Promise<string> {
+  const key = await (row.reaction === null
+    ? addMessage(table, batch, row)
+    : putReaction(table, batch, row, isMade));
   batch.log(key);
   return key;
 }
 
 /** Times of arrival in a conversation differ and increase: read marks and the order of own messages compare them. */
-export const arrivalOf = ({ arrivedMs }: ConversationRow, nowMs: number): number => Math.max(nowMs, arrivedMs + 1);
+export const arrivalOf = ({ arrivedMs }: ConversationRow, nowMs: number): number =>
+  Math.max(nowMs, arrivedMs + 1);
 
 /** Adds a message to its conversation: its row, its place by id, and the new count. Returns the row's key. */
 export async function addMessage(table: Table, batch: Batch, given: MessageRow): Promise<string> {
   const place = keyOfConversation(table, given.conversation);
-  const none = { id: given.conversation, unread: 0, readMs: 0, readAtMs: 0, arrivedMs: 0, last: null, at: 0 };
+  const none = {
+    id: given.conversation,
+    unread: 0,
+    readMs: 0,
+    readAtMs: 0,
+    arrivedMs: 0,
+    last: null,
+    at: 0,
+  };
   const before = (await batch.get<ConversationRow>(place)) ?? none;
   const row = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs) };
   const key = keyOfMessage(table, row);
   batch.put(key, row);
   if ((await batch.get(keyOfId(table, row.id))) === null) batch.put(keyOfId(table, row.id), key);
-  if (row.body.is === "pieces" && !row.isOwn) batch.put(keyOfFile({ at: orderOf(row), id: row.body.id }), key);
+  if (row.body.is === "pieces" && !row.isOwn)
+    batch.put(keyOfFile({ at: orderOf(row), id: row.body.id }), key);
   batch.put(place, {
     ...before,
     unread: before.unread + (row.isOwn ? 0 : 1),
@@ -237,11 +274,27 @@ export async function addMessage(table: Table, batch: Batch, given: MessageRow):
 }
 
 /** Changes a person, who is known from now on if they were written to. */
-export async function putPerson(table: Table, batch: Batch, did: Did, change: Partial<Person>): Promise<Person> {
+export async function putPerson(
+  table: Table,
+  batch: Batch,
+  did: Did,
+  change: Partial<Person>,
+): Promise<Person> {
   const key = keyOfPerson(table, did);
   const before = await batch.get<Person>(key);
-  const person = { did, name: "", alias: null, isKnown: false, isBlocked: false, ...before, ...change };
-  if (before === null || Object.entries(change).some(([name, value]) => Reflect.get(before, name) !== value))
+  const person = {
+    did,
+    name: "",
+    alias: null,
+    isKnown: false,
+    isBlocked: false,
+    ...before,
+    ...change,
+  };
+  if (
+    before === null ||
+    Object.entries(change).some(([name, value]) => Reflect.get(before, name) !== value)
+  )
     batch.put(key, person);
   return person;
 }
@@ -252,19 +305,26 @@ export function viewOf(
   { readMs, reactions }: Pick<ConversationRow, "readMs"> & Pick<StoredMessage, "reactions">,
 ): StoredMessage {
   const { arrivedMs, body, to, ...same } = row;
-  const isText = /^(text\/|application\/json\b)/i.test(row.mediaType) || row.mediaType.startsWith(groupType);
+  const isText =
+    /^(text\/|application\/json\b)/i.test(row.mediaType) || row.mediaType.startsWith(groupType);
   const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
   return {
     ...same,
     key,
     sentAt: new Date(row.sentMs),
     arrivedAt: new Date(arrivedMs),
-    text: body.is === "inline" && isText ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0)) : null,
+    text:
+      body.is === "inline" && isText
+        ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))
+        : null,
     content: body.is === "elsewhere" || body.is === "removed" ? body.is : "whole",
     reactions,
     isRead: row.isOwn || arrivedMs <= readMs,
     delivery: row.isOwn
-      ? { state: least, to: to.map(({ did, state, code, reason }) => ({ did, state, code, reason })) }
+      ? {
+          state: least,
+          to: to.map(({ did, state, code, reason }) => ({ did, state, code, reason })),
+        }
       : null,
   };
 }
@@ -278,7 +338,9 @@ export async function removeMessage(table: Table, batch: Batch, key: string): Pr
   for (const id of [row.id, ...row.to.map((copy) => copy.id)])
     if ((await batch.get<string>(keyOfId(table, id))) === key) batch.delete(keyOfId(table, id));
   for (const { out } of row.to) if (out !== null) batch.delete(out);
-  for (const [reaction] of await table.scan({ prefix: reactionsOf(table, row.conversation, row.id) }))
+  for (const [reaction] of await table.scan({
+    prefix: reactionsOf(table, row.conversation, row.id),
+  }))
     batch.delete(reaction);
   forgetBody(batch, row);
   const place = keyOfConversation(table, row.conversation);

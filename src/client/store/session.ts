@@ -49,7 +49,10 @@ import { type Batch, Table } from "./table.ts";
 import { joinTabs, type Tabs } from "./tabs.ts";
 
 /** What the session needs of its identity. */
-type SessionHost = Omit<DevicesHost, "table" | "tell" | "leading" | "reconnect" | "failed" | "openLink"> & {
+type SessionHost = Omit<
+  DevicesHost,
+  "table" | "tell" | "leading" | "reconnect" | "failed" | "openLink"
+> & {
   readonly did: Did;
   readonly driver: StoreDriver;
   readonly storeKey: Uint8Array;
@@ -64,9 +67,16 @@ type SessionHost = Omit<DevicesHost, "table" | "tell" | "leading" | "reconnect" 
   readonly openDevice: () => Promise<Parameters<typeof linkOf>>;
 };
 
-type Recipient = { readonly did: Did; readonly alias: string | null; readonly name: NameTrust | null };
+type Recipient = {
+  readonly did: Did;
+  readonly alias: string | null;
+  readonly name: NameTrust | null;
+};
 type News = StoreNews | OutNews | { readonly type: "want"; readonly key: string };
-type Waiter = { readonly resolve: (sent: Sent) => void; readonly reject: (error: ClientError) => void };
+type Waiter = {
+  readonly resolve: (sent: Sent) => void;
+  readonly reject: (error: ClientError) => void;
+};
 
 /** To how many typing is sent, and when again. */
 const [typingMax, typingAgainMs] = [16, 10_000];
@@ -156,7 +166,9 @@ export class StoreSession {
 
   async #sendReceipt(to: Did, read: readonly string[]): Promise<void> {
     if (await this.listensTo(to))
-      await attempt(() => this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false }));
+      await attempt(() =>
+        this.send([to], { v: 1, read }, { mediaType: receiptType, receipt: false }),
+      );
   }
 
   /** Nobody else learns that this user is here: no receipt, no typing. */
@@ -257,7 +269,11 @@ export class StoreSession {
     return this.#adding("", () => this.#add(targets, content, options));
   }
 
-  async #add(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
+  async #add(
+    targets: readonly string[],
+    content: Content,
+    options: MessageOptions,
+  ): Promise<Sent[]> {
     const people = new Map<Did, Recipient>();
     for (const to of targets) {
       const found = await this.#find(to, options);
@@ -274,21 +290,34 @@ export class StoreSession {
   }
 
   /** The rows of a message, of its copies, and of their recipients. */
-  async #put(batch: Batch, draft: Draft, body: Body): Promise<{ places: string[]; change: StoreChange | null }> {
+  async #put(
+    batch: Batch,
+    draft: Draft,
+    body: Body,
+  ): Promise<{ places: string[]; change: StoreChange | null }> {
     const { id, source, content, options, recipients } = draft;
     const { ttl, tag, hint, chunkBytes, trust, anonymous } = options;
     const nowMs = this.#host.nowMs();
     const conversation = options.group ?? recipients[0]?.did ?? "";
     const before = await batch.get<ConversationRow>(keyOfConversation(this.#table, conversation));
     const atMs = before === null ? nowMs : arrivalOf(before, nowMs);
-    const row = ownRow(draft, { conversation, from: this.#host.did, sentMs: atMs, arrivedMs: atMs, body });
+    const row = ownRow(draft, {
+      conversation,
+      from: this.#host.did,
+      sentMs: atMs,
+      arrivedMs: atMs,
+      body,
+    });
     if (row.mediaType === groupType) await this.#changeGroup(batch, row, content);
     const key = isShown(row) ? keyOfMessage(this.#table, row) : null;
     const given = Object.entries({ ttl, tag, hint, chunkBytes, trust, anonymous });
-    const chosen: OutRow["options"] = Object.fromEntries(given.filter(([, one]) => one !== undefined));
+    const chosen: OutRow["options"] = Object.fromEntries(
+      given.filter(([, one]) => one !== undefined),
+    );
     const copies: Copy[] = [];
     for (const { did, alias } of recipients) {
-      if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, nowMs, options: chosen });
+      if (!isNote(row.mediaType))
+        await this.#meet(batch, row, { did, alias, nowMs, options: chosen });
       const out = { did, id, key, file: outFile(source.file), body, options: chosen };
       const place = await enqueue(this.#table, batch, out, nowMs);
       copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
@@ -296,7 +325,8 @@ export class StoreSession {
     const places = copies.map(({ out }) => out ?? "");
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
     if (key === null && reaction === null) return { places, change: null };
-    const said = reaction === null ? { to: copies } : { reaction: reaction.reaction, target: reaction.to };
+    const said =
+      reaction === null ? { to: copies } : { reaction: reaction.reaction, target: reaction.to };
     await placeMessage(this.#table, batch, { ...row, ...said }, true);
     const what = reaction === null ? "message" : "state";
     return { places, change: { type: "changed", conversation, id: reaction?.to ?? id, what } };
@@ -306,9 +336,16 @@ export class StoreSession {
   async #meet(
     batch: Batch,
     { group }: MessageRow,
-    { did, alias, ...sending }: Omit<Recipient, "name"> & Pick<OutRow, "options"> & { readonly nowMs: number },
+    {
+      did,
+      alias,
+      ...sending
+    }: Omit<Recipient, "name"> & Pick<OutRow, "options"> & { readonly nowMs: number },
   ): Promise<void> {
-    const facts = { ...(group === null ? { isKnown: true } : {}), ...(alias === null ? {} : { alias }) };
+    const facts = {
+      ...(group === null ? { isKnown: true } : {}),
+      ...(alias === null ? {} : { alias }),
+    };
     const person = await putPerson(this.#table, batch, did, facts);
     if (sending.options.anonymous !== true)
       await enqueueProfile(this.#table, batch, person, { own: this.#host.did, ...sending });
@@ -326,7 +363,9 @@ export class StoreSession {
   async typing(conversation: string, isTyping: boolean): Promise<void> {
     const { did: own, nowMs, client } = this.#host;
     const group = isDid(conversation) ? null : await this.groups.get(conversation);
-    const others = isDid(conversation) ? [conversation] : (group?.members ?? []).filter((did) => did !== own);
+    const others = isDid(conversation)
+      ? [conversation]
+      : (group?.members ?? []).filter((did) => did !== own);
     const sinceMs = nowMs() - (this.#typedMs.get(conversation) ?? 0);
     const isNews = isTyping ? sinceMs >= typingAgainMs : this.#typedMs.delete(conversation);
     if (!isNews || others.length > typingMax || !(await this.store.profile()).isOpen) return;
@@ -336,7 +375,10 @@ export class StoreSession {
     const options = { ttl: "30s", hint: "direct" } as const;
     const send = async (did: Did) => {
       if (!(await this.listensTo(did))) return;
-      const plan = await planSend(client, did, source.file, { ...options, sender: await this.#host.sender() });
+      const plan = await planSend(client, did, source.file, {
+        ...options,
+        sender: await this.#host.sender(),
+      });
       await sendPlan(plan, source, { relay: client.relay, retries: 0 });
     };
     await Promise.all(others.map((did) => attempt(() => send(did))));
@@ -345,7 +387,9 @@ export class StoreSession {
   /** What `send` returns: nothing is sent so far. */
   #sending(place: string, { id, options, recipients }: Draft, i: number): Sent {
     const { did, name } = recipients[i] as Recipient;
-    const delivered = new Promise<Sent>((resolve, reject) => this.#waiters.set(place, { resolve, reject }));
+    const delivered = new Promise<Sent>((resolve, reject) =>
+      this.#waiters.set(place, { resolve, reject }),
+    );
     // A program need not wait for it.
     delivered.catch(() => undefined);
     if (options.onProgress !== undefined) this.#outbox.progress.set(place, options.onProgress);
@@ -356,13 +400,15 @@ export class StoreSession {
 
   /** An alias that can't be looked up now is what it was. */
   async #find(to: string, options: MessageOptions): Promise<Recipient> {
-    if (typeof to !== "string") throw localError("invalid_argument", "a recipient is a DID or an alias");
+    if (typeof to !== "string")
+      throw localError("invalid_argument", "a recipient is a DID or an alias");
     if (isDid(to)) return { did: to, alias: null, name: null };
     const { client, trust } = this.#host;
     const alias = normalizeAlias(to);
     const found = await attempt(() => find(client, to, options.trust ?? trust));
     if (!(found instanceof ClientError)) return { ...found, alias };
-    const remembered = alias === null || !isTemporary(found) ? null : await loadAlias(client.known.memory, alias);
+    const remembered =
+      alias === null || !isTemporary(found) ? null : await loadAlias(client.known.memory, alias);
     if (remembered === null) throw found;
     return { did: remembered, alias, name: "remembered" };
   }
@@ -405,7 +451,8 @@ type Draft = {
 };
 
 /** Receipts and reactions are no messages of their own. */
-const isShown = ({ mediaType }: MessageRow): boolean => !isNote(mediaType) && mediaType !== reactionType;
+const isShown = ({ mediaType }: MessageRow): boolean =>
+  !isNote(mediaType) && mediaType !== reactionType;
 
 function ownRow(
   { id, source, options }: Draft,

@@ -79,7 +79,10 @@ export class LocalStore {
   }
 
   /** Changes what is known of a person; `isKnown` accepts a stranger's request. */
-  async savePerson(did: string, change: Partial<Pick<Person, "name" | "isBlocked" | "isKnown">>): Promise<Person> {
+  async savePerson(
+    did: string,
+    change: Partial<Pick<Person, "name" | "isBlocked" | "isKnown">>,
+  ): Promise<Person> {
     if (!isDid(did)) throw localError("invalid_argument", `not a DID: ${did}`);
     const { name, isBlocked, isKnown = name !== undefined } = change;
     const person = await this.#table.change(async (batch) => {
@@ -122,9 +125,17 @@ export class LocalStore {
       rows.map(async (row): Promise<Conversation> => {
         const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
         const view = last === null ? null : viewOf(row.last ?? "", last, { ...row, reactions: [] });
-        const group = isDid(row.id) ? null : await this.#table.get<GroupRow>(keyOfGroup(this.#table, row.id));
+        const group = isDid(row.id)
+          ? null
+          : await this.#table.get<GroupRow>(keyOfGroup(this.#table, row.id));
         const facts = group === null ? null : factsOf(group, this.#host.did);
-        return { id: row.id, person: await this.person(row.id), group: facts, unread: row.unread, last: view };
+        return {
+          id: row.id,
+          person: await this.person(row.id),
+          group: facts,
+          unread: row.unread,
+          last: view,
+        };
       }),
     );
   }
@@ -135,10 +146,18 @@ export class LocalStore {
    */
   async messages(
     conversation: string,
-    { before, limit = pageMessages }: { readonly before?: StoredMessage; readonly limit?: number } = {},
+    {
+      before,
+      limit = pageMessages,
+    }: { readonly before?: StoredMessage; readonly limit?: number } = {},
   ): Promise<StoredMessage[]> {
     const prefix = messagesOf(this.#table, conversation);
-    const page = { prefix, to: before?.key ?? endOf(prefix), limit: Math.min(limit, pageMessagesMax), isReverse: true };
+    const page = {
+      prefix,
+      to: before?.key ?? endOf(prefix),
+      limit: Math.min(limit, pageMessagesMax),
+      isReverse: true,
+    };
     const rows = await this.#table.scan<MessageRow>(page);
     return this.#views(conversation, rows.reverse());
   }
@@ -156,7 +175,9 @@ export class LocalStore {
   ): Promise<StoredMessage[]> {
     const place = keyOfConversation(this.#table, conversation);
     const reactionsTo = async (id: string) => {
-      const found = await this.#table.scan<MessageRow>({ prefix: reactionsOf(this.#table, conversation, id) });
+      const found = await this.#table.scan<MessageRow>({
+        prefix: reactionsOf(this.#table, conversation, id),
+      });
       return found.flatMap(([, { from, reaction }]) =>
         from === null || reaction === null || reaction === "" ? [] : [{ from, reaction }],
       );
@@ -197,7 +218,8 @@ export class LocalStore {
     const read = new Map<Did, string[]>();
     for (const [, row] of await this.#table.scan<MessageRow>(page)) {
       const { from, isOwn, verified, wantsReceipt, arrivedMs } = row;
-      const isAsked = !isOwn && wantsReceipt && verified === true && arrivedMs > readMs && arrivedMs <= untilMs;
+      const isAsked =
+        !isOwn && wantsReceipt && verified === true && arrivedMs > readMs && arrivedMs <= untilMs;
       if (isAsked && from !== null) read.set(from, [...(read.get(from) ?? []), row.id]);
     }
     for (const [from, ids] of read) await this.#host.sendReceipt(from, ids);
@@ -219,7 +241,9 @@ export class LocalStore {
   async file(message: StoredMessage): Promise<File> {
     const parts: Blob[] = [];
     for await (const piece of this.pieces(message)) parts.push(new Blob([piece.slice()]));
-    return new File(parts, message.name === "" ? "message" : message.name, { type: message.mediaType });
+    return new File(parts, message.name === "" ? "message" : message.name, {
+      type: message.mediaType,
+    });
   }
 
   /**
@@ -247,7 +271,12 @@ export class LocalStore {
   /** Removes a message here, and keeps it from being sent when it waits for that. */
   async remove(message: StoredMessage): Promise<void> {
     await this.#table.change((batch) => this.#remove(batch, message.key));
-    this.#host.tell({ type: "changed", conversation: message.conversation, id: message.id, what: "removed" });
+    this.#host.tell({
+      type: "changed",
+      conversation: message.conversation,
+      id: message.id,
+      what: "removed",
+    });
   }
 
   async removeConversation(conversation: string): Promise<void> {
@@ -278,7 +307,10 @@ export class LocalStore {
 }
 
 /** Of the oldest message, which stays. `false`: there is none. */
-export async function removeOldestFile({ table, tell }: Pick<StoreHost, "table" | "tell">): Promise<boolean> {
+export async function removeOldestFile({
+  table,
+  tell,
+}: Pick<StoreHost, "table" | "tell">): Promise<boolean> {
   const [oldest] = await table.scan<string>({ prefix: "a/", limit: 1 });
   if (oldest === undefined) return false;
   const [place, key] = oldest;

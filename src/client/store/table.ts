@@ -31,7 +31,15 @@ type Meta = {
   readonly logged: number;
 };
 
-const noMeta = { layout, isSettled: false, bytes: 0, sentMs: 0, deviceDid: "", hasDevices: false, logged: 0 };
+const noMeta = {
+  layout,
+  isSettled: false,
+  bytes: 0,
+  sentMs: 0,
+  deviceDid: "",
+  hasDevices: false,
+  logged: 0,
+};
 
 /** In the log of changes for own devices: the key of a row, by the number of its last change; and where that is. */
 export const logKey = (number: number): string => `y/${digits(number)}`;
@@ -43,7 +51,8 @@ const numbersPerMs = 1_000;
 export const endOf = (prefix: string): string => `${prefix}~`;
 
 /** Numbers in keys, in their order. */
-export const digits = (value: number): string => String(Math.max(0, Math.floor(value))).padStart(16, "0");
+export const digits = (value: number): string =>
+  String(Math.max(0, Math.floor(value))).padStart(16, "0");
 
 /** What every part of a local store works with. */
 export type StoreBase<News> = {
@@ -79,10 +88,15 @@ export class Table {
   }
 
   /** Throws `store_newer` when a later version of the SDK has upgraded the store. */
-  static async open(driver: StoreDriver, storeKey: Uint8Array, nowMs: () => number = Date.now): Promise<Table> {
+  static async open(
+    driver: StoreDriver,
+    storeKey: Uint8Array,
+    nowMs: () => number = Date.now,
+  ): Promise<Table> {
     const table = new Table(driver, storeKey, nowMs);
     const meta = await table.meta();
-    if (meta.layout > layout) throw localError("store_newer", "a later version of this program has upgraded the store");
+    if (meta.layout > layout)
+      throw localError("store_newer", "a later version of this program has upgraded the store");
     return table;
   }
 
@@ -111,8 +125,19 @@ export class Table {
   }
 
   /** Values of keys that begin with `prefix`; `from` and `to` are whole keys. */
-  async scan<T>({ prefix, from, to, limit = 1_000, isReverse = false }: TableScan): Promise<[key: string, value: T][]> {
-    const range = { from: this.place + (from ?? prefix), to: this.place + (to ?? endOf(prefix)), limit, isReverse };
+  async scan<T>({
+    prefix,
+    from,
+    to,
+    limit = 1_000,
+    isReverse = false,
+  }: TableScan): Promise<[key: string, value: T][]> {
+    const range = {
+      from: this.place + (from ?? prefix),
+      to: this.place + (to ?? endOf(prefix)),
+      limit,
+      isReverse,
+    };
     const rows = await this.#guard(() => this.driver.scan(range));
     return rows.map(([key, sealed]) => {
       const name = key.slice(this.place.length);
@@ -142,7 +167,11 @@ export class Table {
   }
 
   /** Removes what is over below a prefix: page by page, so that nothing else waits for long. */
-  async sweep<T>(prefix: string, isOver: (value: T) => boolean, signal: AbortSignal): Promise<void> {
+  async sweep<T>(
+    prefix: string,
+    isOver: (value: T) => boolean,
+    signal: AbortSignal,
+  ): Promise<void> {
     for await (const page of this.pages<T>(prefix)) {
       const over = page.filter(([, value]) => isOver(value));
       await this.change(async (batch) => {
@@ -185,16 +214,25 @@ export class Table {
   async #apply<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
     const batch = new Batch(this);
     const [result, meta] = await Promise.all([work(batch), this.meta()]);
-    const logged = (batch.meta.hasDevices ?? meta.hasDevices) ? await this.#log(batch, meta.logged) : meta.logged;
+    const logged =
+      (batch.meta.hasDevices ?? meta.hasDevices)
+        ? await this.#log(batch, meta.logged)
+        : meta.logged;
     if (batch.rows.size === 0 && Object.keys(batch.meta).length === 0) return result;
-    const sealed = [...batch.rows].map(([key, value]) => [key, value && this.#seal(key, value)] as const);
-    const more = sealed.map(async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)));
+    const sealed = [...batch.rows].map(
+      ([key, value]) => [key, value && this.#seal(key, value)] as const,
+    );
+    const more = sealed.map(
+      async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)),
+    );
     const bytes = (await Promise.all(more)).reduce((sum, one) => sum + one, meta.bytes);
     if (batch.isBounded && bytes > Math.max(meta.bytes, this.driver.bytesMax))
       throw localError("store_full", "the local store has no room for more");
     const counted: Meta = { ...meta, ...batch.meta, bytes, logged };
     const rows = [...sealed, ["meta", this.#seal("meta", render(counted))] as const];
-    await this.#guard(() => this.driver.apply(rows.map(([key, value]) => [this.place + key, value])));
+    await this.#guard(() =>
+      this.driver.apply(rows.map(([key, value]) => [this.place + key, value])),
+    );
     if (logged > meta.logged) this.onLogged(logged);
     return result;
   }
@@ -220,7 +258,9 @@ export class Table {
   #exclusive<T>(work: () => Promise<T>): Promise<T> {
     const { sharedAs } = this.driver;
     const locks = sharedAs === null ? undefined : globalThis.navigator?.locks;
-    return locks === undefined ? work() : (locks.request(`waypost:${sharedAs}:write`, work) as Promise<T>);
+    return locks === undefined
+      ? work()
+      : (locks.request(`waypost:${sharedAs}:write`, work) as Promise<T>);
   }
 
   #seal(key: string, bytes: Uint8Array): Uint8Array {
@@ -296,4 +336,5 @@ const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 /** Only this program has the key, so an opened row has the form in which it was written. */
 const parse = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
 
-const sizeOf = (key: string, bytes: Uint8Array | null): number => (bytes === null ? 0 : key.length + bytes.length);
+const sizeOf = (key: string, bytes: Uint8Array | null): number =>
+  bytes === null ? 0 : key.length + bytes.length;

@@ -22,7 +22,8 @@ const answerMs = 300;
 export async function joinTabs(driver: StoreDriver, place: string): Promise<Tabs> {
   const { sharedAs } = driver;
   const nothing = () => undefined;
-  if (sharedAs === null) return { onNews: nothing, tell: nothing, leading: Promise.resolve(), close: nothing };
+  if (sharedAs === null)
+    return { onNews: nothing, tell: nothing, leading: Promise.resolve(), close: nothing };
   const name = `waypost:${sharedAs}:${place}`;
   const channel = new BroadcastChannel(name);
   const stop = new AbortController();
@@ -40,7 +41,12 @@ export async function joinTabs(driver: StoreDriver, place: string): Promise<Tabs
     stop.abort();
     channel.close();
   };
-  const tabs: Tabs = { onNews: () => undefined, tell: (news) => channel.postMessage(news), leading, close };
+  const tabs: Tabs = {
+    onNews: () => undefined,
+    tell: (news) => channel.postMessage(news),
+    leading,
+    close,
+  };
   if (locks !== undefined) channel.onmessage = ({ data }) => tabs.onNews(data);
   return tabs;
 }

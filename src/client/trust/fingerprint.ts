@@ -20,5 +20,8 @@ export function fingerprintOf(a: FingerprintSubject, b: FingerprintSubject): str
 }
 
 function digitsOf({ did, rootKey }: FingerprintSubject): string {
-  return encodeBase32(sha256(concatBytes(utf8(`svc:fingerprint:v1|${did}|`), rootKey))).slice(0, digitsEach);
+  return encodeBase32(sha256(concatBytes(utf8(`svc:fingerprint:v1|${did}|`), rootKey))).slice(
+    0,
+    digitsEach,
+  );
 }

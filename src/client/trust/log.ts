@@ -53,7 +53,8 @@ type LogPolicy = {
 
 /** Throws `policy_invalid`. A policy without witnesses is none: nobody would see another log. */
 export function parseLogPolicy(text: string): LogPolicy {
-  const invalid = (line: string) => localError("policy_invalid", `not a policy of logs and witnesses: ${line}`);
+  const invalid = (line: string) =>
+    localError("policy_invalid", `not a policy of logs and witnesses: ${line}`);
   const logs: NoteKey[] = [];
   const witnesses = new Map<string, NoteKey>();
   const rules = new Map<string, (names: ReadonlySet<string>) => boolean>();
@@ -95,7 +96,11 @@ const entryBytesMax = 64 * 1024;
  * Whether the log agrees. Where `isDemanded`, or when the log has forked, throws why it does not; otherwise what is wrong
  * with the log goes to `known.doubt`.
  */
-export async function isLogged(client: Client, subject: Subject, isDemanded: boolean): Promise<boolean> {
+export async function isLogged(
+  client: Client,
+  subject: Subject,
+  isDemanded: boolean,
+): Promise<boolean> {
   const { home = "" } = placeOf(client, subject.did) ?? {};
   const { doubts } = client.known;
   const error = await attempt(() => checkLogged(client, subject, isDemanded ? triesMax : 1));
@@ -106,7 +111,10 @@ export async function isLogged(client: Client, subject: Subject, isDemanded: boo
   if (isDemanded || error.code === "log_forked") throw error;
   const name = error.code === "not_logged" ? nameOf(subject) : home;
   const before = doubts.get(name);
-  const doubt = before?.code === error.code ? before : { code: error.code, sinceMs: Date.now(), isReported: false };
+  const doubt =
+    before?.code === error.code
+      ? before
+      : { code: error.code, sinceMs: Date.now(), isReported: false };
   const isDue = !isPassing(error) || Date.now() - doubt.sinceMs >= patienceMs;
   if (isDue && !doubt.isReported) client.known.doubt(error);
   doubts.set(name, { ...doubt, isReported: doubt.isReported || isDue });
@@ -116,7 +124,8 @@ export async function isLogged(client: Client, subject: Subject, isDemanded: boo
 const nameOf = ({ did, alias }: Subject): string => alias ?? did;
 
 /** A block is in the log a moment later, and a node that has just started has no head until a witness answers. */
-const isPassing = ({ code }: ClientError): boolean => code === "not_logged" || code === "log_missing";
+const isPassing = ({ code }: ClientError): boolean =>
+  code === "not_logged" || code === "log_missing";
 
 /** The other home and ledger of a proven DID, whose log counts for it; `null` for those of the own Directory. */
 function placeOf({ trust, known }: Client, did: Did): Place | null {
@@ -157,7 +166,11 @@ function readValue(client: Client, { did, alias }: Subject): Promise<Uint8Array 
   return readings(client, () => readEntry(client, key, place));
 }
 
-async function readEntry(client: Client, key: Uint8Array, place: Place | null): Promise<Uint8Array | null> {
+async function readEntry(
+  client: Client,
+  key: Uint8Array,
+  place: Place | null,
+): Promise<Uint8Array | null> {
   const { memory } = client.known;
   const policy = parseLogPolicy(client.known.policy ?? "");
   const headAt = place === null ? headKey : `${headKey}/${place.ledger}`;
@@ -170,7 +183,8 @@ async function readEntry(client: Client, key: Uint8Array, place: Place | null): 
     "not_found",
     "service_unavailable",
   );
-  if (bytes === null) throw distrust("log_missing", "the Directory shows no log of what it answers");
+  if (bytes === null)
+    throw distrust("log_missing", "the Directory shows no log of what it answers");
   const entry = decodeLogEntry(bytes);
   const note = entry === null ? null : parseNote(entry.note);
   const checkpoint = note === null ? null : parseCheckpoint(note.text);
@@ -184,25 +198,36 @@ async function readEntry(client: Client, key: Uint8Array, place: Place | null): 
   const follows = before === null ? null : whyNotFollowing(before, head, entry);
   if (follows === "forked" && before !== null) throw await keepFork(memory, before, head);
   const shown = readMapProof(entry, key);
-  const isInTree = verifyInclusion(hashLeaf(entry.mapRoot), checkpoint.size - 1, checkpoint, entry.inclusion);
+  const isInTree = verifyInclusion(
+    hashLeaf(entry.mapRoot),
+    checkpoint.size - 1,
+    checkpoint,
+    entry.inclusion,
+  );
   if (!isInTree || shown === null || !equalBytes(shown.root, entry.mapRoot))
     throw distrust("log_invalid", "the map of the log is not the one that its head covers");
-  const isNext = before === null || follows === "restarted" || checkpoint.size > before.checkpoint.size;
+  const isNext =
+    before === null || follows === "restarted" || checkpoint.size > before.checkpoint.size;
   if (isNext) await saveHead(memory, headAt, head);
   if (follows === "restarted") client.known.doubt(restartedError(checkpoint));
   return shown.value;
 }
 
 const restartedError = ({ origin }: Checkpoint) =>
-  distrust("log_restarted", `the log began anew as ${origin}, after a loss: records may have gone back`);
+  distrust(
+    "log_restarted",
+    `the log began anew as ${origin}, after a loss: records may have gone back`,
+  );
 
 // ------------------------------------------------------------------------------------------------------------- checks
 
 /** A head that was believed. */
 type Head = { readonly note: string; readonly checkpoint: Checkpoint; readonly logKey: NoteKey };
 
-const firstKey = (key: NoteKey): NoteKey | null => noteKey(firstName(key.name), "log", key.publicKey);
-const sameLog = (a: NoteKey, b: NoteKey) => firstKey(a)?.id === firstKey(b)?.id && equalBytes(a.publicKey, b.publicKey);
+const firstKey = (key: NoteKey): NoteKey | null =>
+  noteKey(firstName(key.name), "log", key.publicKey);
+const sameLog = (a: NoteKey, b: NoteKey) =>
+  firstKey(a)?.id === firstKey(b)?.id && equalBytes(a.publicKey, b.publicKey);
 
 type Keys = {
   readonly entry: LogEntry;
@@ -212,10 +237,16 @@ type Keys = {
 };
 
 /** The log is the one that the policy, the ledger of the identity, or the first head names. */
-function checkKey(policy: LogPolicy, { entry: { genesisSeed }, logKey, before, ledger }: Keys): void {
+function checkKey(
+  policy: LogPolicy,
+  { entry: { genesisSeed }, logKey, before, ledger }: Keys,
+): void {
   const first = firstKey(logKey);
   const isNamed =
-    ledger !== null && genesisSeed !== null && first !== null && equalBytes(genesisOfLog(first, genesisSeed), ledger);
+    ledger !== null &&
+    genesisSeed !== null &&
+    first !== null &&
+    equalBytes(genesisOfLog(first, genesisSeed), ledger);
   const isListed = policy.logs.some((one) => sameLog(one, logKey));
   const isContradicted = genesisSeed !== null && ledger !== null && !isNamed;
   // Left out, the seed would let a Directory show another of its logs that the same witnesses sign.
@@ -227,7 +258,11 @@ function checkKey(policy: LogPolicy, { entry: { genesisSeed }, logKey, before, l
 const freshMs = 10 * minuteMs;
 const clocksMs = 5 * minuteMs;
 
-async function checkSignatures(policy: LogPolicy, note: Note, { checkpoint, logKey }: Head): Promise<void> {
+async function checkSignatures(
+  policy: LogPolicy,
+  note: Note,
+  { checkpoint, logKey }: Head,
+): Promise<void> {
   if (checkpoint.origin !== logKey.name || (await timeSigned(note, logKey)) === null)
     throw distrust("log_invalid", "the head of the log is not signed by the log");
   const times = new Map<string, number>();
@@ -236,9 +271,13 @@ async function checkSignatures(policy: LogPolicy, note: Note, { checkpoint, logK
     if (timeMs !== null) times.set(name, timeMs);
   }
   if (!policy.isQuorum(new Set(times.keys())))
-    throw distrust("log_unwitnessed", "too few of the policy's witnesses have signed the head of the log");
+    throw distrust(
+      "log_unwitnessed",
+      "too few of the policy's witnesses have signed the head of the log",
+    );
   const nowMs = Date.now();
-  const isFresh = (timeMs: number) => timeMs >= nowMs - freshMs - clocksMs && timeMs <= nowMs + clocksMs;
+  const isFresh = (timeMs: number) =>
+    timeMs >= nowMs - freshMs - clocksMs && timeMs <= nowMs + clocksMs;
   const fresh = [...times].filter(([, timeMs]) => isFresh(timeMs)).map(([name]) => name);
   if (!policy.isQuorum(new Set(fresh)))
     throw distrust("log_stale", "witnesses signed the head of the log more than ten minutes ago");
@@ -252,7 +291,11 @@ async function timeSigned(note: Note, key: NoteKey): Promise<number | null> {
   throw distrust("log_invalid", `a signature in the name of ${key.name} doesn't hold`);
 }
 
-function whyNotFollowing(before: Head, { checkpoint, logKey }: Head, entry: LogEntry): "forked" | "restarted" | null {
+function whyNotFollowing(
+  before: Head,
+  { checkpoint, logKey }: Head,
+  entry: LogEntry,
+): "forked" | "restarted" | null {
   if (before.logKey.name !== logKey.name)
     return continuesLost(before.checkpoint, checkpoint, entry) ? "restarted" : "forked";
   const [older, later] = [before.checkpoint, checkpoint].toSorted((a, b) => a.size - b.size) as [
@@ -289,7 +332,10 @@ async function saveHead(memory: MemoryStore, key: string, { note, logKey }: Head
 /** Both notes stay with the identity: together they show that the log, or who asked it, lied. */
 async function keepFork(memory: MemoryStore, before: Head, now: Head): Promise<ClientError> {
   await memory.save(forkKey, JSON.stringify({ before: before.note, after: now.note }));
-  return distrust("log_forked", "the log shows a head that does not continue the one before; both are kept");
+  return distrust(
+    "log_forked",
+    "the log shows a head that does not continue the one before; both are kept",
+  );
 }
 
 // -------------------------------------------------------------------------------------------------------------- places
@@ -312,9 +358,18 @@ export async function checkMoved(client: Client, did: Did): Promise<void> {
   for (const next of proven === null ? [] : movedOf(proven.state.document, "to")) {
     client.trust.tellHome(next.did, next.home);
     const state = await attempt(() => client.trust.examine(next.did, null));
-    if (state instanceof ClientError || !movedOf(state.document, "from").some((one) => one.did === did)) continue;
+    if (
+      state instanceof ClientError ||
+      !movedOf(state.document, "from").some((one) => one.did === did)
+    )
+      continue;
     const extra = { expected: next.did };
-    throw new ClientError("local", "identity_moved", `${did} is ${next.did}@${next.home} now: both say so`, extra);
+    throw new ClientError(
+      "local",
+      "identity_moved",
+      `${did} is ${next.did}@${next.home} now: both say so`,
+      extra,
+    );
   }
 }
 
@@ -322,8 +377,13 @@ export async function checkMoved(client: Client, did: Did): Promise<void> {
 const movedTypes = { to: movedType, from: "SvcMovedFromService" } as const;
 
 /** The DIDs that a document says it has moved to, or from, with their homes: `https://directory.example/resolve/<DID>`. */
-function movedOf(document: DidDocument, way: keyof typeof movedTypes): { did: Did; home: string }[] {
-  const urls = document.service.filter(({ type }) => type === movedTypes[way]).flatMap((one) => one.serviceEndpoint);
+function movedOf(
+  document: DidDocument,
+  way: keyof typeof movedTypes,
+): { did: Did; home: string }[] {
+  const urls = document.service
+    .filter(({ type }) => type === movedTypes[way])
+    .flatMap((one) => one.serviceEndpoint);
   return urls.flatMap((url) => {
     const [, origin = "", did = ""] = /^(https?:\/\/[^/]+)\/resolve\/([^/]+)$/.exec(url) ?? [];
     const home = homeOfUrl(origin);

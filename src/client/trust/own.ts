@@ -16,7 +16,11 @@ import {
   renderDocument,
   sealingKeyOf,
 } from "../../core/ledger/account.ts";
-import { boundDocumentMessage, encodeDidDocument, renderProofTimestamp } from "../../core/ledger/document-codec.ts";
+import {
+  boundDocumentMessage,
+  encodeDidDocument,
+  renderProofTimestamp,
+} from "../../core/ledger/document-codec.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
@@ -26,7 +30,13 @@ import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";
 import { authorizationLifeMs, type Submission } from "../directory.ts";
 import { attempt, ClientError, jsonBody, localError, orNull, path } from "../http.ts";
 import type { MemoryStore } from "../key-stores.ts";
-import { type AgreementChain, advanceChain, type HeldAgreement, heldSeed, type Identity } from "../keys.ts";
+import {
+  type AgreementChain,
+  advanceChain,
+  type HeldAgreement,
+  heldSeed,
+  type Identity,
+} from "../keys.ts";
 import { fingerprintOf } from "./fingerprint.ts";
 import { recall } from "./trust.ts";
 
@@ -40,16 +50,35 @@ export function takesComponents({ steps, baseRoot, rootKeys }: KeyState): boolea
   return steps.length <= componentCallsMax && baseRoot === rootKeys.length - 1;
 }
 
-type WholeDocument = { readonly document: DidDocument; readonly rootSeed: Uint8Array; readonly nowMs: number };
+type WholeDocument = {
+  readonly document: DidDocument;
+  readonly rootSeed: Uint8Array;
+  readonly nowMs: number;
+};
 
 /** The replacement of the whole document of a proven state. */
-export async function signDocument(client: Client, state: KeyState, whole: WholeDocument): Promise<Submission> {
+export async function signDocument(
+  client: Client,
+  state: KeyState,
+  whole: WholeDocument,
+): Promise<Submission> {
   const { did, genesisHash } = state;
   const { document, rootSeed, nowMs } = whole;
   const docBlob = encodeDidDocument(document);
   const [nonce, expiryMs] = [nextNonce(state), BigInt(nowMs + authorizationLifeMs)];
-  await claimNonce(client.known.memory, did, { counter: "document", nonce, content: docBlob, nowMs });
-  const message = boundDocumentMessage({ did, documentHash: blake2b256(docBlob), nonce, expiryMs, genesisHash });
+  await claimNonce(client.known.memory, did, {
+    counter: "document",
+    nonce,
+    content: docBlob,
+    nowMs,
+  });
+  const message = boundDocumentMessage({
+    did,
+    documentHash: blake2b256(docBlob),
+    nonce,
+    expiryMs,
+    genesisHash,
+  });
   const body = {
     did,
     document: renderDocument(document),
@@ -79,7 +108,11 @@ export function claimNonce(memory: MemoryStore, did: Did, claim: Claim): Promise
   return claims(memory, () => addClaim(memory, did, claim));
 }
 
-async function addClaim(memory: MemoryStore, did: Did, { counter, nonce, content, nowMs }: Claim): Promise<void> {
+async function addClaim(
+  memory: MemoryStore,
+  did: Did,
+  { counter, nonce, content, nowMs }: Claim,
+): Promise<void> {
   const key = `signed/${counter}/${did}`;
   const saved = (await recall(memory, key, claimsShape))?.claims ?? [];
   const valid = saved.filter(({ untilMs }) => untilMs > nowMs);
@@ -119,7 +152,11 @@ const ownAliasesMax = 1_000;
  */
 async function hasLostAlias(client: Client, did: Did, given: string | null): Promise<boolean> {
   const { aliases } = await client.directory.resolve(did);
-  const names = new Set([...(given === null ? [] : [given]), ...(await loadOwnAliases(client, did)), ...aliases]);
+  const names = new Set([
+    ...(given === null ? [] : [given]),
+    ...(await loadOwnAliases(client, did)),
+    ...aliases,
+  ]);
   const kept: string[] = [];
   let isLost = false;
   for (const alias of [...names].slice(0, ownAliasesMax)) {
@@ -136,7 +173,11 @@ async function loadOwnAliases({ known }: Client, did: Did): Promise<readonly str
   return (await recall(known.memory, `aliases/${did}`, aliasesShape))?.aliases ?? [];
 }
 
-async function saveOwnAliases({ known }: Client, did: Did, aliases: readonly string[]): Promise<void> {
+async function saveOwnAliases(
+  { known }: Client,
+  did: Did,
+  aliases: readonly string[],
+): Promise<void> {
   await known.memory.save(`aliases/${did}`, renderKept({ aliases }));
 }
 
@@ -186,10 +227,17 @@ export async function rememberAddedKey(client: Client, did: Did, publicKey: stri
 }
 
 /** A key of the own record that this device neither holds nor derives, and has not added. */
-export async function strangerIn(client: Client, identity: Identity, state: KeyState): Promise<Stranger | null> {
+export async function strangerIn(
+  client: Client,
+  identity: Identity,
+  state: KeyState,
+): Promise<Stranger | null> {
   const rootKey = state.rootKeys.at(-1) as Uint8Array;
   if ((await heldSeed({ ...identity, methods: [] }, rootKey)) === null) return "root_key";
-  const { holdsPublished } = await reconcileAgreements(identity, state.document, { nowMs: Date.now(), keptMs: 0 });
+  const { holdsPublished } = await reconcileAgreements(identity, state.document, {
+    nowMs: Date.now(),
+    keptMs: 0,
+  });
   if (sealingKeyOf(state.document) !== null && !holdsPublished) return "sealing_key";
   const added = await loadAddedKeys(client, identity.did);
   for (const method of state.document.verificationMethod) {

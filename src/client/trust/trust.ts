@@ -14,7 +14,13 @@ import { findContradiction, type Remembered, rememberedOf } from "../../core/tru
 import { homesOf, parseHome } from "../../core/trust/home.ts";
 import { isSelfCertifying } from "../../core/trust/names.ts";
 import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
-import { parseKept, rememberedAliasShape, rememberedShape, renderKept, type Shape } from "../answers.ts";
+import {
+  parseKept,
+  rememberedAliasShape,
+  rememberedShape,
+  renderKept,
+  type Shape,
+} from "../answers.ts";
 import { verifyEd25519 } from "../crypto.ts";
 import { ClientError } from "../http.ts";
 import type { MemoryStore } from "../key-stores.ts";
@@ -57,7 +63,9 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore) {
   const homeOf = async (did: Did) => {
     if (!isSelfCertifying(did)) return null;
     const [shown] = homesOf(proven.get(did)?.state.document ?? null);
-    return shown ?? namedHomes.get(did) ?? parseHome((await loadRemembered(memoryOf(), did))?.home ?? "");
+    return (
+      shown ?? namedHomes.get(did) ?? parseHome((await loadRemembered(memoryOf(), did))?.home ?? "")
+    );
   };
   const examine = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
     const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
@@ -132,11 +140,15 @@ async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
   const proof = decodeKeyProof(bytes);
   const state = proof === null ? null : replayKeyProof(proof);
   const isOf = state?.did === did && isSelfCertifying(did);
-  if (state === null || !isOf) throw distrust("proof_invalid", `the proof of the Directory is not one of ${did}`);
+  if (state === null || !isOf)
+    throw distrust("proof_invalid", `the proof of the Directory is not one of ${did}`);
   const holds = await Promise.all(
-    state.signatures.map(({ signature, message, publicKey }) => verifyEd25519(signature, message, publicKey)),
+    state.signatures.map(({ signature, message, publicKey }) =>
+      verifyEd25519(signature, message, publicKey),
+    ),
   );
-  if (!holds.every(Boolean)) throw distrust("proof_invalid", `a signature in the proof of ${did} doesn't hold`);
+  if (!holds.every(Boolean))
+    throw distrust("proof_invalid", `a signature in the proof of ${did} doesn't hold`);
   return state;
 }
 
@@ -148,7 +160,10 @@ async function save(memory: MemoryStore, state: KeyState): Promise<void> {
   const now = rememberedOf(state);
   const [home] = homesOf(state.document);
   if (before?.root === now.root && before.nonce === now.nonce) return;
-  await memory.save(didKey(state.did), renderKept({ ...now, ...(home === undefined ? {} : { home }) }));
+  await memory.save(
+    didKey(state.did),
+    renderKept({ ...now, ...(home === undefined ? {} : { home }) }),
+  );
 }
 
 /** An answer that what was signed, or what is remembered, contradicts. */
@@ -184,7 +199,11 @@ const didKey = (did: Did) => `did/${did}`;
 const aliasKey = (alias: string) => `alias/${alias}`;
 
 /** What is kept under a key, if it has the shape. */
-export async function recall<T>(memory: MemoryStore, key: string, shape: Shape<T>): Promise<T | null> {
+export async function recall<T>(
+  memory: MemoryStore,
+  key: string,
+  shape: Shape<T>,
+): Promise<T | null> {
   return parseKept((await memory.load(key)) ?? "", shape);
 }
 

@@ -71,7 +71,10 @@ export function decodeBase64(text: string): Uint8Array | null {
   return decodeWith(base64, text);
 }
 
-function decodeWith(codec: { readonly decode: (text: string) => Uint8Array }, text: string): Uint8Array | null {
+function decodeWith(
+  codec: { readonly decode: (text: string) => Uint8Array },
+  text: string,
+): Uint8Array | null {
   try {
     return codec.decode(text);
   } catch {
@@ -119,7 +122,9 @@ const parseMultikey =
     if (!text.startsWith("z") || text.length > multibaseCharsMax) return null;
     const bytes = decodeWith(base58, text.slice(1));
     if (bytes?.length === publicKeyBytes) return bytes;
-    return bytes?.length === publicKeyBytes + 2 && bytes[0] === code && bytes[1] === 0x01 ? bytes.slice(2) : null;
+    return bytes?.length === publicKeyBytes + 2 && bytes[0] === code && bytes[1] === 0x01
+      ? bytes.slice(2)
+      : null;
   };
 const renderMultikey =
   (code: number) =>

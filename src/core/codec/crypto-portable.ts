@@ -11,7 +11,11 @@ import { concatBytes, equalBytes, signatureBytes } from "./bytes.ts";
 const { Point } = ed25519;
 
 /** The native rule; the library's `verify` multiplies by the cofactor and accepts what nodes refuse. About 2 ms. */
-export function verifyEd25519(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
+export function verifyEd25519(
+  signature: Uint8Array,
+  message: Uint8Array,
+  publicKey: Uint8Array,
+): boolean {
   if (signature.length !== signatureBytes) return false;
   try {
     const s = littleEndian(signature.subarray(32));

@@ -37,7 +37,9 @@ export function didOf(mailbox: MailboxKey): Did {
 
 /** Refuses with `invalid_did`. */
 export function parseDid(text: string): Did | Fault {
-  return isDid(text) ? text : fault("invalid_did", "a DID must be did:svc: and 16 to 96 base58btc characters");
+  return isDid(text)
+    ? text
+    : fault("invalid_did", "a DID must be did:svc: and 16 to 96 base58btc characters");
 }
 
 /** The lower-case form of a UUID of any version, or `null`. The nil UUID is refused. */

@@ -40,7 +40,9 @@ export function parseJson(bytes: Uint8Array): JsonValue | Fault {
 export function parseJsonObject(bytes: Uint8Array): JsonObject | Fault {
   const reading = readJson(bytes);
   if (!("text" in reading)) return reading;
-  return isJsonObject(reading.value) ? reading.value : badInput("invalid_request", "", "must be a JSON object");
+  return isJsonObject(reading.value)
+    ? reading.value
+    : badInput("invalid_request", "", "must be a JSON object");
 }
 
 /** The same where it doesn't matter what is wrong: `null`. */
@@ -60,16 +62,23 @@ export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonR
   const structure = scanStructure(text, opaque);
   if (typeof structure === "string") return invalid(structure);
   if (structure.opaqueChars > jsonOpaqueCharsMax)
-    return fault("too_large", `${opaque} has more than ${jsonOpaqueCharsMax} characters outside of strings`);
+    return fault(
+      "too_large",
+      `${opaque} has more than ${jsonOpaqueCharsMax} characters outside of strings`,
+    );
   const value = parseText(text);
   if (value === undefined) return invalid("not JSON");
   const census: Census = { members: 0, unsafeInteger: false };
   const problem = inspect(value, census);
   if (problem !== null) return invalid(problem);
-  if (isJsonObject(value) && (Object.hasOwn(value, "constructor") || Object.hasOwn(value, "prototype")))
+  if (
+    isJsonObject(value) &&
+    (Object.hasOwn(value, "constructor") || Object.hasOwn(value, "prototype"))
+  )
     return invalid("a member name is not allowed");
   // The text has one colon per member. A repeated name leaves the tree with fewer members.
-  if (census.members !== structure.members) return invalid("a member name appears twice in one object");
+  if (census.members !== structure.members)
+    return invalid("a member name appears twice in one object");
   return { value, text, names: structure.names, unsafeInteger: census.unsafeInteger };
 }
 
@@ -88,7 +97,11 @@ function invalid(detail: string): Fault {
 
 const quoteCode = 0x22;
 
-type Structure = { readonly members: number; readonly opaqueChars: number; readonly names: NameSpan[] };
+type Structure = {
+  readonly members: number;
+  readonly opaqueChars: number;
+  readonly names: NameSpan[];
+};
 
 /** Bounds the depth and counts outside strings, exactly for whatever `JSON.parse` accepts. Else why it is refused. */
 function scanStructure(text: string, opaque: string | null): Structure | string {
@@ -178,7 +191,8 @@ type Census = { members: number; unsafeInteger: boolean };
 
 /** Counts the members of a tree and returns what is wrong with it, or `null`. The scan has bounded the depth. */
 function inspect(value: JsonValue, census: Census): string | null {
-  if (typeof value === "string") return value.isWellFormed() ? null : "a string holds a lone surrogate";
+  if (typeof value === "string")
+    return value.isWellFormed() ? null : "a string holds a lone surrogate";
   if (typeof value === "number") {
     census.unsafeInteger ||= Number.isInteger(value) && !Number.isSafeInteger(value);
     return Number.isFinite(value) ? null : "a number is out of range";

@@ -4,7 +4,15 @@
  * each only when it needs it. Tests compare both sides.
  * Source: rules section 8.
  */
-import { createHash, createPrivateKey, createPublicKey, hash, type KeyObject, sign, verify } from "node:crypto";
+import {
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  hash,
+  type KeyObject,
+  sign,
+  verify,
+} from "node:crypto";
 import { publicKeyBytes, signatureBytes } from "./bytes.ts";
 
 /** DER of SubjectPublicKeyInfo for Ed25519, up to the 32 key bytes (RFC 8410). */
@@ -13,9 +21,15 @@ const spkiPrefix = Uint8Array.fromHex("302a300506032b6570032100");
 const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
 
 /** `false` for whatever can't be read as a key of 32 or a signature of 64 bytes. About 36 µs, of which the key takes one. */
-export function verifyEd25519(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
+export function verifyEd25519(
+  signature: Uint8Array,
+  message: Uint8Array,
+  publicKey: Uint8Array,
+): boolean {
   try {
-    return haveSizes(signature, publicKey) && verify(null, message, importKey(publicKey), signature);
+    return (
+      haveSizes(signature, publicKey) && verify(null, message, importKey(publicKey), signature)
+    );
   } catch {
     return false;
   }
@@ -32,14 +46,21 @@ export function verifyEd25519InPool(
   publicKey: Uint8Array,
 ): boolean | Promise<boolean> {
   const isAtOnce = poolQueue >= poolQueueMax || !haveSizes(signature, publicKey);
-  return isAtOnce ? verifyEd25519(signature, message, publicKey) : verifyInPool(signature, message, publicKey);
+  return isAtOnce
+    ? verifyEd25519(signature, message, publicKey)
+    : verifyInPool(signature, message, publicKey);
 }
 
-async function verifyInPool(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> {
+async function verifyInPool(
+  signature: Uint8Array,
+  message: Uint8Array,
+  publicKey: Uint8Array,
+): Promise<boolean> {
   poolQueue++;
   try {
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-    const end = (error: Error | null, isValid: boolean) => (error ? reject(error) : resolve(isValid));
+    const end = (error: Error | null, isValid: boolean) =>
+      error ? reject(error) : resolve(isValid);
     verify(null, message, importKey(publicKey), signature, end);
     return await promise;
   } catch {
@@ -53,20 +74,31 @@ const haveSizes = (signature: Uint8Array, publicKey: Uint8Array): boolean =>
   signature.length === signatureBytes && publicKey.length === publicKeyBytes;
 
 function importKey(publicKey: Uint8Array): KeyObject {
-  return createPublicKey({ key: Buffer.concat([spkiPrefix, publicKey]), format: "der", type: "spki" });
+  return createPublicKey({
+    key: Buffer.concat([spkiPrefix, publicKey]),
+    format: "der",
+    type: "spki",
+  });
 }
 
 /** The signing function of a key, from its 32-byte seed; `null` for another length. About 25 µs a signature. */
 export function createSigner(seed: Uint8Array): ((message: Uint8Array) => Uint8Array) | null {
   if (seed.length !== 32) return null;
-  const key = createPrivateKey({ key: Buffer.concat([pkcs8Prefix, seed]), format: "der", type: "pkcs8" });
+  const key = createPrivateKey({
+    key: Buffer.concat([pkcs8Prefix, seed]),
+    format: "der",
+    type: "pkcs8",
+  });
   return (message) => new Uint8Array(sign(null, message, key));
 }
 
 // ------------------------------------------------------------------------------------------------------------- hashes
 
 /** A hash of bytes that come in parts. Nothing may follow `digest`. */
-type PartialHash = { readonly update: (bytes: Uint8Array) => PartialHash; readonly digest: () => Uint8Array };
+type PartialHash = {
+  readonly update: (bytes: Uint8Array) => PartialHash;
+  readonly digest: () => Uint8Array;
+};
 
 /** The parts of the interface of @noble/hashes that are used here. */
 export const sha256 = Object.assign(

@@ -153,7 +153,10 @@ export function text(bytesMax: number): Codec<string> {
 }
 
 /** Text that must also be of a form, such as a DID. */
-export function formed<T extends string>(inner: Codec<string>, isForm: (value: string) => value is T): Codec<T> {
+export function formed<T extends string>(
+  inner: Codec<string>,
+  isForm: (value: string) => value is T,
+): Codec<T> {
   return {
     shape: inner.shape,
     write: (writer, value) => inner.write(writer, value),
@@ -224,7 +227,8 @@ export const u32: Codec<number> = {
 };
 
 function inRange(value: number, max: number): number {
-  if (!Number.isInteger(value) || value < 0 || value > max) throw new RangeError("number out of range for SCALE");
+  if (!Number.isInteger(value) || value < 0 || value > max)
+    throw new RangeError("number out of range for SCALE");
   return value;
 }
 
@@ -299,7 +303,9 @@ export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]>
 /** One byte: the index in `names`; an index without a name is refused. */
 export function enumeration<T extends string>(names: readonly (T | undefined)[]): Codec<T> {
   return {
-    shape: names.flatMap((name, index) => (name === undefined ? [] : [`${index}:${name}`])).join("|"),
+    shape: names
+      .flatMap((name, index) => (name === undefined ? [] : [`${index}:${name}`]))
+      .join("|"),
     write: (writer, value) => {
       const index = names.indexOf(value);
       if (index < 0) throw new RangeError("no such name in the enumeration");
@@ -314,7 +320,9 @@ export const tuple = (shapes: readonly string[]): string =>
   shapes.length === 1 ? (shapes[0] as string) : `(${shapes.join()})`;
 
 /** Field after field, in the order in which they are named here: that order is the wire order. */
-export function structure<T extends object>(fields: { readonly [K in keyof T]-?: Codec<T[K]> }): Codec<T> {
+export function structure<T extends object>(
+  fields: { readonly [K in keyof T]-?: Codec<T[K]> },
+): Codec<T> {
   const names = Object.keys(fields) as (keyof T)[];
   const codecs = names.map((name) => fields[name] as Codec<T[keyof T]>);
   return {

@@ -47,13 +47,17 @@ export function renderTimestamp(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-const shortForm = /^(?:(\d{1,10})w)?(?:(\d{1,10})d)?(?:(\d{1,10})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s)?$/;
+const shortForm =
+  /^(?:(\d{1,10})w)?(?:(\d{1,10})d)?(?:(\d{1,10})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s)?$/;
 const isoDurationForm = /^P(?:\d+W|(?:\d+D)?(?:T(?:\d+H)?(?:\d+M)?(?:\d+S)?)?)$/;
 const units = [weekMs, dayMs, hourMs, minuteMs, secondMs];
 
 /** Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form, else `null`. */
 export function parseDuration(text: string): number | null {
-  const short = isoDurationForm.test(text) && !text.endsWith("T") ? text.replace(/[PT]/g, "").toLowerCase() : text;
+  const short =
+    isoDurationForm.test(text) && !text.endsWith("T")
+      ? text.replace(/[PT]/g, "").toLowerCase()
+      : text;
   let ms = 0;
   for (const [i, part] of (shortForm.exec(short) ?? []).slice(1).entries()) {
     if (part === undefined) continue;
@@ -66,7 +70,13 @@ export function parseDuration(text: string): number | null {
 /** ISO-8601 in hours, minutes and seconds: `PT24H`, `PT1H30M`, `PT45S`; a fraction of a second is cut off. */
 export function renderDuration(ms: number): string {
   const seconds = Math.floor(ms / secondMs);
-  const parts = { H: Math.floor(seconds / 3600), M: Math.floor(seconds / 60) % 60, S: seconds % 60 };
-  const text = Object.entries(parts).flatMap(([unit, count]) => (count > 0 ? [`${count}${unit}`] : []));
+  const parts = {
+    H: Math.floor(seconds / 3600),
+    M: Math.floor(seconds / 60) % 60,
+    S: seconds % 60,
+  };
+  const text = Object.entries(parts).flatMap(([unit, count]) =>
+    count > 0 ? [`${count}${unit}`] : [],
+  );
   return `PT${text.join("") || "0S"}`;
 }

@@ -125,21 +125,31 @@ export function renderDocument(document: DidDocument): Record<string, unknown> {
 
 export function renderService(service: Service): Record<string, unknown> {
   const { authorization, priority, ...always } = service;
-  return { ...always, ...(authorization && { authorization }), ...(priority !== null && { priority }) };
+  return {
+    ...always,
+    ...(authorization && { authorization }),
+    ...(priority !== null && { priority }),
+  };
 }
 
 /** `change` the identity (`root`, `authentication`), `send` in its name (`authentication`), speak for a `service`. */
 export type KeyPurpose = "change" | "send" | "service";
 
 /** The method under a key id that may sign for a purpose, whatever its key. */
-export function methodFor(document: DidDocument, keyId: string, purpose: KeyPurpose): VerificationMethod | null {
+export function methodFor(
+  document: DidDocument,
+  keyId: string,
+  purpose: KeyPurpose,
+): VerificationMethod | null {
   if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
   const method = document.verificationMethod.find(({ id }) => id === keyId);
   return method?.controller === document.id ? method : null;
 }
 
 /** The key that others seal to: the first X25519 key of the document, or `null`. */
-export function sealingKeyOf(document: DidDocument): (KeyAgreement & { readonly publicKey: Uint8Array }) | null {
+export function sealingKeyOf(
+  document: DidDocument,
+): (KeyAgreement & { readonly publicKey: Uint8Array }) | null {
   for (const agreement of document.keyAgreement) {
     const publicKey = parseAgreementKey(agreement.publicKeyMultibase);
     if (publicKey !== null) return { ...agreement, publicKey };
@@ -176,7 +186,9 @@ export type LedgerProofs = {
 export const recordCodec = structure({
   owner: option(fixedBytes(32)),
   aliases: optionalList(vector(alias, scaleBounds.aliases)),
-  devices: optionalList(vector(structure({ deviceId, addedAtMs: u64, tombstoned: boolean }), scaleBounds.devices)),
+  devices: optionalList(
+    vector(structure({ deviceId, addedAtMs: u64, tombstoned: boolean }), scaleBounds.devices),
+  ),
   document: option(documentCodec),
   version: u64,
   updatedAtMs: u64,
@@ -233,7 +245,11 @@ export const emptyAccount: Account = {
 // ---------------------------------------------------------------------------------------------------------- policies
 
 /** What becomes of an entry that expires; the order is that of the ledger's enumeration. */
-export const expirationBehaviors = ["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"] as const;
+export const expirationBehaviors = [
+  "DeleteOnExpiry",
+  "KeepHeaderPreview",
+  "TombstoneReference",
+] as const;
 export type ExpirationBehavior = (typeof expirationBehaviors)[number];
 const expirationBehavior = enumeration<ExpirationBehavior>(expirationBehaviors);
 
@@ -260,7 +276,9 @@ export const personaPolicyCodec = structure({
 });
 export type PersonaPolicy = Decoded<typeof personaPolicyCodec>;
 
-export type PolicyOf<Scope extends PolicyScope> = Scope extends "persona" ? PersonaPolicy : DeliveryPolicy;
+export type PolicyOf<Scope extends PolicyScope> = Scope extends "persona"
+  ? PersonaPolicy
+  : DeliveryPolicy;
 
 /** All inclusive. Fees are in the smallest currency unit, the life in blocks (30 days of 6 s). */
 export const policyLimits = {
@@ -274,15 +292,20 @@ export const policyLimits = {
 /** The rules of a recipient's or tag's policy. */
 export function checkDeliveryPolicy(policy: DeliveryPolicy): LedgerRefusal | null {
   const limits = policyLimits;
-  if (!within(policy.effectiveTtlBlocks, 1, limits.effectiveTtlBlocksMax)) return refuse("InvalidTtl");
-  if (!within(policy.maxMessageBytes, 1, limits.maxMessageBytesMax)) return refuse("MaxMessageSizeExceeded");
-  if (!within(policy.replication ?? 1, 1, limits.replicationMax)) return refuse("InvalidReplication");
+  if (!within(policy.effectiveTtlBlocks, 1, limits.effectiveTtlBlocksMax))
+    return refuse("InvalidTtl");
+  if (!within(policy.maxMessageBytes, 1, limits.maxMessageBytesMax))
+    return refuse("MaxMessageSizeExceeded");
+  if (!within(policy.replication ?? 1, 1, limits.replicationMax))
+    return refuse("InvalidReplication");
   if (!within(policy.encryptedHeaderPreviewBytes ?? 0, 0, limits.headerPreviewBytesMax)) {
     return refuse("HeaderPreviewTooLarge");
   }
   const pricing = policy.releasePricing ?? { baseFee: 0n, perKibFee: 0n };
   const fees = [pricing.baseFee, pricing.perKibFee];
-  return fees.every((fee) => fee >= 0n && fee <= limits.releaseFeeMax) ? null : refuse("ReleaseFeeTooLarge");
+  return fees.every((fee) => fee >= 0n && fee <= limits.releaseFeeMax)
+    ? null
+    : refuse("ReleaseFeeTooLarge");
 }
 
 function within(value: number, min: number, max: number): boolean {

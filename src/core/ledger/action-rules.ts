@@ -37,7 +37,12 @@ import {
   itemsOf,
 } from "./actions.ts";
 import type { LedgerCall } from "./calls.ts";
-import { checkKeyAgreement, checkService, checkVerificationMethod, emptyDocument } from "./document.ts";
+import {
+  checkKeyAgreement,
+  checkService,
+  checkVerificationMethod,
+  emptyDocument,
+} from "./document.ts";
 import { type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** What the rules of a call read. */
@@ -125,7 +130,11 @@ export function applyChange(changed: ChangedAccount, change: Change): Applied {
 // ------------------------------------------------------------------------------------------------ rules of actions
 
 type RuleResult = Change | LedgerRefusal;
-type Rule<A extends ActionName> = (input: LedgerInput, intent: IntentOf<A>, record: DidRecord) => RuleResult;
+type Rule<A extends ActionName> = (
+  input: LedgerInput,
+  intent: IntentOf<A>,
+  record: DidRecord,
+) => RuleResult;
 
 const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = {
   UpdateRootPubkey: (_input, { newRootPubkey }) => rotateRoot(newRootPubkey),
@@ -138,8 +147,13 @@ const rules: { readonly [A in Exclude<ActionName, DocumentAction>]: Rule<A> } = 
 
 /** What an authorized intent changes. */
 export function decideChange(input: LedgerInput, intent: Intent, record: DidRecord): RuleResult {
-  if (isDocumentAction(intent.action)) return changeDocument(input, intent as DocumentIntent, record);
-  const rule = rules[intent.action] as (input: LedgerInput, intent: Intent, record: DidRecord) => RuleResult;
+  if (isDocumentAction(intent.action))
+    return changeDocument(input, intent as DocumentIntent, record);
+  const rule = rules[intent.action] as (
+    input: LedgerInput,
+    intent: Intent,
+    record: DidRecord,
+  ) => RuleResult;
   return rule(input, intent, record);
 }
 
@@ -188,7 +202,11 @@ const listRules: { readonly [L in ComponentList]: ListRule } = {
 };
 
 /** Adding a method, key agreement or service creates a document where there is none; nothing else does. */
-function changeDocument({ bounds }: LedgerInput, intent: DocumentIntent, record: DidRecord): RuleResult {
+function changeDocument(
+  { bounds }: LedgerInput,
+  intent: DocumentIntent,
+  record: DidRecord,
+): RuleResult {
   const { action, did } = intent;
   const { verb, list } = componentOf(action);
   const makes = verb === "Add" && list !== "authentication";
@@ -217,16 +235,27 @@ function rotateRoot(newRootPubkey: Uint8Array): RuleResult {
 
 // ------------------------------------------------------------------------------------------------ aliases
 
-function addAlias(input: LedgerInput, intent: IntentOf<"add_alias">, record: DidRecord): RuleResult {
+function addAlias(
+  input: LedgerInput,
+  intent: IntentOf<"add_alias">,
+  record: DidRecord,
+): RuleResult {
   const { did, alias } = intent;
   const held = checkFree(input, alias, did);
   if (held !== null) return held;
   if (record.aliases.length >= input.bounds.aliases) return refuse("TooManyAliases");
-  return { record: { aliases: [...record.aliases, alias] }, aliases: { set: [alias], removed: [] } };
+  return {
+    record: { aliases: [...record.aliases, alias] },
+    aliases: { set: [alias], removed: [] },
+  };
 }
 
 /** The new alias takes the place of the old one in the list. */
-function updateAlias(input: LedgerInput, intent: IntentOf<"update_alias">, record: DidRecord): RuleResult {
+function updateAlias(
+  input: LedgerInput,
+  intent: IntentOf<"update_alias">,
+  record: DidRecord,
+): RuleResult {
   const { did, oldAlias, newAlias } = intent;
   if (oldAlias === newAlias) return refuse("AliasAlreadyExists");
   const held = checkFree(input, newAlias, did);
@@ -250,8 +279,11 @@ function removeAlias(alias: string, record: DidRecord): RuleResult {
 export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): RuleResult {
   const { did } = input.call;
   const removed = record.aliases.filter((held) => held !== alias);
-  const replaces = input.ownerReplaces === "all" || (input.ownerReplaces === "uncertified" && !isSelfCertifying(did));
-  if (removed.length > 0 && record.rootPubkey !== null && !replaces) return refuse("RootKeyRequired");
+  const replaces =
+    input.ownerReplaces === "all" ||
+    (input.ownerReplaces === "uncertified" && !isSelfCertifying(did));
+  if (removed.length > 0 && record.rootPubkey !== null && !replaces)
+    return refuse("RootKeyRequired");
   const taken = checkFree(input, alias, did);
   if (taken?.error === "AliasTaken") return taken;
   return { record: { aliases: [alias] }, aliases: { set: [alias], removed } };
@@ -272,7 +304,11 @@ function deleteDid(did: Did, record: DidRecord): Change {
   return {
     record: null,
     aliases: { set: [], removed: record.aliases },
-    policies: (["recipient", "tag", "persona"] as const).map((scope) => ({ scope, key: did, policy: null })),
+    policies: (["recipient", "tag", "persona"] as const).map((scope) => ({
+      scope,
+      key: did,
+      policy: null,
+    })),
   };
 }
 

@@ -44,7 +44,12 @@ type ActionRow = {
 };
 
 /** The ledger's other control actions change devices and links: no route offers them. */
-const control = { counter: "control", call: "apply_control_with_proof", callIndex: 29, items: [] } as const;
+const control = {
+  counter: "control",
+  call: "apply_control_with_proof",
+  callIndex: 29,
+  items: [],
+} as const;
 
 /** The calls for one list of a document, in the order of the discriminants, which is that of the pallet's calls as well. */
 function callsFor(path: string, id: string) {
@@ -54,8 +59,18 @@ function callsFor(path: string, id: string) {
     item: Item,
     method: "POST" | "PUT" | "DELETE",
   ) => {
-    const route = { method, path: `/dids/:did/document/${path}${method === "POST" ? "" : `/:${id}`}` };
-    return { counter: "document", discriminant, call, callIndex: 14 + discriminant, items: [item], route } as const;
+    const route = {
+      method,
+      path: `/dids/:did/document/${path}${method === "POST" ? "" : `/:${id}`}`,
+    };
+    return {
+      counter: "document",
+      discriminant,
+      call,
+      callIndex: 14 + discriminant,
+      items: [item],
+      route,
+    } as const;
   };
 }
 
@@ -109,7 +124,11 @@ export const actions = {
     items: ["alias"],
     route: { method: "DELETE", path: "/dids/:did/aliases/:alias" },
   },
-  deactivate_did: { ...control, discriminant: 4, route: { method: "POST", path: "/dids/:did/deactivate" } },
+  deactivate_did: {
+    ...control,
+    discriminant: 4,
+    route: { method: "POST", path: "/dids/:did/deactivate" },
+  },
   delete_did: { ...control, discriminant: 7, route: { method: "DELETE", path: "/dids/:did" } },
 } as const satisfies Readonly<Record<string, ActionRow>>;
 

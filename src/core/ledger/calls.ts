@@ -5,7 +5,14 @@
  * Source: docs/ledger.md 1.6 and 1.7, rules section 4 ("Idempotence", "Pending updates").
  */
 import { concatBytes, equalBytes } from "../codec/bytes.ts";
-import { aliasBytesMax, type Did, didBytesMax, isDid, normalizeAlias, trimAscii } from "../codec/did.ts";
+import {
+  aliasBytesMax,
+  type Did,
+  didBytesMax,
+  isDid,
+  normalizeAlias,
+  trimAscii,
+} from "../codec/did.ts";
 import {
   byteVector,
   type Codec,
@@ -100,7 +107,11 @@ const otherCalls = {
     index: 5,
     codec: structure({ did, docBlob: bytes, timestamp: argument, pubkey: bytes, signature: bytes }),
   },
-  apply_control_with_proof: { pallet: "DidRegistry", index: actions.delete_did.callIndex, codec: controlArguments },
+  apply_control_with_proof: {
+    pallet: "DidRegistry",
+    index: actions.delete_did.callIndex,
+    codec: controlArguments,
+  },
   set_alias: { pallet: "DidRegistry", index: 1, codec: structure({ did, alias: argument }) },
   set_delivery_policy_links: {
     pallet: "DidRegistry",
@@ -136,7 +147,11 @@ export type OwnerCall = Exclude<OtherCall, RegistrationCall | DocumentCall | Con
 /** The actions whose items are arguments of their call. */
 type ArgumentAction = Exclude<ActionName, ActionOf<"control">>;
 type ArgumentCall = {
-  [A in ArgumentAction]: { readonly name: (typeof actions)[A]["call"] } & Omit<IntentOf<A>, "action"> & SignedPayload;
+  [A in ArgumentAction]: { readonly name: (typeof actions)[A]["call"] } & Omit<
+    IntentOf<A>,
+    "action"
+  > &
+    SignedPayload;
 }[ArgumentAction];
 /** A call that a DID key authorizes. */
 export type ProofCall = ArgumentCall | ControlCall;
@@ -144,7 +159,9 @@ export type ProofCall = ArgumentCall | ControlCall;
 export type LedgerCall = OtherCall | ArgumentCall;
 export type LedgerCallName = LedgerCall["name"];
 
-const actionsByCall = new Map<string, ActionName>(actionNames.map((action) => [actionRows[action].call, action]));
+const actionsByCall = new Map<string, ActionName>(
+  actionNames.map((action) => [actionRows[action].call, action]),
+);
 
 /** The action that a call is for. */
 export function actionOfCall(call: Exclude<ProofCall, ControlCall>): ArgumentAction {
@@ -155,11 +172,21 @@ export function actionOfCall(call: Exclude<ProofCall, ControlCall>): ArgumentAct
 export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
   const { signedPayload, signature, signerKeyId } = signed;
   const { call } = actionRows[intent.action];
-  return { name: call, did: intent.did, ...itemsOf(intent), signedPayload, signature, signerKeyId } as ProofCall;
+  return {
+    name: call,
+    did: intent.did,
+    ...itemsOf(intent),
+    signedPayload,
+    signature,
+    signerKeyId,
+  } as ProofCall;
 }
 
 /** What a call asks for; refuses an alias without normal form and an unreadable payload; compares nothing. */
-export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax): Intent | LedgerRefusal {
+export function intentOfCall(
+  call: ProofCall,
+  aliasBytes: number = aliasBytesMax,
+): Intent | LedgerRefusal {
   const { did } = call;
   if (call.name === "apply_control_with_proof") {
     const payload = decodePayload("control", call.signedPayload);
@@ -167,7 +194,11 @@ export function intentOfCall(call: ProofCall, aliasBytes: number = aliasBytesMax
     return { action: payload.action, did } as Intent;
   }
   const action = actionOfCall(call);
-  const intent: Record<string, unknown> = { action, ...itemsOf({ ...call, action } as Intent), did };
+  const intent: Record<string, unknown> = {
+    action,
+    ...itemsOf({ ...call, action } as Intent),
+    did,
+  };
   for (const item of ["alias", "oldAlias", "newAlias"]) {
     if (intent[item] === undefined) continue;
     const alias = ledgerAlias(intent[item] as string, aliasBytes);
@@ -190,7 +221,11 @@ export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefu
 const pallets = { DidRegistry: 8, DeliveryPolicy: 9 } as const;
 export type PalletName = keyof typeof pallets;
 
-type CallLayout = { readonly pallet: PalletName; readonly index: number; readonly codec: Codec<object> };
+type CallLayout = {
+  readonly pallet: PalletName;
+  readonly index: number;
+  readonly codec: Codec<object>;
+};
 
 function layoutOf(action: ActionName): CallLayout {
   const { callIndex: index, items } = actionRows[action];
@@ -216,7 +251,10 @@ const ownIndices: CallIndices = new Map(
 
 /** With the indices of a chain, or those of this program. */
 export function encodeLedgerCall(call: LedgerCall, indices = ownIndices): Uint8Array {
-  return concatBytes(indices.get(call.name) as Uint8Array, encodeWith(callLayouts[call.name].codec, call));
+  return concatBytes(
+    indices.get(call.name) as Uint8Array,
+    encodeWith(callLayouts[call.name].codec, call),
+  );
 }
 
 /** The call that the bytes hold, or `null`. */
@@ -248,10 +286,14 @@ const aliasTaken = (call: LedgerCall): string | null =>
   call.name === "remove_alias" ? null : (aliasesNamed(call).at(-1) ?? null);
 
 /** The counter value that a call uses up; `null` for calls without one, and for a payload that can't be read. */
-export function counterOf(call: LedgerCall): { readonly domain: CounterName; readonly nonce: bigint } | null {
+export function counterOf(
+  call: LedgerCall,
+): { readonly domain: CounterName; readonly nonce: bigint } | null {
   if (call.name === "set_document_with_proof") {
     const stamp = parseProofTimestamp(call.timestamp);
-    return stamp === null || stamp.version === "v1" ? null : { domain: "document", nonce: stamp.nonce };
+    return stamp === null || stamp.version === "v1"
+      ? null
+      : { domain: "document", nonce: stamp.nonce };
   }
   const action = actionsByCall.get(call.name);
   if (action === undefined || !("signedPayload" in call)) return null;
@@ -276,13 +318,19 @@ export function claimsOf(call: LedgerCall): string[] {
  * signature, is the first one (`same`); `null` when the two are compatible. Refuses with `nonce_mismatch`,
  * `registration_pending` or `alias_taken`.
  */
-export function decideClash(claim: string, pending: LedgerCall, call: LedgerCall): Fault | "same" | null {
+export function decideClash(
+  claim: string,
+  pending: LedgerCall,
+  call: LedgerCall,
+): Fault | "same" | null {
   if (claim.startsWith("c/")) {
     const expected = String((counterOf(call)?.nonce ?? 0n) + 1n);
     return fault("nonce_mismatch", "a pending change already uses this nonce", { expected });
   }
   if (claim.startsWith("u/"))
-    return pending.did === call.did ? null : fault("alias_taken", "a pending change already claims this alias");
+    return pending.did === call.did
+      ? null
+      : fault("alias_taken", "a pending change already claims this alias");
   if (isSameRegistration(pending, call)) return "same";
   return fault("registration_pending", "another registration of this DID is pending");
 }

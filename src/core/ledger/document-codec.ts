@@ -35,7 +35,8 @@ import {
 } from "./account.ts";
 import { actionsOf, counters } from "./actions.ts";
 
-export const encodeDidDocument = (document: DidDocument): Uint8Array => encodeWith(documentCodec, document);
+export const encodeDidDocument = (document: DidDocument): Uint8Array =>
+  encodeWith(documentCodec, document);
 
 /** `null` also for a blob above the bound of a document. */
 export function decodeDidDocument(bytes: Uint8Array): DidDocument | null {
@@ -53,10 +54,18 @@ const registrationTailCodec = structure({
 });
 
 /** What version 3 of a registration proof covers behind the tail of version 2. */
-const registrationBindingCodec = structure({ genesisHash: fixedBytes(32), submitter: option(fixedBytes(32)) });
+const registrationBindingCodec = structure({
+  genesisHash: fixedBytes(32),
+  submitter: option(fixedBytes(32)),
+});
 
 /** What a full-document proof of version 2 covers behind its prefix; version 3 adds the genesis hash. */
-const setDocumentTailCodec = structure({ did, documentHash: fixedBytes(32), nonce: u64, expiryMs: u64 });
+const setDocumentTailCodec = structure({
+  did,
+  documentHash: fixedBytes(32),
+  nonce: u64,
+  expiryMs: u64,
+});
 
 // ------------------------------------------------------------------------------------------------------------- proofs
 
@@ -86,12 +95,19 @@ export function parseProofTimestamp(text: string): ProofTimestamp | null {
 }
 
 /** The `timestamp` of a proof with a counter value and an expiry. */
-export function renderProofTimestamp(nonce: bigint, expiryMs: bigint, version: "v2" | "v3" = "v2"): string {
+export function renderProofTimestamp(
+  nonce: bigint,
+  expiryMs: bigint,
+  version: "v2" | "v3" = "v2",
+): string {
   return `${version}:${nonce}:${expiryMs}`;
 }
 
 /** What version 3 binds: the ledger and, in a registration, the account that submits it. */
-export type ProofBinding = { readonly genesisHash: Uint8Array; readonly submitter: AccountId | null };
+export type ProofBinding = {
+  readonly genesisHash: Uint8Array;
+  readonly submitter: AccountId | null;
+};
 
 type RegistrationProof = {
   readonly did: string;
@@ -117,7 +133,8 @@ export function registrationMessage(
   const { nonce, expiryMs } = parsed;
   const documentHash = blake2b256(docBlob);
   const tail = { did, alias, rootPubkey: pubkey, documentHash, nonce, expiryMs };
-  if (parsed.version === "v2") return concatBytes(utf8("svc:register:v2|"), encodeWith(registrationTailCodec, tail));
+  if (parsed.version === "v2")
+    return concatBytes(utf8("svc:register:v2|"), encodeWith(registrationTailCodec, tail));
   return binding === null ? null : boundRegistrationMessage({ ...tail, ...binding });
 }
 
@@ -129,10 +146,17 @@ export function boundRegistrationMessage(
   return concatBytes(utf8("svc:register:v3|"), tail, encodeWith(registrationBindingCodec, signed));
 }
 
-type DocumentProof = { readonly did: string; readonly timestamp: string; readonly docBlob: Uint8Array };
+type DocumentProof = {
+  readonly did: string;
+  readonly timestamp: string;
+  readonly docBlob: Uint8Array;
+};
 
 /** The bytes that a full document signs; version 3 needs the `genesisHash`. `null` as for registrations. */
-export function documentMessage(proof: DocumentProof, genesisHash: Uint8Array | null = null): Uint8Array | null {
+export function documentMessage(
+  proof: DocumentProof,
+  genesisHash: Uint8Array | null = null,
+): Uint8Array | null {
   const { did, timestamp, docBlob } = proof;
   const parsed = parseProofTimestamp(timestamp);
   if (parsed === null) return null;
@@ -142,7 +166,8 @@ export function documentMessage(proof: DocumentProof, genesisHash: Uint8Array | 
   }
   const { nonce, expiryMs } = parsed;
   const tail = { did, documentHash, nonce, expiryMs };
-  if (parsed.version === "v2") return concatBytes(utf8("svc:set_document:v2|"), encodeWith(setDocumentTailCodec, tail));
+  if (parsed.version === "v2")
+    return concatBytes(utf8("svc:set_document:v2|"), encodeWith(setDocumentTailCodec, tail));
   return genesisHash === null ? null : boundDocumentMessage({ ...tail, genesisHash });
 }
 
@@ -150,7 +175,11 @@ export function documentMessage(proof: DocumentProof, genesisHash: Uint8Array | 
 export function boundDocumentMessage(
   signed: Decoded<typeof setDocumentTailCodec> & { readonly genesisHash: Uint8Array },
 ): Uint8Array {
-  return concatBytes(utf8("svc:set_document:v3|"), encodeWith(setDocumentTailCodec, signed), signed.genesisHash);
+  return concatBytes(
+    utf8("svc:set_document:v3|"),
+    encodeWith(setDocumentTailCodec, signed),
+    signed.genesisHash,
+  );
 }
 
 // ----------------------------------------------------------------------------------- payloads of key proofs
@@ -159,7 +188,11 @@ export function boundDocumentMessage(
 // that verifies a key proof loads this.
 
 /** What every payload ends with: which counter value, until when (strictly before), signed by whom. */
-export type Terms = { readonly nonce: bigint; readonly validUntilMs: bigint; readonly signerKeyId: string };
+export type Terms = {
+  readonly nonce: bigint;
+  readonly validUntilMs: bigint;
+  readonly signerKeyId: string;
+};
 export const termsCodecs = { nonce: u64, validUntilMs: u64, signerKeyId: id };
 
 /** The nine positions of the interface, in order. */
@@ -174,9 +207,21 @@ export const documentPayloadCodec = structure({
 });
 
 /** Rotation has its own structure, because the nine positions would not bind the new key. */
-export const rootPubkeyPayloadCodec = structure({ did, newRootPubkey: exactByteVector(32), ...termsCodecs });
+export const rootPubkeyPayloadCodec = structure({
+  did,
+  newRootPubkey: exactByteVector(32),
+  ...termsCodecs,
+});
 
 /** The bytes that version 3 signs for a payload: which structure it is, and which ledger it is for. */
-export function authorizationMessage(counter: CounterName, genesisHash: Uint8Array, payload: Uint8Array): Uint8Array {
-  return concatBytes(utf8(`svc:authorization:v3:${counters[counter].domain}|`), genesisHash, payload);
+export function authorizationMessage(
+  counter: CounterName,
+  genesisHash: Uint8Array,
+  payload: Uint8Array,
+): Uint8Array {
+  return concatBytes(
+    utf8(`svc:authorization:v3:${counters[counter].domain}|`),
+    genesisHash,
+    payload,
+  );
 }

@@ -57,8 +57,11 @@ type Normalize<F, T> = (form: F, did: Did, pointer: string) => T | Fault;
  * where the document is in the body.
  */
 export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): DidDocument | Fault {
-  const listed = <F, T>(name: keyof DocumentForm, forms: readonly F[] | undefined, normalize: Normalize<F, T>) =>
-    normalizeEach(forms ?? [], normalize, did, `${pointer}/${name}`);
+  const listed = <F, T>(
+    name: keyof DocumentForm,
+    forms: readonly F[] | undefined,
+    normalize: Normalize<F, T>,
+  ) => normalizeEach(forms ?? [], normalize, did, `${pointer}/${name}`);
   const verificationMethod = listed("verificationMethod", form.verificationMethod, normalizeMethod);
   if (isFault(verificationMethod)) return verificationMethod;
   const authentication = listed("authentication", form.authentication, normalizeId);
@@ -67,12 +70,17 @@ export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): D
   if (isFault(keyAgreement)) return keyAgreement;
   const service = listed("service", form.service, normalizeService);
   if (isFault(service)) return service;
-  if (form.id !== did) return badInput("invalid_request", `${pointer}/id`, "the document belongs to another DID");
+  if (form.id !== did)
+    return badInput("invalid_request", `${pointer}/id`, "the document belongs to another DID");
   return { id: form.id, verificationMethod, authentication, keyAgreement, service };
 }
 
 /** A verification method or key agreement with its absolute id; refuses as `normalizeDocument` does. */
-export function normalizeMethod(form: VerificationMethod, did: Did, pointer: string): VerificationMethod | Fault {
+export function normalizeMethod(
+  form: VerificationMethod,
+  did: Did,
+  pointer: string,
+): VerificationMethod | Fault {
   const id = normalizeId(form.id, did, `${pointer}/id`);
   if (isFault(id)) return id;
   const { type, controller, publicKeyMultibase } = form;
@@ -84,14 +92,28 @@ export function normalizeService(form: ServiceForm, did: Did, pointer: string): 
   const id = normalizeId(form.id, did, `${pointer}/id`);
   if (isFault(id)) return id;
   const { type, serviceEndpoint: endpoint, authorization: keys, priority = null } = form;
-  const authorization = keys === undefined ? null : normalizeEach(keys, normalizeId, did, `${pointer}/authorization`);
+  const authorization =
+    keys === undefined ? null : normalizeEach(keys, normalizeId, did, `${pointer}/authorization`);
   if (isFault(authorization)) return authorization;
-  return { id, type, serviceEndpoint: typeof endpoint === "string" ? [endpoint] : endpoint, authorization, priority };
+  return {
+    id,
+    type,
+    serviceEndpoint: typeof endpoint === "string" ? [endpoint] : endpoint,
+    authorization,
+    priority,
+  };
 }
 
 export function normalizeId(text: string, did: Did, pointer: string): string | Fault {
   const id = parseDidUrl(text, did);
-  return id ?? badInput("invalid_request", pointer, "must be an id of this DID, <did>#<fragment> or #<fragment>");
+  return (
+    id ??
+    badInput(
+      "invalid_request",
+      pointer,
+      "must be an id of this DID, <did>#<fragment> or #<fragment>",
+    )
+  );
 }
 
 function normalizeEach<F, T>(
@@ -112,14 +134,22 @@ function normalizeEach<F, T>(
 // -------------------------------------------------------------------------------------------------- rules
 
 /** What the ledger demands of a whole document, in its order; `null` when nothing is wrong. */
-export function checkDocument(document: DidDocument, did: Did, bounds: LedgerBounds): LedgerRefusal | null {
+export function checkDocument(
+  document: DidDocument,
+  did: Did,
+  bounds: LedgerBounds,
+): LedgerRefusal | null {
   for (const flaw of documentFlaws(document, did, bounds)) {
     if (flaw !== null) return refuse(flaw.error, { ...flaw.extra, wholeDocument: true });
   }
   return null;
 }
 
-function* documentFlaws(document: DidDocument, did: Did, bounds: LedgerBounds): Generator<LedgerRefusal | null> {
+function* documentFlaws(
+  document: DidDocument,
+  did: Did,
+  bounds: LedgerBounds,
+): Generator<LedgerRefusal | null> {
   const { id, verificationMethod: methods, authentication, keyAgreement, service } = document;
   if (longerThan(id, bounds.didBytes)) yield flawed("id is too long");
   yield* boundFlaws(document, bounds);
@@ -149,7 +179,11 @@ export function checkVerificationMethod(
 }
 
 /** The rules for one key agreement. Its key belongs to another curve and is not checked. */
-export function checkKeyAgreement(agreement: KeyAgreement, did: Did, bounds: LedgerBounds): LedgerRefusal | null {
+export function checkKeyAgreement(
+  agreement: KeyAgreement,
+  did: Did,
+  bounds: LedgerBounds,
+): LedgerRefusal | null {
   return checkMethodBounds(agreement, bounds) ?? checkMethodForm(agreement, did);
 }
 
@@ -178,12 +212,16 @@ function hasRepeats(ids: readonly string[]): boolean {
 
 function* boundFlaws(document: DidDocument, bounds: LedgerBounds): Generator<LedgerRefusal | null> {
   const { verificationMethod, authentication, keyAgreement, service } = document;
-  if (verificationMethod.length > bounds.verificationMethods) yield flawed("too many verification methods");
-  if (authentication.length > bounds.authentications) yield flawed("too many entries in authentication");
+  if (verificationMethod.length > bounds.verificationMethods)
+    yield flawed("too many verification methods");
+  if (authentication.length > bounds.authentications)
+    yield flawed("too many entries in authentication");
   if (keyAgreement.length > bounds.keyAgreements) yield flawed("too many key agreements");
   if (service.length > bounds.services) yield flawed("too many services");
-  if (authentication.some((id) => longerThan(id, bounds.idBytes))) yield flawed("an id is too long");
-  for (const method of [...verificationMethod, ...keyAgreement]) yield checkMethodBounds(method, bounds);
+  if (authentication.some((id) => longerThan(id, bounds.idBytes)))
+    yield flawed("an id is too long");
+  for (const method of [...verificationMethod, ...keyAgreement])
+    yield checkMethodBounds(method, bounds);
   for (const entry of service) yield checkServiceBounds(entry, bounds);
 }
 
@@ -191,7 +229,8 @@ function checkMethodBounds(method: VerificationMethod, bounds: LedgerBounds): Le
   if (longerThan(method.id, bounds.idBytes)) return flawed("an id is too long");
   if (longerThan(method.controller, bounds.idBytes)) return flawed("a controller is too long");
   if (longerThan(method.type, bounds.typeBytes)) return flawed("a type is too long");
-  if (longerThan(method.publicKeyMultibase, bounds.keyMultibaseBytes)) return flawed("a public key is too long");
+  if (longerThan(method.publicKeyMultibase, bounds.keyMultibaseBytes))
+    return flawed("a public key is too long");
   return null;
 }
 
@@ -205,19 +244,24 @@ function checkMethodForm(method: VerificationMethod, did: Did): LedgerRefusal | 
 function checkServiceBounds(service: Service, bounds: LedgerBounds): LedgerRefusal | null {
   if (longerThan(service.id, bounds.idBytes)) return flawed("an id is too long");
   if (longerThan(service.type, bounds.typeBytes)) return flawed("a type is too long");
-  if (service.serviceEndpoint.length > bounds.serviceEndpoints) return flawed("too many endpoints in a service");
+  if (service.serviceEndpoint.length > bounds.serviceEndpoints)
+    return flawed("too many endpoints in a service");
   if (service.serviceEndpoint.some((url) => longerThan(url, bounds.serviceEndpointBytes))) {
     return flawed("a service endpoint is too long");
   }
   const keys = service.authorization ?? [];
-  if (keys.length > bounds.serviceAuthorizations) return flawed("too many keys in the authorization of a service");
+  if (keys.length > bounds.serviceAuthorizations)
+    return flawed("too many keys in the authorization of a service");
   return keys.some((id) => longerThan(id, bounds.idBytes)) ? flawed("an id is too long") : null;
 }
 
 function checkServiceForm(service: Service): LedgerRefusal | null {
-  if (service.id === "" || service.type === "") return flawed("id and type of a service must not be empty");
+  if (service.id === "" || service.type === "")
+    return flawed("id and type of a service must not be empty");
   if (service.serviceEndpoint.length === 0) return flawed("a service needs at least one endpoint");
-  return service.authorization?.includes("") ? flawed("a key id in authorization must not be empty") : null;
+  return service.authorization?.includes("")
+    ? flawed("a key id in authorization must not be empty")
+    : null;
 }
 
 // --------------------------------------------------------------------------------------------------- keys
@@ -226,7 +270,10 @@ function checkServiceForm(service: Service): LedgerRefusal | null {
 export const rootKeyId = "root";
 
 /** What is known of a DID when somebody signs for it; a document alone has no root key. */
-type KeySubject = { readonly document: DidDocument | null; readonly rootPubkey?: Uint8Array | null };
+type KeySubject = {
+  readonly document: DidDocument | null;
+  readonly rootPubkey?: Uint8Array | null;
+};
 
 /** The one rule for which Ed25519 key may sign for a DID under a key id; `null` when none may. */
 export function keyFor(subject: KeySubject, keyId: string, purpose: KeyPurpose): Uint8Array | null {

@@ -7,7 +7,15 @@ import { parsePublicKey, renderPublicKey } from "../codec/bytes.ts";
 import { type Did, normalizeAlias } from "../codec/did.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
 import { renderService } from "./account.ts";
-import { type ActionName, actionRows, actions, type Intent, type ItemName, type Items, itemsOf } from "./actions.ts";
+import {
+  type ActionName,
+  actionRows,
+  actions,
+  type Intent,
+  type ItemName,
+  type Items,
+  itemsOf,
+} from "./actions.ts";
 import { normalizeId, normalizeMethod, normalizeService } from "./document.ts";
 
 // ---------------------------------------------------------------------------------------------------- items in a body
@@ -48,7 +56,11 @@ function renderItem(value: Items[ItemName]): unknown {
 // ---------------------------------------------------------------------------------------------------------- intents
 
 /** The intent in the members of a body, which already has the shape of the action. Refuses with `invalid_request`. */
-export function parseIntent(action: ActionName, body: Readonly<Record<string, unknown>>, did: Did): Intent | Fault {
+export function parseIntent(
+  action: ActionName,
+  body: Readonly<Record<string, unknown>>,
+  did: Did,
+): Intent | Fault {
   const intent: Record<string, unknown> = { action, did };
   for (const name of actions[action].items) {
     const member = memberOf(name);
@@ -59,19 +71,26 @@ export function parseIntent(action: ActionName, body: Readonly<Record<string, un
   return intent as Intent;
 }
 
-const entriesOf = (intent: Intent) => Object.entries(itemsOf(intent)) as [ItemName, Items[ItemName]][];
+const entriesOf = (intent: Intent) =>
+  Object.entries(itemsOf(intent)) as [ItemName, Items[ItemName]][];
 
 /** The members of a body that name the change. */
 export function renderItems(intent: Intent): Record<string, unknown> {
-  return Object.fromEntries(entriesOf(intent).map(([name, value]) => [memberOf(name), renderItem(value)]));
+  return Object.fromEntries(
+    entriesOf(intent).map(([name, value]) => [memberOf(name), renderItem(value)]),
+  );
 }
 
 /** The component or alias that an intent is about, and where the body names it; `null` when it is about the DID. */
-export function subjectOf(intent: Intent): { readonly value: string; readonly pointer: string } | null {
+export function subjectOf(
+  intent: Intent,
+): { readonly value: string; readonly pointer: string } | null {
   const [[name, value] = ["id", null] as const] = entriesOf(intent);
   if (value === null || value instanceof Uint8Array) return null;
   const pointer = `/${memberOf(name)}`;
-  return typeof value === "string" ? { value, pointer } : { value: value.id, pointer: `${pointer}/id` };
+  return typeof value === "string"
+    ? { value, pointer }
+    : { value: value.id, pointer: `${pointer}/id` };
 }
 
 /** The name of the path value that holds the subject, or `null`. */

@@ -95,7 +95,8 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
   if (record.deactivated) return refuse("DidDeactivated");
   const expected = account.counters[domain];
   if (terms.nonce !== expected) return refuse(nonceError, { expected });
-  if (call.signerKeyId !== rootKeyId && isBound(input) && isOnlyForRoot(intent)) return refuse("OnlyRootSigns");
+  if (call.signerKeyId !== rootKeyId && isBound(input) && isOnlyForRoot(intent))
+    return refuse("OnlyRootSigns");
   const key = keyFor(record, call.signerKeyId, "change");
   if (key === null || !isSigned(input, call, { domain, key })) return refuse("InvalidSignature");
   return record;
@@ -117,17 +118,24 @@ function isSigned(
 
 /** Byte equality stands for equality of every item: there is one encoding of a payload. */
 function isAuthorizationOf(intent: Intent, terms: Payload, call: ProofCall): boolean {
-  return terms.signerKeyId === call.signerKeyId && equalBytes(encodeAuthorization(intent, terms), call.signedPayload);
+  return (
+    terms.signerKeyId === call.signerKeyId &&
+    equalBytes(encodeAuthorization(intent, terms), call.signedPayload)
+  );
 }
 
 /** Calls without a proof, which need the record's owner account, which is the operator's. */
 function applyOwned(input: LedgerInput, call: OwnerCall): Applied | LedgerRefusal {
   if (longerThan(call.did, input.bounds.didBytes)) return refuse("DidTooLong");
-  if (call.name === "set_alias" || call.name === "set_delivery_policy_links") return changeOwned(input, call);
+  if (call.name === "set_alias" || call.name === "set_delivery_policy_links")
+    return changeOwned(input, call);
   return setPolicy(input, call);
 }
 
-type OwnedChangeCall = Extract<OwnerCall, { readonly name: "set_alias" | "set_delivery_policy_links" }>;
+type OwnedChangeCall = Extract<
+  OwnerCall,
+  { readonly name: "set_alias" | "set_delivery_policy_links" }
+>;
 
 function changeOwned(input: LedgerInput, call: OwnedChangeCall): Applied | LedgerRefusal {
   const { account, operator, nowMs, bounds } = input;
@@ -137,8 +145,11 @@ function changeOwned(input: LedgerInput, call: OwnedChangeCall): Applied | Ledge
   if (record === null) return refuse("DidNotFound");
   if (record.deactivated) return refuse("DidDeactivated");
   if (!isOwner(record, operator)) return refuse("NotDidOwner");
-  const change = call.name === "set_alias" ? setPrimaryAlias(input, alias, record) : setLinks(call, bounds);
-  return isRefusal(change) ? change : applyChange({ did: call.did, account, record, nowMs, counter: null }, change);
+  const change =
+    call.name === "set_alias" ? setPrimaryAlias(input, alias, record) : setLinks(call, bounds);
+  return isRefusal(change)
+    ? change
+    : applyChange({ did: call.did, account, record, nowMs, counter: null }, change);
 }
 
 type PolicyCall = Exclude<OwnerCall, OwnedChangeCall>;
@@ -156,7 +167,9 @@ function setPolicy(input: LedgerInput, call: PolicyCall): Applied | LedgerRefusa
   if (record === null || record.deactivated) return refuse("DidNotFound");
   if (!isOwner(record, operator)) return refuse("NotPolicyController");
   const breach =
-    call.name === "set_persona_policy" ? checkPersonaPolicy(call.policy) : checkDeliveryPolicy(call.policy);
+    call.name === "set_persona_policy"
+      ? checkPersonaPolicy(call.policy)
+      : checkDeliveryPolicy(call.policy);
   if (breach !== null) return breach;
   const scope = policyScopes[call.name];
   return {
@@ -194,7 +207,8 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
   if (!isAdmissibleKey(call.pubkey)) return refuse("InvalidRootPubkey");
   const binding = { genesisHash: input.proofs.genesisHash, submitter: input.operator };
   const message = registrationMessage(call, binding, bounds.aliasBytes);
-  if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
+  if (message === null || !verifyEd25519(call.signature, message, call.pubkey))
+    return refuse("InvalidSignature");
   const document = readDocument(input, call);
   if (isRefusal(document)) return document;
   const aliases = registrationAliases(input, call.alias);
@@ -218,7 +232,10 @@ function registrationAliases(input: LedgerInput, text: string | null): readonly 
   return alias === null || checkFree(input, alias, input.call.did) !== null ? [] : [alias];
 }
 
-function newRecord(input: LedgerInput, given: Pick<DidRecord, "document" | "aliases" | "rootPubkey">): DidRecord {
+function newRecord(
+  input: LedgerInput,
+  given: Pick<DidRecord, "document" | "aliases" | "rootPubkey">,
+): DidRecord {
   return {
     ...given,
     owner: input.operator,
@@ -246,9 +263,11 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   if (record.deactivated) return refuse("DidDeactivated");
   const outdated = checkDocumentOrder(account, stamp);
   if (outdated !== null) return outdated;
-  if (record.rootPubkey === null || !equalBytes(call.pubkey, record.rootPubkey)) return refuse("InvalidSignature");
+  if (record.rootPubkey === null || !equalBytes(call.pubkey, record.rootPubkey))
+    return refuse("InvalidSignature");
   const message = documentMessage(call, input.proofs.genesisHash);
-  if (message === null || !verifyEd25519(call.signature, message, call.pubkey)) return refuse("InvalidSignature");
+  if (message === null || !verifyEd25519(call.signature, message, call.pubkey))
+    return refuse("InvalidSignature");
   const timed = { ...account, ...timesAfter(account, stamp, nowMs) };
   const componentCallsLeft = isBound(input) ? componentCallsMax : 0;
   const counter = stamp.version === "v1" ? null : "document";
@@ -266,7 +285,10 @@ function isBound({ call, proofs }: LedgerInput): boolean {
 }
 
 /** Under its first key, and once: a first key that was stolen later revives nothing. */
-function checkName({ account, proofs }: LedgerInput, { did, pubkey }: RegistrationCall): LedgerRefusal | null {
+function checkName(
+  { account, proofs }: LedgerInput,
+  { did, pubkey }: RegistrationCall,
+): LedgerRefusal | null {
   if (account.life > 0) return refuse("NameRetired");
   return deriveDid(proofs.genesisHash, pubkey) === did ? null : refuse("NameNotDerived");
 }
@@ -293,8 +315,12 @@ function hasProofSizes(call: RegistrationCall | DocumentCall): boolean {
   return call.pubkey.length === publicKeyBytes && call.signature.length === signatureBytes;
 }
 
-function readDocument(input: LedgerInput, call: RegistrationCall | DocumentCall): DidDocument | LedgerRefusal {
-  const document = call.docBlob.length > input.bounds.documentBytes ? null : decodeDidDocument(call.docBlob);
+function readDocument(
+  input: LedgerInput,
+  call: RegistrationCall | DocumentCall,
+): DidDocument | LedgerRefusal {
+  const document =
+    call.docBlob.length > input.bounds.documentBytes ? null : decodeDidDocument(call.docBlob);
   if (document === null) {
     return refuse("InvalidDocument", {
       detail: "doc_blob is not a SCALE document within the bounds",
@@ -316,7 +342,11 @@ function acceptedTimestamp(input: LedgerInput, text: string): ProofTimestamp | L
 }
 
 /** Proofs of version 1 have no expiry. */
-function checkExpiry(stamp: ProofTimestamp, nowMs: number, expired: LedgerError): LedgerRefusal | null {
+function checkExpiry(
+  stamp: ProofTimestamp,
+  nowMs: number,
+  expired: LedgerError,
+): LedgerRefusal | null {
   if (stamp.version === "v1") return null;
   if (stamp.expiryMs <= BigInt(nowMs)) return refuse(expired);
   return stamp.expiryMs > BigInt(nowMs + proofLifeMsMax) ? refuse("ProofTooFarAhead") : null;
@@ -339,7 +369,11 @@ function checkDocumentOrder(account: Account, stamp: ProofTimestamp): LedgerRefu
 }
 
 /** The document time never moves back, else a version 1 proof from before could be used again. */
-function timesAfter(account: Account, stamp: ProofTimestamp, nowMs: number): Pick<Account, "documentTimeMs"> {
+function timesAfter(
+  account: Account,
+  stamp: ProofTimestamp,
+  nowMs: number,
+): Pick<Account, "documentTimeMs"> {
   const timeMs = BigInt(stamp.version === "v1" ? stamp.timestampMs : nowMs);
   return { documentTimeMs: timeMs > account.documentTimeMs ? timeMs : account.documentTimeMs };
 }

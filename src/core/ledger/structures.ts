@@ -6,11 +6,31 @@
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
  */
 import { encodeHex0x } from "../codec/bytes.ts";
-import { type Codec, decodeWith, encodeWith, enumeration, option, structure } from "../codec/scale.ts";
+import {
+  type Codec,
+  decodeWith,
+  encodeWith,
+  enumeration,
+  option,
+  structure,
+} from "../codec/scale.ts";
 import { renderTimestamp } from "../codec/time.ts";
 import { alias, type CounterName, did } from "./account.ts";
-import { type ActionName, actions, actionsOf, type Intent, type ItemName, type Items, itemsOf } from "./actions.ts";
-import { documentPayloadCodec, rootPubkeyPayloadCodec, type Terms, termsCodecs } from "./document-codec.ts";
+import {
+  type ActionName,
+  actions,
+  actionsOf,
+  type Intent,
+  type ItemName,
+  type Items,
+  itemsOf,
+} from "./actions.ts";
+import {
+  documentPayloadCodec,
+  rootPubkeyPayloadCodec,
+  type Terms,
+  termsCodecs,
+} from "./document-codec.ts";
 import { memberOf, renderItems } from "./intents.ts";
 
 // -------------------------------------------------------------------------------- authorization payloads

@@ -21,13 +21,16 @@ export function parseAddress(text: string): Address | null {
 function parseIpv4(text: string): Address | null {
   const parts = ipv4Form.exec(text)?.slice(1);
   if (parts === undefined) return null;
-  if (parts.some((part) => (part.length > 1 && part.startsWith("0")) || Number(part) > 255)) return null;
+  if (parts.some((part) => (part.length > 1 && part.startsWith("0")) || Number(part) > 255))
+    return null;
   return Uint8Array.from(parts, Number);
 }
 
 /** The platform, which takes a colon at the end too, writes groups of hex, of which `::` leaves out those that are zero. */
 function parseIpv6(text: string): Address | null {
-  const host = /^[0-9a-fA-F:.]*(?:::|[0-9a-fA-F])$/.test(text) ? URL.parse(`http://[${text}]/`)?.hostname : undefined;
+  const host = /^[0-9a-fA-F:.]*(?:::|[0-9a-fA-F])$/.test(text)
+    ? URL.parse(`http://[${text}]/`)?.hostname
+    : undefined;
   if (host === undefined) return null;
   const [head = [], tail = []] = host
     .slice(1, -1)
@@ -35,7 +38,9 @@ function parseIpv6(text: string): Address | null {
     .map((half) => half.split(":").filter(Boolean));
   const zeros = new Array<string>(8 - head.length - tail.length).fill("0");
   return Uint8Array.from(
-    [...head, ...zeros, ...tail].map((group) => Number.parseInt(group, 16)).flatMap((n) => [n >> 8, n & 255]),
+    [...head, ...zeros, ...tail]
+      .map((group) => Number.parseInt(group, 16))
+      .flatMap((n) => [n >> 8, n & 255]),
   );
 }
 
@@ -64,7 +69,8 @@ export function networkHolds(network: Network, address: Address): boolean {
   return ((network.address[whole] as number) & mask) === ((address[whole] as number) & mask);
 }
 
-const networks = (...texts: string[]): Network[] => texts.map((text) => parseNetwork(text) as Network);
+const networks = (...texts: string[]): Network[] =>
+  texts.map((text) => parseNetwork(text) as Network);
 
 const ipv4Refused = networks(
   "0.0.0.0/8",
@@ -87,7 +93,8 @@ const ipv6Refused = networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/
 
 /** Whether an address belongs to the public internet. */
 export function isPublicAddress(address: Address): boolean {
-  const among = (list: readonly Network[]) => list.some((network) => networkHolds(network, address));
+  const among = (list: readonly Network[]) =>
+    list.some((network) => networkHolds(network, address));
   if (address.length === 4) return !among(ipv4Refused);
   return address.length === 16 && among(ipv6Allowed) && !among(ipv6Refused);
 }
@@ -140,7 +147,17 @@ const endpointCharsMax = 2_048;
 const endpointForm =
   /^(https?):\/\/((?:[a-z0-9.-]{1,253})|(?:\[[0-9a-f:.]{2,45}\]))(?::([1-9]\d{0,4}))?([/?][!-~]*)?$/i;
 const labelForm = /^(?!-)[a-z0-9-]{1,63}(?<!-)$/;
-const localSuffixes = ["local", "localhost", "internal", "arpa", "onion", "test", "example", "invalid", "alt"];
+const localSuffixes = [
+  "local",
+  "localhost",
+  "internal",
+  "arpa",
+  "onion",
+  "test",
+  "example",
+  "invalid",
+  "alt",
+];
 
 /**
  * The endpoint of a published URL with `suffix` (`/cache/store`) behind its path, or `null` when it may
@@ -157,10 +174,12 @@ export function parseEndpoint(text: string, suffix: string, rules: EndpointRules
   const port = parts[3] === undefined ? (scheme === "https" ? 443 : 80) : Number(parts[3]);
   if (port > 65_535 || (port < 1_024 && port !== 80 && port !== 443)) return null;
   const url = URL.parse(text);
-  if (url === null || url.hostname !== written || url.username !== "" || url.password !== "") return null;
+  if (url === null || url.hostname !== written || url.username !== "" || url.password !== "")
+    return null;
   const scope = hostScope(written);
   const target = joinTarget(url, suffix);
-  if (scope === null || target === null || isOwnRelay(url.origin + target, rules.ownRelays)) return null;
+  if (scope === null || target === null || isOwnRelay(url.origin + target, rules.ownRelays))
+    return null;
   const host = written.startsWith("[") ? written.slice(1, -1) : written;
   return { scheme, host, port, target, origin: url.origin, localOnly: scope === "local" };
 }
@@ -178,7 +197,9 @@ function hostScope(host: string): "global" | "local" | null {
   if (parseAddress(host) !== null) return "local";
   const labels = host.split(".");
   if (!labels.every((label) => labelForm.test(label))) return null;
-  return labels.length === 1 || localSuffixes.includes(labels.at(-1) as string) ? "local" : "global";
+  return labels.length === 1 || localSuffixes.includes(labels.at(-1) as string)
+    ? "local"
+    : "global";
 }
 
 function joinTarget(url: URL, suffix: string): string | null {
@@ -197,7 +218,8 @@ export function decideAddresses(
   return addresses.every((text) => {
     const address = parseAddress(text);
     if (address === null) return false;
-    const among = (list: readonly Network[]) => list.some((network) => networkHolds(network, address));
+    const among = (list: readonly Network[]) =>
+      list.some((network) => networkHolds(network, address));
     if (among(rules.allowPrivate)) return true;
     return !endpoint.localOnly && isPublicAddress(address) && !among(rules.ownAddresses);
   });
@@ -222,7 +244,9 @@ const hopsMax = 16;
 /** `X-Forwarded-For` counts only from a trusted proxy, read from the right to the first address that is none. */
 export function clientAddress(trustedProxies: readonly string[]): ClientAddress {
   if (trustedProxies.length === 0) return (_forwarded, peer) => unmapText(peer ?? noAddress);
-  const networks = trustedProxies.map(parseNetwork).filter((network): network is Network => network !== null);
+  const networks = trustedProxies
+    .map(parseNetwork)
+    .filter((network): network is Network => network !== null);
   const trustsSocket = trustedProxies.includes(noAddress);
   const trusts = (text: string): boolean => {
     const address = parseAddress(text);
@@ -253,7 +277,9 @@ export function clientNetwork(client: string): string {
   const address = unmapAddress(parseAddress(client));
   if (address === null) return client.slice(0, 64);
   if (address.length === 4) return address.join(".");
-  const groups = [0, 2, 4, 6].map((at) => (((address[at] ?? 0) << 8) | (address[at + 1] ?? 0)).toString(16));
+  const groups = [0, 2, 4, 6].map((at) =>
+    (((address[at] ?? 0) << 8) | (address[at + 1] ?? 0)).toString(16),
+  );
   return `${groups.join(":")}::/64`;
 }
 
@@ -264,11 +290,14 @@ export function storingNetwork(network: string): string {
 
 // --------------------------------------------------------------------------------------------- listeners
 
-type ListenAddress = { readonly unix: string } | { readonly hostname: string; readonly port: number };
+type ListenAddress =
+  | { readonly unix: string }
+  | { readonly hostname: string; readonly port: number };
 
 /** `host:port`, `[v6]:port` or `unix:/path`; `null` for anything else. */
 export function parseListenAddress(text: string): ListenAddress | null {
-  if (text.startsWith("unix:")) return text.length > 5 && text.length < 100 ? { unix: text.slice(5) } : null;
+  if (text.startsWith("unix:"))
+    return text.length > 5 && text.length < 100 ? { unix: text.slice(5) } : null;
   const m = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/.exec(text);
   if (m === null || Number(m[3]) > 65_535) return null;
   return { hostname: (m[1] ?? m[2]) as string, port: Number(m[3]) };
@@ -279,7 +308,11 @@ export function isLoopbackListener(text: string): boolean {
   const place = parseListenAddress(text);
   if (place === null) return false;
   if ("unix" in place) return true;
-  return place.hostname === "localhost" || place.hostname === "::1" || /^127\.\d+\.\d+\.\d+$/.test(place.hostname);
+  return (
+    place.hostname === "localhost" ||
+    place.hostname === "::1" ||
+    /^127\.\d+\.\d+\.\d+$/.test(place.hostname)
+  );
 }
 
 /** An address or a name that no stranger can own. After DNS rebinding, a page's requests name the page's own host. */

@@ -17,7 +17,11 @@ export type DeliveryResult = Readonly<Omit<DeliveryAnswer, "code" | "cache_resul
 
 /** A store receipt as the Cache gave it. */
 export type StoreReceipt = Readonly<Record<string, unknown>>;
-type CacheRefusal = { readonly code: string; readonly message: string; readonly http_status: number };
+type CacheRefusal = {
+  readonly code: string;
+  readonly message: string;
+  readonly http_status: number;
+};
 /** All ways of not reaching a host have one name, so that a sender can't look around in networks. */
 export type AttemptError =
   | "destination_refused"
@@ -81,9 +85,19 @@ type Course = {
   startedMs: number | null;
 };
 
-export async function deliver(plan: DeliveryPlan, actions: DeliveryActions): Promise<DeliveryResult | Fault> {
+export async function deliver(
+  plan: DeliveryPlan,
+  actions: DeliveryActions,
+): Promise<DeliveryResult | Fault> {
   const { now, attempt, sleep, random } = actions;
-  const course: Course = { plan, retryCount: 0, cacheAttempted: false, attempts: [], left: [], startedMs: null };
+  const course: Course = {
+    plan,
+    retryCount: 0,
+    cacheAttempted: false,
+    attempts: [],
+    left: [],
+    startedMs: null,
+  };
   for (const destination of [...plan.direct, ...plan.caches]) {
     let last: Attempted | null = null;
     for (let tries = 0; ; tries++) {
@@ -100,7 +114,11 @@ export async function deliver(plan: DeliveryPlan, actions: DeliveryActions): Pro
       }
       last = { destination, verdict: verdictOf(destination.channel, outcome), outcome };
       course.attempts.push(last);
-      const waitMs = retryWait(course, last, { attemptsHere: tries + 1, jitter: random(), nowMs: now() });
+      const waitMs = retryWait(course, last, {
+        attemptsHere: tries + 1,
+        jitter: random(),
+        nowMs: now(),
+      });
       if (waitMs === null) break;
       await sleep(waitMs);
     }
@@ -112,7 +130,8 @@ export async function deliver(plan: DeliveryPlan, actions: DeliveryActions): Pro
 }
 
 function isEnd({ plan, left }: Course, { destination, verdict }: Attempted): boolean {
-  if (destination.channel === "cache") return verdict === "success" && stored(left).length >= plan.copies;
+  if (destination.channel === "cache")
+    return verdict === "success" && stored(left).length >= plan.copies;
   return verdict === "success" || verdict === "final";
 }
 
@@ -121,14 +140,20 @@ function timeoutOf(course: Course, destination: Destination, nowMs: number): num
   const { limits } = course.plan;
   const isLive = destination.channel === "live";
   if (!isLive) course.startedMs ??= nowMs;
-  return Math.min(isLive ? limits.live_ack_timeout : limits.request_timeout, leftMs(course, destination, nowMs));
+  return Math.min(
+    isLive ? limits.live_ack_timeout : limits.request_timeout,
+    leftMs(course, destination, nowMs),
+  );
 }
 
 /** Time left for a destination: of the whole, without the Cache's reserve, and never beyond the envelope's life. */
 function leftMs({ plan, startedMs }: Course, { channel }: Destination, nowMs: number): number {
   const lifeMs = plan.expiresAtMs - nowMs;
   if (channel === "live" || startedMs === null) return lifeMs;
-  const reserveMs = channel !== "cache" && plan.caches.length > 0 ? cacheReserveShare * plan.limits.delivery_budget : 0;
+  const reserveMs =
+    channel !== "cache" && plan.caches.length > 0
+      ? cacheReserveShare * plan.limits.delivery_budget
+      : 0;
   return Math.min(lifeMs, startedMs + plan.limits.delivery_budget - reserveMs - nowMs);
 }
 
@@ -136,7 +161,11 @@ function leftMs({ plan, startedMs }: Course, { channel }: Destination, nowMs: nu
 function retryWait(
   course: Course,
   { destination, verdict, outcome }: Attempted,
-  { attemptsHere, jitter, nowMs }: { readonly attemptsHere: number; readonly jitter: number; readonly nowMs: number },
+  {
+    attemptsHere,
+    jitter,
+    nowMs,
+  }: { readonly attemptsHere: number; readonly jitter: number; readonly nowMs: number },
 ): number | null {
   const { limits } = course.plan;
   const retryable = verdict === "unreachable" || verdict === "timeout";
@@ -149,7 +178,8 @@ function retryWait(
 /** An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay or a Cache only for itself. */
 function verdictOf(channel: Channel, outcome: AttemptOutcome): AttemptVerdict {
   if (outcome.error === "destination_refused") return "refused";
-  if (outcome.error === "upstream_timeout" || outcome.error === "not_acknowledged") return "timeout";
+  if (outcome.error === "upstream_timeout" || outcome.error === "not_acknowledged")
+    return "timeout";
   const status = outcome.httpStatus;
   if (outcome.error !== null) return "unreachable";
   if (channel === "live" || (status !== null && status >= 200 && status < 300)) return "success";
@@ -159,10 +189,15 @@ function verdictOf(channel: Channel, outcome: AttemptOutcome): AttemptVerdict {
 }
 
 function stored(left: readonly Attempted[]): Attempted[] {
-  return left.filter((entry) => entry.destination.channel === "cache" && entry.verdict === "success");
+  return left.filter(
+    (entry) => entry.destination.channel === "cache" && entry.verdict === "success",
+  );
 }
 
-function reportAttempt({ destination, outcome }: Attempted): NonNullable<DeliveryAnswer["ndr"]>["attempts"][number] {
+function reportAttempt({
+  destination,
+  outcome,
+}: Attempted): NonNullable<DeliveryAnswer["ndr"]>["attempts"][number] {
   return {
     channel: destination.channel,
     origin: originOf(destination.endpoint),
@@ -181,12 +216,18 @@ function originOf(endpoint: string | null): string | null {
 
 function resultOf(course: Course, nowMs: number): DeliveryResult {
   const counts = { retry_count: course.retryCount, cache_attempted: course.cacheAttempted };
-  const direct = course.left.find((entry) => entry.verdict === "success" && entry.destination.channel !== "cache");
+  const direct = course.left.find(
+    (entry) => entry.verdict === "success" && entry.destination.channel !== "cache",
+  );
   if (direct !== undefined) return success(direct.destination.channel, counts, null);
   const [first, ...others] = stored(course.left);
   if (first === undefined) return failed(course, nowMs);
   const receipt = first.outcome.receipt ?? {};
-  return success("cache", counts, course.plan.copies > 1 ? { ...receipt, copies: 1 + others.length } : receipt);
+  return success(
+    "cache",
+    counts,
+    course.plan.copies > 1 ? { ...receipt, copies: 1 + others.length } : receipt,
+  );
 }
 
 const successes = {
@@ -203,7 +244,17 @@ function success(
 ): DeliveryResult {
   const [delivery_mode, http_status, code, message] = successes[channel];
   const details = delivery_mode === "direct" ? { channel } : {};
-  return { success: true, delivery_mode, http_status, code, message, ...counts, cache_result, ndr: null, details };
+  return {
+    success: true,
+    delivery_mode,
+    http_status,
+    code,
+    message,
+    ...counts,
+    cache_result,
+    ndr: null,
+    details,
+  };
 }
 
 /** An earlier delivery gave it to a Cache, which answers this receipt. */
@@ -227,7 +278,8 @@ function failed(course: Course, nowMs: number): DeliveryResult {
       message_id: plan.messageId,
       recipient: plan.recipient,
       reason: code,
-      final: code === "not_deliverable" || code === "service_not_found" || code === "message_expired",
+      final:
+        code === "not_deliverable" || code === "service_not_found" || code === "message_expired",
       attempts: course.attempts.map(reportAttempt),
     },
     details: {},
@@ -261,7 +313,8 @@ function failureCode(course: Course, nowMs: number): FailureCode {
   const open = (entries: readonly Attempted[]) =>
     entries.filter((entry) => entry.verdict === "unreachable" || entry.verdict === "timeout");
   const openCaches = open(caches);
-  if (openCaches.length > 0) return onlyTimedOut(openCaches) ? "upstream_timeout" : "cache_unavailable";
+  if (openCaches.length > 0)
+    return onlyTimedOut(openCaches) ? "upstream_timeout" : "cache_unavailable";
   if (caches.some((entry) => entry.outcome.httpStatus !== null)) return "not_deliverable";
   const openDirect = open(left);
   if (openDirect.length === 0) return "not_deliverable";
@@ -285,6 +338,7 @@ function cacheRefusal(course: Course): CacheRefusal | null {
 }
 
 function cacheErrorCode(outcome: AttemptOutcome): string {
-  if (outcome.error === "destination_refused" || outcome.error === "upstream_timeout") return outcome.error;
+  if (outcome.error === "destination_refused" || outcome.error === "upstream_timeout")
+    return outcome.error;
   return "cache_unavailable";
 }

@@ -32,7 +32,11 @@ export type Envelope = {
   readonly payloadBytes: number;
   /** The decoded encrypted header, flat or from `context`. */
   readonly header: Uint8Array | null;
-  readonly chunk: { readonly groupId: Uuid; readonly sequence: number; readonly total: number } | null;
+  readonly chunk: {
+    readonly groupId: Uuid;
+    readonly sequence: number;
+    readonly total: number;
+  } | null;
   readonly sender: EnvelopeSender | null;
   /** Compact or not, the sender's own JSON with the names `to` and `timestamp`. */
   readonly bytes: Uint8Array;
@@ -67,7 +71,8 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   if (isFault(members)) return members;
   const payloadBytes = sizeOfPayload(members.payload);
   const errors = brokenRules(members, payloadBytes);
-  if (reading.unsafeInteger) errors.push({ pointer: "", message: "holds an integer beyond ±(2^53 - 1)" });
+  if (reading.unsafeInteger)
+    errors.push({ pointer: "", message: "holds an integer beyond ±(2^53 - 1)" });
   if (errors.length > 0 || payloadBytes === null) return inputFault("envelope_invalid", errors);
   const { encrypted_header: headerText } = members.context ?? members;
   const envelope: Envelope = {
@@ -81,13 +86,20 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
     header: headerText === undefined ? null : decodeBase64(headerText),
     chunk: chunkOf(members),
     sender: senderOf(members),
-    bytes: members.recipient === undefined && members.created_at === undefined ? body : normalBytes(reading),
+    bytes:
+      members.recipient === undefined && members.created_at === undefined
+        ? body
+        : normalBytes(reading),
   };
   return checkSizes(envelope, limits) ?? envelope;
 }
 
 /** A timestamp too far ahead: 400 `envelope_invalid`. A life that is over: 422 `message_expired`. */
-export function checkEnvelopeTime(envelope: Envelope, nowMs: number, limits: EnvelopeLimits): Fault | null {
+export function checkEnvelopeTime(
+  envelope: Envelope,
+  nowMs: number,
+  limits: EnvelopeLimits,
+): Fault | null {
   if (envelope.timestampMs > nowMs + limits.clock_skew)
     return badInput("envelope_invalid", "/timestamp", "is too far in the future");
   return checkExpiry(envelope, appliedTtlMs(envelope, limits, null), nowMs);
@@ -95,12 +107,21 @@ export function checkEnvelopeTime(envelope: Envelope, nowMs: number, limits: Env
 
 /** 422 `message_expired` when the time of the message plus what is applied to it has passed. */
 export function checkExpiry(envelope: Envelope, ttlMs: number, nowMs: number): Fault | null {
-  return envelope.timestampMs + ttlMs > nowMs ? null : fault("message_expired", "the message has expired");
+  return envelope.timestampMs + ttlMs > nowMs
+    ? null
+    : fault("message_expired", "the message has expired");
 }
 
 /** The smallest of what was asked for (or the default), what the policy allows, and the node's maximum. */
-export function appliedTtlMs(envelope: Envelope, limits: EnvelopeLimits, policyTtlMs: number | null): number {
-  return Math.min(envelope.ttlMs ?? wholeSeconds(limits.ttl_default), longestTtlMs(limits, policyTtlMs));
+export function appliedTtlMs(
+  envelope: Envelope,
+  limits: EnvelopeLimits,
+  policyTtlMs: number | null,
+): number {
+  return Math.min(
+    envelope.ttlMs ?? wholeSeconds(limits.ttl_default),
+    longestTtlMs(limits, policyTtlMs),
+  );
 }
 
 /** The longest life that node and policy allow together, in whole seconds. */
@@ -114,8 +135,14 @@ function wholeSeconds(ms: number): number {
 }
 
 /** Whether the document lists the key of the sender in `authentication` and the key made the signature. */
-export async function verifySender(sender: EnvelopeSender, document: DidDocument | null): Promise<boolean> {
-  const key = document === null || document.id !== sender.from ? null : keyFor({ document }, sender.keyId, "send");
+export async function verifySender(
+  sender: EnvelopeSender,
+  document: DidDocument | null,
+): Promise<boolean> {
+  const key =
+    document === null || document.id !== sender.from
+      ? null
+      : keyFor({ document }, sender.keyId, "send");
   return key !== null && (await verifyEd25519InPool(sender.signature, sender.signedBytes, key));
 }
 
@@ -141,7 +168,9 @@ const checkShape = compileShape(envelopeShape, "envelope_invalid");
 /** Decoded `ciphertext_b64`, which no format decodes a second time, or the compact JSON; `null` when it isn't Base64. */
 function sizeOfPayload(payload: Members["payload"]): number | null {
   const { ciphertext_b64: ciphertext } = payload;
-  return ciphertext === undefined ? utf8(JSON.stringify(payload)).length : (decodeBase64(ciphertext)?.length ?? null);
+  return ciphertext === undefined
+    ? utf8(JSON.stringify(payload)).length
+    : (decodeBase64(ciphertext)?.length ?? null);
 }
 
 /** Members that are sent all together or not at all. `schema_version` may also stand alone. */
@@ -167,11 +196,14 @@ function brokenRules(members: Members, payloadBytes: number | null): InputError[
   if (payloadBytes === null) refuse("payload/ciphertext_b64", "expected standard Base64, padded");
   for (const { marks, others } of groups)
     if (marks.some((name) => members[name] !== undefined))
-      for (const name of [...marks, ...others]) if (members[name] === undefined) refuse(name, "is missing");
+      for (const name of [...marks, ...others])
+        if (members[name] === undefined) refuse(name, "is missing");
   if (members.context !== undefined)
-    for (const name of headerNames) if (members[name] !== undefined) refuse(name, "cannot be combined with context");
+    for (const name of headerNames)
+      if (members[name] !== undefined) refuse(name, "cannot be combined with context");
   const { sequence_number: sequence = 0, total_chunks: total } = members;
-  if (total !== undefined && sequence >= total) refuse("sequence_number", "must be below total_chunks");
+  if (total !== undefined && sequence >= total)
+    refuse("sequence_number", "must be below total_chunks");
   if ((total !== undefined) !== (members.delivery_hint === "chunked"))
     refuse("delivery_hint", "must be chunked with, and only with, chunk members");
   const { from, sender_key_id: keyId = "#" } = members;
@@ -191,15 +223,25 @@ function senderOf(members: Members): EnvelopeSender | null {
   const { from, sender_key_id: keyId, sender_signature: signature } = members;
   if (from === undefined || keyId === undefined || signature === undefined) return null;
   const signedBytes = encodeSenderText(members as JsonObject);
-  return { from: from as Did, keyId, signature: decodeBase64(signature) as Uint8Array, signedBytes };
+  return {
+    from: from as Did,
+    keyId,
+    signature: decodeBase64(signature) as Uint8Array,
+    signedBytes,
+  };
 }
 
 // --------------------------------------------------------------------------------------- sizes, normal form
 
-function checkSizes({ payloadBytes, header, chunk }: Envelope, limits: EnvelopeLimits): Fault | null {
+function checkSizes(
+  { payloadBytes, header, chunk }: Envelope,
+  limits: EnvelopeLimits,
+): Fault | null {
   const payloadBytesMax = chunk === null ? limits.unchunked_bytes_max : limits.chunk_bytes_max;
-  if (payloadBytes > payloadBytesMax) return tooLarge(chunk === null ? "the payload" : "the chunk", payloadBytesMax);
-  if ((header?.length ?? 0) > limits.header_bytes_max) return tooLarge("the header", limits.header_bytes_max);
+  if (payloadBytes > payloadBytesMax)
+    return tooLarge(chunk === null ? "the payload" : "the chunk", payloadBytesMax);
+  if ((header?.length ?? 0) > limits.header_bytes_max)
+    return tooLarge("the header", limits.header_bytes_max);
   return null;
 }
 
@@ -207,7 +249,10 @@ function tooLarge(what: string, bytesMax: number): Fault {
   return fault("too_large", `${what} is larger than ${bytesMax} bytes`);
 }
 
-const normalNames: Readonly<Record<string, string>> = { recipient: '"to"', created_at: '"timestamp"' };
+const normalNames: Readonly<Record<string, string>> = {
+  recipient: '"to"',
+  created_at: '"timestamp"',
+};
 
 /** The sender's text with the alternate names replaced where they stand. */
 function normalBytes({ text, names }: JsonReading): Uint8Array {

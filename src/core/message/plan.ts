@@ -61,14 +61,17 @@ export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
   const inboxes = destinations(facts.services, "SvcInboxService", "inbox");
   const relays = destinations(facts.services, "SvcRelayService", "relay");
   const caches = destinations(facts.services, "SvcCacheService", "cache");
-  const usable = facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
+  const usable =
+    facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
   const own = facts.ownEndpoints.map(withoutTrailingSlashes);
   const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
   const live: readonly Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : none;
-  const forwards = facts.hops < hopsMax ? relays.filter(({ endpoint }) => !own.includes(endpoint ?? "")) : none;
+  const forwards =
+    facts.hops < hopsMax ? relays.filter(({ endpoint }) => !own.includes(endpoint ?? "")) : none;
   const hasPlace = placesOfOne();
   const lastResort = cacheAllowed ? caches.slice(0, 1).filter(hasPlace) : none;
-  const direct = facts.hint === "cache" ? none : [...live, ...[...inboxes, ...forwards].filter(hasPlace)];
+  const direct =
+    facts.hint === "cache" ? none : [...live, ...[...inboxes, ...forwards].filter(hasPlace)];
   return {
     messageId: facts.messageId,
     recipient: facts.recipient,
@@ -100,7 +103,10 @@ function placesOfOne(): (destination: Destination) => boolean {
 function destinations(services: readonly Service[], type: string, channel: Channel): Destination[] {
   const ordered = services
     .filter((service) => service.type === type)
-    .sort((a, b) => (a.priority ?? Number.POSITIVE_INFINITY) - (b.priority ?? Number.POSITIVE_INFINITY) || 0);
+    .sort(
+      (a, b) =>
+        (a.priority ?? Number.POSITIVE_INFINITY) - (b.priority ?? Number.POSITIVE_INFINITY) || 0,
+    );
   const endpoints = new Map<string, string>();
   for (const service of ordered) {
     for (const endpoint of service.serviceEndpoint) {

@@ -54,9 +54,12 @@ export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
     messageBytesMax: policies.length === 0 ? null : least((policy) => policy.maxMessageBytes),
     cacheEligible: policies.every((policy) => policy.cacheEligible),
     replication: policies.length === 0 ? 1 : least((policy) => policy.replication ?? 1),
-    headerPreviewBytes: policies.length === 0 ? 0 : least((policy) => policy.encryptedHeaderPreviewBytes ?? 0),
+    headerPreviewBytes:
+      policies.length === 0 ? 0 : least((policy) => policy.encryptedHeaderPreviewBytes ?? 0),
     expiration: leastKept(policies),
-    allowedRelays: facts.personaPolicies.map((persona) => persona.allowedRelays).filter((list) => list.length > 0),
+    allowedRelays: facts.personaPolicies
+      .map((persona) => persona.allowedRelays)
+      .filter((list) => list.length > 0),
   };
 }
 
@@ -71,7 +74,11 @@ function ttlMsOf(policy: DeliveryPolicy, blockTimeMs: number): number {
 }
 
 /** From what keeps least of an expired message to what keeps most. */
-const expirations: readonly ExpirationBehavior[] = ["DeleteOnExpiry", "TombstoneReference", "KeepHeaderPreview"];
+const expirations: readonly ExpirationBehavior[] = [
+  "DeleteOnExpiry",
+  "TombstoneReference",
+  "KeepHeaderPreview",
+];
 
 function leastKept(policies: readonly DeliveryPolicy[]): ExpirationBehavior {
   const asked = policies.map((policy) => policy.expirationBehavior ?? "DeleteOnExpiry");
@@ -81,33 +88,48 @@ function leastKept(policies: readonly DeliveryPolicy[]): ExpirationBehavior {
 /** 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy allows. */
 export function checkPayloadSize(policy: EffectivePolicy, payloadBytes: number): Fault | null {
   if (policy.messageBytesMax === null || payloadBytes <= policy.messageBytesMax) return null;
-  return fault("too_large", `the recipient accepts messages of at most ${policy.messageBytesMax} bytes`);
+  return fault(
+    "too_large",
+    `the recipient accepts messages of at most ${policy.messageBytesMax} bytes`,
+  );
 }
 
 /** 403 `policy_denied` when a linked persona names Relays and this one is not among them. */
 export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null): Fault | null {
-  const allowed = policy.allowedRelays.every((list) => relayPublicId !== null && list.includes(relayPublicId));
-  return allowed ? null : fault("policy_denied", "the recipient's policies do not accept this Relay");
+  const allowed = policy.allowedRelays.every(
+    (list) => relayPublicId !== null && list.includes(relayPublicId),
+  );
+  return allowed
+    ? null
+    : fault("policy_denied", "the recipient's policies do not accept this Relay");
 }
 
 // ------------------------------------------------------------------------------------------------ delivery resolution
 
 type ResolutionFacts = {
-  readonly recipient: { readonly document: DidDocument | null; readonly deactivated: boolean } | null;
+  readonly recipient: {
+    readonly document: DidDocument | null;
+    readonly deactivated: boolean;
+  } | null;
   /** `null` when the recipient does not exist or is deactivated. */
   readonly policy: PolicyFacts | null;
 };
 
 /** How to send to a recipient: the key to seal to, and the bound of the policy; `null` when it sets none. */
-export type Resolution = { readonly key: VerificationMethod; readonly messageBytesMax: number | null };
+export type Resolution = {
+  readonly key: VerificationMethod;
+  readonly messageBytesMax: number | null;
+};
 
 /** 404 `did_not_found` or `component_not_found` (no key), 422 `did_deactivated`, 403 `policy_denied` for the tag. */
 export function decideResolution(facts: ResolutionFacts): Resolution | Fault {
   const { recipient } = facts;
   if (recipient === null) return fault("did_not_found", "the DID is not registered");
-  if (recipient.deactivated || facts.policy === null) return fault("did_deactivated", "the DID is deactivated");
+  if (recipient.deactivated || facts.policy === null)
+    return fault("did_deactivated", "the DID is deactivated");
   const key = recipient.document === null ? null : sealingKeyOf(recipient.document);
-  if (key === null) return fault("component_not_found", "the recipient publishes no X25519 key to seal to");
+  if (key === null)
+    return fault("component_not_found", "the recipient publishes no X25519 key to seal to");
   const policy = decidePolicy(facts.policy);
   return isFault(policy) ? policy : { key, messageBytesMax: policy.messageBytesMax };
 }

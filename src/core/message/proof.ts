@@ -21,14 +21,25 @@ import { isSelfCertifying } from "../trust/names.ts";
 
 /** Title with version, then a line `name=value` for each, joined by line feeds. Absent is empty. */
 function textOf<const N extends string>(title: string, ...names: readonly N[]) {
-  const lines = names.map((name) => [name, lineNames[name] ?? name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)]);
+  const lines = names.map((name) => [
+    name,
+    lineNames[name] ?? name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`),
+  ]);
   return (values: Readonly<Record<N, unknown>>): Uint8Array =>
     utf8([title, ...lines.map(([name, line]) => `${line}=${values[name as N] ?? ""}`)].join("\n"));
 }
 
 const lineNames: Readonly<Record<string, string>> = { endpoint: "cache_endpoint" };
 
-export type RetrievalOperation = "pull" | "ack" | "chunks" | "summary" | "pull_message" | "stream" | "push" | "connect";
+export type RetrievalOperation =
+  | "pull"
+  | "ack"
+  | "chunks"
+  | "summary"
+  | "pull_message"
+  | "stream"
+  | "push"
+  | "connect";
 
 const retrievalLines = [
   "operation",
@@ -42,7 +53,9 @@ const retrievalLines = [
   "subject",
 ] as const;
 /** Texts, exactly as sent. */
-export type RetrievalClaims = Readonly<Record<(typeof retrievalLines)[number], string>> & { readonly did: Did };
+export type RetrievalClaims = Readonly<Record<(typeof retrievalLines)[number], string>> & {
+  readonly did: Did;
+};
 
 /** What a retrieval, an acknowledgement or a live session is signed with. */
 export const encodeRetrievalProof: (claims: RetrievalClaims) => Uint8Array = textOf(
@@ -90,7 +103,14 @@ export const chunksMax = 65_535;
 const senderText = textOf(
   "svc:envelope-signature:v1",
   ...["message_id", "from", "to", "timestamp", "ttl", "delivery_hint", "tag"],
-  ...["message_group_id", "sequence_number", "total_chunks", "header_sha256", "payload_sha256", "key_id"],
+  ...[
+    "message_group_id",
+    "sequence_number",
+    "total_chunks",
+    "header_sha256",
+    "payload_sha256",
+    "key_id",
+  ],
 );
 
 /** The outer members but `sender_signature` as text; the opaque parts as hashes of their canonical form. */
@@ -110,7 +130,9 @@ export function encodeSenderText(members: JsonObject): Uint8Array {
 function headerMembers(members: JsonObject): JsonObject {
   const group = (members["context"] ?? members) as JsonObject;
   const names = ["encrypted_header", "header_nonce", "header_key_id", "schema_version"];
-  return Object.fromEntries(names.flatMap((name) => (group[name] === undefined ? [] : [[name, group[name]]])));
+  return Object.fromEntries(
+    names.flatMap((name) => (group[name] === undefined ? [] : [[name, group[name]]])),
+  );
 }
 
 /** Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's decoder bounds them. */
@@ -196,8 +218,14 @@ export type RetrievalRule = {
 };
 
 /** A proof in good form and in time, not yet checked against the DID. */
-type Proof<Claims> = { readonly claims: Claims; readonly signature: Uint8Array; readonly rememberUntilMs: number };
-export type RetrievalProof = Proof<RetrievalClaims> & { readonly serviceType: RetrievalRule["serviceType"] };
+type Proof<Claims> = {
+  readonly claims: Claims;
+  readonly signature: Uint8Array;
+  readonly rememberUntilMs: number;
+};
+export type RetrievalProof = Proof<RetrievalClaims> & {
+  readonly serviceType: RetrievalRule["serviceType"];
+};
 export type UpdateProof = Proof<UpdateClaims>;
 
 /** A tag of fixed length for the replay memory, and until when it must be remembered. */
@@ -212,7 +240,11 @@ const nonceForm = /^[\x21-\x7e]{8,128}$/;
  * control character in any value 401 `proof_invalid`; out of the skew 401 `proof_expired`; another
  * node's endpoint 403 `proof_not_authorized`.
  */
-export function decodeRetrievalProof(read: ReadValue, rule: RetrievalRule, nowMs: number): RetrievalProof | Fault {
+export function decodeRetrievalProof(
+  read: ReadValue,
+  rule: RetrievalRule,
+  nowMs: number,
+): RetrievalProof | Fault {
   const { operation, did, deviceId, subject, serviceType, endpoints } = rule;
   const isDevice = isLineValue(deviceId) && deviceId.length <= deviceIdCharsMax;
   const decoded = decodeValues(read, rule.names, { skewMs: rule.skewMs, nowMs });
@@ -221,16 +253,27 @@ export function decodeRetrievalProof(read: ReadValue, rule: RetrievalRule, nowMs
   const { signature, rememberUntilMs, ...values } = decoded;
   if (!endpoints.some((endpoint) => sameEndpoint(endpoint, values.endpoint))) {
     // Reads no DID, so it reveals no more than `GET /node` does.
-    const own = endpoints.length === 0 ? "this node has no public endpoint" : `this node is ${endpoints.join(" or ")}`;
+    const own =
+      endpoints.length === 0
+        ? "this node has no public endpoint"
+        : `this node is ${endpoints.join(" or ")}`;
     return fault("proof_not_authorized", `the proof is made for ${values.endpoint}, and ${own}`);
   }
-  return { claims: { operation, did, deviceId, subject, ...values }, signature, serviceType, rememberUntilMs };
+  return {
+    claims: { operation, did, deviceId, subject, ...values },
+    signature,
+    serviceType,
+    rememberUntilMs,
+  };
 }
 
 /** The same for the four headers of a Directory update. */
 export function decodeUpdateProof(
   read: ReadValue,
-  { skewMs, ...known }: Pick<UpdateClaims, "operation" | "did" | "ledger" | "body"> & { readonly skewMs: number },
+  {
+    skewMs,
+    ...known
+  }: Pick<UpdateClaims, "operation" | "did" | "ledger" | "body"> & { readonly skewMs: number },
   nowMs: number,
 ): UpdateProof | Fault {
   const decoded = decodeValues(read, updateHeaders, { skewMs, nowMs });
@@ -241,7 +284,8 @@ export function decodeUpdateProof(
   return { claims: { ...known, ...values }, signature, rememberUntilMs };
 }
 
-type Decoded<K extends string> = Readonly<Record<Exclude<K, "signature">, string>> & Omit<Proof<never>, "claims">;
+type Decoded<K extends string> = Readonly<Record<Exclude<K, "signature">, string>> &
+  Omit<Proof<never>, "claims">;
 
 /** Every value that the names list is there and has its form, and the timestamp is in time. */
 function decodeValues<K extends keyof typeof updateHeaders | keyof typeof retrievalHeaders>(
@@ -262,7 +306,8 @@ function decodeValues<K extends keyof typeof updateHeaders | keyof typeof retrie
   // A text that is too long for a signature is not decoded.
   const signature = signatureText.length > 2 * signatureBytes ? null : decodeBase64(signatureText);
   if (signature?.length !== signatureBytes) return malformed("the signature");
-  if (Math.abs(nowMs - timestampMs) > skewMs) return fault("proof_expired", "the timestamp is outside the clock skew");
+  if (Math.abs(nowMs - timestampMs) > skewMs)
+    return fault("proof_expired", "the timestamp is outside the clock skew");
   // The timestamp is fresh up to and including this plus the skew; one second more costs nothing.
   return { ...texts, signature, rememberUntilMs: timestampMs + skewMs + secondMs } as Decoded<K>;
 }
@@ -300,7 +345,11 @@ export async function decideRetrievalProof(
     service?.type === serviceType &&
     service.serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, claims.endpoint)) &&
     service.authorization?.includes(claims.keyId) === true;
-  return decideSigned(proof, isAuthorized ? activeKey(subject, claims.keyId, "service") : null, encodeRetrievalProof);
+  return decideSigned(
+    proof,
+    isAuthorized ? activeKey(subject, claims.keyId, "service") : null,
+    encodeRetrievalProof,
+  );
 }
 
 /** The same for what signs for the DID itself: `root`, or a method that `authentication` lists. */
@@ -311,15 +360,27 @@ export async function decideUpdateProof(
 ): Promise<ReplayClaim | Fault> {
   const { ledger, keyId } = proof.claims;
   if (ledger !== null && ledger !== encodeHex0x(genesisHash))
-    return fault("proof_invalid", `the proof is for another ledger than ${encodeHex0x(genesisHash)}`);
+    return fault(
+      "proof_invalid",
+      `the proof is for another ledger than ${encodeHex0x(genesisHash)}`,
+    );
   return decideSigned(proof, activeKey(subject, keyId, "change"), encodeUpdateProof);
 }
 
-function activeKey(subject: ProofSubject | null, keyId: string, purpose: KeyPurpose): Uint8Array | null {
+function activeKey(
+  subject: ProofSubject | null,
+  keyId: string,
+  purpose: KeyPurpose,
+): Uint8Array | null {
   return subject === null || subject.deactivated ? null : keyFor(subject, keyId, purpose);
 }
 
-type Signer = { readonly operation: string; readonly did: string; readonly keyId: string; readonly nonce: string };
+type Signer = {
+  readonly operation: string;
+  readonly did: string;
+  readonly keyId: string;
+  readonly nonce: string;
+};
 
 async function decideSigned<Claims extends Signer>(
   { claims, signature, rememberUntilMs }: Proof<Claims>,

@@ -29,14 +29,17 @@ import {
   u64Text,
 } from "./schema.ts";
 
-const docBlobText = Type.String({ description: "the SCALE document as 0x hex, Base64 or URL-safe Base64" });
+const docBlobText = Type.String({
+  description: "the SCALE document as 0x hex, Base64 or URL-safe Base64",
+});
 const publicKeyText = Type.String({
   description: "0x hex, hex, or z base58btc of an Ed25519 key",
   examples: ["z6MkvDqGT54cXesYGvABpF1UapVNwjCqRcafi4Px6Thv5T3Z"],
 });
 const proofTimestampText = Type.String({
   format: "proof-timestamp",
-  description: "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds>, or the same with v3",
+  description:
+    "a timestamp (version 1), or v2:<nonce>:<expiry in milliseconds>, or the same with v3",
   examples: ["2026-07-16T12:00:00Z"],
 });
 
@@ -75,10 +78,13 @@ export const registrationStatusAnswer = Type.Object({
 
 // ---------------------------------------------------------------------------------------- preparation
 
-const validUntil = Type.Union([u64Text, Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })], {
-  description: "Unix time in milliseconds, as text or as an integer",
-  examples: ["1893456000000"],
-});
+const validUntil = Type.Union(
+  [u64Text, Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })],
+  {
+    description: "Unix time in milliseconds, as text or as an integer",
+    examples: ["1893456000000"],
+  },
+);
 const signerKeyId = Type.Optional(
   Type.String({ description: "root or <did>#<fragment>", default: "root", examples: ["root"] }),
 );
@@ -88,7 +94,9 @@ export const prepareRegistrationBody = closed(registrationMembers);
 export const preparedAnswer = Type.Object({
   did: didText,
   action: Type.String(),
-  nonce_domain: nullable(namedText(["document_nonce", "alias_nonce", "root_pubkey_nonce", "control_nonce"])),
+  nonce_domain: nullable(
+    namedText(["document_nonce", "alias_nonce", "root_pubkey_nonce", "control_nonce"]),
+  ),
   payload_to_sign: Type.String({ description: "0x hex of the bytes to sign" }),
   request: Type.Object({}, { description: "the complete body to submit, without signature" }),
   submit: Type.Object(
@@ -97,8 +105,12 @@ export const preparedAnswer = Type.Object({
   ),
   expires_at: isoText,
   proof_version: Type.Optional(namedText(["v2", "v3", "plain"])),
-  genesis_hash: Type.Optional(Type.String({ description: "genesis hash of the ledger that version 3 binds" })),
-  operator_account: Type.Optional(Type.String({ description: "and, in a registration, the Directory's account" })),
+  genesis_hash: Type.Optional(
+    Type.String({ description: "genesis hash of the ledger that version 3 binds" }),
+  ),
+  operator_account: Type.Optional(
+    Type.String({ description: "and, in a registration, the Directory's account" }),
+  ),
 });
 
 /** The body of a preparation: DID and action, who signs, then the members of that action. */
@@ -112,7 +124,10 @@ const prepareMembers = { did: didText, action: Type.String(), signer_key_id: sig
 export function anyPrepareBody(actions: readonly string[]) {
   return Type.Object(
     { ...prepareMembers, action: namedText(actions) },
-    { description: "did, action, and the members that the route of the action accepts besides its authorization" },
+    {
+      description:
+        "did, action, and the members that the route of the action accepts besides its authorization",
+    },
   );
 }
 
@@ -132,14 +147,26 @@ const itemShapes: { readonly [I in ItemName]: TSchema } = {
 
 /** The members of an action besides `did`, `action` and the authorization. */
 function itemMembers(action: ActionName): Record<never, TSchema> {
-  return Object.fromEntries(actionRows[action].items.map((item) => [memberOf(item), itemShapes[item]]));
+  return Object.fromEntries(
+    actionRows[action].items.map((item) => [memberOf(item), itemShapes[item]]),
+  );
 }
 
 /** What the description says of the route of an action, and the codes of the action's own rules. */
-export const actionTexts: { readonly [A in ActionName]: readonly [summary: string, ...codes: FaultCode[]] } = {
+export const actionTexts: {
+  readonly [A in ActionName]: readonly [summary: string, ...codes: FaultCode[]];
+} = {
   AddVerificationMethod: ["Add a verification method", "component_exists", "document_invalid"],
-  UpdateVerificationMethod: ["Replace a verification method", "component_not_found", "document_invalid"],
-  RemoveVerificationMethod: ["Remove a verification method", "component_not_found", "component_in_use"],
+  UpdateVerificationMethod: [
+    "Replace a verification method",
+    "component_not_found",
+    "document_invalid",
+  ],
+  RemoveVerificationMethod: [
+    "Remove a verification method",
+    "component_not_found",
+    "component_in_use",
+  ],
   AddAuthentication: [
     "List a verification method in authentication",
     "component_not_found",
@@ -168,11 +195,17 @@ const authorizationMembers = {
   nonce: u64Text,
   valid_until: validUntil,
   signer_key_id: signerKeyId,
-  canonical_payload: Type.String({ description: "the signed SCALE structure as 0x hex, Base64 or URL-safe Base64" }),
+  canonical_payload: Type.String({
+    description: "the signed SCALE structure as 0x hex, Base64 or URL-safe Base64",
+  }),
   signature: signatureText,
 };
 
-export const authorizationShape = Type.Object({ did: didText, action: Type.String(), ...authorizationMembers });
+export const authorizationShape = Type.Object({
+  did: didText,
+  action: Type.String(),
+  ...authorizationMembers,
+});
 
 /** The body of a signed update. Alias bodies have a fresh `timestamp` that the signature leaves out. */
 export function updateBody(action: ActionName) {
@@ -193,7 +226,10 @@ export function prepareUpdateBody(action: ActionName) {
 // -------------------------------------------------------------------------------- document replacement
 
 /** `document` or `doc_blob`: exactly one, which the route checks. */
-const eitherDocument = { document: Type.Optional(documentInShape), doc_blob: Type.Optional(docBlobText) };
+const eitherDocument = {
+  document: Type.Optional(documentInShape),
+  doc_blob: Type.Optional(docBlobText),
+};
 
 export const replaceDocumentBody = closed({
   did: didText,
@@ -244,12 +280,18 @@ export const resolvedAnswer = Type.Object({
   version: Type.Integer({ minimum: 1 }),
   deactivated: Type.Boolean(),
   life: Type.Optional(
-    Type.Integer({ minimum: 1, description: "number of earlier deletions of the DID; absent if none" }),
+    Type.Integer({
+      minimum: 1,
+      description: "number of earlier deletions of the DID; absent if none",
+    }),
   ),
   updated_at: isoText,
   delivery_policy_links: nullable(linksAnswer),
   home: Type.Optional(
-    Type.String({ description: "of a DID at another Directory: its host; `updated_at` is when it was last asked" }),
+    Type.String({
+      description:
+        "of a DID at another Directory: its host; `updated_at` is when it was last asked",
+    }),
   ),
 });
 
@@ -279,18 +321,28 @@ export const submissionAnswer = Type.Object({
 /** `GET /delivery-resolution/{target}`. */
 export const resolutionAnswer = Type.Object({
   target: didText,
-  encryption_profile: Type.String({ description: "`direct`: seal to the key", examples: ["direct"] }),
+  encryption_profile: Type.String({
+    description: "`direct`: seal to the key",
+    examples: ["direct"],
+  }),
   recipient_key_id: didUrlText,
-  recipient_public_key_multibase: Type.String({ description: "X25519, z base58btc, bare or with `ec 01`" }),
+  recipient_public_key_multibase: Type.String({
+    description: "X25519, z base58btc, bare or with `ec 01`",
+  }),
   key_proof: Type.Optional(
-    Type.String({ description: "Base64 of the key proof, if `proof` asks for it; empty if `proof` names this one" }),
+    Type.String({
+      description:
+        "Base64 of the key proof, if `proof` asks for it; empty if `proof` names this one",
+    }),
   ),
   policy: Type.Object({
     effective_constraints: Type.Object({
       max_chunk_bytes: Type.Integer(),
       max_unchunked_message_bytes: Type.Integer(),
       max_http_envelope_bytes: Type.Integer(),
-      max_message_bytes: Type.Optional(Type.Integer({ description: "of the policy, for one envelope or chunk" })),
+      max_message_bytes: Type.Optional(
+        Type.Integer({ description: "of the policy, for one envelope or chunk" }),
+      ),
     }),
   }),
 });
@@ -301,16 +353,28 @@ const directoryLimitsShape = Type.Object({
   max_directory_body_bytes: Type.Integer(),
   max_authorization_ahead_seconds: Type.Number(),
   max_proof_life_seconds: Type.Number(),
-  registration_proofs: Type.Array(namedText(["v3", "v2", "v1"]), { description: "accepted versions, the best first" }),
-  authorization_proofs: Type.Array(namedText(["v3", "plain"]), { description: "accepted forms of signed payloads" }),
-  genesis_hash: Type.String({ description: "names the ledger in proofs of version 3: 0x and 64 hex digits" }),
-  operator_account: Type.String({ description: "submits registrations; proofs of version 3 name it: 0x and 64 hex" }),
-  self_certifying_dids: Type.Boolean({ description: "whether the ledger holds DIDs of that form to their rules" }),
+  registration_proofs: Type.Array(namedText(["v3", "v2", "v1"]), {
+    description: "accepted versions, the best first",
+  }),
+  authorization_proofs: Type.Array(namedText(["v3", "plain"]), {
+    description: "accepted forms of signed payloads",
+  }),
+  genesis_hash: Type.String({
+    description: "names the ledger in proofs of version 3: 0x and 64 hex digits",
+  }),
+  operator_account: Type.String({
+    description: "submits registrations; proofs of version 3 name it: 0x and 64 hex",
+  }),
+  self_certifying_dids: Type.Boolean({
+    description: "whether the ledger holds DIDs of that form to their rules",
+  }),
   unsigned_updates: namedText(["allow", "deny"]),
   registration: namedText(["open", "invite", "closed"]),
   registration_rate_per_second: Type.Integer(),
   registration_burst: Type.Integer(),
-  change_rate_per_second: Type.Integer({ description: "changes of all DIDs from one client network" }),
+  change_rate_per_second: Type.Integer({
+    description: "changes of all DIDs from one client network",
+  }),
   change_burst: Type.Integer(),
 });
 export type DirectoryLimits = Static<typeof directoryLimitsShape>;

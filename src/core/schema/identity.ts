@@ -6,7 +6,12 @@
 import { Type } from "@sinclair/typebox";
 import type { Did } from "../codec/did.ts";
 import { type Fault, isFault } from "../fault.ts";
-import { type DidDocument, expirationBehaviors, policyLimits, scaleBounds } from "../ledger/account.ts";
+import {
+  type DidDocument,
+  expirationBehaviors,
+  policyLimits,
+  scaleBounds,
+} from "../ledger/account.ts";
 import { normalizeDocument } from "../ledger/document.ts";
 import {
   closed,
@@ -37,7 +42,9 @@ export const serviceShape = closed({
     description: "1 to 5 URLs, or one",
     examples: [["https://cache.example"]],
   }),
-  authorization: Type.Optional(Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" })),
+  authorization: Type.Optional(
+    Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" }),
+  ),
   priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
 });
 
@@ -73,9 +80,13 @@ export function parseDocument(json: unknown, did: Did): DidDocument | Fault {
 const linkText = utf8Text(1, scaleBounds.policyRefBytes);
 const linksMax = { maxItems: scaleBounds.policyRefs };
 const linkMembers = {
-  recipient_policy: Type.Optional(nullable(linkText, "DID whose recipient policy counts; null is none")),
+  recipient_policy: Type.Optional(
+    nullable(linkText, "DID whose recipient policy counts; null is none"),
+  ),
   tag_policies: Type.Optional(Type.Array(linkText, { ...linksMax, description: "admitted tags" })),
-  persona_policies: Type.Optional(Type.Array(linkText, { ...linksMax, description: "persona DIDs" })),
+  persona_policies: Type.Optional(
+    Type.Array(linkText, { ...linksMax, description: "persona DIDs" }),
+  ),
 };
 
 /** Either the object or its three members at the top level; the route refuses both together. */
@@ -88,8 +99,12 @@ export const linksBody = closed({
 const expirationBehavior = Type.Union(expirationBehaviors.map((name) => Type.Literal(name)));
 
 const personaPolicyMembers = {
-  release_pricing: Type.Optional(closed({ asset: utf8Text(0, scaleBounds.assetBytes), amount: u128Text })),
-  expiration_behavior: Type.Optional(closed({ mode: expirationBehavior, retain_until: Type.Optional(u64Text) })),
+  release_pricing: Type.Optional(
+    closed({ asset: utf8Text(0, scaleBounds.assetBytes), amount: u128Text }),
+  ),
+  expiration_behavior: Type.Optional(
+    closed({ mode: expirationBehavior, retain_until: Type.Optional(u64Text) }),
+  ),
   allowed_relays: Type.Optional(
     Type.Array(utf8Text(1, scaleBounds.allowedRelayBytes), { maxItems: scaleBounds.allowedRelays }),
   ),
@@ -99,7 +114,11 @@ export const personaPolicyBody = closed({ did: didText, policy: closed(personaPo
 
 /** The ledger's own limits. */
 const deliveryPolicyMembers = {
-  effective_ttl: Type.Integer({ minimum: 1, maximum: policyLimits.effectiveTtlBlocksMax, description: "in blocks" }),
+  effective_ttl: Type.Integer({
+    minimum: 1,
+    maximum: policyLimits.effectiveTtlBlocksMax,
+    description: "in blocks",
+  }),
   max_message_bytes: Type.Integer({ minimum: 1, maximum: policyLimits.maxMessageBytesMax }),
   cache_eligible: Type.Boolean(),
   replication: Type.Optional(Type.Integer({ minimum: 1, maximum: policyLimits.replicationMax })),

@@ -17,12 +17,18 @@ import {
   uuidText,
 } from "./schema.ts";
 
-const durationText = Type.String({ description: "ISO-8601 in hours, minutes and seconds", examples: ["PT24H"] });
+const durationText = Type.String({
+  description: "ISO-8601 in hours, minutes and seconds",
+  examples: ["PT24H"],
+});
 const base64Text = Type.String({ description: "standard Base64, padded" });
 
 const headerMembers = {
   encrypted_header: Type.String({ ...base64Text, format: "base64" }),
-  header_nonce: Type.String({ format: "header-nonce", description: "standard Base64, padded, of 1 to 64 bytes" }),
+  header_nonce: Type.String({
+    format: "header-nonce",
+    description: "standard Base64, padded, of 1 to 64 bytes",
+  }),
   header_key_id: Type.String({ minLength: 1, maxLength: 256 }),
   schema_version: Type.Literal("1"),
 };
@@ -35,7 +41,9 @@ export const envelopeShape = closed(
   {
     message_id: formedUuid,
     to: Type.Optional(formedDid),
-    recipient: Type.Optional(Type.String({ format: "did", description: "alternate name of to; never both" })),
+    recipient: Type.Optional(
+      Type.String({ format: "did", description: "alternate name of to; never both" }),
+    ),
     timestamp: Type.Optional(timestampText),
     created_at: Type.Optional(
       Type.String({ format: "timestamp", description: "alternate name of timestamp; never both" }),
@@ -58,7 +66,9 @@ export const envelopeShape = closed(
       ),
     ),
     ...Type.Partial(Type.Object(headerMembers)).properties,
-    context: Type.Optional(closed(headerMembers, { description: "instead of the four flat members" })),
+    context: Type.Optional(
+      closed(headerMembers, { description: "instead of the four flat members" }),
+    ),
     message_group_id: Type.Optional(formedUuid),
     sequence_number: Type.Optional(Type.Integer({ minimum: 0, maximum: chunksMax - 1 })),
     total_chunks: Type.Optional(Type.Integer({ minimum: 1, maximum: chunksMax })),
@@ -67,7 +77,10 @@ export const envelopeShape = closed(
     sender_key_id: Type.Optional(didUrlText),
     sender_signature: Type.Optional(signatureText),
   },
-  { description: "One encrypted envelope. A chunk has message_group_id, sequence_number and total_chunks together." },
+  {
+    description:
+      "One encrypted envelope. A chunk has message_group_id, sequence_number and total_chunks together.",
+  },
 );
 
 const eventProof = Type.Object({
@@ -98,11 +111,18 @@ export const storeReceiptShape = Type.Object(receiptMembers);
 const keptShape = Type.Object({
   ...receiptMembers,
   copies: Type.Optional(
-    Type.Integer({ minimum: 1, description: "number of stored copies, if the policy requires more than one" }),
+    Type.Integer({
+      minimum: 1,
+      description: "number of stored copies, if the policy requires more than one",
+    }),
   ),
 });
 
-const failedCacheResult = Type.Object({ code: Type.String(), message: Type.String(), http_status: Type.Integer() });
+const failedCacheResult = Type.Object({
+  code: Type.String(),
+  message: Type.String(),
+  http_status: Type.Integer(),
+});
 
 const nonDeliveryReport = Type.Object({
   message_id: uuidText,
@@ -133,7 +153,9 @@ export const deliveryResultShape = Type.Object({
   ndr: nullable(nonDeliveryReport),
   details: Type.Object({
     channel: Type.Optional(Type.String({ enum: ["live", "inbox"] })),
-    deduped: Type.Optional(Type.Boolean({ description: "true: a repeat of an envelope that was delivered" })),
+    deduped: Type.Optional(
+      Type.Boolean({ description: "true: a repeat of an envelope that was delivered" }),
+    ),
   }),
 });
 
@@ -221,12 +243,16 @@ const ackProofMembers = {
 };
 
 /** What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which answers 401. */
-export const ackRequestShape = closed({ ...ackMembers, ...Type.Partial(Type.Object(ackProofMembers)).properties });
+export const ackRequestShape = closed({
+  ...ackMembers,
+  ...Type.Partial(Type.Object(ackProofMembers)).properties,
+});
 
 /** Body of `POST /cache/ack`. The ids are parsed, trimmed and counted by the Cache. */
 export const ackBodyShape = closed({ ...ackMembers, ...ackProofMembers });
 
-const base64urlText = (description: string) => Type.String({ description, pattern: "^[A-Za-z0-9_-]{1,128}={0,2}$" });
+const base64urlText = (description: string) =>
+  Type.String({ description, pattern: "^[A-Za-z0-9_-]{1,128}={0,2}$" });
 /** Body of `PUT /cache/push/{did}/{id}`: a subscription as browsers render it in JSON, and two members more. */
 export const pushBodyShape = closed({
   endpoint: Type.String({ minLength: 1, maxLength: 1_000, description: "URL of a push service" }),
@@ -243,4 +269,7 @@ export const pushShape = Type.Object({
 });
 
 /** `200` of `POST /cache/ack`. */
-export const ackShape = Type.Object({ acked: Type.Integer({ minimum: 0 }), message_ids: Type.Array(uuidText) });
+export const ackShape = Type.Object({
+  acked: Type.Integer({ minimum: 0 }),
+  message_ids: Type.Array(uuidText),
+});

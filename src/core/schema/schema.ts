@@ -13,12 +13,24 @@ import {
   type TSchema,
   Type,
 } from "@sinclair/typebox";
-import { type TypeCheck, TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
+import {
+  type TypeCheck,
+  TypeCompiler,
+  type ValueError,
+  ValueErrorType,
+} from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "../codec/bytes.ts";
 import { isDid, parseUuid } from "../codec/did.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
 import { parseDuration, parseTimestamp } from "../codec/time.ts";
-import { type Fault, type FaultCode, fault, faultCodes, type InputError, pointerNameCharsMax } from "../fault.ts";
+import {
+  type Fault,
+  type FaultCode,
+  fault,
+  faultCodes,
+  type InputError,
+  pointerNameCharsMax,
+} from "../fault.ts";
 import { longerThan, policyLimits } from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
 
@@ -30,7 +42,9 @@ const tagBytesMax = 96;
 export const tagForm = `1 to ${tagBytesMax} bytes without control characters`;
 
 export function isTag(text: string): boolean {
-  return text !== "" && !longerThan(text, tagBytesMax) && !/[\u0000-\u001f\u007f-\u009f]/.test(text);
+  return (
+    text !== "" && !longerThan(text, tagBytesMax) && !/[\u0000-\u001f\u007f-\u009f]/.test(text)
+  );
 }
 
 /** What makes a text acceptable. The description of a schema with a format says the same in words. */
@@ -40,7 +54,8 @@ const formats: Readonly<Record<string, (text: string) => boolean>> = {
   duration: (text) => parseDuration(text) !== null,
   tag: isTag,
   base64: (text) => text !== "" && decodeBase64(text) !== null,
-  "header-nonce": (text) => text !== "" && (decodeBase64(text)?.length ?? 65) <= headerNonceBytesMax,
+  "header-nonce": (text) =>
+    text !== "" && (decodeBase64(text)?.length ?? 65) <= headerNonceBytesMax,
   u64: (text) => parseU64(text) !== null,
   u128: (text) => parseU128(text) !== null,
   fee: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
@@ -126,10 +141,18 @@ export const didUrlText = Type.String({
 });
 /** The pattern is for other tools, which do not know our formats. */
 const unsignedText = (format: string, description: string) =>
-  Type.String({ format, pattern: "^(0|[1-9][0-9]*)$", description: `${description} as text`, examples: ["0"] });
+  Type.String({
+    format,
+    pattern: "^(0|[1-9][0-9]*)$",
+    description: `${description} as text`,
+    examples: ["0"],
+  });
 export const u64Text = unsignedText("u64", "unsigned 64-bit number");
 export const u128Text = unsignedText("u128", "unsigned 128-bit number");
-export const feeText = unsignedText("fee", `unsigned number of at most ${policyLimits.releaseFeeMax}`);
+export const feeText = unsignedText(
+  "fee",
+  `unsigned number of at most ${policyLimits.releaseFeeMax}`,
+);
 export const timestampText = Type.String({
   format: "timestamp",
   description: "ISO-8601 with seconds and a zone, or epoch seconds or milliseconds as text",
@@ -142,9 +165,14 @@ export const isoText = Type.String({
 export const signatureText = Type.String({
   format: "ed25519-signature",
   description: "Ed25519 signature, standard Base64 of 64 bytes",
-  examples: ["Kd1auYPwKavuUkO8ZcyRJsw6x4QJ8/mMV+Hx+f/qgKT0Z23cYj+NmLmAEhBpnv2aTT93XeZst/0CJBIk3hAqBA=="],
+  examples: [
+    "Kd1auYPwKavuUkO8ZcyRJsw6x4QJ8/mMV+Hx+f/qgKT0Z23cYj+NmLmAEhBpnv2aTT93XeZst/0CJBIk3hAqBA==",
+  ],
 });
-export const uuidText = Type.String({ description: "UUID", examples: ["0190b3b4-0000-7000-8000-000000000001"] });
+export const uuidText = Type.String({
+  description: "UUID",
+  examples: ["0190b3b4-0000-7000-8000-000000000001"],
+});
 
 export const aliasText = Type.String({
   description: "1 to 64 of a-z 0-9 _ - . after lowering",
@@ -182,12 +210,20 @@ export const problemShape = Type.Object({
   message: Type.String({ description: "the same as detail" }),
   signed_text: Type.Optional(
     Type.String({
-      description: "only in development, with refused signatures: the verified bytes, as text or 0x hex",
+      description:
+        "only in development, with refused signatures: the verified bytes, as text or 0x hex",
     }),
   ),
-  expected: Type.Optional(Type.String({ description: "with nonce_mismatch: the value that would be accepted" })),
+  expected: Type.Optional(
+    Type.String({ description: "with nonce_mismatch: the value that would be accepted" }),
+  ),
   errors: Type.Optional(
-    Type.Array(closed({ pointer: Type.String({ description: "JSON pointer, RFC 6901" }), message: Type.String() })),
+    Type.Array(
+      closed({
+        pointer: Type.String({ description: "JSON pointer, RFC 6901" }),
+        message: Type.String(),
+      }),
+    ),
   ),
 });
 
@@ -213,7 +249,11 @@ export const readyAnswer = Type.Object({
   checks: Type.Record(Type.String(), Type.String({ description: "`ok`, or which part is away" })),
 });
 
-export const problemEntryShape = Type.Object({ code: Type.String(), status: Type.Integer(), title: Type.String() });
+export const problemEntryShape = Type.Object({
+  code: Type.String(),
+  status: Type.Integer(),
+  title: Type.String(),
+});
 export type ProblemEntry = Static<typeof problemEntryShape>;
 
 export const problemListAnswer = Type.Object({ problems: Type.Array(problemEntryShape) });
@@ -222,10 +262,14 @@ const endpointText = Type.String({ examples: ["https://waypost.example.org"] });
 
 export const aboutAnswer = Type.Object({
   roles: Type.Array(
-    Type.Union((["directory", "relay", "cache", "witness"] as const).map((role) => Type.Literal(role))),
+    Type.Union(
+      (["directory", "relay", "cache", "witness"] as const).map((role) => Type.Literal(role)),
+    ),
   ),
   version: versionText,
-  relay_endpoints: Type.Array(endpointText, { description: "URLs by which documents name this Relay" }),
+  relay_endpoints: Type.Array(endpointText, {
+    description: "URLs by which documents name this Relay",
+  }),
   relay_public_id: nullable(Type.String(), "Name of this Relay in `allowed_relays` of policies"),
   cache_endpoints: Type.Array(endpointText, {
     description: "URLs by which documents name this Cache and proofs are signed for it",
@@ -241,9 +285,12 @@ export const aboutAnswer = Type.Object({
     Type.String(),
     "Key by which push services know this Cache: the `applicationServerKey`; `null` when it pushes nothing",
   ),
-  previous_event_proof_keys: Type.Array(Type.Object({ key: Type.String(), valid_until: Type.String() }), {
-    description: "Earlier keys; accept their signatures until then",
-  }),
+  previous_event_proof_keys: Type.Array(
+    Type.Object({ key: Type.String(), valid_until: Type.String() }),
+    {
+      description: "Earlier keys; accept their signatures until then",
+    },
+  ),
 });
 export type About = Static<typeof aboutAnswer>;
 
@@ -271,7 +318,9 @@ export const blockBody = closed({
   remove: Type.Array(subjectText, { maxItems: blocksMax }),
 });
 
-export const networksBody = closed({ labels: Type.Array(Type.String({ maxLength: 48 }), { maxItems: 1_000 }) });
+export const networksBody = closed({
+  labels: Type.Array(Type.String({ maxLength: 48 }), { maxItems: 1_000 }),
+});
 
 export const explainBody = closed({ recipient: didOfOperator, sender: nullable(didOfOperator) });
 
@@ -287,6 +336,8 @@ export const inviteBody = closed({
 });
 
 /** The beginning of its id, or the code. */
-export const revokeBody = closed({ id: Type.String({ minLength: 6, maxLength: 64, examples: ["3f9a02"] }) });
+export const revokeBody = closed({
+  id: Type.String({ minLength: 6, maxLength: 64, examples: ["3f9a02"] }),
+});
 
 export const eraseBody = closed({ did: didOfOperator });

@@ -5,7 +5,9 @@ export function inOrder<K>(): <T>(key: K, work: () => Promise<T>) => Promise<T> 
   const last = new Map<K, Promise<unknown>>();
   return (key, work) => {
     const mine = (last.get(key) ?? Promise.resolve()).then(work);
-    const settled = mine.catch(() => undefined).finally(() => last.get(key) === settled && last.delete(key));
+    const settled = mine
+      .catch(() => undefined)
+      .finally(() => last.get(key) === settled && last.delete(key));
     last.set(key, settled);
     return mine;
   };

@@ -23,7 +23,10 @@ export function rememberedOf({ did, rootKeys, steps }: KeyState): Remembered {
   return { did, root: rootKeys.length - 1, rootKey: rootKeys.at(-1) as Uint8Array, nonce, hash };
 }
 
-type Contradiction = { readonly code: "record_went_back" | "identity_changed"; readonly what: string };
+type Contradiction = {
+  readonly code: "record_went_back" | "identity_changed";
+  readonly what: string;
+};
 
 /** `null` when the new state goes through the old one, or has a later base under a root key at least as new. */
 export function findContradiction(before: Remembered, state: KeyState): Contradiction | null {
@@ -35,7 +38,8 @@ export function findContradiction(before: Remembered, state: KeyState): Contradi
   const [base] = state.steps;
   const last = state.steps.at(-1) ?? base;
   if (last.nonce < before.nonce) return back("the document");
-  if (last.nonce > before.nonce && state.baseRoot < before.root) return back("the key of the document");
+  if (last.nonce > before.nonce && state.baseRoot < before.root)
+    return back("the key of the document");
   if (base.nonce > before.nonce) return null;
   const then = state.steps.find(({ nonce }) => nonce === before.nonce);
   return then !== undefined && equalBytes(then.hash, before.hash) ? null : changed("the document");

@@ -32,7 +32,9 @@ export const homeServiceType = "SvcDirectoryService";
 /** The homes that a document names, the first one first. */
 export function homesOf(document: DidDocument | null): string[] {
   const services = (document?.service ?? []).filter(({ type }) => type === homeServiceType);
-  return services.flatMap(({ serviceEndpoint }) => serviceEndpoint.map(homeOfUrl)).filter((home) => home !== null);
+  return services
+    .flatMap(({ serviceEndpoint }) => serviceEndpoint.map(homeOfUrl))
+    .filter((home) => home !== null);
 }
 
 /** A name or a DID, and the home that it is known at: `bob@directory.example`. Neither has the sign in it. */

@@ -19,18 +19,32 @@ import { decodePayload } from "../ledger/structures.ts";
 import type { KeyProof } from "./proof.ts";
 
 /** After an applied call: the same proof where the call proves nothing, `null` where nothing is left to prove. */
-export function keepKeyProof(before: KeyProof | null, call: LedgerCall, binding: ProofBinding): KeyProof | null {
-  if (call.name === "register_with_document_proof_signed") return proofOfRegistration(call, binding);
+export function keepKeyProof(
+  before: KeyProof | null,
+  call: LedgerCall,
+  binding: ProofBinding,
+): KeyProof | null {
+  if (call.name === "register_with_document_proof_signed")
+    return proofOfRegistration(call, binding);
   if (before === null) return null;
   if (call.name === "set_document_with_proof") return withDocument(before, call);
   if (!("signedPayload" in call)) return before;
   return withAuthorized(before, call);
 }
 
-function proofOfRegistration(call: RegistrationCall, { genesisHash, submitter }: ProofBinding): KeyProof {
+function proofOfRegistration(
+  call: RegistrationCall,
+  { genesisHash, submitter }: ProofBinding,
+): KeyProof {
   const { alias, docBlob, pubkey, signature } = call;
   const documentHash = blake2b256(docBlob);
-  const registration = { alias, expiryMs: expiryOf(call.timestamp), submitter, documentHash, signature };
+  const registration = {
+    alias,
+    expiryMs: expiryOf(call.timestamp),
+    submitter,
+    documentHash,
+    signature,
+  };
   return {
     version: "v1",
     genesisHash,
@@ -43,7 +57,10 @@ function proofOfRegistration(call: RegistrationCall, { genesisHash, submitter }:
   };
 }
 
-function withDocument(before: KeyProof, { docBlob, pubkey, signature, timestamp }: DocumentCall): KeyProof {
+function withDocument(
+  before: KeyProof,
+  { docBlob, pubkey, signature, timestamp }: DocumentCall,
+): KeyProof {
   // The last one, unless a block of a chain is read late.
   const rootKeys = [before.rootKey, ...before.rotations.map(({ newRootPubkey }) => newRootPubkey)];
   const root = rootKeys.findLastIndex((key) => equalBytes(key, pubkey));
@@ -60,7 +77,10 @@ function withAuthorized(before: KeyProof, call: ProofCall): KeyProof | null {
   if (call.name === "update_root_pubkey") {
     const { newRootPubkey } = call;
     const validUntilMs = decodePayload("rootPubkey", payload)?.validUntilMs ?? 0n;
-    return { ...before, rotations: [...before.rotations, { newRootPubkey, validUntilMs, signature }] };
+    return {
+      ...before,
+      rotations: [...before.rotations, { newRootPubkey, validUntilMs, signature }],
+    };
   }
   if (call.name === "apply_control_with_proof") {
     return decodePayload("control", payload)?.action === "delete_did" ? null : before;

@@ -11,7 +11,16 @@
 import { sha256 } from "#sha256";
 import { concatBytes, equalBytes, utf8 } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
-import { type Decoded, decodeWith, encodeWith, fixedBytes, option, structure, text, vector } from "../codec/scale.ts";
+import {
+  type Decoded,
+  decodeWith,
+  encodeWith,
+  fixedBytes,
+  option,
+  structure,
+  text,
+  vector,
+} from "../codec/scale.ts";
 import { changeMap, type MapChange, type MapLeaf, type ReadPage } from "./map.ts";
 import { type NoteKey, noteBytesMax, renderVerifierKey } from "./note.ts";
 import { hashBytes, treeProofMax } from "./tree.ts";
@@ -53,7 +62,9 @@ export function encodeOldHead({ size, root }: LogHead): Uint8Array {
 export function decodeOldHead(entry: Uint8Array): LogHead | null {
   if (entry.length !== oldHeadBytes) return null;
   const size = new DataView(entry.buffer, entry.byteOffset).getBigUint64(0);
-  return size > BigInt(Number.MAX_SAFE_INTEGER) ? null : { size: Number(size), root: entry.slice(8) };
+  return size > BigInt(Number.MAX_SAFE_INTEGER)
+    ? null
+    : { size: Number(size), root: entry.slice(8) };
 }
 
 type Replayed = {
@@ -64,7 +75,11 @@ type Replayed = {
 };
 
 /** The map after whole batches from entry `first`; `null` when an entry is none, or a batch names another root. */
-export function replayEntries(read: ReadPage, entries: readonly Uint8Array[], first: number): Replayed | null {
+export function replayEntries(
+  read: ReadPage,
+  entries: readonly Uint8Array[],
+  first: number,
+): Replayed | null {
   const pages = new Map<string, Uint8Array | null>();
   const readLast: ReadPage = (path) => (pages.has(path) ? (pages.get(path) ?? null) : read(path));
   const changes: MapChange[] = [];
@@ -129,4 +144,5 @@ const logEntryCodec = structure({
 
 export type LogEntry = Decoded<typeof logEntryCodec>;
 export const encodeLogEntry = (entry: LogEntry): Uint8Array => encodeWith(logEntryCodec, entry);
-export const decodeLogEntry = (bytes: Uint8Array): LogEntry | null => decodeWith(logEntryCodec, bytes);
+export const decodeLogEntry = (bytes: Uint8Array): LogEntry | null =>
+  decodeWith(logEntryCodec, bytes);

@@ -58,7 +58,9 @@ function levelsOf(slots: readonly Slot[]): Slot[][] {
   const levels = [level];
   while (level.length > 1) {
     const below = level;
-    level = Array.from({ length: below.length / 2 }, (_, i) => join(below[2 * i] ?? null, below[2 * i + 1] ?? null));
+    level = Array.from({ length: below.length / 2 }, (_, i) =>
+      join(below[2 * i] ?? null, below[2 * i + 1] ?? null),
+    );
     levels.unshift(level);
   }
   return levels;
@@ -70,7 +72,9 @@ const rootOfPage = (slots: readonly Slot[]): Slot => levelsOf(slots)[0]?.[0] ?? 
 function encodePage(slots: readonly Slot[]): Uint8Array {
   const parts = slots.flatMap((slot) => {
     if (slot === null) return [Uint8Array.of(0)];
-    return slot.leaf === null ? [Uint8Array.of(2), slot.hash] : [Uint8Array.of(1), slot.leaf.key, slot.leaf.value];
+    return slot.leaf === null
+      ? [Uint8Array.of(2), slot.hash]
+      : [Uint8Array.of(1), slot.leaf.key, slot.leaf.value];
   });
   return concatBytes(...parts);
 }
@@ -78,7 +82,8 @@ function encodePage(slots: readonly Slot[]): Uint8Array {
 function decodePage(bytes: Uint8Array | null): Slot[] {
   let at = 0;
   const take = (length: number) => {
-    if (bytes === null || at + length > bytes.length) throw new RangeError("a page of the map is damaged");
+    if (bytes === null || at + length > bytes.length)
+      throw new RangeError("a page of the map is damaged");
     at += length;
     return bytes.slice(at - length, at);
   };
@@ -172,7 +177,9 @@ export function proveInMap(read: ReadPage, key: Uint8Array): MapProof {
       const node = levels[depth]?.[digit >> (levelsOfPage - depth)] ?? null;
       if (node === null || node.leaf !== null) return { siblings, leaf: node?.leaf ?? null };
       if (depth < levelsOfPage)
-        siblings.push(hashOf(levels[depth + 1]?.[(digit >> (levelsOfPage - depth - 1)) ^ 1] ?? null));
+        siblings.push(
+          hashOf(levels[depth + 1]?.[(digit >> (levelsOfPage - depth - 1)) ^ 1] ?? null),
+        );
     }
   }
   throw new RangeError("the map is deeper than its keys are long");
@@ -184,14 +191,18 @@ export function readMapProof(
   key: Uint8Array,
 ): { readonly root: Uint8Array; readonly value: Uint8Array | null } | null {
   if (siblings.length > depthMax) return null;
-  const bit = (of: Uint8Array, depth: number) => ((of[depth >> 3] as number) >> (7 - (depth & 7))) & 1;
-  const isOnWay = leaf === null || siblings.every((_, depth) => bit(leaf.key, depth) === bit(key, depth));
+  const bit = (of: Uint8Array, depth: number) =>
+    ((of[depth >> 3] as number) >> (7 - (depth & 7))) & 1;
+  const isOnWay =
+    leaf === null || siblings.every((_, depth) => bit(leaf.key, depth) === bit(key, depth));
   if (!isOnWay) return null;
   let hash = leaf === null ? emptyHash : leafNode(leaf).hash;
   for (let depth = siblings.length - 1; depth >= 0; depth--) {
     const sibling = siblings[depth] as Uint8Array;
     hash = sha256(
-      bit(key, depth) === 0 ? concatBytes(nodePrefix, hash, sibling) : concatBytes(nodePrefix, sibling, hash),
+      bit(key, depth) === 0
+        ? concatBytes(nodePrefix, hash, sibling)
+        : concatBytes(nodePrefix, sibling, hash),
     );
   }
   return { root: hash, value: leaf !== null && equalBytes(leaf.key, key) ? leaf.value : null };

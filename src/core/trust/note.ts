@@ -4,7 +4,14 @@
  * Source: c2sp.org/signed-note, c2sp.org/tlog-checkpoint, c2sp.org/tlog-cosignature.
  */
 import { sha256 } from "#sha256";
-import { concatBytes, decodeBase64, decodeHex, encodeBase64, encodeHex, utf8 } from "../codec/bytes.ts";
+import {
+  concatBytes,
+  decodeBase64,
+  decodeHex,
+  encodeBase64,
+  encodeHex,
+  utf8,
+} from "../codec/bytes.ts";
 import { hashBytes } from "./tree.ts";
 
 /** Type bytes of keys: a log signs notes, a witness cosigns checkpoints. */
@@ -22,7 +29,10 @@ export type NoteKey = {
 
 const nameForm = "[^\\s+\\x00-\\x1f]{1,255}";
 const vkeyForm = new RegExp(`^(${nameForm})\\+([0-9a-f]{8})\\+([A-Za-z0-9+/]{44})$`, "u");
-const skeyForm = new RegExp(`^PRIVATE\\+KEY\\+(${nameForm})\\+([0-9a-f]{8})\\+([A-Za-z0-9+/]{44})$`, "u");
+const skeyForm = new RegExp(
+  `^PRIVATE\\+KEY\\+(${nameForm})\\+([0-9a-f]{8})\\+([A-Za-z0-9+/]{44})$`,
+  "u",
+);
 
 /** `null` for a name that no key may have. */
 export function noteKey(name: string, type: KeyType, publicKey: Uint8Array): NoteKey | null {
@@ -43,7 +53,9 @@ export function parseVerifierKey(text: string): NoteKey | null {
 }
 
 /** A `vkey` and the address of its log or witness, with a space between; `null` for anything else. */
-export function parseNamedAddress(text: string): { readonly key: NoteKey; readonly url: string } | null {
+export function parseNamedAddress(
+  text: string,
+): { readonly key: NoteKey; readonly url: string } | null {
   const [vkey = "", url = "", ...rest] = text.split(" ");
   const key = parseVerifierKey(vkey);
   const isUrl = /^https?:\/\/[^?#\s]+$/.test(url) && URL.canParse(url);
@@ -55,7 +67,12 @@ export function renderSignerKey({ name, id, type }: NoteKey, seed: Uint8Array): 
   return `PRIVATE+KEY+${name}+${id}+${encodeBase64(concatBytes(Uint8Array.of(types[type]), seed))}`;
 }
 
-type SignerKey = { readonly name: string; readonly type: KeyType; readonly id: string; readonly bytes: Uint8Array };
+type SignerKey = {
+  readonly name: string;
+  readonly type: KeyType;
+  readonly id: string;
+  readonly bytes: Uint8Array;
+};
 
 /** `bytes` is the seed, whose public key the caller derives: its id must be the same. */
 export function parseSignerKey(text: string): SignerKey | null {
@@ -66,7 +83,9 @@ function partsOf(form: RegExp, text: string): SignerKey | null {
   const [, name = "", id = "", base64 = ""] = form.exec(text) ?? [];
   const bytes = decodeBase64(base64);
   const type = (["log", "witness"] as const).find((one) => types[one] === bytes?.[0]);
-  return bytes?.length === 1 + hashBytes && type !== undefined ? { name, id, type, bytes: bytes.slice(1) } : null;
+  return bytes?.length === 1 + hashBytes && type !== undefined
+    ? { name, id, type, bytes: bytes.slice(1) }
+    : null;
 }
 
 // --------------------------------------------------------------------------------------------------------------- notes
@@ -82,9 +101,17 @@ const lineForm = new RegExp(`^— (${nameForm}) ([A-Za-z0-9+/]+={0,2})$`, "u");
 /** `null` for anything but a note with signatures. */
 export function parseNote(note: string): Note | null {
   const split = note.lastIndexOf("\n\n");
-  if (note.length > noteBytesMax || split < 0 || !note.isWellFormed() || /[\x00-\x09\x0b-\x1f]/.test(note)) return null;
+  if (
+    note.length > noteBytesMax ||
+    split < 0 ||
+    !note.isWellFormed() ||
+    /[\x00-\x09\x0b-\x1f]/.test(note)
+  )
+    return null;
   const signatures = parseSignatures(note.slice(split + 2));
-  return signatures === null || signatures.length === 0 ? null : { text: note.slice(0, split + 1), signatures };
+  return signatures === null || signatures.length === 0
+    ? null
+    : { text: note.slice(0, split + 1), signatures };
 }
 
 /** Lines of signatures, each with its line feed. */
@@ -100,7 +127,9 @@ export function parseSignatures(lines: string): NoteSignature[] | null {
         ? null
         : { name, id: encodeHex(bytes.subarray(0, 4)), bytes: bytes.slice(4) };
     });
-  return signatures.length > signaturesMax || signatures.includes(null) ? null : (signatures as NoteSignature[]);
+  return signatures.length > signaturesMax || signatures.includes(null)
+    ? null
+    : (signatures as NoteSignature[]);
 }
 
 export function renderSignature({ name, id, bytes }: NoteSignature): string {
@@ -126,11 +155,19 @@ export function signedBy({ text, signatures }: Note, key: NoteKey): Signed | nul
   const line = signatures.find(({ name, id }) => name === key.name && id === key.id);
   if (line === undefined) return null;
   const { publicKey } = key;
-  if (key.type === "log") return { signature: line.bytes, message: utf8(text), publicKey, timeMs: 0 };
+  if (key.type === "log")
+    return { signature: line.bytes, message: utf8(text), publicKey, timeMs: 0 };
   const seconds =
-    line.bytes.length < timeBytes ? 0n : new DataView(line.bytes.slice(0, timeBytes).buffer).getBigUint64(0);
+    line.bytes.length < timeBytes
+      ? 0n
+      : new DataView(line.bytes.slice(0, timeBytes).buffer).getBigUint64(0);
   const timeMs = Number(seconds) * 1_000;
-  return { signature: line.bytes.slice(timeBytes), message: cosignedText(text, seconds), publicKey, timeMs };
+  return {
+    signature: line.bytes.slice(timeBytes),
+    message: cosignedText(text, seconds),
+    publicKey,
+    timeMs,
+  };
 }
 
 function cosignedText(text: string, seconds: bigint): Uint8Array {
@@ -158,7 +195,11 @@ export function cosign(
 
 // --------------------------------------------------------------------------------------------------------- checkpoints
 
-export type Checkpoint = { readonly origin: string; readonly size: number; readonly root: Uint8Array };
+export type Checkpoint = {
+  readonly origin: string;
+  readonly size: number;
+  readonly root: Uint8Array;
+};
 
 export function renderCheckpoint({ origin, size, root }: Checkpoint): string {
   return `${origin}\n${size}\n${encodeBase64(root)}\n`;
@@ -168,7 +209,8 @@ export function renderCheckpoint({ origin, size, root }: Checkpoint): string {
 export function parseCheckpoint(text: string): Checkpoint | null {
   const [origin = "", size = "", base64 = "", ...rest] = text.split("\n");
   const root = decodeBase64(base64);
-  if (origin === "" || rest.join() !== "" || rest.length !== 1 || root?.length !== hashBytes) return null;
+  if (origin === "" || rest.join() !== "" || rest.length !== 1 || root?.length !== hashBytes)
+    return null;
   return /^(0|[1-9]\d{0,15})$/.test(size) && Number.isSafeInteger(Number(size))
     ? { origin, size: Number(size), root }
     : null;

@@ -69,7 +69,10 @@ const keyProofCodec = structure({
     signature,
   }),
   /** The first is signed by the first root key, each further one by the key before. */
-  rotations: vector(structure({ newRootPubkey: fixedBytes(32), validUntilMs: u64, signature }), rotationsMax),
+  rotations: vector(
+    structure({ newRootPubkey: fixedBytes(32), validUntilMs: u64, signature }),
+    rotationsMax,
+  ),
   /** Who signed `document` as a whole (the number of the root key), and when; `null` for the document of the registration. */
   base: option(structure({ root: u8, nonce: u64, expiryMs: u64, signature })),
   /** SCALE of the base. */
@@ -130,7 +133,9 @@ export function replayKeyProof(proof: KeyProof): KeyState | null {
 export function signatureAdded(proof: KeyProof, changed: "registration" | "rootKey" | "document") {
   const signatures = replayKeyProof(proof)?.signatures ?? [];
   const { length } = proof.rotations;
-  return signatures.at({ rootKey: length - 1, registration: length, document: -1 }[changed]) ?? null;
+  return (
+    signatures.at({ rootKey: length - 1, registration: length, document: -1 }[changed]) ?? null
+  );
 }
 
 type Names = Pick<KeyState, "did" | "rootKeys">;
@@ -140,8 +145,16 @@ const namesOf = ({ genesisHash, rootKey, rotations }: KeyProof): Names => ({
   rootKeys: [rootKey, ...rotations.map(({ newRootPubkey }) => newRootPubkey)],
 });
 
-function registrationOf({ registration, genesisHash, rootKey }: KeyProof, { did }: Names): SignedMessage {
-  const message = boundRegistrationMessage({ ...registration, did, genesisHash, rootPubkey: rootKey });
+function registrationOf(
+  { registration, genesisHash, rootKey }: KeyProof,
+  { did }: Names,
+): SignedMessage {
+  const message = boundRegistrationMessage({
+    ...registration,
+    did,
+    genesisHash,
+    rootPubkey: rootKey,
+  });
   return { signature: registration.signature, message, publicKey: rootKey };
 }
 
@@ -153,7 +166,9 @@ function replayDocuments(
   const base = baseOf(proof, did, rootKeys);
   if (base === null) return null;
   const signatures = base.signed === null ? [] : [base.signed];
-  const steps: [ProvenStep, ...ProvenStep[]] = [{ nonce: base.nonce, hash: sha256(proof.document) }];
+  const steps: [ProvenStep, ...ProvenStep[]] = [
+    { nonce: base.nonce, hash: sha256(proof.document) },
+  ];
   let { document } = base;
   for (const call of proof.calls) {
     const nonce = base.nonce + BigInt(steps.length - 1);
@@ -170,8 +185,14 @@ function replayDocuments(
   return { document, steps, signatures };
 }
 
-function rotationOf({ rotations, genesisHash }: KeyProof, { did, rootKeys }: Names, nonce: number): SignedMessage {
-  const { newRootPubkey, validUntilMs, signature } = rotations[nonce] as KeyProof["rotations"][number];
+function rotationOf(
+  { rotations, genesisHash }: KeyProof,
+  { did, rootKeys }: Names,
+  nonce: number,
+): SignedMessage {
+  const { newRootPubkey, validUntilMs, signature } = rotations[
+    nonce
+  ] as KeyProof["rotations"][number];
   const terms = { nonce: BigInt(nonce), validUntilMs, signerKeyId: "root" };
   const payload = encodeWith(rootPubkeyPayloadCodec, { did, newRootPubkey, ...terms });
   const message = authorizationMessage("rootPubkey", genesisHash, payload);
@@ -194,9 +215,17 @@ function baseOf(proof: KeyProof, did: Did, rootKeys: readonly Uint8Array[]): Bas
   if (document === null || document.id !== did || rootKey === undefined) return null;
   const documentHash = blake2b256(proof.document);
   if (base === null) {
-    return equalBytes(documentHash, registration.documentHash) ? { document, nonce: 0n, rootKey, signed: null } : null;
+    return equalBytes(documentHash, registration.documentHash)
+      ? { document, nonce: 0n, rootKey, signed: null }
+      : null;
   }
-  const message = boundDocumentMessage({ did, documentHash, nonce: base.nonce, expiryMs: base.expiryMs, genesisHash });
+  const message = boundDocumentMessage({
+    did,
+    documentHash,
+    nonce: base.nonce,
+    expiryMs: base.expiryMs,
+    genesisHash,
+  });
   const signed = { signature: base.signature, message, publicKey: rootKey };
   return { document, nonce: base.nonce + 1n, rootKey, signed };
 }
@@ -226,9 +255,12 @@ export function changeComponent(
   const held: readonly Component[] = document[list];
   const exists = held.some((entry) => idOf(entry) === id);
   if (exists === (verb === "Add")) return exists ? "exists" : "missing";
-  if (action === "RemoveVerificationMethod" && document.authentication.includes(id)) return "in use";
+  if (action === "RemoveVerificationMethod" && document.authentication.includes(id))
+    return "in use";
   const others = held.filter((entry) => idOf(entry) !== id);
-  const replaced = exists ? held.map((entry) => (idOf(entry) === id ? value : entry)) : [...held, value];
+  const replaced = exists
+    ? held.map((entry) => (idOf(entry) === id ? value : entry))
+    : [...held, value];
   return { ...document, [list]: verb === "Remove" ? others : replaced };
 }
 
@@ -247,10 +279,14 @@ type ComponentItems = {
 export type ComponentList = Exclude<keyof DidDocument, "id">;
 type Component = string | { readonly id: string };
 
-const idOf = (component: Component): string => (typeof component === "string" ? component : component.id);
+const idOf = (component: Component): string =>
+  typeof component === "string" ? component : component.id;
 
 /** `AddKeyAgreement` adds to `keyAgreement`. */
-export function componentOf(action: DocumentAction): { readonly verb: string; readonly list: ComponentList } {
+export function componentOf(action: DocumentAction): {
+  readonly verb: string;
+  readonly list: ComponentList;
+} {
   const [, verb = "", name = ""] = /^(Add|Update|Remove)(.+)$/.exec(action) ?? [];
   return { verb, list: `${name.charAt(0).toLowerCase()}${name.slice(1)}` as ComponentList };
 }

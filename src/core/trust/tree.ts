@@ -17,7 +17,8 @@ const leafPrefix = Uint8Array.of(0);
 const nodePrefix = Uint8Array.of(1);
 
 export const hashLeaf = (entry: Uint8Array): Uint8Array => sha256(concatBytes(leafPrefix, entry));
-const hashNode = (left: Uint8Array, right: Uint8Array): Uint8Array => sha256(concatBytes(nodePrefix, left, right));
+const hashNode = (left: Uint8Array, right: Uint8Array): Uint8Array =>
+  sha256(concatBytes(nodePrefix, left, right));
 
 /** The hash of the complete subtree over the leaves from `index * 2^level`, `2^level` of them. */
 type ReadNode = (level: number, index: number) => Uint8Array;
@@ -88,7 +89,11 @@ export function verifyInclusion(
   return root !== null && rest.length === 0 && equalBytes(root, tree.root);
 }
 
-export function verifyConsistency(before: Tree, later: Tree, proof: readonly Uint8Array[]): boolean {
+export function verifyConsistency(
+  before: Tree,
+  later: Tree,
+  proof: readonly Uint8Array[],
+): boolean {
   if (before.size > later.size || proof.length > treeProofMax) return false;
   if (before.size === 0) return proof.length === 0;
   const rest = [...proof];
@@ -104,7 +109,9 @@ export function verifyConsistency(before: Tree, later: Tree, proof: readonly Uin
     const below = isLeft ? climb(from, middle, isWhole) : climb(middle, to, false);
     if (sibling === undefined || below === null) return null;
     const [old, now] = below;
-    return isLeft ? [old, hashNode(now, sibling)] : [hashNode(sibling, old), hashNode(sibling, now)];
+    return isLeft
+      ? [old, hashNode(now, sibling)]
+      : [hashNode(sibling, old), hashNode(sibling, now)];
   };
   const roots = climb(0, later.size, true);
   if (roots === null || rest.length > 0) return false;
@@ -124,7 +131,8 @@ export function nodesOfTiles(readTile: ReadTile): ReadNode {
     const first = index * count;
     const start = first % tileWidth;
     const tile = readTile(tileLevel, Math.floor(first / tileWidth));
-    if (tile.length < (start + count) * hashBytes) throw new RangeError("a tile has too few hashes");
+    if (tile.length < (start + count) * hashBytes)
+      throw new RangeError("a tile has too few hashes");
     return hashTile(tile.subarray(start * hashBytes, (start + count) * hashBytes));
   };
 }
@@ -138,7 +146,10 @@ export function hashTile(hashes: Uint8Array): Uint8Array {
 
 /** How many hashes a tile has in a tree of `size` leaves. */
 export function widthOfTile(level: number, index: number, size: number): number {
-  return Math.max(0, Math.min(tileWidth, Math.floor(size / tileWidth ** level) - index * tileWidth));
+  return Math.max(
+    0,
+    Math.min(tileWidth, Math.floor(size / tileWidth ** level) - index * tileWidth),
+  );
 }
 
 /** `0/x001/234.p/5`: a tile, or a bundle with the level `entries`, of `width` hashes or entries. */
@@ -149,23 +160,33 @@ export function tilePath(level: number | "entries", index: number, width: number
   return `${level}/${place}${width === tileWidth ? "" : `.p/${width}`}`;
 }
 
-export type TilePlace = { readonly level: number | "entries"; readonly index: number; readonly width: number };
+export type TilePlace = {
+  readonly level: number | "entries";
+  readonly index: number;
+  readonly width: number;
+};
 
 /** `null` for anything but the one path of a tile. */
 export function parseTilePath(path: string): TilePlace | null {
   const [, name = "", groups = "", partial] =
-    /^(entries|0|[1-9]|[1-5]\d|6[0-3])\/((?:x\d{3}\/){0,4}\d{3})(?:\.p\/([1-9]\d{0,2}))?$/.exec(path) ?? [];
+    /^(entries|0|[1-9]|[1-5]\d|6[0-3])\/((?:x\d{3}\/){0,4}\d{3})(?:\.p\/([1-9]\d{0,2}))?$/.exec(
+      path,
+    ) ?? [];
   const level = name === "entries" ? name : Number(name);
   const index = Number(groups.replace(/[x/]/g, ""));
   const width = partial === undefined ? tileWidth : Number(partial);
-  return name !== "" && tilePath(level, index, width) === path && width <= tileWidth ? { level, index, width } : null;
+  return name !== "" && tilePath(level, index, width) === path && width <= tileWidth
+    ? { level, index, width }
+    : null;
 }
 
 // ------------------------------------------------------------------------------------------------------------- bundles
 
 /** Entries with the two bytes of their lengths, big endian. */
 export function encodeBundle(entries: readonly Uint8Array[]): Uint8Array {
-  return concatBytes(...entries.flatMap((entry) => [Uint8Array.of(entry.length >> 8, entry.length & 255), entry]));
+  return concatBytes(
+    ...entries.flatMap((entry) => [Uint8Array.of(entry.length >> 8, entry.length & 255), entry]),
+  );
 }
 
 /** `null` for anything but whole entries, at most those of a full bundle. */

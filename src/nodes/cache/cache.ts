@@ -33,7 +33,13 @@ import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { chargeBody, checkClientRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
+import {
+  chargeBody,
+  checkClientRate,
+  createRateLimiter,
+  limitOf,
+  type RateLimiter,
+} from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import type { Bell } from "../signals.ts";
 import { createKnownSenders, isKnownSender } from "./known.ts";
@@ -91,7 +97,11 @@ export type Cache = {
   /** For a Relay in the same process: the same checks in the same order as the route. */
   readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
   /** What the Relay learns of an envelope that it may have stored here before; see `recallEnvelope`. */
-  readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
+  readonly recall: (
+    envelope: Envelope,
+    admission: Admission,
+    nowMs: number,
+  ) => Promise<StoreReceipt | Fault | null>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** For `waypost explain`. */
@@ -116,7 +126,8 @@ type CacheNode = StoreParts &
 export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, receipts, log, bell } = parts;
   const [endpoint] = settings.public_endpoints;
-  if (endpoint === undefined) throw new Error("a Cache needs a public endpoint; the configuration checks it");
+  if (endpoint === undefined)
+    throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const push = pushOf(parts);
   const node: CacheNode = {
     ...parts,
@@ -158,7 +169,10 @@ function pushOf({ push, settings, bell, ...parts }: CacheParts): Push | null {
   return createPush({ ...parts, ...push, settings: own, isConnected });
 }
 
-function renderCacheLimits(settings: Config["cache"], limits: EnvelopeLimits): Record<string, number | string> {
+function renderCacheLimits(
+  settings: Config["cache"],
+  limits: EnvelopeLimits,
+): Record<string, number | string> {
   return {
     ...renderEnvelopeLimits(limits),
     store_rate_per_second: settings.client_rate,
@@ -181,7 +195,13 @@ async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
   call.concerns(envelope);
   // Member by member: the getters of a call are not its own properties.
   const { client, network, nowMs, headers } = call;
-  const submitted = { client, network, nowMs, isQuiet: isQuiet(headers), senderHome: headers.get(senderHomeHeader) };
+  const submitted = {
+    client,
+    network,
+    nowMs,
+    isQuiet: isQuiet(headers),
+    senderHome: headers.get(senderHomeHeader),
+  };
   const receipt = await storeEnvelope(node, envelope, submitted);
   return isFault(receipt) ? receipt : { status: 202, json: receipt };
 }
@@ -277,11 +297,16 @@ const proofHeaders = { requiredHeaders: proofHeaderNames, headers: ["X-Device-Id
 
 /** A device that follows its mailbox. */
 function pushRoutes(node: CacheNode, push: Push): Route[] {
-  const proven = (call: Call, handle: (owner: { mailbox: MailboxKey; id: string }) => Promise<Answer | Fault>) => {
+  const proven = (
+    call: Call,
+    handle: (owner: { mailbox: MailboxKey; id: string }) => Promise<Answer | Fault>,
+  ) => {
     const asked = pushSubject(call);
     if (isFault(asked)) return asked;
     const { id, subject } = asked;
-    return provenRead(node, call, { operation: "push", subject }, ({ mailbox }) => handle({ mailbox, id }));
+    return provenRead(node, call, { operation: "push", subject }, ({ mailbox }) =>
+      handle({ mailbox, id }),
+    );
   };
   const shared = {
     ...common,
@@ -337,10 +362,15 @@ function storeRoute(node: CacheNode): Route {
     summary: "Store an envelope for its recipient",
     request: envelopeShape,
     headers: ["Svc-Sender-Home", "Urgency"],
-    answer: [202, "The envelope is on disk, stored by this or an earlier request", storeReceiptShape],
+    answer: [
+      202,
+      "The envelope is on disk, stored by this or an earlier request",
+      storeReceiptShape,
+    ],
     codes: storeCodes,
     rateLimit: (request) =>
-      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
+      node.blocks?.checkClient(request.client) ??
+      checkClientRate(node.clientRate, request, node.settings),
     bodyBytesMax: node.limits.body_bytes_max,
     handle: (call) => store(node, call),
   };

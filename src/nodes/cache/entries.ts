@@ -12,7 +12,15 @@
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
-import type { Chunk, Cursor, HeldMessage, Mailbox, MessageSummary, Page, PageRequest } from "../../storage/contract.ts";
+import type {
+  Chunk,
+  Cursor,
+  HeldMessage,
+  Mailbox,
+  MessageSummary,
+  Page,
+  PageRequest,
+} from "../../storage/contract.ts";
 import { encodeCursor, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 import { type JsonParts, type Spliced, splice } from "../http/route.ts";
 import { type AnswerContext, signEvent } from "./store.ts";
@@ -34,7 +42,9 @@ export function entryParts(entries: readonly HeldMessage[], context: AnswerConte
     const { messageId, chunk, expiresAtMs, envelope } = entry;
     const chunked = chunk === null ? "false" : `true,"chunk":${JSON.stringify(renderChunk(chunk))}`;
     const names = `"message_id":"${messageId}","recipient":"${context.recipient}"`;
-    parts.push(`${before}{${names},"expires_at":"${renderTimestamp(expiresAtMs)}","chunked":${chunked},"envelope":`);
+    parts.push(
+      `${before}{${names},"expires_at":"${renderTimestamp(expiresAtMs)}","chunked":${chunked},"envelope":`,
+    );
     parts.push(envelope);
     before = `,"proof":${renderRetrievalProof(messageId, timestamp, context)}},`;
   }
@@ -53,11 +63,17 @@ function renderRetrievalProof(messageId: Uuid, timestamp: string, context: Answe
 
 /** The last members of a list: `next` continues with everything that was left out. */
 export function renderMore(next: string | null): string {
-  return next === null ? `,"has_more":false` : `,"has_more":true,"next_cursor":${JSON.stringify(next)}`;
+  return next === null
+    ? `,"has_more":false`
+    : `,"has_more":true,"next_cursor":${JSON.stringify(next)}`;
 }
 
 function renderChunk(chunk: Chunk) {
-  return { message_group_id: chunk.groupId, sequence_number: chunk.sequence, total_chunks: chunk.total };
+  return {
+    message_group_id: chunk.groupId,
+    sequence_number: chunk.sequence,
+    total_chunks: chunk.total,
+  };
 }
 
 /** Chunk members are flat in a summary, as in an envelope. */
@@ -109,14 +125,16 @@ export function planWhole(
     const everFits = message.length === 1 || (message.length <= entriesMax && size <= bytesMax);
     if (!isComplete || !everFits) continue;
     // The first message goes out however large it is: nothing else could ever get it to the client.
-    isFull = taken.size > 0 && (taken.size + message.length > entriesMax || bytes + size > bytesMax);
+    isFull =
+      taken.size > 0 && (taken.size + message.length > entriesMax || bytes + size > bytesMax);
     if (isFull) break;
     bytes += size;
     for (const entry of message) taken.add(entry);
   }
   const selected = entries.filter((entry) => taken.has(entry));
   const leftOut = entries.findIndex((entry) => !taken.has(entry));
-  if (leftOut < 0) return { selected, next: more ? (entries.at(-1)?.cursor ?? startCursor) : null, isFull };
+  if (leftOut < 0)
+    return { selected, next: more ? (entries.at(-1)?.cursor ?? startCursor) : null, isFull };
   return { selected, next: entries[leftOut - 1]?.cursor ?? startCursor, isFull };
 }
 
@@ -140,7 +158,12 @@ type Source = {
 /** What waits in a mailbox, oldest first; what arrives meanwhile is on a later page. */
 export async function* waitingPages(mailbox: Mailbox, key: MailboxKey, now: () => number) {
   for (let after: Cursor | null = null; ; ) {
-    const page = await mailbox.summary(key, { after, entriesMax: scanPageEntries, bytesMax: 0, nowMs: now() });
+    const page = await mailbox.summary(key, {
+      after,
+      entriesMax: scanPageEntries,
+      bytesMax: 0,
+      nowMs: now(),
+    });
     // The cursor is the mailbox's own.
     if (isFault(page)) throw new Error(page.detail);
     yield page;
@@ -150,7 +173,10 @@ export async function* waitingPages(mailbox: Mailbox, key: MailboxKey, now: () =
 }
 
 /** Reads summaries until the answer is full, the mailbox ends, or so many were read. */
-export async function scanWhole({ mailbox, recipient, now }: Source, bounds: AnswerBounds): Promise<WholePlan> {
+export async function scanWhole(
+  { mailbox, recipient, now }: Source,
+  bounds: AnswerBounds,
+): Promise<WholePlan> {
   const entries: PlanEntry[] = [];
   let plan = planWhole(entries, { ...bounds, more: false });
   for await (const page of waitingPages(mailbox, recipient, now)) {
@@ -202,7 +228,11 @@ const batchBytesMax = 1024 ** 2;
 const batchEntriesMax = 1_000;
 
 /** The answer of a plan. */
-export function wholeParts(source: Source, { selected, next }: WholePlan, context: AnswerContext): JsonParts {
+export function wholeParts(
+  source: Source,
+  { selected, next }: WholePlan,
+  context: AnswerContext,
+): JsonParts {
   return listOf(source, selected, { name: "messages", context, end: () => renderMore(next) });
 }
 
@@ -229,7 +259,10 @@ function sum(entries: readonly PlanEntry[]): number {
 const sequenceOf = ({ chunk }: PlanEntry): number => chunk?.sequence ?? 0;
 
 /** Cursors of a group count sequence numbers from 1. */
-export function pageOfGroup(chunks: readonly PlanEntry[], page: PageRequest): Page<PlanEntry> | Fault {
+export function pageOfGroup(
+  chunks: readonly PlanEntry[],
+  page: PageRequest,
+): Page<PlanEntry> | Fault {
   const after = parseCursor(page.after);
   if (isFault(after)) return after;
   const rest = chunks.filter((chunk) => sequenceOf(chunk) + 1 > after);
@@ -237,15 +270,23 @@ export function pageOfGroup(chunks: readonly PlanEntry[], page: PageRequest): Pa
   const end = rest.findIndex(({ envelopeBytes }) => !fill.accepts(envelopeBytes));
   if (end < 0) return { entries: rest, next: null };
   const last = rest[end - 1];
-  return { entries: rest.slice(0, end), next: encodeCursor(last === undefined ? after : sequenceOf(last) + 1) };
+  return {
+    entries: rest.slice(0, end),
+    next: encodeCursor(last === undefined ? after : sequenceOf(last) + 1),
+  };
 }
 
 type FoundChunks = { readonly chunks: readonly PlanEntry[]; readonly found: Page<PlanEntry> };
 
 /** `complete` speaks of the group, whatever a page of it holds: chunks that were acknowledged meanwhile are missing. */
-export function groupParts(source: Source, { chunks, found }: FoundChunks, context: AnswerContext): JsonParts {
+export function groupParts(
+  source: Source,
+  { chunks, found }: FoundChunks,
+  context: AnswerContext,
+): JsonParts {
   const total = chunks[0]?.chunk?.total ?? null;
   const isComplete = (count: number) => chunks.length === total && count === found.entries.length;
-  const end = (count: number) => `,"complete":${isComplete(count)},"total_chunks":${total}${renderMore(found.next)}`;
+  const end = (count: number) =>
+    `,"complete":${isComplete(count)},"total_chunks":${total}${renderMore(found.next)}`;
   return listOf(source, found.entries, { name: "chunks", context, end });
 }

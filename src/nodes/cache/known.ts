@@ -23,7 +23,11 @@ export type KnownSenders = {
 
 export function createKnownSenders(receipts: Receipts, log: Log): KnownSenders {
   const decode = (bytes: Uint8Array): Known => new Map(decodeRecord<[string, number][]>(bytes));
-  return { receipts, log, decode: rememberDecoded(decode, { entriesMax: 4_096, bytesMax: 4 * 1024 ** 2 }) };
+  return {
+    receipts,
+    log,
+    decode: rememberDecoded(decode, { entriesMax: 4_096, bytesMax: 4 * 1024 ** 2 }),
+  };
 }
 
 const knownDays = 90;
@@ -56,12 +60,17 @@ export async function remember(
   acknowledged: readonly Pick<MailboxEntry, "labels">[],
   nowMs: number,
 ): Promise<void> {
-  const senders = acknowledged.flatMap(({ labels }) => labels.filter((label) => label.startsWith(labelPrefix)));
+  const senders = acknowledged.flatMap(({ labels }) =>
+    labels.filter((label) => label.startsWith(labelPrefix)),
+  );
   if (senders.length === 0) return;
   const today = dayOf(nowMs);
-  const held = new Map([...(await readKnown(known, mailbox, nowMs))].filter(([, day]) => today <= day + knownDays));
+  const held = new Map(
+    [...(await readKnown(known, mailbox, nowMs))].filter(([, day]) => today <= day + knownDays),
+  );
   const isFull = held.size >= sendersMax;
-  if (senders.every((sender) => held.get(sender) === today || (isFull && !held.has(sender)))) return;
+  if (senders.every((sender) => held.get(sender) === today || (isFull && !held.has(sender))))
+    return;
   for (const sender of senders) held.set(sender, today);
   const record = [...held].slice(0, sendersMax);
   try {
@@ -86,7 +95,9 @@ const noSenders: Known = new Map();
 
 function reportLost({ log }: KnownSenders, error: unknown): void {
   if (!(error instanceof StoreError)) throw error;
-  log("warn", "the known senders of a mailbox could not be read or written; they count as new", { error });
+  log("warn", "the known senders of a mailbox could not be read or written; they count as new", {
+    error,
+  });
 }
 
 export function keyOfKnown(mailbox: MailboxKey): string {

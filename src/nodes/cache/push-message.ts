@@ -20,7 +20,8 @@ export type PushKey = {
   readonly sign: (text: Uint8Array) => Promise<Uint8Array>;
 };
 
-export const base64url = (bytes: Uint8Array): string => bytes.toBase64({ alphabet: "base64url", omitPadding: true });
+export const base64url = (bytes: Uint8Array): string =>
+  bytes.toBase64({ alphabet: "base64url", omitPadding: true });
 
 /** `null` when the text is neither form of base64url. */
 export function parseBase64url(text: string): Uint8Array | null {
@@ -60,8 +61,17 @@ export async function encryptPush(
   const theirs = await deviceKey(p256dh);
   if (theirs === null) throw new Error("a key of a device was not checked");
   const own = new Uint8Array(await crypto.subtle.exportKey("raw", keys.publicKey));
-  const shared = await crypto.subtle.deriveBits({ name: "ECDH", public: theirs }, keys.privateKey, 256);
-  const input = await derive(new Uint8Array(shared), auth, concatBytes(utf8("WebPush: info\0"), p256dh, own), 32);
+  const shared = await crypto.subtle.deriveBits(
+    { name: "ECDH", public: theirs },
+    keys.privateKey,
+    256,
+  );
+  const input = await derive(
+    new Uint8Array(shared),
+    auth,
+    concatBytes(utf8("WebPush: info\0"), p256dh, own),
+    32,
+  );
   const [key, nonce] = await Promise.all([
     derive(input, salt, utf8("Content-Encoding: aes128gcm\0"), 16),
     derive(input, salt, utf8("Content-Encoding: nonce\0"), 12),
@@ -77,7 +87,12 @@ export async function encryptPush(
   return concatBytes(salt, header, own, new Uint8Array(sealed));
 }
 
-async function derive(key: Uint8Array, salt: Uint8Array, info: Uint8Array, length: number): Promise<Bytes> {
+async function derive(
+  key: Uint8Array,
+  salt: Uint8Array,
+  info: Uint8Array,
+  length: number,
+): Promise<Bytes> {
   const from = await crypto.subtle.importKey("raw", key as Bytes, "HKDF", false, ["deriveBits"]);
   const how = { name: "HKDF", hash: "SHA-256", salt: salt as Bytes, info: info as Bytes };
   return new Uint8Array(await crypto.subtle.deriveBits(how, from, 8 * length));
@@ -88,9 +103,16 @@ const tokenMs = 12 * hourMs;
 
 type Claims = { readonly endpoint: string; readonly contact: string; readonly nowMs: number };
 
-export async function pushAuthorization(key: PushKey, { endpoint, contact, nowMs }: Claims): Promise<string> {
+export async function pushAuthorization(
+  key: PushKey,
+  { endpoint, contact, nowMs }: Claims,
+): Promise<string> {
   const json = (value: unknown): string => base64url(utf8(JSON.stringify(value)));
-  const claims = { aud: new URL(endpoint).origin, exp: Math.floor((nowMs + tokenMs) / secondMs), sub: contact };
+  const claims = {
+    aud: new URL(endpoint).origin,
+    exp: Math.floor((nowMs + tokenMs) / secondMs),
+    sub: contact,
+  };
   const text = `${json({ typ: "JWT", alg: "ES256" })}.${json(claims)}`;
   return `vapid t=${text}.${base64url(await key.sign(utf8(text)))}, k=${key.publicKey}`;
 }

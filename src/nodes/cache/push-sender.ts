@@ -16,7 +16,13 @@ import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import { decodeRecord, encodeRecord, scanRecords } from "../records.ts";
 import type { Egress } from "../relay/egress.ts";
-import { encryptPush, type PushKey, type PushTarget, parseBase64url, pushAuthorization } from "./push-message.ts";
+import {
+  encryptPush,
+  type PushKey,
+  type PushTarget,
+  parseBase64url,
+  pushAuthorization,
+} from "./push-message.ts";
 
 /** As it is stored, in JSON. `token`: what the device must return, `null` once it has. */
 export type Subscription = {
@@ -34,14 +40,18 @@ export type Pause = { readonly status: number | null };
 /** A device subscribes again each time that its app starts. */
 export const subscriptionLifeMs = 90 * dayMs;
 
-export const subscriptionKey = (mailbox: MailboxKey, id: string): string => `/push/${mailbox}/${id}`;
+export const subscriptionKey = (mailbox: MailboxKey, id: string): string =>
+  `/push/${mailbox}/${id}`;
 export const pauseKey = (mailbox: MailboxKey, id: string): string => `/push-pause/${mailbox}/${id}`;
 /** One record for what known senders sent, and one for strangers, who may ring less often. */
 export const dueKey = (mailbox: MailboxKey, id: string, who: "known" | "stranger"): string =>
   `${duePrefix}${mailbox}/${id}/${who}`;
 const duePrefix = "/push-due/";
 
-export function targetOf({ endpoint, ...keys }: Pick<Subscription, "endpoint" | "p256dh" | "auth">): PushTarget | null {
+export function targetOf({
+  endpoint,
+  ...keys
+}: Pick<Subscription, "endpoint" | "p256dh" | "auth">): PushTarget | null {
   const [p256dh, auth] = [parseBase64url(keys.p256dh), parseBase64url(keys.auth)];
   return p256dh?.length === 65 && auth?.length === 16 ? { endpoint, p256dh, auth } : null;
 }
@@ -65,7 +75,10 @@ export type Sender = {
   /** Something is due: tries at once, without waiting. */
   readonly ring: (mailbox: MailboxKey, id: string) => void;
   /** Pushes the token that the device returns. */
-  readonly confirm: (subscription: Subscription, confirmation: { readonly id: string; readonly token: string }) => void;
+  readonly confirm: (
+    subscription: Subscription,
+    confirmation: { readonly id: string; readonly token: string },
+  ) => void;
   readonly close: () => void;
 };
 
@@ -95,7 +108,8 @@ export function createSender(parts: SenderParts): Sender {
   const ring = async ({ mailbox, id }: Place): Promise<void> => {
     const name = `${mailbox}/${id}`;
     // What finds no room is found by the next look.
-    if (!closed && !running.has(name) && running.size < attemptsMax) await run(name, () => push(node, { mailbox, id }));
+    if (!closed && !running.has(name) && running.size < attemptsMax)
+      await run(name, () => push(node, { mailbox, id }));
   };
   const look = async (): Promise<void> => {
     let count = 0;
@@ -113,7 +127,8 @@ export function createSender(parts: SenderParts): Sender {
   let timer: ReturnType<typeof setTimeout> | null = null;
   const lookAgain = async (): Promise<void> => {
     await look().catch((error: unknown) => {
-      if (!closed) parts.log("warn", "due pushes could not be read; they are read again", { error });
+      if (!closed)
+        parts.log("warn", "due pushes could not be read; they are read again", { error });
     });
     if (!closed) timer = setTimeout(lookAgain, parts.settings.interval);
   };
@@ -122,7 +137,8 @@ export function createSender(parts: SenderParts): Sender {
     ring: (mailbox, id) => void ring({ mailbox, id }),
     confirm: (subscription, confirmation) => {
       const content = encodeRecord({ waypost: confirmation });
-      const work = async () => void (await post(node, subscription, { content, topic: "waypost-confirm" }));
+      const work = async () =>
+        void (await post(node, subscription, { content, topic: "waypost-confirm" }));
       if (!closed && running.size < attemptsMax) void run(`confirm ${confirmation.token}`, work);
     },
     close: () => {
@@ -144,21 +160,32 @@ type Due = { readonly key: string; readonly value: Uint8Array; readonly atMs: nu
 async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
   const { receipts, now, settings, isConnected } = node;
   const nowMs = now();
-  const found = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, { after: null, limit: 2, nowMs });
-  const due = found.map(([key, value]): Due => ({ key, value, atMs: decodeRecord<{ atMs: number }>(value).atMs }));
+  const found = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, {
+    after: null,
+    limit: 2,
+    nowMs,
+  });
+  const due = found.map(
+    ([key, value]): Due => ({ key, value, atMs: decodeRecord<{ atMs: number }>(value).atMs }),
+  );
   if (due.length === 0 || isConnected(mailbox)) return;
   const value = await receipts.get(subscriptionKey(mailbox, id), nowMs);
   if (value === null || (await isEmpty(node, mailbox))) return removeDue(node, due);
   const subscription = decodeRecord<Subscription>(value);
-  if (subscription.token !== null || (await receipts.get(pauseKey(mailbox, id), nowMs)) !== null) return;
+  if (subscription.token !== null || (await receipts.get(pauseKey(mailbox, id), nowMs)) !== null)
+    return;
   const isOfStrangers = due.every(({ key }) => key === dueKey(mailbox, id, "stranger"));
   const rung = `/push-strangers/${mailbox}/${id}/`;
   const page = { after: null, limit: strangersPerHour, nowMs };
   if (isOfStrangers && (await receipts.scan(rung, page)).length === strangersPerHour) return;
   if (!(await node.replay.claim(`push:${mailbox}/${id}`, nowMs + settings.interval, nowMs))) return;
   // The claim lets one at a time count.
-  if (isOfStrangers) await receipts.put(`${rung}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
-  const answer = await post(node, subscription, { content: utf8(subscription.data), topic: "waypost" });
+  if (isOfStrangers)
+    await receipts.put(`${rung}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
+  const answer = await post(node, subscription, {
+    content: utf8(subscription.data),
+    topic: "waypost",
+  });
   if (answer === "refused") return;
   if (answer.kind === "taken") {
     for (const { atMs } of due) node.seconds.observe([], Math.max(0, now() - atMs) / secondMs);
@@ -169,7 +196,11 @@ async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
     await removeDue(node, due);
   } else {
     const pauseMs = Math.min(Math.max(answer.retryAfterMs, pauseMsMin), pauseMsMax);
-    await receipts.put(pauseKey(mailbox, id), encodeRecord({ status: answer.status } satisfies Pause), now() + pauseMs);
+    await receipts.put(
+      pauseKey(mailbox, id),
+      encodeRecord({ status: answer.status } satisfies Pause),
+      now() + pauseMs,
+    );
   }
 }
 
@@ -177,8 +208,16 @@ async function removeDue({ receipts }: SenderNode, due: readonly Due[]): Promise
   await Promise.all(due.map(({ key, value }) => receipts.remove(key, value)));
 }
 
-async function isEmpty({ mailbox: mailboxes, now }: SenderNode, mailbox: MailboxKey): Promise<boolean> {
-  const page = await mailboxes.summary(mailbox, { after: null, entriesMax: 1, bytesMax: 0, nowMs: now() });
+async function isEmpty(
+  { mailbox: mailboxes, now }: SenderNode,
+  mailbox: MailboxKey,
+): Promise<boolean> {
+  const page = await mailboxes.summary(mailbox, {
+    after: null,
+    entriesMax: 1,
+    bytesMax: 0,
+    nowMs: now(),
+  });
   return !isFault(page) && page.entries.length === 0;
 }
 
@@ -221,7 +260,10 @@ async function post(
   if (kind === "denied" && !node.denied.isTold) {
     node.denied.isTold = true;
     const { host } = new URL(endpoint);
-    node.log("error", "a push service does not accept this node's key or push.contact", { host, status });
+    node.log("error", "a push service does not accept this node's key or push.contact", {
+      host,
+      status,
+    });
   }
   return { kind, status, retryAfterMs: retryAfterOf(answer.retryAfter, node.now()) };
 }
@@ -242,7 +284,10 @@ function retryAfterOf(text: string | undefined, nowMs: number): number {
 
 function pushMetrics(metrics: Metrics) {
   const due = { count: 0 };
-  metrics.gauge({ name: "push_due", help: "Pushes that were due at the last look." }, () => due.count);
+  metrics.gauge(
+    { name: "push_due", help: "Pushes that were due at the last look." },
+    () => due.count,
+  );
   return {
     due,
     /** Whether the log has said that a push service refuses this node. */
@@ -253,7 +298,10 @@ function pushMetrics(metrics: Metrics) {
       labels: ["answer"],
     }),
     seconds: metrics.histogram(
-      { name: "push_seconds", help: "Time from an envelope's arrival until the push service has taken the push." },
+      {
+        name: "push_seconds",
+        help: "Time from an envelope's arrival until the push service has taken the push.",
+      },
       [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3_600],
     ),
   };

@@ -59,7 +59,8 @@ const idForm = /^[A-Za-z0-9_-]{1,64}$/;
 /** The id in the path, and what the proof of a request covers. */
 export function pushSubject(call: Call): { readonly id: string; readonly subject: string } | Fault {
   const id = call.params["id"] ?? "";
-  if (!idForm.test(id)) return fault("invalid_request", "the id in the path is 1 to 64 of A-Z a-z 0-9 _ -");
+  if (!idForm.test(id))
+    return fault("invalid_request", "the id in the path is 1 to 64 of A-Z a-z 0-9 _ -");
   return { id, subject: `${id},${encodeHex(sha256(call.body))}` };
 }
 
@@ -68,7 +69,11 @@ type PushNode = SenderParts & { readonly sender: Sender; readonly pace: RateLimi
 export function createPush(parts: SenderParts): Push {
   const sender = createSender(parts);
   // One network can't make this node ask one host often, whatever the endpoints below it are.
-  const node: PushNode = { ...parts, sender, pace: createRateLimiter({ perSecond: 0.2, burst: 20 }) };
+  const node: PushNode = {
+    ...parts,
+    sender,
+    pace: createRateLimiter({ perSecond: 0.2, burst: 20 }),
+  };
   return {
     stored: (arrival) => stored(node, arrival),
     subscribe: (owner, call) => subscribe(node, owner, call),
@@ -90,16 +95,25 @@ async function stored({ receipts, sender }: PushNode, arrival: Arrival): Promise
   const who = isKnown ? "known" : "stranger";
   // Different each time: a push that is on its way removes only what it has seen.
   const due = encodeRecord({ atMs: nowMs, one: crypto.randomUUID() });
-  await Promise.all(confirmed.map(({ id }) => receipts.put(dueKey(mailbox, id, who), due, expiresAtMs)));
+  await Promise.all(
+    confirmed.map(({ id }) => receipts.put(dueKey(mailbox, id, who), due, expiresAtMs)),
+  );
   for (const { id } of confirmed) sender.ring(mailbox, id);
 }
 
 type Subscribed = { readonly id: string; readonly subscription: Subscription };
 
-async function subscriptionsOf(receipts: Receipts, mailbox: MailboxKey, nowMs: number): Promise<Subscribed[]> {
+async function subscriptionsOf(
+  receipts: Receipts,
+  mailbox: MailboxKey,
+  nowMs: number,
+): Promise<Subscribed[]> {
   const prefix = subscriptionKey(mailbox, "");
   const found = await receipts.scan(prefix, { after: null, limit: subscriptionsMax, nowMs });
-  return found.map(([key, value]) => ({ id: key.slice(prefix.length), subscription: decodeRecord(value) }));
+  return found.map(([key, value]) => ({
+    id: key.slice(prefix.length),
+    subscription: decodeRecord(value),
+  }));
 }
 
 // ------------------------------------------------------------------------------------------------------- subscribing
@@ -107,7 +121,11 @@ async function subscriptionsOf(receipts: Receipts, mailbox: MailboxKey, nowMs: n
 const checkBody = compileShape(pushBodyShape);
 
 /** Confirms a subscription whose token came back, or sends the token. */
-async function subscribe(node: PushNode, { mailbox, id }: Owner, call: Call): Promise<Answer | Fault> {
+async function subscribe(
+  node: PushNode,
+  { mailbox, id }: Owner,
+  call: Call,
+): Promise<Answer | Fault> {
   const { receipts, sender } = node;
   const wanted = await decodeWanted(node, call.body);
   if (isFault(wanted)) return wanted;
@@ -116,7 +134,11 @@ async function subscribe(node: PushNode, { mailbox, id }: Owner, call: Call): Pr
   const known = all.find((one) => one.id === id)?.subscription;
   const isSame = known !== undefined && sameTarget(known, wanted);
   if (wanted.token !== null && !(isSame && (known.token ?? wanted.token) === wanted.token))
-    return badInput("invalid_request", "/token", "must be the one of the last push to this subscription");
+    return badInput(
+      "invalid_request",
+      "/token",
+      "must be the one of the last push to this subscription",
+    );
   const isConfirmed = isSame && (known.token === null || wanted.token !== null);
   const token = isConfirmed
     ? null
@@ -126,7 +148,9 @@ async function subscribe(node: PushNode, { mailbox, id }: Owner, call: Call): Pr
       retryAfterSeconds: 3_600,
     });
   const tooFast =
-    token === null ? null : checkRate(node.pace, `${call.network} ${new URL(wanted.endpoint).host}`, nowMs);
+    token === null
+      ? null
+      : checkRate(node.pace, `${call.network} ${new URL(wanted.endpoint).host}`, nowMs);
   if (tooFast !== null) return tooFast;
   const subscription = { ...wanted, token };
   const untilMs = nowMs + (token === null ? subscriptionLifeMs : tokenLifeMs);
@@ -150,10 +174,18 @@ async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Sub
   if (utf8(data).length > dataBytesMax)
     return badInput("invalid_request", "/data", `must be at most ${dataBytesMax} bytes of UTF-8`);
   if (egress.refuses(endpoint))
-    return badInput("invalid_request", "/endpoint", "must be an https URL that this node may send to");
+    return badInput(
+      "invalid_request",
+      "/endpoint",
+      "must be an https URL that this node may send to",
+    );
   const target = targetOf({ endpoint, ...keys });
   if (target === null || (await deviceKey(target.p256dh)) === null)
-    return badInput("invalid_request", "/keys", "must be a point of P-256 and 16 bytes, both in base64url");
+    return badInput(
+      "invalid_request",
+      "/keys",
+      "must be a point of P-256 and 16 bytes, both in base64url",
+    );
   return { endpoint, p256dh: keys.p256dh, auth: keys.auth, data, token };
 }
 
@@ -167,12 +199,17 @@ export async function forgetPushes(receipts: Receipts, mailbox: MailboxKey): Pro
 // --------------------------------------------------------------------------------------------------------- explaining
 
 /** A sentence for each subscription: whether it would be pushed to. */
-async function describe({ receipts }: SenderParts, mailbox: MailboxKey, nowMs: number): Promise<string[]> {
+async function describe(
+  { receipts }: SenderParts,
+  mailbox: MailboxKey,
+  nowMs: number,
+): Promise<string[]> {
   const all = await subscriptionsOf(receipts, mailbox, nowMs);
   return Promise.all(
     all.map(async ({ id, subscription: { endpoint, token } }) => {
       const pause = await readRecord<Pause>(receipts, pauseKey(mailbox, id), nowMs);
-      const paused = pause === null ? "would be pushed to" : `paused: the push service answered ${pause.status}`;
+      const paused =
+        pause === null ? "would be pushed to" : `paused: the push service answered ${pause.status}`;
       const state = token === null ? paused : "the device has not returned its token";
       return `${id} at ${new URL(endpoint).host}: ${state}`;
     }),

@@ -6,7 +6,14 @@
  */
 import type { Config } from "../../config/schema.ts";
 import { decodeUtf8, encodeBase64 } from "../../core/codec/bytes.ts";
-import { type Did, type MailboxKey, mailboxOf, parseDid, parseUuid, type Uuid } from "../../core/codec/did.ts";
+import {
+  type Did,
+  type MailboxKey,
+  mailboxOf,
+  parseDid,
+  parseUuid,
+  type Uuid,
+} from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
@@ -81,7 +88,9 @@ export function readMessages(parts: RetrieveParts, call: Call): Reply {
   if (isFault(page)) return page;
   return provenRead(parts, call, { operation: "pull", subject: "*" }, ({ did, mailbox }) => {
     const context = contextOf(parts, did, call);
-    return page === null ? answerWhole(parts, mailbox, context) : answerPage(parts, mailbox, page, context);
+    return page === null
+      ? answerWhole(parts, mailbox, context)
+      : answerPage(parts, mailbox, page, context);
   });
 }
 
@@ -105,12 +114,16 @@ async function answerWhole(
   context: AnswerContext,
 ): Promise<Answer | Fault> {
   const { mailbox, settings, now } = parts;
-  const bounds = { entriesMax: settings.retrieve_entries_max, bytesMax: settings.retrieve_bytes_max };
+  const bounds = {
+    entriesMax: settings.retrieve_entries_max,
+    bytesMax: settings.retrieve_bytes_max,
+  };
   const bytesMax = Math.min(settings.page_bytes_max, bounds.bytesMax);
   const page = { after: null, entriesMax: bounds.entriesMax, bytesMax, nowMs: context.nowMs };
   const found = await mailbox.list(recipient, page);
   if (isFault(found)) return found;
-  if (found.next === null && areWhole(found.entries)) return renderMessages(found.entries, null, context);
+  if (found.next === null && areWhole(found.entries))
+    return renderMessages(found.entries, null, context);
   const source = { mailbox, recipient, now };
   return { status: 200, jsonParts: wholeParts(source, await scanWhole(source, bounds), context) };
 }
@@ -118,7 +131,9 @@ async function answerWhole(
 function areWhole(entries: readonly HeldMessage[]): boolean {
   if (entries.every(({ chunk }) => chunk === null)) return true;
   const sets = Map.groupBy(entries, ({ chunk }) => chunk?.groupId);
-  return entries.every(({ chunk }) => chunk === null || sets.get(chunk.groupId)?.length === chunk.total);
+  return entries.every(
+    ({ chunk }) => chunk === null || sets.get(chunk.groupId)?.length === chunk.total,
+  );
 }
 
 /** So many chunks of a group count as another request. */
@@ -145,14 +160,23 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
   const page = parsePage(parts, call);
   if (isFault(page)) return page;
   const { mailbox, now } = parts;
-  return provenRead(parts, call, { operation: "chunks", subject }, async ({ did, mailbox: recipient }) => {
-    const context = contextOf(parts, did, call);
-    const source = { mailbox, recipient, now };
-    const chunks = await countedChunks(parts, call, () => mailbox.chunks(recipient, groupId, call.nowMs));
-    if (isFault(chunks)) return chunks;
-    const found = page === null ? { entries: chunks, next: null } : pageOfGroup(chunks, page);
-    return isFault(found) ? found : { status: 200, jsonParts: groupParts(source, { chunks, found }, context) };
-  });
+  return provenRead(
+    parts,
+    call,
+    { operation: "chunks", subject },
+    async ({ did, mailbox: recipient }) => {
+      const context = contextOf(parts, did, call);
+      const source = { mailbox, recipient, now };
+      const chunks = await countedChunks(parts, call, () =>
+        mailbox.chunks(recipient, groupId, call.nowMs),
+      );
+      if (isFault(chunks)) return chunks;
+      const found = page === null ? { entries: chunks, next: null } : pageOfGroup(chunks, page);
+      return isFault(found)
+        ? found
+        : { status: 200, jsonParts: groupParts(source, { chunks, found }, context) };
+    },
+  );
 }
 
 export function readSummary(parts: RetrieveParts, call: Call): Reply {
@@ -168,10 +192,15 @@ export function readMessage(parts: RetrieveParts, call: Call): Reply {
   const messageId = parsePathUuid(call, "messageId");
   if (isFault(messageId)) return messageId;
   const subject = call.params["messageId"] as string;
-  return provenRead(parts, call, { operation: "pull_message", subject }, async ({ did, mailbox }) => {
-    const state = await parts.mailbox.message(mailbox, messageId, call.nowMs);
-    return renderState(state, messageId, contextOf(parts, did, call));
-  });
+  return provenRead(
+    parts,
+    call,
+    { operation: "pull_message", subject },
+    async ({ did, mailbox }) => {
+      const state = await parts.mailbox.message(mailbox, messageId, call.nowMs);
+      return renderState(state, messageId, contextOf(parts, did, call));
+    },
+  );
 }
 
 /** Removes the named entries and returns their ids. */
@@ -183,7 +212,12 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
   const claim = await decideRetrievalProof(proof, subject);
   if (isFault(claim)) return claim;
   const mailbox = mailboxOf(did, subject?.life ?? 0);
-  const removed = await parts.mailbox.claimAndRemove(claim, mailbox, request.messageIds, call.nowMs);
+  const removed = await parts.mailbox.claimAndRemove(
+    claim,
+    mailbox,
+    request.messageIds,
+    call.nowMs,
+  );
   if (removed === null) return proofReplayed();
   await remember(parts.known, mailbox, removed, call.nowMs);
   return renderAck(removed);
@@ -262,12 +296,27 @@ function decodeRead(
 /** The rule of one request, with what all proofs to one Cache have in common. */
 function ruleOf(
   { settings, limits }: RetrieveParts,
-  { operation, did, deviceId, subject, names }: Omit<RetrievalRule, "serviceType" | "endpoints" | "skewMs">,
+  {
+    operation,
+    did,
+    deviceId,
+    subject,
+    names,
+  }: Omit<RetrievalRule, "serviceType" | "endpoints" | "skewMs">,
 ): RetrievalRule {
   // Member by member: a spread costs a microsecond here.
   const endpoints = settings.public_endpoints;
   const skewMs = limits.clock_skew;
-  return { operation, did, deviceId, subject, names, serviceType: "SvcCacheService", endpoints, skewMs };
+  return {
+    operation,
+    did,
+    deviceId,
+    subject,
+    names,
+    serviceType: "SvcCacheService",
+    endpoints,
+    skewMs,
+  };
 }
 
 /** Headers arrive as Latin-1; a name that was sent as UTF-8, as it is signed, is read as UTF-8. */
@@ -278,13 +327,19 @@ function headerText(value: string): string {
 
 /** An id in the path: its normal form, or 400 `invalid_request`. The subject of the proof is its text as sent. */
 function parsePathUuid(call: Call, name: string): Uuid | Fault {
-  return parseUuid(call.params[name] ?? "") ?? fault("invalid_request", `${name} in the path must be a UUID`);
+  return (
+    parseUuid(call.params[name] ?? "") ??
+    fault("invalid_request", `${name} in the path must be a UUID`)
+  );
 }
 
 const checkAckBody = compileShape(ackRequestShape);
 
 /** Refuses with `invalid_json`, `invalid_request`, `invalid_did`, or as `decodeRetrievalProof`. */
-function decodeAck(parts: RetrieveParts, call: Call): (Proven & { messageIds: readonly Uuid[] }) | Fault {
+function decodeAck(
+  parts: RetrieveParts,
+  call: Call,
+): (Proven & { messageIds: readonly Uuid[] }) | Fault {
   const members = parseJsonObject(call.body);
   if (isFault(members)) return members;
   const body = checkAckBody(members);
@@ -305,7 +360,8 @@ function decodeAck(parts: RetrieveParts, call: Call): (Proven & { messageIds: re
 function parseMessageIds(texts: readonly string[], named: readonly string[]): Uuid[] | Fault {
   if (texts.length > ackIdsMax)
     return badInput("invalid_request", "/message_ids", `must have at most ${ackIdsMax} entries`);
-  if (named.length === 0) return badInput("invalid_request", "/message_ids", "must name at least one message");
+  if (named.length === 0)
+    return badInput("invalid_request", "/message_ids", "must name at least one message");
   const ids = named.map(parseUuid);
   if (ids.every((id) => id !== null)) return ids;
   const index = texts.findIndex((text) => text.trim() !== "" && parseUuid(text.trim()) === null);
@@ -314,7 +370,11 @@ function parseMessageIds(texts: readonly string[], named: readonly string[]): Uu
 
 // ----------------------------------------------------------------------------------------------- render
 
-function renderMessages(entries: readonly HeldMessage[], next: Cursor | null, context: AnswerContext): Answer {
+function renderMessages(
+  entries: readonly HeldMessage[],
+  next: Cursor | null,
+  context: AnswerContext,
+): Answer {
   const head = `{"count":${entries.length},"messages":[`;
   return spliced([head, ...entryParts(entries, context), `]${renderMore(next)}}`]);
 }
@@ -322,7 +382,11 @@ function renderMessages(entries: readonly HeldMessage[], next: Cursor | null, co
 function renderState(state: MessageState, messageId: Uuid, context: AnswerContext): Answer {
   switch (state.state) {
     case "active":
-      return spliced(['{"state":"active","message":', ...entryParts([state.message], context), "}"]);
+      return spliced([
+        '{"state":"active","message":',
+        ...entryParts([state.message], context),
+        "}",
+      ]);
     case "expired": {
       const { expiresAtMs, headerPreview } = state;
       return ok({

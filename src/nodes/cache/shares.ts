@@ -37,7 +37,9 @@ export function labelsOf(sending: Sending, { network }: Origin): readonly string
   return sending.isKnown ? [sending.label, known, via] : [sending.label, ...ofStranger];
 }
 
-type NetworkLabels = Readonly<Record<"net" | "known" | "via", string>> & { readonly ofStranger: readonly string[] };
+type NetworkLabels = Readonly<Record<"net" | "known" | "via", string>> & {
+  readonly ofStranger: readonly string[];
+};
 
 /** By network: entries share the array, which stays in memory as long as they do. */
 const labelsByNetwork = new BoundedMap<string, NetworkLabels>(10_000);
@@ -46,10 +48,17 @@ function networkLabels(network: string): NetworkLabels {
   const known = labelsByNetwork.get(network);
   if (known !== undefined) return known;
   const digest = sha256(utf8(`waypost network ${storingNetwork(network)}`)).toHex();
-  const [net = "", acquainted = ""] = [networkPrefix, knownPrefix].map((prefix) => prefix + digest.slice(0, 16));
+  const [net = "", acquainted = ""] = [networkPrefix, knownPrefix].map(
+    (prefix) => prefix + digest.slice(0, 16),
+  );
   // 65,536 groups, which a driver counts over the whole store. Two networks seldom meet in one.
   const via = storePrefix + digest.slice(0, 4);
-  const labels = { net, known: acquainted, via, ofStranger: Object.freeze([strangerLabel, net, via]) };
+  const labels = {
+    net,
+    known: acquainted,
+    via,
+    ofStranger: Object.freeze([strangerLabel, net, via]),
+  };
   labelsByNetwork.set(network, labels);
   return labels;
 }
@@ -90,7 +99,8 @@ function shareOf(label: string, percent: number, { entries, bytes }: MailboxStat
 
 /** The share that a sender has whatever its network is: that of all strangers, or its own. */
 export function shareOfSender(sending: Sending, settings: Quotas): MailboxShare {
-  if (sending !== "unsigned" && sending.isKnown) return shareOf(sending.label, alonePercent, roomOf(settings));
+  if (sending !== "unsigned" && sending.isKnown)
+    return shareOf(sending.label, alonePercent, roomOf(settings));
   return shareOf(strangerLabel, settings.stranger_share, roomOf(settings));
 }
 
@@ -139,7 +149,8 @@ export function createFullReports({ log, metrics, now, digest }: ReportParts): F
       const what = isStore ? scope : digest(recipient);
       if (now() - (warned.get(what) ?? Number.NEGATIVE_INFINITY) >= minuteMs) {
         warned.set(what, now());
-        if (scope === "whole") log("error", "the Cache is full: store_bytes_max or store_entries_max is reached");
+        if (scope === "whole")
+          log("error", "the Cache is full: store_bytes_max or store_entries_max is reached");
         else if (!isStore) log("warn", "a mailbox refuses envelopes", { scope, recipient: what });
       }
       return fault(isStore ? "storage_full" : "mailbox_full", details[scope]);

@@ -9,7 +9,11 @@ import { type Did, type MailboxKey, mailboxOf, type Uuid } from "../../core/code
 import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { StoreReceipt } from "../../core/message/delivery.ts";
-import { checkEnvelopeTime, type Envelope, type EnvelopeLimits } from "../../core/message/envelope.ts";
+import {
+  checkEnvelopeTime,
+  type Envelope,
+  type EnvelopeLimits,
+} from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
 import {
@@ -23,7 +27,15 @@ import type { Blocks } from "../operations/blocks.ts";
 import type { RecipientSource, Subject } from "../recipients.ts";
 import { isKnownSender, type KnownSenders, senderLabel } from "./known.ts";
 import type { Push } from "./push.ts";
-import { type FullReports, isStranger, labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "./shares.ts";
+import {
+  type FullReports,
+  isStranger,
+  labelsOf,
+  type Origin,
+  type Sending,
+  sharesOf,
+  storeShareOf,
+} from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
@@ -67,7 +79,11 @@ export async function storeEnvelope(
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const sending = await sendingOf(parts, admission, { mailbox, nowMs });
-  const entry = entryOf(envelope, admission, { mailbox, labels: labelsOf(sending, submitted), nowMs });
+  const entry = entryOf(envelope, admission, {
+    mailbox,
+    labels: labelsOf(sending, submitted),
+    nowMs,
+  });
   const outcome = await parts.mailbox.store(entry, quotaOf(parts.settings, sending, submitted));
   const refused = checkOutcome(parts, outcome, envelope.to);
   if (refused !== null) return refused;
@@ -87,7 +103,10 @@ export function isQuiet(headers: Headers): boolean {
   return /^(very-)?low$/.test(headers.get("urgency") ?? "");
 }
 
-const otherContent = fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
+const otherContent = fault(
+  "duplicate_conflict",
+  "another envelope with this message_id was sent to this recipient",
+);
 
 /**
  * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged since; `null` when the
@@ -115,7 +134,10 @@ async function sendingOf(
   { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
 ): Promise<Sending> {
   if (sender === null) return "unsigned";
-  return { label: senderLabel(sender), isKnown: await isKnownSender(known, mailbox, sender, nowMs) };
+  return {
+    label: senderLabel(sender),
+    isKnown: await isKnownSender(known, mailbox, sender, nowMs),
+  };
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -155,9 +177,13 @@ export function checkService({ document }: Subject, endpoints: readonly string[]
   const published = document.service.some(
     (service) =>
       service.type === "SvcCacheService" &&
-      service.serviceEndpoint.some((endpoint) => endpoints.some((own) => sameEndpoint(own, endpoint))),
+      service.serviceEndpoint.some((endpoint) =>
+        endpoints.some((own) => sameEndpoint(own, endpoint)),
+      ),
   );
-  return published ? null : fault("service_not_found", "the recipient publishes no service of this Cache");
+  return published
+    ? null
+    : fault("service_not_found", "the recipient publishes no service of this Cache");
 }
 
 /** Bound of the contract for `headerPreview`. */
@@ -179,7 +205,9 @@ function entryOf(
     onExpiry: policy.expiration,
     keptUntilMs: keeps ? expiresAtMs + ttlMs : expiresAtMs,
     labels: at.labels,
-    headerPreview: previews ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax)) : null,
+    headerPreview: previews
+      ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax))
+      : null,
     envelope: envelope.bytes,
   };
 }
@@ -196,9 +224,16 @@ function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): M
 }
 
 /** What the mailbox refuses: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
-function checkOutcome({ reports }: StoreParts, outcome: StoreOutcome, recipient: Did): Fault | null {
+function checkOutcome(
+  { reports }: StoreParts,
+  outcome: StoreOutcome,
+  recipient: Did,
+): Fault | null {
   if (outcome.kind === "chunk_conflict")
-    return fault("chunk_conflict", "the group has another total, or another message has this sequence number");
+    return fault(
+      "chunk_conflict",
+      "the group has another total, or another message has this sequence number",
+    );
   return outcome.kind === "full" ? reports.refuse(outcome, recipient) : null;
 }
 
@@ -244,7 +279,11 @@ export type EventSigner = {
 };
 
 /** Recipient, endpoint and time of an answer. */
-export type AnswerContext = { readonly recipient: Did; readonly nowMs: number; readonly signer: EventSigner };
+export type AnswerContext = {
+  readonly recipient: Did;
+  readonly nowMs: number;
+  readonly signer: EventSigner;
+};
 
 /** Base64 of the Cache's signature of one event; `null` without a key. */
 export function signEvent(
@@ -253,6 +292,12 @@ export function signEvent(
   { recipient, signer }: AnswerContext,
 ): string | null {
   if (signer.sign === null) return null;
-  const claims = { eventType, ...event, recipientDid: recipient, reason: null, endpoint: signer.endpoint };
+  const claims = {
+    eventType,
+    ...event,
+    recipientDid: recipient,
+    reason: null,
+    endpoint: signer.endpoint,
+  };
   return encodeBase64(signer.sign(encodeEventProof(claims)));
 }

@@ -8,7 +8,12 @@ import { encodeHex0x, renderPublicKey } from "../../core/codec/bytes.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { type CounterName, type Counters, type DidRecord, renderDocument } from "../../core/ledger/account.ts";
+import {
+  type CounterName,
+  type Counters,
+  type DidRecord,
+  renderDocument,
+} from "../../core/ledger/account.ts";
 import { counters } from "../../core/ledger/actions.ts";
 import type { LedgerCallName } from "../../core/ledger/calls.ts";
 import { proofLifeMsMax } from "../../core/ledger/document-codec.ts";
@@ -48,7 +53,9 @@ export type Directory = {
 export function createDirectory(parts: DirectoryParts): Directory {
   const changes = [...updateRoutes(parts), documentRoute(parts), ...ownerRoutes(parts)];
   const others = [
-    ...[noncesRoute, keyProofRoute, resolveRoute, aliasRoute, submissionRoute].map((route) => route(parts)),
+    ...[noncesRoute, keyProofRoute, resolveRoute, aliasRoute, submissionRoute].map((route) =>
+      route(parts),
+    ),
     ...policyReadRoutes(parts),
     prepareRegistrationRoute(parts),
     prepareUpdateRoute(parts),
@@ -63,10 +70,14 @@ export function createDirectory(parts: DirectoryParts): Directory {
   const checkChange = paced(limitOf(settings, "change_rate", "change_burst"));
   const checkRegistration = paced(limitOf(settings, "registration_rate", "registration_burst"));
   // Asked before the body is read. What is public stays public.
-  const limited = (check: Check) => (route: Route) => (route.method === "GET" ? route : { ...route, rateLimit: check });
+  const limited = (check: Check) => (route: Route) =>
+    route.method === "GET" ? route : { ...route, rateLimit: check };
   const bounded = withinDayBytes(settings);
   const named = (route: Route): Route => nameUnavailable(route, parts.unavailable);
-  const writes = [...changes.map(limited(checkChange)), ...registrationRoutes(parts).map(limited(checkRegistration))];
+  const writes = [
+    ...changes.map(limited(checkChange)),
+    ...registrationRoutes(parts).map(limited(checkRegistration)),
+  ];
   return {
     routes: [...writes.map(bounded), ...others.map(limited(checkBlocked))].map(named),
     limits: () => directoryLimits(parts),
@@ -77,13 +88,17 @@ type Check = NonNullable<Route["rateLimit"]>;
 
 /** The routes say `chain_unavailable`; over an embedded ledger they say what its store is. */
 function nameUnavailable(route: Route, unavailable: DirectoryParts["unavailable"]): Route {
-  const codes = route.codes?.map((code) => (code === "chain_unavailable" ? unavailable : code)) ?? [];
+  const codes =
+    route.codes?.map((code) => (code === "chain_unavailable" ? unavailable : code)) ?? [];
   return { ...route, codes };
 }
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
 async function directoryLimits({ ledger, settings, limits }: DirectoryParts) {
-  const [{ blockTimeMs }, { proofs, submitter }] = await Promise.all([ledger.head(), readBinding(ledger)]);
+  const [{ blockTimeMs }, { proofs, submitter }] = await Promise.all([
+    ledger.head(),
+    readBinding(ledger),
+  ]);
   return {
     block_time_ms: blockTimeMs,
     max_directory_body_bytes: directoryBodyBytesMax,
@@ -129,7 +144,9 @@ function noncesRoute(parts: DirectoryParts): Route {
 /** The members of an answer: u64 as text, under the names of the interface. */
 function renderCounters(values: Counters): Record<string, string> {
   const names = Object.keys(counters) as CounterName[];
-  return Object.fromEntries(names.map((name) => [counters[name].nonceDomain, values[name].toString()]));
+  return Object.fromEntries(
+    names.map((name) => [counters[name].nonceDomain, values[name].toString()]),
+  );
 }
 
 function resolveRoute(parts: DirectoryParts): Route {
@@ -146,7 +163,10 @@ function resolveRoute(parts: DirectoryParts): Route {
       if (isFault(did)) return did;
       const { record, life } = await parts.ledger.account(did);
       if (record === null) return renderForeign(await foreignDid(parts, did, call));
-      return { status: 200, body: { contentType: "application/json", content: recordText(did, record, life) } };
+      return {
+        status: 200,
+        body: { contentType: "application/json", content: recordText(did, record, life) },
+      };
     },
   });
 }
@@ -155,8 +175,18 @@ function resolveRoute(parts: DirectoryParts): Route {
 function renderForeign(foreign: Foreign | Fault): Answer | Fault {
   if (isFault(foreign)) return foreign;
   const { did, home, document, rootKey, deactivated, checkedAtMs } = foreign;
-  const shown = { document: renderDocument(document), aliases: [], root_pubkey: renderPublicKey(rootKey), version: 1 };
-  const rest = { deactivated, updated_at: renderTimestamp(checkedAtMs), delivery_policy_links: null, home };
+  const shown = {
+    document: renderDocument(document),
+    aliases: [],
+    root_pubkey: renderPublicKey(rootKey),
+    version: 1,
+  };
+  const rest = {
+    deactivated,
+    updated_at: renderTimestamp(checkedAtMs),
+    delivery_policy_links: null,
+    home,
+  };
   return { status: 200, json: { did, ...shown, ...rest } };
 }
 
@@ -202,7 +232,9 @@ function aliasRoute(parts: DirectoryParts): Route {
       const foreign = await foreignAlias(parts, call);
       if (isFault(foreign)) return foreign;
       const did = foreign ?? (await parts.ledger.aliasHolder(alias));
-      return did === null ? fault("alias_not_found", "no DID has this alias") : { status: 200, json: { alias, did } };
+      return did === null
+        ? fault("alias_not_found", "no DID has this alias")
+        : { status: 200, json: { alias, did } };
     },
   });
 }
@@ -219,7 +251,8 @@ function submissionRoute({ ledger }: DirectoryParts): Route {
     codes: ["invalid_request", "not_found", "chain_unavailable"],
     handle: async (call) => {
       const txHash = pathValue(call, "txHash").toLowerCase();
-      if (!txHashForm.test(txHash)) return fault("invalid_request", "a tx_hash must be 0x and 64 hex digits");
+      if (!txHashForm.test(txHash))
+        return fault("invalid_request", "a tx_hash must be 0x and 64 hex digits");
       const submission = await ledger.submission(txHash);
       if (submission === null) return fault("not_found", "this node does not know this submission");
       return { status: 200, json: renderSubmission(submission) };
@@ -228,7 +261,9 @@ function submissionRoute({ ledger }: DirectoryParts): Route {
 }
 
 /** Calls that the operator account signs; their operations have no `action`. */
-const ownerCalls: ReadonlySet<LedgerCallName> = new Set(ownerUpdates.map(({ extrinsic }) => extrinsic));
+const ownerCalls: ReadonlySet<LedgerCallName> = new Set(
+  ownerUpdates.map(({ extrinsic }) => extrinsic),
+);
 
 function renderSubmission(submission: Submission): Record<string, unknown> {
   const { txHash, did, call, label, state, reason, block, submittedAtMs } = submission;

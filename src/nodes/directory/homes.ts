@@ -56,7 +56,11 @@ export type Homes = {
    * The largest payload that the recipient's policies allow, as the home says; `null` when they set none, or it says nothing
    * now. No proof has it, so it only shows senders what the recipient's own nodes will apply.
    */
-  readonly bytesMax: (of: Foreign, tag: string | null, network: string) => Promise<number | "denied" | null>;
+  readonly bytesMax: (
+    of: Foreign,
+    tag: string | null,
+    network: string,
+  ) => Promise<number | "denied" | null>;
   /** Whether a text names this Directory itself. */
   readonly isOwn: (home: string) => boolean;
   readonly close: () => void;
@@ -103,7 +107,10 @@ export function createHomes(parts: HomesParts): Homes {
   const bounds = { entriesMax: heldMax, loadsMax: heldMax, failureMs: 0, now };
   const isFailure = (value: unknown) => value === "silent" || value === "unknown";
   const memo = <T>(keptMs: number) =>
-    createMemo<T | Absence>({ ...bounds, valueMs: (value) => (isFailure(value) ? failureMs : keptMs) });
+    createMemo<T | Absence>({
+      ...bounds,
+      valueMs: (value) => (isFailure(value) ? failureMs : keptMs),
+    });
   const state: State = {
     ...parts,
     found: createMemo<Foreign | Absence>({
@@ -112,7 +119,10 @@ export function createHomes(parts: HomesParts): Homes {
         if (value === "unknown" && key.endsWith("@")) return unnamedMs;
         return typeof value !== "string" && value.isFresh ? freshMs : failureMs;
       },
-      bytes: { max: bytesMax, of: (value) => (typeof value === "string" ? 0 : 512 + 8 * value.bytes.length) },
+      bytes: {
+        max: bytesMax,
+        of: (value) => (typeof value === "string" ? 0 : 512 + 8 * value.bytes.length),
+      },
     }),
     aliases: memo(freshMs),
     limits: memo(freshMs),
@@ -133,26 +143,38 @@ export function createHomes(parts: HomesParts): Homes {
 }
 
 /** The host that others know this Directory by. */
-const ownHome = ({ public_endpoint: url }: State["settings"]): string | null => (url === null ? null : homeOfUrl(url));
+const ownHome = ({ public_endpoint: url }: State["settings"]): string | null =>
+  url === null ? null : homeOfUrl(url);
 
 /** `null` for a home that is not asked: of a wrong form, the own one, or one that the operator refuses. */
 function allowedHome({ settings }: State, text: string | null): string | null {
   const home = parseHome(text ?? "");
-  if (home === null || home === ownHome(settings) || settings.homes.includes(`!${home}`)) return null;
+  if (home === null || home === ownHome(settings) || settings.homes.includes(`!${home}`))
+    return null;
   return settings.homes.includes("*") || settings.homes.includes(home) ? home : null;
 }
 
 // --------------------------------------------------------------------------------------------------------------- DIDs
 
-async function find(state: State, did: Did, { home, network }: AskedFor): Promise<Foreign | Absence> {
+async function find(
+  state: State,
+  did: Did,
+  { home, network }: AskedFor,
+): Promise<Foreign | Absence> {
   if (!isSelfCertifying(did)) return "unknown";
   const named = allowedHome(state, home);
-  const found = state.found.get(`${did}@${named ?? ""}`, () => lookUp(state, did, { home: named, network }));
+  const found = state.found.get(`${did}@${named ?? ""}`, () =>
+    lookUp(state, did, { home: named, network }),
+  );
   return found.catch(ifRefused(async () => (await load(state, did)) ?? "silent"));
 }
 
 /** Asks the home that is remembered, then the one that is named. */
-async function lookUp(state: State, did: Did, { home: named, network }: AskedFor): Promise<Foreign | Absence> {
+async function lookUp(
+  state: State,
+  did: Did,
+  { home: named, network }: AskedFor,
+): Promise<Foreign | Absence> {
   const before = await load(state, did);
   let absence: Absence = "unknown";
   for (const home of new Set([before?.home ?? null, named])) {
@@ -182,12 +204,18 @@ async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<F
     return keep(state, { ...before, deactivated: reply === "did_deactivated" }, fetching);
   }
   const proven = await prove(did, reply);
-  if (proven === null) return refuse(state, fetching, "what it serves is no valid proof of this DID");
+  if (proven === null)
+    return refuse(state, fetching, "what it serves is no valid proof of this DID");
   const contradiction = before === null ? null : findContradiction(before.remembered, proven);
-  if (contradiction !== null) return refuse(state, fetching, `${contradiction.code}: ${contradiction.what}`);
+  if (contradiction !== null)
+    return refuse(state, fetching, `${contradiction.code}: ${contradiction.what}`);
   const named = homesOf(proven.document);
   if (named.includes(home))
-    return keep(state, foreignOf(proven, { home, bytes: reply, deactivated: false, checkedAtMs: 0 }), fetching);
+    return keep(
+      state,
+      foreignOf(proven, { home, bytes: reply, deactivated: false, checkedAtMs: 0 }),
+      fetching,
+    );
   const next = before?.home === home ? allowedHome(state, named[0] ?? null) : null;
   if (next === null) return refuse(state, fetching, "the proof does not name this home");
   // It has moved: its new home has the last word.
@@ -224,8 +252,12 @@ async function keep(state: State, found: Foreign, { before, network }: Fetching)
   const { did, bytes, deactivated } = found;
   const nowMs = state.now();
   const isKnown = before?.bytes === bytes;
-  const isSaved = isKnown && before.deactivated === deactivated && nowMs < before.checkedAtMs + hourMs;
-  if (!isSaved && state.dayBytes.claim(storingNetwork(network), nowMs, isKnown ? 0 : bytes.length) === 0) {
+  const isSaved =
+    isKnown && before.deactivated === deactivated && nowMs < before.checkedAtMs + hourMs;
+  if (
+    !isSaved &&
+    state.dayBytes.claim(storingNetwork(network), nowMs, isKnown ? 0 : bytes.length) === 0
+  ) {
     const head = new Float64Array([deactivated ? 1 : 0, nowMs]);
     await save(state, proofKey(did), concatBytes(new Uint8Array(head.buffer), bytes));
   }
@@ -252,7 +284,11 @@ async function load(state: State, did: Did): Promise<Held | null> {
 
 // ------------------------------------------------------------------------------------------------ aliases and the log
 
-async function findAlias(state: State, alias: string, { home: named, network }: AskedFor): Promise<Did | Absence> {
+async function findAlias(
+  state: State,
+  alias: string,
+  { home: named, network }: AskedFor,
+): Promise<Did | Absence> {
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
   const key = `${alias}@${home}`;
@@ -271,7 +307,9 @@ async function findAlias(state: State, alias: string, { home: named, network }: 
   const found = await asking.catch(silentIfRefused);
   if (typeof found !== "string") return found.did;
   if (found === "unknown") return found;
-  const saved = decodeUtf8((await state.receipts.get(`home/alias/${key}`, state.now())) ?? utf8(""));
+  const saved = decodeUtf8(
+    (await state.receipts.get(`home/alias/${key}`, state.now())) ?? utf8(""),
+  );
   return saved !== null && isDid(saved) ? saved : found;
 }
 
@@ -292,7 +330,11 @@ const checkResolution = compileShape(resolutionAnswer);
 
 type Limiting = { readonly tag: string | null; readonly network: string };
 
-async function readLimit(state: State, { did, home, isFresh }: Foreign, { tag, network }: Limiting) {
+async function readLimit(
+  state: State,
+  { did, home, isFresh }: Foreign,
+  { tag, network }: Limiting,
+) {
   // A silent home is not waited for twice.
   if (!isFresh) return null;
   const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
@@ -367,13 +409,15 @@ export async function foreignDid({ homes }: HomesOf, did: Did, { query, headers,
 /** The home that a request names, if it is another's, and the request comes from no other Directory. */
 function homeNamed(homes: Homes | undefined, { query, headers, network }: Call) {
   const home = query.get("home");
-  const isAsked = homes !== undefined && home !== null && !headers.has(hopsHeader) && !homes.isOwn(home);
+  const isAsked =
+    homes !== undefined && home !== null && !headers.has(hopsHeader) && !homes.isOwn(home);
   return isAsked ? { homes, home, network } : null;
 }
 
 function foundOr<T>(found: T | Absence, unknown: Fault): Exclude<T, Absence> | Fault {
   if (found === "unknown") return unknown;
-  if (found === "silent") return fault("service_unavailable", "that home can't be asked at the moment");
+  if (found === "silent")
+    return fault("service_unavailable", "that home can't be asked at the moment");
   return found as Exclude<T, Absence>;
 }
 
@@ -387,10 +431,16 @@ export async function foreignAlias({ homes }: HomesOf, call: Call): Promise<Did 
 }
 
 /** What the log of another home says of a key; `null` for a key of the own log. */
-export async function foreignEntry(homes: Homes | undefined, call: Call, from: number): Promise<Answer | Fault | null> {
+export async function foreignEntry(
+  homes: Homes | undefined,
+  call: Call,
+  from: number,
+): Promise<Answer | Fault | null> {
   const asked = homeNamed(homes, call);
   if (asked === null) return null;
   const found = await asked.homes.entry(call.params["key"] ?? "", from, asked);
   const content = foundOr(found, fault("not_found", "that home shows no log"));
-  return isFault(content) ? content : { status: 200, body: { contentType: "application/octet-stream", content } };
+  return isFault(content)
+    ? content
+    : { status: 200, body: { contentType: "application/octet-stream", content } };
 }

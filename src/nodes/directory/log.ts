@@ -9,7 +9,13 @@ import { sha256, verifyEd25519 } from "../../core/codec/crypto.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { errorText, fault } from "../../core/fault.ts";
 import { Waiters } from "../../core/std/bounded.ts";
-import { decodeOldHead, encodeLogEntry, firstName, type LogEntry, type LogHead } from "../../core/trust/log.ts";
+import {
+  decodeOldHead,
+  encodeLogEntry,
+  firstName,
+  type LogEntry,
+  type LogHead,
+} from "../../core/trust/log.ts";
 import {
   type Checkpoint,
   type Note,
@@ -22,7 +28,13 @@ import {
   renderVerifierKey,
   signNote,
 } from "../../core/trust/note.ts";
-import { decodeBundle, tilePath, tileWidth, verifyConsistency, widthOfTile } from "../../core/trust/tree.ts";
+import {
+  decodeBundle,
+  tilePath,
+  tileWidth,
+  verifyConsistency,
+  widthOfTile,
+} from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Call, Route } from "../http/route.ts";
@@ -130,18 +142,28 @@ async function publish(parts: LogParts, state: State): Promise<void> {
   // Durable before anybody sees it.
   if (state.signed?.size !== head.size) await logKey.writeSigned(renderNote(note));
   state.signed = { origin: logKey.key.name, ...head };
-  const asked = await Promise.all(witnesses.map((witness) => cosigned(parts, state, { witness, head, note })));
+  const asked = await Promise.all(
+    witnesses.map((witness) => cosigned(parts, state, { witness, head, note })),
+  );
   const cosignatures = asked.filter((one) => one !== null);
   const wasMore = before !== null && before.note.signatures.length > 1 + cosignatures.length;
   if (wasMore && atMs < before.atMs + patienceMs) return;
-  state.published = { note: { text, signatures: [...note.signatures, ...cosignatures] }, head, atMs };
+  state.published = {
+    note: { text, signatures: [...note.signatures, ...cosignatures] },
+    head,
+    atMs,
+  };
 }
 
 /** `null` without a cosignature: a witness that is away costs its cosignature only. */
 async function cosigned(
   { logs, log }: LogParts,
   state: State,
-  { witness, head, note }: { readonly witness: NamedAddress; readonly head: LogHead; readonly note: Note },
+  {
+    witness,
+    head,
+    note,
+  }: { readonly witness: NamedAddress; readonly head: LogHead; readonly note: Note },
 ): Promise<Note["signatures"][number] | null> {
   try {
     // It says which size it knows when it is another than that of the head before.
@@ -151,7 +173,9 @@ async function cosigned(
         return null;
       }
       const proof = (await logs.consistency("", old, head.size)) ?? [];
-      const lines = [`old ${old}`, ...proof.map(encodeBase64), ""].map((line) => `${line}\n`).join("");
+      const lines = [`old ${old}`, ...proof.map(encodeBase64), ""]
+        .map((line) => `${line}\n`)
+        .join("");
       const reply = await ask(`${witness.url}/add-checkpoint`, utf8(lines + renderNote(note)));
       if (reply.status === 200) return ownSignature(note, reply.text, witness.key);
       if (reply.status !== 409 || !/^\d{1,15}\n$/.test(reply.text))
@@ -160,15 +184,21 @@ async function cosigned(
     }
     throw new Error("it answers another size each time");
   } catch (error) {
-    log("warn", "a witness did not cosign", { witness: witness.key.name, reason: errorText(error) });
+    log("warn", "a witness did not cosign", {
+      witness: witness.key.name,
+      reason: errorText(error),
+    });
     return null;
   }
 }
 
 function ownSignature({ text }: Note, lines: string, key: NoteKey): Note["signatures"][number] {
-  const signatures = (parseSignatures(lines) ?? []).filter(({ name, id }) => name === key.name && id === key.id);
+  const signatures = (parseSignatures(lines) ?? []).filter(
+    ({ name, id }) => name === key.name && id === key.id,
+  );
   const [found] = signatures;
-  if (found === undefined || !isSigned({ text, signatures }, key)) throw new Error("its cosignature doesn't hold");
+  if (found === undefined || !isSigned({ text, signatures }, key))
+    throw new Error("its cosignature doesn't hold");
   return found;
 }
 
@@ -182,13 +212,18 @@ async function compare(parts: LogParts): Promise<string | null> {
     return "the file beside the log's key is no note of this key: restore it, or remove it if there was no log";
   if (last !== null && last.origin !== logKey.key.name) await restart(parts, last);
   const answers = await Promise.all(witnesses.map((witness) => latestAt(witness, logKey.key)));
-  if (answers.length > 0 && answers.every((one) => one === "unknown")) return "no witness says which head it knows";
-  const heads = [last, ...answers].filter((one) => one !== null && one !== "unknown" && one.origin === logKey.key.name);
+  if (answers.length > 0 && answers.every((one) => one === "unknown"))
+    return "no witness says which head it knows";
+  const heads = [last, ...answers].filter(
+    (one) => one !== null && one !== "unknown" && one.origin === logKey.key.name,
+  );
   for (const head of (heads as Checkpoint[]).toSorted((a, b) => b.size - a.size)) {
     if (await continues(logs, head)) continue;
     if (!(await recover(parts, head)))
       return `the store lacks entries that were signed, and no witness has them: docs/run.md, "Restore", says how to go on`;
-    parts.log("warn", "entries of the log that the store had lost came back from a witness", { size: head.size });
+    parts.log("warn", "entries of the log that the store had lost came back from a witness", {
+      size: head.size,
+    });
   }
   return null;
 }
@@ -205,15 +240,22 @@ function checkpointOf(text: string, key: NoteKey): Checkpoint | null | "unreadab
   if (text === "") return null;
   const note = parseNote(text);
   const checkpoint = note === null ? null : parseCheckpoint(note.text);
-  if (note === null || checkpoint === null || firstName(checkpoint.origin) !== firstName(key.name)) return "unreadable";
+  if (note === null || checkpoint === null || firstName(checkpoint.origin) !== firstName(key.name))
+    return "unreadable";
   const signature = note.signatures.find(({ name }) => name === checkpoint.origin);
-  const isOwn = signature !== undefined && verifyEd25519(signature.bytes, utf8(note.text), key.publicKey);
+  const isOwn =
+    signature !== undefined && verifyEd25519(signature.bytes, utf8(note.text), key.publicKey);
   return isOwn ? checkpoint : "unreadable";
 }
 
 /** What a witness has cosigned last: `null` for nothing. */
-async function latestAt({ url, key }: NamedAddress, own: NoteKey): Promise<Checkpoint | null | "unknown"> {
-  const reply = await ask(`${url}/${encodeHex(sha256(utf8(own.name)))}/checkpoint`).catch(() => null);
+async function latestAt(
+  { url, key }: NamedAddress,
+  own: NoteKey,
+): Promise<Checkpoint | null | "unknown"> {
+  const reply = await ask(`${url}/${encodeHex(sha256(utf8(own.name)))}/checkpoint`).catch(
+    () => null,
+  );
   if (reply?.status === 404) return null;
   const note = reply?.status === 200 ? parseNote(reply.text) : null;
   if (note === null || !isSigned(note, own) || !isSigned(note, key)) return "unknown";
@@ -225,12 +267,17 @@ async function restart({ logs, log, logKey }: LogParts, lost: Checkpoint): Promi
   const first = await firstEntry(logs);
   const named = first === undefined ? null : decodeOldHead(first);
   if (named !== null && named.size >= lost.size) return;
-  log("warn", "the log begins anew, and names the head that is lost", { log: logKey.key.name, size: lost.size });
+  log("warn", "the log begins anew, and names the head that is lost", {
+    log: logKey.key.name,
+    size: lost.size,
+  });
   await logs.restart(lost);
 }
 
 async function firstEntry(logs: Logs): Promise<Uint8Array | undefined> {
-  return decodeBundle((await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0))?.[0];
+  return decodeBundle(
+    (await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0),
+  )?.[0];
 }
 
 const bundlesBackMax = 64;
@@ -247,7 +294,10 @@ async function recover(parts: LogParts, head: Checkpoint): Promise<boolean> {
       await logs.adopt(from, entries, head);
       return true;
     } catch (error) {
-      log("warn", "a witness did not give the entries that are lost", { witness: key.name, reason: errorText(error) });
+      log("warn", "a witness did not give the entries that are lost", {
+        witness: key.name,
+        reason: errorText(error),
+      });
     }
   }
   return false;
@@ -258,12 +308,15 @@ async function commonSize(logs: Logs, at: string, size: number): Promise<number>
   const own = (await logs.head(""))?.size ?? 0;
   const last = Math.floor(Math.min(own, size) / tileWidth);
   for (let index = last; index >= Math.max(0, last - bundlesBackMax); index--) {
-    const place = (of: number) => ({ level: "entries", index, width: widthOfTile(0, index, of) }) as const;
+    const place = (of: number) =>
+      ({ level: "entries", index, width: widthOfTile(0, index, of) }) as const;
     if (place(Math.min(own, size)).width === 0) continue;
     const mine = decodeBundle((await logs.tile("", place(own))) ?? new Uint8Array(0)) ?? [];
     const reply = await ask(`${at}/tile/${tilePath("entries", index, place(size).width)}`);
     const theirs = decodeBundle(reply.status === 200 ? reply.bytes : new Uint8Array(0)) ?? [];
-    const differs = mine.findIndex((entry, i) => !equalBytes(entry, theirs[i] ?? new Uint8Array(0)));
+    const differs = mine.findIndex(
+      (entry, i) => !equalBytes(entry, theirs[i] ?? new Uint8Array(0)),
+    );
     const common = differs < 0 ? mine : mine.slice(0, differs);
     const end = common.findLastIndex(({ length }) => length === 32);
     if (end >= 0) return index * tileWidth + end + 1;
@@ -273,7 +326,8 @@ async function commonSize(logs: Logs, at: string, size: number): Promise<number>
 
 // -------------------------------------------------------------------------------------------------------------- routes
 
-const unsigned = () => fault("service_unavailable", "the log of this Directory is not signed at the moment");
+const unsigned = () =>
+  fault("service_unavailable", "the log of this Directory is not signed at the moment");
 
 function checkpointRoute(state: State): Route {
   return directoryRoute({
@@ -285,7 +339,10 @@ function checkpointRoute(state: State): Route {
     codes: ["service_unavailable"],
     handle: () => {
       if (state.published === null) return unsigned();
-      const body = { contentType: "text/plain; charset=utf-8", content: renderNote(state.published.note) };
+      const body = {
+        contentType: "text/plain; charset=utf-8",
+        content: renderNote(state.published.note),
+      };
       return { status: 200, headers: shortly, body };
     },
   });
@@ -295,17 +352,25 @@ function checkpointRoute(state: State): Route {
 const shortly = { "cache-control": "public, max-age=2" };
 
 /** A Directory without a log shows those of other homes. */
-export function entryRoute(homes: Homes | undefined, proveOwn: ((wanted: Wanted) => Promise<LogEntry | null>) | null) {
+export function entryRoute(
+  homes: Homes | undefined,
+  proveOwn: ((wanted: Wanted) => Promise<LogEntry | null>) | null,
+) {
   return directoryRoute({
     method: "GET",
     path: "/log/entry/:key",
     id: "logEntry",
     summary: "What the signed log says about one DID or alias, with its proof",
     query: ["from", "home"],
-    answer: [200, "The proof (docs/trust.md), with that of consistency with a tree of `from` entries."],
+    answer: [
+      200,
+      "The proof (docs/trust.md), with that of consistency with a tree of `from` entries.",
+    ],
     codes: ["invalid_request", "not_found", "service_unavailable"],
     handle: async (call) => {
-      const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key")) ? decodeHex(pathValue(call, "key")) : null;
+      const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key"))
+        ? decodeHex(pathValue(call, "key"))
+        : null;
       const from = sizeOf(call);
       if (key === null || from === null)
         return fault("invalid_request", "key: 64 hex digits; from: a size, or nothing");

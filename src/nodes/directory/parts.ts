@@ -9,7 +9,14 @@ import type { Config } from "../../config/schema.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { badInput, type Fault, type FaultCode, fault, isFault, withSignedText } from "../../core/fault.ts";
+import {
+  badInput,
+  type Fault,
+  type FaultCode,
+  fault,
+  isFault,
+  withSignedText,
+} from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
 import {
@@ -59,11 +66,16 @@ type DirectoryPlan = Omit<Route, "tag" | "capacity"> & {
 };
 
 /** Codes of every route that names a DID in its path. */
-export const pathCodes = ["invalid_did", "chain_unavailable"] as const satisfies readonly FaultCode[];
+export const pathCodes = [
+  "invalid_did",
+  "chain_unavailable",
+] as const satisfies readonly FaultCode[];
 
 export function directoryRoute({ unstable = false, codes = [], ...plan }: DirectoryPlan): Route {
   // A client of a blocked network writes nothing.
-  const own = [...new Set([...codes, ...(plan.method === "GET" ? [] : (["policy_denied"] as const))])];
+  const own = [
+    ...new Set([...codes, ...(plan.method === "GET" ? [] : (["policy_denied"] as const))]),
+  ];
   return {
     ...plan,
     tag: "Directory",
@@ -89,7 +101,9 @@ export function withinDayBytes(settings: DirectorySettings): (route: Route) => R
     return fault("rate_limited", detail, { retryAfterSeconds: Math.ceil(waitMs / secondMs) });
   };
   return (route) =>
-    route.method === "GET" ? route : { ...route, handle: (call) => check(call) ?? route.handle(call) };
+    route.method === "GET"
+      ? route
+      : { ...route, handle: (call) => check(call) ?? route.handle(call) };
 }
 
 // ---------------------------------------------------------------------------------------------- decoding
@@ -128,12 +142,17 @@ type EndRule = { readonly aheadMsMax: number; readonly pointer: string };
 export function checkEnd(endMs: bigint, nowMs: number, rule: EndRule): Fault | null {
   if (endMs <= BigInt(nowMs)) return badInput("authorization_expired", rule.pointer, "has passed");
   if (endMs <= BigInt(nowMs + rule.aheadMsMax)) return null;
-  return badInput("authorization_too_far_ahead", rule.pointer, `is more than ${rule.aheadMsMax / 1_000} s ahead`);
+  return badInput(
+    "authorization_too_far_ahead",
+    rule.pointer,
+    `is more than ${rule.aheadMsMax / 1_000} s ahead`,
+  );
 }
 
 /** A timestamp without an end must lie within the skew of the clock, either way. The same two codes. */
 export function checkFreshness(timestampMs: number, nowMs: number, skewMs: number): Fault | null {
-  if (timestampMs < nowMs - skewMs) return badInput("authorization_expired", "/timestamp", "is too old");
+  if (timestampMs < nowMs - skewMs)
+    return badInput("authorization_expired", "/timestamp", "is too old");
   if (timestampMs <= nowMs + skewMs) return null;
   return badInput("authorization_too_far_ahead", "/timestamp", "is too far in the future");
 }
@@ -150,19 +169,30 @@ export function checkProofTime(time: ProofTimestamp, nowMs: number, skewMs: numb
 export type Change = {
   readonly call: LedgerCall;
   /** What the answer names besides DID and submission. */
-  readonly named: { readonly action?: string; readonly alias?: string; readonly extrinsic?: string };
+  readonly named: {
+    readonly action?: string;
+    readonly alias?: string;
+    readonly extrinsic?: string;
+  };
   /** The bytes that the signature in the body covers. */
   readonly signed?: () => Uint8Array | Promise<Uint8Array>;
 };
 
-type ChangePlan<S extends TSchema> = Pick<DirectoryPlan, "method" | "path" | "id" | "summary" | "headers"> & {
+type ChangePlan<S extends TSchema> = Pick<
+  DirectoryPlan,
+  "method" | "path" | "id" | "summary" | "headers"
+> & {
   readonly request: S;
   /** Beside those of every change. */
   readonly codes: readonly FaultCode[];
   readonly unstable?: boolean;
   /** Path value that holds the DID. */
   readonly subject?: string;
-  readonly decide: (body: Static<S>, did: Did, call: Call) => Promise<Change | Fault> | Change | Fault;
+  readonly decide: (
+    body: Static<S>,
+    did: Did,
+    call: Call,
+  ) => Promise<Change | Fault> | Change | Fault;
 };
 
 const changeCodes = [
@@ -193,9 +223,13 @@ export function changeRoute<S extends TSchema & { static: { readonly did: string
       const change = await decide(body, did, call);
       if (isFault(change)) return change;
       const submission = await submit(parts, change.call, plan.id);
-      if (isFault(submission)) return explainSignature(submission, (await change.signed?.()) ?? new Uint8Array(0));
+      if (isFault(submission))
+        return explainSignature(submission, (await change.signed?.()) ?? new Uint8Array(0));
       const { txHash: tx_hash } = submission;
-      return { status: 202, json: { status: "accepted", did, ...change.named, tx_hash, message: acceptedMessage } };
+      return {
+        status: 202,
+        json: { status: "accepted", did, ...change.named, tx_hash, message: acceptedMessage },
+      };
     },
   });
 }
@@ -222,7 +256,10 @@ export function explainSignature(refusal: Fault, signed: Uint8Array): Fault {
 // ----------------------------------------------------------------------------------------- versions of proofs
 
 /** The ledger, its proofs and the account that a proof is for. */
-export type Binding = ProofBinding & { readonly submitter: AccountId; readonly proofs: LedgerProofs };
+export type Binding = ProofBinding & {
+  readonly submitter: AccountId;
+  readonly proofs: LedgerProofs;
+};
 
 export async function readBinding(ledger: Ledger): Promise<Binding> {
   const [proofs, submitter] = await Promise.all([ledger.proofs(), ledger.operator()]);
@@ -230,10 +267,15 @@ export async function readBinding(ledger: Ledger): Promise<Binding> {
 }
 
 /** The versions of the registration proof that this Directory accepts, the best first. */
-export function acceptedVersions(settings: DirectorySettings, proofs: LedgerProofs): readonly ProofVersion[] {
+export function acceptedVersions(
+  settings: DirectorySettings,
+  proofs: LedgerProofs,
+): readonly ProofVersion[] {
   const bound: readonly ProofVersion[] = proofs.bound ? ["v3"] : [];
   const older: readonly ProofVersion[] = proofs.plain ? ["v2", "v1"] : [];
-  return [...bound, ...older].filter((version) => settings.registration_proofs?.includes(version) ?? true);
+  return [...bound, ...older].filter(
+    (version) => settings.registration_proofs?.includes(version) ?? true,
+  );
 }
 
 /**

@@ -8,7 +8,12 @@
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import type { DeliveryPolicy, DeliveryPolicyLinks, PersonaPolicy, PolicyScope } from "../../core/ledger/account.ts";
+import type {
+  DeliveryPolicy,
+  DeliveryPolicyLinks,
+  PersonaPolicy,
+  PolicyScope,
+} from "../../core/ledger/account.ts";
 import type { OwnerCall } from "../../core/ledger/calls.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
 import {
@@ -84,7 +89,11 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     subject: "personaDid",
     summary: "Set the policy of a persona",
     request: personaPolicyBody,
-    callOf: ({ policy }, did) => ({ name: "set_persona_policy", did, policy: normalizePersonaPolicy(policy) }),
+    callOf: ({ policy }, did) => ({
+      name: "set_persona_policy",
+      did,
+      policy: normalizePersonaPolicy(policy),
+    }),
   }),
   rowOf({
     extrinsic: "set_delivery_policy",
@@ -92,7 +101,11 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     subject: "did",
     summary: "Set the policy of a recipient",
     request: deliveryPolicyBody,
-    callOf: ({ policy }, did) => ({ name: "set_delivery_policy", did, policy: normalizeDeliveryPolicy(policy) }),
+    callOf: ({ policy }, did) => ({
+      name: "set_delivery_policy",
+      did,
+      policy: normalizeDeliveryPolicy(policy),
+    }),
   }),
   rowOf({
     extrinsic: "set_tag_policy",
@@ -100,7 +113,11 @@ export const ownerUpdates: readonly OwnerUpdate[] = [
     subject: "tag",
     summary: "Set the policy of a tag that is a registered DID",
     request: deliveryPolicyBody,
-    callOf: ({ policy }, did) => ({ name: "set_tag_policy", did, policy: normalizeDeliveryPolicy(policy) }),
+    callOf: ({ policy }, did) => ({
+      name: "set_tag_policy",
+      did,
+      policy: normalizeDeliveryPolicy(policy),
+    }),
   }),
 ];
 
@@ -123,14 +140,19 @@ export function ownerRoutes(parts: DirectoryParts): Route[] {
 }
 
 /** The proof of an update: its form and time, who signed it, its nonce, which counts as used from here on. */
-async function checkOwner(parts: DirectoryParts, { name, did }: OwnerCall, call: Call): Promise<Fault | null> {
+async function checkOwner(
+  parts: DirectoryParts,
+  { name, did }: OwnerCall,
+  call: Call,
+): Promise<Fault | null> {
   const { ledger, replay } = parts;
   const proof = decodeHeaderProof(call, { operation: name, did }, parts);
   if (isFault(proof)) return proof;
   const [{ record }, { genesisHash }] = await Promise.all([ledger.account(did), ledger.proofs()]);
   const claim = proof === null ? null : await decideUpdateProof(proof, record, genesisHash);
   if (isFault(claim)) return claim;
-  if (claim !== null && !(await replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
+  if (claim !== null && !(await replay.claim(claim.tag, claim.untilMs, call.nowMs)))
+    return proofReplayed();
   // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.
   return record?.deactivated ? fault("did_deactivated", "the DID is deactivated") : null;
 }
@@ -163,7 +185,10 @@ function decodeHeaderProof(
     return decodeUpdateProof((name) => call.headers.get(name), rule, call.nowMs);
   }
   if (settings.unsigned_updates === "allow") return null;
-  return fault("unsigned_update_denied", `this update needs a proof in the headers ${updateProofHeaders.join(", ")}`);
+  return fault(
+    "unsigned_update_denied",
+    `this update needs a proof in the headers ${updateProofHeaders.join(", ")}`,
+  );
 }
 
 // ---------------------------------------------------------------------------------------------- decoding
@@ -183,20 +208,32 @@ export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks 
   };
 }
 
-export function normalizePersonaPolicy(policy: Static<typeof personaPolicyBody>["policy"]): PersonaPolicy {
-  const { release_pricing: pricing, expiration_behavior: expiration, allowed_relays: relays } = policy;
+export function normalizePersonaPolicy(
+  policy: Static<typeof personaPolicyBody>["policy"],
+): PersonaPolicy {
+  const {
+    release_pricing: pricing,
+    expiration_behavior: expiration,
+    allowed_relays: relays,
+  } = policy;
   const retainUntil = expiration?.retain_until;
   return {
-    releasePricing: pricing === undefined ? null : { asset: pricing.asset, amount: BigInt(pricing.amount) },
+    releasePricing:
+      pricing === undefined ? null : { asset: pricing.asset, amount: BigInt(pricing.amount) },
     expirationBehavior:
       expiration === undefined
         ? null
-        : { mode: expiration.mode, retainUntilMs: retainUntil === undefined ? null : BigInt(retainUntil) },
+        : {
+            mode: expiration.mode,
+            retainUntilMs: retainUntil === undefined ? null : BigInt(retainUntil),
+          },
     allowedRelays: relays ?? [],
   };
 }
 
-export function normalizeDeliveryPolicy(policy: Static<typeof deliveryPolicyBody>["policy"]): DeliveryPolicy {
+export function normalizeDeliveryPolicy(
+  policy: Static<typeof deliveryPolicyBody>["policy"],
+): DeliveryPolicy {
   const pricing = policy.release_pricing;
   return {
     effectiveTtlBlocks: policy.effective_ttl,
@@ -205,7 +242,9 @@ export function normalizeDeliveryPolicy(policy: Static<typeof deliveryPolicyBody
     replication: policy.replication ?? null,
     encryptedHeaderPreviewBytes: policy.encrypted_header_preview_bytes ?? null,
     releasePricing:
-      pricing === undefined ? null : { baseFee: BigInt(pricing.base_fee), perKibFee: BigInt(pricing.per_kib_fee) },
+      pricing === undefined
+        ? null
+        : { baseFee: BigInt(pricing.base_fee), perKibFee: BigInt(pricing.per_kib_fee) },
     expirationBehavior: policy.expiration_behavior ?? null,
   };
 }
@@ -231,13 +270,19 @@ function policyRoute(parts: DirectoryParts, scope: PolicyScope): Route {
     id: `${scope}Policy`,
     summary: `The delivery policy of a ${scope}`,
     answer: [200, "The policy at the finalized head.", schema],
-    codes: [scope === "tag" ? "invalid_request" : "invalid_did", "policy_not_found", "chain_unavailable"],
+    codes: [
+      scope === "tag" ? "invalid_request" : "invalid_did",
+      "policy_not_found",
+      "chain_unavailable",
+    ],
     handle: async (call) => {
       const key = parseKey(pathValue(call, subject));
       if (isFault(key)) return key;
       const policy = await parts.ledger.policy(scope, key);
-      if (policy === null) return fault("policy_not_found", `there is no ${scope} policy under this name`);
-      const rendered = "allowedRelays" in policy ? renderPersonaPolicy(policy) : renderDeliveryPolicy(policy);
+      if (policy === null)
+        return fault("policy_not_found", `there is no ${scope} policy under this name`);
+      const rendered =
+        "allowedRelays" in policy ? renderPersonaPolicy(policy) : renderDeliveryPolicy(policy);
       return { status: 200, json: { did: key, scope, policy: rendered } };
     },
   });
@@ -268,7 +313,9 @@ function renderPersonaPolicy(policy: PersonaPolicy): Record<string, unknown> {
   const { releasePricing: pricing, expirationBehavior: expiration, allowedRelays } = policy;
   const retainUntilMs = expiration?.retainUntilMs ?? null;
   return {
-    ...(pricing === null ? {} : { release_pricing: { asset: pricing.asset, amount: pricing.amount.toString() } }),
+    ...(pricing === null
+      ? {}
+      : { release_pricing: { asset: pricing.asset, amount: pricing.amount.toString() } }),
     ...(expiration === null
       ? {}
       : {

@@ -55,13 +55,20 @@ import { checkForm, checkSubject, gatherFacts, parseRegistrationSubject } from "
 import { documentPath, parseDocumentMember, parseSigner } from "./update.ts";
 
 /** The answer without what every preparation adds. */
-type Prepared = Pick<Static<typeof preparedAnswer>, "did" | "action" | "request" | "submit" | "proof_version"> & {
+type Prepared = Pick<
+  Static<typeof preparedAnswer>,
+  "did" | "action" | "request" | "submit" | "proof_version"
+> & {
   /** `null` where the nonce is inside the timestamp, and `request` has no member of that name. */
   readonly nonce_domain: Static<typeof preparedAnswer>["nonce_domain"];
   readonly payload: Uint8Array;
 };
 
-function renderPrepared({ payload, ...members }: Prepared, endMs: bigint, binding: Binding): Answer {
+function renderPrepared(
+  { payload, ...members }: Prepared,
+  endMs: bigint,
+  binding: Binding,
+): Answer {
   const json = {
     ...members,
     payload_to_sign: encodeHex0x(payload),
@@ -84,7 +91,13 @@ export function prepareRegistrationRoute(parts: DirectoryParts): Route {
     summary: "Prepare a registration for signing",
     request: prepareRegistrationBody,
     answer: [200, "The body to submit and the bytes to sign.", preparedAnswer],
-    codes: ["invalid_did", "document_invalid", "alias_taken", "did_already_registered", "chain_unavailable"],
+    codes: [
+      "invalid_did",
+      "document_invalid",
+      "alias_taken",
+      "did_already_registered",
+      "chain_unavailable",
+    ],
     handle: async (call) => {
       const body = decodeBody(call, parseShape);
       if (isFault(body)) return body;
@@ -97,13 +110,19 @@ export function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const accepted = acceptedVersions(settings, binding.proofs);
       const version = isBound(did, binding) || !accepted.includes("v2") ? "v3" : "v2";
       if (!accepted.includes(version))
-        return fault("invalid_request", "this Directory accepts no registration proof that it can prepare");
+        return fault(
+          "invalid_request",
+          "this Directory accepts no registration proof that it can prepare",
+        );
       const facts = await gatherFacts(ledger, subject, call.nowMs);
       const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
       const alias = aliasText === null ? null : normalizeAlias(aliasText);
       // After a deletion the ledger accepts only a proof that expires later than the one before it.
-      const [soonMs, laterMs] = [BigInt(call.nowMs + settings.prepared_life), facts.account.registrationExpiryMs + 1n];
+      const [soonMs, laterMs] = [
+        BigInt(call.nowMs + settings.prepared_life),
+        facts.account.registrationExpiryMs + 1n,
+      ];
       const endMs = soonMs > laterMs ? soonMs : laterMs;
       const timestamp = renderProofTimestamp(0n, endMs, version);
       const proof = { did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) };
@@ -137,7 +156,11 @@ type Asked = {
 };
 
 /** `request` is the document as it was sent. */
-type NewDocument = { readonly action: typeof documentAction; readonly docBlob: Uint8Array; readonly request: object };
+type NewDocument = {
+  readonly action: typeof documentAction;
+  readonly docBlob: Uint8Array;
+  readonly request: object;
+};
 const documentAction = "replace_document";
 
 type Checks = ReadonlyMap<unknown, (json: unknown) => PrepareUpdate | Fault>;
@@ -176,7 +199,11 @@ export function prepareUpdateRoute(parts: DirectoryParts): Route {
       if (record === null) return fault("did_not_found", "the DID is not registered");
       if (record.deactivated) return fault("did_deactivated", "the DID is deactivated");
       const { wanted } = asked;
-      const terms = { nowMs: call.nowMs, endMs: BigInt(call.nowMs + settings.prepared_life), binding };
+      const terms = {
+        nowMs: call.nowMs,
+        endMs: BigInt(call.nowMs + settings.prepared_life),
+        binding,
+      };
       const prepared =
         "docBlob" in wanted
           ? prepareDocument(asked.did, wanted, { ...account, record, bounds }, terms)
@@ -190,7 +217,8 @@ function decodeAsked(call: Call, checks: Checks): Asked | Fault {
   const json = parseJsonObject(call.body);
   if (isFault(json)) return json;
   const check = checks.get(json["action"]);
-  if (check === undefined) return badInput("action_mismatch", "/action", "must name an action that can be prepared");
+  if (check === undefined)
+    return badInput("action_mismatch", "/action", "must name an action that can be prepared");
   const body = check(json);
   if (isFault(body)) return body;
   const did = bindDid(call, body.did);
@@ -205,13 +233,25 @@ function decodeAsked(call: Call, checks: Checks): Asked | Fault {
 }
 
 /** The full document is signed by the root key alone. */
-function decodeNewDocument(body: PrepareUpdate, did: Did, signerKeyId: string): NewDocument | Fault {
+function decodeNewDocument(
+  body: PrepareUpdate,
+  did: Did,
+  signerKeyId: string,
+): NewDocument | Fault {
   if (signerKeyId !== rootKeyId)
-    return badInput("invalid_request", "/signer_key_id", "must be root: only the root key signs a full document");
+    return badInput(
+      "invalid_request",
+      "/signer_key_id",
+      "must be root: only the root key signs a full document",
+    );
   const { document, doc_blob } = body;
   const docBlob = parseDocumentMember({ document, doc_blob }, did);
   if (isFault(docBlob)) return docBlob;
-  return { action: documentAction, docBlob, request: document === undefined ? { doc_blob } : { document } };
+  return {
+    action: documentAction,
+    docBlob,
+    request: document === undefined ? { doc_blob } : { document },
+  };
 }
 
 type PreparedTerms = { readonly nowMs: number; readonly endMs: bigint; readonly binding: Binding };
@@ -241,11 +281,16 @@ function prepareAction(
 function prepareDocument(
   did: Did,
   { docBlob, request }: NewDocument,
-  { record, counters, bounds }: Account & { readonly record: DidRecord; readonly bounds: LedgerBounds },
+  {
+    record,
+    counters,
+    bounds,
+  }: Account & { readonly record: DidRecord; readonly bounds: LedgerBounds },
   { endMs, binding }: PreparedTerms,
 ): Prepared | Fault {
   const document = decodeDidDocument(docBlob);
-  if (document === null) return fault("document_invalid", "the document is too large or not a SCALE document");
+  if (document === null)
+    return fault("document_invalid", "the document is too large or not a SCALE document");
   const flaw = checkDocument(document, did, bounds);
   if (flaw !== null) return faultOfRefusal(flaw);
   if (record.rootPubkey === null) return fault("document_invalid", "the record has no root key");

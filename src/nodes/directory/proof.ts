@@ -21,7 +21,10 @@ export function keyProofRoute(parts: DirectoryParts): Route {
     id: "keyProof",
     summary: "The signed calls that prove the keys of a self-certifying DID",
     query: ["known", "home"],
-    answer: [200, "The proof (docs/trust.md); nothing when it is the one that `known` names by its SHA-256 in hex."],
+    answer: [
+      200,
+      "The proof (docs/trust.md); nothing when it is the one that `known` names by its SHA-256 in hex.",
+    ],
     codes: [...pathCodes, "invalid_request", "did_not_found", "did_deactivated", "not_found"],
     handle: async (call) => {
       const did = parseDid(pathValue(call, "did"));
@@ -31,7 +34,8 @@ export function keyProofRoute(parts: DirectoryParts): Route {
       const { record } = await ledger.account(did);
       const foreign = record === null ? await foreignDid(parts, did, call) : null;
       if (isFault(foreign)) return foreign;
-      if (record?.deactivated || foreign?.deactivated) return fault("did_deactivated", "the DID is deactivated");
+      if (record?.deactivated || foreign?.deactivated)
+        return fault("did_deactivated", "the DID is deactivated");
       const bytes = foreign?.bytes ?? (await readKeyProof(ledger, did));
       if (bytes === null) return fault("not_found", "nothing proves the keys of this DID here");
       const content = isKnownProof(bytes, known ?? "") ? new Uint8Array(0) : bytes;
@@ -50,7 +54,10 @@ export function parseKnown({ query }: Pick<Call, "query">, name: string): string
 }
 
 /** `null` where nothing proves the keys of the DID. */
-export function readKeyProof(ledger: Pick<LedgerReader, "keyProof">, did: Did): Promise<Uint8Array | null> {
+export function readKeyProof(
+  ledger: Pick<LedgerReader, "keyProof">,
+  did: Did,
+): Promise<Uint8Array | null> {
   return isSelfCertifying(did) ? ledger.keyProof(did) : Promise.resolve(null);
 }
 

@@ -6,7 +6,13 @@
  * and 10.
  */
 import type { Static } from "@sinclair/typebox";
-import { concatBytes, decodeBase64, encodeHex, parsePublicKey, utf8 } from "../../core/codec/bytes.ts";
+import {
+  concatBytes,
+  decodeBase64,
+  encodeHex,
+  parsePublicKey,
+  utf8,
+} from "../../core/codec/bytes.ts";
 import { blake2b256, isAdmissibleKey, verifyEd25519 } from "../../core/codec/crypto.ts";
 import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
@@ -98,11 +104,15 @@ function registerRoute(parts: DirectoryParts): Route {
       const uninvited = checkOpen(parts.settings.registration, call.headers.get(invitationHeader));
       if (uninvited !== null) return uninvited;
       const binding = await readBinding(parts.ledger);
-      const rule = { accepted: acceptedVersions(parts.settings, binding.proofs), skewMs: parts.limits.clock_skew };
+      const rule = {
+        accepted: acceptedVersions(parts.settings, binding.proofs),
+        skewMs: parts.limits.clock_skew,
+      };
       const body = decodeBody(call, parseShape);
       const registration = isFault(body) ? body : decodeRegistration(call, rule, body);
       if (isFault(registration)) return registration;
-      const refused = parts.blocks?.checkDid(registration.did) ?? checkForm(registration.did, parts.settings);
+      const refused =
+        parts.blocks?.checkDid(registration.did) ?? checkForm(registration.did, parts.settings);
       if (refused !== null) return refused;
       return oneByOne(registration.did, () => register(parts, registration, { binding, call }));
     },
@@ -110,7 +120,10 @@ function registerRoute(parts: DirectoryParts): Route {
 }
 
 /** An operator may demand DIDs whose keys can be proven (docs/trust.md). */
-export function checkForm(did: Did, { self_certifying_only: only }: DirectorySettings): Fault | null {
+export function checkForm(
+  did: Did,
+  { self_certifying_only: only }: DirectorySettings,
+): Fault | null {
   if (!only || isSelfCertifying(did)) return null;
   return fault("invalid_did", "this Directory registers only self-certifying DIDs");
 }
@@ -136,14 +149,19 @@ async function register(
   if (txId !== null && pending?.fingerprint !== fingerprintOf(registration.call))
     return fault("registration_pending", "another registration of this DID is in progress");
   const isByInvitation = parts.settings.registration !== "open";
-  const forged = txId !== null || isByInvitation ? checkSignature(registration.call, binding) : null;
+  const forged =
+    txId !== null || isByInvitation ? checkSignature(registration.call, binding) : null;
   if (forged !== null) return forged;
   if (txId !== null) return renderRegistered(registration, txId);
-  const uninvited = isByInvitation ? await parts.invitations.claim(headers.get(invitationHeader) ?? "", did) : null;
+  const uninvited = isByInvitation
+    ? await parts.invitations.claim(headers.get(invitationHeader) ?? "", did)
+    : null;
   if (uninvited !== null) return uninvited;
   const submitted = await submitRegistration(parts, registration.call, { pending, nowMs });
   if (!isFault(submitted)) return renderRegistered(registration, submitted);
-  return submitted.code === "invalid_signature" ? (checkSignature(registration.call, binding) ?? submitted) : submitted;
+  return submitted.code === "invalid_signature"
+    ? (checkSignature(registration.call, binding) ?? submitted)
+    : submitted;
 }
 
 /** 403 `invalid_signature`, with what was verified. */
@@ -153,7 +171,11 @@ function checkSignature(call: RegistrationCall, binding: Binding): Fault | null 
   return explainSignature(faultOfRefusal(refuse("InvalidSignature")), message ?? new Uint8Array(0));
 }
 
-type SubjectFacts = { readonly account: Account; readonly bounds: LedgerBounds; readonly aliasIsTaken: boolean };
+type SubjectFacts = {
+  readonly account: Account;
+  readonly bounds: LedgerBounds;
+  readonly aliasIsTaken: boolean;
+};
 
 export async function gatherFacts(
   ledger: Ledger,
@@ -168,7 +190,11 @@ export async function gatherFacts(
     alias === null ? null : ledger.aliasReserve(alias),
   ]);
   const isHeld = holder !== null && holder !== did;
-  return { account, bounds, aliasIsTaken: isHeld || isReservedFrom({ did, life: account.life }, reserve, nowMs) };
+  return {
+    account,
+    bounds,
+    aliasIsTaken: isHeld || isReservedFrom({ did, life: account.life }, reserve, nowMs),
+  };
 }
 
 /** 422 `document_invalid`, 400 or 409 for the alias, 409 `did_already_registered`. */
@@ -207,7 +233,8 @@ async function submitRegistration(
   const receipt = { fingerprint: fingerprintOf(call), pendingUntilMs, txId: null };
   await putReceipt(parts, call.did, receipt);
   const submission = await submit(parts, call, "register");
-  if (!isFault(submission)) await putReceipt(parts, call.did, { ...receipt, txId: submission.txHash });
+  if (!isFault(submission))
+    await putReceipt(parts, call.did, { ...receipt, txId: submission.txHash });
   else if (before.pending !== null) await putReceipt(parts, call.did, before.pending);
   else await forgetRegistration(parts.receipts, call.did);
   return isFault(submission) ? submission : submission.txHash;
@@ -222,7 +249,11 @@ function renderRegistered({ did, document }: Registration, txId: string): Answer
 
 type TimeRule = { readonly accepted: readonly ProofVersion[]; readonly skewMs: number };
 
-function decodeRegistration(call: Call, rule: TimeRule, body: Static<typeof registerBody>): Registration | Fault {
+function decodeRegistration(
+  call: Call,
+  rule: TimeRule,
+  body: Static<typeof registerBody>,
+): Registration | Fault {
   const subject = parseRegistrationSubject(body);
   if (isFault(subject)) return subject;
   const { did, document, aliasText, pubkey } = subject;
@@ -249,7 +280,9 @@ type RegistrationSubject = {
 };
 
 /** What is registered, without its proof. Refuses with `invalid_did` and `invalid_request`. */
-export function parseRegistrationSubject(body: Static<typeof prepareRegistrationBody>): RegistrationSubject | Fault {
+export function parseRegistrationSubject(
+  body: Static<typeof prepareRegistrationBody>,
+): RegistrationSubject | Fault {
   const did = parseDid(body.did);
   if (isFault(did)) return did;
   const document = normalizeDocument(body.did_document, did, "/did_document");
@@ -263,9 +296,15 @@ function rootKeyOf(
   { verificationMethod: [first] }: DidDocument,
 ): Uint8Array | Fault {
   if (named !== undefined)
-    return parsePublicKey(named) ?? badInput("invalid_request", "/root_pubkey", "must be a public key");
+    return (
+      parsePublicKey(named) ?? badInput("invalid_request", "/root_pubkey", "must be a public key")
+    );
   if (first === undefined)
-    return badInput("invalid_request", "/root_pubkey", "is missing, and the document has no method to read it from");
+    return badInput(
+      "invalid_request",
+      "/root_pubkey",
+      "is missing, and the document has no method to read it from",
+    );
   return keyOfMethod(first) ?? new Uint8Array(0);
 }
 
@@ -274,7 +313,11 @@ function checkTimestamp(text: string, nowMs: number, { accepted, skewMs }: TimeR
   const time = parseProofTimestamp(text);
   if (time === null) return badInput("invalid_request", "/timestamp", "has an unknown form");
   if (!accepted.includes(time.version)) {
-    return badInput("invalid_request", "/timestamp", `version ${time.version.slice(1)} proofs are not accepted here`);
+    return badInput(
+      "invalid_request",
+      "/timestamp",
+      `version ${time.version.slice(1)} proofs are not accepted here`,
+    );
   }
   if (time.version !== "v1" && time.nonce !== 0n)
     return badInput("invalid_request", "/timestamp", "the nonce of a registration is 0");
@@ -284,19 +327,26 @@ function checkTimestamp(text: string, nowMs: number, { accepted, skewMs }: TimeR
 // ---------------------------------------------------------------------------------------------- receipts
 
 /** A registration that this Directory submitted, or was about to submit when `txId` is `null`. */
-type Receipt = { readonly fingerprint: string; readonly pendingUntilMs: number; readonly txId: string | null };
+type Receipt = {
+  readonly fingerprint: string;
+  readonly pendingUntilMs: number;
+  readonly txId: string | null;
+};
 
 /** After the pending state has ended, a receipt still holds the `tx_id` of a confirmed DID for this long. */
 const receiptLifeMs = 30 * 86_400_000;
 
 /** What this Directory noted about a registration, besides what the ledger says. */
-export const forgetRegistration = (receipts: Receipts, did: Did): Promise<void> => receipts.remove(receiptKey(did));
+export const forgetRegistration = (receipts: Receipts, did: Did): Promise<void> =>
+  receipts.remove(receiptKey(did));
 
 const receiptKey = (did: Did): string => `registration:${did}`;
 
 /** The same DID, key, alias and document; neither time nor signature. */
 function fingerprintOf(call: RegistrationCall): string {
-  return encodeHex(blake2b256(concatBytes(utf8(`${call.did}|${call.alias ?? ""}|`), call.pubkey, call.docBlob)));
+  return encodeHex(
+    blake2b256(concatBytes(utf8(`${call.did}|${call.alias ?? ""}|`), call.pubkey, call.docBlob)),
+  );
 }
 
 async function putReceipt(parts: DirectoryParts, did: Did, receipt: Receipt): Promise<void> {
@@ -304,8 +354,11 @@ async function putReceipt(parts: DirectoryParts, did: Did, receipt: Receipt): Pr
   await parts.receipts.put(receiptKey(did), encodeRecord(receipt), receipt.pendingUntilMs + lifeMs);
 }
 
-const readReceipt = ({ receipts }: DirectoryParts, did: Did, nowMs: number): Promise<Receipt | null> =>
-  readRecord<Receipt>(receipts, receiptKey(did), nowMs);
+const readReceipt = (
+  { receipts }: DirectoryParts,
+  did: Did,
+  nowMs: number,
+): Promise<Receipt | null> => readRecord<Receipt>(receipts, receiptKey(did), nowMs);
 
 /** The receipt again while its registration is under way, else `null`. */
 async function stillPending(
@@ -316,7 +369,8 @@ async function stillPending(
   if (receipt === null) return null;
   const submission = receipt.txId === null ? null : await ledger.submission(receipt.txId);
   // Only blocks end a submission, and the chain may have stopped, so the clock can't end it.
-  if (submission !== null) return submission.state === "pending" || submission.state === "in_block" ? receipt : null;
+  if (submission !== null)
+    return submission.state === "pending" || submission.state === "in_block" ? receipt : null;
   return receipt.pendingUntilMs > nowMs ? receipt : null;
 }
 
@@ -344,7 +398,8 @@ function statusRoute(parts: DirectoryParts): Route {
           did,
           source: "chain",
           registered: record !== null,
-          registration_status: record !== null ? "confirmed" : pending !== null ? "pending" : "missing",
+          registration_status:
+            record !== null ? "confirmed" : pending !== null ? "pending" : "missing",
           ...(record === null ? {} : { version: Number(record.version) }),
           ...(record?.document == null ? {} : { did_document: renderDocument(record.document) }),
           ...(txId == null ? {} : { tx_id: txId }),

@@ -5,13 +5,24 @@
  * Source: interface "Signed DID-document updates", rules section 4 ("Signing order of checks").
  */
 import type { Static, TSchema } from "@sinclair/typebox";
-import { decodeBase64, decodePayloadText, equalBytes, parsePublicKey } from "../../core/codec/bytes.ts";
+import {
+  decodeBase64,
+  decodePayloadText,
+  equalBytes,
+  parsePublicKey,
+} from "../../core/codec/bytes.ts";
 import { type Did, didOfUrl, normalizeAlias, parseDidUrl } from "../../core/codec/did.ts";
 import { parseU64 } from "../../core/codec/json.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import { renderDocument } from "../../core/ledger/account.ts";
-import { type ActionName, actionNames, actionRows, counters, type Intent } from "../../core/ledger/actions.ts";
+import {
+  type ActionName,
+  actionNames,
+  actionRows,
+  counters,
+  type Intent,
+} from "../../core/ledger/actions.ts";
 import { callOfIntent } from "../../core/ledger/calls.ts";
 import { type DocumentForm, normalizeDocument, rootKeyId } from "../../core/ledger/document.ts";
 import {
@@ -22,8 +33,17 @@ import {
   type Terms,
 } from "../../core/ledger/document-codec.ts";
 import { parseIntent, subjectOf, subjectParameter } from "../../core/ledger/intents.ts";
-import { decodePayload, encodeAuthorization, firstDifference } from "../../core/ledger/structures.ts";
-import { actionTexts, type authorizationShape, replaceDocumentBody, updateBody } from "../../core/schema/directory.ts";
+import {
+  decodePayload,
+  encodeAuthorization,
+  firstDifference,
+} from "../../core/ledger/structures.ts";
+import {
+  actionTexts,
+  type authorizationShape,
+  replaceDocumentBody,
+  updateBody,
+} from "../../core/schema/directory.ts";
 import { parseDocument } from "../../core/schema/identity.ts";
 import type { Call, Route } from "../http/route.ts";
 import {
@@ -59,7 +79,11 @@ function updateRoute(parts: DirectoryParts, action: ActionName): Route {
     id: action,
     summary,
     request: updateBody(action) as TSchema & { static: UpdateBody },
-    codes: [...updateCodes, ...codes, ...(counter === "document" ? (["document_needed"] as const) : [])],
+    codes: [
+      ...updateCodes,
+      ...codes,
+      ...(counter === "document" ? (["document_needed"] as const) : []),
+    ],
     unstable: counter === "alias",
     decide: (body, did, call) => decideUpdate(parts, action, { ...body, did }, call),
   });
@@ -79,10 +103,15 @@ function decideUpdate(
   if (isFault(intent)) return intent;
   const mismatch = compareSubject(call, actionRows[action].route.path, intent);
   if (mismatch !== null) return mismatch;
-  if (body.action !== action) return badInput("action_mismatch", "/action", `must be ${JSON.stringify(action)} here`);
+  if (body.action !== action)
+    return badInput("action_mismatch", "/action", `must be ${JSON.stringify(action)} here`);
   const signerKeyId = parseSigner(body.signer_key_id);
   if (isFault(signerKeyId)) return signerKeyId;
-  const terms = { nonce: parseU64(body.nonce) as bigint, validUntilMs: BigInt(body.valid_until), signerKeyId };
+  const terms = {
+    nonce: parseU64(body.nonce) as bigint,
+    validUntilMs: BigInt(body.valid_until),
+    signerKeyId,
+  };
   const signedPayload = decodeSignedPayload(body.canonical_payload, intent, terms);
   if (isFault(signedPayload)) return signedPayload;
   const endRule = { aheadMsMax: settings.authorization_max_ahead, pointer: "/valid_until" };
@@ -113,10 +142,13 @@ function compareSubject(call: Call, path: string, intent: Intent): Fault | null 
   const subject = parameter === null ? null : subjectOf(intent);
   if (parameter === null || subject === null) return null;
   const text = pathValue(call, parameter);
-  const alias = () => normalizeAlias(text) ?? fault("invalid_request", "the path must name an alias");
+  const alias = () =>
+    normalizeAlias(text) ?? fault("invalid_request", "the path must name an alias");
   const named = parameter === "alias" ? alias() : parsePathId(text, intent.did);
   if (isFault(named)) return named;
-  return named === subject.value ? null : badInput("path_body_mismatch", subject.pointer, "differs from the path");
+  return named === subject.value
+    ? null
+    : badInput("path_body_mismatch", subject.pointer, "differs from the path");
 }
 
 /** `root` or an absolute id. */
@@ -124,20 +156,28 @@ export function parseSigner(text: string = rootKeyId): string | Fault {
   if (text === rootKeyId) return text;
   const did = didOfUrl(text);
   const known = did !== null && parseDidUrl(text, did) === text;
-  return known ? text : badInput("invalid_request", "/signer_key_id", "must be root or <did>#<fragment>");
+  return known
+    ? text
+    : badInput("invalid_request", "/signer_key_id", "must be root or <did>#<fragment>");
 }
 
 /** The bytes that were signed, once they are exactly those that the other members make. */
 function decodeSignedPayload(text: string, intent: Intent, terms: Terms): Uint8Array | Fault {
   const bytes = decodePayloadText(text);
-  if (bytes === null) return badInput("invalid_canonical_payload", "/canonical_payload", "must be 0x hex or Base64");
+  if (bytes === null)
+    return badInput("invalid_canonical_payload", "/canonical_payload", "must be 0x hex or Base64");
   const { counter } = actionRows[intent.action];
   const same = equalBytes(bytes, encodeAuthorization(intent, terms));
   const payload = decodePayload(counter, bytes);
-  if (payload !== null) return same ? bytes : payloadMismatch(firstDifference(payload, intent, terms));
+  if (payload !== null)
+    return same ? bytes : payloadMismatch(firstDifference(payload, intent, terms));
   if (same) return fault("document_invalid", "a member is larger than the ledger allows");
   const structure = counters[counter].nonceDomain;
-  return badInput("invalid_canonical_payload", "/canonical_payload", `is not a payload of the ${structure} structure`);
+  return badInput(
+    "invalid_canonical_payload",
+    "/canonical_payload",
+    `is not a payload of the ${structure} structure`,
+  );
 }
 
 /** 400 that names the member of the body that differs from the payload. */
@@ -180,7 +220,8 @@ export function documentRoute(parts: DirectoryParts): Route {
       const signature = decodeBase64(body.signature) as Uint8Array;
       const name = "set_document_with_proof";
       const call = { name, did, docBlob, timestamp: body.timestamp, pubkey, signature } as const;
-      const signed = async () => documentMessage(call, (await parts.ledger.proofs()).genesisHash) ?? new Uint8Array(0);
+      const signed = async () =>
+        documentMessage(call, (await parts.ledger.proofs()).genesisHash) ?? new Uint8Array(0);
       return { call, named: { action: "replace_document", extrinsic: name }, signed };
     },
   });
@@ -195,7 +236,11 @@ export function parseDocumentMember(
   did: Did,
 ): Uint8Array | Fault {
   if ((body.document === undefined) === (body.doc_blob === undefined)) {
-    return badInput("invalid_request", "/document", "exactly one of document and doc_blob must be given");
+    return badInput(
+      "invalid_request",
+      "/document",
+      "exactly one of document and doc_blob must be given",
+    );
   }
   if (body.document !== undefined) {
     const document = normalizeDocument(body.document, did, "/document");
@@ -207,8 +252,13 @@ export function parseDocumentMember(
   // What can't be decoded is left to the ledger's rules, which refuse it as an invalid document.
   if (document === null) return blob;
   const normal = parseDocument(renderDocument(document), did);
-  const isNormal = !isFault(normal) && equalBytes(encodeDidDocument(normal), encodeDidDocument(document));
+  const isNormal =
+    !isFault(normal) && equalBytes(encodeDidDocument(normal), encodeDidDocument(document));
   return isNormal
     ? blob
-    : badInput("invalid_request", "/doc_blob", "contains ids that are not absolute ids of this DID");
+    : badInput(
+        "invalid_request",
+        "/doc_blob",
+        "contains ids that are not absolute ids of this DID",
+      );
 }

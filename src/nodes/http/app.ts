@@ -5,11 +5,21 @@
  */
 import { type Fault, fault } from "../../core/fault.ts";
 import { type InFlight, inFlight } from "./capacity.ts";
-import { type AppOptions, type Connection, createHttp, type Http, planOf, serve } from "./pipeline.ts";
+import {
+  type AppOptions,
+  type Connection,
+  createHttp,
+  type Http,
+  planOf,
+  serve,
+} from "./pipeline.ts";
 import { preflightHeaders, type Route, type RoutedRequest } from "./route.ts";
 
 /** `undefined` when the connection became a WebSocket. */
-export type Respond = (request: RoutedRequest, connection: Connection) => Promise<Response | undefined>;
+export type Respond = (
+  request: RoutedRequest,
+  connection: Connection,
+) => Promise<Response | undefined>;
 
 export type App = {
   /** Each path of the routes with what answers all its methods, for the server's own table. */
@@ -29,7 +39,9 @@ export function createApp(options: AppOptions): App {
   const http = createHttp(options);
   const byPath = Object.groupBy(options.routes, ({ path }) => path);
   return {
-    paths: Object.fromEntries(Object.entries(byPath).map(([path, routes = []]) => [path, answerPath(http, routes)])),
+    paths: Object.fromEntries(
+      Object.entries(byPath).map(([path, routes = []]) => [path, answerPath(http, routes)]),
+    ),
     respondElsewhere: createElsewhere(http),
     startDraining: () => {
       http.draining = true;
@@ -52,10 +64,15 @@ function answerPath(http: Http, routes: readonly Route[]): Respond {
     ...refusing(http, refusal),
     path: "(preflight)",
     rateLimit: () => null,
-    handle: () => ({ status: 204, headers: preflightHeaders, body: { contentType: "text/plain", content: "" } }),
+    handle: () => ({
+      status: 204,
+      headers: preflightHeaders,
+      body: { contentType: "text/plain", content: "" },
+    }),
   });
   return (request, connection) => {
-    const isPreflight = request.method === "OPTIONS" && request.headers.has("access-control-request-method");
+    const isPreflight =
+      request.method === "OPTIONS" && request.headers.has("access-control-request-method");
     const plan = plans.get(request.method) ?? (isPreflight ? preflight : others);
     return serve(http, plan, request, connection);
   };
@@ -87,10 +104,16 @@ function createElsewhere(http: Http): Respond {
   const connections = new WeakMap<Request, Connection>();
   const load = async () => {
     const { Elysia } = await import("elysia");
-    const app = new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } });
+    const app = new Elysia({
+      strictPath: true,
+      normalize: false,
+      handler: { standardHostname: false },
+    });
     const problem = planOf(http, refusing(http, unknown));
     const delivery = planOf(http, refusing(http, unknown, "delivery"));
-    const delivering = http.routes.filter(({ faults }) => faults === "delivery").map(({ path }) => path.split("/")[1]);
+    const delivering = http.routes
+      .filter(({ faults }) => faults === "delivery")
+      .map(({ path }) => path.split("/")[1]);
     const answer = ({ request }: { readonly request: Request }) => {
       // The path as it was sent: Elysia's patterns see it without `..`.
       const first = /^\w+:\/\/[^/]*\/([^/?]*)/.exec(request.url)?.[1] ?? "";

@@ -36,11 +36,17 @@ export function announcedBytes(headers: Headers): number | null {
  */
 export function isBodiless(request: Request, announced: number | null): boolean {
   if (announced !== null) return announced === 0;
-  return !request.headers.has("transfer-encoding") && (request.method === "GET" || request.body === null);
+  return (
+    !request.headers.has("transfer-encoding") && (request.method === "GET" || request.body === null)
+  );
 }
 
 /** What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`. */
-export function checkBodyHead(headers: Headers, announced: number | null, route: Route): Fault | null {
+export function checkBodyHead(
+  headers: Headers,
+  announced: number | null,
+  route: Route,
+): Fault | null {
   const { bodyBytesMax: bytesMax } = route;
   if (bytesMax === undefined) return fault("invalid_request", "this route accepts no body");
   const refused = route.takesAnyType ? null : checkMediaType(headers);
@@ -52,11 +58,18 @@ function checkMediaType(headers: Headers): Fault | null {
   const contentType = headers.get("content-type");
   const contentEncoding = headers.get("content-encoding");
   if (contentEncoding !== null && contentEncoding.toLowerCase() !== "identity") {
-    return fault("unsupported_media_type", "encoded bodies are not accepted; send the JSON as it is");
+    return fault(
+      "unsupported_media_type",
+      "encoded bodies are not accepted; send the JSON as it is",
+    );
   }
   if (contentType === "application/json") return null;
-  const [essence = "", ...parameters] = (contentType ?? "").split(";").map((part) => part.trim().toLowerCase());
-  const known = parameters.every((text) => text === "" || text === "charset=utf-8" || text === 'charset="utf-8"');
+  const [essence = "", ...parameters] = (contentType ?? "")
+    .split(";")
+    .map((part) => part.trim().toLowerCase());
+  const known = parameters.every(
+    (text) => text === "" || text === "charset=utf-8" || text === 'charset="utf-8"',
+  );
   if (essence === "application/json" && known) return null;
   return fault("unsupported_media_type", "bodies must be application/json in UTF-8");
 }
@@ -128,8 +141,15 @@ const silenceMs = 500;
  * sees the answer. Bounded in bytes and time; a client that announces more gets the answer at once, and perhaps the reset.
  * It counts like any body that begins, so that others which are arriving may go on.
  */
-export async function discardBody(request: Request, { budget, client }: Pick<BodyRules, "budget" | "client">) {
-  if ((announcedBytes(request.headers) ?? 0) > discardedBytesMax || request.body === null || request.body.locked)
+export async function discardBody(
+  request: Request,
+  { budget, client }: Pick<BodyRules, "budget" | "client">,
+) {
+  if (
+    (announcedBytes(request.headers) ?? 0) > discardedBytesMax ||
+    request.body === null ||
+    request.body.locked
+  )
     return;
   if (!budget.take(client, countedBytesMin)) return;
   const reader = request.body.getReader();
@@ -176,7 +196,8 @@ export async function streamParts(
     try {
       if (bytes > shortAnswerBytesMax) await nextIteration();
       for await (const part of parts) {
-        for (let at = 0; at < part.length; at += chunkBytes) yield part.subarray(at, at + chunkBytes);
+        for (let at = 0; at < part.length; at += chunkBytes)
+          yield part.subarray(at, at + chunkBytes);
         if (bytes > shortAnswerBytesMax) await nextIteration();
       }
     } finally {

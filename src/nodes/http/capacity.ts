@@ -13,7 +13,10 @@ import type { Log } from "./log.ts";
  * `requests_max`: active requests; as many again are reserved. `body_bytes_in_flight`: request bodies in memory at once; a
  * quarter more is reserved. A request whose body is arriving counts here alone: slow senders can't use up the places.
  */
-type Bounds = Pick<Config["server"], "requests_max" | "body_bytes_in_flight" | "body_deadline" | "refusal_delay">;
+type Bounds = Pick<
+  Config["server"],
+  "requests_max" | "body_bytes_in_flight" | "body_deadline" | "refusal_delay"
+>;
 
 /** Refusals delayed at once; beyond them a refusal is instant and ends the connection. */
 const delayedRefusalsMax = 4_096;
@@ -130,12 +133,19 @@ export type CapacityLimit = keyof typeof capacityNames;
 type Refusing = { readonly log: Log; readonly isDue: (what: string) => boolean };
 
 /** The refusal, of which one a minute is logged. One client network may have used up its half alone. */
-export function overCapacity({ log, isDue }: Refusing, limit: CapacityLimit, network: string): Fault {
+export function overCapacity(
+  { log, isDue }: Refusing,
+  limit: CapacityLimit,
+  network: string,
+): Fault {
   if (isDue("capacity")) {
-    const what = "the node is at capacity and refuses requests; this is logged once a minute at most";
+    const what =
+      "the node is at capacity and refuses requests; this is logged once a minute at most";
     log("warn", what, { ...capacityNames[limit], network });
   }
-  return fault("service_unavailable", "the node is at capacity; try again shortly", { retryAfterSeconds: 1 });
+  return fault("service_unavailable", "the node is at capacity; try again shortly", {
+    retryAfterSeconds: 1,
+  });
 }
 
 export type InFlight = ReturnType<typeof inFlight>;

@@ -14,7 +14,11 @@ import { StoreError } from "../../storage/contract.ts";
 const logLevels = ["debug", "info", "warn", "error"] as const;
 type LogLevel = (typeof logLevels)[number];
 
-export type Log = (level: LogLevel, message: string, fields?: Readonly<Record<string, unknown>>) => void;
+export type Log = (
+  level: LogLevel,
+  message: string,
+  fields?: Readonly<Record<string, unknown>>,
+) => void;
 
 export type LogSink = {
   readonly log: Log;
@@ -110,7 +114,8 @@ export function maskAddress(text: string): string {
   return storingNetwork(clientNetwork(text)).replace(/^(\d+\.\d+\.\d+)\.\d+$/, "$1.0/24");
 }
 
-const traceparentForm = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
+const traceparentForm =
+  /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 
 /**
  * The caller's trace, which the log names and the Relay passes on; `null` for none and for a malformed one.

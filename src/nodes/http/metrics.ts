@@ -6,7 +6,9 @@
 
 type Counter = { readonly add: (labels: readonly string[], by?: number) => void };
 type Histogram = { readonly observe: (labels: readonly string[], value: number) => void };
-export type GaugeReading = number | readonly (readonly [labels: readonly string[], value: number])[];
+export type GaugeReading =
+  | number
+  | readonly (readonly [labels: readonly string[], value: number])[];
 
 /** Name without the `waypost_` prefix, the help line, and the names of the labels in order. */
 type Family = {
@@ -28,7 +30,11 @@ const prefix = "waypost_";
 
 export function createMetrics(): Metrics {
   const families = new Map<string, () => Promise<string>>();
-  const register = ({ name, help }: Family, type: string, read: () => string[] | Promise<string[]>): void => {
+  const register = (
+    { name, help }: Family,
+    type: string,
+    read: () => string[] | Promise<string[]>,
+  ): void => {
     if (families.has(name)) throw new Error(`metric ${name} is registered twice`);
     const head = `# HELP ${prefix}${name} ${help}\n# TYPE ${prefix}${name} ${type}\n`;
     families.set(name, async () => head + (await read()).join(""));
@@ -62,7 +68,9 @@ export function createMetrics(): Metrics {
         [...series].flatMap(([key, one]) => linesOf(family, buckets, key.split("\0"), one)),
       );
       const empty = () => ({ counts: new Array<number>(buckets.length).fill(0), sum: 0, count: 0 });
-      return { observe: (values, value) => observe(seriesOf(series, values, empty), buckets, value) };
+      return {
+        observe: (values, value) => observe(seriesOf(series, values, empty), buckets, value),
+      };
     },
   };
 }
@@ -110,7 +118,12 @@ function linesOf(
   ];
 }
 
-function lineOf(name: string, labels: readonly string[], values: readonly string[], value: number): string {
+function lineOf(
+  name: string,
+  labels: readonly string[],
+  values: readonly string[],
+  value: number,
+): string {
   const pairs = labels.map((label, i) => `${label}="${escapeLabel(values[i] ?? "")}"`);
   return `${prefix}${name}${pairs.length === 0 ? "" : `{${pairs.join(",")}}`} ${value}\n`;
 }
@@ -137,9 +150,17 @@ export function httpMetrics(metrics: Metrics): HttpMetrics {
       labels: ["method", "route", "status"],
     }),
     seconds: metrics.histogram(
-      { name: "http_request_seconds", help: "Time from the request's head to the answer's head.", labels: ["route"] },
+      {
+        name: "http_request_seconds",
+        help: "Time from the request's head to the answer's head.",
+        labels: ["route"],
+      },
       latency,
     ),
-    refusals: metrics.counter({ name: "http_refusals_total", help: "Refusals by code.", labels: ["code"] }),
+    refusals: metrics.counter({
+      name: "http_refusals_total",
+      help: "Refusals by code.",
+      labels: ["code"],
+    }),
   };
 }

@@ -26,7 +26,12 @@ type DescribedResponse = {
 };
 
 /** Codes that the server itself answers on any route, and on routes with a body. */
-const serverCodes: readonly FaultCode[] = ["invalid_request", "internal_error", "service_unavailable", "shutting_down"];
+const serverCodes: readonly FaultCode[] = [
+  "invalid_request",
+  "internal_error",
+  "service_unavailable",
+  "shutting_down",
+];
 const bodyCodes: readonly FaultCode[] = ["invalid_json", "too_large", "unsupported_media_type"];
 
 export function describeInterface(options: {
@@ -62,8 +67,13 @@ function describeRoute(route: Route) {
     summary,
     tags: [tag],
     parameters: describeParameters(route),
-    ...(request === undefined ? {} : { requestBody: { required: true, content: jsonContent(request) } }),
-    responses: { ...describeAnswers(route), ...describeRefusals(route) } as Record<string, DescribedResponse>,
+    ...(request === undefined
+      ? {}
+      : { requestBody: { required: true, content: jsonContent(request) } }),
+    responses: { ...describeAnswers(route), ...describeRefusals(route) } as Record<
+      string,
+      DescribedResponse
+    >,
   };
 }
 
@@ -83,7 +93,11 @@ const pathValues: Readonly<Record<string, TString>> = {
   alias: aliasText,
   tag: { ...didName, description: `a tag: ${tagForm}; only a DID has a policy` },
   txHash: { ...txHashText, pattern: "^0x[0-9a-fA-F]{64}$" },
-  deviceId: { ...anyText, description: "a device of the recipient, by its own name", examples: ["phone"] },
+  deviceId: {
+    ...anyText,
+    description: "a device of the recipient, by its own name",
+    examples: ["phone"],
+  },
   code: { ...anyText, description: "a code of /problems", examples: ["nonce_mismatch"] },
 };
 
@@ -107,7 +121,10 @@ function jsonContent(schema: TSchema) {
 function describeAnswers({ answer, also }: Route): Record<string, DescribedResponse> {
   const answers: Record<string, DescribedResponse> = {};
   for (const [status, description, schema] of also === undefined ? [answer] : [answer, also])
-    answers[status] = { description, ...(schema === undefined ? {} : { content: jsonContent(schema) }) };
+    answers[status] = {
+      description,
+      ...(schema === undefined ? {} : { content: jsonContent(schema) }),
+    };
   return answers;
 }
 
@@ -118,7 +135,9 @@ function describeRefusals(route: Route): Record<string, DescribedResponse> {
   const byStatus = Object.groupBy(codes, (code) => describeFault(code).status);
   return Object.fromEntries(
     Object.entries(byStatus).map(([status, codes = []]) => {
-      const description = codes.map((code) => `\`${code}\`: ${describeFault(code).title}.`).join(" ");
+      const description = codes
+        .map((code) => `\`${code}\`: ${describeFault(code).title}.`)
+        .join(" ");
       return [status, { description, content: faultContent(route.faults), "x-codes": codes }];
     }),
   );
@@ -126,6 +145,8 @@ function describeRefusals(route: Route): Record<string, DescribedResponse> {
 
 function faultContent(faults: Route["faults"]): NonNullable<DescribedResponse["content"]> {
   const [type, name] =
-    faults === "delivery" ? ["application/json", "DeliveryResult"] : ["application/problem+json", "Problem"];
+    faults === "delivery"
+      ? ["application/json", "DeliveryResult"]
+      : ["application/problem+json", "Problem"];
   return { [type]: { schema: { $ref: `#/components/schemas/${name}` } } };
 }

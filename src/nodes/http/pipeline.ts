@@ -237,7 +237,12 @@ export async function serve(
     return result.status === 101 ? undefined : render(exchange, result);
   } catch (error) {
     http.log("error", "the pipeline failed", { error: errorStack(error) });
-    const bare = { requestId: requestIdOf(request.headers), faults: plan.route.faults, close: true, cors: {} };
+    const bare = {
+      requestId: requestIdOf(request.headers),
+      faults: plan.route.faults,
+      close: true,
+      cors: {},
+    };
     return renderResponse(internalError(), bare);
   }
 }
@@ -248,14 +253,21 @@ async function receive(exchange: Exchange): Promise<Fault | null> {
   const { work, bodyBytes: budget } = plan.room;
   const announced = announcedBytes(headers);
   exchange.isUnread = !isBodiless(request, announced);
-  const refused = checkHead(exchange) ?? (exchange.isUnread ? checkBodyHead(headers, announced, plan.route) : null);
+  const refused =
+    checkHead(exchange) ??
+    (exchange.isUnread ? checkBodyHead(headers, announced, plan.route) : null);
   if (refused !== null) return refuse(exchange, refused);
   if (exchange.isUnread) {
     // Slow senders can't use up the places, so a body arrives before it has one.
     if (!work.hasRoom(network)) return refuseLate(exchange, "requests");
     const { bodyBytesMax: bytesMax = 0 } = plan.route;
     const { body_deadline: deadlineMs } = http.settings;
-    const body = await readBody(request, announced, { bytesMax, deadlineMs, budget, client: network });
+    const body = await readBody(request, announced, {
+      bytesMax,
+      deadlineMs,
+      budget,
+      client: network,
+    });
     await iterationEnd();
     if (body === "full") return refuseLate(exchange, "bytes");
     if (isFault(body)) return refuse(exchange, body);
@@ -278,7 +290,10 @@ function checkHost(http: Http, { url, headers }: Request): Fault | null {
   const isNamed = host === null ? url.startsWith("http") : hostForm.test(host);
   if (!isNamed) return fault("invalid_request", "a request must name exactly one host");
   if (host !== null && http.acceptsHost?.(host) === false)
-    return fault("policy_denied", "this listener must be asked by an address or a local name, such as localhost");
+    return fault(
+      "policy_denied",
+      "this listener must be asked by an address or a local name, such as localhost",
+    );
   return null;
 }
 
@@ -297,7 +312,8 @@ function checkHead(exchange: Exchange): Fault | null {
 async function refuse(exchange: Exchange, refusal: Fault): Promise<Fault> {
   const { plan, request, network } = exchange;
   exchange.close = true;
-  if (exchange.isUnread) await discardBody(request, { budget: plan.room.bodyBytes, client: network });
+  if (exchange.isUnread)
+    await discardBody(request, { budget: plan.room.bodyBytes, client: network });
   return refusal;
 }
 
@@ -325,7 +341,10 @@ function giveBody({ plan, network, received }: Exchange): void {
   if (received.held > 0) plan.room.bodyBytes.give(network, received.held);
 }
 
-function render({ http, plan, requestId, close, headers, method }: Exchange, result: Result): Response {
+function render(
+  { http, plan, requestId, close, headers, method }: Exchange,
+  result: Result,
+): Response {
   return renderResponse(result, {
     requestId,
     faults: plan.route.faults,
@@ -341,7 +360,8 @@ function render({ http, plan, requestId, close, headers, method }: Exchange, res
 async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> {
   const { http, plan, requestId, network: client } = exchange;
   const { jsonParts, body, ...rest } = answer;
-  const bytes = body?.content instanceof Uint8Array ? (body.content as Uint8Array<ArrayBuffer>) : null;
+  const bytes =
+    body?.content instanceof Uint8Array ? (body.content as Uint8Array<ArrayBuffer>) : null;
   const isLong = bytes !== null && bytes.length > shortAnswerBytesMax;
   const parts = jsonParts ?? (isLong ? { bytes: bytes.length, parts: [bytes] } : null);
   if (parts === null || exchange.method === "HEAD") return answer;
@@ -366,7 +386,8 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
   metrics.requests.add([method, route, String(status)]);
   metrics.seconds.observe([route], durationMs / 1_000);
   if (isFault(result)) metrics.refusals.add([result.code]);
-  if (envelope !== null) results?.add({ ...envelope, atMs, requestId, route, status, ...outcomeOf(result) });
+  if (envelope !== null)
+    results?.add({ ...envelope, atMs, requestId, route, status, ...outcomeOf(result) });
   if (!["info", "debug"].includes(http.settings.log_level)) return;
   const trace = traceparentOf(exchange.headers);
   http.log("info", "request", {
@@ -377,17 +398,29 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
     route,
     status,
     ...(status < 400 ? {} : { code: outcomeOf(result).code }),
-    ...(envelope === null ? {} : { message_id: envelope.messageId, recipient: results?.digest(envelope.to) }),
+    ...(envelope === null
+      ? {}
+      : { message_id: envelope.messageId, recipient: results?.digest(envelope.to) }),
     ms: Math.round(durationMs * 100) / 100,
   });
 }
 
 /** What a refusal says; of a Relay's result its own words, or those of the Cache that refused. */
-function outcomeOf(result: Result): { readonly code: string | null; readonly detail: string | null } {
+function outcomeOf(result: Result): {
+  readonly code: string | null;
+  readonly detail: string | null;
+} {
   if (isFault(result)) return { code: result.code, detail: result.detail };
-  const { success, code, message, cache_result: stored } = (result.json ?? {}) as Partial<DeliveryResult>;
+  const {
+    success,
+    code,
+    message,
+    cache_result: stored,
+  } = (result.json ?? {}) as Partial<DeliveryResult>;
   if (success !== false) return { code: code ?? null, detail: null };
   const refused =
-    typeof stored?.["code"] === "string" ? { code: stored["code"], detail: String(stored["message"]) } : null;
+    typeof stored?.["code"] === "string"
+      ? { code: stored["code"], detail: String(stored["message"]) }
+      : null;
   return refused ?? { code: code ?? null, detail: message ?? null };
 }

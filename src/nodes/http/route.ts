@@ -44,7 +44,10 @@ export type Answer = {
   /** Exactly one of the three: a JSON value, JSON in parts, or another body with its type. */
   readonly json?: unknown;
   readonly jsonParts?: JsonParts;
-  readonly body?: { readonly contentType: string; readonly content: string | Uint8Array | ReadableStream };
+  readonly body?: {
+    readonly contentType: string;
+    readonly content: string | Uint8Array | ReadableStream;
+  };
 };
 
 /** JSON that is too long to hold. The next part is read when the client has read the one before. */
@@ -103,7 +106,8 @@ export function checkPathValues(params: NonNullable<RoutedRequest["params"]>): F
   for (const name in params) {
     const value = params[name] as string;
     if (plainValue.test(value) || !rewrittenValue.test(value)) continue;
-    const expected = "UTF-8 in percent form, without dot segments, backslashes and control characters";
+    const expected =
+      "UTF-8 in percent form, without dot segments, backslashes and control characters";
     return fault("invalid_request", `path values must be ${expected}`);
   }
   return null;
@@ -155,7 +159,9 @@ function answerContent({ body, json, jsonParts }: Answer, isHead: boolean): Body
   const content = body === undefined ? JSON.stringify(json ?? null) : body.content;
   if (content instanceof ReadableStream) return content;
   const isShort = content.length < bunOneWriteBytesMax || isHead;
-  return isShort ? (content as BodyInit) : inOneWrite(typeof content === "string" ? utf8(content) : content);
+  return isShort
+    ? (content as BodyInit)
+    : inOneWrite(typeof content === "string" ? utf8(content) : content);
 }
 
 /** Texts and bytes that are one JSON text when they follow each other. */
@@ -168,7 +174,8 @@ export function spliced(parts: Spliced): Answer {
 /** One buffer from the parts. Cost: one copy of each; a buffer for every text would cost four times as much. */
 export function splice(parts: Spliced): Uint8Array<ArrayBuffer> {
   let bytes = 0;
-  for (const part of parts) bytes += typeof part === "string" ? Buffer.byteLength(part) : part.length;
+  for (const part of parts)
+    bytes += typeof part === "string" ? Buffer.byteLength(part) : part.length;
   const joined = Buffer.allocUnsafeSlow(bytes);
   let at = 0;
   for (const part of parts) {
@@ -191,19 +198,32 @@ function inOneWrite(bytes: Uint8Array): BodyInit {
     },
   };
   // The types of streams in browsers, which the SDK is written for, leave direct ones out.
-  const stream: ReadableStream = Reflect.construct(ReadableStream, [source, { highWaterMark: bytes.length + 1 }]);
+  const stream: ReadableStream = Reflect.construct(ReadableStream, [
+    source,
+    { highWaterMark: bytes.length + 1 },
+  ]);
   return stream;
 }
 
-function answerOf(fault: Fault, { faults, requestId, showSignedText = false }: RenderOptions): Answer {
+function answerOf(
+  fault: Fault,
+  { faults, requestId, showSignedText = false }: RenderOptions,
+): Answer {
   const delivery = faults === "delivery";
-  const problem = delivery ? renderDeliveryFault(fault, requestId) : renderProblem(fault, requestId);
+  const problem = delivery
+    ? renderDeliveryFault(fault, requestId)
+    : renderProblem(fault, requestId);
   const { signedText, headers, retryAfterSeconds } = fault.extra;
-  const shown = showSignedText && signedText !== undefined ? { ...problem, signed_text: signedText } : problem;
-  const retryAfter = retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
+  const shown =
+    showSignedText && signedText !== undefined ? { ...problem, signed_text: signedText } : problem;
+  const retryAfter =
+    retryAfterSeconds ?? (fault.status === 503 || fault.status === 429 ? 1 : undefined);
   return {
     status: fault.status,
-    headers: { ...(retryAfter === undefined ? {} : { "retry-after": String(retryAfter) }), ...headers },
+    headers: {
+      ...(retryAfter === undefined ? {} : { "retry-after": String(retryAfter) }),
+      ...headers,
+    },
     body: {
       contentType: delivery ? "application/json" : "application/problem+json",
       content: JSON.stringify(shown),
@@ -239,7 +259,10 @@ function renderDeliveryFault(fault: Fault, requestId: string): Record<string, un
     cache_attempted: false,
     cache_result: null,
     ndr: null,
-    details: { request_id: requestId, ...(fault.extra.errors === undefined ? {} : { errors: fault.extra.errors }) },
+    details: {
+      request_id: requestId,
+      ...(fault.extra.errors === undefined ? {} : { errors: fault.extra.errors }),
+    },
   };
 }
 
@@ -259,7 +282,11 @@ export function createCors(origins: CorsOrigins): Cors {
     return () => everyone;
   }
   const others = { vary: "Origin" };
-  const allowing = (origin: string) => ({ "access-control-allow-origin": origin, ...exposed, vary: "Origin" });
+  const allowing = (origin: string) => ({
+    "access-control-allow-origin": origin,
+    ...exposed,
+    vary: "Origin",
+  });
   if (origins === "loopback")
     return (origin) => (origin !== null && isLoopbackOrigin(origin) ? allowing(origin) : others);
   const known = new Map(origins.map((origin) => [origin, allowing(origin)]));
@@ -289,7 +316,8 @@ type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" |
 export function faultOf(log: Log, error: unknown, { requestId, route }: Failed): Fault {
   const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();
   const where = { request_id: requestId, route: route.path };
-  if (refusal.code === "internal_error") log("error", "a request failed", { ...where, error: errorStack(error) });
+  if (refusal.code === "internal_error")
+    log("error", "a request failed", { ...where, error: errorStack(error) });
   else log("warn", "requests fail", { ...where, error });
   return refusal;
 }
@@ -301,7 +329,10 @@ function storeFault(error: StoreError, { codes = [] }: Pick<Route, "codes">): Fa
     case "busy":
       return codes.includes("chain_unavailable")
         ? fault("chain_unavailable", "the ledger can't be read at the moment")
-        : fault("service_unavailable", "a store or a source of this node can't be reached at the moment");
+        : fault(
+            "service_unavailable",
+            "a store or a source of this node can't be reached at the moment",
+          );
     case "full":
       return fault("storage_full", "the store is full");
     case "closed":
@@ -312,5 +343,8 @@ function storeFault(error: StoreError, { codes = [] }: Pick<Route, "codes">): Fa
 }
 
 export function internalError(): Fault {
-  return fault("internal_error", "something went wrong in the node; the request id names the entry in its log");
+  return fault(
+    "internal_error",
+    "something went wrong in the node; the request id names the entry in its log",
+  );
 }

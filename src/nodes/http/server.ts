@@ -57,9 +57,17 @@ export function listen(options: ListenOptions): Listener {
   const tls = certificate === undefined ? {} : { tls: certificate };
   // Bun shares a port with other processes by default.
   const alone = { ...place, reusePort: false };
-  const server = Bun.serve<unknown, string>({ ...handlers, ...alone, ...tls, idleTimeout: idleTimeoutSeconds });
+  const server = Bun.serve<unknown, string>({
+    ...handlers,
+    ...alone,
+    ...tls,
+    idleTimeout: idleTimeoutSeconds,
+  });
   const host = place.hostname.includes(":") ? `[${place.hostname}]` : place.hostname;
-  return listener(`${certificate === undefined ? "http" : "https"}://${host}:${server.port}`, server);
+  return listener(
+    `${certificate === undefined ? "http" : "https"}://${host}:${server.port}`,
+    server,
+  );
 }
 
 /** The system gives a socket its mode when it is bound, so that it is never open to others. */
@@ -100,7 +108,10 @@ function pathsOfBoth(app: App, site: Site): App["paths"] {
   return Object.fromEntries(
     [...names].map((path) => {
       const [own, others] = [answerOf(site.app, path), answerOf(app, path)];
-      return [path, (request, connection) => (isFor(site, request) ? own : others)(request, connection)];
+      return [
+        path,
+        (request, connection) => (isFor(site, request) ? own : others)(request, connection),
+      ];
     }),
   );
 }
@@ -127,7 +138,11 @@ export async function removeStaleSocket(address: string): Promise<void> {
 const drainPollMs = 20;
 
 /** The server has stopped when its clients are answered; of those who have left, the work goes on. */
-async function drain(apps: readonly App[], server: Server<unknown>, timeoutMs: number): Promise<void> {
+async function drain(
+  apps: readonly App[],
+  server: Server<unknown>,
+  timeoutMs: number,
+): Promise<void> {
   for (const app of apps) app.startDraining();
   const endsAtMs = performance.now() + timeoutMs;
   await withDeadline(server.stop(false), timeoutMs);

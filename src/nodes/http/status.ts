@@ -63,7 +63,9 @@ export function statusRoutes(options: StatusOptions): Route[] {
 }
 
 /** A read of the node itself, which is served even when the node is over capacity. */
-export function nodeRoute(route: Pick<Route, "path" | "id" | "summary" | "answer" | "codes" | "handle">): Route {
+export function nodeRoute(
+  route: Pick<Route, "path" | "id" | "summary" | "answer" | "codes" | "handle">,
+): Route {
   return { ...route, method: "GET", tag: "Node", capacity: "reserved" };
 }
 
@@ -75,15 +77,20 @@ const probeMemoMs = 500;
 type Probes = Readonly<Record<string, () => Promise<unknown>>>;
 
 function readiness({ draining, probes }: StatusOptions): Route {
-  let memo: { readonly atMs: number; readonly checks: ReturnType<typeof checkProbes> } | null = null;
+  let memo: { readonly atMs: number; readonly checks: ReturnType<typeof checkProbes> } | null =
+    null;
   const handle = async (): Promise<Answer | Fault> => {
     if (draining()) return fault("shutting_down", "the node is shutting down");
     const nowMs = performance.now();
-    if (memo === null || nowMs - memo.atMs > probeMemoMs) memo = { atMs: nowMs, checks: checkProbes(probes) };
+    if (memo === null || nowMs - memo.atMs > probeMemoMs)
+      memo = { atMs: nowMs, checks: checkProbes(probes) };
     const checks = await memo.checks;
     const failed = checks.filter(({ ok }) => !ok).map(({ name }) => name);
     if (failed.length > 0) return fault("service_unavailable", `not ready: ${failed.join(", ")}`);
-    const json = { status: "ready", checks: Object.fromEntries(checks.map(({ name, text }) => [name, text])) };
+    const json = {
+      status: "ready",
+      checks: Object.fromEntries(checks.map(({ name, text }) => [name, text])),
+    };
     return { status: 200, json };
   };
   return nodeRoute({
@@ -104,7 +111,8 @@ export async function checkProbes(probes: Probes): Promise<Checked[]> {
     Object.entries(probes).map(async ([name, probe]) => {
       const state = probe().then(
         () => "ok",
-        (error: unknown) => (error instanceof StoreError && error.code === "partial" ? error.message : late),
+        (error: unknown) =>
+          error instanceof StoreError && error.code === "partial" ? error.message : late,
       );
       const text = await withDeadline(state, probeDeadlineMs);
       return text === late ? { name, ok: false, text: "away" } : { name, ok: true, text };
@@ -120,7 +128,10 @@ function metricsRoute({ renderMetrics }: StatusOptions): Route {
     answer: [200, "Measurements."],
     handle: async () => ({
       status: 200,
-      body: { contentType: "text/plain; version=0.0.4; charset=utf-8", content: await renderMetrics() },
+      body: {
+        contentType: "text/plain; version=0.0.4; charset=utf-8",
+        content: await renderMetrics(),
+      },
     }),
   });
 }
@@ -143,7 +154,9 @@ function problemRoutes(): Route[] {
       codes: ["not_found"],
       handle: ({ params }) => {
         const entry = entries.find(({ code }) => code === params["code"]);
-        return entry === undefined ? fault("not_found", "there is no such code") : { status: 200, json: entry };
+        return entry === undefined
+          ? fault("not_found", "there is no such code")
+          : { status: 200, json: entry };
       },
     }),
   ];

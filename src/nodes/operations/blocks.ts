@@ -7,7 +7,13 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
-import { type Network, networkHolds, parseAddress, parseNetwork, unmapAddress } from "../../core/message/address.ts";
+import {
+  type Network,
+  networkHolds,
+  parseAddress,
+  parseNetwork,
+  unmapAddress,
+} from "../../core/message/address.ts";
 import { blocksMax } from "../../core/schema/schema.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Receipts } from "../../storage/contract.ts";
@@ -71,7 +77,9 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
     if (foundText === text) return;
     [text, blocks] = [foundText, found];
     kinds = new Map(found.map(({ subject, kind }) => [subject, kind]));
-    networks = found.map(({ subject }) => parseNetwork(subject)).filter((network) => network !== null);
+    networks = found
+      .map(({ subject }) => parseNetwork(subject))
+      .filter((network) => network !== null);
     for (const changed of followers) changed();
   };
   // One after the other, so that an older list never replaces a newer one.
@@ -89,18 +97,24 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
   const subscription = bus.subscribe(changedSubject, readLater, { missed: readLater });
   const timer = setInterval(readLater, readEveryMs);
   timer.unref();
-  const change = async ({ add, remove }: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
+  const change = async ({
+    add,
+    remove,
+  }: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
     await read();
     const after = new Map(blocks.map((block) => [block.subject, block]));
     const removed = remove.filter((subject) => after.delete(subject));
     for (const block of add) after.set(block.subject, { ...block, sinceMs: now() });
-    if (after.size > blocksMax) return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
+    if (after.size > blocksMax)
+      return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
     const changed = [...new Set([...removed, ...add.map(({ subject }) => subject)])];
     for (let at = 0; at < changed.length; at += writesMax)
       await Promise.all(
         changed.slice(at, at + writesMax).map((subject) => {
           const [key, block] = [prefix + subject, after.get(subject)];
-          return block === undefined ? receipts.remove(key) : receipts.put(key, encodeRecord(block), now() + keptMs);
+          return block === undefined
+            ? receipts.remove(key)
+            : receipts.put(key, encodeRecord(block), now() + keptMs);
         }),
       );
     await read();
@@ -117,7 +131,8 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
     // Cost: nothing while no network is listed; else a look at each of them, about 20 ns.
     checkClient: (client) => {
       const address = networks.length === 0 ? null : unmapAddress(parseAddress(client));
-      const isBlocked = address !== null && networks.some((network) => networkHolds(network, address));
+      const isBlocked =
+        address !== null && networks.some((network) => networkHolds(network, address));
       return isBlocked ? notServed("the client's network") : null;
     },
     checkDid: (did) => (kinds.get(did) === "did" ? notServed("the DID") : null),
@@ -143,13 +158,19 @@ async function readBlocks(receipts: Receipts, now: () => number): Promise<Block[
   return blocks.sort((a, b) => a.sinceMs - b.sinceMs);
 }
 
-const notServed = (whom: string): Fault => fault("policy_denied", `this node does not serve ${whom}`);
+const notServed = (whom: string): Fault =>
+  fault("policy_denied", `this node does not serve ${whom}`);
 
 /** What a subject can be: a network in its one form, a DID, or 400 `invalid_request`. */
-export function parseBlockSubject(text: string): { readonly subject: string; readonly isNetwork: boolean } | Fault {
+export function parseBlockSubject(
+  text: string,
+): { readonly subject: string; readonly isNetwork: boolean } | Fault {
   if (isDid(text)) return { subject: text, isNetwork: false };
   if (parseNetwork(text) !== null) return { subject: normalNetwork(text), isNetwork: true };
-  return fault("invalid_request", "a subject must be a DID, an IP address, or a network such as 192.0.2.0/24");
+  return fault(
+    "invalid_request",
+    "a subject must be a DID, an IP address, or a network such as 192.0.2.0/24",
+  );
 }
 
 /** `192.0.2.7` for `192.0.2.7/32`, and IPv6 in its shortest form, so that a network is found however it is written. */

@@ -21,7 +21,10 @@ import type { Invitations } from "./invitations.ts";
 export type Erasing = {
   readonly blocks: Blocks;
   /** `null` without a Directory. */
-  readonly directory: { readonly invitations: Invitations; readonly forget: (did: Did) => Promise<void> } | null;
+  readonly directory: {
+    readonly invitations: Invitations;
+    readonly forget: (did: Did) => Promise<void>;
+  } | null;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly receipts: Receipts } | null;
   /** How often the DID was deleted; `null` where the source of recipients can't tell. */
@@ -34,12 +37,19 @@ type Removed = { readonly entries: number; readonly bytes: number };
 const pastLivesMax = 16;
 
 /** What waits for the first so many lives of a DID. */
-async function removeMail(mailbox: Mailbox, did: Did, lives: number, now: () => number): Promise<Removed> {
+async function removeMail(
+  mailbox: Mailbox,
+  did: Did,
+  lives: number,
+  now: () => number,
+): Promise<Removed> {
   let [entries, bytes] = [0, 0];
   for (let life = 0; life < lives; life++) {
     const key = mailboxOf(did, life);
     for await (const { entries: waiting } of waitingPages(mailbox, key, now)) {
-      const sizes = new Map(waiting.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]));
+      const sizes = new Map(
+        waiting.map(({ messageId, envelopeBytes }) => [messageId, envelopeBytes]),
+      );
       const removed = sizes.size === 0 ? [] : await mailbox.remove(key, [...sizes.keys()], now());
       entries += removed.length;
       for (const { messageId } of removed) bytes += sizes.get(messageId) ?? 0;
@@ -54,10 +64,14 @@ export async function eraseDid(
   did: Did,
   now: () => number,
 ): Promise<(Removed & { readonly invitations: number }) | Fault> {
-  const blocked = await blocks.change({ add: [{ subject: did, kind: "did", reason: "erased" }], remove: [] });
+  const blocked = await blocks.change({
+    add: [{ subject: did, kind: "did", reason: "erased" }],
+    remove: [],
+  });
   if (isFault(blocked)) return blocked;
   const lives = ((await lifeOf(did)) ?? pastLivesMax) + 1;
-  const removed = cache === null ? { entries: 0, bytes: 0 } : await removeMail(cache.mailbox, did, lives, now);
+  const removed =
+    cache === null ? { entries: 0, bytes: 0 } : await removeMail(cache.mailbox, did, lives, now);
   for (let life = 0; life < lives && cache !== null; life++) {
     const mailbox = mailboxOf(did, life);
     await cache.receipts.remove(keyOfKnown(mailbox));

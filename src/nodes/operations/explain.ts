@@ -35,7 +35,11 @@ export type ExplainParts = {
 };
 
 /** `stops`: no envelope can reach the recipient because of this. */
-type Step = { readonly what: string; readonly state: "ok" | "note" | "stops"; readonly detail: string };
+type Step = {
+  readonly what: string;
+  readonly state: "ok" | "note" | "stops";
+  readonly detail: string;
+};
 
 const step =
   (state: Step["state"]) =>
@@ -55,26 +59,42 @@ export async function explain(
   const { recipient, policy } = await gatherRecipientFacts(parts.recipients, to);
   const steps = await stepsOf(parts, { to, from, recipient, policy }, now);
   // Something takes the envelope, and nothing stops it.
-  const takes = ({ what, state }: Step) => state === "ok" && /^(mailbox|live sessions|service )/.test(what);
+  const takes = ({ what, state }: Step) =>
+    state === "ok" && /^(mailbox|live sessions|service )/.test(what);
   const reachable = steps.some(takes) && !steps.some(({ state }) => state === "stops");
-  const results = parts.results.of(to, from).map(({ atMs, messageId, from: sender, requestId, to: _, ...result }) => ({
-    time: new Date(atMs).toISOString(),
-    message_id: messageId,
-    sender,
-    request_id: requestId,
-    ...result,
-  }));
-  return { recipient: to, sender: from, digest: parts.results.digest(to), reachable, steps, results };
+  const results = parts.results
+    .of(to, from)
+    .map(({ atMs, messageId, from: sender, requestId, to: _, ...result }) => ({
+      time: new Date(atMs).toISOString(),
+      message_id: messageId,
+      sender,
+      request_id: requestId,
+      ...result,
+    }));
+  return {
+    recipient: to,
+    sender: from,
+    digest: parts.results.digest(to),
+    reachable,
+    steps,
+    results,
+  };
 }
 
-type Facts = Pick<AdmissionFacts, "recipient" | "policy"> & { readonly to: Did; readonly from: Did | null };
+type Facts = Pick<AdmissionFacts, "recipient" | "policy"> & {
+  readonly to: Did;
+  readonly from: Did | null;
+};
 
 async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Promise<Step[]> {
   const { to, from, recipient, policy } = facts;
-  if (recipient === null) return [stops("record", "this node's source of recipients has no such DID")];
+  if (recipient === null)
+    return [stops("record", "this node's source of recipients has no such DID")];
   if (recipient.deactivated) return [stops("record", "the DID is deactivated")];
   const blocked = parts.blocks.checkParties(to, from);
-  const isDemanding = [parts.relay?.rules, parts.cache?.settings].some((rules) => rules?.require_sender_signature);
+  const isDemanding = [parts.relay?.rules, parts.cache?.settings].some(
+    (rules) => rules?.require_sender_signature,
+  );
   return [
     keyStep(recipient),
     policyStep(policy),
@@ -88,15 +108,20 @@ async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Pr
 function keyStep({ document, life }: Subject): Step {
   const count = document?.keyAgreement.length ?? 0;
   if (count === 0) return stops("record", "the document has no key to seal to");
-  return ok("record", `${count} key(s) to seal to${life === 0 ? "" : `; the DID was deleted ${life} time(s) before`}`);
+  return ok(
+    "record",
+    `${count} key(s) to seal to${life === 0 ? "" : `; the DID was deleted ${life} time(s) before`}`,
+  );
 }
 
 function policyStep(policy: Facts["policy"]): Step {
   if (policy === null) return stops("policy", "could not be read");
   if (isFault(policy)) return stops("policy", policy.detail);
   const { messageBytesMax, cacheEligible, allowedRelays } = policy;
-  const size = messageBytesMax === null ? "any size that the node allows" : `at most ${messageBytesMax} bytes`;
-  const relays = allowedRelays.length === 0 ? "" : `; only the Relays ${allowedRelays.flat().join(", ")}`;
+  const size =
+    messageBytesMax === null ? "any size that the node allows" : `at most ${messageBytesMax} bytes`;
+  const relays =
+    allowedRelays.length === 0 ? "" : `; only the Relays ${allowedRelays.flat().join(", ")}`;
   const text = `${size}; ${cacheEligible ? "Caches may store" : "no Cache may store"}${relays}`;
   return cacheEligible ? ok("policy", text) : note("policy", text);
 }
@@ -110,7 +135,10 @@ async function cacheSteps(
 ): Promise<Step[]> {
   const key = mailboxOf(recipient.did, recipient.life);
   const known = from !== null && (await isKnown(key, from, now()));
-  const share = shareOfSender(from === null ? "unsigned" : { label: senderLabel(from), isKnown: known }, settings);
+  const share = shareOfSender(
+    from === null ? "unsigned" : { label: senderLabel(from), isKnown: known },
+    settings,
+  );
   const [all, own] = [{ ...nothingHeld }, { ...nothingHeld }];
   for await (const { entries } of waitingPages(mailbox, key, now))
     for (const { envelopeBytes, labels } of entries)
@@ -127,13 +155,20 @@ async function cacheSteps(
     entries: settings.recipient_entries_max,
     bytes: settings.recipient_bytes_max,
   });
-  const isListed = whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
+  const isListed =
+    whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
   const who = known ? "the mailbox knows the sender" : "unsigned and first-time senders together";
-  const texts = (await pushesOf?.(key, now())) ?? ["this Cache wakes no devices: push.enabled is false"];
+  const texts = (await pushesOf?.(key, now())) ?? [
+    "this Cache wakes no devices: push.enabled is false",
+  ];
   return [
-    isListed ? whole : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
+    isListed
+      ? whole
+      : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
     used("share", `${who}: `, own, { entries: share.entriesMax, bytes: share.bytesMax }),
-    ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) => note("push", text)),
+    ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) =>
+      note("push", text),
+    ),
   ];
 }
 

@@ -27,12 +27,18 @@ export type Invitation = {
 /** `did` is `null` once the operator has erased it. */
 type Use = { readonly did: Did | null; readonly atMs: number };
 
-type NewInvitation = { readonly uses: number; readonly lifeMs: number; readonly note: string | null };
+type NewInvitation = {
+  readonly uses: number;
+  readonly lifeMs: number;
+  readonly note: string | null;
+};
 
 export type Invitations = {
   readonly list: () => Promise<(Invitation & { readonly uses: readonly Use[] })[]>;
   /** The only time that its code is known. */
-  readonly create: (wanted: NewInvitation) => Promise<(Invitation & { readonly code: string }) | Fault>;
+  readonly create: (
+    wanted: NewInvitation,
+  ) => Promise<(Invitation & { readonly code: string }) | Fault>;
   /** By the beginning of an id, which must be that of one, or by the code. */
   readonly revoke: (named: string) => Promise<Invitation | Fault>;
   /** Uses the invitation for a DID, once; durable when it resolves. 403 `invitation_invalid`. */
@@ -50,7 +56,13 @@ const invalid = (detail: string): Fault => fault("invitation_invalid", detail);
 
 const prefix = "/invitation/";
 
-export function createInvitations({ receipts, now }: { receipts: Receipts; now: () => number }): Invitations {
+export function createInvitations({
+  receipts,
+  now,
+}: {
+  receipts: Receipts;
+  now: () => number;
+}): Invitations {
   const endOf = ({ expiresAtMs }: Invitation) => expiresAtMs + shownMs;
   const keep = (one: Invitation) => receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
   const read = <T>(key: string) => readRecord<T>(receipts, key, now());
@@ -59,27 +71,41 @@ export function createInvitations({ receipts, now }: { receipts: Receipts; now: 
     const all = found.map(([, value]) => decodeRecord<Invitation>(value));
     return all.sort((a, b) => a.createdAtMs - b.createdAtMs);
   };
-  const placesOf = ({ id, usesMax }: Invitation) => Array.from({ length: usesMax }, (_, place) => useKey(id, place));
+  const placesOf = ({ id, usesMax }: Invitation) =>
+    Array.from({ length: usesMax }, (_, place) => useKey(id, place));
   const usesOf = async (invitation: Invitation): Promise<Use[]> => {
     const uses = await Promise.all(placesOf(invitation).map((key) => read<Use>(key)));
     return uses.filter((use) => use !== null).sort((a, b) => a.atMs - b.atMs);
   };
   return {
-    list: async () => Promise.all((await readAll()).map(async (one) => ({ ...one, uses: await usesOf(one) }))),
+    list: async () =>
+      Promise.all((await readAll()).map(async (one) => ({ ...one, uses: await usesOf(one) }))),
     create: async ({ uses: usesMax, lifeMs, note }) => {
       if ((await readAll()).length >= invitationsMax)
         return fault("invalid_request", `there can be at most ${invitationsMax} invitations`);
       const code = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
       const [id, createdAtMs] = [idOf(code), now()];
-      const made = { id, createdAtMs, expiresAtMs: createdAtMs + lifeMs, revokedAtMs: null, usesMax, note };
+      const made = {
+        id,
+        createdAtMs,
+        expiresAtMs: createdAtMs + lifeMs,
+        revokedAtMs: null,
+        usesMax,
+        note,
+      };
       await keep(made);
       return { ...made, code };
     },
     revoke: async (named) => {
-      const found = (await readAll()).filter(({ id }) => id.startsWith(named) || id === idOf(named));
+      const found = (await readAll()).filter(
+        ({ id }) => id.startsWith(named) || id === idOf(named),
+      );
       const [one] = found;
       if (one === undefined || found.length > 1)
-        return fault("not_found", one === undefined ? "no invitation has this id" : "several ids begin like this");
+        return fault(
+          "not_found",
+          one === undefined ? "no invitation has this id" : "several ids begin like this",
+        );
       const revoked = { ...one, revokedAtMs: one.revokedAtMs ?? now() };
       await keep(revoked);
       return revoked;
@@ -117,8 +143,15 @@ export function createInvitations({ receipts, now }: { receipts: Receipts; now: 
 export const invitationHeader = "Svc-Invitation";
 
 /** What is refused before anything else is looked at. */
-export function checkOpen(registration: "open" | "invite" | "closed", code: string | null): Fault | null {
-  if (registration === "closed") return fault("registration_closed", "this Directory registers nobody now");
+export function checkOpen(
+  registration: "open" | "invite" | "closed",
+  code: string | null,
+): Fault | null {
+  if (registration === "closed")
+    return fault("registration_closed", "this Directory registers nobody now");
   if (registration === "open" || code !== null) return null;
-  return fault("invitation_required", `this Directory registers who is invited: send the code in ${invitationHeader}`);
+  return fault(
+    "invitation_required",
+    `this Directory registers who is invited: send the code in ${invitationHeader}`,
+  );
 }

@@ -115,7 +115,8 @@ function nodeOperations(parts: OperationsParts): Route[] {
       handle: async ({ did: text }) => {
         const did = parseDid(text);
         const erased = isFault(did) ? did : await eraseDid(parts, did, now);
-        if (!isFault(erased)) log("warn", "the operator removed what the node holds of a DID", erased);
+        if (!isFault(erased))
+          log("warn", "the operator removed what the node holds of a DID", erased);
         return erased;
       },
     }),
@@ -132,7 +133,9 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
       id: "blocks",
       summary: "The block list",
       request: null,
-      handle: () => ({ blocks: blocks.list().map(({ sinceMs, ...block }) => ({ ...block, since: isoOf(sinceMs) })) }),
+      handle: () => ({
+        blocks: blocks.list().map(({ sinceMs, ...block }) => ({ ...block, since: isoOf(sinceMs) })),
+      }),
     }),
     operation({
       path,
@@ -159,7 +162,9 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
     add.push({ subject: parsed.subject, kind, reason });
   }
   // A text that can't be blocked is in no list.
-  const removed = remove.map(parseBlockSubject).flatMap((parsed) => (isFault(parsed) ? [] : [parsed.subject]));
+  const removed = remove
+    .map(parseBlockSubject)
+    .flatMap((parsed) => (isFault(parsed) ? [] : [parsed.subject]));
   return { add, remove: removed };
 }
 

@@ -11,7 +11,11 @@ import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 
 /** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
-export type RequestedEnvelope = { readonly messageId: Uuid; readonly to: Did; readonly from: Did | null };
+export type RequestedEnvelope = {
+  readonly messageId: Uuid;
+  readonly to: Did;
+  readonly from: Did | null;
+};
 
 export type EnvelopeResult = RequestedEnvelope & {
   readonly atMs: number;
@@ -41,23 +45,36 @@ export const keptMs = 36_500 * dayMs;
 /** With a slash, as everything that belongs to no mailbox: several databases keep that in the first of them. */
 const keyName = "/operator-digest-key";
 
-export async function openResults({ receipts, now }: { receipts: Receipts; now: () => number }): Promise<Results> {
+export async function openResults({
+  receipts,
+  now,
+}: {
+  receipts: Receipts;
+  now: () => number;
+}): Promise<Results> {
   const key = await readKey(receipts, now());
   const digest = (did: Did): string =>
     new Bun.CryptoHasher("sha256", key).update(did).digest("hex").slice(0, digestChars);
   // Many results share a millisecond, and clocks go back: the count orders them.
   let added = 0;
-  const pairs = new BoundedMap<string, readonly { readonly count: number; readonly result: EnvelopeResult }[]>(
-    pairsMax,
-  );
+  const pairs = new BoundedMap<
+    string,
+    readonly { readonly count: number; readonly result: EnvelopeResult }[]
+  >(pairsMax);
   return {
     digest,
     add: (result) => {
       const pair = `${result.to} ${result.from ?? ""}`;
-      pairs.set(pair, [{ count: added++, result }, ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1)]);
+      pairs.set(pair, [
+        { count: added++, result },
+        ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1),
+      ]);
     },
     of: (to, from) => {
-      const found = from === null ? [...pairs].flatMap(([, results]) => results) : (pairs.get(`${to} ${from}`) ?? []);
+      const found =
+        from === null
+          ? [...pairs].flatMap(([, results]) => results)
+          : (pairs.get(`${to} ${from}`) ?? []);
       const ofRecipient = found.filter(({ result }) => result.to === to);
       return ofRecipient.sort((a, b) => b.count - a.count).map(({ result }) => result);
     },
@@ -69,9 +86,11 @@ async function readKey(receipts: Receipts, nowMs: number): Promise<string> {
   const known = await receipts.get(keyName, nowMs);
   if (known !== null) return encodeHex(known);
   const own = crypto.getRandomValues(new Uint8Array(32));
-  const earlier = await receipts.putIfAbsent(keyName, own, nowMs + keptMs, nowMs).catch((error: unknown) => {
-    if (error instanceof StoreError) return null;
-    throw error;
-  });
+  const earlier = await receipts
+    .putIfAbsent(keyName, own, nowMs + keptMs, nowMs)
+    .catch((error: unknown) => {
+      if (error instanceof StoreError) return null;
+      throw error;
+    });
   return encodeHex(earlier ?? own);
 }

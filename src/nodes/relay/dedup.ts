@@ -46,12 +46,15 @@ export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Delive
   const { hops } = delivery;
   const first = dedup.inFlight.get(key);
   if (first !== undefined && first.digest !== digest) return Promise.resolve(conflict());
-  if (first !== undefined) return hops > first.hops ? Promise.resolve(cameBack()) : first.outcome.then(asRepeat);
+  if (first !== undefined)
+    return hops > first.hops ? Promise.resolve(cameBack()) : first.outcome.then(asRepeat);
   const delivering = { to, digest, hops, delaysJoins: false };
   const begun = () => {
     delivering.delaysJoins = true;
   };
-  const outcome = deliverUnlessKnown(dedup, delivery, { key, digest, begun }).finally(() => dedup.inFlight.delete(key));
+  const outcome = deliverUnlessKnown(dedup, delivery, { key, digest, begun }).finally(() =>
+    dedup.inFlight.delete(key),
+  );
   dedup.inFlight.set(key, Object.assign(delivering, { outcome }));
   return outcome;
 }
@@ -90,7 +93,10 @@ function asRepeat(outcome: DeliveryOutcome): DeliveryOutcome {
 }
 
 function conflict(): Fault {
-  return fault("duplicate_conflict", "another envelope with this message_id was sent to this recipient");
+  return fault(
+    "duplicate_conflict",
+    "another envelope with this message_id was sent to this recipient",
+  );
 }
 
 const cameBack = () => fault("not_deliverable", "the envelope has come back to this Relay");
@@ -98,15 +104,22 @@ const cameBack = () => fault("not_deliverable", "the envelope has come back to t
 /** After a failure there is no result, and the id belongs to the envelope with the digest. */
 type DeliveryRecord = { readonly digest: string; readonly result: DeliveryResult | null };
 
-const recordOf = ({ receipts }: Dedup, key: string, nowMs: number) => readRecord<DeliveryRecord>(receipts, key, nowMs);
+const recordOf = ({ receipts }: Dedup, key: string, nowMs: number) =>
+  readRecord<DeliveryRecord>(receipts, key, nowMs);
 
 /** What was delivered stays delivered, even when it can't be remembered. */
-async function remember({ receipts, log }: Dedup, key: string, record: DeliveryRecord, untilMs: number): Promise<void> {
+async function remember(
+  { receipts, log }: Dedup,
+  key: string,
+  record: DeliveryRecord,
+  untilMs: number,
+): Promise<void> {
   try {
     await receipts.put(key, encodeRecord(record), untilMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
-    const loss = "a delivery result could not be stored; a repeated request would be delivered again";
+    const loss =
+      "a delivery result could not be stored; a repeated request would be delivered again";
     log("warn", loss, { error });
   }
 }

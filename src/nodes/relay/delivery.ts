@@ -2,9 +2,21 @@
  * The attempts of a delivery over their channels, and what became of each; no rule of the delivery is decided here. Source: rules section 5.
  */
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
-import { isJsonObject, type JsonObject, type JsonValue, jsonObjectOf } from "../../core/codec/json.ts";
+import {
+  isJsonObject,
+  type JsonObject,
+  type JsonValue,
+  jsonObjectOf,
+} from "../../core/codec/json.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
-import { describeFault, type Fault, type FaultCode, fault, faultCodes, isFault } from "../../core/fault.ts";
+import {
+  describeFault,
+  type Fault,
+  type FaultCode,
+  fault,
+  faultCodes,
+  isFault,
+} from "../../core/fault.ts";
 import {
   type Attempt,
   type AttemptOutcome,
@@ -44,7 +56,11 @@ export type LocalCache = {
   readonly endpoints: readonly string[];
   readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
   /** The receipt of an envelope that was stored before; 409 `duplicate_conflict`, or `null` when its id is not known. */
-  readonly recall: (envelope: Envelope, admission: Admission, nowMs: number) => Promise<StoreReceipt | Fault | null>;
+  readonly recall: (
+    envelope: Envelope,
+    admission: Admission,
+    nowMs: number,
+  ) => Promise<StoreReceipt | Fault | null>;
 };
 
 export type DeliveryParts = Pick<DeliveryActions, "now" | "sleep" | "random"> & {
@@ -72,9 +88,14 @@ export async function deliverBy(
   const [only] = plan.caches;
   const isOnly = plan.direct.length === 0 && plan.caches.length === 1 && plan.copies === 1;
   const isOwn = isOnly && only !== undefined && localCache !== null && isLocal(localCache, only);
-  const held = isOwn ? null : ((await localCache?.recall(relayed.envelope, relayed.admission, now())) ?? null);
+  const held = isOwn
+    ? null
+    : ((await localCache?.recall(relayed.envelope, relayed.admission, now())) ?? null);
   if (held !== null) return isFault(held) ? held : { result: heldResult(held), isKept: true };
-  const result = await deliver(plan, { ...parts, attempt: (attempt) => makeAttempt(parts, relayed, attempt) });
+  const result = await deliver(plan, {
+    ...parts,
+    attempt: (attempt) => makeAttempt(parts, relayed, attempt),
+  });
   return isFault(result) ? result : { result, isKept: isOwn && result.success };
 }
 
@@ -104,12 +125,19 @@ async function deliverLive(
   { envelope, admission, begun }: Relayed,
   { timeoutMs }: Attempt,
 ): Promise<Made | "nobody"> {
-  const delivering = sessions.deliver({ envelope, document: admission.recipient.document, timeoutMs });
+  const delivering = sessions.deliver({
+    envelope,
+    document: admission.recipient.document,
+    timeoutMs,
+  });
   begun();
   const outcome = await delivering;
   if (outcome === "nobody") return "nobody";
   if (outcome === "acknowledged") return { httpStatus: null, error: null };
-  return { httpStatus: null, error: outcome === "silent" ? "not_acknowledged" : "destination_unavailable" };
+  return {
+    httpStatus: null,
+    error: outcome === "silent" ? "not_acknowledged" : "destination_unavailable",
+  };
 }
 
 /** To another host. An inbox gets no more than the envelope and its way; of other nodes the answer counts too. */
@@ -122,7 +150,11 @@ async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): P
   const answer = await parts.egress.send({
     endpoint,
     suffix:
-      channel === "relay" ? `/relay/${encodeURIComponent(envelope.to)}` : channel === "cache" ? "/cache/store" : "",
+      channel === "relay"
+        ? `/relay/${encodeURIComponent(envelope.to)}`
+        : channel === "cache"
+          ? "/cache/store"
+          : "",
     body: envelope.bytes,
     headers: headersTo(channel, relayed),
     wantsBody: channel !== "inbox",
@@ -130,9 +162,12 @@ async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): P
     timeoutMs: attempt.timeoutMs,
   });
   const { httpStatus, error, giveUp, body } = answer;
-  const said = body === null || httpStatus === null ? {} : readAnswer(channel, { httpStatus, body }, envelope);
+  const said =
+    body === null || httpStatus === null ? {} : readAnswer(channel, { httpStatus, body }, envelope);
   // A retry would not help.
-  return said === null ? { httpStatus, error: "invalid_answer", giveUp: true } : { httpStatus, error, giveUp, ...said };
+  return said === null
+    ? { httpStatus, error: "invalid_answer", giveUp: true }
+    : { httpStatus, error, giveUp, ...said };
 }
 
 function headersTo(channel: Channel, { hops, call, facts }: Relayed): Record<string, string> {
@@ -140,20 +175,35 @@ function headersTo(channel: Channel, { hops, call, facts }: Relayed): Record<str
   return {
     ...(channel === "cache" ? {} : { "svc-hops": String(hops + 1) }),
     // Not to an inbox, which is the recipient's own.
-    ...(facts.senderHome === null || channel === "inbox" ? {} : { [senderHomeHeader]: facts.senderHome }),
+    ...(facts.senderHome === null || channel === "inbox"
+      ? {}
+      : { [senderHomeHeader]: facts.senderHome }),
     ...(isQuiet(call.headers) ? { urgency: "low" } : {}),
     ...(trace === null ? {} : { traceparent: trace.text }),
   };
 }
 
-async function storeInCache(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made | Fault> {
+async function storeInCache(
+  parts: DeliveryParts,
+  relayed: Relayed,
+  attempt: Attempt,
+): Promise<Made | Fault> {
   const { localCache, now } = parts;
-  if (localCache === null || !isLocal(localCache, attempt.destination)) return post(parts, relayed, attempt);
+  if (localCache === null || !isLocal(localCache, attempt.destination))
+    return post(parts, relayed, attempt);
   const { client, network, headers } = relayed.call;
-  const submitted = { client, network, nowMs: now(), isQuiet: isQuiet(headers), relayed: relayed.facts };
+  const submitted = {
+    client,
+    network,
+    nowMs: now(),
+    isQuiet: isQuiet(headers),
+    relayed: relayed.facts,
+  };
   const stored = await localCache.store(relayed.envelope, submitted).catch(storeFailure);
   if (isFault(stored) && stored.code === "duplicate_conflict") return stored;
-  return isFault(stored) ? madeOfRefusal(stored) : { httpStatus: 202, error: null, receipt: stored };
+  return isFault(stored)
+    ? madeOfRefusal(stored)
+    : { httpStatus: 202, error: null, receipt: stored };
 }
 
 function isLocal({ endpoints }: LocalCache, { endpoint }: Destination): boolean {
@@ -213,7 +263,12 @@ function parseStoreReceipt(bytes: Uint8Array, asked: MessageIds): StoreReceipt |
     deduped: answer["deduped"] === true,
     message_id: asked.messageId,
     recipient: asked.recipient,
-    ...kept(answer, { expires_at: isTimestamp, max_ttl: isDuration, applied_ttl: isDuration, chunked: isFlag }),
+    ...kept(answer, {
+      expires_at: isTimestamp,
+      max_ttl: isDuration,
+      applied_ttl: isDuration,
+      chunked: isFlag,
+    }),
     ...(isJsonObject(answer["proof"]) ? { proof: receiptProof(answer["proof"], asked) } : {}),
   };
 }
@@ -231,7 +286,10 @@ function receiptProof(proof: JsonObject, asked: MessageIds) {
 
 type Check = (value: JsonValue | undefined) => boolean;
 
-function kept(members: JsonObject, checks: Readonly<Record<string, Check>>): Record<string, JsonValue> {
+function kept(
+  members: JsonObject,
+  checks: Readonly<Record<string, Check>>,
+): Record<string, JsonValue> {
   const result: Record<string, JsonValue> = {};
   for (const [name, accepts] of Object.entries(checks)) {
     const value = members[name];
@@ -243,10 +301,13 @@ function kept(members: JsonObject, checks: Readonly<Record<string, Check>>): Rec
 const isTimestamp: Check = (value) => typeof value === "string" && parseTimestamp(value) !== null;
 const isDuration: Check = (value) => typeof value === "string" && parseDuration(value) !== null;
 const isFlag: Check = (value) => typeof value === "boolean";
-const isSignature: Check = (value) => typeof value === "string" && /^[A-Za-z0-9+/]{86}==$/.test(value);
+const isSignature: Check = (value) =>
+  typeof value === "string" && /^[A-Za-z0-9+/]{86}==$/.test(value);
 
 /** The code of a refusal, when it is one of ours, with our own words for it; `null` otherwise. */
-function parseRefusal(bytes: Uint8Array): { readonly code: FaultCode; readonly message: string } | null {
+function parseRefusal(
+  bytes: Uint8Array,
+): { readonly code: FaultCode; readonly message: string } | null {
   const answer = jsonObjectOf(bytes);
   const code = answer?.["code"] ?? answer?.["error"];
   const known = faultCodes.find((candidate) => candidate === code);

@@ -29,7 +29,11 @@ export type Resolver = (host: string) => Promise<readonly string[]>;
 
 export type EgressSettings = Pick<
   Config["relay"],
-  "allow_http" | "allow_private" | "public_endpoints" | "connect_timeout" | "destination_requests_max"
+  | "allow_http"
+  | "allow_private"
+  | "public_endpoints"
+  | "connect_timeout"
+  | "destination_requests_max"
 >;
 
 export type EgressOptions = {
@@ -104,7 +108,11 @@ export function createEgress(options: EgressOptions): Egress {
     recent: new BoundedMap(namesMax),
   };
 
-  const sendInSlot = async (endpoint: Endpoint, request: EgressRequest, place: Place): Promise<EgressAnswer> => {
+  const sendInSlot = async (
+    endpoint: Endpoint,
+    request: EgressRequest,
+    place: Place,
+  ): Promise<EgressAnswer> => {
     const release = await hosts.acquire(endpoint.origin, place.abort.signal);
     if (typeof release === "string") return place.end ?? busy;
     let outcome = unavailable;
@@ -115,7 +123,9 @@ export function createEgress(options: EgressOptions): Egress {
       return outcome;
     } finally {
       // A refused address, or a request that gave way, shows nothing about the host.
-      release(outcome === gaveWay || outcome.error === null || outcome.error === "destination_refused");
+      release(
+        outcome === gaveWay || outcome.error === null || outcome.error === "destination_refused",
+      );
     }
   };
 
@@ -230,7 +240,11 @@ type EgressState = {
 type PlacedRequest = EgressRequest & { readonly place: Place };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
-async function send(state: EgressState, endpoint: Endpoint, request: PlacedRequest): Promise<EgressAnswer> {
+async function send(
+  state: EgressState,
+  endpoint: Endpoint,
+  request: PlacedRequest,
+): Promise<EgressAnswer> {
   const { place } = request;
   const found = await addressesOf(state, endpoint);
   if (found === null) return unavailable;
@@ -238,17 +252,24 @@ async function send(state: EgressState, endpoint: Endpoint, request: PlacedReque
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs: place.untilMs });
   if (address === null) return place.untilMs <= state.now() ? timedOut : unavailable;
-  const answer = place.end ?? (await sendPinned(endpoint, address, request, state.options.ca ?? []));
+  const answer =
+    place.end ?? (await sendPinned(endpoint, address, request, state.options.ca ?? []));
   if (answer.error === null || answer.error === "invalid_answer")
     state.recent.set(endpoint.origin, { address, untilMs: state.now() + recentMs });
   else state.recent.delete(endpoint.origin);
   return answer;
 }
 
-async function addressesOf(state: EgressState, endpoint: Endpoint): Promise<readonly string[] | null> {
+async function addressesOf(
+  state: EgressState,
+  endpoint: Endpoint,
+): Promise<readonly string[] | null> {
   if (parseAddress(endpoint.host) !== null) return [endpoint.host];
   try {
-    const found = await withDeadline((state.options.resolve ?? systemResolver)(endpoint.host), resolveMs);
+    const found = await withDeadline(
+      (state.options.resolve ?? systemResolver)(endpoint.host),
+      resolveMs,
+    );
     return found === late || found.length === 0 ? null : found;
   } catch {
     return null;
@@ -307,23 +328,26 @@ async function sendPinned(
   ca: readonly string[],
 ): Promise<EgressAnswer> {
   try {
-    const response = await fetch(`${endpoint.scheme}://${bracketed(address)}:${endpoint.port}${endpoint.target}`, {
-      method: body === null ? "GET" : "POST",
-      headers: {
-        ...(body === null ? {} : { "content-type": "application/json" }),
-        accept: body === null ? "*/*" : "application/json",
-        "accept-encoding": "identity",
-        "user-agent": "waypost",
-        ...headers,
-        host: hostHeader(endpoint),
+    const response = await fetch(
+      `${endpoint.scheme}://${bracketed(address)}:${endpoint.port}${endpoint.target}`,
+      {
+        method: body === null ? "GET" : "POST",
+        headers: {
+          ...(body === null ? {} : { "content-type": "application/json" }),
+          accept: body === null ? "*/*" : "application/json",
+          "accept-encoding": "identity",
+          "user-agent": "waypost",
+          ...headers,
+          host: hostHeader(endpoint),
+        },
+        ...(body === null ? {} : { body: body as Uint8Array<ArrayBuffer> }),
+        redirect: "error",
+        proxy: false,
+        decompress: false,
+        signal: place.abort.signal,
+        ...(endpoint.scheme === "https" ? { tls: tlsOf(endpoint.host, address, ca) } : {}),
       },
-      ...(body === null ? {} : { body: body as Uint8Array<ArrayBuffer> }),
-      redirect: "error",
-      proxy: false,
-      decompress: false,
-      signal: place.abort.signal,
-      ...(endpoint.scheme === "https" ? { tls: tlsOf(endpoint.host, address, ca) } : {}),
-    });
+    );
     return await readAnswer(response, wantsBody);
   } catch (error) {
     const redirected = (error as { code?: unknown }).code === "UnexpectedRedirect";

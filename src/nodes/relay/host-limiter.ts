@@ -46,7 +46,8 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
   const hosts = new BoundedMap<string, Host>(limits.destinationsMax);
   const sums = { active: 0, waiting: 0 };
 
-  const isOpen = (host: Host): boolean => host.failures >= limits.failuresToOpen && now() < host.openUntilMs;
+  const isOpen = (host: Host): boolean =>
+    host.failures >= limits.failuresToOpen && now() < host.openUntilMs;
 
   const use = (destination: string, host: Host): Release => {
     host.active += 1;

@@ -20,15 +20,33 @@ import { type Channel, type DeliveryPlan, hopsMax, planDelivery } from "../../co
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { type AdmissionRules, decideAdmission, gatherFacts, senderHomeHeader } from "../admission.ts";
+import {
+  type AdmissionRules,
+  decideAdmission,
+  gatherFacts,
+  senderHomeHeader,
+} from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "../operations/blocks.ts";
-import { chargeBody, checkClientRate, checkRate, createRateLimiter, limitOf, type RateLimiter } from "../rates.ts";
+import {
+  chargeBody,
+  checkClientRate,
+  checkRate,
+  createRateLimiter,
+  limitOf,
+  type RateLimiter,
+} from "../rates.ts";
 import type { RecipientSource } from "../recipients.ts";
 import { type Dedup, deliverOnce } from "./dedup.ts";
-import { type Delivered, type DeliveryParts, deliverBy, type LocalCache, type Relayed } from "./delivery.ts";
+import {
+  type Delivered,
+  type DeliveryParts,
+  deliverBy,
+  type LocalCache,
+  type Relayed,
+} from "./delivery.ts";
 import type { Egress } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
 
@@ -106,10 +124,14 @@ export function createRelay(parts: RelayParts): Relay {
 function pacedByHost(settings: Config["relay"], now: () => number): DeliveryParts["mayAsk"] {
   const limiter = createRateLimiter(limitOf(settings, "client_rate", "client_burst"));
   return ({ client, network }, host) =>
-    checkClientRate(limiter, { client, network: `${network} ${host}`, nowMs: now() }, settings) === null;
+    checkClientRate(limiter, { client, network: `${network} ${host}`, nowMs: now() }, settings) ===
+    null;
 }
 
-function renderRelayLimits(settings: Config["relay"], limits: EnvelopeLimits): Record<string, number | string> {
+function renderRelayLimits(
+  settings: Config["relay"],
+  limits: EnvelopeLimits,
+): Record<string, number | string> {
   return {
     ...renderEnvelopeLimits(limits),
     max_hops: hopsMax,
@@ -148,9 +170,13 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   return { status: outcome.http_status, json: outcome };
 }
 
-const tooManyWaiting = fault("service_unavailable", "too many deliveries of this network wait for live sessions", {
-  retryAfterSeconds: 1,
-});
+const tooManyWaiting = fault(
+  "service_unavailable",
+  "too many deliveries of this network wait for live sessions",
+  {
+    retryAfterSeconds: 1,
+  },
+);
 
 // ---------------------------------------------------------------------------------------------- decode
 
@@ -164,9 +190,13 @@ function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
   if (isFault(envelope)) return envelope;
   call.concerns(envelope);
   if (named !== null && named !== envelope.to)
-    return fault("recipient_mismatch", "the recipient in the path differs from the one in the envelope");
+    return fault(
+      "recipient_mismatch",
+      "the recipient in the path differs from the one in the envelope",
+    );
   const hops = call.headers.get("svc-hops") ?? "0";
-  if (!/^\d{1,3}$/.test(hops)) return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
+  if (!/^\d{1,3}$/.test(hops))
+    return fault("invalid_request", "Svc-Hops must be a number of at most three digits");
   return checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? { envelope, hops: Number(hops) };
 }
 
@@ -175,7 +205,11 @@ function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
 type Admitted = Omit<Relayed, "begun">;
 
 /** A session that joins too late for the delivery waits for it: once it was tried at sessions, or is not to be. */
-function deliver(node: RelayNode, relayed: Admitted, begun: () => void): Promise<Delivered | Fault> {
+function deliver(
+  node: RelayNode,
+  relayed: Admitted,
+  begun: () => void,
+): Promise<Delivered | Fault> {
   const plan = planOf(node, relayed);
   if (plan.direct[0]?.channel !== "live") begun();
   return deliverBy(node.delivery, { ...relayed, begun }, plan);
@@ -187,11 +221,16 @@ function rememberedUntilMs(
   { call, admission: { expiresAtMs } }: Admitted,
 ): number {
   const { client, network, nowMs } = call;
-  const isBeyond = checkClientRate(resultRate, { client, network: storingNetwork(network), nowMs }, settings) !== null;
+  const isBeyond =
+    checkClientRate(resultRate, { client, network: storingNetwork(network), nowMs }, settings) !==
+    null;
   return isBeyond ? Math.min(expiresAtMs, nowMs + settings.results_life_beyond) : expiresAtMs;
 }
 
-function planOf({ sessions, settings }: RelayNode, { envelope, hops, admission }: Admitted): DeliveryPlan {
+function planOf(
+  { sessions, settings }: RelayNode,
+  { envelope, hops, admission }: Admitted,
+): DeliveryPlan {
   const { recipient, policy, expiresAtMs } = admission;
   return planDelivery({
     messageId: envelope.messageId,
@@ -246,11 +285,15 @@ function relayRoutes(node: RelayNode): Route[] {
     faults: "delivery",
     bodyBytesMax: node.limits.body_bytes_max,
     rateLimit: (request) =>
-      node.blocks?.checkClient(request.client) ?? checkClientRate(node.clientRate, request, node.settings),
+      node.blocks?.checkClient(request.client) ??
+      checkClientRate(node.clientRate, request, node.settings),
     handle: (call) => relay(node, call),
   });
   return [
-    route("/relay", "relay", { summary: "Deliver an envelope to the recipient that it names", codes }),
+    route("/relay", "relay", {
+      summary: "Deliver an envelope to the recipient that it names",
+      codes,
+    }),
     route("/relay/:did", "relayTo", {
       summary: "The same, bound to the recipient in the path",
       codes: [...codes, "invalid_did", "recipient_mismatch"],
@@ -266,7 +309,10 @@ type RelayMetrics = {
 };
 
 /** Labels come from fixed lists, never from a sender or a destination. */
-function relayMetrics({ metrics, egress, sessions }: RelayParts, { inFlight }: Dedup): RelayMetrics {
+function relayMetrics(
+  { metrics, egress, sessions }: RelayParts,
+  { inFlight }: Dedup,
+): RelayMetrics {
   const results = metrics.counter({
     name: "relay_results_total",
     help: "Delivery results by code; deduped ones repeat an earlier result.",
@@ -281,10 +327,15 @@ function relayMetrics({ metrics, egress, sessions }: RelayParts, { inFlight }: D
     { name: "relay_attempt_seconds", help: "Time of one attempt.", labels: ["channel"] },
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
   );
-  const gauge = (name: string, help: string, read: () => number) => metrics.gauge({ name, help }, read);
+  const gauge = (name: string, help: string, read: () => number) =>
+    metrics.gauge({ name, help }, read);
   gauge("relay_deliveries_in_flight", "Deliveries in flight.", () => inFlight.size);
   gauge("relay_outbound_active", "Outbound requests in flight.", () => egress.stats().active);
-  gauge("relay_outbound_waiting", "Outbound requests that wait for a slot.", () => egress.stats().waiting);
+  gauge(
+    "relay_outbound_waiting",
+    "Outbound requests that wait for a slot.",
+    () => egress.stats().waiting,
+  );
   gauge("relay_live_sockets", "Open live sessions, proven or not.", () => sessions.stats().sockets);
   return {
     result: ({ code, details }) => results.add([code, String(details["deduped"] === true)]),

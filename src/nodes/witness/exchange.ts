@@ -8,7 +8,13 @@ import { verifyEd25519 } from "../../core/codec/crypto.ts";
 import { fault } from "../../core/fault.ts";
 import { readCapped } from "../../core/std/bounded.ts";
 import { type Note, type NoteKey, signedBy } from "../../core/trust/note.ts";
-import { decodeBundle, parseTilePath, tilePath, tileWidth, widthOfTile } from "../../core/trust/tree.ts";
+import {
+  decodeBundle,
+  parseTilePath,
+  tilePath,
+  tileWidth,
+  widthOfTile,
+} from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
 import type { Call, Route } from "../http/route.ts";
 
@@ -41,13 +47,18 @@ export function isSigned(note: Note, key: NoteKey): boolean {
 }
 
 /** The entries of a log from one size to another, bundle by bundle. Throws when one is missing. */
-export async function* readBundles(prefix: string, from: number, to: number): AsyncGenerator<Uint8Array[]> {
+export async function* readBundles(
+  prefix: string,
+  from: number,
+  to: number,
+): AsyncGenerator<Uint8Array[]> {
   for (let at = from; at < to; ) {
     const index = Math.floor(at / tileWidth);
     const width = widthOfTile(0, index, to);
     const reply = await ask(`${prefix}/tile/${tilePath("entries", index, width)}`);
     const entries = reply.status === 200 ? decodeBundle(reply.bytes) : null;
-    if (entries?.length !== width) throw new Error(`it answers ${reply.status} without the entries from ${at} on`);
+    if (entries?.length !== width)
+      throw new Error(`it answers ${reply.status} without the entries from ${at} on`);
     yield entries.slice(at - index * tileWidth).map((entry) => entry.slice());
     at = index * tileWidth + width;
   }
@@ -80,11 +91,17 @@ export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route
     codes: ["not_found"],
     handle: async (call) => {
       const { level = "", a = "", b, c, d } = call.params;
-      const tile = parseTilePath([level, a, b, c, d].filter((segment) => segment !== undefined).join("/"));
+      const tile = parseTilePath(
+        [level, a, b, c, d].filter((segment) => segment !== undefined).join("/"),
+      );
       const log = logOf(call);
       const content = tile === null || log === null ? null : await logs.tile(log, tile);
       if (content === null) return fault("not_found", "the log has no such tile");
-      return { status: 200, headers: always, body: { contentType: "application/octet-stream", content } };
+      return {
+        status: 200,
+        headers: always,
+        body: { contentType: "application/octet-stream", content },
+      };
     },
   }));
 }

@@ -43,7 +43,9 @@ export type WitnessParts = {
 };
 
 export function createWitness(parts: WitnessParts): readonly Route[] {
-  const ofHash = new Map(parts.watched.map((one) => [encodeHex(sha256(utf8(one.key.name))), one.key.name]));
+  const ofHash = new Map(
+    parts.watched.map((one) => [encodeHex(sha256(utf8(one.key.name))), one.key.name]),
+  );
   const logOf = (call: Call) => ofHash.get(call.params["origin"] ?? "") ?? null;
   return [
     addRoute(parts),
@@ -77,11 +79,18 @@ function addRoute(parts: WitnessParts): Route {
     ],
     handle: async ({ body, nowMs }) => {
       const added = parseRequest(body);
-      if (added === null) return fault("invalid_request", "the body must be that of add-checkpoint, with a checkpoint");
+      if (added === null)
+        return fault(
+          "invalid_request",
+          "the body must be that of add-checkpoint, with a checkpoint",
+        );
       const watched = parts.watched.find(({ key }) => key.name === added.checkpoint.origin);
       if (watched === undefined) return fault("not_found", "this witness does not know the log");
       if (!isSigned(added.note, watched.key))
-        return fault("invalid_signature", "the checkpoint is not signed by the key that is known of the log");
+        return fault(
+          "invalid_signature",
+          "the checkpoint is not signed by the key that is known of the log",
+        );
       if (added.old > added.checkpoint.size)
         return fault("invalid_request", "the old size is above that of the checkpoint");
       // Of one log one after the other: a second one must come again.
@@ -99,22 +108,32 @@ function addRoute(parts: WitnessParts): Route {
 
 function parseRequest(body: Uint8Array) {
   const [, old = "", lines = "", rest = ""] =
-    /^old (0|[1-9]\d{0,15})\n((?:[A-Za-z0-9+/]{43}=\n){0,63})\n([\s\S]*)$/.exec(decodeUtf8(body) ?? "") ?? [];
+    /^old (0|[1-9]\d{0,15})\n((?:[A-Za-z0-9+/]{43}=\n){0,63})\n([\s\S]*)$/.exec(
+      decodeUtf8(body) ?? "",
+    ) ?? [];
   const note = parseNote(rest);
   const checkpoint = note === null ? null : parseCheckpoint(note.text);
   const proof = lines.split("\n").slice(0, -1).map(decodeBase64);
-  if (note === null || checkpoint === null || proof.some((hash) => hash?.length !== hashBytes)) return null;
+  if (note === null || checkpoint === null || proof.some((hash) => hash?.length !== hashBytes))
+    return null;
   return { old: Number(old), proof: proof as Uint8Array[], note, checkpoint };
 }
 
 async function addCheckpoint(
   { logs, key, sign, log }: WitnessParts,
   watched: NamedAddress,
-  { old, proof, note, checkpoint, nowMs }: NonNullable<ReturnType<typeof parseRequest>> & { readonly nowMs: number },
+  {
+    old,
+    proof,
+    note,
+    checkpoint,
+    nowMs,
+  }: NonNullable<ReturnType<typeof parseRequest>> & { readonly nowMs: number },
 ): Promise<Answer | Fault> {
   const { origin } = checkpoint;
   const before = await logs.note(origin);
-  const last = before === "" ? emptyHead : (parseCheckpoint(parseNote(before)?.text ?? "") ?? emptyHead);
+  const last =
+    before === "" ? emptyHead : (parseCheckpoint(parseNote(before)?.text ?? "") ?? emptyHead);
   if (old !== last.size) return conflict(last.size);
   if (!verifyConsistency(last, checkpoint, proof) || !isRootOfNothing(checkpoint)) {
     // Both are signed by the log: proof that it forked, or a wrong proof.
@@ -123,18 +142,30 @@ async function addCheckpoint(
       before,
       after: renderNote(note),
     });
-    return fault("log_inconsistent", "the checkpoint does not follow from the one before by this proof");
+    return fault(
+      "log_inconsistent",
+      "the checkpoint does not follow from the one before by this proof",
+    );
   }
   const copied = await copyUpTo(logs, watched, checkpoint);
   if (isFault(copied)) {
-    log("warn", "a head is not cosigned", { log: origin, size: checkpoint.size, reason: copied.detail });
+    log("warn", "a head is not cosigned", {
+      log: origin,
+      size: checkpoint.size,
+      reason: copied.detail,
+    });
     return copied;
   }
   const signature = cosign(note.text, key, { sign, nowMs });
-  const own = note.signatures.filter(({ name, id }) => name === watched.key.name && id === watched.key.id);
+  const own = note.signatures.filter(
+    ({ name, id }) => name === watched.key.name && id === watched.key.id,
+  );
   const kept = renderNote({ text: note.text, signatures: [...own, signature] });
   if (!(await logs.keepNote(origin, before, kept))) return conflict(last.size);
-  return { status: 200, body: { contentType: "text/plain; charset=utf-8", content: renderSignature(signature) } };
+  return {
+    status: 200,
+    body: { contentType: "text/plain; charset=utf-8", content: renderSignature(signature) },
+  };
 }
 
 const emptyHead: LogHead = { size: 0, root: treeRoot(() => new Uint8Array(0), 0) };
@@ -148,7 +179,11 @@ function conflict(size: number): Answer {
 // ------------------------------------------------------------------------------------------------------------- copying
 
 /** Replays the entries up to a head. What is copied is part of it by proof, so a copy never holds another branch. */
-async function copyUpTo(logs: Logs, watched: NamedAddress, head: Checkpoint): Promise<Fault | null> {
+async function copyUpTo(
+  logs: Logs,
+  watched: NamedAddress,
+  head: Checkpoint,
+): Promise<Fault | null> {
   const { origin } = head;
   try {
     let at = (await logs.head(origin))?.size ?? 0;
@@ -157,7 +192,8 @@ async function copyUpTo(logs: Logs, watched: NamedAddress, head: Checkpoint): Pr
       open.push(...entries);
       const end = open.findLastIndex(({ length }) => length === hashBytes) + 1;
       if (end === 0 && open.length < batchEntriesMax) continue;
-      const isCopied = end > 0 && (await copySome(logs, watched, { head, at, entries: open.slice(0, end) }));
+      const isCopied =
+        end > 0 && (await copySome(logs, watched, { head, at, entries: open.slice(0, end) }));
       if (!isCopied) return notFollowing();
       at += end;
       open = open.slice(end);
@@ -171,18 +207,33 @@ async function copyUpTo(logs: Logs, watched: NamedAddress, head: Checkpoint): Pr
   }
 }
 
-const notFollowing = () => fault("log_inconsistent", "the map of the log does not follow from its entries");
+const notFollowing = () =>
+  fault("log_inconsistent", "the map of the log does not follow from its entries");
 
-type Some = { readonly head: Checkpoint; readonly at: number; readonly entries: readonly Uint8Array[] };
+type Some = {
+  readonly head: Checkpoint;
+  readonly at: number;
+  readonly entries: readonly Uint8Array[];
+};
 
-async function copySome(logs: Logs, watched: NamedAddress, { head, at, entries }: Some): Promise<boolean> {
+async function copySome(
+  logs: Logs,
+  watched: NamedAddress,
+  { head, at, entries }: Some,
+): Promise<boolean> {
   const size = at + entries.length;
   const proof = size === head.size ? [] : await consistencyFrom(watched, size, head.size);
-  return (await logs.copy(head.origin, { after: at, entries, within: { ...head, proof } })) !== null;
+  return (
+    (await logs.copy(head.origin, { after: at, entries, within: { ...head, proof } })) !== null
+  );
 }
 
 /** Computed from the tiles of the log. */
-async function consistencyFrom({ url }: NamedAddress, from: number, to: number): Promise<Uint8Array[]> {
+async function consistencyFrom(
+  { url }: NamedAddress,
+  from: number,
+  to: number,
+): Promise<Uint8Array[]> {
   const tiles = new Map<string, Uint8Array>();
   for (;;) {
     let missing = "";
@@ -197,7 +248,8 @@ async function consistencyFrom({ url }: NamedAddress, from: number, to: number):
     } catch (error) {
       if (!(error instanceof RangeError) || missing === "") throw error;
       const reply = await ask(`${url}/tile/${missing}`);
-      if (reply.status !== 200) throw new Error(`it answers ${reply.status} without the tile ${missing}`);
+      if (reply.status !== 200)
+        throw new Error(`it answers ${reply.status} without the tile ${missing}`);
       tiles.set(missing, reply.bytes);
     }
   }
@@ -218,7 +270,8 @@ function latestRoute({ logs }: WitnessParts, logOf: (call: Call) => string | nul
     handle: async (call) => {
       const log = logOf(call);
       const content = log === null ? "" : await logs.note(log);
-      if (content === "") return fault("not_found", "this witness has cosigned no head of such a log");
+      if (content === "")
+        return fault("not_found", "this witness has cosigned no head of such a log");
       return { status: 200, body: { contentType: "text/plain; charset=utf-8", content } };
     },
   };

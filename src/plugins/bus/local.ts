@@ -34,13 +34,24 @@ export class LocalBus implements Bus {
       this.dropped++;
       return;
     }
-    for (const inbox of this.subjects.get(subject) ?? []) inbox.add({ message: message.slice(), answer: null });
+    for (const inbox of this.subjects.get(subject) ?? [])
+      inbox.add({ message: message.slice(), answer: null });
   }
 
-  subscribe(subject: string, handler: BusReceiver, { missed }: SubscribeOptions = {}): Subscription {
+  subscribe(
+    subject: string,
+    handler: BusReceiver,
+    { missed }: SubscribeOptions = {},
+  ): Subscription {
     checkSubject(subject);
     if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
-    const inbox = new Inbox({ subject, handler, missed, log: this.log, onDrop: () => this.dropped++ });
+    const inbox = new Inbox({
+      subject,
+      handler,
+      missed,
+      log: this.log,
+      onDrop: () => this.dropped++,
+    });
     const inboxes = this.subjects.get(subject) ?? new Set();
     this.subjects.set(subject, inboxes.add(inbox));
     this.subscriptions++;
@@ -61,7 +72,8 @@ export class LocalBus implements Bus {
   request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);
     const inboxes = this.subjects.get(subject);
-    if (inboxes === undefined || message.length > this.messageBytesMax) return Promise.resolve("nobody");
+    if (inboxes === undefined || message.length > this.messageBytesMax)
+      return Promise.resolve("nobody");
     const { promise, resolve } = Promise.withResolvers<Uint8Array | "nobody">();
     let left = inboxes.size;
     const end = (answer: Uint8Array | "nobody"): void => {

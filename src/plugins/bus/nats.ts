@@ -33,7 +33,10 @@ const loadLibrary = () => import("@nats-io/transport-node");
 
 const secret = z.string().min(1).max(1_024).nullable().default(null);
 const file = z.string().min(1).max(4_096).nullable().default(null);
-const server = z.string().max(2_048).refine(isServer, "must be nats://host:port or tls://host:port");
+const server = z
+  .string()
+  .max(2_048)
+  .refine(isServer, "must be nats://host:port or tls://host:port");
 
 function isServer(text: string): boolean {
   if (!URL.canParse(text)) return false;
@@ -45,7 +48,11 @@ function isServer(text: string): boolean {
 /** The options beside `plugin = "nats"`. */
 export const natsOptions = z
   .strictObject({
-    servers: z.array(server).min(1).max(1_000).describe("Servers of one installation, or of its cluster"),
+    servers: z
+      .array(server)
+      .min(1)
+      .max(1_000)
+      .describe("Servers of one installation, or of its cluster"),
     user: secret.describe("User name"),
     password: secret.describe("Password; `password_file` names a file with it"),
     token: secret.describe("Token instead of user and password; `token_file` names a file with it"),
@@ -57,20 +64,29 @@ export const natsOptions = z
       .string()
       .regex(/^[A-Za-z0-9_-]{1,64}$/, "must be 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
       .default("waypost")
-      .describe("First part of all subjects; installations that share a server need different ones"),
+      .describe(
+        "First part of all subjects; installations that share a server need different ones",
+      ),
   })
-  .refine(({ tls_cert_file, tls_key_file }) => (tls_cert_file === null) === (tls_key_file === null), {
-    path: ["tls_cert_file"],
-    error: "needs tls_key_file as well",
-  })
+  .refine(
+    ({ tls_cert_file, tls_key_file }) => (tls_cert_file === null) === (tls_key_file === null),
+    {
+      path: ["tls_cert_file"],
+      error: "needs tls_key_file as well",
+    },
+  )
   .refine(({ user, password }) => (user === null) === (password === null), {
     path: ["user"],
     error: "user and password_file belong together: set both or neither",
   })
-  .refine(({ user, token, credentials_file }) => [user, token, credentials_file].filter(Boolean).length <= 1, {
-    path: ["user"],
-    error: "one of user, token_file and credentials_file is enough: remove the others",
-  });
+  .refine(
+    ({ user, token, credentials_file }) =>
+      [user, token, credentials_file].filter(Boolean).length <= 1,
+    {
+      path: ["user"],
+      error: "one of user, token_file and credentials_file is enough: remove the others",
+    },
+  );
 
 export type NatsBusOptions = z.output<typeof natsOptions>;
 
@@ -86,7 +102,10 @@ const headBytesMax = 1_024;
 /** Bytes that were sent and that the server has not read yet; beyond them messages are dropped. */
 const unreadBytesMax = 64 * 1024 ** 2;
 
-export async function openNatsBus(options: NatsBusOptions, environment: BusEnvironment): Promise<Bus> {
+export async function openNatsBus(
+  options: NatsBusOptions,
+  environment: BusEnvironment,
+): Promise<Bus> {
   const bus = new NatsBus(options, environment.log);
   await bus.start(await connectionOptions(options));
   return bus;
@@ -116,10 +135,20 @@ function shuffled<T>(list: readonly T[]): T[] {
 }
 
 async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOptions> {
-  const { servers, user, password, token, credentials_file, tls_ca_file, tls_cert_file, tls_key_file } = options;
+  const {
+    servers,
+    user,
+    password,
+    token,
+    credentials_file,
+    tls_ca_file,
+    tls_cert_file,
+    tls_key_file,
+  } = options;
   const ownTls = { caFile: tls_ca_file, certFile: tls_cert_file, keyFile: tls_key_file };
   const tls = Object.fromEntries(Object.entries(ownTls).filter(([, file]) => file !== null));
-  const encrypted = servers.some((server) => server.startsWith("tls:")) || Object.keys(tls).length > 0;
+  const encrypted =
+    servers.some((server) => server.startsWith("tls:")) || Object.keys(tls).length > 0;
   return {
     name: "waypost",
     timeout: connectMsMax,
@@ -135,7 +164,9 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
     ...(token === null ? {} : { token }),
     ...(credentials_file === null
       ? {}
-      : { authenticator: (await loadLibrary()).credsAuthenticator(await readFile(credentials_file)) }),
+      : {
+          authenticator: (await loadLibrary()).credsAuthenticator(await readFile(credentials_file)),
+        }),
     ...(encrypted ? { tls } : {}),
   };
 }
@@ -166,7 +197,8 @@ class NatsBus implements Bus {
   ) {
     this.local = new LocalBus(log);
     this.peers = new Peers(this.id, {
-      send: (to, message) => void this.connection?.publish(this.inboxOf(to, "peer"), utf8(JSON.stringify(message))),
+      send: (to, message) =>
+        void this.connection?.publish(this.inboxOf(to, "peer"), utf8(JSON.stringify(message))),
       tell: (to, message, msMax) => this.tell(to, message, msMax),
       onMissed: () => this.reportMissedSoon(),
     });
@@ -174,7 +206,9 @@ class NatsBus implements Bus {
   }
 
   get messageBytesMax(): number {
-    return (this.connection?.info?.max_payload ?? messageBytesMaxAtFirst + headBytesMax) - headBytesMax;
+    return (
+      (this.connection?.info?.max_payload ?? messageBytesMaxAtFirst + headBytesMax) - headBytesMax
+    );
   }
 
   mayReach(subject: string): boolean {
@@ -207,7 +241,11 @@ class NatsBus implements Bus {
   private warn(error: string): void {
     if (this.reasons.has(error)) return;
     this.reasons.add(error);
-    this.log("warn", "the bus is unreachable; signals to other processes are lost until it is back", { error });
+    this.log(
+      "warn",
+      "the bus is unreachable; signals to other processes are lost until it is back",
+      { error },
+    );
   }
 
   private async connectToAny(options: ConnectionOptions): Promise<NatsConnection> {
@@ -225,7 +263,8 @@ class NatsBus implements Bus {
   }
 
   private async follow(connection: NatsConnection, options: ConnectionOptions): Promise<void> {
-    for await (const { type } of connection.status()) if (type === "disconnect") this.onDisconnected();
+    for await (const { type } of connection.status())
+      if (type === "disconnect") this.onDisconnected();
     await connection.closed();
     if (this.closed) return;
     this.onDisconnected();
@@ -243,7 +282,8 @@ class NatsBus implements Bus {
     const subscribe = (subject: string, receive: (message: Msg) => void) =>
       connection.subscribe(subject, {
         callback: (error: Error | null, message: Msg) => {
-          if (error !== null) this.log("error", "the bus refused a subscription", { subject, error: error.message });
+          if (error !== null)
+            this.log("error", "the bus refused a subscription", { subject, error: error.message });
           else receive(message);
         },
       });
@@ -281,7 +321,9 @@ class NatsBus implements Bus {
   /** A request has the time for its answer behind the subject; the answer begins with a byte that says whether there is one. */
   private receive(message: Msg): void {
     const end = message.data.indexOf(endOfHead);
-    const [subject = "", timeoutMs] = Buffer.from(message.data.subarray(0, end)).toString("latin1").split(" ");
+    const [subject = "", timeoutMs] = Buffer.from(message.data.subarray(0, end))
+      .toString("latin1")
+      .split(" ");
     const bytes = message.data.subarray(end + 1);
     if (!message.reply) this.local.publish(subject, bytes);
     else
@@ -295,7 +337,8 @@ class NatsBus implements Bus {
     checkSubject(subject);
     const peers = this.peers.following(subject);
     const connection = this.usable(message.length);
-    if (connection === null && (peers.length > 0 || message.length > this.messageBytesMax)) this.dropped++;
+    if (connection === null && (peers.length > 0 || message.length > this.messageBytesMax))
+      this.dropped++;
     if (message.length > this.messageBytesMax) return;
     this.local.publish(subject, message);
     if (connection === null || peers.length === 0) return;
@@ -339,7 +382,11 @@ class NatsBus implements Bus {
     await this.ending.orEvent(announced);
   }
 
-  async request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+  async request(
+    subject: string,
+    message: Uint8Array,
+    timeoutMs: number,
+  ): Promise<Uint8Array | "nobody"> {
     checkSubject(subject);
     if (message.length > this.messageBytesMax) return "nobody";
     const here = this.local.request(subject, message, timeoutMs);
@@ -347,7 +394,10 @@ class NatsBus implements Bus {
     const peers = connection === null ? [] : this.peers.following(subject);
     if (connection === null || peers.length === 0) return here;
     const framed = concatBytes(utf8(`${subject} ${Math.max(1, timeoutMs)}\n`), message);
-    return firstAnswer([here, ...peers.map((peer) => this.ask(connection, peer, { framed, timeoutMs }))]);
+    return firstAnswer([
+      here,
+      ...peers.map((peer) => this.ask(connection, peer, { framed, timeoutMs })),
+    ]);
   }
 
   private async ask(
@@ -357,8 +407,12 @@ class NatsBus implements Bus {
   ): Promise<Uint8Array | "nobody"> {
     try {
       const options = { timeout: Math.max(1, timeoutMs) };
-      const answer = await this.ending.orEvent(connection.request(this.inboxOf(peer, "message"), framed, options));
-      return answer === late || answer.data[0] === noAnswer[0] ? "nobody" : new Uint8Array(answer.data.subarray(1));
+      const answer = await this.ending.orEvent(
+        connection.request(this.inboxOf(peer, "message"), framed, options),
+      );
+      return answer === late || answer.data[0] === noAnswer[0]
+        ? "nobody"
+        : new Uint8Array(answer.data.subarray(1));
     } catch (error) {
       // No answer in time, the connection broke, or the process has gone: the caller treats them alike.
       if (isGone(error)) this.peers.forget(peer);
@@ -372,7 +426,9 @@ class NatsBus implements Bus {
     if (connection === null) return true;
     try {
       const bytes = utf8(JSON.stringify(message));
-      await this.ending.orEvent(connection.request(this.inboxOf(peer, "peer"), bytes, { timeout: msMax }));
+      await this.ending.orEvent(
+        connection.request(this.inboxOf(peer, "peer"), bytes, { timeout: msMax }),
+      );
       return true;
     } catch {
       return !this.connected.now;
@@ -405,7 +461,9 @@ const noAnswer = Uint8Array.of(0);
 const someAnswer = Uint8Array.of(1);
 
 /** The first answer; "nobody" once all have ended without one. */
-function firstAnswer(asked: readonly Promise<Uint8Array | "nobody">[]): Promise<Uint8Array | "nobody"> {
+function firstAnswer(
+  asked: readonly Promise<Uint8Array | "nobody">[],
+): Promise<Uint8Array | "nobody"> {
   return new Promise((resolve) => {
     for (const one of asked) void one.then((answer) => answer !== "nobody" && resolve(answer));
     void Promise.all(asked).then(() => resolve("nobody"));

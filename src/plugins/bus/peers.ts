@@ -32,7 +32,12 @@ export type PeerMessage =
       readonly pages: number;
       readonly has: number[];
     }
-  | { readonly type: "change"; readonly from: string; readonly added: number[]; readonly dropped: number[] };
+  | {
+      readonly type: "change";
+      readonly from: string;
+      readonly added: number[];
+      readonly dropped: number[];
+    };
 
 type PeerLink = {
   /** `to`: one process, or all. */
@@ -90,7 +95,11 @@ class SubjectSet {
 }
 
 type Peer = { readonly has: SubjectSet; heardAtMs: number };
-type Batch = { readonly changed: Set<number>; readonly announced: Promise<void>; readonly done: () => void };
+type Batch = {
+  readonly changed: Set<number>;
+  readonly announced: Promise<void>;
+  readonly done: () => void;
+};
 
 export class Peers {
   private readonly own = new SubjectSet();
@@ -183,7 +192,13 @@ export class Peers {
   private sendAll(to: string): void {
     const pages = Math.max(1, Math.ceil(this.own.size / pageSubjects));
     for (let page = 0; page < pages; page++)
-      this.link.send(to, { type: "all", from: this.id, page, pages, has: this.own.page(page, pages) });
+      this.link.send(to, {
+        type: "all",
+        from: this.id,
+        page,
+        pages,
+        has: this.own.page(page, pages),
+      });
   }
 
   private change(no: number): Promise<void> {

@@ -25,7 +25,9 @@ const milliseconds = (min: number, max: number) => z.int().min(min).max(max);
 const amount = z
   .union([
     z.int().min(0),
-    z.string().regex(/^(0|[1-9][0-9]{0,37})$/, "must be a whole number of the smallest denomination"),
+    z
+      .string()
+      .regex(/^(0|[1-9][0-9]{0,37})$/, "must be a whole number of the smallest denomination"),
   ])
   .transform((units) => BigInt(units));
 
@@ -37,19 +39,31 @@ export const chainOptions = z.strictObject({
     .describe(
       "Nodes of the chain, ws:// or wss://, or light:<specification>; of several, two must agree before a call ends",
     ),
-  operator_key_file: z.string().min(1).describe("File with the seed or secret phrase of the operator account"),
-  operator_key_type: z.enum(["sr25519", "ed25519"]).default("sr25519").describe("Kind of the operator's key"),
+  operator_key_file: z
+    .string()
+    .min(1)
+    .describe("File with the seed or secret phrase of the operator account"),
+  operator_key_type: z
+    .enum(["sr25519", "ed25519"])
+    .default("sr25519")
+    .describe("Kind of the operator's key"),
   outbox: z
     .string()
     .min(1)
-    .describe("Folder of the submitted calls and their outcomes, on a local disk; created with mode 0700"),
+    .describe(
+      "Folder of the submitted calls and their outcomes, on a local disk; created with mode 0700",
+    ),
   tip: amount
     .default(0n)
-    .describe("Tip for each of the operator's calls, in the smallest denomination; a number or its digits"),
+    .describe(
+      "Tip for each of the operator's calls, in the smallest denomination; a number or its digits",
+    ),
   block_time_ms: milliseconds(10, 3_600_000)
     .optional()
     .describe("Milliseconds between two blocks, if the chain states a wrong time or none"),
-  request_timeout_ms: milliseconds(100, 600_000).default(10_000).describe("Longest wait for one answer of a node"),
+  request_timeout_ms: milliseconds(100, 600_000)
+    .default(10_000)
+    .describe("Longest wait for one answer of a node"),
   reconnect_max_ms: milliseconds(100, 600_000)
     .default(10_000)
     .describe("Longest pause between two rounds through the endpoints"),

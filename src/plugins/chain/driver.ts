@@ -10,7 +10,12 @@ import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
 import type { PolicyScope } from "../../core/ledger/account.ts";
 import { BoundedMap, withDeadline } from "../../core/std/bounded.ts";
-import { type Ledger, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import {
+  type Ledger,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+} from "../../storage/contract.ts";
 import { embeddedLimits } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import { openEnvironment } from "../lmdb/environment.ts";
@@ -32,7 +37,10 @@ const runtimesMax = 8;
 /** The age of the final head at which the store is not ready: far above what finality needs, about three blocks. */
 const headAgeMsMax = 300_000;
 
-export async function openChain(options: ChainOptions, environment: StoreEnvironment): Promise<Store> {
+export async function openChain(
+  options: ChainOptions,
+  environment: StoreEnvironment,
+): Promise<Store> {
   const key = await readOperatorKey(options);
   const files = await openEnvironment({
     path: resolve(options.outbox),
@@ -47,7 +55,15 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
     light = openLightClients(options, { host, log });
     const table = new DiskTable(files, "table");
     const { connect } = light;
-    open = openLedger(options, { key, table, host, log, fatal, connect, runtimes: new BoundedMap(runtimesMax) });
+    open = openLedger(options, {
+      key,
+      table,
+      host,
+      log,
+      fatal,
+      connect,
+      runtimes: new BoundedMap(runtimesMax),
+    });
     await firstContact(open, options.request_timeout_ms);
   } catch (error) {
     await Promise.all([open?.close(), light?.close()]);
@@ -76,7 +92,10 @@ export async function openChain(options: ChainOptions, environment: StoreEnviron
 function checkAge({ number, timeMs }: ChainHead, nowMs: number): void {
   if (nowMs - timeMs <= headAgeMsMax) return;
   const minutes = Math.floor((nowMs - timeMs) / 60_000);
-  throw new StoreError("unavailable", `the chain's final head stands still: block ${number} is ${minutes} minutes old`);
+  throw new StoreError(
+    "unavailable",
+    `the chain's final head stands still: block ${number} is ${minutes} minutes old`,
+  );
 }
 
 type LedgerParts = Omit<Common, "settings"> & {
@@ -98,7 +117,9 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const { key, host, table, fatal } = parts;
   const outbox = new Outbox(table, embeddedLimits.retainedMax);
   const keepFact: Outbox["keepFact"] = (name, value) =>
-    outbox.keepFact(name, value).catch((error: unknown) => fatal(`the outbox can't be written: ${errorText(error)}`));
+    outbox
+      .keepFact(name, value)
+      .catch((error: unknown) => fatal(`the outbox can't be written: ${errorText(error)}`));
   const genesis = outbox.fact("genesis");
   if (isNewOperator(outbox, key.address)) void keepFact("operator", key.address);
   const common: Common = { ...parts, settings: options };
@@ -132,7 +153,8 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   submissions.start();
   endpoints.start();
   const ledger: Ledger = {
-    policy: (async (scope: PolicyScope, name: string) => reader.policy(scope, name)) as Ledger["policy"],
+    policy: (async (scope: PolicyScope, name: string) =>
+      reader.policy(scope, name)) as Ledger["policy"],
     async head() {
       const { number, hash, timeMs, metadata } = endpoints.session().head;
       const blockTimeMs = options.block_time_ms ?? metadata.blockTimeMs;
@@ -171,7 +193,10 @@ function isNewOperator(outbox: Outbox, address: string): boolean {
   const waiting = previous === null ? [] : outbox.pending().filter(({ call }) => isOwned(call));
   if (waiting.length === 0) return true;
   const text = `${waiting.length} calls that the account ${previous} signed have not ended`;
-  throw new StoreError("unavailable", `${text}: start with its key until they have, or with another outbox`);
+  throw new StoreError(
+    "unavailable",
+    `${text}: start with its key until they have, or with another outbox`,
+  );
 }
 
 /** One line for each runtime that lacks something, and one when the operator's balance is used up. */
@@ -181,7 +206,8 @@ function reporter({ log, key }: Pick<LedgerParts, "log" | "key">): (head: ChainH
     const lacks = metadata.lacks.join("; ");
     if (lacks !== "" && lacks !== reported)
       log("warn", "the chain lacks protections that the reference runtime has", { lacks });
-    if (free === 0n && !isLow) log("warn", "the operator account has no funds", { account: key.address });
+    if (free === 0n && !isLow)
+      log("warn", "the operator account has no funds", { account: key.address });
     [isLow, reported] = [free === 0n, lacks];
   };
 }
@@ -200,17 +226,23 @@ async function firstContact({ endpoints, isKnown }: OpenLedger, waitMs: number):
 export async function readOperatorKey({
   operator_key_file: path,
   operator_key_type: type,
-}: Pick<ChainOptions, "operator_key_file" | "operator_key_type">): Promise<OperatorKey & { readonly address: string }> {
+}: Pick<ChainOptions, "operator_key_file" | "operator_key_type">): Promise<
+  OperatorKey & { readonly address: string }
+> {
   let text: string;
   try {
     text = readFileSync(resolve(path), "utf8").trim();
   } catch (error) {
     const reason = errorText(error);
-    throw new StoreError("unavailable", `the operator's key file can't be read: ${reason}`, { cause: error });
+    throw new StoreError("unavailable", `the operator's key file can't be read: ${reason}`, {
+      cause: error,
+    });
   }
   await cryptoWaitReady();
   try {
-    const pair = new Keyring({ type, ss58Format: 42 }).addFromUri(/^[0-9a-f]{64}$/i.test(text) ? `0x${text}` : text);
+    const pair = new Keyring({ type, ss58Format: 42 }).addFromUri(
+      /^[0-9a-f]{64}$/i.test(text) ? `0x${text}` : text,
+    );
     return {
       publicKey: Uint8Array.from(pair.publicKey),
       scheme: type === "sr25519" ? 1 : 0,
@@ -219,6 +251,9 @@ export async function readOperatorKey({
     };
   } catch {
     // The library's message may quote the secret.
-    throw new StoreError("unavailable", `the operator's key file ${path} contains neither a seed nor a secret phrase`);
+    throw new StoreError(
+      "unavailable",
+      `the operator's key file ${path} contains neither a seed nor a secret phrase`,
+    );
   }
 }

@@ -71,7 +71,10 @@ export class Endpoints {
   private running: Promise<unknown> = Promise.resolve();
 
   constructor(
-    private readonly options: Common & { readonly genesis: string | null; readonly anchor: Anchor | null },
+    private readonly options: Common & {
+      readonly genesis: string | null;
+      readonly anchor: Anchor | null;
+    },
     private readonly events: EndpointsEvents,
   ) {
     this.genesis = options.genesis;
@@ -144,7 +147,11 @@ export class Endpoints {
   /** Never throws: without this loop there is no connection to the node ever again. */
   private async keep(node: Node, tried: () => void): Promise<void> {
     const { host, settings } = this.options;
-    for (let pauseMs = firstPauseMs; !this.closed; pauseMs = Math.min(pauseMs * 2, settings.reconnect_max_ms)) {
+    for (
+      let pauseMs = firstPauseMs;
+      !this.closed;
+      pauseMs = Math.min(pauseMs * 2, settings.reconnect_max_ms)
+    ) {
       const beganMs = host.elapsedMs();
       node.reason = await this.use(node, tried);
       node.session = null;
@@ -170,7 +177,8 @@ export class Endpoints {
       try {
         // At a first start, two were opened at once.
         this.genesis ??= session.genesis;
-        if (session.genesis !== this.genesis) throw new Unusable("another endpoint has another chain", true);
+        if (session.genesis !== this.genesis)
+          throw new Unusable("another endpoint has another chain", true);
         node.session = session;
         session.onHead = (head) => this.moved(node, head);
         this.moved(node, session.head);
@@ -186,7 +194,10 @@ export class Endpoints {
   }
 
   private lost(node: Node, { message }: Unusable): void {
-    this.logOnce([node], "an endpoint of the chain can't be used", { endpoint: node.name, reason: message });
+    this.logOnce([node], "an endpoint of the chain can't be used", {
+      endpoint: node.name,
+      reason: message,
+    });
     if (node !== this.current) return;
     this.current = null;
     this.choose();
@@ -213,12 +224,19 @@ export class Endpoints {
     if (next?.session == null) return;
     this.current = next;
     this.firstUse.resolve();
-    options.log("info", "connected to the chain", { endpoint: next.name, block: String(next.session.head.number) });
+    options.log("info", "connected to the chain", {
+      endpoint: next.name,
+      block: String(next.session.head.number),
+    });
     this.events.onSession(next.session);
   }
 
   /** One line for all that an outage is about: reasons change while it lasts. */
-  private logOnce(about: readonly Node[], message: string, fields: Readonly<Record<string, unknown>>): void {
+  private logOnce(
+    about: readonly Node[],
+    message: string,
+    fields: Readonly<Record<string, unknown>>,
+  ): void {
     const isNew = about.some(({ troubledMs }) => troubledMs === null);
     for (const node of about) node.troubledMs = this.options.host.elapsedMs();
     if (isNew) this.options.log("warn", message, fields);
@@ -253,10 +271,15 @@ export class Endpoints {
   /** To every node, so that none can keep it from the chain. What one takes, no other refuses or delays. */
   async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
     const asked = this.open().map((session) => session.submit(extrinsic));
-    const taken = asked.map(async (answer) => ((await answer).verdict === "taken" ? answer : Promise.reject()));
+    const taken = asked.map(async (answer) =>
+      (await answer).verdict === "taken" ? answer : Promise.reject(),
+    );
     return Promise.any(taken).catch(async () => {
       const answers = await Promise.all(asked);
-      return answers.sort((a, b) => byFavour.indexOf(a.verdict) - byFavour.indexOf(b.verdict))[0] ?? silence;
+      return (
+        answers.sort((a, b) => byFavour.indexOf(a.verdict) - byFavour.indexOf(b.verdict))[0] ??
+        silence
+      );
     });
   }
 
@@ -290,7 +313,8 @@ export class Endpoints {
     const { agreed, isAlone } = await this.agreement(this.current, head, async (other, node) => {
       if (this.isBehind(node, other.head, head)) return "silent";
       const { number } = other.head;
-      const common = number < head.number ? await session.headAt(await session.hashAt(number)) : head;
+      const common =
+        number < head.number ? await session.headAt(await session.hashAt(number)) : head;
       const hash = await other.hashAt(common.number);
       // The state that was read of `common` is compared, not what a second request would answer now.
       if (common.hash !== hash || !isSameState(common, await other.headAt(hash))) return "differs";
@@ -328,10 +352,12 @@ export class Endpoints {
     const others = this.nodes.filter((node) => node !== current);
     others.sort((a, b) => Number(b === this.agreedLast) - Number(a === this.agreedLast));
     // With one endpoint there is nothing to compare, and a light client proves its answers.
-    if (current === null || others.length === 0 || isLight(current.endpoint)) return { agreed: own, isAlone: false };
+    if (current === null || others.length === 0 || isLight(current.endpoint))
+      return { agreed: own, isAlone: false };
     const differing: Node[] = [];
     for (const node of others) {
-      const answer = node.session === null ? "silent" : await ask(node.session, node).catch(silentOf);
+      const answer =
+        node.session === null ? "silent" : await ask(node.session, node).catch(silentOf);
       if (answer === "differs") differing.push(node);
       else if (answer !== "silent") {
         this.aloneSinceMs = null;
@@ -339,17 +365,24 @@ export class Endpoints {
         return { agreed: answer, isAlone: false };
       }
     }
-    if (differing.length === 0) return { agreed: this.isAloneForLong(others) ? own : null, isAlone: true };
+    if (differing.length === 0)
+      return { agreed: this.isAloneForLong(others) ? own : null, isAlone: true };
     const about = [current, ...differing];
     const endpoints = about.map(({ name }) => name).join(", ");
-    this.logOnce(about, "two endpoints of the chain disagree; no call ends meanwhile", { endpoints });
+    this.logOnce(about, "two endpoints of the chain disagree; no call ends meanwhile", {
+      endpoints,
+    });
     if (differing.length === others.length && others.length > 1)
       current.session?.end(new Unusable("every other endpoint contradicts it"));
     return { agreed: null, isAlone: false };
   }
 
   private isBehind(node: Node, other: ChainHead, head: ChainHead): boolean {
-    if (other.number + behindMax.blocks >= head.number && other.timeMs + behindMax.ms >= head.timeMs) return false;
+    if (
+      other.number + behindMax.blocks >= head.number &&
+      other.timeMs + behindMax.ms >= head.timeMs
+    )
+      return false;
     const fields = { endpoint: node.name, block: String(other.number) };
     this.logOnce([node], "an endpoint is too far behind to confirm calls", fields);
     return true;
@@ -360,13 +393,21 @@ export class Endpoints {
     const nowMs = this.options.host.elapsedMs();
     this.aloneSinceMs ??= nowMs;
     if (nowMs - this.aloneSinceMs < aloneMsMax) return false;
-    const text = "no second endpoint of the chain can be asked; calls end with the confirmation of one";
+    const text =
+      "no second endpoint of the chain can be asked; calls end with the confirmation of one";
     this.logOnce(others, text, { endpoints: others.map(({ name }) => name).join(", ") });
     return true;
   }
 }
 
-const byFavour: readonly Verdict[] = ["taken", "nonce-used", "full", "banned", "invalid", "silence"];
+const byFavour: readonly Verdict[] = [
+  "taken",
+  "nonce-used",
+  "full",
+  "banned",
+  "invalid",
+  "silence",
+];
 
 function silentOf(error: unknown): "silent" {
   if (error instanceof StoreError || error instanceof Unusable) return "silent";

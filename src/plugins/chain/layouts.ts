@@ -66,7 +66,10 @@ export const items = {
   /** When the document of a DID was signed last, in ms. */
   DocumentTimes: { ...counter, lack: "times of documents: an older one can replace a newer one" },
   /** Until when a proof may register the DID again after a deletion, in ms. */
-  RegistrationExpiries: { ...counter, lack: "ends of registrations: an old proof registers a deleted DID again" },
+  RegistrationExpiries: {
+    ...counter,
+    lack: "ends of registrations: an old proof registers a deleted DID again",
+  },
   /** For whom an alias that was released is reserved. */
   ReleasedAliases: {
     pallet,
@@ -78,7 +81,11 @@ export const items = {
   /** The block at which the allowance of a DID for calls with a proof is whole again; only checked to be there. */
   ProofAllowances: { pallet, value: u32.shape, lack: "a limit of calls with a proof for each DID" },
   /** The component calls of a self-certifying DID before the next whole document. */
-  ComponentCallsLeft: { pallet, value: u32.shape, lack: "names that only their first key registers" },
+  ComponentCallsLeft: {
+    pallet,
+    value: u32.shape,
+    lack: "names that only their first key registers",
+  },
   /** Whether the chain accepts proofs of versions before 3 as well. */
   PlainProofs: {
     pallet,
@@ -130,11 +137,16 @@ export type PalletShape = {
 export type ChainShape = ReadonlyMap<string, PalletShape>;
 
 /** What a chain lacks of the reference runtime. It is used nevertheless, and the log names it. */
-export function lackOf(chain: ChainShape, absent: ReadonlySet<ItemName>, taken: CallIndices): string[] {
+export function lackOf(
+  chain: ChainShape,
+  absent: ReadonlySet<ItemName>,
+  taken: CallIndices,
+): string[] {
   const lacks = [...absent].map((name) => String(itemOf(name).lack));
   const own = chain.get(pallet);
   if (!own?.constants.has("RecordDeposit")) lacks.push("a deposit for every record");
-  if (own?.calls.has("register_with_document_proof")) lacks.push("no registrations without an account");
+  if (own?.calls.has("register_with_document_proof"))
+    lacks.push("no registrations without an account");
   for (const name of optionalCalls) if (!taken.has(name)) lacks.push(`the call ${name}`);
   if (chain.has("Sudo")) lacks.push("no key that rules the chain (Sudo)");
   return lacks;
@@ -154,7 +166,11 @@ export type Frame = {
 };
 
 /** A life in blocks: from the block named by its number and hash on, for `periodBlocks`. */
-type Era = { readonly birth: bigint; readonly birthHash: Uint8Array; readonly periodBlocks: number };
+type Era = {
+  readonly birth: bigint;
+  readonly birthHash: Uint8Array;
+  readonly periodBlocks: number;
+};
 
 export type OperatorKey = {
   readonly publicKey: Uint8Array;
@@ -177,13 +193,24 @@ const added = ({ extensions }: Frame, part: "extrinsic" | "payload", given: obje
 
 const explicitBytes = ({ era, nonce, tip }: Terms, frame: Frame): Uint8Array => {
   // No metadata hash: mode 0, and none of the option.
-  const given = { era: { current: Number(era.birth), period: era.periodBlocks }, nonce, tip, mode: 0 };
+  const given = {
+    era: { current: Number(era.birth), period: era.periodBlocks },
+    nonce,
+    tip,
+    mode: 0,
+  };
   return added(frame, "extrinsic", given).toU8a();
 };
 
 const implicitBytes = ({ era }: Terms, frame: Frame): Uint8Array => {
   const { specVersion, transactionVersion, genesis: genesisHash } = frame;
-  const given = { specVersion, transactionVersion, genesisHash, blockHash: era.birthHash, metadataHash: null };
+  const given = {
+    specVersion,
+    transactionVersion,
+    genesisHash,
+    blockHash: era.birthHash,
+    metadataHash: null,
+  };
   return added(frame, "payload", given).toU8a();
 };
 
@@ -203,7 +230,9 @@ export function encodeExtrinsic(
 ): Encoded {
   const bytes = encodeLedgerCall(call, given.frame.callIndices);
   const extrinsic =
-    nonce === null ? generalExtrinsic(bytes, era, given.frame) : signedExtrinsic(bytes, { era, nonce, tip }, given);
+    nonce === null
+      ? generalExtrinsic(bytes, era, given.frame)
+      : signedExtrinsic(bytes, { era, nonce, tip }, given);
   const submitter = nonce === null ? null : given.key.publicKey;
   return { extrinsic, fingerprint: fingerprintOf({ call: bytes, submitter, nonce: nonce ?? 0 }) };
 }
@@ -214,27 +243,44 @@ const extensionVersion = 0;
 /** A longer payload is signed by its hash. */
 const signedBytesMax = 256;
 
-function signedExtrinsic(call: Uint8Array, terms: Terms, given: { frame: Frame; key: OperatorKey }): Uint8Array {
+function signedExtrinsic(
+  call: Uint8Array,
+  terms: Terms,
+  given: { frame: Frame; key: OperatorKey },
+): Uint8Array {
   const { frame, key } = given;
   const explicit = explicitBytes(terms, frame);
   const payload = concatBytes(call, explicit, implicitBytes(terms, frame));
   const signature = key.sign(payload.length > signedBytesMax ? blake2b256(payload) : payload);
   const address = concatBytes(Uint8Array.of(0), key.publicKey);
   return compactAddLength(
-    concatBytes(Uint8Array.of(signedVersion), address, Uint8Array.of(key.scheme), signature, explicit, call),
+    concatBytes(
+      Uint8Array.of(signedVersion),
+      address,
+      Uint8Array.of(key.scheme),
+      signature,
+      explicit,
+      call,
+    ),
   );
 }
 
 function generalExtrinsic(call: Uint8Array, era: Era, frame: Frame): Uint8Array {
   const head = Uint8Array.of(generalVersion, extensionVersion);
-  return compactAddLength(concatBytes(head, explicitBytes({ era, nonce: 0, tip: 0n }, frame), call));
+  return compactAddLength(
+    concatBytes(head, explicitBytes({ era, nonce: 0, tip: 0n }, frame), call),
+  );
 }
 
 /** The hash that a node gives an extrinsic. */
 export const extrinsicHash = (extrinsic: Uint8Array): string => encodeHex0x(blake2b256(extrinsic));
 
 /** A call in a block, and the account that signed it with its nonce; `null` for a call with its own proof. */
-export type Carried = { readonly call: Uint8Array; readonly submitter: Uint8Array | null; readonly nonce: number };
+export type Carried = {
+  readonly call: Uint8Array;
+  readonly submitter: Uint8Array | null;
+  readonly nonce: number;
+};
 /** Bytes of the length before an extrinsic, by the two lowest bits; the fourth form is for more than a gigabyte. */
 const lengthBytes = [1, 2, 4];
 /** By the kinds of `sp_runtime::MultiSignature`: Ed25519, sr25519, ECDSA, and ECDSA with an address of Ethereum. */
@@ -243,10 +289,13 @@ const signatureBytes = [64, 64, 65, 65];
 const signedHeadBytes = 35;
 
 /** What an extrinsic has before its extensions, in every runtime; `null` when it is of the block's author, or of no known form. */
-export function headOf(extrinsic: Uint8Array): { readonly submitter: Uint8Array | null; readonly end: number } | null {
+export function headOf(
+  extrinsic: Uint8Array,
+): { readonly submitter: Uint8Array | null; readonly end: number } | null {
   const at = lengthBytes[(extrinsic[0] ?? 0) & 3] ?? extrinsic.length;
   const [version, next] = extrinsic.subarray(at);
-  if (version === generalVersion && next === extensionVersion) return { submitter: null, end: at + 2 };
+  if (version === generalVersion && next === extensionVersion)
+    return { submitter: null, end: at + 2 };
   const kind = extrinsic[at + signedHeadBytes - 1];
   const bytes = kind === undefined ? undefined : signatureBytes[kind];
   if (version !== signedVersion || next !== 0 || bytes === undefined) return null;

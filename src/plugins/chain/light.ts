@@ -66,10 +66,13 @@ export function openLightClients(
   // The package is 3 MB of code, and hardly any configuration names it.
   const given = { load: async () => (await import("smoldot")).start, ...parts };
   const clients = new Map(
-    endpoints.filter(isLight).map((endpoint) => [endpoint, new LightClient(readSpecification(endpoint), given)]),
+    endpoints
+      .filter(isLight)
+      .map((endpoint) => [endpoint, new LightClient(readSpecification(endpoint), given)]),
   );
   return {
-    connect: (endpoint, options) => clients.get(endpoint)?.connect(options) ?? Rpc.open(endpoint, options),
+    connect: (endpoint, options) =>
+      clients.get(endpoint)?.connect(options) ?? Rpc.open(endpoint, options),
     async close() {
       await Promise.all([...clients.values()].map((client) => client.close()));
     },
@@ -83,12 +86,14 @@ function readSpecification(endpoint: string): string {
     new StoreError("unavailable", `the chain specification ${path} ${why}`, { cause });
   let text: string;
   try {
-    if (statSync(path).size > specificationBytesMax) throw new Error("the file is larger than 64 MiB");
+    if (statSync(path).size > specificationBytesMax)
+      throw new Error("the file is larger than 64 MiB");
     text = readFileSync(path, "utf8");
   } catch (error) {
     throw unusable(`can't be read: ${errorText(error)}`, error);
   }
-  const specification: { readonly genesis?: unknown; readonly bootNodes?: unknown } | null = parseObject(text);
+  const specification: { readonly genesis?: unknown; readonly bootNodes?: unknown } | null =
+    parseObject(text);
   if (specification === null) throw unusable("is not a JSON object");
   const { genesis, bootNodes } = specification;
   if (typeof genesis !== "object" || genesis === null || !("raw" in genesis))
@@ -145,7 +150,11 @@ class LightClient {
       this.client = start({ maxLogLevel: logLevel, logCallback });
       const chain = await this.client.addChain({ chainSpec: this.specification });
       const connect = (_: string, events: SocketEvents) => socketOf(chain, events);
-      const rpc = await Rpc.open(lightScheme, { waitMs: answerMsMax, signal, host: { ...host, connect } });
+      const rpc = await Rpc.open(lightScheme, {
+        waitMs: answerMsMax,
+        signal,
+        host: { ...host, connect },
+      });
       void rpc.over.then((reason) => {
         [this.started, this.client] = [null, signal.aborted ? this.client : null];
         if (!signal.aborted) log("error", "the light client has ended", { reason });
@@ -168,7 +177,9 @@ class LightClient {
     const [first, second] = params;
     switch (method) {
       case "chain_getBlockHash":
-        return typeof first === "number" && first > 0 ? this.hashAt(BigInt(first)) : this.ask(method, params);
+        return typeof first === "number" && first > 0
+          ? this.hashAt(BigInt(first))
+          : this.ask(method, params);
       case "state_queryStorageAt":
         return this.storageAt(first as readonly string[], String(second));
       case "chain_getBlock":
@@ -193,7 +204,8 @@ class LightClient {
   private async insist({ method, params, block, takesNull }: Question): Promise<unknown> {
     let reason = "no peer has it";
     for (let attempts = 0; attempts < attemptsMax && !this.stop.signal.aborted; attempts++) {
-      if (attempts > 0) await new Promise<void>((done) => void this.parts.host.after(attemptPauseMs, done));
+      if (attempts > 0)
+        await new Promise<void>((done) => void this.parts.host.after(attemptPauseMs, done));
       try {
         const result = await this.ask(method, params);
         if (takesNull || result !== null) return result;
@@ -201,7 +213,8 @@ class LightClient {
         if (!(error instanceof NodeRefusal) || error.code === methodNotFound) throw error;
         reason = error.message;
       }
-      if (await this.isOld(block)) throw new NodeRefusal(4_003, `peers may have discarded it: ${reason}`);
+      if (await this.isOld(block))
+        throw new NodeRefusal(4_003, `peers may have discarded it: ${reason}`);
     }
     throw new Error(reason);
   }
@@ -222,7 +235,11 @@ class LightClient {
   private async learn(hash: string): Promise<bigint> {
     const known = this.numbers.get(hash);
     if (known !== undefined && this.hashes.has(known - 1n)) return known;
-    const { number, parentHash, hash: own } = parseHeader(await this.ask("chain_getHeader", [hash]));
+    const {
+      number,
+      parentHash,
+      hash: own,
+    } = parseHeader(await this.ask("chain_getHeader", [hash]));
     if (own !== hash) throw new Error("a header is not the one that was asked for");
     for (const [at, name] of [
       [number, hash],
@@ -240,7 +257,8 @@ class LightClient {
     if (number > head.number) return null;
     let at = number;
     while (!this.hashes.has(at) && at - number <= walkMax) at++;
-    if (at - number > walkMax) throw new NodeRefusal(4_003, `block ${number} is too far behind ${head.number}`);
+    if (at - number > walkMax)
+      throw new NodeRefusal(4_003, `block ${number} is too far behind ${head.number}`);
     for (; at > number; at--) await this.learn(this.hashes.get(at) as string);
     return this.hashes.get(number) ?? null;
   }

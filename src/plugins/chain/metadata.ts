@@ -10,7 +10,11 @@ import { xxhashAsU8a } from "@polkadot/util-crypto";
 import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
 import { blake2b128 } from "../../core/codec/crypto.ts";
 import { tuple } from "../../core/codec/scale.ts";
-import { embeddedBounds, type LedgerBoundName, type LedgerBounds } from "../../core/ledger/account.ts";
+import {
+  embeddedBounds,
+  type LedgerBoundName,
+  type LedgerBounds,
+} from "../../core/ledger/account.ts";
 import { type CallIndices, callLayouts, type LedgerCallName } from "../../core/ledger/calls.ts";
 import { StoreError } from "../../storage/contract.ts";
 import * as layouts from "./layouts.ts";
@@ -36,7 +40,9 @@ export function readMetadata(
   const { pallets, extrinsic } = metadata.asLatest;
   const extensions = extrinsic.transactionExtensions.map(({ identifier }) => identifier.toString());
   // Without these entries the library warns about every extension that it does not know by name.
-  const quiet = Object.fromEntries(extensions.map((name) => [name, { extrinsic: {}, payload: {} }]));
+  const quiet = Object.fromEntries(
+    extensions.map((name) => [name, { extrinsic: {}, payload: {} }]),
+  );
   registry.setMetadata(metadata, undefined, quiet);
   const { lookup } = registry;
   const chain: layouts.ChainShape = new Map(
@@ -44,7 +50,8 @@ export function readMetadata(
   );
   const own = chain.get("DidRegistry");
   const missing = (["DidRegistry", "DeliveryPolicy"] as const).filter((name) => !chain.has(name));
-  if (own === undefined || missing.length > 0) return missing.map((name) => `there is no pallet ${name}`);
+  if (own === undefined || missing.length > 0)
+    return missing.map((name) => `there is no pallet ${name}`);
   const differences = extensionDifferences(lookup, metadata);
   const absent = readItems(chain, differences);
   const callIndices = readCalls(chain, differences);
@@ -65,7 +72,9 @@ function shapeOfPallet(
 ): layouts.PalletShape {
   const variantsOf = (type: SiLookupTypeId) => lookup.getSiType(type).def.asVariant.variants;
   return {
-    errors: new Set(errors.isNone ? [] : variantsOf(errors.unwrap().type).map(({ name }) => name.toString())),
+    errors: new Set(
+      errors.isNone ? [] : variantsOf(errors.unwrap().type).map(({ name }) => name.toString()),
+    ),
     calls: new Map(
       (calls.isNone ? [] : variantsOf(calls.unwrap().type)).map(({ name, index: own, fields }) => [
         name.toString(),
@@ -81,15 +90,22 @@ function shapeOfPallet(
         const { hashers, key, value } = type.asMap;
         return [
           name.toString(),
-          mapShape(hashers.map((hasher) => hasher.type).join(), shapeOf(lookup, key), shapeOf(lookup, value)),
+          mapShape(
+            hashers.map((hasher) => hasher.type).join(),
+            shapeOf(lookup, key),
+            shapeOf(lookup, value),
+          ),
         ];
       }),
     ),
-    constants: new Map(constants.map(({ name, value }) => [name.toString(), Uint8Array.from(value.toU8a(true))])),
+    constants: new Map(
+      constants.map(({ name, value }) => [name.toString(), Uint8Array.from(value.toU8a(true))]),
+    ),
   };
 }
 
-const mapShape = (hashers: string, key: string, value: string): string => `${hashers} ${key} => ${value}`;
+const mapShape = (hashers: string, key: string, value: string): string =>
+  `${hashers} ${key} => ${value}`;
 
 /** An extension without an entry in our table must add nothing, neither to the extrinsic nor to what is signed. */
 function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): string[] {
@@ -101,7 +117,10 @@ function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): str
       `${shapeOf(lookup, type)} ${shapeOf(lookup, implicit)}`,
     ])
     .filter(([name = "", shape]) => !layouts.isKnownExtension(name) && shape !== "() ()")
-    .map(([name, shape]) => `transaction extension ${name} adds bytes that this program does not know (${shape})`);
+    .map(
+      ([name, shape]) =>
+        `transaction extension ${name} adds bytes that this program does not know (${shape})`,
+    );
 }
 
 /** The optional items that count as absent. */
@@ -115,7 +134,10 @@ function readItems(chain: layouts.ChainShape, differences: string[]): Set<layout
     if (found === wanted) continue;
     if (lack !== undefined && (found === undefined || mayDiffer)) absent.add(name);
     else if (found === undefined) differences.push(`storage ${pallet}.${name} is missing`);
-    else differences.push(`storage ${pallet}.${name} is laid out as ${found}, this program reads ${wanted}`);
+    else
+      differences.push(
+        `storage ${pallet}.${name} is laid out as ${found}, this program reads ${wanted}`,
+      );
   }
   return absent;
 }
@@ -127,24 +149,34 @@ function readCalls(chain: layouts.ChainShape, differences: string[]): CallIndice
     const { pallet, codec } = callLayouts[name];
     const { calls, errors } = chain.get(pallet) as layouts.PalletShape;
     const found = calls.get(name);
-    if (layouts.optionalCalls.has(name) && (found?.shape !== codec.shape || errors.has(layouts.optionalCallsError)))
+    if (
+      layouts.optionalCalls.has(name) &&
+      (found?.shape !== codec.shape || errors.has(layouts.optionalCallsError))
+    )
       continue;
     if (found?.shape === codec.shape) indices.set(name, found.indices);
     else if (found === undefined) differences.push(`call ${pallet}.${name} is missing`);
-    else differences.push(`call ${pallet}.${name} takes ${found.shape}, this program sends ${codec.shape}`);
+    else
+      differences.push(
+        `call ${pallet}.${name} takes ${found.shape}, this program sends ${codec.shape}`,
+      );
   }
   return indices;
 }
 
 /** Bounds may be smaller than the program's, not larger: it could not read what such a chain holds. */
 function readBounds(own: layouts.PalletShape, differences: string[]): LedgerBounds {
-  const entries = (Object.entries(layouts.boundConstants) as [LedgerBoundName, string][]).map(([bound, name]) => {
-    const [value, most] = [u32Constant(own, name), embeddedBounds[bound]];
-    if (value === null) differences.push(`constant DidRegistry.${name} is missing or no u32`);
-    else if (value > most)
-      differences.push(`constant DidRegistry.${name} is ${value}, this program reads at most ${most}`);
-    return [bound, value ?? 0];
-  });
+  const entries = (Object.entries(layouts.boundConstants) as [LedgerBoundName, string][]).map(
+    ([bound, name]) => {
+      const [value, most] = [u32Constant(own, name), embeddedBounds[bound]];
+      if (value === null) differences.push(`constant DidRegistry.${name} is missing or no u32`);
+      else if (value > most)
+        differences.push(
+          `constant DidRegistry.${name} is ${value}, this program reads at most ${most}`,
+        );
+      return [bound, value ?? 0];
+    },
+  );
   return Object.fromEntries(entries) as LedgerBounds;
 }
 
@@ -154,7 +186,8 @@ function u32Constant({ constants }: layouts.PalletShape, name: string): number |
 }
 
 function blockTimeOf(chain: layouts.ChainShape): number {
-  const constant = (pallet: string, name: string) => Number(numberOf(chain.get(pallet)?.constants.get(name)));
+  const constant = (pallet: string, name: string) =>
+    Number(numberOf(chain.get(pallet)?.constants.get(name)));
   const slot = constant("Aura", "SlotDuration") || constant("Babe", "ExpectedBlockTime");
   return slot || 2 * constant("Timestamp", "MinimumPeriod") || layouts.blockTimeMsDefault;
 }
@@ -177,7 +210,8 @@ function shapeOf(lookup: PortableRegistry, id: SiLookupTypeId, depth = 0): strin
   if (def.isComposite) return tuple(def.asComposite.fields.map(({ type }) => inner(type)));
   if (!def.isVariant) return def.type;
   const { variants } = def.asVariant;
-  const some = path.at(-1)?.toString() === "Option" ? variants.find(({ name }) => name.eq("Some")) : undefined;
+  const some =
+    path.at(-1)?.toString() === "Option" ? variants.find(({ name }) => name.eq("Some")) : undefined;
   if (some?.fields[0] !== undefined) return `${inner(some.fields[0].type)}?`;
   return variants
     .map(({ name, index, fields }) => {
@@ -203,7 +237,8 @@ export const prefixOf = (name: layouts.ItemName): Uint8Array => prefixes.get(nam
 /** `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
 const hashed = (key: Uint8Array): Uint8Array => concatBytes(blake2b128(key), key);
 
-export const accountKey = (id: Uint8Array): Uint8Array => concatBytes(prefixOf("Account"), hashed(id));
+export const accountKey = (id: Uint8Array): Uint8Array =>
+  concatBytes(prefixOf("Account"), hashed(id));
 
 /** Of one entry in each of the maps: it is hashed once. */
 export function entryKeys(maps: readonly layouts.ItemName[], key: string): Uint8Array[] {
@@ -211,17 +246,22 @@ export function entryKeys(maps: readonly layouts.ItemName[], key: string): Uint8
   return maps.map((map) => concatBytes(prefixOf(map), suffix));
 }
 
-export const entryKey = (map: layouts.ItemName, key: string): Uint8Array => entryKeys([map], key)[0] as Uint8Array;
+export const entryKey = (map: layouts.ItemName, key: string): Uint8Array =>
+  entryKeys([map], key)[0] as Uint8Array;
 
 /** An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a bug of this program. */
 export function numberOf(bytes: Uint8Array | null | undefined): bigint {
   if (bytes == null) return 0n;
-  if (bytes.length === 0) throw new StoreError("corrupt", "the chain has a number that can't be read");
+  if (bytes.length === 0)
+    throw new StoreError("corrupt", "the chain has a number that can't be read");
   return BigInt(`0x${bytes.toReversed().toHex()}`);
 }
 
 /** `AccountInfo`: nonce, three counts of references (u32 each), then the free balance (u128). */
-export function readAccountState(bytes: Uint8Array | null): { readonly nonce: number; readonly free: bigint } {
+export function readAccountState(bytes: Uint8Array | null): {
+  readonly nonce: number;
+  readonly free: bigint;
+} {
   if (bytes === null) return { nonce: 0, free: 0n };
   return { nonce: Number(numberOf(bytes.subarray(0, 4))), free: numberOf(bytes.subarray(16, 32)) };
 }

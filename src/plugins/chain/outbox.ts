@@ -88,7 +88,8 @@ export class Outbox {
 
   /** Replaces the extrinsic of a call. */
   replace(entry: Pending): Promise<void> {
-    const put = (view: TableChange) => view.put(records.poolKey(entry.sequence), encodePending(entry));
+    const put = (view: TableChange) =>
+      view.put(records.poolKey(entry.sequence), encodePending(entry));
     return this.table.commit(put, ofReserve);
   }
 
@@ -110,8 +111,14 @@ export class Outbox {
   private decode(sequence: bigint, bytes: Uint8Array): Pending {
     const { txHash, call: hex, signed } = records.decodeJson<PlainPending>(bytes, "pending call");
     const [call, submission] = [decodeLedgerCall(bytesOf(hex)), this.submission(txHash)];
-    if (call === null || submission === null) throw new StoreError("corrupt", "the outbox has an unreadable call");
-    return { sequence, call, submission, signed: { ...signed, extrinsic: bytesOf(signed.extrinsic) } };
+    if (call === null || submission === null)
+      throw new StoreError("corrupt", "the outbox has an unreadable call");
+    return {
+      sequence,
+      call,
+      submission,
+      signed: { ...signed, extrinsic: bytesOf(signed.extrinsic) },
+    };
   }
 }
 

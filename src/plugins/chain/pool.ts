@@ -302,13 +302,15 @@ export class SubmissionPool<E extends Entry = Entry> {
     const actions: PoolAction<E>[] = [];
     if (head.recent) {
       for (const entry of this.entries.values())
-        if (entry.state === "waiting" || entry.state === "sending") actions.push(...this.reconsider(entry, head));
+        if (entry.state === "waiting" || entry.state === "sending")
+          actions.push(...this.reconsider(entry, head));
     }
     return [...actions, ...this.flush()];
   }
 
   private reconsider(entry: E, head: PoolHead): PoolAction<E>[] {
-    if (entry.isOut && (entry.nonce === null || entry.nonce === head.nonce)) entry.eligibleSince ??= head.number;
+    if (entry.isOut && (entry.nonce === null || entry.nonce === head.nonce))
+      entry.eligibleSince ??= head.number;
     return isOver(entry.signed, head) ? this.inspect(entry) : [];
   }
 
@@ -352,4 +354,5 @@ function isOver({ nonce, death }: Signed, head: PoolHead): boolean {
   return head.number + 1n >= death || isUsed(nonce, head);
 }
 
-const isUsed = (nonce: number | null, head: PoolHead): boolean => nonce !== null && head.nonce > nonce;
+const isUsed = (nonce: number | null, head: PoolHead): boolean =>
+  nonce !== null && head.nonce > nonce;

@@ -49,7 +49,11 @@ import { type ChainReader, extrinsicsIn } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type ChainHead, type Common, Unusable } from "./session.ts";
 
-type KeyProofsOptions = Common & { readonly table: Table; readonly endpoints: Endpoints; readonly reader: ChainReader };
+type KeyProofsOptions = Common & {
+  readonly table: Table;
+  readonly endpoints: Endpoints;
+  readonly reader: ChainReader;
+};
 
 /** Up to which block blocks were read, and the first one since the beginning that no endpoint had. */
 type Place = { readonly number: bigint; readonly hash: string; readonly gap: bigint | null };
@@ -101,7 +105,10 @@ export class KeyProofs {
     while (this.place.number < number) {
       const isFar = this.place.number + waitBlocksMax < number;
       const { settings, host } = this.options;
-      if (isFar || (await withDeadline(this.moved.promise, settings.request_timeout_ms, host.after)) === late) {
+      if (
+        isFar ||
+        (await withDeadline(this.moved.promise, settings.request_timeout_ms, host.after)) === late
+      ) {
         const text = `the key proofs of block ${number} are still read from the chain: ${this.place.number} was the last`;
         throw new StoreError("unavailable", text);
       }
@@ -123,7 +130,8 @@ export class KeyProofs {
         const head = await endpoints.confirm(session, session.head);
         if (head !== null) await this.readTo(session, head);
       } catch (error) {
-        if (error instanceof Unusable || (error instanceof StoreError && error.code !== "corrupt")) return;
+        if (error instanceof Unusable || (error instanceof StoreError && error.code !== "corrupt"))
+          return;
         this.options.log("error", "reading key proofs failed", { error: errorStack(error) });
       }
     });
@@ -155,7 +163,9 @@ export class KeyProofs {
     const first = this.place.number + 1n;
     const count = Math.min(batchMax, Number(last - first) + 1);
     const { endpoints } = this.options;
-    const found = await Promise.all(Array.from({ length: count }, (_, n) => endpoints.blockAt(first + BigInt(n))));
+    const found = await Promise.all(
+      Array.from({ length: count }, (_, n) => endpoints.blockAt(first + BigInt(n))),
+    );
     const end = found.indexOf(null);
     return (end < 0 ? found : found.slice(0, end)) as SignedBlock[];
   }
@@ -164,7 +174,8 @@ export class KeyProofs {
   private async skip(head: bigint): Promise<void> {
     const { number, gap } = this.place;
     let [missing, there] = [number + 1n, head];
-    if (!(await this.hasBlock(there))) throw new StoreError("unavailable", "the node does not show its head");
+    if (!(await this.hasBlock(there)))
+      throw new StoreError("unavailable", "the node does not show its head");
     while (there - missing > 1n) {
       const middle = (missing + there) / 2n;
       if (await this.hasBlock(middle)) there = middle;
@@ -192,14 +203,20 @@ export class KeyProofs {
       for (const one of calls) {
         const { did } = one.call;
         const before = changed.get(did) ?? readKept(this.options.table, did);
-        const after = this.guarded(() => proofsAfter(before, one, { genesisHash, expiryMs: expiries.get(did) ?? 0n }));
+        const after = this.guarded(() =>
+          proofsAfter(before, one, { genesisHash, expiryMs: expiries.get(did) ?? 0n }),
+        );
         if (after !== null) changed.set(did, after);
         // Other work goes on: a block has as many calls as strangers like.
         await new Promise<void>((next) => void setImmediate(next));
       }
       hash = block.header.hash;
     }
-    await this.commit(changed, { ...this.place, number: (blocks.at(-1) as SignedBlock).header.number, hash });
+    await this.commit(changed, {
+      ...this.place,
+      number: (blocks.at(-1) as SignedBlock).header.number,
+      hash,
+    });
   }
 
   private async callsIn(session: OpenSession, block: SignedBlock): Promise<BlockCall[]> {
@@ -213,14 +230,22 @@ export class KeyProofs {
   }
 
   /** By the state of the head, when the registration expires that the chain took; 0 for none, and for a deleted DID. */
-  private async expiriesOf(calls: readonly BlockCall[], { hash, proofs }: ChainHead): Promise<Map<Did, bigint>> {
+  private async expiriesOf(
+    calls: readonly BlockCall[],
+    { hash, proofs }: ChainHead,
+  ): Promise<Map<Did, bigint>> {
     const isCandidate = ({ call }: BlockCall) =>
       call.name === registrationName && deriveDid(proofs.genesisHash, call.pubkey) === call.did;
     const dids = [...new Set(calls.filter(isCandidate).map(({ call }) => call.did))];
     if (dids.length === 0) return new Map();
-    const keys = dids.flatMap((did) => [entryKey("RegistrationExpiries", did), entryKey("Lives", did)]);
+    const keys = dids.flatMap((did) => [
+      entryKey("RegistrationExpiries", did),
+      entryKey("Lives", did),
+    ]);
     const values = (await this.options.endpoints.values(keys, hash)).map(numberOf);
-    return new Map(dids.map((did, n) => [did, values[2 * n + 1] === 0n ? (values[2 * n] as bigint) : 0n]));
+    return new Map(
+      dids.map((did, n) => [did, values[2 * n + 1] === 0n ? (values[2 * n] as bigint) : 0n]),
+    );
   }
 
   /** Law 6: an error here is a mistake of this program, and the call counts for nothing. */
@@ -233,7 +258,10 @@ export class KeyProofs {
     }
   }
 
-  private async commit(changed: ReadonlyMap<Did, readonly KeyProof[]>, place: Place): Promise<void> {
+  private async commit(
+    changed: ReadonlyMap<Did, readonly KeyProof[]>,
+    place: Place,
+  ): Promise<void> {
     await this.options.table.commit((view) => {
       for (const [did, proofs] of changed) {
         if (proofs.length === 0) view.remove(keyProofKey(did));
@@ -282,11 +310,15 @@ function proofsAfter(
 ): readonly KeyProof[] {
   const binding = { genesisHash, submitter };
   if (call.name === registrationName) {
-    if (expiryMs === 0n || before.length === alternativesMax || before.some(isAdvanced)) return before;
-    if (before.some(({ registration }) => equalBytes(registration.signature, call.signature))) return before;
+    if (expiryMs === 0n || before.length === alternativesMax || before.some(isAdvanced))
+      return before;
+    if (before.some(({ registration }) => equalBytes(registration.signature, call.signature)))
+      return before;
     const first = keepKeyProof(null, call, binding);
     const isTaken = first !== null && first.registration.expiryMs === expiryMs;
-    return isTaken && isBounded(first) && holds(signatureAdded(first, "registration")) ? [...before, first] : before;
+    return isTaken && isBounded(first) && holds(signatureAdded(first, "registration"))
+      ? [...before, first]
+      : before;
   }
   return before.flatMap((proof) => {
     if (!isNext(call, proof)) return [proof];
@@ -310,7 +342,8 @@ const holds = (signed: SignedMessage | null): boolean =>
 function isNext(call: LedgerCall, proof: KeyProof): boolean {
   const counter = counterOf(call);
   const next = nextNonces(proof);
-  if (call.name === "set_document_with_proof") return counter !== null && counter.nonce >= next.document;
+  if (call.name === "set_document_with_proof")
+    return counter !== null && counter.nonce >= next.document;
   if (counter?.domain === "rootPubkey") return counter.nonce === next.rootPubkey;
   return counter?.domain !== "document" || counter.nonce === next.document;
 }
@@ -327,7 +360,8 @@ const nextNonces = ({
 /** Law 4. */
 function leadsTo(proof: KeyProof, { record, counters }: Account): boolean {
   const state = replayKeyProof(proof);
-  if (state === null || record === null || record.document === null || record.rootPubkey === null) return false;
+  if (state === null || record === null || record.document === null || record.rootPubkey === null)
+    return false;
   return (
     equalBytes(state.rootKeys.at(-1) as Uint8Array, record.rootPubkey) &&
     nextNonces(proof).document === counters.document &&

@@ -80,11 +80,17 @@ export class ChainReader {
     return this.ofAlias("ReleasedAliases", alias, reserveOf);
   }
 
-  private async ofAlias<T>(map: ItemName, alias: string, read: (bytes: Uint8Array | null) => T | null) {
+  private async ofAlias<T>(
+    map: ItemName,
+    alias: string,
+    read: (bytes: Uint8Array | null) => T | null,
+  ) {
     if (normalizeAlias(alias) !== alias) return null;
     return this.cached(`${map} ${alias}`, async (session) => {
       const { hash, metadata } = session.head;
-      return metadata.absent.has(map) ? null : read((await session.values([entryKey(map, alias)], hash))[0] ?? null);
+      return metadata.absent.has(map)
+        ? null
+        : read((await session.values([entryKey(map, alias)], hash))[0] ?? null);
     });
   }
 
@@ -107,7 +113,11 @@ export class ChainReader {
 
   /** By which a call may end; of a head that need not be the newest. */
   factsAt(head: ChainHead, did: Did, aliases: readonly string[]): Promise<Facts> {
-    return readFacts(head, { did, aliases, values: (keys) => this.endpoints.values(keys, head.hash) });
+    return readFacts(head, {
+      did,
+      aliases,
+      values: (keys) => this.endpoints.values(keys, head.hash),
+    });
   }
 
   /** Why the ledger would refuse a call in a state, or `null`. */
@@ -133,7 +143,11 @@ export class ChainReader {
    * Whether a state shows that a call took effect. A call with a proof raises its counter; a call that the operator signs
    * shows in the content.
    */
-  async showsEffect(call: LedgerCall, { head, account }: Facts, operator: Uint8Array): Promise<boolean> {
+  async showsEffect(
+    call: LedgerCall,
+    { head, account }: Facts,
+    operator: Uint8Array,
+  ): Promise<boolean> {
     const { record } = account;
     const values: Values = (keys) => this.endpoints.values(keys, head.hash);
     const counter = counterOf(call);
@@ -144,19 +158,29 @@ export class ChainReader {
       case "set_document_with_proof": {
         // Of version 1: a later call in the block may have changed the document, and its time stays.
         const stamp = parseProofTimestamp(call.timestamp);
-        if (stamp?.version === "v1" && account.documentTimeMs === BigInt(stamp.timestampMs)) return true;
-        return record?.document != null && isEqual(encodeDidDocument(record.document), call.docBlob);
+        if (stamp?.version === "v1" && account.documentTimeMs === BigInt(stamp.timestampMs))
+          return true;
+        return (
+          record?.document != null && isEqual(encodeDidDocument(record.document), call.docBlob)
+        );
       }
       case "set_alias":
         return record?.aliases.includes(normalizeAlias(call.alias) ?? "") === true;
       case "set_delivery_policy_links": {
         const { recipientPolicy, tagPolicies, personaPolicies } = call;
-        return isDeepStrictEqual(record?.links ?? null, { recipientPolicy, tagPolicies, personaPolicies });
+        return isDeepStrictEqual(record?.links ?? null, {
+          recipientPolicy,
+          tagPolicies,
+          personaPolicies,
+        });
       }
       case "set_delivery_policy":
       case "set_tag_policy":
       case "set_persona_policy":
-        return isDeepStrictEqual(await policyAt(head, policyScopes[call.name], { key: call.did, values }), call.policy);
+        return isDeepStrictEqual(
+          await policyAt(head, policyScopes[call.name], { key: call.did, values }),
+          call.policy,
+        );
       default:
         return false;
     }
@@ -188,14 +212,19 @@ async function policyAt(
   const bytes = (await values([entryKey(map, key)]))[0] ?? null;
   if (bytes === null) return null;
   return (
-    (scope === "persona" ? decodeWith(personaPolicyCodec, bytes) : decodeWith(deliveryPolicyCodec, bytes)) ??
-    corrupt("policy")
+    (scope === "persona"
+      ? decodeWith(personaPolicyCodec, bytes)
+      : decodeWith(deliveryPolicyCodec, bytes)) ?? corrupt("policy")
   );
 }
 
 async function readFacts(
   head: ChainHead,
-  { did, aliases, values: read }: { readonly did: Did; readonly aliases: readonly string[]; readonly values: Values },
+  {
+    did,
+    aliases,
+    values: read,
+  }: { readonly did: Did; readonly aliases: readonly string[]; readonly values: Values },
 ): Promise<Facts> {
   const keepsReserves = !head.metadata.absent.has("ReleasedAliases");
   const maps = accountMaps.filter((map) => !head.metadata.absent.has(map));
@@ -205,7 +234,9 @@ async function readFacts(
     ...(keepsReserves ? aliases.map((alias) => entryKey("ReleasedAliases", alias)) : []),
   ];
   const values = await read(keys);
-  const found = new Map<ItemName, Uint8Array | null | undefined>(maps.map((map, i) => [map, values[i]]));
+  const found = new Map<ItemName, Uint8Array | null | undefined>(
+    maps.map((map, i) => [map, values[i]]),
+  );
   const number = (map: (typeof accountMaps)[number]) => numberOf(found.get(map));
   const record = found.get("Dids") ?? null;
   const byAlias = <T>(from: number, read: (bytes: Uint8Array | null) => T | null): Map<string, T> =>
@@ -243,10 +274,13 @@ function holderOf(bytes: Uint8Array | null): Did | null {
 }
 
 function reserveOf(bytes: Uint8Array | null): AliasReserve | null {
-  return bytes === null ? null : (decodeWith(aliasReserveCodec, bytes) ?? corrupt("reserve of an alias"));
+  return bytes === null
+    ? null
+    : (decodeWith(aliasReserveCodec, bytes) ?? corrupt("reserve of an alias"));
 }
 
-const isEqual = (a: Uint8Array | null | undefined, b: Uint8Array): boolean => a != null && equalBytes(a, b);
+const isEqual = (a: Uint8Array | null | undefined, b: Uint8Array): boolean =>
+  a != null && equalBytes(a, b);
 
 function corrupt(what: string): never {
   throw new StoreError("corrupt", `the chain has a ${what} that can't be read`);

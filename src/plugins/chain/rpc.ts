@@ -60,7 +60,8 @@ export class NodeRefusal extends Error {
 }
 
 /** The name of an endpoint in logs and answers. */
-export const nameOf = (endpoint: string): string => (isLight(endpoint) ? endpoint : new URL(endpoint).origin);
+export const nameOf = (endpoint: string): string =>
+  isLight(endpoint) ? endpoint : new URL(endpoint).origin;
 
 /** Far above the largest block, which has 5 MiB of extrinsics in hex, and their events. */
 const frameCharsMax = 64 * 1024 * 1024;
@@ -74,7 +75,11 @@ const secretCharsMin = 4;
 type Frame = {
   readonly id?: unknown;
   readonly result?: unknown;
-  readonly error?: { readonly code?: unknown; readonly message?: unknown; readonly data?: unknown } | null;
+  readonly error?: {
+    readonly code?: unknown;
+    readonly message?: unknown;
+    readonly data?: unknown;
+  } | null;
 };
 
 /** To one node, or to the light client. */
@@ -86,7 +91,11 @@ export type Connection = {
   readonly close: () => void;
 };
 
-export type OpenOptions = { readonly waitMs: number; readonly signal: AbortSignal; readonly host: Host };
+export type OpenOptions = {
+  readonly waitMs: number;
+  readonly signal: AbortSignal;
+  readonly host: Host;
+};
 
 export class Rpc implements Connection {
   private readonly requests = new Map<number, PromiseWithResolvers<unknown>>();
@@ -142,7 +151,11 @@ export class Rpc implements Connection {
     this.requests.set(id, request);
     try {
       this.socket.send(JSON.stringify({ id, jsonrpc: "2.0", method, params }));
-      return await within(this.host, { work: request.promise, ms: waitMs, missing: `no answer to ${method}` });
+      return await within(this.host, {
+        work: request.promise,
+        ms: waitMs,
+        missing: `no answer to ${method}`,
+      });
     } finally {
       this.requests.delete(id);
     }
@@ -166,7 +179,8 @@ export class Rpc implements Connection {
   }
 
   private refusalOf({ code, message, data }: NonNullable<Frame["error"]>): NodeRefusal {
-    const detail = data === undefined ? "" : `: ${typeof data === "string" ? data : JSON.stringify(data)}`;
+    const detail =
+      data === undefined ? "" : `: ${typeof data === "string" ? data : JSON.stringify(data)}`;
     return new NodeRefusal(Number(code), this.clean(`${message}${detail}`));
   }
 
@@ -191,7 +205,8 @@ function connectWebSocket(endpoint: string, { onOpen, onMessage, onClose }: Sock
   }
   socket.onopen = onOpen;
   socket.onmessage = ({ data }) => onMessage(data);
-  socket.onerror = (event) => onClose("message" in event ? String(event.message) : "the connection failed");
+  socket.onerror = (event) =>
+    onClose("message" in event ? String(event.message) : "the connection failed");
   socket.onclose = ({ code }) => onClose(`the connection was lost (${code})`);
   return {
     send: (text) => socket.send(text),
@@ -216,10 +231,14 @@ export function parseObject(text: unknown): object | null {
 
 /** Removes from a text everything that an endpoint has behind its host, as a whole and in its parts, and shortens it. */
 export function withoutSecrets(endpoint: string): (text: string) => string {
-  const { origin, href } = isLight(endpoint) ? { origin: endpoint, href: endpoint } : new URL(endpoint);
+  const { origin, href } = isLight(endpoint)
+    ? { origin: endpoint, href: endpoint }
+    : new URL(endpoint);
   const rest = href.slice(origin.length);
   const decoded = [...new URLSearchParams(rest.replaceAll(/[/?]/g, "&"))].flat();
-  const secrets = [rest, ...rest.split(/[/?&=]/), ...decoded].filter(({ length }) => length >= secretCharsMin);
+  const secrets = [rest, ...rest.split(/[/?&=]/), ...decoded].filter(
+    ({ length }) => length >= secretCharsMin,
+  );
   secrets.sort((a, b) => b.length - a.length);
   return (text) => {
     let clean = text.replaceAll(endpoint, origin).replaceAll(href, origin);
@@ -228,7 +247,10 @@ export function withoutSecrets(endpoint: string): (text: string) => string {
   };
 }
 
-export async function within<T>(host: Host, given: { work: Promise<T>; ms: number; missing: string }): Promise<T> {
+export async function within<T>(
+  host: Host,
+  given: { work: Promise<T>; ms: number; missing: string },
+): Promise<T> {
   const outcome = await withDeadline(given.work, given.ms, host.after);
   if (outcome === late) throw new Error(`${given.missing} within ${given.ms} ms`);
   return outcome;
@@ -246,7 +268,8 @@ export type SignedBlock = { readonly header: Header; readonly extrinsics: readon
 export type RuntimeVersion = z.output<typeof version>;
 
 const hash = z.string().regex(/^0x[0-9a-f]{64}$/, "no hash");
-const isHex = (text: unknown): boolean => typeof text === "string" && /^0x(?:[0-9a-f]{2})*$/.test(text);
+const isHex = (text: unknown): boolean =>
+  typeof text === "string" && /^0x(?:[0-9a-f]{2})*$/.test(text);
 const hex = z.custom<`0x${string}`>(isHex, "no hex");
 const bytes = hex.transform((text) => Uint8Array.fromHex(text.slice(2)));
 const count = z.int().min(0);
@@ -267,7 +290,9 @@ const parserOf =
   (answer: unknown): T => {
     const { success, data, error } = schema.safeParse(answer);
     if (success) return data;
-    throw new Error(error.issues.map(({ path, message }) => `${path.join(".")} ${message}`.trim())[0]);
+    throw new Error(
+      error.issues.map(({ path, message }) => `${path.join(".")} ${message}`.trim())[0],
+    );
   };
 
 export const parseHash = parserOf(hash);
@@ -281,7 +306,10 @@ const parseAnyStorage = parserOf(storage);
  * The hash that the header's own bytes have. The chain library would decode the logs, which nothing here reads: it prints
  * what it can't decode to the console, and refuses kinds that it does not know.
  */
-function withHash({ digest, ...given }: z.output<typeof root> & { digest: { logs: Uint8Array[] } }): Header {
+function withHash({
+  digest,
+  ...given
+}: z.output<typeof root> & { digest: { logs: Uint8Array[] } }): Header {
   const { parentHash, number: height, stateRoot, extrinsicsRoot } = given;
   const encoded = concatBytes(
     Uint8Array.fromHex(parentHash.slice(2)),
@@ -314,7 +342,9 @@ export const parseStorage =
     const sets = parseAnyStorage(answer);
     if (sets.length === 0) return null;
     if (sets.some((set) => set.block !== at)) throw new Error("it is about another block");
-    const values = new Map(sets.flatMap((set) => set.changes.map(([key, value]) => [key, value ?? null] as const)));
+    const values = new Map(
+      sets.flatMap((set) => set.changes.map(([key, value]) => [key, value ?? null] as const)),
+    );
     if (!keys.every((key) => values.has(key))) throw new Error("it leaves out a key");
     return keys.map((key) => values.get(key) ?? null);
   };

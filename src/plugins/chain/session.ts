@@ -13,7 +13,14 @@ import { type Block, type StoreEnvironment, StoreError } from "../../storage/con
 import type { ChainOptions } from "./chain.ts";
 import { blockTimeMsDefault, type OperatorKey } from "./layouts.ts";
 import type { LightClients } from "./light.ts";
-import { accountKey, numberOf, prefixOf, type RuntimeMetadata, readAccountState, readMetadata } from "./metadata.ts";
+import {
+  accountKey,
+  numberOf,
+  prefixOf,
+  type RuntimeMetadata,
+  readAccountState,
+  readMetadata,
+} from "./metadata.ts";
 import type { Verdict } from "./pool.ts";
 import {
   type Connection,
@@ -111,12 +118,14 @@ const verdicts: Readonly<Record<number, Verdict>> = {
 };
 
 /** The node's best block has used the nonce: it says so once, and then that the bytes are banned. */
-const isStale = ({ code, message }: NodeRefusal): boolean => code === 1010 && /outdated|stale/i.test(message);
+const isStale = ({ code, message }: NodeRefusal): boolean =>
+  code === 1010 && /outdated|stale/i.test(message);
 
 /** How many times longer a submission may take: a node checks many extrinsics one after another. */
 const submitPatience = 6;
 /** Between two blocks. */
-export const heartbeatMs = ({ block_time_ms }: ChainOptions): number => block_time_ms ?? blockTimeMsDefault;
+export const heartbeatMs = ({ block_time_ms }: ChainOptions): number =>
+  block_time_ms ?? blockTimeMsDefault;
 /** Largest difference between a node's clock and ours. */
 export const clockSkewMs = 300_000;
 
@@ -142,7 +151,10 @@ export class Session {
       rpc = await options.connect(endpoint, { waitMs: requestMs, signal, host });
       const genesis = parseHash(await rpc.ask("chain_getBlockHash", [0], requestMs));
       if (options.genesis !== null && genesis !== options.genesis)
-        throw new Unusable(`its chain begins with block ${genesis}, this store belongs to ${options.genesis}`, true);
+        throw new Unusable(
+          `its chain begins with block ${genesis}, this store belongs to ${options.genesis}`,
+          true,
+        );
       if (parseSyncing(await rpc.ask("system_health", [], requestMs)))
         throw new Unusable("the node is catching up with its chain");
       const session = new Session(options, rpc, genesis);
@@ -160,7 +172,11 @@ export class Session {
    * Asks the node. Throws `StateGone` when it refuses. When it does not answer, or its answer can't be parsed, the
    * connection ends. Both errors are `unavailable`.
    */
-  private async ask<T>(method: string, params: readonly unknown[], parse: (answer: unknown) => T): Promise<T> {
+  private async ask<T>(
+    method: string,
+    params: readonly unknown[],
+    parse: (answer: unknown) => T,
+  ): Promise<T> {
     if (this.ended) throw new StoreError("unavailable", "the connection to the chain has ended");
     let answer: unknown;
     try {
@@ -196,7 +212,11 @@ export class Session {
   /** The values of several storage keys at one block, in one request; absent ones are `null`. */
   async values(keys: readonly Uint8Array[], block: string): Promise<(Uint8Array | null)[]> {
     const names = keys.map(encodeHex0x);
-    const found = await this.ask("state_queryStorageAt", [names, block], parseStorage(names, block));
+    const found = await this.ask(
+      "state_queryStorageAt",
+      [names, block],
+      parseStorage(names, block),
+    );
     if (found !== null) return found;
     throw new StateGone("unavailable", "the node does not know the block that was asked for");
   }
@@ -251,9 +271,13 @@ export class Session {
     const passedMs = Math.max(0, host.nowMs() - anchor.timeMs);
     const blocks = Math.ceil((passedMs / (settings.block_time_ms ?? metadata.blockTimeMs)) * 1.5);
     if (number > anchor.number + BigInt(blocks) + leapBlocksMax)
-      throw new Unusable(`its head ${number} can't be true: block ${anchor.number} is ${passedMs} ms old`);
+      throw new Unusable(
+        `its head ${number} can't be true: block ${anchor.number} is ${passedMs} ms old`,
+      );
     if (number >= anchor.number && (await this.hashAt(anchor.number)) !== anchor.hash)
-      throw new Unusable(`it has another block ${anchor.number} than the one that was final before`);
+      throw new Unusable(
+        `it has another block ${anchor.number} than the one that was final before`,
+      );
   }
 
   /** A block, with time, runtime and operator's account as its state has them. */
@@ -265,14 +289,24 @@ export class Session {
     const { host, key } = this.options;
     const metadata = await this.metadataOf(version, hash);
     const names = ["Now", "PlainProofs"] as const;
-    const [now, plain, account] = await this.values([...names.map(prefixOf), accountKey(key.publicKey)], hash);
+    const [now, plain, account] = await this.values(
+      [...names.map(prefixOf), accountKey(key.publicKey)],
+      hash,
+    );
     const timeMs = Number(numberOf(now));
     if (timeMs > host.nowMs() + clockSkewMs)
-      throw new Unusable(`the time of its block ${number} is more than 5 minutes ahead of this clock`);
+      throw new Unusable(
+        `the time of its block ${number} is more than 5 minutes ahead of this clock`,
+      );
     // A chain without the switch knows only the versions before 3, and accepts them.
     const bound = !metadata.absent.has("PlainProofs");
     const selfCertifying = !metadata.absent.has("ComponentCallsLeft");
-    const proofs = { genesisHash: metadata.frame.genesis, bound, plain: !bound || plain?.[0] === 1, selfCertifying };
+    const proofs = {
+      genesisHash: metadata.frame.genesis,
+      bound,
+      plain: !bound || plain?.[0] === 1,
+      selfCertifying,
+    };
     return { number, hash, timeMs, metadata, proofs, ...readAccountState(account ?? null) };
   }
 
@@ -291,7 +325,10 @@ export class Session {
     const bytes = await this.ask("state_getMetadata", [hash], parseHex);
     const metadata = readMetadata(bytes, { version, genesis });
     if (Array.isArray(metadata))
-      throw new Unusable(`its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`, true);
+      throw new Unusable(
+        `its runtime ${specVersion} is not one for this program: ${metadata.join("; ")}`,
+        true,
+      );
     runtimes.set(name, metadata);
     return metadata;
   }

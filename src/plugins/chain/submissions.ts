@@ -57,7 +57,10 @@ const refusalQuietMs = 3_600_000;
 
 /** What a state without the record leaves as the reason. */
 const noDeposit = faultOfRefusal(refuse("DepositUnavailable"));
-const notShown = fault("chain_submission_rejected", "the chain refused the call; the state does not show why");
+const notShown = fault(
+  "chain_submission_rejected",
+  "the chain refused the call; the state does not show why",
+);
 
 export class Submissions {
   private readonly pool: SubmissionPool<Kept>;
@@ -107,7 +110,8 @@ export class Submissions {
 
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
     const { callIndices } = this.options.endpoints.session().head.metadata.frame;
-    if (!callIndices.has(call.name)) return fault("chain_submission_rejected", `this chain takes no ${call.name}`);
+    if (!callIndices.has(call.name))
+      return fault("chain_submission_rejected", `this chain takes no ${call.name}`);
     for (let reads = 0; reads < readsMax; reads++) {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
       const refused = this.dryRun(call, facts) ?? beyondBounds(call);
@@ -184,7 +188,8 @@ export class Submissions {
   }
 
   private forget(ended: readonly Kept[]): void {
-    for (const kept of ended) for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
+    for (const kept of ended)
+      for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
     this.perform(this.pool.ended(ended));
   }
 
@@ -263,7 +268,9 @@ export class Submissions {
     const some = [...this.toSign].slice(0, signsMax);
     for (const [entry] of some) this.toSign.delete(entry);
     if (this.toSign.size > 0) void this.queued(() => this.signSome());
-    await Promise.all(some.map(([entry, nonce]) => this.tried(() => this.signAnew(entry, nonce), entry)));
+    await Promise.all(
+      some.map(([entry, nonce]) => this.tried(() => this.signAnew(entry, nonce), entry)),
+    );
   }
 
   private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
@@ -289,7 +296,9 @@ export class Submissions {
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     const refused = this.dryRun(entry.call, facts);
     if (refused === null) return this.perform(this.pool.absent(entry));
-    const [state, reason] = isMissed ? (["dropped", lostSight] as const) : (["failed", refused] as const);
+    const [state, reason] = isMissed
+      ? (["dropped", lostSight] as const)
+      : (["failed", refused] as const);
     await this.finish([[entry, { state, reason, block: null }]]);
   }
 
@@ -302,7 +311,8 @@ export class Submissions {
     void this.queued(async () => {
       this.isDue = false;
       const session = this.sessionOrNull();
-      if (session !== null && session.head.hash !== this.followed) await this.followTo(session, session.head);
+      if (session !== null && session.head.hash !== this.followed)
+        await this.followTo(session, session.head);
     });
   }
 
@@ -335,16 +345,27 @@ export class Submissions {
     if (head === null || (await this.scan.isPast(session, head))) return;
     this.following = head.number;
     const oldest = (this.pool.oldestBirth() ?? head.number) + 1n;
-    await this.scan.upTo(session, head, { oldest, onBlock: (block) => this.finishFound(session, block, head) });
+    await this.scan.upTo(session, head, {
+      oldest,
+      onBlock: (block) => this.finishFound(session, block, head),
+    });
     if (this.closing) return;
     const { number, nonce, timeMs } = head;
     this.perform(this.pool.scanned({ number, nonce, recent: timeMs > host.nowMs() - clockSkewMs }));
     if (head === newest) this.followed = head.hash;
   }
 
-  private async finishFound(session: OpenSession, block: SignedBlock, head: ChainHead): Promise<void> {
+  private async finishFound(
+    session: OpenSession,
+    block: SignedBlock,
+    head: ChainHead,
+  ): Promise<void> {
     const extrinsics = await extrinsicsIn(session, block, head.metadata);
-    const found = [...new Set(extrinsics.flatMap((extrinsic) => this.pool.holder(fingerprintOf(extrinsic)) ?? []))];
+    const found = [
+      ...new Set(
+        extrinsics.flatMap((extrinsic) => this.pool.holder(fingerprintOf(extrinsic)) ?? []),
+      ),
+    ];
     if (found.length === 0) return;
     const { number, hash } = block.header;
     // The newest state decides where that of the block is gone.
@@ -352,7 +373,9 @@ export class Submissions {
     const at = { number, hash, timeMs: after.timeMs };
     const ends = found.map((kept, n) => async (): Promise<[Kept, End]> => {
       const { did, name } = kept.call;
-      const isReplaced = found.slice(n + 1).some(({ call }) => call.did === did && call.name === name);
+      const isReplaced = found
+        .slice(n + 1)
+        .some(({ call }) => call.did === did && call.name === name);
       const endIn = (state: ChainHead) => this.endIn(state, kept.call, { at, isReplaced });
       return [kept, (await readable(endIn(after))) ?? (await endIn(head))];
     });
@@ -388,7 +411,10 @@ export class Submissions {
     await Promise.allSettled(known.map(([{ durable }]) => durable));
     const { outbox, endpoints } = this.options;
     await outbox.finish(
-      known.map(([{ sequence, submission }, end]) => ({ sequence, submission: { ...submission, ...end } })),
+      known.map(([{ sequence, submission }, end]) => ({
+        sequence,
+        submission: { ...submission, ...end },
+      })),
       endpoints.anchor,
     );
     this.forget(known.map(([kept]) => kept));

@@ -39,10 +39,13 @@ export function isRootOf(root: string, extrinsics: readonly Uint8Array[]): boole
 
 export function orderedRoot(list: readonly Uint8Array[], version: Version): string {
   const items = list.map((value, index) => ({ path: nibblesOf(compactToU8a(index)), value }));
-  return encodeHex0x(blake2b256(items.length === 0 ? Uint8Array.of(0) : encodeNode(items, 0, version)));
+  return encodeHex0x(
+    blake2b256(items.length === 0 ? Uint8Array.of(0) : encodeNode(items, 0, version)),
+  );
 }
 
-const nibblesOf = (bytes: Uint8Array): number[] => [...bytes].flatMap((byte) => [byte >> 4, byte & 15]);
+const nibblesOf = (bytes: Uint8Array): number[] =>
+  [...bytes].flatMap((byte) => [byte >> 4, byte & 15]);
 
 /** The node of some items, whose paths agree before `depth`. */
 function encodeNode(items: readonly Item[], depth: number, version: Version): Uint8Array {
@@ -55,17 +58,24 @@ function encodeNode(items: readonly Item[], depth: number, version: Version): Ui
   const partial = first.path.slice(depth, end);
   if (items.length === 1 && value !== null)
     return concatBytes(header(value.isHash ? "leaf with hash" : "leaf", partial), value.bytes);
-  const children = Array.from({ length: 16 }, (_, n) => items.filter(({ path }) => path[end] === n));
+  const children = Array.from({ length: 16 }, (_, n) =>
+    items.filter(({ path }) => path[end] === n),
+  );
   const bitmap = children.reduce((bits, { length }, n) => (length > 0 ? bits | (1 << n) : bits), 0);
   return concatBytes(
     header(`branch${ending}`, partial),
     Uint8Array.of(bitmap & 0xff, bitmap >> 8),
     value?.bytes ?? new Uint8Array(),
-    ...children.filter(({ length }) => length > 0).map((some) => encodeChild(encodeNode(some, end + 1, version))),
+    ...children
+      .filter(({ length }) => length > 0)
+      .map((some) => encodeChild(encodeNode(some, end + 1, version))),
   );
 }
 
-function encodeValue(value: Uint8Array, version: Version): { readonly isHash: boolean; readonly bytes: Uint8Array } {
+function encodeValue(
+  value: Uint8Array,
+  version: Version,
+): { readonly isHash: boolean; readonly bytes: Uint8Array } {
   const isHash = version === 1 && value.length >= hashedValueBytesMin;
   return { isHash, bytes: isHash ? blake2b256(value) : compactAddLength(value) };
 }

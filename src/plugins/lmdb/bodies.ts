@@ -40,16 +40,21 @@ export class Bodies {
   /** Finds the blocks on disk, once the rows are loaded. Reads no body. */
   load(): void {
     const { rows, needed } = this;
-    for (let slot = 0; slot < rows.slots; slot++) if (rows.needsBody(slot)) this.need(rows.block[slot]!);
+    for (let slot = 0; slot < rows.slots; slot++)
+      if (rows.needsBody(slot)) this.need(rows.block[slot]!);
     const missing = new Set(needed.keys());
-    for (const key of this.environment.keys("blocks", { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER })) {
+    for (const key of this.environment.keys("blocks", {
+      start: orderedKey(0),
+      limit: Number.MAX_SAFE_INTEGER,
+    })) {
       const block = orderedNumber(key);
       if (!missing.delete(block)) this.unneeded.add(block);
       this.next = block + 1;
     }
     // Their numbers are not used again.
     for (const block of missing) this.next = Math.max(this.next, block + 1);
-    if (missing.size > 0) this.log("error", "blocks of messages are missing", { blocks: missing.size });
+    if (missing.size > 0)
+      this.log("error", "blocks of messages are missing", { blocks: missing.size });
   }
 
   /** Packs the body of a row behind the others of the commit. */
@@ -89,7 +94,11 @@ export class Bodies {
   finish(batch: Batch): void {
     for (const bodies of this.blocks) {
       const [only] = bodies;
-      batch.put("blocks", orderedKey(this.next++), bodies.length === 1 ? only! : concatBytes(...bodies));
+      batch.put(
+        "blocks",
+        orderedKey(this.next++),
+        bodies.length === 1 ? only! : concatBytes(...bodies),
+      );
     }
     this.blocks = [];
   }

@@ -20,7 +20,15 @@ import { dataFile } from "./lmdb.ts";
 import { bodiesOf, howToGoOn, sealed, unsealed } from "./records.ts";
 
 /** Databases of the environment. Their keys are bytes. */
-export const databaseNames = ["meta", "table", "receipts", "claims", "rows", "texts", "blocks"] as const;
+export const databaseNames = [
+  "meta",
+  "table",
+  "receipts",
+  "claims",
+  "rows",
+  "texts",
+  "blocks",
+] as const;
 export type DatabaseName = (typeof databaseNames)[number];
 
 const formatText = "waypost lmdb store, format ";
@@ -34,7 +42,10 @@ export const formatStamp = new TextEncoder().encode(currentFormat);
 export type Root = RootDatabase<Buffer, Buffer>;
 
 /** `isFile`: the path is that of a data file, and not of the folder that holds it. */
-export function openRoot(path: string, extra: { readonly readOnly?: true; readonly isFile?: true } = {}): Root {
+export function openRoot(
+  path: string,
+  extra: { readonly readOnly?: true; readonly isFile?: true } = {},
+): Root {
   // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
   const settings = {
     path,
@@ -61,7 +72,9 @@ export function openRoot(path: string, extra: { readonly readOnly?: true; readon
 
 /** What the library says about a file that it can't open or read. */
 export function unopened(path: string, cause: unknown): StoreError {
-  return new StoreError("corrupt", `${path} can't be opened: ${errorText(cause)}${howToGoOn}`, { cause });
+  return new StoreError("corrupt", `${path} can't be opened: ${errorText(cause)}${howToGoOn}`, {
+    cause,
+  });
 }
 
 function tableOf(root: Root, name: string): DataTable {
@@ -86,7 +99,9 @@ type TreeStats = Record<
 /** Bytes of the pages that a table takes. Cost: one look at its root page. */
 export function tableBytes(table: DataTable): number {
   const stats = table.getStats() as TreeStats;
-  return (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize;
+  return (
+    (stats.treeBranchPageCount + stats.treeLeafPageCount + stats.overflowPages) * stats.pageSize
+  );
 }
 
 /** How many records a table has. */
@@ -101,7 +116,9 @@ function entriesOf(table: DataTable): number {
 export function hasFormat(root: Root, path: string): boolean {
   // The library ends the names of databases with a NUL.
   const names = [...root.getKeys()].map((name) => Buffer.from(name).toString().replace(/\0$/, ""));
-  const format = names.includes("meta") ? tableOf(root, "meta").get(formatKey)?.toString() : undefined;
+  const format = names.includes("meta")
+    ? tableOf(root, "meta").get(formatKey)?.toString()
+    : undefined;
   if (format === currentFormat) return true;
   if (format?.startsWith(formatText)) {
     throw new StoreError(
@@ -111,8 +128,12 @@ export function hasFormat(root: Root, path: string): boolean {
         "an empty store",
     );
   }
-  if (format === undefined && names.every((name) => entriesOf(tableOf(root, name)) === 0)) return false;
-  throw new StoreError("unavailable", `${path} has an LMDB file of another program; name another folder`);
+  if (format === undefined && names.every((name) => entriesOf(tableOf(root, name)) === 0))
+    return false;
+  throw new StoreError(
+    "unavailable",
+    `${path} has an LMDB file of another program; name another folder`,
+  );
 }
 
 // ----------------------------------------------------------------------------------------------------- first pages
@@ -137,11 +158,15 @@ function firstPages(descriptor: number) {
     const page = Buffer.alloc(at.end);
     readSync(descriptor, page, 0, page.length, from);
     const isFirstPage = page.readBigUInt64LE(0) === number && page.readUInt16LE(at.kind) === 8;
-    const isOfLmdb = page.readUInt32LE(at.magic) === 0xbeefc0de && page.readUInt32LE(at.version) === 2;
+    const isOfLmdb =
+      page.readUInt32LE(at.magic) === 0xbeefc0de && page.readUInt32LE(at.version) === 2;
     const lastPage = page.readBigUInt64LE(at.lastPage);
     const roots = at.roots.map((root) => page.readBigUInt64LE(root));
     return {
-      isSound: isFirstPage && isOfLmdb && roots.every((root) => root === noPage || (root > 1n && root <= lastPage)),
+      isSound:
+        isFirstPage &&
+        isOfLmdb &&
+        roots.every((root) => root === noPage || (root > 1n && root <= lastPage)),
       pageBytes: page.readUInt32LE(at.pageBytes),
       lastPage: Number(lastPage),
       transaction: page.readBigUInt64LE(at.transaction),
@@ -171,10 +196,14 @@ export function checkFile(path: string): number | null {
     const [first, second] = firstPages(descriptor);
     const apart = first.transaction - second.transaction;
     // In a copy by the library, one of them is empty.
-    const areNeighbours = apart === 1n || apart === -1n || first.transaction * second.transaction === 0n;
+    const areNeighbours =
+      apart === 1n || apart === -1n || first.transaction * second.transaction === 0n;
     const areAlike = first.pageBytes === second.pageBytes && pageSizes.includes(first.pageBytes);
     if (!first.isSound || !second.isSound || !areAlike || !areNeighbours)
-      throw new StoreError("corrupt", `${path}: the first pages of the file are damaged${howToGoOn}`);
+      throw new StoreError(
+        "corrupt",
+        `${path}: the first pages of the file are damaged${howToGoOn}`,
+      );
     if (endOfPages(descriptor) > size) throw cutShort(path);
     return endOfPages(descriptor);
   } finally {
@@ -183,7 +212,10 @@ export function checkFile(path: string): number | null {
 }
 
 export function cutShort(path: string): StoreError {
-  return new StoreError("corrupt", `${path}: the file is cut short, as after an unfinished copy${howToGoOn}`);
+  return new StoreError(
+    "corrupt",
+    `${path}: the file is cut short, as after an unfinished copy${howToGoOn}`,
+  );
 }
 
 // ---------------------------------------------------------------------------------------------------------- counts
@@ -202,7 +234,9 @@ export function sealedCounts(counts: RecordCounts): Uint8Array {
 function countsIn(record: Uint8Array | undefined): RecordCounts {
   const what = "the record of how many records the tables have";
   if (record === undefined) throw new StoreError("corrupt", `${what} is missing${howToGoOn}`);
-  return JSON.parse(new TextDecoder().decode(unsealed(countsKey, Uint8Array.from(record), what))) as RecordCounts;
+  return JSON.parse(
+    new TextDecoder().decode(unsealed(countsKey, Uint8Array.from(record), what)),
+  ) as RecordCounts;
 }
 
 // ---------------------------------------------------------------------------------------------------------- verify
@@ -215,7 +249,10 @@ type Note = (problem: string) => void;
  * Reads every record of a store of the current format, in order and by its key. A file whose pages are damaged may end
  * this process by a signal.
  */
-export function verifyTables(tables: Tables, transaction: Transaction): Omit<VerifyReport, "bytes"> {
+export function verifyTables(
+  tables: Tables,
+  transaction: Transaction,
+): Omit<VerifyReport, "bytes"> {
   const problems: string[] = [];
   const note: Note = (problem) => void (problems.length < problemsMax && problems.push(problem));
   const written = attempted(() => countsIn(tables.meta.get(countsKey, { transaction })), note);
@@ -242,7 +279,12 @@ export function verifyRoot(root: Root): ReturnType<typeof verifyTables> {
 }
 
 /** Returns how many records could be read. */
-function verifyTable(name: DatabaseName, tables: Tables, transaction: Transaction, note: Note): number {
+function verifyTable(
+  name: DatabaseName,
+  tables: Tables,
+  transaction: Transaction,
+  note: Note,
+): number {
   let [entries, before] = [0, Buffer.alloc(0)];
   attempted(() => {
     for (const { key, value } of tables[name].getRange({ transaction })) {
@@ -275,8 +317,10 @@ function checkRecord(table: DatabaseName, key: Buffer, value: Uint8Array): void 
   };
   if (table === "blocks") {
     check(key.length === 8 && value.length > 0, "a block of messages is damaged");
-    for (const body of bodiesOf(value)) check(body?.isIntact === true, "a block holds a damaged message");
-  } else if (table !== "meta" || !key.equals(formatKey)) unsealed(key, value, `a record of table "${table}"`);
+    for (const body of bodiesOf(value))
+      check(body?.isIntact === true, "a block holds a damaged message");
+  } else if (table !== "meta" || !key.equals(formatKey))
+    unsealed(key, value, `a record of table "${table}"`);
 }
 
 // --------------------------------------------------------------------------------------------------------- opening
@@ -288,7 +332,10 @@ export async function openChecked(
   checkFile(join(path, dataFile));
   const root = openRoot(path);
   try {
-    return { root, counts: hasFormat(root, path) ? countsIn(tablesOf(root).meta.get(countsKey)) : null };
+    return {
+      root,
+      counts: hasFormat(root, path) ? countsIn(tablesOf(root).meta.get(countsKey)) : null,
+    };
   } catch (error) {
     await root.close();
     throw error instanceof StoreError ? error : unopened(path, error);

@@ -59,7 +59,11 @@ type EnvironmentOptions = {
 
 /** Keys from `start` up to but without `end`, at most `limit`. */
 type KeyRange = { readonly start: Buffer; readonly end?: Buffer; readonly limit: number };
-type Write = { readonly database: DatabaseName; readonly key: Buffer; readonly value: Uint8Array | null };
+type Write = {
+  readonly database: DatabaseName;
+  readonly key: Buffer;
+  readonly value: Uint8Array | null;
+};
 
 /** What one commit writes. */
 export class Batch {
@@ -89,7 +93,8 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     const environment = new Environment(options, { root, disk, lock }, counts);
     try {
       const size = { kind: "record", bytes: formatStamp.length } as const;
-      if (counts === null) await environment.join(size, (batch) => batch.put("meta", formatKey, formatStamp));
+      if (counts === null)
+        await environment.join(size, (batch) => batch.put("meta", formatKey, formatStamp));
     } catch (error) {
       await environment.close();
       throw error;
@@ -104,12 +109,16 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
 export class Environment {
   private readonly databases: Tables;
   private readonly readerCheck: ReturnType<typeof setInterval>;
-  private readonly operations = new Batcher<Operation, () => unknown>((given) => this.commit(given), Infinity, {
-    operationsMax: 2_048,
-    // The acknowledgements of a commit must fit into what records leave of the smallest reserve.
-    bytesMax: 1.5 * 1024 ** 2,
-    runningMax: 1,
-  });
+  private readonly operations = new Batcher<Operation, () => unknown>(
+    (given) => this.commit(given),
+    Infinity,
+    {
+      operationsMax: 2_048,
+      // The acknowledgements of a commit must fit into what records leave of the smallest reserve.
+      bytesMax: 1.5 * 1024 ** 2,
+      runningMax: 1,
+    },
+  );
   private isCommitting = false;
   /** Reads that wait for the commit that is under way. */
   private readers: (() => void)[] = [];
@@ -132,7 +141,10 @@ export class Environment {
     this.readerCheck = setInterval(() => root.readerCheck(), minuteMs);
     this.readerCheck.unref();
     const { log } = options.host;
-    this.space = openSpaceGuard(disk, options.space, { log, pagesFree: () => this.freePageBytes() });
+    this.space = openSpaceGuard(disk, options.space, {
+      log,
+      pagesFree: () => this.freePageBytes(),
+    });
   }
 
   // -------------------------------------------------------------------------------------------- reading
@@ -157,7 +169,9 @@ export class Environment {
   }
 
   keys(database: DatabaseName, range: KeyRange): Buffer[] {
-    return this.reading(() => Array.from(this.databases[database].getKeys(range), (key) => Buffer.from(key)));
+    return this.reading(() =>
+      Array.from(this.databases[database].getKeys(range), (key) => Buffer.from(key)),
+    );
   }
 
   private reading<T>(read: () => T): T {
@@ -165,7 +179,9 @@ export class Environment {
     try {
       return read();
     } catch (error) {
-      throw new StoreError("unavailable", `the store can't be read: ${errorText(error)}`, { cause: error });
+      throw new StoreError("unavailable", `the store can't be read: ${errorText(error)}`, {
+        cause: error,
+      });
     }
   }
 
@@ -173,7 +189,8 @@ export class Environment {
   async whenCommitted<T>(read: () => T): Promise<T> {
     this.checkOpen();
     if (this.isCommitting) {
-      if (this.readers.length >= readersMax) throw new StoreError("unavailable", "too many reads are waiting");
+      if (this.readers.length >= readersMax)
+        throw new StoreError("unavailable", "too many reads are waiting");
       await new Promise<void>((run) => void this.readers.push(run));
       this.checkFailure();
     }
@@ -196,7 +213,11 @@ export class Environment {
         return () => thrown(cause);
       }
     };
-    const answer = await this.operations.add({ given: { size, decide: decided }, bytes: size.bytes, key: "" });
+    const answer = await this.operations.add({
+      given: { size, decide: decided },
+      bytes: size.bytes,
+      key: "",
+    });
     return answer() as T;
   }
 
@@ -211,7 +232,9 @@ export class Environment {
     try {
       const refusals = this.refusals(operations);
       const batch = new Batch();
-      const answers = operations.map(({ size, decide }) => refusals.get(size.kind) ?? decide(batch));
+      const answers = operations.map(
+        ({ size, decide }) => refusals.get(size.kind) ?? decide(batch),
+      );
       for (const finish of this.parts) finish(batch);
       if (batch.writes.length > 0) await this.write(batch.writes);
       return answers;

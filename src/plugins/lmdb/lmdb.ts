@@ -4,7 +4,15 @@
  * A refusal by the operating system is reported to the operator, who can repair it.
  */
 import { Database as LockFile } from "bun:sqlite";
-import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync } from "node:fs";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
@@ -16,13 +24,20 @@ const mebibyte = 1024 * 1024;
 
 export const lmdbOptions = z.strictObject({
   path: z.string().min(1).describe("Folder of the store, on a local disk; created with mode 0700"),
-  block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
+  block_time_ms: z
+    .int()
+    .min(10)
+    .max(3_600_000)
+    .default(6_000)
+    .describe("Milliseconds between two blocks"),
   message_ids_max: z
     .int()
     .min(1)
     .max(100_000_000)
     .default(10_000_000)
-    .describe("Most message ids that are held, remembered or kept at a time; about 130 bytes of memory each"),
+    .describe(
+      "Most message ids that are held, remembered or kept at a time; about 130 bytes of memory each",
+    ),
   free_space_floor_bytes: z
     .int()
     .min(mebibyte)
@@ -32,7 +47,9 @@ export const lmdbOptions = z.strictObject({
     .int()
     .min(8 * mebibyte)
     .default(32 * mebibyte)
-    .describe("Disk space set aside, so that retrieval and acknowledgement still work when stores are refused"),
+    .describe(
+      "Disk space set aside, so that retrieval and acknowledgement still work when stores are refused",
+    ),
 });
 
 export type LmdbOptions = z.output<typeof lmdbOptions>;
@@ -43,7 +60,8 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   name: "lmdb",
   provides: ["mailbox", "replay", "receipts", "ledger", "logs"],
   parseOptions: (input) => parseWith(lmdbOptions, input),
-  open: async (options, environment) => (await loadNative(() => import("./store.ts"))).openLmdb(options, environment),
+  open: async (options, environment) =>
+    (await loadNative(() => import("./store.ts"))).openLmdb(options, environment),
   migrate: async ({ path }) => (await maintenance()).migrateStore(path),
   maintenance: (options) => ({
     async *records(skipped) {
@@ -75,7 +93,8 @@ export async function loadNative<T>(load: () => Promise<T>): Promise<T> {
   try {
     return await load();
   } catch (error) {
-    if (!(error instanceof Error && "code" in error && error.code === "ERR_DLOPEN_FAILED")) throw error;
+    if (!(error instanceof Error && "code" in error && error.code === "ERR_DLOPEN_FAILED"))
+      throw error;
     throw new StoreError(
       "unavailable",
       `the native part of this program can't be loaded from ${tmpdir()}: set TMPDIR to a folder that this user may ` +
@@ -110,7 +129,9 @@ export function prepareDirectory(path: string): void {
 function unusable(path: string, cause: unknown): StoreError {
   const isBusy = cause instanceof Error && "code" in cause && cause.code === "SQLITE_BUSY";
   const reason = isBusy ? "it is already open by another process" : errorText(cause);
-  return new StoreError(isBusy ? "busy" : "unavailable", `${path} can't be used: ${reason}`, { cause });
+  return new StoreError(isBusy ? "busy" : "unavailable", `${path} can't be used: ${reason}`, {
+    cause,
+  });
 }
 
 /**

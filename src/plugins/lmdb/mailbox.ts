@@ -76,7 +76,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   // ---------------------------------------------------------------------------------------------- writing
 
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
-    const preview = (entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null) ?? noBytes;
+    const preview =
+      (entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null) ?? noBytes;
     const bytes = bodyBytes(preview.length, entry.envelope.length);
     return this.environment.join({ kind: "store", bytes }, () => {
       checkEntry(entry);
@@ -91,18 +92,23 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 
   private checkRows(): void {
     const { rowsMax } = this.settings;
-    if (this.index.rows.rows >= rowsMax) throw new StoreError("full", `the store knows ${rowsMax} message ids`);
+    if (this.index.rows.rows >= rowsMax)
+      throw new StoreError("full", `the store knows ${rowsMax} message ids`);
   }
 
   remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
-    return this.environment.join(removalOf(removing[1].length), () => this.removed(this.index.remove(...removing)));
+    return this.environment.join(removalOf(removing[1].length), () =>
+      this.removed(this.index.remove(...removing)),
+    );
   }
 
   claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
     return this.environment.join(removalOf(messageIds.length), () =>
-      this.settings.claim(claim, nowMs) ? this.removed(this.index.remove(mailbox, messageIds, nowMs)) : null,
+      this.settings.claim(claim, nowMs)
+        ? this.removed(this.index.remove(mailbox, messageIds, nowMs))
+        : null,
     );
   }
 
@@ -124,7 +130,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
     // A commit without an operation of the mailbox may have no room for removals.
-    if (this.isFreeing || (this.bodies.areManyUnneeded && this.pages.haveChanged)) this.bodies.free(batch);
+    if (this.isFreeing || (this.bodies.areManyUnneeded && this.pages.haveChanged))
+      this.bodies.free(batch);
     this.pages.finish(batch);
     this.isFreeing = false;
     this.index.begin();
@@ -143,5 +150,6 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 
 const stored: StoreOutcome = { kind: "stored" };
 /** Each row may be on another page of the index. */
-const removalOf = (rows: number) => ({ kind: "removal", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) }) as const;
+const removalOf = (rows: number) =>
+  ({ kind: "removal", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) }) as const;
 const noBytes = new Uint8Array(0);

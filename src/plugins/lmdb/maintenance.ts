@@ -27,7 +27,15 @@ import {
   type VerifyReport,
 } from "../../storage/contract.ts";
 import { RecipientIndex, TextTable } from "../../storage/mailbox-recipients.ts";
-import { acked, behaviors, held, idText, isSameId, none, RowTable } from "../../storage/mailbox-rows.ts";
+import {
+  acked,
+  behaviors,
+  held,
+  idText,
+  isSameId,
+  none,
+  RowTable,
+} from "../../storage/mailbox-rows.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import { receiptIn } from "../../storage/records.ts";
 import {
@@ -44,14 +52,22 @@ import {
   verifyRoot,
   verifyTables,
 } from "./data-file.ts";
-import { dataFile, type LmdbOptions, lockFolder, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
+import {
+  dataFile,
+  type LmdbOptions,
+  lockFolder,
+  partialFile,
+  storeAbsence,
+  syncPath,
+} from "./lmdb.ts";
 import { loadPages, type Reads } from "./pages.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb } from "./store.ts";
 
 /** There is one format so far: a store has it, or is refused. */
 export async function migrateStore(path: string): Promise<string> {
-  if (storeAbsence(resolve(path)) !== null) return "does not exist yet; it is made in the current format";
+  if (storeAbsence(resolve(path)) !== null)
+    return "does not exist yet; it is made in the current format";
   await (await openSnapshot(path)).close();
   return "has the current format";
 }
@@ -59,7 +75,8 @@ export async function migrateStore(path: string): Promise<string> {
 /** Copies the store at `from`, which a node may have open, into the folder `to`. */
 export async function backupStore(from: string, to: string): Promise<string> {
   const folder = resolve(to);
-  if (existsSync(join(folder, dataFile))) throw new StoreError("unavailable", `${folder} already has a store`);
+  if (existsSync(join(folder, dataFile)))
+    throw new StoreError("unavailable", `${folder} already has a store`);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const snapshot = await openSnapshot(from);
   await copyRoot(snapshot.root, folder).finally(snapshot.close);
@@ -79,12 +96,18 @@ async function copyRoot(root: Root, folder: string): Promise<void> {
 }
 
 /** Verifies the unfinished copy in a folder and gives it the name of a store, in whose place nothing may be by then. */
-async function finishCopy(folder: string, makeRoom = () => {}): Promise<{ records: number; bytes: number }> {
+async function finishCopy(
+  folder: string,
+  makeRoom = () => {},
+): Promise<{ records: number; bytes: number }> {
   const partial = join(folder, partialFile);
   try {
     const { records, problems } = await verifyCopy(partial);
     if (problems.length > 0) {
-      throw new StoreError("corrupt", `the copy has ${problems.length} problems: ${problems[0]}${howToGoOn}`);
+      throw new StoreError(
+        "corrupt",
+        `the copy has ${problems.length} problems: ${problems[0]}${howToGoOn}`,
+      );
     }
     makeRoom();
     syncPath(partial, "r+");
@@ -101,7 +124,8 @@ async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>
   if (checkFile(file) === null) throw cutShort(file);
   const root = openRoot(file, { readOnly: true, isFile: true });
   try {
-    if (!hasFormat(root, file)) throw new StoreError("unavailable", `${file} is not a store of this program`);
+    if (!hasFormat(root, file))
+      throw new StoreError("unavailable", `${file} is not a store of this program`);
     return verifyRoot(root);
   } finally {
     await root.close();
@@ -160,10 +184,16 @@ function setAside(folder: string): string | null {
 }
 
 /** Fills a store in a folder of its own, and puts it into its place once every record of it was verified. */
-export async function importStore(options: LmdbOptions, ...[fill]: Parameters<StoreMaintenance["import"]>) {
+export async function importStore(
+  options: LmdbOptions,
+  ...[fill]: Parameters<StoreMaintenance["import"]>
+) {
   const folder = resolve(options.path);
   if (storeAbsence(folder) === null) {
-    throw new StoreError("unavailable", `${folder} has a store already: import into a folder without one`);
+    throw new StoreError(
+      "unavailable",
+      `${folder} has a store already: import into a folder without one`,
+    );
   }
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const lock = lockFolder(folder);
@@ -205,7 +235,8 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   if (checkNow(data) === null) throw cutShort(data);
   const root = openRoot(path, { readOnly: true });
   try {
-    if (!hasFormat(root, path)) throw new StoreError("unavailable", `${path} is not a finished store`);
+    if (!hasFormat(root, path))
+      throw new StoreError("unavailable", `${path} is not a finished store`);
     // A table that is opened later would end the transaction.
     const tables = tablesOf(root);
     const transaction = root.useReadTransaction();
@@ -240,14 +271,20 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
       if (found !== null) yield { kind: "ledger", key: key.toString(), value: found };
     }
     for (const [key, value] of whole("claims")) {
-      for (const claim of attempted(() => claimsIn(key, value), skipped) ?? []) yield { kind: "claim", ...claim };
+      for (const claim of attempted(() => claimsIn(key, value), skipped) ?? [])
+        yield { kind: "claim", ...claim };
     }
     for (const [key, value] of whole("receipts")) {
-      const receipt = attempted(() => receiptIn(key.toString(), unsealed(key, value, "a receipt")), skipped);
+      const receipt = attempted(
+        () => receiptIn(key.toString(), unsealed(key, value, "a receipt")),
+        skipped,
+      );
       if (receipt !== null) yield { kind: "receipt", ...receipt };
     }
     const index = indexOf(snapshot, skipped);
-    const used = Array.from({ length: index.rows.slots }, (_, slot) => slot).filter((slot) => index.rows.isUsed(slot));
+    const used = Array.from({ length: index.rows.slots }, (_, slot) => slot).filter((slot) =>
+      index.rows.isUsed(slot),
+    );
     for (const slot of used.sort((a, b) => index.rows.arrival[a]! - index.rows.arrival[b]!)) {
       const message = messageOf(snapshot, index, slot);
       if (message === null) skipped(`message ${idText(index.rows.words(slot))} is damaged`);
@@ -261,7 +298,11 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
 type FileRecord = readonly [key: Buffer, value: Uint8Array];
 
 /** Ends at the first record that the library can't read. */
-function* recordsOf({ tables, transaction }: Snapshot, name: DatabaseName, skipped: Skipped): Generator<FileRecord> {
+function* recordsOf(
+  { tables, transaction }: Snapshot,
+  name: DatabaseName,
+  skipped: Skipped,
+): Generator<FileRecord> {
   try {
     for (const { key, value } of tables[name].getRange({ transaction })) {
       yield [Buffer.from(key), Uint8Array.from(value)];
@@ -271,12 +312,17 @@ function* recordsOf({ tables, transaction }: Snapshot, name: DatabaseName, skipp
   }
 }
 
-type Index = { readonly rows: RowTable; readonly texts: TextTable; readonly recipients: RecipientIndex };
+type Index = {
+  readonly rows: RowTable;
+  readonly texts: TextTable;
+  readonly recipients: RecipientIndex;
+};
 
 function indexOf({ tables, transaction }: Snapshot, skipped: Skipped): Index {
   const [rows, texts] = [new RowTable(), new TextTable(() => {})];
   const reads: Reads = {
-    keys: (name, range) => Array.from(tables[name].getKeys({ ...range, transaction }), (key) => Buffer.from(key)),
+    keys: (name, range) =>
+      Array.from(tables[name].getKeys({ ...range, transaction }), (key) => Buffer.from(key)),
     borrow: (name, key) => Uint8Array.from(tables[name].get(key, { transaction })!),
   };
   loadPages(reads, { rows, texts }, (load) => void attempted(load, skipped));
@@ -285,10 +331,20 @@ function indexOf({ tables, transaction }: Snapshot, skipped: Skipped): Index {
 
 const noBytes = new Uint8Array(0);
 
-function messageOf(snapshot: Snapshot, { rows, texts, recipients }: Index, slot: number): StoreRecord | null {
-  const [status, expiresAtMs, needsBody] = [rows.status[slot], rows.expiresAtMs[slot]!, rows.needsBody(slot)];
+function messageOf(
+  snapshot: Snapshot,
+  { rows, texts, recipients }: Index,
+  slot: number,
+): StoreRecord | null {
+  const [status, expiresAtMs, needsBody] = [
+    rows.status[slot],
+    rows.expiresAtMs[slot]!,
+    rows.needsBody(slot),
+  ];
   const body = needsBody ? bodyOf(snapshot, rows, slot) : null;
-  const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group[slot]!].filter((number) => number !== none);
+  const names = [rows.recipient[slot]!, rows.labels[slot]!, rows.group[slot]!].filter(
+    (number) => number !== none,
+  );
   if ((needsBody && body === null) || names.some((number) => !texts.has(number))) return null;
   const entry = {
     recipient: recipients.mailbox(slot),
@@ -302,7 +358,11 @@ function messageOf(snapshot: Snapshot, { rows, texts, recipients }: Index, slot:
     headerPreview: rows.previewBytes[slot] === none ? null : (body?.preview ?? noBytes),
     envelope: status === held ? (body?.envelope ?? noBytes) : noBytes,
   };
-  return { kind: "message", state: status === held ? "active" : status === acked ? "acked" : "kept", entry };
+  return {
+    kind: "message",
+    state: status === held ? "active" : status === acked ? "acked" : "kept",
+    entry,
+  };
 }
 
 function bodyOf({ tables, transaction }: Snapshot, rows: RowTable, slot: number): FoundBody | null {

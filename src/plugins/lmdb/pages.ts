@@ -24,14 +24,23 @@ export function loadPages(
   attempt: (load: () => void) => void,
 ): void {
   const content = (table: "rows" | "texts", key: Buffer) =>
-    unsealed(key, reads.borrow(table, key)!, `page ${orderedNumber(key)} of the ${table} of the index`);
+    unsealed(
+      key,
+      reads.borrow(table, key)!,
+      `page ${orderedNumber(key)} of the ${table} of the index`,
+    );
   const pages = reads.keys("rows", all);
   rows.reserve(pages.length === 0 ? 0 : (orderedNumber(pages.at(-1)!) + 1) * pageSlots);
-  for (const key of pages) attempt(() => rows.load(orderedNumber(key) * pageSlots, pageSlots, content("rows", key)));
+  for (const key of pages)
+    attempt(() => rows.load(orderedNumber(key) * pageSlots, pageSlots, content("rows", key)));
   for (const key of reads.keys("texts", all))
     attempt(() => {
-      const found = JSON.parse(new TextDecoder().decode(content("texts", key))) as (string | null)[];
-      for (const [n, text] of found.entries()) if (text !== null) texts.load(orderedNumber(key) * pageSlots + n, text);
+      const found = JSON.parse(new TextDecoder().decode(content("texts", key))) as (
+        | string
+        | null
+      )[];
+      for (const [n, text] of found.entries())
+        if (text !== null) texts.load(orderedNumber(key) * pageSlots + n, text);
     });
 }
 
@@ -72,7 +81,11 @@ export class IndexPages {
     for (const page of this.rows) write("rows", page, rows.bytesOf(page * pageSlots, pageSlots));
     for (const page of this.texts) {
       const found = texts.slice(page * pageSlots, (page + 1) * pageSlots);
-      write("texts", page, found.some((text) => text !== undefined) ? Buffer.from(JSON.stringify(found)) : null);
+      write(
+        "texts",
+        page,
+        found.some((text) => text !== undefined) ? Buffer.from(JSON.stringify(found)) : null,
+      );
     }
     batch.put("meta", arrivalKey, sealed(arrivalKey, orderedKey(lastArrival)));
     this.rows.clear();

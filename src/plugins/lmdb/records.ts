@@ -12,7 +12,8 @@ const checksumBytes = 8;
 const sealBytes = 1 + checksumBytes;
 
 /** What an operator does about a damaged store. */
-export const howToGoOn = "; run `waypost storage verify`, and restore a backup (`waypost storage restore`)";
+export const howToGoOn =
+  "; run `waypost storage verify`, and restore a backup (`waypost storage restore`)";
 
 /** Against flipped bits, not against an attacker. Cost: 0.02 µs a KiB. */
 function checksum(key: Uint8Array, content: Uint8Array): bigint {
@@ -99,7 +100,12 @@ export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
   const isIntact = view.getBigUint64(offset) === Bun.hash.xxHash3(block.subarray(at, end));
   return {
     size: end - offset,
-    words: [view.getUint32(at + 8), view.getUint32(at + 12), view.getUint32(at + 16), view.getUint32(at + 20)],
+    words: [
+      view.getUint32(at + 8),
+      view.getUint32(at + 12),
+      view.getUint32(at + 16),
+      view.getUint32(at + 20),
+    ],
     preview: block.subarray(preview, envelope),
     envelope: block.subarray(envelope, end),
     isIntact: isIntact && view.getUint8(at) === recordVersion,

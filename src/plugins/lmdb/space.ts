@@ -71,13 +71,16 @@ export function openSpaceGuard(
   }
 
   /** What the file may still take of the disk. A hole at its end takes nothing yet. */
-  const spare = (behind: number) => Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behind), 0);
+  const spare = (behind: number) =>
+    Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behind), 0);
 
   /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
   function roomOf(wanted: number, { end, behind }: ReturnType<typeof look>): number {
     if (behind >= wanted) return behind;
     const left = spare(behind);
-    const made = [wanted + reserveBytes, wanted].find((aim) => aim - behind <= left && disk.extend(end + aim));
+    const made = [wanted + reserveBytes, wanted].find(
+      (aim) => aim - behind <= left && disk.extend(end + aim),
+    );
     return made ?? behind;
   }
 
@@ -102,7 +105,10 @@ export function openSpaceGuard(
     if (isLow(at)) tell("warn", "the disk is nearly full: writes will be refused");
     if (admits(size, at)) return;
     tell("error", "the disk is full: writes are refused");
-    throw new StoreError(size.kind === "removal" ? "unavailable" : "full", "the disk is full for this store");
+    throw new StoreError(
+      size.kind === "removal" ? "unavailable" : "full",
+      "the disk is full for this store",
+    );
   }
   return { checkRoom, isLow };
 }
@@ -115,7 +121,10 @@ function systemCalls() {
   for (const name of libraries) {
     try {
       return dlopen(name, {
-        fallocate: { args: [FFIType.i32, FFIType.i32, FFIType.i64, FFIType.i64], returns: FFIType.i32 },
+        fallocate: {
+          args: [FFIType.i32, FFIType.i32, FFIType.i64, FFIType.i64],
+          returns: FFIType.i32,
+        },
       }).symbols;
     } catch {}
   }

@@ -29,7 +29,11 @@ type LmdbTestSettings = {
   readonly commitMsMax?: number;
 };
 
-const openFiles = (options: LmdbOptions, host: StoreEnvironment, test: LmdbTestSettings = {}): Promise<Environment> =>
+const openFiles = (
+  options: LmdbOptions,
+  host: StoreEnvironment,
+  test: LmdbTestSettings = {},
+): Promise<Environment> =>
   openEnvironment({
     path: resolve(options.path),
     space: { floorBytes: options.free_space_floor_bytes, reserveBytes: options.reserve_bytes },
@@ -40,7 +44,10 @@ const openFiles = (options: LmdbOptions, host: StoreEnvironment, test: LmdbTestS
 
 type Opening = readonly [options: LmdbOptions, host: StoreEnvironment, test?: LmdbTestSettings];
 
-function openMailbox(environment: Environment, [{ message_ids_max: rowsMax }, host, test = {}]: Opening) {
+function openMailbox(
+  environment: Environment,
+  [{ message_ids_max: rowsMax }, host, test = {}]: Opening,
+) {
   const claims = new DiskClaims(environment, test.claimsMax);
   const claim = (...given: Parameters<DiskClaims["take"]>) => claims.take(...given);
   const mailbox = new DiskMailbox(environment, { rowsMax, claim }, host.log);
@@ -140,11 +147,17 @@ export class DiskTable implements Table {
     const end = endOfPrefix(first);
     if (limit <= 0 || (end !== null && start.compare(end) >= 0)) return [];
     // An empty start is not a key to the library; no key of ours begins with a zero byte.
-    const range = { start: start.length === 0 ? Buffer.of(0) : start, limit, ...(end === null ? {} : { end }) };
-    return this.environment.range(this.database, range).map(([key, record]): [string, Uint8Array] => {
-      const text = key.toString();
-      return [text, unsealed(key, record, `${this.database} record ${text}`)];
-    });
+    const range = {
+      start: start.length === 0 ? Buffer.of(0) : start,
+      limit,
+      ...(end === null ? {} : { end }),
+    };
+    return this.environment
+      .range(this.database, range)
+      .map(([key, record]): [string, Uint8Array] => {
+        const text = key.toString();
+        return [text, unsealed(key, record, `${this.database} record ${text}`)];
+      });
   }
 
   prefetch(): void {}
@@ -181,8 +194,14 @@ class DiskClaims implements Replay {
   ) {
     const forgotten = environment.get("meta", forgottenKey);
     const what = "the end of the claims that were forgotten";
-    this.claims = new Claims(max, forgotten === null ? 0 : orderedNumber(unsealed(forgottenKey, forgotten, what)));
-    for (const key of environment.keys("claims", { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER })) {
+    this.claims = new Claims(
+      max,
+      forgotten === null ? 0 : orderedNumber(unsealed(forgottenKey, forgotten, what)),
+    );
+    for (const key of environment.keys("claims", {
+      start: orderedKey(0),
+      limit: Number.MAX_SAFE_INTEGER,
+    })) {
       this.lastNumber = Math.max(this.lastNumber, orderedNumber(key.subarray(8)));
       for (const claim of claimsIn(key, environment.borrow("claims", key)!)) this.claims.add(claim);
     }

@@ -47,11 +47,16 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
     this.index.begin();
     const outcome = this.index.admit(entry, quota);
     if (outcome.kind !== "stored") return outcome;
-    this.keep(outcome.slot, { envelope: entry.envelope.slice(), preview: previewOf(entry).slice() });
+    this.keep(outcome.slot, {
+      envelope: entry.envelope.slice(),
+      preview: previewOf(entry).slice(),
+    });
     return { kind: "stored" };
   }
 
-  async remove(...[recipient, messageIds, nowMs]: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
+  async remove(
+    ...[recipient, messageIds, nowMs]: Parameters<Mailbox["remove"]>
+  ): ReturnType<Mailbox["remove"]> {
     this.options.checkOpen();
     return this.removed(this.index.remove(recipient, messageIds, nowMs));
   }
@@ -60,7 +65,9 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
     ...[claim, recipient, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
     this.options.checkOpen();
-    return this.options.claims.claim(claim, nowMs) ? this.remove(recipient, messageIds, nowMs) : null;
+    return this.options.claims.claim(claim, nowMs)
+      ? this.remove(recipient, messageIds, nowMs)
+      : null;
   }
 
   async expire(nowMs: number, limit: number): Promise<number> {
@@ -81,7 +88,10 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
     const { entries, bytes } = this.options.room;
     const more = entry.envelope.length + previewOf(entry).length;
     if (this.index.rows.rows < entries && this.bytes + more <= bytes) return;
-    throw new StoreError("full", `the memory store is full: ${entries} message ids, ${bytes} bytes`);
+    throw new StoreError(
+      "full",
+      `the memory store is full: ${entries} message ids, ${bytes} bytes`,
+    );
   }
 
   /** Of a row that is over, its bytes go, all but a preview that it keeps. */
@@ -90,7 +100,8 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
     if (body === undefined) return;
     this.bodies.delete(slot);
     this.bytes -= body.envelope.length + body.preview.length;
-    if (change === "cut" && body.preview.length > 0) this.keep(slot, { ...body, envelope: noBytes });
+    if (change === "cut" && body.preview.length > 0)
+      this.keep(slot, { ...body, envelope: noBytes });
   }
 
   private keep(slot: number, body: Body): void {

@@ -23,7 +23,9 @@ export const memoryOptions = z.strictObject({
     .min(1)
     .max(100_000_000)
     .default(1_000_000)
-    .describe("Most message ids that are held, remembered or kept at a time; about 1 KiB each, without the envelope"),
+    .describe(
+      "Most message ids that are held, remembered or kept at a time; about 1 KiB each, without the envelope",
+    ),
   mailbox_bytes_max: z
     .int()
     .min(1)
@@ -35,7 +37,12 @@ export const memoryOptions = z.strictObject({
     .min(1)
     .default(1024 ** 3)
     .describe("Bytes of the embedded ledger, and as many of receipts"),
-  block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
+  block_time_ms: z
+    .int()
+    .min(10)
+    .max(3_600_000)
+    .default(6_000)
+    .describe("Milliseconds between two blocks"),
 });
 
 type MemoryOptions = z.output<typeof memoryOptions>;

@@ -15,10 +15,17 @@ export class MemoryTable implements Table {
     return this.values.getElementByKey(key)?.slice() ?? null;
   }
 
-  range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
+  range(
+    prefix: string,
+    { after = "", limit }: { readonly after?: string; readonly limit: number },
+  ) {
     this.checkOpen();
     const found: [string, Uint8Array][] = [];
-    for (const at = this.values.lowerBound(after > prefix ? after : prefix); at.isAccessible(); at.next()) {
+    for (
+      const at = this.values.lowerBound(after > prefix ? after : prefix);
+      at.isAccessible();
+      at.next()
+    ) {
       const [key, value] = at.pointer;
       if (found.length >= limit || !key.startsWith(prefix)) break;
       if (key !== after) found.push([key, value.slice()]);
@@ -47,7 +54,8 @@ export class MemoryTable implements Table {
 
   private checkRoom(written: ReadonlyMap<string, Uint8Array | null>): void {
     let more = 0;
-    for (const [key, value] of written) more += cost(key, value) - cost(key, this.values.getElementByKey(key) ?? null);
+    for (const [key, value] of written)
+      more += cost(key, value) - cost(key, this.values.getElementByKey(key) ?? null);
     if (more > 0 && this.bytes + more > this.bytesMax)
       throw new StoreError("full", "the memory store has reached its size limit");
   }

@@ -111,10 +111,13 @@ export class Timelines {
     const rows = await withDeadline<unknown>(client.unsafe(primaryQuery), connectMsMax);
     if (rows === late) throw new Error("the server does not answer");
     const [row] = rows as Row[];
-    if (row?.["standby"] !== false || row["ro"] !== "off") throw new Error("the server takes no writes");
+    if (row?.["standby"] !== false || row["ro"] !== "off")
+      throw new Error("the server takes no writes");
     const timeline = Number.parseInt(String(row["wal"]).slice(0, 8), 16);
     if (this.isOld(timeline)) {
-      throw new Error(`an old primary: it is on timeline ${timeline}, and the database is on ${this.highest}`);
+      throw new Error(
+        `an old primary: it is on timeline ${timeline}, and the database is on ${this.highest}`,
+      );
     }
     this.highest = timeline;
     return timeline;
@@ -177,7 +180,9 @@ export class Connection {
     if (error instanceof OutcomeUnknown || state === "" || goneCodes.test(state)) {
       this.drop();
       const { code } = error as { readonly code?: unknown };
-      return new OutcomeUnknown(`${String(code ?? "")} ${errorText(error)}`.trim(), { cause: error });
+      return new OutcomeUnknown(`${String(code ?? "")} ${errorText(error)}`.trim(), {
+        cause: error,
+      });
     }
     if (state === readOnlyCode) this.drop();
     return new StatementError(state, errorText(error));
@@ -205,7 +210,9 @@ export class Connection {
       return client;
     } catch (error) {
       client?.close({ timeout: 0 }).catch(() => {});
-      throw new StoreError("unavailable", `the database is unreachable: ${errorText(error)}`, { cause: error });
+      throw new StoreError("unavailable", `the database is unreachable: ${errorText(error)}`, {
+        cause: error,
+      });
     }
   }
 }

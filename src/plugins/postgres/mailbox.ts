@@ -58,22 +58,34 @@ export class PostgresMailbox implements Mailbox {
 
   async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
     checkEntry(entry);
-    if (!isUuid(entry.messageId) || !isUuid(entry.chunk?.groupId ?? entry.messageId)) throw new RangeError("no UUID");
+    if (!isUuid(entry.messageId) || !isUuid(entry.chunk?.groupId ?? entry.messageId))
+      throw new RangeError("no UUID");
     // The caller may reuse its bytes as soon as the operation is done, not before: no copy is made.
-    return this.stores.add({ given: { entry, quota }, bytes: entry.envelope.length + 1_024, key: entry.recipient });
+    return this.stores.add({
+      given: { entry, quota },
+      bytes: entry.envelope.length + 1_024,
+      key: entry.recipient,
+    });
   }
 
   private async storeBatch(given: readonly Storing[]): Promise<StoreOutcome[]> {
     const base = await this.totals.current(this.database, given[0]!.entry.storedAtMs);
     const beyond = await Promise.all(given.map((one) => this.exceededShare(one, base)));
-    const answer = await this.pool.write("store", [...encodeStores(given, beyond), base.entries, base.bytes]);
+    const answer = await this.pool.write("store", [
+      ...encodeStores(given, beyond),
+      base.entries,
+      base.bytes,
+    ]);
     const { outcomes, stored } = outcomesOf(answer, beyond);
     this.totals.add(this.database, stored);
     return outcomes;
   }
 
   /** The label whose share of the store is used up, unless the store itself is full. */
-  private async exceededShare({ entry, quota }: Storing, all: MailboxStats): Promise<string | null> {
+  private async exceededShare(
+    { entry, quota }: Storing,
+    all: MailboxStats,
+  ): Promise<string | null> {
     const { storeShare, storeEntriesMax, storeBytesMax } = quota;
     const bytes = entry.envelope.length;
     if (storeShare === null || !entry.labels.includes(storeShare.label)) return null;
@@ -82,7 +94,11 @@ export class PostgresMailbox implements Mailbox {
     return isBeyond ? storeShare.label : null;
   }
 
-  async remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<RemovedMessage[]> {
+  async remove(
+    recipient: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[]> {
     const ids = [...new Set(messageIds)].filter(isUuid);
     if (ids.length === 0) return [];
     const given = { recipient, ids, nowMs, claim: null };
@@ -103,7 +119,8 @@ export class PostgresMailbox implements Mailbox {
 
   private async removeBatch(given: readonly Removing[]): Promise<(RemovedMessage[] | null)[]> {
     const rows = given.map(({ recipient, ids, nowMs, claim }, n) => {
-      const claimed = claim === null ? {} : { tag: `\\x${tagKeyOf(claim.tag)}`, until: claim.untilMs };
+      const claimed =
+        claim === null ? {} : { tag: `\\x${tagKeyOf(claim.tag)}`, until: claim.untilMs };
       return { n, box: recipient, at: nowMs, ids, ...claimed };
     });
     const answer = (await this.pool.write("claim_and_remove", [JSON.stringify(rows)])) as {
@@ -127,7 +144,11 @@ export class PostgresMailbox implements Mailbox {
   }
 
   async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
-    const found = await this.page(recipient, { ...page, bytesMax: Number.MAX_SAFE_INTEGER }, "sizes");
+    const found = await this.page(
+      recipient,
+      { ...page, bytesMax: Number.MAX_SAFE_INTEGER },
+      "sizes",
+    );
     return isFault(found) ? found : { entries: found.rows.map(summaryOf), next: found.next };
   }
 
@@ -138,39 +159,47 @@ export class PostgresMailbox implements Mailbox {
   ): Promise<FoundPage | Fault> {
     const after = parseCursor(page.after);
     if (isFault(after)) return after;
-    const found = await this.pool.query(`select * from {s}.page($1, $2, $3, $4, $5, ${what === "envelopes"})`, [
-      recipient,
-      after,
-      page.nowMs,
-      page.entriesMax,
-      page.bytesMax,
-    ]);
+    const found = await this.pool.query(
+      `select * from {s}.page($1, $2, $3, $4, $5, ${what === "envelopes"})`,
+      [recipient, after, page.nowMs, page.entriesMax, page.bytesMax],
+    );
     const more = found.at(-1)?.["id"] === null;
     const rows = more ? found.slice(0, -1) : found;
     return { rows, next: more ? encodeCursor(Number(rows.at(-1)?.["place"])) : null };
   }
 
-  async read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]> {
+  async read(
+    recipient: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<HeldMessage[]> {
     const ids = messageIds.filter(isUuid);
     if (ids.length === 0) return [];
-    const rows = await this.pool.query("select * from {s}.read($1, string_to_array($2, ',')::uuid[], $3)", [
-      recipient,
-      ids.join(","),
-      nowMs,
-    ]);
+    const rows = await this.pool.query(
+      "select * from {s}.read($1, string_to_array($2, ',')::uuid[], $3)",
+      [recipient, ids.join(","), nowMs],
+    );
     const byId = new Map(rows.map((row) => [row["id"] as Uuid, messageOf(row)]));
     return ids.flatMap((id) => byId.get(id) ?? []);
   }
 
   async chunks(recipient: MailboxKey, groupId: Uuid, nowMs: number): Promise<MessageSummary[]> {
     if (!isUuid(groupId)) return [];
-    const rows = await this.pool.query("select * from {s}.chunks($1, $2::uuid, $3)", [recipient, groupId, nowMs]);
+    const rows = await this.pool.query("select * from {s}.chunks($1, $2::uuid, $3)", [
+      recipient,
+      groupId,
+      nowMs,
+    ]);
     return rows.map(summaryOf);
   }
 
   async message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState> {
     if (!isUuid(messageId)) return { state: "absent" };
-    const [row] = await this.pool.query("select * from {s}.message($1, $2::uuid, $3)", [recipient, messageId, nowMs]);
+    const [row] = await this.pool.query("select * from {s}.message($1, $2::uuid, $3)", [
+      recipient,
+      messageId,
+      nowMs,
+    ]);
     if (row === undefined) return { state: "absent" };
     if (row["state"] === "active") return { state: "active", message: messageOf(row) };
     if (row["state"] === "acked") return { state: "acked" };
@@ -203,14 +232,24 @@ function isUuid(id: Uuid): boolean {
  * The entries as JSON, and their envelopes one after the other. One beyond its share gets a store without room: other
  * refusals come before that one, so the database still decides about them.
  */
-function encodeStores(given: readonly Storing[], beyond: readonly (string | null)[]): [string, Uint8Array] {
+function encodeStores(
+  given: readonly Storing[],
+  beyond: readonly (string | null)[],
+): [string, Uint8Array] {
   const { bytes, starts } = packed(given.map(({ entry }) => entry.envelope));
   const rounds = new Map<string, number>();
   const rows = given.map(({ entry, quota }, n) => {
     const round = rounds.get(entry.recipient) ?? 0;
     rounds.set(entry.recipient, round + 1);
     const noRoom = beyond[n] === null ? {} : { store_entries_max: 0 };
-    return { n, round, start: starts[n], ...encodeEntry(entry), ...encodeQuota(entry, quota), ...noRoom };
+    return {
+      n,
+      round,
+      start: starts[n],
+      ...encodeEntry(entry),
+      ...encodeQuota(entry, quota),
+      ...noRoom,
+    };
   });
   return [JSON.stringify(rows), bytes];
 }
@@ -226,7 +265,11 @@ function encodeEntry(entry: MailboxEntry) {
     size: entry.envelope.length,
     ...(entry.chunk === null
       ? {}
-      : { group_id: entry.chunk.groupId, sequence: entry.chunk.sequence, total: entry.chunk.total }),
+      : {
+          group_id: entry.chunk.groupId,
+          sequence: entry.chunk.sequence,
+          total: entry.chunk.total,
+        }),
     ...(entry.labels.length === 0 ? {} : { labels: entry.labels }),
     ...(keepsPreview ? { preview: `\\x${entry.headerPreview.toHex()}` } : {}),
   };
@@ -246,7 +289,14 @@ function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
 }
 
 /** Number, outcome, and what belongs to it: end of the known entry, label, size, whether the known one is the same. */
-type Answered = readonly [number, string, number | null, string | null, number | null, boolean | null];
+type Answered = readonly [
+  number,
+  string,
+  number | null,
+  string | null,
+  number | null,
+  boolean | null,
+];
 
 function outcomesOf(answer: unknown, beyond: readonly (string | null)[]) {
   const outcomes = new Array<StoreOutcome>(beyond.length);
@@ -262,9 +312,13 @@ function outcomesOf(answer: unknown, beyond: readonly (string | null)[]) {
   return { outcomes, stored };
 }
 
-function outcomeOf([, outcome, knownUntil, label, , same]: Answered, beyond: string | null): StoreOutcome {
+function outcomeOf(
+  [, outcome, knownUntil, label, , same]: Answered,
+  beyond: string | null,
+): StoreOutcome {
   if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
-  if (outcome === "duplicate") return { kind: "duplicate", expiresAtMs: Number(knownUntil), isSame: same === true };
+  if (outcome === "duplicate")
+    return { kind: "duplicate", expiresAtMs: Number(knownUntil), isSame: same === true };
   if (outcome === "share") return { kind: "full", scope: "share", label: label ?? "" };
   if (outcome === "recipient") return { kind: "full", scope: "recipient" };
   if (beyond !== null) return { kind: "full", scope: "store_share", label: beyond };
@@ -288,7 +342,9 @@ function summaryOf(row: Row): MessageSummary {
 
 export function chunkOf(row: Row): Chunk | null {
   const groupId = row["group_id"] as Uuid | null;
-  return groupId === null ? null : { groupId, sequence: Number(row["sequence"]), total: Number(row["total"]) };
+  return groupId === null
+    ? null
+    : { groupId, sequence: Number(row["sequence"]), total: Number(row["total"]) };
 }
 
 function messageOf(row: Row): HeldMessage {

@@ -50,7 +50,8 @@ export async function movePlaces(nos: readonly number[], shards: readonly Shard[
       await movePlace(no, from, to);
       moved++;
     }
-    for (const [n, table] of tables.entries()) if (shards[n] !== to && table.has(no)) await purge(shards[n]!, no);
+    for (const [n, table] of tables.entries())
+      if (shards[n] !== to && table.has(no)) await purge(shards[n]!, no);
   }
   return moved;
 }
@@ -70,7 +71,8 @@ async function movePlace(no: number, from: Shard, to: Shard): Promise<void> {
   await from.pool.transaction(async (query) => {
     // Held to the end of the transaction: so nodes know that the process lives.
     const [lock] = await query("select pg_try_advisory_xact_lock({s}.place_lock($1)) as own", [no]);
-    if (lock?.["own"] !== true) throw new StoreError("unavailable", `another process moves place ${no}`);
+    if (lock?.["own"] !== true)
+      throw new StoreError("unavailable", `another process moves place ${no}`);
     await from.pool.query("select {s}.leave($1, $2::uuid)", [no, move]);
     // Waits for the writes that began before.
     await from.pool.query("select pg_advisory_xact_lock(hashtextextended('{s}', 4))");
@@ -87,7 +89,8 @@ async function movePlace(no: number, from: Shard, to: Shard): Promise<void> {
       "update {s}.place set state = 'gone' where no = $1 and move = $2::uuid and state = 'leaving' returning no",
       [no, move],
     );
-    if (left.length !== 1) throw new StoreError("unavailable", `place ${no} was opened again meanwhile`);
+    if (left.length !== 1)
+      throw new StoreError("unavailable", `place ${no} was opened again meanwhile`);
   });
   await endArrival(to, no, move);
 }

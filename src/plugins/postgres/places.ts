@@ -14,7 +14,11 @@ import { placeOf, placeOfReceipt } from "./records.ts";
 const elsewhereCode = "WP002";
 
 function isElsewhere(error: unknown): boolean {
-  return error instanceof StoreError && error.cause instanceof StatementError && error.cause.code === elsewhereCode;
+  return (
+    error instanceof StoreError &&
+    error.cause instanceof StatementError &&
+    error.cause.code === elsewhereCode
+  );
 }
 
 // ------------------------------------------------------------------------------------------------ shards
@@ -64,7 +68,10 @@ export class Shard {
 
 // ------------------------------------------------------------------------------------------------ places
 
-type PlaceState = { readonly state: "here" | "leaving" | "gone" | "arriving"; readonly move: string };
+type PlaceState = {
+  readonly state: "here" | "leaving" | "gone" | "arriving";
+  readonly move: string;
+};
 export type PlaceTable = ReadonlyMap<number, PlaceState>;
 
 export async function readPlaces({ pool }: Pick<Shard, "pool">): Promise<PlaceTable> {
@@ -80,7 +87,10 @@ export async function readPlaces({ pool }: Pick<Shard, "pool">): Promise<PlaceTa
 }
 
 /** A place whose copy is whole and left its old shard is opened in the new one; true when there was one. */
-export async function openArrived(shards: readonly Shard[], tables: readonly PlaceTable[]): Promise<boolean> {
+export async function openArrived(
+  shards: readonly Shard[],
+  tables: readonly PlaceTable[],
+): Promise<boolean> {
   const gone = new Set<string>();
   for (const table of tables)
     for (const [no, { state, move }] of table) if (state === "gone") gone.add(`${no} ${move}`);
@@ -121,7 +131,11 @@ export class Places {
     this.tables = shards.map(() => new Map());
   }
 
-  async run<T>(how: "read" | "write", place: number, call: (parts: Sharded) => Promise<T>): Promise<T> {
+  async run<T>(
+    how: "read" | "write",
+    place: number,
+    call: (parts: Sharded) => Promise<T>,
+  ): Promise<T> {
     const endMs = performance.now() + this.patienceMs;
     for (;;) {
       const owner = this.owner(place);
@@ -134,9 +148,13 @@ export class Places {
       }
       await this.look();
       if (this.owner(place) === null && this.unseen.size > 0) {
-        throw new StoreError("unavailable", `place ${place} is in none of the databases that answer`);
+        throw new StoreError(
+          "unavailable",
+          `place ${place} is in none of the databases that answer`,
+        );
       }
-      if (performance.now() > endMs) throw new StoreError("unavailable", `place ${place} is closed`);
+      if (performance.now() > endMs)
+        throw new StoreError("unavailable", `place ${place} is closed`);
     }
   }
 
@@ -176,7 +194,8 @@ export class Places {
       const found = await readPlaces(shard);
       this.tables[n] = found;
       this.unseen.delete(shard);
-      if ([...found.values()].some(({ state }) => state === "leaving")) await shard.pool.query("select {s}.reopen()");
+      if ([...found.values()].some(({ state }) => state === "leaving"))
+        await shard.pool.query("select {s}.reopen()");
     } catch {
       // Its own operations say so.
     }
@@ -195,7 +214,8 @@ export async function probeShards([home, ...others]: readonly Shard[]): Promise<
   await home?.pool.query("select 1");
   const away = await Promise.all(others.map(isAway));
   const names = others.filter((_, n) => away[n]).map(({ name }) => name);
-  if (names.length > 0) throw new StoreError("partial", `these databases do not answer: ${names.join(", ")}`);
+  if (names.length > 0)
+    throw new StoreError("partial", `these databases do not answer: ${names.join(", ")}`);
 }
 
 /** All shards in turn, also when one fails. */
@@ -245,23 +265,29 @@ export function openShards(shards: readonly Shard[], places: Places, home: Shard
       chunks: (key, groupId, nowMs) => readBox(key, (box) => box.chunks(key, groupId, nowMs)),
       message: (key, id, nowMs) => readBox(key, (box) => box.message(key, id, nowMs)),
       remove: (key, ids, nowMs) => writeBox(key, (box) => box.remove(key, ids, nowMs)),
-      claimAndRemove: (claim, key, ids, nowMs) => writeBox(key, (box) => box.claimAndRemove(claim, key, ids, nowMs)),
-      expire: (nowMs, limit) => expireAll(shards, limit, ({ mailbox }, left) => mailbox.expire(nowMs, left)),
+      claimAndRemove: (claim, key, ids, nowMs) =>
+        writeBox(key, (box) => box.claimAndRemove(claim, key, ids, nowMs)),
+      expire: (nowMs, limit) =>
+        expireAll(shards, limit, ({ mailbox }, left) => mailbox.expire(nowMs, left)),
       stats: (nowMs) => home.mailbox.stats(nowMs),
     },
     replay: {
       claim: (tag, untilMs, nowMs) =>
         places.run("write", placeOf(tag), ({ replay }) => replay.claim(tag, untilMs, nowMs)),
-      expire: (nowMs, limit) => expireAll(shards, limit, ({ replay }, left) => replay.expire(nowMs, left)),
+      expire: (nowMs, limit) =>
+        expireAll(shards, limit, ({ replay }, left) => replay.expire(nowMs, left)),
     },
     receipts: {
       put: (key, value, untilMs) => writeReceipt(key, (to) => to.put(key, value, untilMs)),
       putIfAbsent: (key, value, untilMs, nowMs) =>
         writeReceipt(key, (to) => to.putIfAbsent(key, value, untilMs, nowMs)),
-      get: (key, nowMs) => places.run("read", placeOfReceipt(key), ({ receipts }) => receipts.get(key, nowMs)),
+      get: (key, nowMs) =>
+        places.run("read", placeOfReceipt(key), ({ receipts }) => receipts.get(key, nowMs)),
       remove: (key, value) => writeReceipt(key, (to) => to.remove(key, value)),
-      scan: (prefix, page) => places.run("read", placeOfReceipt(prefix), ({ receipts }) => receipts.scan(prefix, page)),
-      expire: (nowMs, limit) => expireAll(shards, limit, ({ receipts }, left) => receipts.expire(nowMs, left)),
+      scan: (prefix, page) =>
+        places.run("read", placeOfReceipt(prefix), ({ receipts }) => receipts.scan(prefix, page)),
+      expire: (nowMs, limit) =>
+        expireAll(shards, limit, ({ receipts }, left) => receipts.expire(nowMs, left)),
     },
   };
 }

@@ -17,7 +17,11 @@ import {
   Timelines,
 } from "./connection.ts";
 
-export const batchLimits: BatchLimits = { operationsMax: 256, bytesMax: 8 * 1024 ** 2, runningMax: 2 };
+export const batchLimits: BatchLimits = {
+  operationsMax: 256,
+  bytesMax: 8 * 1024 ** 2,
+  runningMax: 2,
+};
 
 // --------------------------------------------------------------------------------------------------- the pool
 
@@ -40,7 +44,10 @@ function isTransient(error: unknown): boolean {
 /** A connection with the identity under which its writes are numbered. */
 type Slot = { readonly connection: Connection; readonly writer: string; seq: bigint };
 /** `tried`: how often it has failed by now. */
-type Repeating = { readonly again: (error: unknown, tried: number) => boolean; readonly msMax: number };
+type Repeating = {
+  readonly again: (error: unknown, tried: number) => boolean;
+  readonly msMax: number;
+};
 export type Query = (text: string, parameters?: readonly Parameter[]) => Promise<Row[]>;
 
 export class Pool {
@@ -64,7 +71,8 @@ export class Pool {
   /** Rows of a statement that may run twice without harm. */
   query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
     const named = this.named(text);
-    const again = (error: unknown, tried: number) => tried < againMax && error instanceof OutcomeUnknown;
+    const again = (error: unknown, tried: number) =>
+      tried < againMax && error instanceof OutcomeUnknown;
     return this.withSlot(({ connection }) => connection.query(named, parameters), {
       again,
       msMax: this.settings.statement_timeout_ms,
@@ -99,13 +107,19 @@ export class Pool {
    * before the commit; when it broke in the commit, the database answers whether it was committed. A migration is not
    * numbered: there may be no table for it.
    */
-  transaction<T>(work: (query: Query) => Promise<T>, numbering: "numbered" | "none" = "numbered"): Promise<T> {
+  transaction<T>(
+    work: (query: Query) => Promise<T>,
+    numbering: "numbered" | "none" = "numbered",
+  ): Promise<T> {
     const again = (error: unknown, tried: number) =>
       tried < againMax && (error instanceof OutcomeUnknown || isTransient(error));
-    return this.withSlot((slot) => this.attempt(slot, numbering === "numbered" ? numbered(slot, work) : work), {
-      again,
-      msMax: findOutMsMax,
-    });
+    return this.withSlot(
+      (slot) => this.attempt(slot, numbering === "numbered" ? numbered(slot, work) : work),
+      {
+        again,
+        msMax: findOutMsMax,
+      },
+    );
   }
 
   private async attempt<T>(slot: Slot, work: (query: Query) => Promise<T>): Promise<T> {
@@ -144,7 +158,10 @@ export class Pool {
   }
 
   /** Works with one connection, which no other work uses meanwhile, and again at once, then in steps, where that helps. */
-  private async withSlot<T>(work: (slot: Slot) => Promise<T>, { again, msMax }: Repeating): Promise<T> {
+  private async withSlot<T>(
+    work: (slot: Slot) => Promise<T>,
+    { again, msMax }: Repeating,
+  ): Promise<T> {
     const slot = await this.slot();
     this.busy++;
     try {
@@ -164,16 +181,20 @@ export class Pool {
       const next = this.waiting.shift();
       if (next !== undefined) next(slot);
       else this.free.push(slot);
-      if (this.closing !== null && this.busy === 0 && this.waiting.length === 0) this.idle.resolve();
+      if (this.closing !== null && this.busy === 0 && this.waiting.length === 0)
+        this.idle.resolve();
     }
   }
 
   private slot(): Promise<Slot> {
-    if (this.closing !== null) return Promise.reject(new StoreError("closed", "the store is closed"));
+    if (this.closing !== null)
+      return Promise.reject(new StoreError("closed", "the store is closed"));
     const slot = this.free.pop();
     if (slot !== undefined) return Promise.resolve(slot);
     if (this.waiting.length >= waitingMax) {
-      return Promise.reject(new StoreError("unavailable", "all database connections are busy and their queue is full"));
+      return Promise.reject(
+        new StoreError("unavailable", "all database connections are busy and their queue is full"),
+      );
     }
     const { promise, resolve, reject } = Promise.withResolvers<Slot>();
     const waiter = (given: Slot) => {
@@ -216,10 +237,14 @@ const corruptCodes = /^XX00[12]$/;
 /** The error that the caller of the store gets for a failed statement. */
 function storeErrorOf(error: unknown): unknown {
   if (error instanceof OutcomeUnknown) {
-    return new StoreError("unavailable", `the connection broke: ${errorText(error)}`, { cause: error });
+    return new StoreError("unavailable", `the connection broke: ${errorText(error)}`, {
+      cause: error,
+    });
   }
   if (!(error instanceof StatementError)) return error;
   const text = `PostgreSQL ${error.code}: ${error.message}`;
   if (error.code === "53100") return new StoreError("full", text, { cause: error });
-  return new StoreError(corruptCodes.test(error.code) ? "corrupt" : "unavailable", text, { cause: error });
+  return new StoreError(corruptCodes.test(error.code) ? "corrupt" : "unavailable", text, {
+    cause: error,
+  });
 }

@@ -11,20 +11,31 @@ import { parseWith } from "../drivers.ts";
 const databaseUrl = z
   .string()
   .max(1_024)
-  .refine(isDatabaseUrl, "must be a URL such as postgres://user@host:5432/database, without password and options");
+  .refine(
+    isDatabaseUrl,
+    "must be a URL such as postgres://user@host:5432/database, without password and options",
+  );
 
 function isDatabaseUrl(text: string): boolean {
   if (!URL.canParse(text)) return false;
   const { protocol, username, password, hostname, pathname, search, hash } = new URL(text);
   const known = protocol === "postgres:" || protocol === "postgresql:";
-  return known && username !== "" && hostname !== "" && /^\/[^/]+$/.test(pathname) && password + search + hash === "";
+  return (
+    known &&
+    username !== "" &&
+    hostname !== "" &&
+    /^\/[^/]+$/.test(pathname) &&
+    password + search + hash === ""
+  );
 }
 
 const urls = z
   .array(databaseUrl)
   .min(1)
   .max(8)
-  .describe("Servers of one database; the first that accepts writes is used, also after a failover");
+  .describe(
+    "Servers of one database; the first that accepts writes is used, also after a failover",
+  );
 const name = z.string().regex(/^[a-z][a-z0-9_]{0,40}$/, "must be a name of a-z, 0-9 and _");
 const schema = name.default("waypost");
 
@@ -71,13 +82,20 @@ export const postgresOptions = z.strictObject({
     .describe(
       "Time span of one partition in milliseconds; its messages are dropped together; takes effect only when the schema is created",
     ),
-  block_time_ms: z.int().min(10).max(3_600_000).default(6_000).describe("Milliseconds between two blocks"),
+  block_time_ms: z
+    .int()
+    .min(10)
+    .max(3_600_000)
+    .default(6_000)
+    .describe("Milliseconds between two blocks"),
 });
 
 /** A schema that two shards name would hold each place twice. */
 const distinctShards = postgresOptions.refine(
   ({ shards, ...home }) => {
-    const schemas = [home, ...Object.values(shards)].flatMap((one) => one.urls.map((url) => `${url} ${one.schema}`));
+    const schemas = [home, ...Object.values(shards)].flatMap((one) =>
+      one.urls.map((url) => `${url} ${one.schema}`),
+    );
     return new Set(schemas).size === schemas.length;
   },
   { path: ["shards"], message: "names a schema of a database twice" },

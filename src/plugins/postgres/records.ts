@@ -16,7 +16,12 @@ import { errorText } from "../../core/fault.ts";
 import { Batcher } from "../../storage/batcher.ts";
 import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
 import { checkPrefix, checkReceipt, checkText, isScanned } from "../../storage/records.ts";
-import { Overlay, type SharedTable, type TableChange, type TableView } from "../../storage/table.ts";
+import {
+  Overlay,
+  type SharedTable,
+  type TableChange,
+  type TableView,
+} from "../../storage/table.ts";
 import { endOfPrefix } from "../drivers.ts";
 import type { Row } from "./connection.ts";
 import { batchLimits, type Pool, type Query } from "./pool.ts";
@@ -53,7 +58,10 @@ class Fetched implements TableView {
     if (!this.isWhole) throw new StoreError("unavailable", "not fetched yet");
   }
 
-  range(prefix: string, { after = "", limit }: { readonly after?: string; readonly limit: number }) {
+  range(
+    prefix: string,
+    { after = "", limit }: { readonly after?: string; readonly limit: number },
+  ) {
     const request = { prefix, after, limit };
     const name = JSON.stringify(request);
     const fetched = this.ranges.get(name);
@@ -77,7 +85,9 @@ class Fetched implements TableView {
 }
 
 type Change = (view: TableChange) => unknown;
-type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown };
+type Outcome =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly error: unknown };
 
 export class PostgresTable implements SharedTable {
   private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
@@ -104,7 +114,10 @@ export class PostgresTable implements SharedTable {
     this.followClock(row);
     if (Math.abs(this.aheadMs) <= clockMsMax) return;
     const apart = `${Math.abs(this.aheadMs / 1_000).toFixed(0)} s ${this.aheadMs > 0 ? "behind" : "ahead of"}`;
-    throw new StoreError("unavailable", `this machine's clock is ${apart} the database's: synchronize both`);
+    throw new StoreError(
+      "unavailable",
+      `this machine's clock is ${apart} the database's: synchronize both`,
+    );
   }
 
   private followClock(row: Row | undefined): void {
@@ -115,7 +128,10 @@ export class PostgresTable implements SharedTable {
   async read<T>(work: (view: TableView) => T): Promise<T> {
     const keys = new Set<string>();
     for (let run = 0; run < runsMax; run++) {
-      const found = keys.size === 0 ? null : await this.reads.add({ given: [...keys], bytes: 64 * keys.size, key: "" });
+      const found =
+        keys.size === 0
+          ? null
+          : await this.reads.add({ given: [...keys], bytes: 64 * keys.size, key: "" });
       const fetched = new Fetched(new Map([...keys].map((key) => [key, found?.get(key) ?? null])));
       const outcome = outcomeOf(() => work(fetched));
       if (fetched.isWhole) return resultOf(outcome) as T;
@@ -124,8 +140,13 @@ export class PostgresTable implements SharedTable {
     throw new StoreError("unavailable", "a read of the ledger did not finish");
   }
 
-  private async fetchSets(sets: readonly (readonly string[])[]): Promise<ReadonlyMap<string, Uint8Array>[]> {
-    const found = await fetchKeys((text, given) => this.pool.query(text, given), [...new Set(sets.flat())]);
+  private async fetchSets(
+    sets: readonly (readonly string[])[],
+  ): Promise<ReadonlyMap<string, Uint8Array>[]> {
+    const found = await fetchKeys(
+      (text, given) => this.pool.query(text, given),
+      [...new Set(sets.flat())],
+    );
     return sets.map(() => found);
   }
 
@@ -200,7 +221,10 @@ function bytesOf(row: Row): Uint8Array {
   return new Uint8Array(value);
 }
 
-async function writeAll(query: Query, written: ReadonlyMap<string, Uint8Array | null>): Promise<void> {
+async function writeAll(
+  query: Query,
+  written: ReadonlyMap<string, Uint8Array | null>,
+): Promise<void> {
   const puts = [...written].filter((entry): entry is [string, Uint8Array] => entry[1] !== null);
   const removed = [...written].filter(([, value]) => value === null).map(([key]) => key);
   const { bytes, starts } = packed(puts.map(([, value]) => value));
@@ -215,16 +239,20 @@ async function writeAll(query: Query, written: ReadonlyMap<string, Uint8Array | 
     );
   }
   if (removed.length > 0) {
-    await query("delete from {s}.ledger where key = any (array(select json_array_elements_text($1::text::json)))", [
-      JSON.stringify(removed),
-    ]);
+    await query(
+      "delete from {s}.ledger where key = any (array(select json_array_elements_text($1::text::json)))",
+      [JSON.stringify(removed)],
+    );
   }
 }
 
 // ------------------------------------------------------------------------------------------------ claims and receipts
 
 /** Byte strings one after the other as one parameter, and where each begins: the database counts from 1. */
-export function packed(values: readonly Uint8Array[]): { readonly bytes: Uint8Array; readonly starts: number[] } {
+export function packed(values: readonly Uint8Array[]): {
+  readonly bytes: Uint8Array;
+  readonly starts: number[];
+} {
   let start = 1;
   const starts = values.map(({ length }) => {
     start += length;
@@ -233,7 +261,12 @@ export function packed(values: readonly Uint8Array[]): { readonly bytes: Uint8Ar
   return { bytes: concatBytes(...values), starts };
 }
 
-type ClaimRow = { readonly tag: string; readonly place: number; readonly until: number; readonly at: number };
+type ClaimRow = {
+  readonly tag: string;
+  readonly place: number;
+  readonly until: number;
+  readonly at: number;
+};
 
 /**
  * The bytes of a row for a tag, in hex: its UTF-8, or with lone surrogates, which that can't hold, its UTF-16. No two
@@ -264,9 +297,11 @@ export function placeOf(text: string): number {
  * Those that a scan finds begin with a slash, and are all of place 0.
  */
 const rowKeyOf = (key: string): string =>
-  (placeOfReceipt(key) << 6).toString(16).padStart(4, "0") + Buffer.from(key, "utf16le").swap16().toString("hex");
+  (placeOfReceipt(key) << 6).toString(16).padStart(4, "0") +
+  Buffer.from(key, "utf16le").swap16().toString("hex");
 export const placeOfReceipt = (key: string): number => (isScanned(key) ? 0 : placeOf(key));
-export const textOfRow = (key: Uint8Array): string => Buffer.from(key.slice(2)).swap16().toString("utf16le");
+export const textOfRow = (key: Uint8Array): string =>
+  Buffer.from(key.slice(2)).swap16().toString("utf16le");
 
 export function openPostgresReplay(pool: Pool): Replay {
   const claims = new Batcher<ClaimRow, boolean>(
@@ -300,7 +335,11 @@ type Writing = {
 };
 
 export function openPostgresReceipts(pool: Pool): Receipts {
-  const writes = new Batcher<Writing, Uint8Array | null>((given) => writeBatch(pool, given), 1, batchLimits);
+  const writes = new Batcher<Writing, Uint8Array | null>(
+    (given) => writeBatch(pool, given),
+    1,
+    batchLimits,
+  );
   const add = (writing: Writing) =>
     writes.add({ given: writing, bytes: (writing.value?.length ?? 0) + 256, key: writing.key });
   return {
@@ -313,7 +352,10 @@ export function openPostgresReceipts(pool: Pool): Receipts {
       return add({ key: rowKeyOf(key), how: "absent", value, until: untilMs, at: nowMs });
     },
     async get(key, nowMs) {
-      const [row] = await pool.query("select {s}.receipt_of(decode($1, 'hex'), $2) as value", [rowKeyOf(key), nowMs]);
+      const [row] = await pool.query("select {s}.receipt_of(decode($1, 'hex'), $2) as value", [
+        rowKeyOf(key),
+        nowMs,
+      ]);
       const value = row?.["value"] as Uint8Array | null;
       return value === null ? null : new Uint8Array(value);
     },
@@ -328,7 +370,10 @@ export function openPostgresReceipts(pool: Pool): Receipts {
         "select * from {s}.scan(decode($1, 'hex'), decode($2, 'hex'), decode($3, 'hex'), $4, $5)",
         [first, end, after === null ? "" : rowKeyOf(after), nowMs, limit],
       );
-      return rows.map(({ key, value }) => [textOfRow(key as Uint8Array), new Uint8Array(value as Uint8Array)] as const);
+      return rows.map(
+        ({ key, value }) =>
+          [textOfRow(key as Uint8Array), new Uint8Array(value as Uint8Array)] as const,
+      );
     },
     async expire(nowMs, limit) {
       const [row] = await pool.query("select {s}.expire_receipts($1, $2) as freed", [nowMs, limit]);
@@ -346,7 +391,10 @@ async function writeBatch(pool: Pool, given: readonly Writing[]): Promise<(Uint8
     start: starts[n],
     size: value?.length ?? null,
   }));
-  const answer = (await pool.write("write_receipts", [JSON.stringify(rows), bytes])) as [string, string][];
+  const answer = (await pool.write("write_receipts", [JSON.stringify(rows), bytes])) as [
+    string,
+    string,
+  ][];
   const standing = new Map(answer);
   return given.map(({ key }) => {
     const value = standing.get(key);

@@ -67,10 +67,14 @@ export class SchemaProblem extends StoreError {}
 
 /** Locks of the ledger and of moves are the server's own, so all nodes use one: with Citus, its coordinator. */
 async function refuseWorker(pool: Pool): Promise<void> {
-  const [found] = await pool.query("select to_regclass('pg_dist_local_group') is not null as citus");
+  const [found] = await pool.query(
+    "select to_regclass('pg_dist_local_group') is not null as citus",
+  );
   if (found?.["citus"] !== true) return;
-  const isWorker = (await pool.query("select 1 from pg_dist_local_group where groupid <> 0")).length > 0;
-  if (isWorker) throw new SchemaProblem("unavailable", "a worker of Citus: `urls` must name the coordinator");
+  const isWorker =
+    (await pool.query("select 1 from pg_dist_local_group where groupid <> 0")).length > 0;
+  if (isWorker)
+    throw new SchemaProblem("unavailable", "a worker of Citus: `urls` must name the coordinator");
 }
 
 /** The version of the schema, or `null` when there is none; throws when this program is too old for it. */
@@ -82,10 +86,17 @@ async function readVersion(pool: Pool): Promise<number | null> {
   if (row === undefined) return null;
   const meta = JSON.parse(String(row["meta"])) as Record<string, number>;
   const { version = 0, readable_by = version } = meta;
-  if (version < 0) throw new SchemaProblem("unavailable", "an import into the schema has not finished: run it again");
+  if (version < 0)
+    throw new SchemaProblem(
+      "unavailable",
+      "an import into the schema has not finished: run it again",
+    );
   if (readable_by > schemaVersion) {
     const versions = `the schema has version ${version}, and this program knows ${schemaVersion}`;
-    throw new SchemaProblem("unavailable", `${versions}: use the program that migrated it, or a newer one`);
+    throw new SchemaProblem(
+      "unavailable",
+      `${versions}: use the program that migrated it, or a newer one`,
+    );
   }
   return version;
 }
@@ -93,12 +104,17 @@ async function readVersion(pool: Pool): Promise<number | null> {
 /** Throws when this program can't work with the schema. */
 export async function checkSchema(pool: Pool, schema: string): Promise<void> {
   if ((await readVersion(pool)) !== null) return;
-  throw new SchemaProblem("unavailable", `the database has no schema "${schema}": run \`waypost storage migrate\``);
+  throw new SchemaProblem(
+    "unavailable",
+    `the database has no schema "${schema}": run \`waypost storage migrate\``,
+  );
 }
 
 /** A schema whose version is below zero is not whole. */
 export async function setUnfinished(pool: Pool, isUnfinished: boolean): Promise<void> {
-  await pool.query("update {s}.meta set version = $1", [isUnfinished ? -schemaVersion : schemaVersion]);
+  await pool.query("update {s}.meta set version = $1", [
+    isUnfinished ? -schemaVersion : schemaVersion,
+  ]);
 }
 
 /** Removes what an import has left that did not finish. */
@@ -131,13 +147,17 @@ export async function migrateSchema(
     // Of several programs that migrate at once, the later ones wait here and fail.
     await query("select pg_advisory_xact_lock(hashtextextended('{s}', 0))");
     const [now] = await query("select to_regclass('{s}.meta') is not null as there");
-    if (now?.["there"] === true) throw new StoreError("unavailable", "another program migrates this schema");
+    if (now?.["there"] === true)
+      throw new StoreError("unavailable", "another program migrates this schema");
     await query("create schema if not exists {s}");
     for (const statement of statementsOf(definitions)) await query(statement);
-    await query(`insert into {s}.meta (version, readable_by, partition_ms, tally_ms) values (${values})`);
-    await query("insert into {s}.place select n::integer, 'here' from unnest(string_to_array($1, ',')) n", [
-      places.join(","),
-    ]);
+    await query(
+      `insert into {s}.meta (version, readable_by, partition_ms, tally_ms) values (${values})`,
+    );
+    await query(
+      "insert into {s}.place select n::integer, 'here' from unnest(string_to_array($1, ',')) n",
+      [places.join(",")],
+    );
   }, "none");
   return `schema "${schema}" was created with version ${schemaVersion}`;
 }

@@ -3,7 +3,12 @@ import { readFile } from "node:fs/promises";
 import { errorText } from "../../core/fault.ts";
 import { withDeadline } from "../../core/std/bounded.ts";
 import type { BatchLimits } from "../../storage/batcher.ts";
-import { type PlaceMove, type Store, type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import {
+  type PlaceMove,
+  type Store,
+  type StoreEnvironment,
+  StoreError,
+} from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { openLedger } from "../drivers.ts";
 import type { PoolSettings } from "./connection.ts";
@@ -45,13 +50,22 @@ function readCertificates(file: string): Promise<string> {
 }
 
 /** The databases of a store: the first has the ledger and its log, and is named `home`. */
-export function shardOptions({ shards, ...home }: PostgresOptions): (readonly [name: string, PostgresOptions])[] {
-  const more = Object.entries(shards).map(([name, own]) => [name, { ...home, ...own, shards: {} }] as const);
+export function shardOptions({
+  shards,
+  ...home
+}: PostgresOptions): (readonly [name: string, PostgresOptions])[] {
+  const more = Object.entries(shards).map(
+    ([name, own]) => [name, { ...home, ...own, shards: {} }] as const,
+  );
   return [["home", { ...home, shards: {} }], ...more];
 }
 
 /** Schemas that are made now share the places that no other has. */
-async function migrateShards(options: PostgresOptions, pools: readonly Pool[], tallyMs?: number): Promise<string[]> {
+async function migrateShards(
+  options: PostgresOptions,
+  pools: readonly Pool[],
+  tallyMs?: number,
+): Promise<string[]> {
   const ones = shardOptions(options).map(([, one], n) => ({ one, pool: pools[n]! }));
   const found = await Promise.all(ones.map(({ pool }) => hasPlaces(pool)));
   const taken = new Set(found.flatMap((places) => [...(places ?? [])]));
@@ -61,7 +75,9 @@ async function migrateShards(options: PostgresOptions, pools: readonly Pool[], t
   for (const { one, pool } of ones) {
     const at = fresh.findIndex((given) => given.pool === pool);
     const places = left.filter((_, n) => Math.floor((n * fresh.length) / left.length) === at);
-    done.push(await migrateSchema(pool, one, { places, ...(tallyMs === undefined ? {} : { tallyMs }) }));
+    done.push(
+      await migrateSchema(pool, one, { places, ...(tallyMs === undefined ? {} : { tallyMs }) }),
+    );
   }
   return done;
 }
@@ -71,7 +87,11 @@ async function hasPlaces(pool: Pool): Promise<readonly number[] | null> {
   return row?.["there"] === true ? [...(await readPlaces({ pool })).keys()] : null;
 }
 
-export async function migratePostgres(options: PostgresOptions, move?: PlaceMove, tallyMs?: number): Promise<string> {
+export async function migratePostgres(
+  options: PostgresOptions,
+  move?: PlaceMove,
+  tallyMs?: number,
+): Promise<string> {
   const pools = await Promise.all(shardOptions(options).map(([, one]) => openPool(one)));
   try {
     const done = await migrateShards(options, pools, tallyMs);
@@ -80,7 +100,10 @@ export async function migratePostgres(options: PostgresOptions, move?: PlaceMove
     const to = shards.find(({ name }) => name === move.to);
     if (to === undefined) throw new StoreError("unavailable", `there is no shard "${move.to}"`);
     if (to !== shards[0] && move.places.includes(0))
-      throw new StoreError("unavailable", "place 0 has what nodes need to start: it stays in the first database");
+      throw new StoreError(
+        "unavailable",
+        "place 0 has what nodes need to start: it stays in the first database",
+      );
     const moved = await movePlaces(move.places, shards, to);
     return `${move.places.length} places are in "${move.to}"; ${moved} moved`;
   } finally {
@@ -88,7 +111,11 @@ export async function migratePostgres(options: PostgresOptions, move?: PlaceMove
   }
 }
 
-export function shardsOf(options: PostgresOptions, pools: readonly Pool[], test: PostgresTestSettings = {}): Shard[] {
+export function shardsOf(
+  options: PostgresOptions,
+  pools: readonly Pool[],
+  test: PostgresTestSettings = {},
+): Shard[] {
   const totals = new StoreTotals(pools, test.totalsAgeMs ?? totalsAgeMs);
   return shardOptions(options).map(([name, { schema }], n) => {
     const pool = pools[n]!;

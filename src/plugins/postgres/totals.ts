@@ -24,7 +24,11 @@ export class StoreTotals {
   private readonly known: MailboxStats[];
   private readonly readAtMs: number[];
   private readonly labels: Scanned[];
-  private readonly scan = { endedAtMs: Number.NEGATIVE_INFINITY, tookMs: 0, running: null as Promise<void> | null };
+  private readonly scan = {
+    endedAtMs: Number.NEGATIVE_INFINITY,
+    tookMs: 0,
+    running: null as Promise<void> | null,
+  };
 
   constructor(
     private readonly pools: readonly Pool[],
@@ -68,13 +72,20 @@ export class StoreTotals {
        from {s}.tally where upper_ms > $1`,
       [nowMs],
     );
-    const found = { entries: Math.max(0, Number(row?.["entries"])), bytes: Math.max(0, Number(row?.["bytes"])) };
+    const found = {
+      entries: Math.max(0, Number(row?.["entries"])),
+      bytes: Math.max(0, Number(row?.["bytes"])),
+    };
     this.known[n] = found;
     return found;
   }
 
   /** Whether one more entry of so many bytes is beyond the share. `nowMs` is the time of the entry. */
-  async exceeds(share: MailboxShare, all: MailboxStats, { bytes, nowMs }: { bytes: number; nowMs: number }) {
+  async exceeds(
+    share: MailboxShare,
+    all: MailboxStats,
+    { bytes, nowMs }: { bytes: number; nowMs: number },
+  ) {
     const { entriesMax, bytesMax } = share;
     if (!isOver(all, bytes, entriesMax, bytesMax)) return false;
     const { scan } = this;
@@ -105,7 +116,10 @@ async function scanLabels(pool: Pool, nowMs: number): Promise<Scanned> {
     [nowMs],
   );
   return new Map(
-    rows.map((row) => [String(row["label"]), { entries: Number(row["entries"]), bytes: Number(row["bytes"]) }]),
+    rows.map((row) => [
+      String(row["label"]),
+      { entries: Number(row["entries"]), bytes: Number(row["bytes"]) },
+    ]),
   );
 }
 
@@ -114,5 +128,8 @@ function passUnlessAway(error: unknown): void {
 }
 
 function sumOf(all: readonly MailboxStats[]): MailboxStats {
-  return all.reduce((sum, one) => ({ entries: sum.entries + one.entries, bytes: sum.bytes + one.bytes }), nothingHeld);
+  return all.reduce(
+    (sum, one) => ({ entries: sum.entries + one.entries, bytes: sum.bytes + one.bytes }),
+    nothingHeld,
+  );
 }

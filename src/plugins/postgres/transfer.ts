@@ -28,10 +28,17 @@ type Table = readonly [sql: string, record: (row: Row) => StoreRecord];
 
 /** A null preview of what remains of a message is a tombstone. */
 const tablesAt = (nowMs: number): readonly Table[] => [
-  ["select * from {s}.ledger", ({ key, value }) => ({ kind: "ledger", key: String(key), value: bytesOf(value) })],
+  [
+    "select * from {s}.ledger",
+    ({ key, value }) => ({ kind: "ledger", key: String(key), value: bytesOf(value) }),
+  ],
   [
     "select * from {s}.claim",
-    ({ tag, until_ms }) => ({ kind: "claim", tag: textOfTag(bytesOf(tag)), untilMs: Number(until_ms) }),
+    ({ tag, until_ms }) => ({
+      kind: "claim",
+      tag: textOfTag(bytesOf(tag)),
+      untilMs: Number(until_ms),
+    }),
   ],
   [
     "select * from {s}.receipt",
@@ -71,7 +78,11 @@ function messageOf(row: Row, state: "active" | "acked" | "kept"): StoreRecord {
     // Not known of what is no longer there.
     storedAtMs: arrival === undefined ? 0 : storedAtOf(Number(arrival), expiresAtMs),
     expiresAtMs,
-    onExpiry: !isKept ? "DeleteOnExpiry" : preview === null ? "TombstoneReference" : "KeepHeaderPreview",
+    onExpiry: !isKept
+      ? "DeleteOnExpiry"
+      : preview === null
+        ? "TombstoneReference"
+        : "KeepHeaderPreview",
     keptUntilMs: isKept ? Number(keptMs) : expiresAtMs,
     headerPreview: isKept && preview !== null ? bytesOf(preview) : null,
     labels: (row["labels"] as string[] | null | undefined) ?? [],
@@ -111,7 +122,9 @@ async function* recordsOf(settings: PoolSettings): AsyncGenerator<StoreRecord> {
     }
     await query("commit");
   } catch (error) {
-    throw error instanceof StoreError ? error : new StoreError("unavailable", String(error), { cause: error });
+    throw error instanceof StoreError
+      ? error
+      : new StoreError("unavailable", String(error), { cause: error });
   } finally {
     await connection.close();
   }
@@ -125,7 +138,10 @@ export async function importPostgres(
   ...[fill]: Parameters<StoreMaintenance["import"]>
 ): Promise<void> {
   if (Object.keys(options.shards).length > 0)
-    throw new StoreError("unavailable", "import into one database, then add the shards and move places");
+    throw new StoreError(
+      "unavailable",
+      "import into one database, then add the shards and move places",
+    );
   const pool = await openPool(options);
   try {
     await dropUnfinished(pool);

@@ -29,14 +29,30 @@ export const directoryAreas: readonly Area[] = [
     options: {},
   },
   { name: "signed updates", scenarios: updateScenarios, options: {} },
-  { name: "policies where proofs are not wanted", scenarios: policyScenarios, options: { unsigned_updates: "allow" } },
-  { name: "policies where proofs are wanted", scenarios: deniedScenarios, options: { unsigned_updates: "deny" } },
+  {
+    name: "policies where proofs are not wanted",
+    scenarios: policyScenarios,
+    options: { unsigned_updates: "allow" },
+  },
+  {
+    name: "policies where proofs are wanted",
+    scenarios: deniedScenarios,
+    options: { unsigned_updates: "deny" },
+  },
   { name: "preparation", scenarios: prepareScenarios, options: { unsigned_updates: "deny" } },
   {
     name: "the pace of registrations",
     scenarios: paceScenarios,
     options: { registration_burst: 3, registration_rate: 1 },
   },
-  { name: "version 1 proofs alone", scenarios: versionScenarios.v1, options: { registration_proofs: ["v1"] } },
-  { name: "version 2 proofs alone", scenarios: versionScenarios.v2, options: { registration_proofs: ["v2"] } },
+  {
+    name: "version 1 proofs alone",
+    scenarios: versionScenarios.v1,
+    options: { registration_proofs: ["v1"] },
+  },
+  {
+    name: "version 2 proofs alone",
+    scenarios: versionScenarios.v2,
+    options: { registration_proofs: ["v2"] },
+  },
 ];

@@ -9,10 +9,20 @@ afterEach(async () => {
 });
 
 describe("what breaks a bound is refused at its place, before its nonce is used", () => {
-  const links = { at: (did: string) => `/dids/${did}/delivery-policy-links`, operation: "set_delivery_policy_links" };
-  const persona = { at: (did: string) => `/delivery-policies/personas/${did}`, operation: "set_persona_policy" };
+  const links = {
+    at: (did: string) => `/dids/${did}/delivery-policy-links`,
+    operation: "set_delivery_policy_links",
+  };
+  const persona = {
+    at: (did: string) => `/delivery-policies/personas/${did}`,
+    operation: "set_persona_policy",
+  };
   const [longest, eight] = ["é".repeat(64), [..."12345678"]];
-  const most = { recipient_policy: longest, tag_policies: eight, persona_policies: [longest, "four"] };
+  const most = {
+    recipient_policy: longest,
+    tag_policies: eight,
+    persona_policies: [longest, "four"],
+  };
   const cases = [
     [links, { ...most, tag_policies: [...eight, "9"] }, most, "/tag_policies"],
     [
@@ -21,7 +31,12 @@ describe("what breaks a bound is refused at its place, before its nonce is used"
       most,
       "/delivery_policy_links/persona_policies/1",
     ],
-    [links, { ...most, recipient_policy: "r".repeat(129) }, { delivery_policy_links: most }, "/recipient_policy"],
+    [
+      links,
+      { ...most, recipient_policy: "r".repeat(129) },
+      { delivery_policy_links: most },
+      "/recipient_policy",
+    ],
     [
       persona,
       { policy: { allowed_relays: ["relay-1", "ä".repeat(65)] } },
@@ -45,7 +60,9 @@ describe("what breaks a bound is refused at its place, before its nonce is used"
       };
       const refused = await send(beyond);
       expect([refused.status, refused.body["code"]]).toEqual([400, "invalid_request"]);
-      expect(refused.body["errors"]).toEqual([{ pointer, message: expect.stringMatching(/^expected /) }]);
+      expect(refused.body["errors"]).toEqual([
+        { pointer, message: expect.stringMatching(/^expected /) },
+      ]);
       expect((await send(within)).status).toBe(202);
     });
   }

@@ -4,7 +4,13 @@ import { isFault } from "../../../src/core/fault.ts";
 import { actions } from "../../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../../src/core/ledger/calls.ts";
 import { documentBlobOf, type TestDirectory } from "../../support/directory.ts";
-import { authorizedCall, certifiedOf, type Identity, keyOf, registrationOf } from "../../support/identity.ts";
+import {
+  authorizedCall,
+  certifiedOf,
+  type Identity,
+  keyOf,
+  registrationOf,
+} from "../../support/identity.ts";
 import { richDocument } from "./stage.ts";
 
 /** Submits a call past the routes, and waits until it is settled. */
@@ -34,7 +40,11 @@ export async function rotated(directory: TestDirectory, label: string): Promise<
   const identity = await certified(directory, label);
   const { genesisHash } = await directory.ledger.proofs();
   const next = keyOf(`${label} next`);
-  const intent = { action: "UpdateRootPubkey", did: identity.did, newRootPubkey: next.publicKey } as const;
+  const intent = {
+    action: "UpdateRootPubkey",
+    did: identity.did,
+    newRootPubkey: next.publicKey,
+  } as const;
   const { counters } = await directory.ledger.account(identity.did);
   const nonce = counters[actions[intent.action].counter];
   const terms = { nonce, validUntilMs: BigInt(directory.nowMs() + 60_000), signerKeyId: "root" };

@@ -26,7 +26,9 @@ test("no route is there twice", () => {
 });
 
 test("every route has a scenario that is answered", () => {
-  const answered = new Set(scenarios.filter(({ status }) => status < 400).map(({ route }) => route));
+  const answered = new Set(
+    scenarios.filter(({ status }) => status < 400).map(({ route }) => route),
+  );
   // A policy is read back by the scenarios that set it.
   const readBack = stage.routes.filter(
     ({ method, path }) => method === "GET" && path.startsWith("/delivery-policies/"),
@@ -52,14 +54,23 @@ test("every code that a route documents has a scenario, and every scenario a rou
 });
 
 test("a client of a blocked network reads everything and writes nothing", async () => {
-  await stage.blocks.change({ add: [{ subject: "192.0.2.0/24", kind: "network", reason: null }], remove: [] });
+  await stage.blocks.change({
+    add: [{ subject: "192.0.2.0/24", kind: "network", reason: null }],
+    remove: [],
+  });
   try {
     for (const route of stage.routes) {
       const body = route.request === undefined ? undefined : "{}";
       const reply = await stage.ask(route.method, route.path, body);
       const isWrite = route.method !== "GET";
-      expect([nameOf(route), reply.body["code"] === "policy_denied"]).toEqual([nameOf(route), isWrite]);
-      expect([nameOf(route), codesOf(route).includes("policy_denied")]).toEqual([nameOf(route), isWrite]);
+      expect([nameOf(route), reply.body["code"] === "policy_denied"]).toEqual([
+        nameOf(route),
+        isWrite,
+      ]);
+      expect([nameOf(route), codesOf(route).includes("policy_denied")]).toEqual([
+        nameOf(route),
+        isWrite,
+      ]);
     }
   } finally {
     await stage.blocks.change({ add: [], remove: ["192.0.2.0/24"] });
@@ -67,11 +78,23 @@ test("a client of a blocked network reads everything and writes nothing", async 
 });
 
 test("every route that takes a body refuses anything but a JSON object in UTF-8", async () => {
-  const bad = ["", "{", "[]", "null", '{"a":1,"a":2}', '{"__proto__":1}', `${"[".repeat(40)}${"]".repeat(40)}`];
+  const bad = [
+    "",
+    "{",
+    "[]",
+    "null",
+    '{"a":1,"a":2}',
+    '{"__proto__":1}',
+    `${"[".repeat(40)}${"]".repeat(40)}`,
+  ];
   for (const route of bodyRoutes()) {
     for (const body of bad) {
       const reply = await stage.ask(route.method, route.path, body);
-      expect({ route: nameOf(route), body, status: reply.status }).toEqual({ route: nameOf(route), body, status: 400 });
+      expect({ route: nameOf(route), body, status: reply.status }).toEqual({
+        route: nameOf(route),
+        body,
+        status: 400,
+      });
       expect(codesOf(route)).toContain(reply.body["code"] as Scenario["code"] & string);
     }
   }

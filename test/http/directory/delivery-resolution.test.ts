@@ -18,7 +18,8 @@ afterAll(() => stage.close());
 const ask = (target: string, query = "") =>
   stage.ask("GET", `/delivery-resolution/${encodeURIComponent(target)}${query}`);
 
-const constraintsOf = (reply: Reply): Json => (reply.body["policy"] as Json)["effective_constraints"] as Json;
+const constraintsOf = (reply: Reply): Json =>
+  (reply.body["policy"] as Json)["effective_constraints"] as Json;
 
 async function setPolicy(identity: Identity, path: string, body: Json): Promise<void> {
   const reply = await stage.ask("PUT", path, { did: identity.did, ...body });
@@ -61,7 +62,9 @@ test("policies tighten the sizes, and an admitted tag more", async () => {
     max_chunk_bytes: limitsDefault.chunk_bytes_max,
   });
   await setPolicy(tag, `/delivery-policies/tags/${tag.did}`, policy(1_000));
-  await setPolicy(identity, `/dids/${identity.did}/delivery-policy-links`, { tag_policies: [tag.did] });
+  await setPolicy(identity, `/dids/${identity.did}/delivery-policy-links`, {
+    tag_policies: [tag.did],
+  });
   const tagged = await ask(identity.did, `?tag=${encodeURIComponent(tag.did)}`);
   expect(constraintsOf(tagged)).toMatchObject({ max_message_bytes: 1_000, max_chunk_bytes: 1_000 });
   const other = await ask(identity.did, "?tag=other");

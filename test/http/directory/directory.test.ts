@@ -57,7 +57,10 @@ test("a preparation that names no end lasts for the prepared life, whatever it p
   const document = simpleDocument(newcomer);
   const change = { did: identity.did, action: "RemoveAuthentication", id: `${identity.did}#k1` };
   const replies = [
-    await directory.ask("POST", "/register-did/prepare", { did: newcomer.did, did_document: document }),
+    await directory.ask("POST", "/register-did/prepare", {
+      did: newcomer.did,
+      did_document: document,
+    }),
     await directory.ask("POST", `/dids/${identity.did}/prepare`, change),
   ];
   const end = new Date(directory.nowMs() + 7 * 60_000).toISOString();
@@ -107,7 +110,8 @@ describe("concurrency", () => {
       whenRead = async () => {
         whenRead = null;
         jest.runOnlyPendingTimers();
-        while ((await directory.ledger.submission(txId))?.state === "pending") await Promise.resolve();
+        while ((await directory.ledger.submission(txId))?.state === "pending")
+          await Promise.resolve();
       };
       return [first, await directory.ask("POST", "/register-did", body)];
     });
@@ -122,7 +126,9 @@ describe("concurrency", () => {
     const directory = await directoryOf();
     const identity = identityOf("crowd");
     const same = registerBodyOf(identity, directory.nowMs());
-    const other = registerBodyOf(identity, directory.nowMs(), { did_document: richDocument(identity) });
+    const other = registerBodyOf(identity, directory.nowMs(), {
+      did_document: richDocument(identity),
+    });
     const bodies = [same, same, other, same, other, same, other, same];
     const replies = await beforeBlock(() =>
       Promise.all(bodies.map((body) => directory.ask("POST", "/register-did", body))),
@@ -138,7 +144,11 @@ describe("concurrency", () => {
     const directory = await directoryOf();
     const people = ["ann", "ben", "cam", "dot"].map(identityOf);
     const ask = (identity: Identity) =>
-      directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs(), { alias: "Wanted" }));
+      directory.ask(
+        "POST",
+        "/register-did",
+        registerBodyOf(identity, directory.nowMs(), { alias: "Wanted" }),
+      );
     const replies = await Promise.all(people.map(ask));
     const codes = replies.map(({ status, body }) => body["code"] ?? status).sort();
     expect(codes).toEqual([202, "alias_taken", "alias_taken", "alias_taken"]);
@@ -148,7 +158,12 @@ describe("concurrency", () => {
     expect((await directory.ask("GET", "/aliases/wanted")).body["did"]).toBe(holder.did);
 
     const timestamp = new Date(directory.nowMs()).toISOString();
-    const removal = updateBodyOf(holder, "remove_alias", { alias: "wanted", timestamp }, termsAt(directory));
+    const removal = updateBodyOf(
+      holder,
+      "remove_alias",
+      { alias: "wanted", timestamp },
+      termsAt(directory),
+    );
     const gone = await directory.ask("DELETE", `/dids/${holder.did}/aliases/wanted`, removal);
     expect((await directory.settle(gone)).state).toBe("finalized");
     const next = people.find((identity) => identity !== holder) as Identity;
@@ -162,9 +177,15 @@ describe("concurrency", () => {
     const { did } = stage.standing;
     const body = JSON.stringify({ did, tag_policies: ["news"] });
     const timestamp = new Date(stage.nowMs()).toISOString();
-    const headers = proofHeadersOf(stage.standing, { operation: "set_delivery_policy_links", body, timestamp });
+    const headers = proofHeadersOf(stage.standing, {
+      operation: "set_delivery_policy_links",
+      body,
+      timestamp,
+    });
     const path = `/dids/${did}/delivery-policy-links`;
-    const replies = await Promise.all(Array.from({ length: 16 }, () => stage.ask("PUT", path, body, headers)));
+    const replies = await Promise.all(
+      Array.from({ length: 16 }, () => stage.ask("PUT", path, body, headers)),
+    );
     expect(replies.filter(({ status }) => status === 202).length).toBe(1);
     expect(replies.filter(({ body: { code } }) => code === "proof_replayed").length).toBe(15);
   });
@@ -177,7 +198,12 @@ test("200 updates in a row keep counters and version exact", async () => {
   for (let i = 0; i < 200; i++) {
     const method = methodWith(identity, "k9", `key ${i}`);
     const action = i === 0 ? "AddVerificationMethod" : "UpdateVerificationMethod";
-    const body = updateBodyOf(identity, action, { verification_method: method }, termsAt(directory, { nonce: `${i}` }));
+    const body = updateBodyOf(
+      identity,
+      action,
+      { verification_method: method },
+      termsAt(directory, { nonce: `${i}` }),
+    );
     const list = `/dids/${identity.did}/document/verification-methods`;
     const reply = await directory.ask(
       i === 0 ? "POST" : "PUT",
@@ -188,7 +214,12 @@ test("200 updates in a row keep counters and version exact", async () => {
     expect((await directory.settle(reply)).state).toBe("finalized");
   }
   const { body } = await directory.ask("GET", `/dids/${identity.did}/nonces`);
-  expect(body).toMatchObject({ document_nonce: "200", alias_nonce: "0", root_pubkey_nonce: "0", control_nonce: "0" });
+  expect(body).toMatchObject({
+    document_nonce: "200",
+    alias_nonce: "0",
+    root_pubkey_nonce: "0",
+    control_nonce: "0",
+  });
   expect((await directory.ask("GET", `/resolve/${identity.did}`)).body["version"]).toBe(201);
 }, 120_000);
 
@@ -213,7 +244,9 @@ test("a payload with any bit flipped is refused, in every position of every stru
       const spoiled = { ...body, canonical_payload: encodeHex0x(bytes) };
       const reply = await stage.ask(update.method, pathOf(update, stage.standing), spoiled);
       expect(reply.status).toBe(400);
-      expect(["payload_mismatch", "invalid_canonical_payload"]).toContain(String(reply.body["code"]));
+      expect(["payload_mismatch", "invalid_canonical_payload"]).toContain(
+        String(reply.body["code"]),
+      );
     }),
     { numRuns: 2_000 },
   );
@@ -231,13 +264,21 @@ describe("pending registrations", () => {
       const identity = identityOf("survivor");
       const { after, reply } = await beforeBlock(async () => {
         const before = await testDirectory({ open });
-        const reply = await before.ask("POST", "/register-did", registerBodyOf(identity, before.nowMs()));
+        const reply = await before.ask(
+          "POST",
+          "/register-did",
+          registerBodyOf(identity, before.nowMs()),
+        );
         expect(reply.status).toBe(202);
         await before.close();
         const after = await testDirectory({ open });
         const pending = { registration_status: "pending", tx_id: reply.body["tx_id"] };
         expect(await statusOf(after, identity)).toMatchObject(pending);
-        const again = await after.ask("POST", "/register-did", registerBodyOf(identity, after.nowMs()));
+        const again = await after.ask(
+          "POST",
+          "/register-did",
+          registerBodyOf(identity, after.nowMs()),
+        );
         expect(again.body["tx_id"]).toBe(reply.body["tx_id"]);
         return { after, reply };
       });
@@ -269,9 +310,10 @@ describe("pending registrations", () => {
       registered: false,
       registration_status: "missing",
     });
-    expect((await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()))).status).toBe(
-      202,
-    );
+    expect(
+      (await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs())))
+        .status,
+    ).toBe(202);
   });
 
   test("are pending while the ledger has not said what became of them, for 64 blocks", async () => {
@@ -286,7 +328,9 @@ describe("pending registrations", () => {
     });
     const identity = identityOf("unsure");
     const body = registerBodyOf(identity, directory.nowMs());
-    expect((await directory.ask("POST", "/register-did", body)).body["code"]).toBe("chain_unavailable");
+    expect((await directory.ask("POST", "/register-did", body)).body["code"]).toBe(
+      "chain_unavailable",
+    );
     expect((await statusOf(directory, identity))["registration_status"]).toBe("pending");
     directory.advance(63_999);
     expect((await statusOf(directory, identity))["registration_status"]).toBe("pending");
@@ -313,7 +357,9 @@ describe("pending registrations", () => {
         account: async (did) => (isHeld ? emptyAccount : ledger.account(did)),
         submission: async (txHash) => {
           const submission = await ledger.submission(txHash);
-          return isHeld && submission !== null ? { ...submission, state: "pending", block: null } : submission;
+          return isHeld && submission !== null
+            ? { ...submission, state: "pending", block: null }
+            : submission;
         },
       }),
     });
@@ -343,8 +389,12 @@ describe("pending registrations", () => {
     const identity = identityOf("half done");
     await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));
     directory.advance(30_000);
-    const other = registerBodyOf(identity, directory.nowMs(), { did_document: richDocument(identity) });
-    expect((await directory.ask("POST", "/register-did", other)).body["code"]).toBe("registration_pending");
+    const other = registerBodyOf(identity, directory.nowMs(), {
+      did_document: richDocument(identity),
+    });
+    expect((await directory.ask("POST", "/register-did", other)).body["code"]).toBe(
+      "registration_pending",
+    );
     // It was the ledger that refused: the Directory by itself does not know of anything that stands against it.
     expect(calls).toBe(2);
     expect((await statusOf(directory, identity))["registration_status"]).toBe("pending");
@@ -355,7 +405,11 @@ describe("pending registrations", () => {
   test("report their transaction after they are confirmed, for longer than they could have been pending", async () => {
     const directory = await directoryOf({ blockTimeMs: 50 });
     const identity = identityOf("settled");
-    const reply = await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));
+    const reply = await directory.ask(
+      "POST",
+      "/register-did",
+      registerBodyOf(identity, directory.nowMs()),
+    );
     await directory.settle(reply);
     directory.advance(29 * 86_400_000);
     expect(await statusOf(directory, identity)).toMatchObject({
@@ -369,7 +423,11 @@ describe("pending registrations", () => {
       around: (ledger) => withSubmit(ledger, async () => fault("chain_submission_rejected", "no")),
     });
     const identity = identityOf("refused");
-    const reply = await directory.ask("POST", "/register-did", registerBodyOf(identity, directory.nowMs()));
+    const reply = await directory.ask(
+      "POST",
+      "/register-did",
+      registerBodyOf(identity, directory.nowMs()),
+    );
     expect(reply.body["code"]).toBe("chain_submission_rejected");
     expect((await statusOf(directory, identity))["registration_status"]).toBe("missing");
   });
@@ -384,7 +442,13 @@ describe("a ledger that does not show its pending calls, like a chain", () => {
         withSubmit(ledger, async (call, label) => {
           seen.push(call);
           const txHash = encodeHex0x(new Uint8Array(32).fill(seen.length));
-          const known = { txHash, did: call.did, call: call.name, label, submittedAtMs: directory.nowMs() };
+          const known = {
+            txHash,
+            did: call.did,
+            call: call.name,
+            label,
+            submittedAtMs: directory.nowMs(),
+          };
           return { ...known, state: "pending", reason: null, block: null };
         }),
     });
@@ -394,7 +458,9 @@ describe("a ledger that does not show its pending calls, like a chain", () => {
   test("is given a registration once, however many send it at the same time", async () => {
     const { directory, seen } = await silent();
     const body = registerBodyOf(identityOf("chorus"), directory.nowMs());
-    const replies = await Promise.all(Array.from({ length: 8 }, () => directory.ask("POST", "/register-did", body)));
+    const replies = await Promise.all(
+      Array.from({ length: 8 }, () => directory.ask("POST", "/register-did", body)),
+    );
     expect(replies.map(({ status }) => status)).toEqual(Array(8).fill(202));
     expect(new Set(replies.map(({ body }) => body["tx_id"])).size).toBe(1);
     expect(seen.length).toBe(1);
@@ -431,7 +497,10 @@ test("a DID that was deleted and registered again is another life", async () => 
 test("the limits are those that the Directory applies, with the block time that policies count in", async () => {
   const directory = await directoryOf({ blockTimeMs: 20, options: { unsigned_updates: "deny" } });
   const parse = compileShape(
-    Type.Composite([limitsShape, Type.Required(Type.Omit(nodeLimitsShape, Type.KeyOf(limitsShape)))]),
+    Type.Composite([
+      limitsShape,
+      Type.Required(Type.Omit(nodeLimitsShape, Type.KeyOf(limitsShape))),
+    ]),
   );
   expect(parse(await directory.limits())).toMatchObject({
     block_time_ms: 20,
@@ -447,7 +516,8 @@ describe("the worked vectors", () => {
   test("register their DID as they stand", async () => {
     const directory = await directoryOf();
     const { did } = vectorIdentity();
-    const signature = "fJ9WFgMbg97QOBgI8kuDgjymv66HWVq3tAEcaew25dCHeFE3mqTkcPRODbU4Yln4+IwvZkEm1VJJ8kqo6PHDBg==";
+    const signature =
+      "fJ9WFgMbg97QOBgI8kuDgjymv66HWVq3tAEcaew25dCHeFE3mqTkcPRODbU4Yln4+IwvZkEm1VJJ8kqo6PHDBg==";
     const root = "zGmaDrppBC7P5ARKV8g3djiwP89vz1jLK23V2GBjuAEGB";
     const body = { did, timestamp, signature, root_pubkey: root, did_document: { id: did } };
     expect((await directory.ask("POST", "/register-did", body)).status).toBe(202);
@@ -459,7 +529,8 @@ describe("the worked vectors", () => {
     await directory.register(identity, { did_document: { id: identity.did } });
     directory.advance(1_000);
     const blob = documentBlobOf(simpleDocument(identity), identity.did);
-    const signature = "zup4ggIDpxrZ+yz5mttS46p/iX8cx8+RtQxUBkIeLk1j4EqG/Z+I7N4CXbxnx+zAOWinOyOZw7ZB8HL/3kD0Cw==";
+    const signature =
+      "zup4ggIDpxrZ+yz5mttS46p/iX8cx8+RtQxUBkIeLk1j4EqG/Z+I7N4CXbxnx+zAOWinOyOZw7ZB8HL/3kD0Cw==";
     const body = { ...replaceBodyOf(identity, { timestamp, doc_blob: blob }), signature };
     const reply = await directory.ask("PUT", `/dids/${identity.did}/document/proof`, body);
     expect(reply.status).toBe(202);

@@ -5,7 +5,13 @@ import { expect } from "bun:test";
 import { renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
 import { emptyDocument } from "../../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../../src/core/ledger/document-codec.ts";
-import { documentBlobOf, type Json, type Reply, replaceBodyOf, simpleDocument } from "../../support/directory.ts";
+import {
+  documentBlobOf,
+  type Json,
+  type Reply,
+  replaceBodyOf,
+  simpleDocument,
+} from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";
 import { outages } from "./outages.ts";
 import type { Refusal } from "./registration.scenarios.ts";
@@ -24,7 +30,8 @@ function sendReplacement(
 }
 
 const changed = (identity: Identity): Json => ({ ...simpleDocument(identity), service: [] });
-const isoOf = (stage: Stage, aheadMs = 0): string => new Date(stage.nowMs() + aheadMs).toISOString();
+const isoOf = (stage: Stage, aheadMs = 0): string =>
+  new Date(stage.nowMs() + aheadMs).toISOString();
 
 /** JSON can't say this: the parser expands and holds ids to the DID. */
 function foreignIds({ did }: Identity, other: Identity): Uint8Array {
@@ -125,16 +132,33 @@ const replacementRefusals: readonly (Refusal & { unregistered?: (stage: Stage) =
     name: "a blob with trailing bytes",
     status: 422,
     code: "document_invalid",
-    members: (stage) => ({ timestamp: isoOf(stage), document: undefined, doc_blob: utf8("no document at all") }),
+    members: (stage) => ({
+      timestamp: isoOf(stage),
+      document: undefined,
+      doc_blob: utf8("no document at all"),
+    }),
   },
   {
     name: "authentication without its method",
     status: 422,
     code: "document_invalid",
-    members: (stage) => ({ timestamp: isoOf(stage), document: { id: stage.standing.did, authentication: ["#a"] } }),
+    members: (stage) => ({
+      timestamp: isoOf(stage),
+      document: { id: stage.standing.did, authentication: ["#a"] },
+    }),
   },
-  { name: "a DID that is not registered", status: 404, code: "did_not_found", unregistered: (stage) => stage.unknown },
-  { name: "a deactivated DID", status: 422, code: "did_deactivated", unregistered: (stage) => stage.deactivated },
+  {
+    name: "a DID that is not registered",
+    status: 404,
+    code: "did_not_found",
+    unregistered: (stage) => stage.unknown,
+  },
+  {
+    name: "a deactivated DID",
+    status: 422,
+    code: "did_deactivated",
+    unregistered: (stage) => stage.deactivated,
+  },
   {
     name: "a stale document nonce",
     status: 409,
@@ -156,8 +180,18 @@ const replacementRefusals: readonly (Refusal & { unregistered?: (stage: Stage) =
 ];
 
 async function expectReplaced(reply: Reply, stage: Stage): Promise<void> {
-  expect(Object.keys(reply.body).sort()).toEqual(["action", "did", "extrinsic", "message", "status", "tx_hash"]);
-  expect(reply.body).toMatchObject({ action: "replace_document", extrinsic: "set_document_with_proof" });
+  expect(Object.keys(reply.body).sort()).toEqual([
+    "action",
+    "did",
+    "extrinsic",
+    "message",
+    "status",
+    "tx_hash",
+  ]);
+  expect(reply.body).toMatchObject({
+    action: "replace_document",
+    extrinsic: "set_document_with_proof",
+  });
   expect(await stage.settle(reply)).toMatchObject({ state: "finalized" });
   const { body } = await stage.ask("GET", `/resolve/${reply.body["did"]}`);
   expect((body["document"] as Json)["service"]).toEqual([]);
@@ -175,7 +209,9 @@ export const replacementScenarios: readonly Scenario[] = [
     },
     check: async (reply, stage) => {
       await expectReplaced(reply, stage);
-      expect((await stage.ask("GET", `/dids/${reply.body["did"]}/nonces`)).body["document_nonce"]).toBe("0");
+      expect(
+        (await stage.ask("GET", `/dids/${reply.body["did"]}/nonces`)).body["document_nonce"],
+      ).toBe("0");
     },
   },
   {
@@ -185,11 +221,16 @@ export const replacementScenarios: readonly Scenario[] = [
     act: async (stage) => {
       const own = await stage.fresh();
       const blob = documentBlobOf(changed(own), own.did);
-      return sendReplacement(stage, own, { timestamp: `v2:0:${stage.nowMs() + 60_000}`, doc_blob: blob });
+      return sendReplacement(stage, own, {
+        timestamp: `v2:0:${stage.nowMs() + 60_000}`,
+        doc_blob: blob,
+      });
     },
     check: async (reply, stage) => {
       await expectReplaced(reply, stage);
-      expect((await stage.ask("GET", `/dids/${reply.body["did"]}/nonces`)).body["document_nonce"]).toBe("1");
+      expect(
+        (await stage.ask("GET", `/dids/${reply.body["did"]}/nonces`)).body["document_nonce"],
+      ).toBe("1");
     },
   },
   {
@@ -227,11 +268,17 @@ export const replacementScenarios: readonly Scenario[] = [
       stage.ask(
         "PUT",
         "/dids/did%3Asvc%3A0/document/proof",
-        replaceBodyOf(stage.standing, { timestamp: isoOf(stage), document: changed(stage.standing) }),
+        replaceBodyOf(stage.standing, {
+          timestamp: isoOf(stage),
+          document: changed(stage.standing),
+        }),
       ),
   },
   ...outages(replace, async (stage) => {
     const own = stage.standing;
-    return sendReplacement(stage, own, { timestamp: isoOf(stage, 1_000), document: richDocument(own) });
+    return sendReplacement(stage, own, {
+      timestamp: isoOf(stage, 1_000),
+      document: richDocument(own),
+    });
   }),
 ];

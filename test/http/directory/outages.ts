@@ -23,7 +23,13 @@ export function outages(route: string, act: (stage: Stage) => Promise<Reply>): S
       code: "chain_unavailable",
       act: during("unreadable"),
     },
-    { name: "answers 507 when the ledger is full", route, status: 507, code: "storage_full", act: during("full") },
+    {
+      name: "answers 507 when the ledger is full",
+      route,
+      status: 507,
+      code: "storage_full",
+      act: during("full"),
+    },
     {
       name: "hands on the refusal of the chain",
       route,

@@ -1,7 +1,12 @@
 /** The pace of registrations and changes: a burst and a rate, and the bytes of a day. */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
-import { type Json, registerBodyOf, type TestDirectory, testDirectory } from "../../support/directory.ts";
+import {
+  type Json,
+  registerBodyOf,
+  type TestDirectory,
+  testDirectory,
+} from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";
 import { startTestNodes, type TestNodes } from "../../support/nodes.ts";
 
@@ -23,7 +28,12 @@ async function open(settings: Partial<DirectorySettings>): Promise<TestDirectory
 
 let count = 0;
 const register = (stage: TestDirectory, headers: Record<string, string> = {}, body?: Json) =>
-  stage.ask("POST", "/register-did", body ?? registerBodyOf(identityOf(`pace ${count++}`), stage.nowMs()), headers);
+  stage.ask(
+    "POST",
+    "/register-did",
+    body ?? registerBodyOf(identityOf(`pace ${count++}`), stage.nowMs()),
+    headers,
+  );
 
 describe("a network that changes many DIDs", () => {
   test("is refused beyond its burst, before the body is read, and reads all the same", async () => {
@@ -44,8 +54,14 @@ describe("a network that changes many DIDs", () => {
   });
 
   test("has a rate of its own, other than that of registrations", async () => {
-    const stage = await open({ change_burst: 1, change_rate: 0.1, registration_burst: 9, registration_rate: 9 });
-    const change = () => stage.ask("PUT", `/dids/${identityOf("changes").did}/alias`, { nonsense: true });
+    const stage = await open({
+      change_burst: 1,
+      change_rate: 0.1,
+      registration_burst: 9,
+      registration_rate: 9,
+    });
+    const change = () =>
+      stage.ask("PUT", `/dids/${identityOf("changes").did}/alias`, { nonsense: true });
     expect((await change()).status).toBe(400);
     const refused = await change();
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "10"]);
@@ -56,7 +72,8 @@ describe("a network that makes the ledger grow", () => {
   test("has so many bytes a day, for registrations and changes", async () => {
     const bytes = JSON.stringify(registerBodyOf(identityOf("pace 1000"), 1_784_203_200_000)).length;
     const stage = await open({ network_day_bytes: 2 * bytes + 200, registration_burst: 100 });
-    const nonsense = () => stage.ask("PUT", `/dids/${identityOf("x").did}/alias`, { nonsense: "x".repeat(500) });
+    const nonsense = () =>
+      stage.ask("PUT", `/dids/${identityOf("x").did}/alias`, { nonsense: "x".repeat(500) });
     expect([(await register(stage)).status, (await register(stage)).status]).toEqual([202, 202]);
     const refused = await register(stage);
     expect([refused.status, refused.body["code"]]).toEqual([429, "rate_limited"]);

@@ -41,10 +41,16 @@ const samples: Readonly<Record<OwnerUpdate["extrinsic"], Sample>> = {
     effect: (identity) => ({ aliases: [aliasOf(identity)], version: 2 }),
   },
   set_delivery_policy_links: {
-    members: ({ did }) => ({ delivery_policy_links: { recipient_policy: did, tag_policies: ["news"] } }),
+    members: ({ did }) => ({
+      delivery_policy_links: { recipient_policy: did, tag_policies: ["news"] },
+    }),
     path: ({ did }) => `/resolve/${did}`,
     effect: ({ did }) => ({
-      delivery_policy_links: { recipient_policy: did, tag_policies: ["news"], persona_policies: [] },
+      delivery_policy_links: {
+        recipient_policy: did,
+        tag_policies: ["news"],
+        persona_policies: [],
+      },
       version: 2,
     }),
   },
@@ -76,19 +82,36 @@ type Sending = {
 function send(stage: Stage, update: OwnerUpdate, sending: Sending = {}): Promise<Reply> {
   const identity = sending.identity ?? stage.standing;
   const path = sending.path ?? update.path.replace(/:[A-Za-z]+/, encoded(identity.did));
-  const body = JSON.stringify({ did: identity.did, ...samples[update.extrinsic].members(identity), ...sending.spoil });
+  const body = JSON.stringify({
+    did: identity.did,
+    ...samples[update.extrinsic].members(identity),
+    ...sending.spoil,
+  });
   const timestamp = new Date(stage.nowMs()).toISOString();
   const claims = { operation: update.extrinsic, body, timestamp, ...sending.proof?.given };
-  const signed = sending.proof === undefined ? {} : { ...proofHeadersOf(identity, claims), ...sending.proof.headers };
-  const headers = Object.fromEntries(Object.entries(signed).filter(([, value]) => value !== undefined));
+  const signed =
+    sending.proof === undefined
+      ? {}
+      : { ...proofHeadersOf(identity, claims), ...sending.proof.headers };
+  const headers = Object.fromEntries(
+    Object.entries(signed).filter(([, value]) => value !== undefined),
+  );
   return stage.ask("PUT", path, body, headers as Record<string, string>);
 }
 
 async function expectApplied(stage: Stage, update: OwnerUpdate, reply: Reply): Promise<void> {
   const did = String(reply.body["did"]);
-  expect(Object.keys(reply.body).sort()).toEqual(["did", "extrinsic", "message", "status", "tx_hash"]);
+  expect(Object.keys(reply.body).sort()).toEqual([
+    "did",
+    "extrinsic",
+    "message",
+    "status",
+    "tx_hash",
+  ]);
   expect(reply.body).toMatchObject({ status: "accepted", extrinsic: update.extrinsic });
-  expect(reply.headers.get("svc-stability")).toBe(update.extrinsic === "set_alias" ? "unstable" : null);
+  expect(reply.headers.get("svc-stability")).toBe(
+    update.extrinsic === "set_alias" ? "unstable" : null,
+  );
   expect(await stage.settle(reply)).toMatchObject({ state: "finalized", call: update.extrinsic });
   const submission = await stage.ask("GET", `/submissions/${reply.body["tx_hash"]}`);
   expect(submission.body).toMatchObject({ extrinsic: update.extrinsic, state: "finalized", did });
@@ -117,7 +140,9 @@ const proofRefusals: readonly {
     name: "a signature alone",
     status: 401,
     code: "proof_missing",
-    proof: () => ({ headers: { "x-key-id": undefined, "x-timestamp": undefined, "x-nonce": undefined } }),
+    proof: () => ({
+      headers: { "x-key-id": undefined, "x-timestamp": undefined, "x-nonce": undefined },
+    }),
   },
   {
     name: "a nonce that is too short",
@@ -141,7 +166,9 @@ const proofRefusals: readonly {
     name: "a proof of a key that authentication does not list",
     status: 403,
     code: "proof_not_authorized",
-    proof: (stage) => ({ given: { keyId: `${stage.standing.did}#k2`, signer: keyOf(`${stage.standing.label} k2`) } }),
+    proof: (stage) => ({
+      given: { keyId: `${stage.standing.did}#k2`, signer: keyOf(`${stage.standing.label} k2`) },
+    }),
   },
   {
     name: "a proof of a stranger",
@@ -149,7 +176,12 @@ const proofRefusals: readonly {
     code: "proof_invalid",
     proof: () => ({ given: { signer: keyOf("a stranger") } }),
   },
-  { name: "a proof over another body", status: 401, code: "proof_invalid", proof: () => ({ given: { body: "{}" } }) },
+  {
+    name: "a proof over another body",
+    status: 401,
+    code: "proof_invalid",
+    proof: () => ({ given: { body: "{}" } }),
+  },
   {
     name: "a proof of another operation",
     status: 401,
@@ -164,13 +196,20 @@ async function takeAnothers(stage: Stage, update: OwnerUpdate): Promise<Reply> {
   const alias = aliasOf(identity);
   const members = { alias, timestamp: new Date(stage.nowMs()).toISOString() };
   const removal = updateBodyOf(identity, "remove_alias", members, termsAt(stage));
-  await stage.settle(await stage.ask("DELETE", `/dids/${encoded(identity.did)}/aliases/${alias}`, removal));
+  await stage.settle(
+    await stage.ask("DELETE", `/dids/${encoded(identity.did)}/aliases/${alias}`, removal),
+  );
   return send(stage, update, { identity, spoil: { alias: aliasOf(deactivated) }, proof: {} });
 }
 
 function commonScenarios(update: OwnerUpdate): Scenario[] {
   const route = `PUT ${update.path}`;
-  const refused = (name: string, status: number, code: FaultCode, act: Scenario["act"]): Scenario => ({
+  const refused = (
+    name: string,
+    status: number,
+    code: FaultCode,
+    act: Scenario["act"],
+  ): Scenario => ({
     name: `refuses ${name}`,
     route,
     status,
@@ -208,12 +247,18 @@ function commonScenarios(update: OwnerUpdate): Scenario[] {
       return send(stage, update, { identity, proof });
     }),
     ...(update.extrinsic === "set_alias"
-      ? [refused("an alias of another DID", 409, "alias_taken", (stage) => takeAnothers(stage, update))]
+      ? [
+          refused("an alias of another DID", 409, "alias_taken", (stage) =>
+            takeAnothers(stage, update),
+          ),
+        ]
       : []),
     ...proofRefusals.map(({ name, status, code, proof }) =>
       refused(name, status, code, (stage) => send(stage, update, { proof: proof(stage) })),
     ),
-    refused("an unknown member", 400, "invalid_request", (stage) => send(stage, update, { spoil: { extra: 1 } })),
+    refused("an unknown member", 400, "invalid_request", (stage) =>
+      send(stage, update, { spoil: { extra: 1 } }),
+    ),
     refused("another DID than the path names", 400, "path_body_mismatch", (stage) =>
       send(stage, update, { spoil: { did: stage.unknown.did } }),
     ),
@@ -252,10 +297,18 @@ const policyBreaches: readonly [name: string, policy: Json, pointer: string][] =
   ["an effective_ttl of 0", { effective_ttl: 0 }, "/policy/effective_ttl"],
   ["an effective_ttl beyond 30 days", { effective_ttl: 432_001 }, "/policy/effective_ttl"],
   ["no max_message_bytes", { max_message_bytes: undefined }, "/policy/max_message_bytes"],
-  ["max_message_bytes beyond 16 MiB", { max_message_bytes: 16_777_217 }, "/policy/max_message_bytes"],
+  [
+    "max_message_bytes beyond 16 MiB",
+    { max_message_bytes: 16_777_217 },
+    "/policy/max_message_bytes",
+  ],
   ["no cache_eligible", { cache_eligible: undefined }, "/policy/cache_eligible"],
   ["a replication of 5", { replication: 5 }, "/policy/replication"],
-  ["a preview beyond 4 KiB", { encrypted_header_preview_bytes: 4_097 }, "/policy/encrypted_header_preview_bytes"],
+  [
+    "a preview beyond 4 KiB",
+    { encrypted_header_preview_bytes: 4_097 },
+    "/policy/encrypted_header_preview_bytes",
+  ],
   [
     "a fee that is a number",
     { release_pricing: { base_fee: 1, per_kib_fee: "0" } },
@@ -270,8 +323,22 @@ const policyBreaches: readonly [name: string, policy: Json, pointer: string][] =
 ];
 
 const rules: readonly Rule[] = [
-  ["set_alias", "an alias against the grammar", { alias: "@home" }, "invalid_request", 400, "/alias"],
-  ["set_delivery_policy_links", "both forms together", { tag_policies: [] }, "invalid_request", 400, "/tag_policies"],
+  [
+    "set_alias",
+    "an alias against the grammar",
+    { alias: "@home" },
+    "invalid_request",
+    400,
+    "/alias",
+  ],
+  [
+    "set_delivery_policy_links",
+    "both forms together",
+    { tag_policies: [] },
+    "invalid_request",
+    400,
+    "/tag_policies",
+  ],
   [
     "set_delivery_policy_links",
     "nine tags",
@@ -366,14 +433,19 @@ const rules: readonly Rule[] = [
   ),
 ];
 
-const ruleScenarios: readonly Scenario[] = rules.map(([extrinsic, name, spoil, code, status, pointer]) => ({
-  name: `refuses ${name}`,
-  route: `PUT ${updateOf(extrinsic).path}`,
-  status,
-  code,
-  ...(pointer === undefined ? {} : { pointers: [pointer] }),
-  act: (stage) => send(stage, updateOf(extrinsic), { spoil: typeof spoil === "function" ? spoil(stage) : spoil }),
-}));
+const ruleScenarios: readonly Scenario[] = rules.map(
+  ([extrinsic, name, spoil, code, status, pointer]) => ({
+    name: `refuses ${name}`,
+    route: `PUT ${updateOf(extrinsic).path}`,
+    status,
+    code,
+    ...(pointer === undefined ? {} : { pointers: [pointer] }),
+    act: (stage) =>
+      send(stage, updateOf(extrinsic), {
+        spoil: typeof spoil === "function" ? spoil(stage) : spoil,
+      }),
+  }),
+);
 
 const flatLinks: Scenario = {
   name: "takes the links at the top level too, and clears what is absent",
@@ -382,7 +454,11 @@ const flatLinks: Scenario = {
   act: async (stage) => {
     const { did } = await stage.fresh();
     const path = `/dids/${did}/delivery-policy-links`;
-    const first = await stage.ask("PUT", path, { did, tag_policies: ["news"], persona_policies: [did] });
+    const first = await stage.ask("PUT", path, {
+      did,
+      tag_policies: ["news"],
+      persona_policies: [did],
+    });
     await stage.settle(first);
     expect((await stage.ask("GET", `/resolve/${did}`)).body["delivery_policy_links"]).toEqual({
       recipient_policy: null,
@@ -433,7 +509,8 @@ const reads = [
 
 const readScenarios: readonly Scenario[] = reads.flatMap(([kind, name]): Scenario[] => {
   const route = `GET /delivery-policies/${kind}/:${name}`;
-  const read = (key: string) => (stage: Stage) => stage.ask("GET", `/delivery-policies/${kind}/${encoded(key)}`);
+  const read = (key: string) => (stage: Stage) =>
+    stage.ask("GET", `/delivery-policies/${kind}/${encoded(key)}`);
   const absent: Scenario = {
     name: "answers 404 when there is no policy",
     route,
@@ -446,7 +523,13 @@ const readScenarios: readonly Scenario[] = reads.flatMap(([kind, name]): Scenari
     return [
       absent,
       ...unreadable,
-      { name: "refuses a malformed DID", route, status: 400, code: "invalid_did", act: read("news") },
+      {
+        name: "refuses a malformed DID",
+        route,
+        status: 400,
+        code: "invalid_did",
+        act: read("news"),
+      },
     ];
   }
   return [
@@ -459,7 +542,13 @@ const readScenarios: readonly Scenario[] = reads.flatMap(([kind, name]): Scenari
       code: "policy_not_found",
       act: read("news"),
     },
-    { name: "refuses a tag that is too long", route, status: 400, code: "invalid_request", act: read("x".repeat(97)) },
+    {
+      name: "refuses a tag that is too long",
+      route,
+      status: 400,
+      code: "invalid_request",
+      act: read("x".repeat(97)),
+    },
     {
       name: "refuses a tag of 49 characters in 98 bytes",
       route,

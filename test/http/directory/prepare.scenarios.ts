@@ -5,12 +5,25 @@
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
 import type { FaultCode } from "../../../src/core/fault.ts";
-import { type Json, type Reply, registerBodyOf, simpleDocument, updates } from "../../support/directory.ts";
+import {
+  type Json,
+  type Reply,
+  registerBodyOf,
+  simpleDocument,
+  updates,
+} from "../../support/directory.ts";
 import type { Identity } from "../../support/identity.ts";
 import { outages } from "./outages.ts";
 import { newcomer } from "./registration.scenarios.ts";
 import { sampleOf } from "./samples.ts";
-import { aliasOf, richDocument, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./stage.ts";
+import {
+  aliasOf,
+  richDocument,
+  type Scenario,
+  type Stage,
+  sendUpdate,
+  smallOrderKey,
+} from "./stage.ts";
 
 const prepare = "POST /dids/:did/prepare";
 const prepareRegistration = "POST /register-did/prepare";
@@ -21,7 +34,10 @@ const askers = new Map<unknown, Identity>();
 /** Signs what was prepared, adds the signature, and submits it as the answer says; it is accepted and settles. */
 async function expectSettled({ body: prepared }: Reply, stage: Stage): Promise<Reply> {
   const reply = await submit(stage, prepared);
-  expect({ status: reply.status, code: reply.body["code"] }).toEqual({ status: 202, code: undefined });
+  expect({ status: reply.status, code: reply.body["code"] }).toEqual({
+    status: 202,
+    code: undefined,
+  });
   expect(await stage.settle(reply)).toMatchObject({ state: "finalized", reason: null });
   return reply;
 }
@@ -51,7 +67,11 @@ const domains: Readonly<Record<string, string>> = {
   delete_did: "control_nonce",
 };
 
-function journey(action: string, domain: string | null, membersOf: (identity: Identity) => Json): Scenario {
+function journey(
+  action: string,
+  domain: string | null,
+  membersOf: (identity: Identity) => Json,
+): Scenario {
   return {
     name: `makes ${action} ready for signing, and what is signed settles`,
     route: prepare,
@@ -80,7 +100,10 @@ const journeys: readonly Scenario[] = [
     status: 200,
     act: async (stage) => {
       const identity = await stage.fresh();
-      return ask(stage, identity, "RemoveService", { id: "#cache", signer_key_id: `${identity.did}#k1` });
+      return ask(stage, identity, "RemoveService", {
+        id: "#cache",
+        signer_key_id: `${identity.did}#k1`,
+      });
     },
     check: async (reply, stage) => {
       const did = String(reply.body["did"]);
@@ -104,10 +127,22 @@ type Refusal = readonly [
 const service = { id: "#cache" };
 const refusals: readonly Refusal[] = [
   ["an unknown action", 400, "action_mismatch", "add_device", { device_id: "x" }],
-  ["an action that is no text", 400, "action_mismatch", "RemoveService", { ...service, action: { toString: 1 } }],
+  [
+    "an action that is no text",
+    400,
+    "action_mismatch",
+    "RemoveService",
+    { ...service, action: { toString: 1 } },
+  ],
   ["an update whose proof is in headers", 400, "action_mismatch", "set_alias", { alias: "x" }],
   ["a body without the members of its action", 400, "invalid_request", "RemoveService", {}],
-  ["members of another action", 400, "invalid_request", "RemoveService", { ...service, alias: "x" }],
+  [
+    "members of another action",
+    400,
+    "invalid_request",
+    "RemoveService",
+    { ...service, alias: "x" },
+  ],
   [
     "another DID than the path names",
     400,
@@ -127,7 +162,10 @@ const refusals: readonly Refusal[] = [
     400,
     "invalid_request",
     "replace_document",
-    (stage) => ({ document: { id: stage.standing.did }, signer_key_id: `${stage.standing.did}#k1` }),
+    (stage) => ({
+      document: { id: stage.standing.did },
+      signer_key_id: `${stage.standing.did}#k1`,
+    }),
   ],
   [
     "a document that breaks a rule",
@@ -136,9 +174,29 @@ const refusals: readonly Refusal[] = [
     "replace_document",
     (stage) => ({ document: { id: stage.standing.did, authentication: ["#a"] } }),
   ],
-  ["a blob that is not a document", 422, "document_invalid", "replace_document", { doc_blob: "0x00" }],
-  ["a DID that is not registered", 404, "did_not_found", "RemoveService", service, (stage) => stage.unknown],
-  ["a deactivated DID", 422, "did_deactivated", "RemoveService", service, (stage) => stage.deactivated],
+  [
+    "a blob that is not a document",
+    422,
+    "document_invalid",
+    "replace_document",
+    { doc_blob: "0x00" },
+  ],
+  [
+    "a DID that is not registered",
+    404,
+    "did_not_found",
+    "RemoveService",
+    service,
+    (stage) => stage.unknown,
+  ],
+  [
+    "a deactivated DID",
+    422,
+    "did_deactivated",
+    "RemoveService",
+    service,
+    (stage) => stage.deactivated,
+  ],
 ];
 
 // ------------------------------------------------------------------------------------------ registration
@@ -167,12 +225,20 @@ const registrationRefusals: readonly RegistrationRefusal[] = [
 
 /** Registered with a proof that ends in 55 minutes, and deleted. */
 async function registerAndDelete(stage: Stage, own: Identity): Promise<void> {
-  const body = registerBodyOf(own, stage.nowMs(), { timestamp: `v2:0:${stage.nowMs() + 3_300_000}` });
+  const body = registerBodyOf(own, stage.nowMs(), {
+    timestamp: `v2:0:${stage.nowMs() + 3_300_000}`,
+  });
   const registered = await stage.ask("POST", "/register-did", body);
   expect(registered.body["code"]).toBeUndefined();
   await stage.settle(registered);
   const path = `/dids/${own.did}`;
-  const deletion = { identity: own, action: "delete_did", method: "DELETE", path, members: {} } as const;
+  const deletion = {
+    identity: own,
+    action: "delete_did",
+    method: "DELETE",
+    path,
+    members: {},
+  } as const;
   await stage.settle(await sendUpdate(stage, deletion));
 }
 
@@ -188,7 +254,11 @@ const registrationScenarios: readonly Scenario[] = [
     check: async (prepared, stage) => {
       const own = askers.get(prepared.body["did"]) as Identity;
       const submitTo = { method: "POST", path: "/register-did" };
-      expect(prepared.body).toMatchObject({ action: "register", nonce_domain: null, submit: submitTo });
+      expect(prepared.body).toMatchObject({
+        action: "register",
+        nonce_domain: null,
+        submit: submitTo,
+      });
       expect(prepared.body["request"]).toEqual({
         did: own.did,
         alias: aliasOf(own),
@@ -196,7 +266,9 @@ const registrationScenarios: readonly Scenario[] = [
         did_document: richDocument(own),
         timestamp: `v2:0:${stage.nowMs() + 300_000}`,
       });
-      expect((await stage.ask("GET", `/registration-status/${own.did}`)).body["registration_status"]).toBe("missing");
+      expect(
+        (await stage.ask("GET", `/registration-status/${own.did}`)).body["registration_status"],
+      ).toBe("missing");
       await expectSettled(prepared, stage);
       const { body } = await stage.ask("GET", `/resolve/${own.did}`);
       expect(body["aliases"]).toEqual([aliasOf(own)]);
@@ -224,7 +296,9 @@ const registrationScenarios: readonly Scenario[] = [
       return askRegistration(stage, own);
     },
     check: async (prepared, stage) => {
-      expect(Date.parse(String(prepared.body["expires_at"]))).toBeGreaterThan(stage.nowMs() + 3_000_000);
+      expect(Date.parse(String(prepared.body["expires_at"]))).toBeGreaterThan(
+        stage.nowMs() + 3_000_000,
+      );
       await expectSettled(prepared, stage);
       const { body } = await stage.ask("GET", `/resolve/${prepared.body["did"]}`);
       expect(body["version"]).toBe(1);
@@ -237,7 +311,11 @@ const registrationScenarios: readonly Scenario[] = [
       status,
       code,
       act: (stage) =>
-        askRegistration(stage, about?.(stage) ?? newcomer(), typeof members === "function" ? members(stage) : members),
+        askRegistration(
+          stage,
+          about?.(stage) ?? newcomer(),
+          typeof members === "function" ? members(stage) : members,
+        ),
     }),
   ),
   outages(prepareRegistration, (stage) => askRegistration(stage, newcomer()))[0] as Scenario,
@@ -252,7 +330,12 @@ export const prepareScenarios: readonly Scenario[] = [
       status,
       code,
       act: (stage) =>
-        ask(stage, about?.(stage) ?? stage.standing, action, typeof members === "function" ? members(stage) : members),
+        ask(
+          stage,
+          about?.(stage) ?? stage.standing,
+          action,
+          typeof members === "function" ? members(stage) : members,
+        ),
     }),
   ),
   {
@@ -261,7 +344,11 @@ export const prepareScenarios: readonly Scenario[] = [
     status: 400,
     code: "invalid_did",
     act: (stage) =>
-      stage.ask("POST", "/dids/did:svc:0/prepare", { did: "did:svc:0", action: "RemoveService", ...service }),
+      stage.ask("POST", "/dids/did:svc:0/prepare", {
+        did: "did:svc:0",
+        action: "RemoveService",
+        ...service,
+      }),
   },
   outages(prepare, (stage) => ask(stage, stage.standing, "RemoveService", service))[0] as Scenario,
   ...registrationScenarios,
@@ -287,7 +374,10 @@ export const versionScenarios: Readonly<Record<"v1" | "v2", readonly Scenario[]>
       pointers: ["/timestamp"],
       act: async (stage) => {
         const { body } = await askRegistration(stage, newcomer());
-        const request = { ...(body["request"] as Json), timestamp: new Date(stage.nowMs()).toISOString() };
+        const request = {
+          ...(body["request"] as Json),
+          timestamp: new Date(stage.nowMs()).toISOString(),
+        };
         return submit(stage, { ...body, request });
       },
     },

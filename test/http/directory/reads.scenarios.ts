@@ -12,7 +12,8 @@ import { freshLabel, rotated } from "./certified.ts";
 import { outages } from "./outages.ts";
 import { aliasOf, noRoute, richDocument, type Scenario, type Stage, sendUpdate } from "./stage.ts";
 
-const unreadable = (route: string, act: Scenario["act"]): Scenario => outages(route, act)[0] as Scenario;
+const unreadable = (route: string, act: Scenario["act"]): Scenario =>
+  outages(route, act)[0] as Scenario;
 
 const nonces = "GET /dids/:did/nonces";
 const keyProof = "GET /dids/:did/proof";
@@ -56,16 +57,16 @@ export const readScenarios: readonly Scenario[] = [
     name: "answers what proves the keys of a self-certifying DID, after a rotation too",
     route: keyProof,
     status: 200,
-    act: async (stage) => stage.ask("GET", `/dids/${(await rotated(stage, freshLabel())).did}/proof`),
+    act: async (stage) =>
+      stage.ask("GET", `/dids/${(await rotated(stage, freshLabel())).did}/proof`),
     check: async ({ body, headers }, stage) => {
       expect(headers.get("content-type")).toBe("application/octet-stream");
       const bytes = Uint8Array.fromHex(String(body["hex"]));
       const proof = decodeKeyProof(bytes);
       const state = proof === null ? null : replayKeyProof(proof);
-      expect(state?.signatures.map((one) => verifyEd25519(one.signature, one.message, one.publicKey))).toEqual([
-        true,
-        true,
-      ]);
+      expect(
+        state?.signatures.map((one) => verifyEd25519(one.signature, one.message, one.publicKey)),
+      ).toEqual([true, true]);
       const { body: record } = await stage.ask("GET", `/resolve/${state?.did}`);
       expect(record["root_pubkey"]).toBe(renderPublicKey(state?.rootKeys.at(-1) as Uint8Array));
       const known = new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
@@ -154,7 +155,8 @@ export const readScenarios: readonly Scenario[] = [
     route: alias,
     status: 200,
     act: (stage) => stage.ask("GET", `/aliases/${aliasOf(stage.standing).toUpperCase()}`),
-    check: ({ body }, { standing }) => expect(body).toEqual({ alias: aliasOf(standing), did: standing.did }),
+    check: ({ body }, { standing }) =>
+      expect(body).toEqual({ alias: aliasOf(standing), did: standing.did }),
   },
   {
     name: "answers 404 for a free alias",
@@ -179,10 +181,19 @@ export const readScenarios: readonly Scenario[] = [
       const identity = await stage.fresh();
       const alias = `late-${identity.did.slice(8, 20).toLowerCase()}`;
       const send = (action: ActionName, path: string, members: Json) =>
-        sendUpdate(stage, { identity, action, method: "POST", path: `/dids/${identity.did}/${path}`, members });
+        sendUpdate(stage, {
+          identity,
+          action,
+          method: "POST",
+          path: `/dids/${identity.did}/${path}`,
+          members,
+        });
       const lost = await stage.beforeBlock(async () => {
         const won = await send("deactivate_did", "deactivate", {});
-        const late = await send("add_alias", "aliases", { alias, timestamp: String(stage.nowMs()) });
+        const late = await send("add_alias", "aliases", {
+          alias,
+          timestamp: String(stage.nowMs()),
+        });
         expect([won.status, late.status]).toEqual([202, 202]);
         return late;
       });
@@ -190,8 +201,21 @@ export const readScenarios: readonly Scenario[] = [
       return stage.ask("GET", `/submissions/${lost.body["tx_hash"]}`);
     },
     check: ({ body }) => {
-      expect(body).toMatchObject({ action: "add_alias", state: "failed", reason: { code: "did_deactivated" } });
-      const names = ["action", "block_hash", "block_number", "did", "reason", "state", "submitted_at", "tx_hash"];
+      expect(body).toMatchObject({
+        action: "add_alias",
+        state: "failed",
+        reason: { code: "did_deactivated" },
+      });
+      const names = [
+        "action",
+        "block_hash",
+        "block_number",
+        "did",
+        "reason",
+        "state",
+        "submitted_at",
+        "tx_hash",
+      ];
       expect(Object.keys(body).sort()).toEqual(names);
     },
   },
@@ -238,7 +262,11 @@ export const readScenarios: readonly Scenario[] = [
 const remove = "DELETE /dids/:did/document/services/:serviceId";
 
 /** The service `#cache` of a fresh identity is removed under a path as given. */
-function removal(name: string, pathOf: (did: string) => string, refused?: Pick<Scenario, "status" | "code">): Scenario {
+function removal(
+  name: string,
+  pathOf: (did: string) => string,
+  refused?: Pick<Scenario, "status" | "code">,
+): Scenario {
   return {
     name,
     route: remove,
@@ -248,7 +276,13 @@ function removal(name: string, pathOf: (did: string) => string, refused?: Pick<S
       const identity = await stage.fresh();
       const path = `/dids/${pathOf(identity.did)}`;
       const members = { id: `${identity.did}#cache` };
-      return sendUpdate(stage, { identity, action: "RemoveService", method: "DELETE", path, members });
+      return sendUpdate(stage, {
+        identity,
+        action: "RemoveService",
+        method: "DELETE",
+        path,
+        members,
+      });
     },
   };
 }
@@ -258,31 +292,51 @@ const invalid = { status: 400, code: "invalid_request" } as const;
 export const pathScenarios: readonly Scenario[] = [
   removal(
     "takes upper-case escapes",
-    (did) => `${did.replaceAll(":", "%3A")}/document/services/${did.replaceAll(":", "%3A")}%23cache`,
+    (did) =>
+      `${did.replaceAll(":", "%3A")}/document/services/${did.replaceAll(":", "%3A")}%23cache`,
   ),
   removal(
     "takes lower-case escapes",
-    (did) => `${did.replaceAll(":", "%3a")}/document/services/${did.replaceAll(":", "%3a")}%23cache`,
+    (did) =>
+      `${did.replaceAll(":", "%3a")}/document/services/${did.replaceAll(":", "%3a")}%23cache`,
   ),
   removal("takes a DID without escapes", (did) => `${did}/document/services/${did}%23cache`),
   removal("takes a relative id", (did) => `${did}/document/services/%23cache`),
-  removal("takes any character escaped", (did) => `%64${did.slice(1)}/document/services/%23%63ache`),
+  removal(
+    "takes any character escaped",
+    (did) => `%64${did.slice(1)}/document/services/%23%63ache`,
+  ),
   removal("refuses an id without a fragment", (did) => `${did}/document/services/${did}`, invalid),
   removal(
     "refuses an id of another DID",
     (did) => `${did}/document/services/did:svc:1111111111111111%23cache`,
     invalid,
   ),
-  removal("refuses an encoded slash in an id", (did) => `${did}/document/services/%23cache%2F`, invalid),
+  removal(
+    "refuses an encoded slash in an id",
+    (did) => `${did}/document/services/%23cache%2F`,
+    invalid,
+  ),
   removal("refuses NUL in an id", (did) => `${did}/document/services/%23cache%00`, invalid),
   {
-    ...removal("reaches no route with a dot segment as an id", (did) => `${did}/document/services/%2e%2e`),
+    ...removal(
+      "reaches no route with a dot segment as an id",
+      (did) => `${did}/document/services/%2e%2e`,
+    ),
     route: noRoute,
     status: 404,
     code: "not_found",
   },
-  removal("refuses an escape that is not UTF-8", (did) => `${did}/document/services/%23cache%ff`, invalid),
-  removal("refuses an escape of an escape", (did) => `${did}/document/services/%2523cache`, invalid),
+  removal(
+    "refuses an escape that is not UTF-8",
+    (did) => `${did}/document/services/%23cache%ff`,
+    invalid,
+  ),
+  removal(
+    "refuses an escape of an escape",
+    (did) => `${did}/document/services/%2523cache`,
+    invalid,
+  ),
   removal("refuses an encoded slash in a DID", (did) => `${did}%2F/document/services/%23cache`, {
     status: 400,
     code: "invalid_did",

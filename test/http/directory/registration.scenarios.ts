@@ -7,7 +7,14 @@ import type { FaultCode } from "../../../src/core/fault.ts";
 import { type Json, type Reply, registerBodyOf, simpleDocument } from "../../support/directory.ts";
 import { type Identity, identityOf, keyOf } from "../../support/identity.ts";
 import { outages } from "./outages.ts";
-import { aliasOf, methodWith, type Scenario, type Stage, sendUpdate, smallOrderKey } from "./stage.ts";
+import {
+  aliasOf,
+  methodWith,
+  type Scenario,
+  type Stage,
+  sendUpdate,
+  smallOrderKey,
+} from "./stage.ts";
 
 let count = 0;
 /** An identity that nobody else uses. */
@@ -17,8 +24,16 @@ export const newcomer = (): Identity => identityOf(`newcomer ${count++}`);
 
 const register = "POST /register-did";
 
-function sendRegistration(stage: Stage, identity: Identity, members: Json = {}, spoil: Json = {}): Promise<Reply> {
-  return stage.ask("POST", "/register-did", { ...registerBodyOf(identity, stage.nowMs(), members), ...spoil });
+function sendRegistration(
+  stage: Stage,
+  identity: Identity,
+  members: Json = {},
+  spoil: Json = {},
+): Promise<Reply> {
+  return stage.ask("POST", "/register-did", {
+    ...registerBodyOf(identity, stage.nowMs(), members),
+    ...spoil,
+  });
 }
 
 async function expectPending(reply: Reply, stage: Stage): Promise<void> {
@@ -44,7 +59,10 @@ const accepted: readonly { name: string; members: (stage: Stage, identity: Ident
     name: "with a timestamp in epoch seconds",
     members: (stage) => ({ timestamp: String(Math.floor(stage.nowMs() / 1_000)) }),
   },
-  { name: "with a version 2 proof", members: (stage) => ({ timestamp: `v2:0:${stage.nowMs() + 3_600_000}` }) },
+  {
+    name: "with a version 2 proof",
+    members: (stage) => ({ timestamp: `v2:0:${stage.nowMs() + 3_600_000}` }),
+  },
   {
     name: "with an alias, in normal form in its proof",
     members: (stage, own) => ({
@@ -53,7 +71,10 @@ const accepted: readonly { name: string; members: (stage: Stage, identity: Ident
     }),
   },
   { name: "with the root key of the first method", members: () => ({ root_pubkey: undefined }) },
-  { name: "with a root key in hex", members: (_, own) => ({ root_pubkey: encodeHex0x(own.root.publicKey) }) },
+  {
+    name: "with a root key in hex",
+    members: (_, own) => ({ root_pubkey: encodeHex0x(own.root.publicKey) }),
+  },
   {
     name: "with a document of no more than its id",
     members: (_, own) => ({ did_document: { "@context": ["x"], id: own.did } }),
@@ -85,7 +106,12 @@ const refused: readonly Refusal[] = [
     name: "a body without members",
     status: 400,
     code: "invalid_request",
-    spoil: () => ({ did: undefined, timestamp: undefined, signature: undefined, did_document: undefined }),
+    spoil: () => ({
+      did: undefined,
+      timestamp: undefined,
+      signature: undefined,
+      did_document: undefined,
+    }),
     pointers: ["/did", "/timestamp", "/signature", "/did_document"],
   },
   {
@@ -102,7 +128,12 @@ const refused: readonly Refusal[] = [
     spoil: (_, own) => ({ did_document: { id: own.did, assertionMethod: [] } }),
     pointers: ["/did_document/assertionMethod"],
   },
-  { name: "a DID of another method", status: 400, code: "invalid_did", spoil: () => ({ did: "did:web:example.com" }) },
+  {
+    name: "a DID of another method",
+    status: 400,
+    code: "invalid_did",
+    spoil: () => ({ did: "did:web:example.com" }),
+  },
   {
     name: "a DID that is too short, before its document is read",
     status: 400,
@@ -187,7 +218,10 @@ const refused: readonly Refusal[] = [
     code: "document_invalid",
     members: (_, own) => ({
       root_pubkey: undefined,
-      did_document: { id: own.did, verificationMethod: [{ ...methodWith(own, "a"), type: "Other" }] },
+      did_document: {
+        id: own.did,
+        verificationMethod: [{ ...methodWith(own, "a"), type: "Other" }],
+      },
     }),
   },
   {
@@ -201,7 +235,10 @@ const refused: readonly Refusal[] = [
     status: 422,
     code: "document_invalid",
     members: (_, own) => ({
-      did_document: { id: own.did, verificationMethod: ["a", "b", "c", "d", "e", "f"].map((x) => methodWith(own, x)) },
+      did_document: {
+        id: own.did,
+        verificationMethod: ["a", "b", "c", "d", "e", "f"].map((x) => methodWith(own, x)),
+      },
     }),
   },
   {
@@ -263,7 +300,8 @@ const registrationScenarios: readonly Scenario[] = [
     route: register,
     status: 409,
     code: "did_already_registered",
-    act: (stage) => sendRegistration(stage, stage.standing, {}, { timestamp: String(stage.nowMs()) }),
+    act: (stage) =>
+      sendRegistration(stage, stage.standing, {}, { timestamp: String(stage.nowMs()) }),
   },
   {
     name: "refuses another registration while one is pending, before the signature is looked at",
@@ -275,7 +313,12 @@ const registrationScenarios: readonly Scenario[] = [
       const members = { did_document: { ...simpleDocument(own), service: [] } };
       return stage.beforeBlock(async () => {
         await sendRegistration(stage, own);
-        return sendRegistration(stage, own, {}, { ...members, timestamp: `v2:0:${stage.nowMs() + 1_000}` });
+        return sendRegistration(
+          stage,
+          own,
+          {},
+          { ...members, timestamp: `v2:0:${stage.nowMs() + 1_000}` },
+        );
       });
     },
   },
@@ -287,7 +330,9 @@ const registrationScenarios: readonly Scenario[] = [
       const own = newcomer();
       return stage.beforeBlock(async () => {
         const first = await sendRegistration(stage, own);
-        const second = await sendRegistration(stage, own, { timestamp: `v2:0:${stage.nowMs() + 1_000}` });
+        const second = await sendRegistration(stage, own, {
+          timestamp: `v2:0:${stage.nowMs() + 1_000}`,
+        });
         expect(second.body["tx_id"]).toBe(first.body["tx_id"]);
         return second;
       });
@@ -324,7 +369,9 @@ const registrationScenarios: readonly Scenario[] = [
         members: {},
       });
       await stage.settle(deletion);
-      expect((await stage.ask("GET", `/registration-status/${own.did}`)).body["registration_status"]).toBe("missing");
+      expect(
+        (await stage.ask("GET", `/registration-status/${own.did}`)).body["registration_status"],
+      ).toBe("missing");
       return stage.ask("POST", "/register-did", body);
     },
   },
@@ -351,15 +398,26 @@ export const paceScenarios: readonly Scenario[] = [
 ];
 
 /** While the Directory is not open, which ends with the scenario. */
-const barred = (name: string, code: FaultCode, registration: "invite" | "closed", invitation?: string): Scenario => ({
+const barred = (
+  name: string,
+  code: FaultCode,
+  registration: "invite" | "closed",
+  invitation?: string,
+): Scenario => ({
   name,
   route: register,
   status: 403,
   code,
   act: async (stage) => {
-    const headers: Record<string, string> = invitation === undefined ? {} : { "svc-invitation": invitation };
+    const headers: Record<string, string> =
+      invitation === undefined ? {} : { "svc-invitation": invitation };
     stage.settings.registration = registration;
-    const reply = await stage.ask("POST", "/register-did", registerBodyOf(newcomer(), stage.nowMs()), headers);
+    const reply = await stage.ask(
+      "POST",
+      "/register-did",
+      registerBodyOf(newcomer(), stage.nowMs()),
+      headers,
+    );
     stage.settings.registration = "open";
     return reply;
   },
@@ -397,15 +455,27 @@ const statusScenarios: readonly Scenario[] = [
       const own = newcomer();
       const reply = await stage.beforeBlock(async () => {
         const taken = await sendRegistration(stage, own);
-        const { body } = await stage.ask("GET", `/registration-status/${encodeURIComponent(own.did)}`);
-        const pending = { registered: false, registration_status: "pending", tx_id: taken.body["tx_id"] };
+        const { body } = await stage.ask(
+          "GET",
+          `/registration-status/${encodeURIComponent(own.did)}`,
+        );
+        const pending = {
+          registered: false,
+          registration_status: "pending",
+          tx_id: taken.body["tx_id"],
+        };
         expect(body).toMatchObject(pending);
         return taken;
       });
       await stage.settle(reply);
       return stage.ask("GET", `/registration-status/${own.did}`);
     },
-    check: ({ body }) => expect(body).toMatchObject({ registered: true, registration_status: "confirmed", version: 1 }),
+    check: ({ body }) =>
+      expect(body).toMatchObject({
+        registered: true,
+        registration_status: "confirmed",
+        version: 1,
+      }),
   },
   {
     name: "refuses a malformed DID",
@@ -414,7 +484,9 @@ const statusScenarios: readonly Scenario[] = [
     code: "invalid_did",
     act: (stage) => stage.ask("GET", "/registration-status/did:svc:0OIl"),
   },
-  outages(status, (stage) => stage.ask("GET", `/registration-status/${stage.standing.did}`))[0] as Scenario,
+  outages(status, (stage) =>
+    stage.ask("GET", `/registration-status/${stage.standing.did}`),
+  )[0] as Scenario,
 ];
 
 export const registrationAreaScenarios: readonly Scenario[] = [

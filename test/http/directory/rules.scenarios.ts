@@ -35,7 +35,10 @@ const badKey = (identity: Identity, fragment: string): Json => ({
   verification_method: { ...methodWith(identity, fragment), publicKeyMultibase: smallOrderKey },
 });
 const strange = (identity: Identity, fragment: string): Json => ({
-  key_agreement: { ...agreementOf(identity, fragment), controller: "did:svc:2222222222222222222222" },
+  key_agreement: {
+    ...agreementOf(identity, fragment),
+    controller: "did:svc:2222222222222222222222",
+  },
 });
 const longUrl = (identity: Identity, fragment: string): Json => ({
   service: { ...serviceOf(identity, fragment), serviceEndpoint: [`https://${"a".repeat(121)}`] },
@@ -322,7 +325,9 @@ function ruleScenario(rule: Rule): Scenario {
     act: (stage) => {
       const { standing } = stage;
       const named = (rule.named ?? sampleOf(update).named)?.(standing) ?? "";
-      const path = update.path.replace(":did", encoded(standing.did)).replace(/:[A-Za-z]+/, encoded(named));
+      const path = update.path
+        .replace(":did", encoded(standing.did))
+        .replace(/:[A-Za-z]+/, encoded(named));
       return send(update, stage, {
         path: () => path,
         members: () => rule.members(standing, stage),
@@ -346,7 +351,10 @@ const fullLists: readonly Scenario[] = [
         return { id: own.did, verificationMethod: methods, authentication };
       });
       const update = updates.find(({ action }) => action === "AddAuthentication") as Update;
-      return send(update, stage, { identity: () => identity, members: () => ({ id: `${identity.did}#e` }) });
+      return send(update, stage, {
+        identity: () => identity,
+        members: () => ({ id: `${identity.did}#e` }),
+      });
     },
   },
   {

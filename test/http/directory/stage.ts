@@ -209,7 +209,12 @@ export async function sendUpdate(
     readonly spoil?: (body: Json) => Json;
   },
 ): Promise<Reply> {
-  const body = updateBodyOf(given.identity, given.action, given.members, termsAt(stage, given.terms));
+  const body = updateBodyOf(
+    given.identity,
+    given.action,
+    given.members,
+    termsAt(stage, given.terms),
+  );
   return stage.ask(given.method, given.path, given.spoil?.(body) ?? body);
 }
 
@@ -246,7 +251,11 @@ export function serviceOf({ did }: Identity, fragment: string): Json {
   };
 }
 
-export function methodWith(identity: Identity, fragment: string, label = `${identity.label} ${fragment}`): Json {
+export function methodWith(
+  identity: Identity,
+  fragment: string,
+  label = `${identity.label} ${fragment}`,
+): Json {
   return { ...methodOf(identity.did, fragment, keyOf(label)) };
 }
 
@@ -276,7 +285,9 @@ export function playScenarios(scenarios: readonly Scenario[], stageOf: () => Sta
       );
       const errors = (reply.body["errors"] ?? []) as { pointer: string }[];
       if (scenario.pointers !== undefined) {
-        expect(errors.map(({ pointer }) => pointer)).toEqual(expect.arrayContaining([...scenario.pointers]));
+        expect(errors.map(({ pointer }) => pointer)).toEqual(
+          expect.arrayContaining([...scenario.pointers]),
+        );
       }
       await scenario.check?.(reply, stage);
     });
@@ -293,21 +304,26 @@ export function codesOf(route: Route): readonly FaultCode[] {
   if (known !== undefined) return known;
   const { paths } = describeInterface({ version: "", routes: [route], servers: [] });
   const [described] = Object.values(paths).flatMap((operations) => Object.values(operations));
-  const found = Object.values(described?.responses ?? {}).flatMap((response) => response["x-codes"] ?? []);
+  const found = Object.values(described?.responses ?? {}).flatMap(
+    (response) => response["x-codes"] ?? [],
+  );
   codes.set(route, found);
   return found;
 }
 
 const shapes = new Map<TSchema, (value: unknown) => unknown>();
 
-const isAliasOperation = ({ method, path }: Route): boolean => method !== "GET" && /\/alias(es)?(\/|$)/.test(path);
+const isAliasOperation = ({ method, path }: Route): boolean =>
+  method !== "GET" && /\/alias(es)?(\/|$)/.test(path);
 
 /** An answer is of the shape that the route documents for its status, a refusal has one of its codes. */
 export function expectDocumented(reply: Reply, route: Route | undefined): void {
   if (route === undefined) return;
   expect(reply.headers.get("svc-stability")).toBe(isAliasOperation(route) ? "unstable" : null);
   const schema =
-    reply.status < 400 ? [route.answer, route.also].find((one) => one?.[0] === reply.status)?.[2] : problemShape;
+    reply.status < 400
+      ? [route.answer, route.also].find((one) => one?.[0] === reply.status)?.[2]
+      : problemShape;
   // An answer without a schema is not JSON.
   if (schema === undefined) {
     expect(reply.headers.get("content-type")).not.toContain("json");

@@ -16,7 +16,12 @@ const without = (body: Json, name: string): Json =>
   Object.fromEntries(Object.entries(body).filter(([key]) => key !== name));
 
 /** What every signed update refuses, in the order of the checks. */
-const common: readonly (Sending & { name: string; status: number; code: FaultCode; pointers?: string[] })[] = [
+const common: readonly (Sending & {
+  name: string;
+  status: number;
+  code: FaultCode;
+  pointers?: string[];
+})[] = [
   {
     name: "lacks members",
     status: 400,
@@ -128,7 +133,10 @@ const common: readonly (Sending & { name: string; status: number; code: FaultCod
     name: "is signed by a method that authentication does not list",
     status: 403,
     code: "invalid_signature",
-    terms: (stage) => ({ signerKeyId: `${stage.standing.did}#k2`, signer: keyOf(`${stage.standing.label} k2`) }),
+    terms: (stage) => ({
+      signerKeyId: `${stage.standing.did}#k2`,
+      signer: keyOf(`${stage.standing.label} k2`),
+    }),
   },
   {
     name: "is signed by a method of another DID",
@@ -154,7 +162,9 @@ function commonScenarios(update: Update): Scenario[] {
     status: 400,
     code: "invalid_did",
     act: (stage) =>
-      send(update, stage, { path: ({ standing }) => pathOf(update, standing).replace("did%3Asvc", "did%3Aweb") }),
+      send(update, stage, {
+        path: ({ standing }) => pathOf(update, standing).replace("did%3Asvc", "did%3Aweb"),
+      }),
   };
   return [...refused, noDid, ...outages(route, (stage) => send(update, stage))];
 }
@@ -200,7 +210,10 @@ function documentNeeded(update: Update): Scenario {
       rotatedOn.set(stage, shared);
       const identity = await shared;
       const { genesisHash } = await stage.ledger.proofs();
-      const reply = await send(update, stage, { identity: () => identity, terms: () => ({ genesisHash }) });
+      const reply = await send(update, stage, {
+        identity: () => identity,
+        terms: () => ({ genesisHash }),
+      });
       if (reply.status < 400) rotatedOn.delete(stage);
       return reply;
     },

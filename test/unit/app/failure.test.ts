@@ -7,7 +7,11 @@ function printedText(parts: readonly unknown[]): string {
   const lines: unknown[] = [];
   const log = (_level: string, _message: string, fields?: Readonly<Record<string, unknown>>) =>
     lines.push(fields?.["text"]);
-  const giveBack = logLibraryOutput({ log, flush: async () => undefined, setLevel: () => undefined });
+  const giveBack = logLibraryOutput({
+    log,
+    flush: async () => undefined,
+    setLevel: () => undefined,
+  });
   console.error(...parts);
   giveBack();
   return String(lines[0]);
@@ -22,7 +26,11 @@ const texts: [name: string, parts: unknown[], text: string][] = [
     ["disconnected from wss://node.example:9944/key/s3cret?apikey=t0ken: 1006:: Abnormal Closure"],
     "disconnected from wss://node.example:9944 1006:: Abnormal Closure",
   ],
-  ["a token before the host is cut", ["at wss://user:s3cret@node.example now"], "at wss://node.example now"],
+  [
+    "a token before the host is cut",
+    ["at wss://user:s3cret@node.example now"],
+    "at wss://node.example now",
+  ],
 ];
 for (const [name, parts, text] of texts) test(name, () => expect(printedText(parts)).toBe(text));
 
@@ -39,7 +47,11 @@ test("the console is the log's until it is given back", () => {
   const lines: unknown[] = [];
   const log = (level: string, message: string, fields?: Readonly<Record<string, unknown>>) =>
     lines.push([level, message, fields]);
-  const giveBack = logLibraryOutput({ log, flush: async () => undefined, setLevel: () => undefined });
+  const giveBack = logLibraryOutput({
+    log,
+    flush: async () => undefined,
+    setLevel: () => undefined,
+  });
   console.error(new Error("first"));
   console.warn("second");
   giveBack();

@@ -5,7 +5,12 @@
 import { expect, test } from "bun:test";
 import { startSweepers } from "../../../src/app/stores.ts";
 import type { OpenStores } from "../../../src/storage/bind.ts";
-import { type Capabilities, type Replay, type Store, StoreError } from "../../../src/storage/contract.ts";
+import {
+  type Capabilities,
+  type Replay,
+  type Store,
+  StoreError,
+} from "../../../src/storage/contract.ts";
 import { startOwnTime } from "../../support/own-time.ts";
 
 /** A store whose replay claims are due already: `due` counts down. */
@@ -56,7 +61,10 @@ test("what is due is freed in batches until nothing is left, whatever another st
   };
   const messages: string[] = [];
   const sweepers = startSweepers(
-    openOf({ broken: storeOf({ replay: broken }), main: storeWithDue(due, () => roundsOfBatch.push(rounds)) }),
+    openOf({
+      broken: storeOf({ replay: broken }),
+      main: storeWithDue(due, () => roundsOfBatch.push(rounds)),
+    }),
     {
       now: () => 1,
       log: (_level, message) => messages.push(message),
@@ -72,7 +80,10 @@ test("what is due is freed in batches until nothing is left, whatever another st
 
 test("stopping does not wait for the next round, and nothing is swept afterwards", async () => {
   const due = { left: 0, batches: [] as number[] };
-  const sweepers = startSweepers(openOf({ main: storeWithDue(due) }), { now: () => 1, log: () => undefined });
+  const sweepers = startSweepers(openOf({ main: storeWithDue(due) }), {
+    now: () => 1,
+    log: () => undefined,
+  });
   while (due.batches.length === 0) await Bun.sleep(1);
   const elapsedMs = startOwnTime();
   await sweepers.stop();

@@ -9,10 +9,9 @@ const folder = mkdtempSync(join(tmpdir(), "waypost-chain-spec-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const keptFile = new URL("../../../runtime/artifacts/waypost-dev.raw.json", import.meta.url);
-type Specification = { readonly genesis: { readonly raw: { readonly top: Record<string, string> } } } & Record<
-  string,
-  unknown
->;
+type Specification = {
+  readonly genesis: { readonly raw: { readonly top: Record<string, string> } };
+} & Record<string, unknown>;
 
 /** The development accounts: account and block key, key for finality. */
 const alice = {
@@ -36,7 +35,16 @@ const network = {
 async function make(file: unknown): Promise<Specification> {
   const [from, to] = [join(folder, "network.json"), join(folder, "network.raw.json")];
   writeFileSync(from, typeof file === "string" ? file : JSON.stringify(file));
-  await (await createProgram(true)).parseAsync(["bun", "waypost", "chain", "spec", from, "--out", to, "--json"]);
+  await (await createProgram(true)).parseAsync([
+    "bun",
+    "waypost",
+    "chain",
+    "spec",
+    from,
+    "--out",
+    to,
+    "--json",
+  ]);
   return JSON.parse(readFileSync(to, "utf8"));
 }
 
@@ -45,14 +53,24 @@ describe("the specification of a chain", () => {
     const made = await make(network);
     const kept = JSON.parse(readFileSync(keptFile, "utf8")) as Specification;
     expect(made.genesis).toEqual(kept.genesis);
-    expect(made).toMatchObject({ name: "A Network", id: "a_network", chainType: "Live", bootNodes: [] });
+    expect(made).toMatchObject({
+      name: "A Network",
+      id: "a_network",
+      chainType: "Live",
+      bootNodes: [],
+    });
   });
 
   test("has each authority's keys, its rules, balances and addresses", async () => {
     const bootNode = "/dns/node.example/tcp/30334/ws/p2p/12D3KooW";
     const rules = { self_certifying_only: true, plain_proofs: true, boot_nodes: [bootNode] };
     const balances = { [alice.account]: "0.001", [bob.account]: "12.000000000001" };
-    const { genesis, bootNodes } = await make({ ...network, ...rules, authorities: [alice, bob], balances });
+    const { genesis, bootNodes } = await make({
+      ...network,
+      ...rules,
+      authorities: [alice, bob],
+      balances,
+    });
     const { top } = genesis.raw;
     expect(bootNodes).toEqual([bootNode]);
     const bare = (text: string) => text.slice(2);
@@ -63,14 +81,20 @@ describe("the specification of a chain", () => {
     expect(values).toContain(listed(alice.aura, bob.aura));
     const weighed = (key: string) => `${bare(key)}0100000000000000`;
     expect(values).toContain(`0x08${weighed(alice.grandpa)}${weighed(bob.grandpa)}`);
-    const queued = [alice, bob].map(({ account, aura, grandpa }) => [account, aura, grandpa].map(bare).join(""));
+    const queued = [alice, bob].map(({ account, aura, grandpa }) =>
+      [account, aura, grandpa].map(bare).join(""),
+    );
     expect(values).toContain(`0x08${queued.join("")}`);
     expect(values.filter((value) => value === bob.account)).toHaveLength(2);
     // Both own keys, have money and are kept by their session keys; the sum is what there is.
-    const accounts = Object.entries(top).filter(([key]) => key.endsWith(bare(bob.account)) && key.length === 162);
+    const accounts = Object.entries(top).filter(
+      ([key]) => key.endsWith(bare(bob.account)) && key.length === 162,
+    );
     // 12.000000000001 units, nothing reserved or frozen, and the flags of a new account.
     const money = `${"01c0bcf7e90a".padEnd(32, "0")}${"0".repeat(64)}${"80".padStart(32, "0")}`;
-    expect(accounts.map(([, value]) => value)).toContain(`0x000000000100000001000000${"0".repeat(8)}${money}`);
+    expect(accounts.map(([, value]) => value)).toContain(
+      `0x000000000100000001000000${"0".repeat(8)}${money}`,
+    );
     expect(Object.keys(top).some((key) => key.endsWith(bare(charlie)))).toBe(false);
     // The two rules of names and proofs.
     const plain = "0x72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8";
@@ -82,14 +106,42 @@ describe("the specification of a chain", () => {
     ["no JSON", "{", /network\.json: /],
     ["another member", { ...network, sudo: alice.account }, /^sudo: unknown setting$/],
     ["no authority", { ...network, authorities: [] }, /from 1 to 32/],
-    ["the same authority twice", { ...network, authorities: [alice, { ...bob, aura: alice.aura }] }, /the same aura/],
-    ["a key that is none", { ...network, authorities: [{ ...alice, grandpa: "0x88" }] }, /^authorities\.0\.grandpa: /],
-    ["an authority without money", { ...network, balances: { [charlie]: "1" } }, /0xd435.* has none/],
-    ["less than an account", { ...network, balances: { [alice.account]: "0.0009" } }, /at least 0\.001/],
-    ["a negative balance", { ...network, balances: { [alice.account]: "-1" } }, /^balances\.0xd435/],
-    ["a balance as a number", { ...network, balances: { [alice.account]: 1 } }, /^balances\.0xd435/],
+    [
+      "the same authority twice",
+      { ...network, authorities: [alice, { ...bob, aura: alice.aura }] },
+      /the same aura/,
+    ],
+    [
+      "a key that is none",
+      { ...network, authorities: [{ ...alice, grandpa: "0x88" }] },
+      /^authorities\.0\.grandpa: /,
+    ],
+    [
+      "an authority without money",
+      { ...network, balances: { [charlie]: "1" } },
+      /0xd435.* has none/,
+    ],
+    [
+      "less than an account",
+      { ...network, balances: { [alice.account]: "0.0009" } },
+      /at least 0\.001/,
+    ],
+    [
+      "a negative balance",
+      { ...network, balances: { [alice.account]: "-1" } },
+      /^balances\.0xd435/,
+    ],
+    [
+      "a balance as a number",
+      { ...network, balances: { [alice.account]: 1 } },
+      /^balances\.0xd435/,
+    ],
     ["an id with blanks", { ...network, id: "a network" }, /^id: must/],
-    ["a rule as text", { ...network, plain_proofs: "no" }, /^plain_proofs: Invalid input: expected boolean/],
+    [
+      "a rule as text",
+      { ...network, plain_proofs: "no" },
+      /^plain_proofs: Invalid input: expected boolean/,
+    ],
     ["a list", [], /: Invalid input: expected object/],
   ];
   test.each(refused)("is not made of %s", async (_, file, reason) => {

@@ -46,7 +46,9 @@ describe("the help of every command", () => {
       const flags = found[0]?.match(/ --[a-z-]+/g)?.map((flag) => flag.trim()) ?? [];
       const known = command.options.map(({ long }) => long ?? "");
       expect([path, flags.filter((flag) => !known.includes(flag))]).toEqual([path, []]);
-      const needed = command.options.filter(({ mandatory }) => mandatory).map(({ long }) => long ?? "");
+      const needed = command.options
+        .filter(({ mandatory }) => mandatory)
+        .map(({ long }) => long ?? "");
       expect([path, needed.filter((flag) => !flags.includes(flag))]).toEqual([path, []]);
     }
     const first = ["did create", "send", "receive", "device link", "init"];
@@ -57,7 +59,9 @@ describe("the help of every command", () => {
     const sent = helps.find(({ path }) => path === "waypost send")?.text ?? "";
     const [own = "", shared = ""] = sent.split("\nShared options:\n");
     expect([own.includes("--to <target>"), own.includes("--relay <url>")]).toEqual([true, false]);
-    expect(["--as", "--url", "--keys", "--json", "--help"].filter((flag) => !shared.includes(flag))).toEqual([]);
+    expect(
+      ["--as", "--url", "--keys", "--json", "--help"].filter((flag) => !shared.includes(flag)),
+    ).toEqual([]);
   });
 
   test("begins with a verb, and shows no default that only a program can read", () => {

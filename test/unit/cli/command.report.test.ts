@@ -8,15 +8,26 @@ const timedOut = new ClientError("timed_out", "timed_out", "nothing came in time
 const refused = new ClientError("refused", "policy_denied", "no", { status: 403 });
 
 test("what did not come in time has an exit code of its own", () => {
-  expect(endingOf(timedOut, false)).toEqual({ text: "nothing came in time (timed_out)", exitCode: 2 });
+  expect(endingOf(timedOut, false)).toEqual({
+    text: "nothing came in time (timed_out)",
+    exitCode: 2,
+  });
   expect(endingOf(refused, false)).toEqual({ text: "no (policy_denied)", exitCode: 1 });
 });
 
 test("with --json a failure is one line with code, message and status", () => {
   const { text, exitCode } = endingOf(refused, true);
-  expect(JSON.parse(text ?? "")).toEqual({ ok: false, code: "policy_denied", message: "no", status: 403 });
+  expect(JSON.parse(text ?? "")).toEqual({
+    ok: false,
+    code: "policy_denied",
+    message: "no",
+    status: 403,
+  });
   expect(exitCode).toBe(1);
-  expect(JSON.parse(endingOf(timedOut, true).text ?? "")).toMatchObject({ code: "timed_out", status: null });
+  expect(JSON.parse(endingOf(timedOut, true).text ?? "")).toMatchObject({
+    code: "timed_out",
+    status: null,
+  });
 });
 
 test("no control character reaches a terminal, and JSON keeps its value", () => {
@@ -37,7 +48,8 @@ test("no control character reaches a terminal, and JSON keeps its value", () => 
   expect(text.split("\n").length).toBe(3);
   const failure = endingOf(new ClientError("refused", "x", hostile), true).text ?? "";
   expect(JSON.parse(failure).message).toBe(hostile);
-  for (const line of [json.trimEnd(), failure, ...text.split("\n")]) expect(line).not.toMatch(/[\p{Cc}\p{Cf}\p{Zl}]/u);
+  for (const line of [json.trimEnd(), failure, ...text.split("\n")])
+    expect(line).not.toMatch(/[\p{Cc}\p{Cf}\p{Zl}]/u);
 });
 
 test("a refusal of a proof's time names the clocks", () => {
@@ -53,7 +65,10 @@ test("any other error is a bug and shows its stack", () => {
 
 test("a failure of a command keeps its exit code, and prints nothing beside a result that says it", () => {
   expect(endingOf(new CommandFailure("late", 2), false)).toEqual({ text: "late", exitCode: 2 });
-  expect(endingOf(new CommandFailure("two of three", 1, true), true)).toEqual({ text: null, exitCode: 1 });
+  expect(endingOf(new CommandFailure("two of three", 1, true), true)).toEqual({
+    text: null,
+    exitCode: 1,
+  });
 });
 
 test("behind -- there are no options", () => {

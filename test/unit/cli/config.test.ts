@@ -49,7 +49,11 @@ const cases: readonly Case[] = [
   ["json", '{"server": {"listen": ["127.0.0.1:7400"]}}', ["1:1: (file): Unexpected token"]],
   ["yaml", "server:\n  listen: 127.0.0.1:7400\n", ["1:7: (file): Unexpected character"]],
   ["unquoted", withLine(base, "server", "log_level = info"), ["2:16: (file): Must be a newline"]],
-  ["unquoted duration", withLine(base, "server", "drain_timeout = 30s"), ["2:19: (file): Must be a newline"]],
+  [
+    "unquoted duration",
+    withLine(base, "server", "drain_timeout = 30s"),
+    ["2:19: (file): Must be a newline"],
+  ],
   [
     "unquoted address",
     base.replace('["127.0.0.1:7400"]', "[127.0.0.1:7400]"),
@@ -61,20 +65,36 @@ const cases: readonly Case[] = [
     withLine(base, "server", 'listen = ["127.0.0.1:7401"]'),
     ["3:1: (file): Defining a key multiple times is invalid"],
   ],
-  ["dup table", `${base}\n[server]\nlog_level = "info"\n`, ["11:2: (file): Defining a key multiple times is invalid"]],
+  [
+    "dup table",
+    `${base}\n[server]\nlog_level = "info"\n`,
+    ["11:2: (file): Defining a key multiple times is invalid"],
+  ],
   [
     "open bracket",
     base.replace("[server]", "[server"),
     ["2:1: (file): The key, equals sign, and value must be on the same line"],
   ],
-  ["tab/nbsp", base.replace("enabled = true", "enabled\u00a0= true"), ["9:8: (file): Unexpected character"]],
-  ["curly quotes", base.replace('"lmdb"', "\u201clmdb\u201d"), ["5:10: (file): Unexpected character"]],
+  [
+    "tab/nbsp",
+    base.replace("enabled = true", "enabled\u00a0= true"),
+    ["9:8: (file): Unexpected character"],
+  ],
+  [
+    "curly quotes",
+    base.replace('"lmdb"', "\u201clmdb\u201d"),
+    ["5:10: (file): Unexpected character"],
+  ],
   [
     "misspelt setting",
     withLine(base, "server", 'log_levl = "info"'),
     ["2:1: server.log_levl: unknown setting; did you mean log_level?"],
   ],
-  ["misspelt section", `${base}\n[relais]\nenabled = true\n`, ["11:1: relais: unknown setting; did you mean relay?"]],
+  [
+    "misspelt section",
+    `${base}\n[relais]\nenabled = true\n`,
+    ["11:1: relais: unknown setting; did you mean relay?"],
+  ],
   [
     "section plural",
     base.replace("[stores.main]", "[store.main]"),
@@ -111,14 +131,26 @@ const cases: readonly Case[] = [
     base.replace("enabled = true", 'enabled = "true"'),
     ["9:1: directory.enabled: Invalid input: expected boolean, received string"],
   ],
-  ["bool yes", base.replace("enabled = true", "enabled = yes"), ["9:11: (file): Unexpected character"]],
+  [
+    "bool yes",
+    base.replace("enabled = true", "enabled = yes"),
+    ["9:11: (file): Unexpected character"],
+  ],
   [
     "text for list",
     base.replace('["127.0.0.1:7400"]', '"127.0.0.1:7400"'),
     ["2:1: server.listen: Invalid input: expected array, received string"],
   ],
-  ["negative", withLine(all, "relay", "attempts = -1"), ["12:1: relay.attempts: Too small: expected number to be >=1"]],
-  ["zero", withLine(all, "relay", "attempts = 0"), ["12:1: relay.attempts: Too small: expected number to be >=1"]],
+  [
+    "negative",
+    withLine(all, "relay", "attempts = -1"),
+    ["12:1: relay.attempts: Too small: expected number to be >=1"],
+  ],
+  [
+    "zero",
+    withLine(all, "relay", "attempts = 0"),
+    ["12:1: relay.attempts: Too small: expected number to be >=1"],
+  ],
   [
     "fraction",
     withLine(all, "relay", "attempts = 1.5"),
@@ -218,17 +250,23 @@ const cases: readonly Case[] = [
   [
     "cors path",
     withLine(base, "server", 'cors_origins = ["https://app.example/"]'),
-    ['2:17: server.cors_origins.0: must be an origin such as "https://app.example" (without a path), or "*"'],
+    [
+      '2:17: server.cors_origins.0: must be an origin such as "https://app.example" (without a path), or "*"',
+    ],
   ],
   [
     "cert alone",
     withLine(base, "server", 'tls_cert_file = "cert.pem"'),
-    ["2:1: server.tls_cert_file: is set without its counterpart: set both tls_cert_file and tls_key_file"],
+    [
+      "2:1: server.tls_cert_file: is set without its counterpart: set both tls_cert_file and tls_key_file",
+    ],
   ],
   [
     "cert missing",
     withLine(base, "server", 'tls_cert_file = "nowhere.pem"\ntls_key_file = "nowhere.key"'),
-    ["2:1: server.tls_cert_file: nowhere.pem can't be read: ENOENT: no such file or directory, open 'nowhere.pem'"],
+    [
+      "2:1: server.tls_cert_file: nowhere.pem can't be read: ENOENT: no such file or directory, open 'nowhere.pem'",
+    ],
   ],
   ["no node", without(base, "enabled = true"), [noNode]],
   [
@@ -247,7 +285,11 @@ const cases: readonly Case[] = [
       '8:1: directory.store: there is no store named "main": add [stores.main]; did you mean mian?',
     ],
   ],
-  ["store plugin missing", without(base, 'plugin = "lmdb"'), ["4:1: stores.main.plugin: is missing"]],
+  [
+    "store plugin missing",
+    without(base, 'plugin = "lmdb"'),
+    ["4:1: stores.main.plugin: is missing"],
+  ],
   [
     "store plugin misspelt",
     base.replace('"lmdb"', '"lmbd"'),
@@ -267,23 +309,40 @@ const cases: readonly Case[] = [
   [
     "store option misspelt",
     base.replace("path =", "pth ="),
-    ["4:1: stores.main.path: is missing", "6:1: stores.main.pth: unknown setting; did you mean path?"],
+    [
+      "4:1: stores.main.path: is missing",
+      "6:1: stores.main.pth: unknown setting; did you mean path?",
+    ],
   ],
-  ["store option unknown", withLine(base, "stores.main", "fast = true"), ["5:1: stores.main.fast: unknown setting"]],
+  [
+    "store option unknown",
+    withLine(base, "stores.main", "fast = true"),
+    ["5:1: stores.main.fast: unknown setting"],
+  ],
   [
     "store option type",
     base.replace('path = "data"', "path = 5"),
     ["6:1: stores.main.path: Invalid input: expected string, received number"],
   ],
-  ["postgres no url", base.replace('"lmdb"\npath = "data"', '"postgres"'), ["4:1: stores.main.urls: is missing"]],
+  [
+    "postgres no url",
+    base.replace('"lmdb"\npath = "data"', '"postgres"'),
+    ["4:1: stores.main.urls: is missing"],
+  ],
   [
     "postgres bad url",
     base.replace('"lmdb"\npath = "data"', '"postgres"\nurl = "http://x"'),
-    ["4:1: stores.main.urls: is missing", "6:1: stores.main.url: unknown setting; did you mean urls?"],
+    [
+      "4:1: stores.main.urls: is missing",
+      "6:1: stores.main.url: unknown setting; did you mean urls?",
+    ],
   ],
   [
     "chain needs",
-    `${base}\n[stores.chain]\nplugin = "chain"\n`.replace("enabled = true", 'enabled = true\nledger = "chain"'),
+    `${base}\n[stores.chain]\nplugin = "chain"\n`.replace(
+      "enabled = true",
+      'enabled = true\nledger = "chain"',
+    ),
     [
       "12:1: stores.chain.endpoints: is missing",
       "12:1: stores.chain.operator_key_file: is missing",
@@ -293,7 +352,9 @@ const cases: readonly Case[] = [
   [
     "relay local recipients",
     all.replace("[directory]\nenabled = true\n", ""),
-    ['1:1: server.recipients: is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger'],
+    [
+      '1:1: server.recipients: is "local", but no Directory runs in this process: name a Directory\'s URL or a ledger',
+    ],
   ],
   [
     "recipients form",
@@ -310,7 +371,9 @@ const cases: readonly Case[] = [
   [
     "cache without endpoint",
     without(all, 'public_endpoints = ["https://c.acme.io"]'),
-    ["16:1: cache.public_endpoints: a Cache needs at least one: the URL that recipients publish and sign"],
+    [
+      "16:1: cache.public_endpoints: a Cache needs at least one: the URL that recipients publish and sign",
+    ],
   ],
   [
     "endpoint without scheme",
@@ -341,7 +404,9 @@ const cases: readonly Case[] = [
   ],
   [
     "unsigned public",
-    base.replace("127.0.0.1", "0.0.0.0").replace("enabled = true", 'enabled = true\nunsigned_updates = "allow"'),
+    base
+      .replace("127.0.0.1", "0.0.0.0")
+      .replace("enabled = true", 'enabled = true\nunsigned_updates = "allow"'),
     [
       '10:1: directory.unsigned_updates: "allow" lets anyone rewrite anyone\'s policy: every listener must be loopback or a Unix socket',
     ],
@@ -351,7 +416,11 @@ const cases: readonly Case[] = [
     `${base}\n[bus]\nplugin = "nat"\n`,
     ['12:1: bus.plugin: Invalid option: expected one of "local"|"nats"'],
   ],
-  ["bus nats without servers", `${base}\n[bus]\nplugin = "nats"\n`, ["11:1: bus.servers: is missing"]],
+  [
+    "bus nats without servers",
+    `${base}\n[bus]\nplugin = "nats"\n`,
+    ["11:1: bus.servers: is missing"],
+  ],
   [
     "bus nats servers text",
     `${base}\n[bus]\nplugin = "nats"\nservers = "127.0.0.1:4222"\n`,
@@ -365,12 +434,16 @@ const cases: readonly Case[] = [
   [
     "secret missing",
     base.replace('"lmdb"\npath = "data"', '"postgres"\nurl_file = "nowhere"'),
-    ["6:1: stores.main.url_file: nowhere can't be read: ENOENT: no such file or directory, open 'nowhere'"],
+    [
+      "6:1: stores.main.url_file: nowhere can't be read: ENOENT: no such file or directory, open 'nowhere'",
+    ],
   ],
   [
     "private net",
     withLine(all, "relay", 'allow_private = ["10.0.0.0/33"]'),
-    ["12:18: relay.allow_private.0: must be a network such as 10.0.0.0/8, with zeros behind its prefix"],
+    [
+      "12:18: relay.allow_private.0: must be a network such as 10.0.0.0/8, with zeros behind its prefix",
+    ],
   ],
   ["byte order mark", `\ufeff${base}`, ["1:1: (file): Unexpected character"]],
   ["comment with slashes", `// ours\n${base}`, ["1:1: (file): Unexpected character"]],

@@ -12,16 +12,26 @@ describe("the configuration", () => {
     const result = parseConfig(textOf("waypost.toml"));
     if (!result.ok) throw new Error(JSON.stringify(result.problems));
     const { config } = result;
-    expect([config.directory.enabled, config.relay.enabled, config.cache.enabled]).toEqual([true, true, true]);
+    expect([config.directory.enabled, config.relay.enabled, config.cache.enabled]).toEqual([
+      true,
+      true,
+      true,
+    ]);
     expect(config.directory.public_endpoint).toBe(places.url);
-    expect(config.relay).toMatchObject({ public_id: "msg.waypost.net", public_endpoints: [places.url] });
+    expect(config.relay).toMatchObject({
+      public_id: "msg.waypost.net",
+      public_endpoints: [places.url],
+    });
     expect(config.cache).toMatchObject({
       public_endpoints: [places.url],
       signing_key_file: "/etc/waypost/signing.key",
     });
     expect(config.server.recipients).toBe("local");
     expect(config.server.trusted_proxies).toEqual(["127.0.0.1", "::1"]);
-    expect(config.server.admin_listen).toEqual(["127.0.0.1:7401", "unix:/var/lib/waypost/admin.sock"]);
+    expect(config.server.admin_listen).toEqual([
+      "127.0.0.1:7401",
+      "unix:/var/lib/waypost/admin.sock",
+    ]);
     expect(config.stores).toEqual({ main: { plugin: "lmdb", path: "/var/lib/waypost/store" } });
   });
 
@@ -31,9 +41,12 @@ describe("the configuration", () => {
 });
 
 test("unit and proxy have the places that were asked for, and those of the examples when they are the same", async () => {
-  const example = (name: string): Promise<string> => Bun.file(`${import.meta.dir}/../../../examples/${name}`).text();
+  const example = (name: string): Promise<string> =>
+    Bun.file(`${import.meta.dir}/../../../examples/${name}`).text();
   expect(textOf("waypost.service")).toBe(await example("waypost.service"));
-  expect(textOf("Caddyfile", { url: "https://waypost.example.org" })).toBe(await example("Caddyfile"));
+  expect(textOf("Caddyfile", { url: "https://waypost.example.org" })).toBe(
+    await example("Caddyfile"),
+  );
   expect(textOf("Caddyfile")).toContain("\nmsg.waypost.net {");
   const elsewhere = textOf("waypost.service", { data: "/srv/waypost", folder: "/opt/w" });
   expect(elsewhere).toContain("\nReadWritePaths=/srv/waypost\nWorkingDirectory=/srv/waypost\n");
@@ -72,13 +85,19 @@ describe("the next steps", () => {
 
   test("look for the program where the unit starts it, and leave the unit of the package in force", () => {
     const text = nextSteps(places);
-    expect(text).toContain("  test -x /usr/local/bin/waypost || install -m 755 waypost /usr/local/bin/waypost\n");
-    expect(text).toContain("  cmp -s /etc/waypost/waypost.service /usr/lib/systemd/system/waypost.service || cp ");
+    expect(text).toContain(
+      "  test -x /usr/local/bin/waypost || install -m 755 waypost /usr/local/bin/waypost\n",
+    );
+    expect(text).toContain(
+      "  cmp -s /etc/waypost/waypost.service /usr/lib/systemd/system/waypost.service || cp ",
+    );
   });
 
   test("make the folder for data, and warn of folders that the unit hides", () => {
     const text = nextSteps({ ...places, data: "/srv/waypost", folder: "/root" });
-    expect(text).toContain("  install -d -m 700 -o waypost /srv/waypost\n  chown waypost: /root/signing.key");
+    expect(text).toContain(
+      "  install -d -m 700 -o waypost /srv/waypost\n  chown waypost: /root/signing.key",
+    );
     expect(text).toContain("hides");
     expect(nextSteps(places)).not.toContain("hides");
   });

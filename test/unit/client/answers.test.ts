@@ -33,7 +33,10 @@ const rows: [name: string, schema: TSchema, shape: Shape<unknown>][] = [
 describe("answers", () => {
   for (const [name, schema, shape] of rows) {
     test(`what is described of ${name} is accepted, with unknown members`, () => {
-      const answer = { ...(sampleOf(schema, Object.keys(schema["properties"])) as object), added_later: true };
+      const answer = {
+        ...(sampleOf(schema, Object.keys(schema["properties"])) as object),
+        added_later: true,
+      };
       expect(answers.problemOf(shape, answer)).toBeNull();
     });
   }
@@ -45,17 +48,29 @@ describe("answers", () => {
       [null, "the answer must be object"],
       [{ count: 1 }, "/messages must be array"],
       [{ ...good, count: "1" }, "/count must be an integer"],
-      [{ ...good, messages: [{ message_id: "a", envelope: [] }] }, "/messages/0/envelope must be an object"],
+      [
+        { ...good, messages: [{ message_id: "a", envelope: [] }] },
+        "/messages/0/envelope must be an object",
+      ],
       [{ ...good, next_cursor: 7 }, "/next_cursor must be string"],
     ];
-    for (const [answer, problem] of bad) expect(answers.problemOf(cache.messagesShape, answer)).toBe(problem);
+    for (const [answer, problem] of bad)
+      expect(answers.problemOf(cache.messagesShape, answer)).toBe(problem);
   });
 });
 
 test("what programs keep is read as it was written, also when its bytes are a Buffer", () => {
-  const memory = { did: "did:svc:1111111111111111", root: 1, rootKey: new Uint8Array(32).fill(1), nonce: 2n ** 64n };
+  const memory = {
+    did: "did:svc:1111111111111111",
+    root: 1,
+    rootKey: new Uint8Array(32).fill(1),
+    nonce: 2n ** 64n,
+  };
   const text = answers.renderKept({ ...memory, hash: Buffer.alloc(32, 2) });
-  expect(JSON.parse(text)).toMatchObject({ rootKey: "01".repeat(32), nonce: "18446744073709551616" });
+  expect(JSON.parse(text)).toMatchObject({
+    rootKey: "01".repeat(32),
+    nonce: "18446744073709551616",
+  });
   const kept = answers.parseKept(text, answers.rememberedShape);
   expect(kept as unknown).toEqual({ ...memory, hash: new Uint8Array(32).fill(2) });
   expect(answers.parseKept(text.replace("0101", "01"), answers.rememberedShape)).toBeNull();

@@ -15,7 +15,8 @@ async function storeOf(rows: number) {
     return driver.scan({ ...range, limit: 1 });
   };
   const table = await Table.open({ ...driver, scan }, freshSeed());
-  for (let n = 0; n < rows; n++) await driver.apply([[`${table.place}key${n}`, new Uint8Array(900_000).fill(n)]]);
+  for (let n = 0; n < rows; n++)
+    await driver.apply([[`${table.place}key${n}`, new Uint8Array(900_000).fill(n)]]);
   return { table, reads };
 }
 
@@ -53,6 +54,10 @@ test("rows that are small beside their keys are restored", async () => {
   const key = (n: number) => `${table.place}n/r/${String(n).padStart(98, "0")}`;
   await driver.apply(Array.from({ length: 50_000 }, (_, n) => [key(n), new Uint8Array(44)]));
   const store = memoryStore();
-  await restore(backup(renderIdentity(identity), table, "p"), { passphrase: "p", keys: memoryKeys(), store });
+  await restore(backup(renderIdentity(identity), table, "p"), {
+    passphrase: "p",
+    keys: memoryKeys(),
+    store,
+  });
   expect((await store.scan({ from: key(49_998), to: key(50_000), limit: 3 })).length).toBe(2);
 }, 30_000);

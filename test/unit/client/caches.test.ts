@@ -12,8 +12,14 @@ function cacheOf(first: string) {
   const expires_at = new Date(Date.now() + 60_000).toISOString();
   const cache = {
     reader: { at: endpoint("http://cache.example") },
-    summary: async () => ({ count: 1, messages: held.text === null ? [] : [{ message_id, expires_at }] }),
-    message: async () => ({ state: "active", message: { message_id, envelope: { message_id, text: held.text } } }),
+    summary: async () => ({
+      count: 1,
+      messages: held.text === null ? [] : [{ message_id, expires_at }],
+    }),
+    message: async () => ({
+      state: "active",
+      message: { message_id, envelope: { message_id, text: held.text } },
+    }),
     ack: async () => {
       held.text = null;
       return { acked: 1, message_ids: [message_id] };
@@ -42,7 +48,10 @@ test("what a Cache lists under another name than a UUID, such as a digest, is pa
   const { cache } = cacheOf("first");
   const expires_at = new Date(Date.now() + 60_000).toISOString();
   const forged = ["ab".repeat(32), "", "3f7c1f0e"].map((id) => ({ message_id: id, expires_at }));
-  const lying = { ...cache, summary: async () => ({ count: 4, messages: [...forged, { message_id, expires_at }] }) };
+  const lying = {
+    ...cache,
+    summary: async () => ({ count: 4, messages: [...forged, { message_id, expires_at }] }),
+  };
   const { pending } = await listPending([lying]);
   expect(pending.map(({ parts }) => parts[0]?.[0]?.messageId)).toEqual([message_id]);
 });

@@ -9,7 +9,11 @@ import type { Did } from "../../../src/core/codec/did.ts";
 import { clientCode } from "../../support/client-code.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
-const relations = { replyTo: "6f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3b", group: null, wantsReceipt: true };
+const relations = {
+  replyTo: "6f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3b",
+  group: null,
+  wantsReceipt: true,
+};
 const secret = new Uint8Array(32).fill(3);
 
 /** What the recipient reads of a media type. */
@@ -41,7 +45,13 @@ test("an author is read back, and the sender's own media type is without it", as
 
 test("an author leaves the relations and the sender's own media type as they are", async () => {
   const { file } = await sourceOf("text", {}, relations);
-  const expected = { essence: "text/plain", plain: "text/plain;charset=utf-8", ...relations, author: did, home: null };
+  const expected = {
+    essence: "text/plain",
+    plain: "text/plain;charset=utf-8",
+    ...relations,
+    author: did,
+    home: null,
+  };
   expect(await received(withAuthor(file.mediaType, did))).toEqual(expected);
 });
 
@@ -51,5 +61,7 @@ test("a parameter in front of the marker names no author", async () => {
 
 test("a stream, which has no size so far, is not sent as JSON", async () => {
   const stream: unknown = new Blob(["text"]).stream();
-  expect(await clientCode(() => sourceOf(stream as string, {}, relations))).toBe("invalid_argument");
+  expect(await clientCode(() => sourceOf(stream as string, {}, relations))).toBe(
+    "invalid_argument",
+  );
 });

@@ -15,7 +15,9 @@ import { curvesInJavaScript } from "../../../src/client/curves-fallback.ts";
 import { isAdmissibleKey, verifyEd25519 as verifyAtNode } from "../../../src/core/codec/crypto.ts";
 import signatures from "../../vectors/ed25519/signatures.json";
 
-const secrets = Array.from({ length: 20 }, (_, i) => crypto.getRandomValues(new Uint8Array(32)).fill(i, 0, 4));
+const secrets = Array.from({ length: 20 }, (_, i) =>
+  crypto.getRandomValues(new Uint8Array(32)).fill(i, 0, 4),
+);
 const message = new TextEncoder().encode("Meet me at noon.");
 
 describe("the curves of the SDK", () => {
@@ -25,15 +27,20 @@ describe("the curves of the SDK", () => {
       expect(await signEd25519(message, secret)).toEqual(ed25519.sign(message, secret));
       expect(await x25519PublicKey(secret)).toEqual(x25519.getPublicKey(secret));
       const theirs = x25519.getPublicKey(secrets[0] as Uint8Array);
-      expect(await x25519SharedSecret(secret, theirs)).toEqual(x25519.getSharedSecret(secret, theirs));
+      expect(await x25519SharedSecret(secret, theirs)).toEqual(
+        x25519.getSharedSecret(secret, theirs),
+      );
       expect(await curvesInJavaScript.publicKey(secret)).toEqual(await ed25519PublicKey(secret));
-      expect(await curvesInJavaScript.sign(message, secret)).toEqual(await signEd25519(message, secret));
+      expect(await curvesInJavaScript.sign(message, secret)).toEqual(
+        await signEd25519(message, secret),
+      );
     }
   });
 
   test("refuse an agreement with a point of small order", async () => {
     const small = [new Uint8Array(32), Uint8Array.of(1, ...new Uint8Array(31))];
-    for (const point of small) expect(x25519SharedSecret(secrets[0] as Uint8Array, point)).rejects.toThrow();
+    for (const point of small)
+      expect(x25519SharedSecret(secrets[0] as Uint8Array, point)).rejects.toThrow();
   });
 
   test("accept the signatures of admissible keys that nodes accept, and no others", async () => {
@@ -45,7 +52,8 @@ describe("the curves of the SDK", () => {
       ];
       const expected = isAdmissibleKey(k) && verifyAtNode(s, m, k);
       expect([name, await verifyEd25519(s, m, k)]).toEqual([name, expected]);
-      if (isAdmissibleKey(k)) expect([name, await curvesInJavaScript.verify(s, m, k)]).toEqual([name, expected]);
+      if (isAdmissibleKey(k))
+        expect([name, await curvesInJavaScript.verify(s, m, k)]).toEqual([name, expected]);
     }
   });
 });

@@ -22,15 +22,21 @@ test("texts lie sealed, and are read only while the keys are unlocked", async ()
   expect(await keys.kinds()).toEqual([]);
   expect(await codeOf(keys.replace("me", null, "secret text"))).toBe("locked");
   await keys.setUp(passphraseLock("correct horse"));
-  expect([await keys.replace("me", null, "secret text"), await keys.replace("me", null, "another")]).toEqual([
-    true,
-    false,
-  ]);
+  expect([
+    await keys.replace("me", null, "secret text"),
+    await keys.replace("me", null, "another"),
+  ]).toEqual([true, false]);
   await keys.save("me/people", "secret people");
-  expect([await keys.load("me"), await keys.load("me/people")]).toEqual(["secret text", "secret people"]);
+  expect([await keys.load("me"), await keys.load("me/people")]).toEqual([
+    "secret text",
+    "secret people",
+  ]);
   expect(await found(inner)).not.toContain("secret");
   keys.lock();
-  expect([await codeOf(keys.load("me")), await codeOf(keys.load("me/people"))]).toEqual(["locked", "locked"]);
+  expect([await codeOf(keys.load("me")), await codeOf(keys.load("me/people"))]).toEqual([
+    "locked",
+    "locked",
+  ]);
   expect(await codeOf(keys.save("me", "x"))).toBe("locked");
   const again = lockedKeys(inner);
   expect(await again.kinds()).toEqual(["passphrase"]);
@@ -47,7 +53,10 @@ test("a printed code opens however it is typed, and another passphrase takes the
   expect(code).toMatch(/^([0-9A-HJKMNP-TV-Z]{5}-){5}[0-9A-HJKMNP-TV-Z]$/);
   await keys.setUp(passphraseLock(code));
   await keys.replace("me", null, "text");
-  for (const typed of [code.toLowerCase().replaceAll("-", " "), code.replaceAll("0", "O").replaceAll("1", "l")]) {
+  for (const typed of [
+    code.toLowerCase().replaceAll("-", " "),
+    code.replaceAll("0", "O").replaceAll("1", "l"),
+  ]) {
     const again = lockedKeys(inner);
     await again.unlock(passphraseLock(typed));
     expect(await again.load("me")).toBe("text");
@@ -65,7 +74,10 @@ test("what was there before the locks is sealed when it is read", async () => {
   await inner.save("me/people", "secret people");
   const keys = lockedKeys(inner);
   await keys.setUp(passphraseLock("p"));
-  expect([await keys.load("me"), await keys.load("me/people")]).toEqual(["secret text", "secret people"]);
+  expect([await keys.load("me"), await keys.load("me/people")]).toEqual([
+    "secret text",
+    "secret people",
+  ]);
   expect(await found(inner)).not.toContain("secret");
   expect(await keys.load("me")).toBe("secret text");
 });
@@ -95,7 +107,10 @@ test("a lock that could not be kept seals nothing", async () => {
   await inner.save("me", "secret text");
   const keys = lockedKeys({ ...inner, save: () => Promise.reject(new Error("disk full")) });
   expect(await codeOf(keys.setUp(passphraseLock("p")))).not.toBe("ok");
-  expect([await codeOf(keys.load("me")), await inner.load("me")]).toEqual(["locked", "secret text"]);
+  expect([await codeOf(keys.load("me")), await inner.load("me")]).toEqual([
+    "locked",
+    "secret text",
+  ]);
 });
 
 test("an identity that is wiped holds no secret byte", () => {

@@ -11,8 +11,12 @@ const notes = [
   [profileType, { name: "Ada" }, { is: "profile", name: "Ada", picture: "" }],
 ] as const;
 
-test.each(notes)("a note of the type %s and version 1 counts, and one of another version says nothing", (...row) => {
-  const [type, members, note] = row;
-  expect(parseNote(type, { v: 1, ...members })).toEqual(note as never);
-  for (const v of [undefined, 0, 2, "1"]) expect(parseNote(type, { v, ...members })).toEqual({ is: "nothing" });
-});
+test.each(notes)(
+  "a note of the type %s and version 1 counts, and one of another version says nothing",
+  (...row) => {
+    const [type, members, note] = row;
+    expect(parseNote(type, { v: 1, ...members })).toEqual(note as never);
+    for (const v of [undefined, 0, 2, "1"])
+      expect(parseNote(type, { v, ...members })).toEqual({ is: "nothing" });
+  },
+);

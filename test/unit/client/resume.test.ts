@@ -87,7 +87,10 @@ test("files on their way to one recipient at the same time are continued each, a
 
 test("what another process has sent to its end stays sent, and no place of another is taken away", async () => {
   const texts = new Map<string, string>();
-  const [mine, again] = [await resume(memoryKeys(texts), fresh), await resume(memoryKeys(texts), later())];
+  const [mine, again] = [
+    await resume(memoryKeys(texts), fresh),
+    await resume(memoryKeys(texts), later()),
+  ];
   await mine.save(3);
   const { plan: other } = await resume(memoryKeys(texts), { ...later(), file: file(1) });
   await again.save(3);
@@ -99,8 +102,13 @@ test("the newest sixteen are kept", async () => {
   const texts = new Map<string, string>();
   const memory = memoryKeys(texts);
   const at = (n: number) => new Date(Date.now() - 60_000 + n).toISOString();
-  const plans = Array.from({ length: 18 }, (_, n) => ({ ...later(), file: file(n), timestamp: at(n) }));
+  const plans = Array.from({ length: 18 }, (_, n) => ({
+    ...later(),
+    file: file(n),
+    timestamp: at(n),
+  }));
   for (const one of plans) await (await resume(memory, one)).save(2);
   expect(countIn(texts)).toBe(16);
-  for (const one of plans.slice(2)) expect((await resume(memory, { ...one, id: "other" })).plan.id).toBe(one.id);
+  for (const one of plans.slice(2))
+    expect((await resume(memory, { ...one, id: "other" })).plan.id).toBe(one.id);
 });

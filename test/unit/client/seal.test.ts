@@ -47,7 +47,11 @@ const secretsOf = (id: string) => (id === keyId ? [secret] : []);
 describe("sealing", () => {
   test("opens to what was sealed, whole or as a chunk", async () => {
     for (const place of [binding, chunked]) {
-      const opened = await openPayload(await sealPayload({ ...input, binding: place }), place, secretsOf);
+      const opened = await openPayload(
+        await sealPayload({ ...input, binding: place }),
+        place,
+        secretsOf,
+      );
       expect(opened).toEqual({ file: input.file, data });
     }
   });
@@ -55,10 +59,19 @@ describe("sealing", () => {
   test("is exactly the construction that other clients of the family know", async () => {
     const sealed = await sealPayload({ ...input, binding: chunked });
     const { messageId, to, chunk } = chunked;
-    const additional = utf8([profile, messageId, to, chunk?.groupId, chunk?.sequence, chunk?.total].join("|"));
-    const shared = x25519.getSharedSecret(secret, decodeBase64(sealed.ephemeral_x25519_b64) ?? new Uint8Array(32));
+    const additional = utf8(
+      [profile, messageId, to, chunk?.groupId, chunk?.sequence, chunk?.total].join("|"),
+    );
+    const shared = x25519.getSharedSecret(
+      secret,
+      decodeBase64(sealed.ephemeral_x25519_b64) ?? new Uint8Array(32),
+    );
     const key = hkdf(sha256, shared, sha256(additional), utf8(profile), 32);
-    const cipher = chacha20poly1305(key, decodeBase64(sealed.nonce_b64) ?? new Uint8Array(12), additional);
+    const cipher = chacha20poly1305(
+      key,
+      decodeBase64(sealed.nonce_b64) ?? new Uint8Array(12),
+      additional,
+    );
     const plaintext = cipher.decrypt(decodeBase64(sealed.ciphertext_b64) ?? new Uint8Array(0));
     const record = decode(plaintext, { strict: true }) as Record<string, unknown>;
     expect(record).toEqual({
@@ -86,10 +99,20 @@ const sealed = await sealPayload(input);
 describe("what is refused", () => {
   const otherKey = encodeBase64(x25519.getPublicKey(new Uint8Array(32).fill(8)));
   const rows: [name: string, payload: unknown, place: SealBinding, code: string][] = [
-    ["another profile", { ...sealed, profile: "svc:plaintext-cbor:v1" }, binding, "unknown_profile"],
+    [
+      "another profile",
+      { ...sealed, profile: "svc:plaintext-cbor:v1" },
+      binding,
+      "unknown_profile",
+    ],
     ["no payload", null, binding, "unknown_profile"],
     ["a key that is not held", { ...sealed, key_id: `${keyId}0` }, binding, "unknown_key"],
-    ["another ephemeral key", { ...sealed, ephemeral_x25519_b64: otherKey }, binding, "not_authentic"],
+    [
+      "another ephemeral key",
+      { ...sealed, ephemeral_x25519_b64: otherKey },
+      binding,
+      "not_authentic",
+    ],
     [
       "an ephemeral key of small order",
       { ...sealed, ephemeral_x25519_b64: encodeBase64(new Uint8Array(32)) },
@@ -102,8 +125,18 @@ describe("what is refused", () => {
       binding,
       "not_authentic",
     ],
-    ["another nonce", { ...sealed, nonce_b64: encodeBase64(new Uint8Array(12)) }, binding, "not_authentic"],
-    ["a long nonce", { ...sealed, nonce_b64: encodeBase64(new Uint8Array(24)) }, binding, "not_authentic"],
+    [
+      "another nonce",
+      { ...sealed, nonce_b64: encodeBase64(new Uint8Array(12)) },
+      binding,
+      "not_authentic",
+    ],
+    [
+      "a long nonce",
+      { ...sealed, nonce_b64: encodeBase64(new Uint8Array(24)) },
+      binding,
+      "not_authentic",
+    ],
     ["no ciphertext", { ...sealed, ciphertext_b64: "" }, binding, "not_authentic"],
     [
       "ciphertext that is not Base64",
@@ -112,8 +145,18 @@ describe("what is refused", () => {
       "not_authentic",
     ],
     ["a member that does not belong there", { ...sealed, extra: 1 }, binding, "not_authentic"],
-    ["another message id", sealed, { ...binding, messageId: binding.messageId.replace("6", "7") }, "not_authentic"],
-    ["another recipient", sealed, { ...binding, to: "did:svc:2222222222222222222222" }, "not_authentic"],
+    [
+      "another message id",
+      sealed,
+      { ...binding, messageId: binding.messageId.replace("6", "7") },
+      "not_authentic",
+    ],
+    [
+      "another recipient",
+      sealed,
+      { ...binding, to: "did:svc:2222222222222222222222" },
+      "not_authentic",
+    ],
     ["a place in a chunk set", sealed, chunked, "not_authentic"],
   ];
   for (const [name, payload, place, code] of rows) {
@@ -127,7 +170,9 @@ describe("what is refused", () => {
       const changed = bytes.slice();
       changed[bit >> 3] = (changed[bit >> 3] as number) ^ (1 << (bit & 7));
       const payload = { ...sealed, ciphertext_b64: encodeBase64(changed) };
-      expect(await clientCode(async () => openPayload(payload, binding, secretsOf))).toBe("not_authentic");
+      expect(await clientCode(async () => openPayload(payload, binding, secretsOf))).toBe(
+        "not_authentic",
+      );
     }
   });
 });
@@ -164,7 +209,10 @@ describe("a record that a stranger sealed", () => {
     ["has a member too many", encode({ ...record, path: "/etc" })],
     ["has a name that is not text", encode({ ...record, name: 7 })],
     ["has data that are not bytes", encode({ ...record, data: "text" })],
-    ["has a digest in upper case", encode({ ...record, sha256: record.sha256.toHex().toUpperCase() })],
+    [
+      "has a digest in upper case",
+      encode({ ...record, sha256: record.sha256.toHex().toUpperCase() }),
+    ],
     ["has a digest of 31 bytes", encode({ ...record, sha256: record.sha256.subarray(1) })],
     ["has a size smaller than its data", encode({ ...record, size_bytes: data.length - 1 })],
     ["has a negative size", encode({ ...record, size_bytes: -1 })],
@@ -174,17 +222,21 @@ describe("a record that a stranger sealed", () => {
     ["names a group that its envelope does not", encode({ ...record, message_group_id: "x" })],
   ];
   test("opens when it is valid", async () => {
-    expect((await openPayload(await sealBytes(encode(record)), binding, secretsOf)).data).toEqual(data);
+    expect((await openPayload(await sealBytes(encode(record)), binding, secretsOf)).data).toEqual(
+      data,
+    );
   });
   test("names the invalid member", async () => {
     const sealed = await sealBytes(encode({ ...record, sha256: new Uint8Array(31) }));
-    expect(openPayload(sealed, binding, secretsOf)).rejects.toThrow("sha256 must be a byte string of 32 bytes");
+    expect(openPayload(sealed, binding, secretsOf)).rejects.toThrow(
+      "sha256 must be a byte string of 32 bytes",
+    );
   });
   for (const [name, plaintext] of rows) {
     test(`is unreadable, not tampered with, when it ${name}`, async () => {
-      expect(await clientCode(async () => openPayload(await sealBytes(plaintext), binding, secretsOf))).toBe(
-        "record_unreadable",
-      );
+      expect(
+        await clientCode(async () => openPayload(await sealBytes(plaintext), binding, secretsOf)),
+      ).toBe("record_unreadable");
     });
   }
 });

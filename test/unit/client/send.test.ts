@@ -40,7 +40,12 @@ describe("chunks", () => {
       sequence: 2,
       total: 3,
     });
-    expect([envelope.to, envelope.hint, envelope.tag, envelope.ttlMs]).toEqual([to, "chunked", "news", 86_400_000]);
+    expect([envelope.to, envelope.hint, envelope.tag, envelope.ttlMs]).toEqual([
+      to,
+      "chunked",
+      "news",
+      86_400_000,
+    ]);
     const document: DidDocument = {
       id: from,
       verificationMethod: [
@@ -61,9 +66,16 @@ describe("chunks", () => {
   test("open to their part of the data", async () => {
     const { messageId, body } = await buildEnvelope(plan, 1, content.subarray(1_000, 2_000));
     const binding = { messageId, to, chunk: { groupId: plan.id, sequence: 1, total: 3 } };
-    const opened = await openPayload(JSON.parse(new TextDecoder().decode(body)).payload, binding, () => [readerSecret]);
+    const opened = await openPayload(
+      JSON.parse(new TextDecoder().decode(body)).payload,
+      binding,
+      () => [readerSecret],
+    );
     expect(opened.data).toEqual(content.slice(1_000, 2_000));
-    expect(opened.file).toEqual({ ...plan.file, mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null) });
+    expect(opened.file).toEqual({
+      ...plan.file,
+      mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null),
+    });
   });
 
   test("an empty file and one of exactly one chunk are one envelope without a group", async () => {
@@ -77,7 +89,9 @@ describe("chunks", () => {
   });
 
   test("more chunks than a group may have are refused", async () => {
-    expect(() => chunkCount({ file: { ...plan.file, sizeBytes: 65_536 }, chunkBytes: 1 })).toThrow(ClientError);
+    expect(() => chunkCount({ file: { ...plan.file, sizeBytes: 65_536 }, chunkBytes: 1 })).toThrow(
+      ClientError,
+    );
   });
 });
 
@@ -107,7 +121,12 @@ describe("repeats", () => {
   test("come after about one, two and four seconds, three times by default", async () => {
     const { work, within } = failing({});
     const ended = clientCode(() => retryTemporary(work, {}));
-    expect([await within(250), await within(750), await within(2_000), await within(4_000)]).toEqual([1, 2, 3, 4]);
+    expect([
+      await within(250),
+      await within(750),
+      await within(2_000),
+      await within(4_000),
+    ]).toEqual([1, 2, 3, 4]);
     expect(await ended).toBe("away");
   });
 

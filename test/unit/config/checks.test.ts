@@ -8,7 +8,8 @@ const relay = { enabled: true } as const;
 const cache: ConfigInput["cache"] = { enabled: true, public_endpoints: ["https://cache.net"] };
 /** Of nodes whose Directory is elsewhere. */
 const away = { recipients: "https://directory.net" };
-const broken = (input: ConfigInput): string[] => relationProblems(settings(input)).map(({ setting }) => setting);
+const broken = (input: ConfigInput): string[] =>
+  relationProblems(settings(input)).map(({ setting }) => setting);
 
 describe("a broken relation is reported under its first setting", () => {
   const rows: readonly (readonly [name: string, setting: string, input: ConfigInput])[] = [
@@ -16,7 +17,11 @@ describe("a broken relation is reported under its first setting", () => {
     [
       "an app on the host of a node",
       "server.app",
-      { relay: { ...relay, public_endpoints: ["https://cache.net"] }, cache, server: { ...away, app: "cache.net" } },
+      {
+        relay: { ...relay, public_endpoints: ["https://cache.net"] },
+        cache,
+        server: { ...away, app: "cache.net" },
+      },
     ],
     [
       "an app that knows no Directory",
@@ -27,7 +32,11 @@ describe("a broken relation is reported under its first setting", () => {
         server: { recipients: "ledger:main", app: "chat.net" },
       },
     ],
-    ["a certificate without its key", "server.tls_cert_file", { relay, server: { ...away, tls_cert_file: "a" } }],
+    [
+      "a certificate without its key",
+      "server.tls_cert_file",
+      { relay, server: { ...away, tls_cert_file: "a" } },
+    ],
   ];
   test.each(rows)("%s", (_, setting, input) => expect(broken(input)).toEqual([setting]));
 });
@@ -73,13 +82,22 @@ describe("what is allowed and hardly meant is a warning", () => {
       "http destinations of a public Relay",
       "relay.allow_http",
       { relay: { ...open, allow_http: true } },
-      { relay: { ...open, public_endpoints: ["http://10.0.0.1", "http://localhost"], allow_http: true } },
+      {
+        relay: {
+          ...open,
+          public_endpoints: ["http://10.0.0.1", "http://localhost"],
+          allow_http: true,
+        },
+      },
     ],
     [
       "a name of http at a node that this machine alone reaches",
       "server.trusted_proxies",
       { cache: { ...cache, public_endpoints: ["http://cache.net"] } },
-      { cache: { ...cache, public_endpoints: ["http://cache.net"] }, server: { listen: ["0.0.0.0:80"] } },
+      {
+        cache: { ...cache, public_endpoints: ["http://cache.net"] },
+        server: { listen: ["0.0.0.0:80"] },
+      },
     ],
     [
       "the loopback network of IPv6 as a destination",

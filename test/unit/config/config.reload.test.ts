@@ -20,7 +20,9 @@ describe("a reload", () => {
   });
 
   test("names stores as a whole, because their options belong to plugins", () => {
-    expect(reload(configOf(""), configOf('[stores.two]\nplugin = "memory"\n')).needsRestart).toEqual(["stores"]);
+    expect(
+      reload(configOf(""), configOf('[stores.two]\nplugin = "memory"\n')).needsRestart,
+    ).toEqual(["stores"]);
   });
 
   test("writes rates, their bursts and the level into the sections that the nodes read, and leaves the rest", () => {

@@ -30,9 +30,20 @@ test("a short file gets every default", () => {
     ttl_max: 172_800_000,
     ttl_default: 86_400_000,
   });
-  expect(result.config.directory).toMatchObject({ registration_proofs: null, unsigned_updates: "deny" });
-  expect(result.config.relay).toMatchObject({ attempts: 3, client_rate: 50, recipient_rate: 20, allow_http: false });
-  expect(result.config.cache).toMatchObject({ recipient_entries_max: 10_000, page_entries_max: 100 });
+  expect(result.config.directory).toMatchObject({
+    registration_proofs: null,
+    unsigned_updates: "deny",
+  });
+  expect(result.config.relay).toMatchObject({
+    attempts: 3,
+    client_rate: 50,
+    recipient_rate: 20,
+    allow_http: false,
+  });
+  expect(result.config.cache).toMatchObject({
+    recipient_entries_max: 10_000,
+    page_entries_max: 100,
+  });
   expect(result.config.stores).toEqual({ main: { plugin: "memory" } });
 });
 
@@ -118,8 +129,12 @@ describe("relations", () => {
 
   test("a chunk may not be larger than an unchunked payload, nor that than a body", () => {
     expect(with_(`[limits]\nchunk_bytes_max = "17MiB"`)).toEqual(["limits.chunk_bytes_max"]);
-    expect(with_(`[limits]\nunchunked_bytes_max = "26MiB"`)).toEqual(["limits.unchunked_bytes_max"]);
-    expect(with_(`[server]\nbody_bytes_in_flight = "49MiB"`)).toEqual(["server.body_bytes_in_flight"]);
+    expect(with_(`[limits]\nunchunked_bytes_max = "26MiB"`)).toEqual([
+      "limits.unchunked_bytes_max",
+    ]);
+    expect(with_(`[server]\nbody_bytes_in_flight = "49MiB"`)).toEqual([
+      "server.body_bytes_in_flight",
+    ]);
     expect(with_(`[server]\nbody_bytes_in_flight = "50MiB"`)).toEqual([]);
   });
 
@@ -144,7 +159,9 @@ describe("relations", () => {
   });
 
   test("a Cache must know its endpoints, and some node must be enabled", () => {
-    expect(problemsOf(allInOne.replace(/public_endpoints.*/, ""))).toEqual(["cache.public_endpoints"]);
+    expect(problemsOf(allInOne.replace(/public_endpoints.*/, ""))).toEqual([
+      "cache.public_endpoints",
+    ]);
     expect(problemsOf("")).toEqual(["(file)"]);
   });
 
@@ -158,13 +175,17 @@ describe("relations", () => {
     expect([liveAckMs("10s"), liveAckMs("15s"), liveAckMs("18s"), liveAckMs("19900ms")]).toEqual([
       5_000, 5_000, 2_000, 100,
     ]);
-    expect(withBudget("20s")).toMatchObject({ ok: false, problems: [{ setting: "relay.delivery_budget" }] });
+    expect(withBudget("20s")).toMatchObject({
+      ok: false,
+      problems: [{ setting: "relay.delivery_budget" }],
+    });
   });
 });
 
 describe("places", () => {
   test("a problem has the line and column of its setting, or of the table around it", () => {
-    const text = '[server]\nlisten = [\n  "127.0.0.1:1",\n  "7400",\n]\n[relay]\n  client_rate = 0\n[stores.two]\n';
+    const text =
+      '[server]\nlisten = [\n  "127.0.0.1:1",\n  "7400",\n]\n[relay]\n  client_rate = 0\n[stores.two]\n';
     const result = parseConfig(text);
     const places = result.ok ? [] : result.problems.map(({ setting, place }) => [setting, place]);
     expect(places).toContainEqual(["server.listen.1", { line: 4, column: 3 }]);
@@ -208,7 +229,9 @@ test.each([
   ["[server]\n__proto__.admin = true", "server.__proto__.admin", 2],
   ["[server]\na = { __proto__ = { admin = true } }", "server.a.__proto__", 2],
 ])("a table of the prototype is refused and changes no object: %j", (text, setting, line) => {
-  expect(parseConfig(text)).toMatchObject({ problems: [{ setting, message: "unknown setting", place: { line } }] });
+  expect(parseConfig(text)).toMatchObject({
+    problems: [{ setting, message: "unknown setting", place: { line } }],
+  });
   expect(Object.keys(Object.prototype)).toEqual([]);
   expect("admin" in {}).toBe(false);
 });
@@ -229,7 +252,10 @@ describe("an admin listener has an address of its own", () => {
     ["unix:/run/w.sock", "unix:/run/w.sock"],
   ])("%s is no room for %s", (listen, admin) => {
     const message = `${admin} is also in listen: an admin listener needs a separate address`;
-    expect(check(listen, admin)).toMatchObject({ ok: false, problems: [{ setting: "server.admin_listen", message }] });
+    expect(check(listen, admin)).toMatchObject({
+      ok: false,
+      problems: [{ setting: "server.admin_listen", message }],
+    });
   });
 
   test.each([
@@ -245,7 +271,9 @@ describe("secrets", () => {
 
   test("come from files of their own, without the line break", () => {
     const result = parseConfig(text, { readFile: (path) => `secret of ${path}\n` });
-    expect(result).toMatchObject({ config: { stores: { db: { url: "secret of /run/secrets/url" } } } });
+    expect(result).toMatchObject({
+      config: { stores: { db: { url: "secret of /run/secrets/url" } } },
+    });
   });
 
   test("that can't be read, or are given twice, are problems", () => {
@@ -261,11 +289,24 @@ describe("secrets", () => {
 });
 
 describe("what is refused although it has the right form", () => {
-  const withStores = (stores: string) => allInOne.replace('[stores.main]\nplugin = "memory"', stores);
+  const withStores = (stores: string) =>
+    allInOne.replace('[stores.main]\nplugin = "memory"', stores);
   test.each<readonly [what: string, text: string, settings: string[]]>([
-    ["a home folder", withStores('[stores.main]\nplugin = "lmdb"\npath = "~/waypost"'), ["stores.main.path"]],
-    ["a variable", withStores('[stores.main]\nplugin = "lmdb"\npath = "$HOME/w"'), ["stores.main.path"]],
-    ["a variable in a socket", `${allInOne}[server]\nlisten = ["unix:\${RUN}/w.sock"]`, ["server.listen.0"]],
+    [
+      "a home folder",
+      withStores('[stores.main]\nplugin = "lmdb"\npath = "~/waypost"'),
+      ["stores.main.path"],
+    ],
+    [
+      "a variable",
+      withStores('[stores.main]\nplugin = "lmdb"\npath = "$HOME/w"'),
+      ["stores.main.path"],
+    ],
+    [
+      "a variable in a socket",
+      `${allInOne}[server]\nlisten = ["unix:\${RUN}/w.sock"]`,
+      ["server.listen.0"],
+    ],
     [
       "a key in a home folder",
       allInOne.replace("[cache]", '[cache]\nsigning_key_file = "~/k"'),
@@ -273,15 +314,32 @@ describe("what is refused although it has the right form", () => {
     ],
     [
       "two stores in one folder",
-      withStores('[stores.main]\nplugin = "lmdb"\npath = "/d/w"\n[stores.b]\nplugin = "lmdb"\npath = "/d//x/../w/"'),
+      withStores(
+        '[stores.main]\nplugin = "lmdb"\npath = "/d/w"\n[stores.b]\nplugin = "lmdb"\npath = "/d//x/../w/"',
+      ),
       ["stores.b.path"],
     ],
-    ["every origin and one", `${allInOne}[server]\ncors_origins = ["*", "https://a.net"]`, ["server.cors_origins"]],
-    ["no home but one", allInOne.replace("[directory]", '[directory]\nhomes = ["!evil.net"]'), ["directory.homes"]],
-    ["a name with spaces", allInOne.replace("[relay]", '[relay]\npublic_id = "my relay"'), ["relay.public_id"]],
+    [
+      "every origin and one",
+      `${allInOne}[server]\ncors_origins = ["*", "https://a.net"]`,
+      ["server.cors_origins"],
+    ],
+    [
+      "no home but one",
+      allInOne.replace("[directory]", '[directory]\nhomes = ["!evil.net"]'),
+      ["directory.homes"],
+    ],
+    [
+      "a name with spaces",
+      allInOne.replace("[relay]", '[relay]\npublic_id = "my relay"'),
+      ["relay.public_id"],
+    ],
     [
       "no proof that the Directory takes",
-      allInOne.replace("[directory]", '[directory]\nself_certifying_only = true\nregistration_proofs = ["v2"]'),
+      allInOne.replace(
+        "[directory]",
+        '[directory]\nself_certifying_only = true\nregistration_proofs = ["v2"]',
+      ),
       ["directory.registration_proofs"],
     ],
     [
@@ -297,16 +355,25 @@ describe("what is refused although it has the right form", () => {
     ["WAYPOST_STORES_MAIN_PATH", "stores.main_path", "WAYPOST_STORES__MAIN__PATH"],
   ])("the variable %s, with one underscore too few", (variable, setting, right) => {
     const result = parseConfig(allInOne, { env: { [variable]: "x" } });
-    expect(result.ok ? [] : result.problems).toMatchObject([{ setting, message: expect.stringContaining(right) }]);
+    expect(result.ok ? [] : result.problems).toMatchObject([
+      { setting, message: expect.stringContaining(right) },
+    ]);
   });
 
   test("a variable of a store, with one underscore at one place", () => {
     const result = parseConfig(allInOne, { env: { WAYPOST_STORES_MAIN__PATH: "x" } });
-    expect(result.ok ? "" : result.problems[0]?.message).toEndWith(": write WAYPOST_STORES__MAIN__PATH");
+    expect(result.ok ? "" : result.problems[0]?.message).toEndWith(
+      ": write WAYPOST_STORES__MAIN__PATH",
+    );
   });
 
   test("variables of the commands are none of the node's", () => {
-    const env = { WAYPOST_URL: "x", WAYPOST_DIRECTORY_URL: "x", WAYPOST_KEYS: "x", WAYPOST_AS: "x" };
+    const env = {
+      WAYPOST_URL: "x",
+      WAYPOST_DIRECTORY_URL: "x",
+      WAYPOST_KEYS: "x",
+      WAYPOST_AS: "x",
+    };
     expect(parseConfig(allInOne, { env }).ok).toBe(true);
   });
 });
@@ -343,22 +410,50 @@ describe("warnings", () => {
   });
 
   test.each<readonly [what: string, text: string, settings: string[]]>([
-    ["https without TLS here and without a trusted proxy", at("https://w.net"), ["server.trusted_proxies"]],
-    ["https behind a trusted proxy", `${at("https://w.net")}[server]\ntrusted_proxies = ["127.0.0.1"]`, []],
-    ["https with TLS here", `${at("https://w.net")}[server]\ntls_cert_file = "/c"\ntls_key_file = "/k"`, []],
+    [
+      "https without TLS here and without a trusted proxy",
+      at("https://w.net"),
+      ["server.trusted_proxies"],
+    ],
+    [
+      "https behind a trusted proxy",
+      `${at("https://w.net")}[server]\ntrusted_proxies = ["127.0.0.1"]`,
+      [],
+    ],
+    [
+      "https with TLS here",
+      `${at("https://w.net")}[server]\ntls_cert_file = "/c"\ntls_key_file = "/k"`,
+      [],
+    ],
     [
       "http on an open listener",
       `${at("http://w.net")}[server]\nlisten = ["10.0.0.1:80"]`,
       ["cache.public_endpoints.0"],
     ],
-    ["a path", `${at("https://w.net/cache")}[server]\ntrusted_proxies = ["127.0.0.1"]`, ["cache.public_endpoints.0"]],
+    [
+      "a path",
+      `${at("https://w.net/cache")}[server]\ntrusted_proxies = ["127.0.0.1"]`,
+      ["cache.public_endpoints.0"],
+    ],
   ])("an endpoint of %s", (_, text, settings) => expect(warned(text)).toEqual(settings));
 
   test.each<readonly [what: string, text: string, settings: string[]]>([
-    ["a path that depends on where the node starts", withCache('signing_key_file = "k"'), ["cache.signing_key_file"]],
-    ["a key among temporary files", withCache('signing_key_file = "/tmp/k"'), ["cache.signing_key_file"]],
+    [
+      "a path that depends on where the node starts",
+      withCache('signing_key_file = "k"'),
+      ["cache.signing_key_file"],
+    ],
+    [
+      "a key among temporary files",
+      withCache('signing_key_file = "/tmp/k"'),
+      ["cache.signing_key_file"],
+    ],
     ["a Directory over http", askingAt("http://d.net"), ["server.recipients"]],
-    ["a store in memory", quiet.replace('"lmdb"', '"lmdb"\npath = "/dev/shm/w"'), ["stores.main.path"]],
+    [
+      "a store in memory",
+      quiet.replace('"lmdb"', '"lmdb"\npath = "/dev/shm/w"'),
+      ["stores.main.path"],
+    ],
     [
       "metrics for everybody",
       `${at("https://w.net")}[server]\nlisten = ["0.0.0.0:80"]\ntrusted_proxies = ["10.0.0.1"]`,
@@ -392,11 +487,16 @@ describe("text forms", () => {
     [1.5, null],
     [true, null],
   ])("the size %p is %p bytes", (value, bytes) => {
-    const result = checkConfig({ directory: { enabled: true }, cache: { recipient_bytes_max: value } });
+    const result = checkConfig({
+      directory: { enabled: true },
+      cache: { recipient_bytes_max: value },
+    });
     expect(result.ok ? result.config.cache.recipient_bytes_max : null).toBe(bytes);
   });
 });
 
 test("a program may pass a value instead of a file", () => {
-  expect(checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true } }).ok).toBe(true);
+  expect(
+    checkConfig({ stores: { main: { plugin: "memory" } }, directory: { enabled: true } }).ok,
+  ).toBe(true);
 });

@@ -2,7 +2,12 @@
 import { describe, expect, test } from "bun:test";
 import { z } from "zod";
 import { parseConfig } from "../../../src/config/config.ts";
-import { listSettings, renderEffective, renderJsonSchema, renderReference } from "../../../src/config/reference.ts";
+import {
+  listSettings,
+  renderEffective,
+  renderJsonSchema,
+  renderReference,
+} from "../../../src/config/reference.ts";
 import { natsOptions } from "../../../src/plugins/bus/nats.ts";
 import { optionSchemas } from "../../../src/plugins/load.ts";
 
@@ -17,7 +22,9 @@ public_endpoints = ["https://cache.example.org"]
 `;
 
 describe("the JSON Schema", () => {
-  const schema = JSON.parse(renderJsonSchema({ stores: optionSchemas, bus: { nats: natsOptions } }));
+  const schema = JSON.parse(
+    renderJsonSchema({ stores: optionSchemas, bus: { nats: natsOptions } }),
+  );
   const read = z.fromJSONSchema(schema);
   const holds = (text: string): boolean => read.safeParse(Bun.TOML.parse(text)).success;
 
@@ -25,25 +32,47 @@ describe("the JSON Schema", () => {
     for (const { section, name, doc } of listSettings()) {
       expect([name, schema.properties[section].properties[name].description]).toEqual([name, doc]);
     }
-    expect(schema.properties.server.properties.drain_timeout).toMatchObject({ type: "string", default: "30s" });
-    expect(schema.properties.limits.properties.body_bytes_max).toMatchObject({ type: ["string", "integer"] });
+    expect(schema.properties.server.properties.drain_timeout).toMatchObject({
+      type: "string",
+      default: "30s",
+    });
+    expect(schema.properties.limits.properties.body_bytes_max).toMatchObject({
+      type: ["string", "integer"],
+    });
     expect(schema.properties.server.additionalProperties).toBe(false);
     expect(JSON.stringify(schema)).not.toContain('"form"');
   });
 
   test.each([
     ['[server]\nlisten = ["127.0.0.1:7400", "unix:/run/w.sock"]', '[server]\nlisten = ["7400"]'],
-    ['[server]\ntrusted_proxies = ["unix", "10.0.0.0/8", "::1"]', '[server]\ntrusted_proxies = ["localhost"]'],
-    ['[server]\ncors_origins = ["*", "https://a.example"]', '[server]\ncors_origins = ["https://a.example/"]'],
+    [
+      '[server]\ntrusted_proxies = ["unix", "10.0.0.0/8", "::1"]',
+      '[server]\ntrusted_proxies = ["localhost"]',
+    ],
+    [
+      '[server]\ncors_origins = ["*", "https://a.example"]',
+      '[server]\ncors_origins = ["https://a.example/"]',
+    ],
     ['[relay]\nallow_private = ["10.0.0.0/8"]', '[relay]\nallow_private = ["home"]'],
-    ['[relay]\npublic_endpoints = ["https://r.example"]', '[relay]\npublic_endpoints = ["ws://r.example"]'],
+    [
+      '[relay]\npublic_endpoints = ["https://r.example"]',
+      '[relay]\npublic_endpoints = ["ws://r.example"]',
+    ],
     ['[server]\nrecipients = "ledger:main"', '[server]\nrecipients = "directory.example"'],
     ['[push]\ncontact = "https://a.example/us"', '[push]\ncontact = "a@a.example"'],
     ['[stores.main]\nplugin = "lmdb"\npath = "d"', '[stores.main]\nplugin = "lmdb"\npth = "d"'],
-    ['[stores.main]\nplugin = "postgres"\npassword_file = "p"', '[stores.main]\nplugin = "postgres"\nurls = "x"'],
+    [
+      '[stores.main]\nplugin = "postgres"\npassword_file = "p"',
+      '[stores.main]\nplugin = "postgres"\nurls = "x"',
+    ],
     ['[stores.main]\nplugin = "./mine.ts"\nanything = 1', '[stores.main]\npath = "d"'],
-    ['[bus]\nplugin = "nats"\nservers = ["nats://h:4222"]\ntoken_file = "t"', '[bus]\nserver = "nats://h:4222"'],
-  ])("takes %j and refuses %j", (right, wrong) => expect([holds(right), holds(wrong)]).toEqual([true, false]));
+    [
+      '[bus]\nplugin = "nats"\nservers = ["nats://h:4222"]\ntoken_file = "t"',
+      '[bus]\nserver = "nats://h:4222"',
+    ],
+  ])("takes %j and refuses %j", (right, wrong) =>
+    expect([holds(right), holds(wrong)]).toEqual([true, false]),
+  );
 
   test("is the one beside the examples, which name it and hold to it", async () => {
     const examples = `${import.meta.dir}/../../../examples`;
@@ -64,7 +93,9 @@ describe("what is said about settings", () => {
       expect(setting.doc.endsWith(".")).toBe(true);
       expect(setting.section).not.toBe("");
     }
-    expect(listSettings().find((one) => one.name === "body_bytes_max")?.defaultText).toBe('"25MiB"');
+    expect(listSettings().find((one) => one.name === "body_bytes_max")?.defaultText).toBe(
+      '"25MiB"',
+    );
   });
 
   test("the effective configuration reads back as itself", () => {
@@ -82,7 +113,10 @@ describe("what is said about settings", () => {
 
   test("docs/settings.md lists exactly the settings of the schema", async () => {
     const page = await Bun.file(`${import.meta.dir}/../../../docs/settings.md`).text();
-    const [written, printed] = [partOf(page, "### `[server]`", "### `[stores.<name>]`"), renderReference().split("\n")];
+    const [written, printed] = [
+      partOf(page, "### `[server]`", "### `[stores.<name>]`"),
+      renderReference().split("\n"),
+    ];
     // First what differs, because a failed comparison of the whole prints both.
     const missing = printed.filter((line) => !written.includes(line));
     const outdated = written.filter((line) => !printed.includes(line));

@@ -4,7 +4,11 @@ import { errorStack, errorText } from "../../../src/core/fault.ts";
 
 test("errorText and errorStack describe any thrown value", () => {
   const error = new Error("broken");
-  expect([errorText(error), errorText("text"), errorText(null)]).toEqual(["broken", "text", "null"]);
+  expect([errorText(error), errorText("text"), errorText(null)]).toEqual([
+    "broken",
+    "text",
+    "null",
+  ]);
   expect(errorStack(error)).toContain("fault.test.ts");
   expect(errorStack(undefined)).toBe("undefined");
 });

@@ -15,7 +15,12 @@ import signedEnvelopes from "../../vectors/envelope/valid/signed.json";
 const [vector] = signedEnvelopes;
 if (vector === undefined) throw new Error("no vector");
 const { envelope } = vector;
-const { from: _from, sender_key_id: _key, sender_signature: _signature, ...unsignedMembers } = envelope;
+const {
+  from: _from,
+  sender_key_id: _key,
+  sender_signature: _signature,
+  ...unsignedMembers
+} = envelope;
 
 function decode(members: Record<string, unknown>) {
   const decoded = decodeEnvelope(utf8(JSON.stringify(members)), limitsDefault);
@@ -24,7 +29,13 @@ function decode(members: Record<string, unknown>) {
 }
 const signed = decode(envelope);
 const unsigned = decode(unsignedMembers);
-const recipient: Subject = { did: unsigned.to, document: null, deactivated: false, links: null, life: 0 };
+const recipient: Subject = {
+  did: unsigned.to,
+  document: null,
+  deactivated: false,
+  links: null,
+  life: 0,
+};
 
 const nobody = { home: null, network: "test" };
 
@@ -42,13 +53,25 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
     persona: async (key) => (key === "known" ? persona : null),
     blockTimeMs: async () => 500,
   });
-  const linked = { recipientPolicy: "other", tagPolicies: ["t"], personaPolicies: ["known", "unknown"] };
+  const linked = {
+    recipientPolicy: "other",
+    tagPolicies: ["t"],
+    personaPolicies: ["known", "unknown"],
+  };
   const tagged = decode({ ...unsignedMembers, tag: "t" });
   const facts = await gatherFacts(sourceOf({ ...recipient, links: linked }), tagged, nobody);
-  const read = { links: linked, tag: "t", tagPolicy: null, recipientPolicy: policy, personaPolicies: [persona] };
+  const read = {
+    links: linked,
+    tag: "t",
+    tagPolicy: null,
+    recipientPolicy: policy,
+    personaPolicies: [persona],
+  };
   expect(facts.policy).toEqual(decidePolicy({ ...read, blockTimeMs: 500 }));
   await gatherFacts(sourceOf(recipient), decode(unsignedMembers), nobody);
-  expect(asked.toSorted()).toEqual([`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted());
+  expect(asked.toSorted()).toEqual(
+    [`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted(),
+  );
 });
 
 describe("the parties of an envelope", () => {
@@ -67,11 +90,16 @@ describe("the parties of an envelope", () => {
   };
   const open = decidePolicy(policyFacts());
   type Sender = Pick<Subject, "document" | "deactivated" | "foreign">;
-  const code = async (given: typeof signed, rules: Partial<OperatorRules>, sender: Sender | null = null) => {
+  const code = async (
+    given: typeof signed,
+    rules: Partial<OperatorRules>,
+    sender: Sender | null = null,
+  ) => {
     const operator = { ...relayDefault, ...rules };
     const admission = { operator, limits: limitsDefault, checkPolicy: () => null };
     const source: RecipientSource = {
-      subject: async (did) => (did === recipient.did ? recipient : sender && { ...recipient, ...sender, did }),
+      subject: async (did) =>
+        did === recipient.did ? recipient : sender && { ...recipient, ...sender, did },
       policy: async () => null,
       persona: async () => null,
       blockTimeMs: async () => 6_000,
@@ -84,17 +112,23 @@ describe("the parties of an envelope", () => {
 
   test("may be unsigned unless signatures are required", async () => {
     expect(await code(unsigned, {})).toBe("admitted");
-    expect(await code(unsigned, { require_sender_signature: true })).toBe("sender_signature_invalid");
+    expect(await code(unsigned, { require_sender_signature: true })).toBe(
+      "sender_signature_invalid",
+    );
   });
 
   test("are never taken on trust when there is a signature", async () => {
     expect(await code(signed, {})).toBe("sender_signature_invalid");
     expect(await code(signed, {}, { document, deactivated: false })).toBe("admitted");
-    expect(await code(signed, {}, { document, deactivated: true })).toBe("sender_signature_invalid");
-    expect(await code(signed, {}, { document: { ...document, authentication: [] }, deactivated: false })).toBe(
+    expect(await code(signed, {}, { document, deactivated: true })).toBe(
       "sender_signature_invalid",
     );
-    expect(await code(signed, {}, { document: null, deactivated: false })).toBe("sender_signature_invalid");
+    expect(
+      await code(signed, {}, { document: { ...document, authentication: [] }, deactivated: false }),
+    ).toBe("sender_signature_invalid");
+    expect(await code(signed, {}, { document: null, deactivated: false })).toBe(
+      "sender_signature_invalid",
+    );
   });
 
   test("count as unsigned when the sender may be at home at another Directory", async () => {
@@ -106,11 +140,15 @@ describe("the parties of an envelope", () => {
     expect(await code(away, { require_sender_signature: true })).toBe("sender_signature_invalid");
     const stale = { document: null, deactivated: false, foreign: { isFresh: false } };
     expect(await code(signed, {}, stale)).toBe("admitted");
-    expect(await code(signed, {}, { ...stale, foreign: { isFresh: true } })).toBe("sender_signature_invalid");
+    expect(await code(signed, {}, { ...stale, foreign: { isFresh: true } })).toBe(
+      "sender_signature_invalid",
+    );
   });
 
   test("may be signed where signatures are required", async () => {
-    expect(await code(signed, { require_sender_signature: true }, { document, deactivated: false })).toBe("admitted");
+    expect(
+      await code(signed, { require_sender_signature: true }, { document, deactivated: false }),
+    ).toBe("admitted");
   });
 
   test("are checked before the policy of the recipient, and this before the size", () => {
@@ -130,6 +168,9 @@ describe("the parties of an envelope", () => {
       "sender_signature_invalid",
       "policy_denied",
     ]);
-    expect([codeOf(small, "invalid"), codeOf(small, "verified")]).toEqual(["sender_signature_invalid", "too_large"]);
+    expect([codeOf(small, "invalid"), codeOf(small, "verified")]).toEqual([
+      "sender_signature_invalid",
+      "too_large",
+    ]);
   });
 });

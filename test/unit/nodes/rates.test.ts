@@ -61,7 +61,9 @@ test("clients are counted by IPv4 address or by IPv6 /64", () => {
   expect(clientNetwork("2a00:1:2:3::1")).toBe(clientNetwork("2a00:1:2:3:ffff::9"));
   expect(clientNetwork("2a00:1:2:3::1")).not.toBe(clientNetwork("2a00:1:2:4::1"));
   expect(clientNetwork("unix")).toBe("unix");
-  const written = ["1.2.3.4", "2a00:1:2:3::1", "unix"].map((client) => storingNetwork(clientNetwork(client)));
+  const written = ["1.2.3.4", "2a00:1:2:3::1", "unix"].map((client) =>
+    storingNetwork(clientNetwork(client)),
+  );
   expect(written).toEqual(["1.2.3.4", "2a00:1:2::/48", "unix"]);
 });
 
@@ -69,7 +71,12 @@ test("clients of this machine may have all places, and count in the total", () =
   const places = networkPlaces(4);
   const take = (...clients: string[]) => clients.map((client) => places.take(client));
   expect(take("192.0.2.1", "192.0.2.1", "192.0.2.1")).toEqual([true, true, false]);
-  expect(take("127.0.0.1", "127.0.0.1", "127.0.0.1", "198.51.100.1")).toEqual([true, true, false, false]);
+  expect(take("127.0.0.1", "127.0.0.1", "127.0.0.1", "198.51.100.1")).toEqual([
+    true,
+    true,
+    false,
+    false,
+  ]);
   places.give("192.0.2.1");
   places.give("192.0.2.1");
   expect(take("127.0.0.1", "127.0.0.1", "::1")).toEqual([true, true, false]);

@@ -18,7 +18,13 @@ const record = {
     authentication: [],
     keyAgreement: [],
     service: [
-      { id: `${did}#c`, type: "SvcCacheService", serviceEndpoint: ["https://c.net"], authorization: [], priority: 3 },
+      {
+        id: `${did}#c`,
+        type: "SvcCacheService",
+        serviceEndpoint: ["https://c.net"],
+        authorization: [],
+        priority: 3,
+      },
     ],
   },
   aliases: [],
@@ -44,9 +50,12 @@ function directory(replies: Record<string, Reply | "down">, bus?: Bus) {
       await Promise.resolve();
       const reply = replies[new URL(url).pathname] ?? "down";
       if (reply === "down") throw new TypeError("unreachable");
-      return new Response(typeof reply.body === "string" ? reply.body : JSON.stringify(reply.body), {
-        status: reply.status,
-      });
+      return new Response(
+        typeof reply.body === "string" ? reply.body : JSON.stringify(reply.body),
+        {
+          status: reply.status,
+        },
+      );
     },
   });
   return {
@@ -90,7 +99,10 @@ function playedBus() {
 }
 
 describe("what the bus announces", () => {
-  const twoRecords = { [resolvePath]: { status: 200, body: record }, [otherPath]: absent("did_not_found") };
+  const twoRecords = {
+    [resolvePath]: { status: 200, body: record },
+    [otherPath]: absent("did_not_found"),
+  };
 
   test("is asked for again at once, and no other DID is", async () => {
     const { bus, heard } = playedBus();
@@ -123,8 +135,16 @@ describe("a Directory", () => {
   test("answers document, links and deactivation", async () => {
     const { source, asked } = directory({ [resolvePath]: { status: 200, body: record } });
     const subject = await source.subject(did);
-    expect(subject?.document?.service[0]).toMatchObject({ type: "SvcCacheService", priority: 3, authorization: [] });
-    expect(subject?.links).toEqual({ recipientPolicy: null, tagPolicies: ["a"], personaPolicies: [other] });
+    expect(subject?.document?.service[0]).toMatchObject({
+      type: "SvcCacheService",
+      priority: 3,
+      authorization: [],
+    });
+    expect(subject?.links).toEqual({
+      recipientPolicy: null,
+      tagPolicies: ["a"],
+      personaPolicies: [other],
+    });
     expect(subject?.deactivated).toBe(false);
     expect(asked).toEqual([`https://directory.net${resolvePath}`]);
   });
@@ -179,14 +199,22 @@ describe("a Directory", () => {
     ["an error", { status: 502, body: { code: "chain_unavailable" } }],
     ["no JSON", { status: 200, body: "hello" }],
     ["a list", { status: 200, body: [] }],
-    ["another DID's document", { status: 200, body: { ...record, document: { ...record.document, id: other } } }],
+    [
+      "another DID's document",
+      { status: 200, body: { ...record, document: { ...record.document, id: other } } },
+    ],
     ["no word on deactivation", { status: 200, body: { ...record, deactivated: undefined } }],
-    ["links of a wrong type", { status: 200, body: { ...record, delivery_policy_links: { tag_policies: [1] } } }],
+    [
+      "links of a wrong type",
+      { status: 200, body: { ...record, delivery_policy_links: { tag_policies: [1] } } },
+    ],
     ["an answer without end", { status: 200, body: " ".repeat(300_000) }],
     ["a broken document", { status: 200, body: { ...record, document: { id: did, service: 7 } } }],
   ];
   test.each(unusable)("%s gives no knowledge", async (_name, reply) => {
-    expect(await failure(directory({ [resolvePath]: reply }).source.subject(did))).toBe("unavailable");
+    expect(await failure(directory({ [resolvePath]: reply }).source.subject(did))).toBe(
+      "unavailable",
+    );
   });
 
   test("answers policies of recipients, tags and personas, and the block time", async () => {
@@ -205,9 +233,18 @@ describe("a Directory", () => {
       expiration_behavior: { mode: "DeleteOnExpiry" },
     };
     const { source, asked } = directory({
-      [`/delivery-policies/recipients/${key}`]: { status: 200, body: { did, scope: "recipient", policy } },
-      [`/delivery-policies/tags/${key}`]: { status: 200, body: { did, scope: "tag", policy: priced } },
-      [`/delivery-policies/personas/${key}`]: { status: 200, body: { did, scope: "persona", policy: persona } },
+      [`/delivery-policies/recipients/${key}`]: {
+        status: 200,
+        body: { did, scope: "recipient", policy },
+      },
+      [`/delivery-policies/tags/${key}`]: {
+        status: 200,
+        body: { did, scope: "tag", policy: priced },
+      },
+      [`/delivery-policies/personas/${key}`]: {
+        status: 200,
+        body: { did, scope: "persona", policy: persona },
+      },
       [`/delivery-policies/recipients/${encodeURIComponent(other)}`]: absent("policy_not_found"),
       "/limits": { status: 200, body: { block_time_ms: 500 } },
     });
@@ -347,8 +384,16 @@ test("the ledger of this process is read as it is", async () => {
     policy: async (scope: string, key: string) => `${scope} ${key}`,
     head: async () => ({ blockTimeMs: 6_000 }),
   };
-  const source = ledgerRecipients(ledger as Partial<Record<keyof LedgerReader, unknown>> as LedgerReader);
-  expect(await source.subject(did)).toEqual({ did, document: null, deactivated: true, links: null, life: 2 });
+  const source = ledgerRecipients(
+    ledger as Partial<Record<keyof LedgerReader, unknown>> as LedgerReader,
+  );
+  expect(await source.subject(did)).toEqual({
+    did,
+    document: null,
+    deactivated: true,
+    links: null,
+    life: 2,
+  });
   expect(await source.subject(other)).toBeNull();
   expect(await source.persona("x")).toBe("persona x" as never);
   expect(await source.blockTimeMs()).toBe(6_000);
@@ -359,13 +404,24 @@ test("a subject of the own ledger is its account, and a failure is not an answer
   const ledger = {
     account: async () => {
       if (fails) throw new StoreError("unavailable", "away");
-      return { record: life === 0 ? null : { document: null, deactivated: false, links: null }, life };
+      return {
+        record: life === 0 ? null : { document: null, deactivated: false, links: null },
+        life,
+      };
     },
   };
-  const source = ledgerRecipients(ledger as Partial<Record<keyof LedgerReader, unknown>> as LedgerReader);
+  const source = ledgerRecipients(
+    ledger as Partial<Record<keyof LedgerReader, unknown>> as LedgerReader,
+  );
   await expect(source.subject(did)).rejects.toThrow("away");
   fails = false;
   expect(await source.subject(did)).toBeNull();
   life = 2;
-  expect(await source.subject(did)).toEqual({ did, document: null, deactivated: false, links: null, life: 2 });
+  expect(await source.subject(did)).toEqual({
+    did,
+    document: null,
+    deactivated: false,
+    links: null,
+    life: 2,
+  });
 });

@@ -20,7 +20,12 @@ function stage() {
     now: () => nowMs,
     fetch: async () => {
       asked++;
-      return Response.json({ did, document: null, deactivated: false, delivery_policy_links: null });
+      return Response.json({
+        did,
+        document: null,
+        deactivated: false,
+        delivery_policy_links: null,
+      });
     },
   });
   /** How often the Directory was asked by one question after so many milliseconds. */
@@ -39,7 +44,9 @@ test("a DID that changes is asked for again at once, and then every two seconds 
   announce({ did, label: "set_alias" });
   await delivered();
   expect([await askAfter(0), await askAfter(1_999), await askAfter(1)]).toEqual([1, 0, 1]);
-  expect([await askAfter(118_000), await askAfter(1_999), await askAfter(28_001)]).toEqual([1, 0, 1]);
+  expect([await askAfter(118_000), await askAfter(1_999), await askAfter(28_001)]).toEqual([
+    1, 0, 1,
+  ]);
 });
 
 test("other DIDs are remembered on", async () => {

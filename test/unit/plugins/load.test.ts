@@ -41,17 +41,24 @@ const need = (store: string) => ({ setting: "x.replay", store, capability: "repl
 describe("an external plugin", () => {
   test("is named by path, a built-in one by a bare word", () => {
     for (const path of ["./a.ts", "../a.ts", "/opt/a.js"]) expect(isModulePath(path)).toBe(true);
-    for (const word of ["lmdb", "memory", "a.ts", "postgres"]) expect(isModulePath(word)).toBe(false);
+    for (const word of ["lmdb", "memory", "a.ts", "postgres"])
+      expect(isModulePath(word)).toBe(false);
   });
 
   test("is loaded from its module, takes its own options, and is bound like any other", async () => {
     const plugin = module("working.ts", working);
-    const stores = { one: { plugin, options: { answer: true } }, two: { plugin, options: { answer: false } } };
+    const stores = {
+      one: { plugin, options: { answer: true } },
+      two: { plugin, options: { answer: false } },
+    };
     const { plugins, problems } = await loadPlugins(stores, base);
     expect(problems).toEqual([]);
     expect(plugins.length).toBe(1);
     const all = [...builtInPlugins, ...plugins];
-    const open = await openStores({ stores, plugins: all, needs: [need("two")] }, testEnvironment());
+    const open = await openStores(
+      { stores, plugins: all, needs: [need("two")] },
+      testEnvironment(),
+    );
     if (Array.isArray(open)) throw new Error("refused");
     expect(await open.capability("x.replay", "replay").claim("tag", 2, 1)).toBe(false);
     await open.close();
@@ -94,8 +101,10 @@ describe("an external plugin", () => {
     "nothing.ts": "export const x = 1;",
     "nameless.ts": "export default { provides: ['replay'], parseOptions() {}, open() {} };",
     "useless.ts": "export default { name: 'u', provides: [], parseOptions() {}, open() {} };",
-    "unknown.ts": "export default { name: 'u', provides: ['teleport'], parseOptions() {}, open() {} };",
-    "promised.ts": "export default async () => ({ name: 'u', provides: ['replay'], parseOptions() {}, open() {} });",
+    "unknown.ts":
+      "export default { name: 'u', provides: ['teleport'], parseOptions() {}, open() {} };",
+    "promised.ts":
+      "export default async () => ({ name: 'u', provides: ['replay'], parseOptions() {}, open() {} });",
     "closed.ts": "export default { name: 'u', provides: ['replay'], parseOptions() {} };",
   };
   for (const [name, text] of Object.entries(broken)) {

@@ -16,7 +16,11 @@ function heldBatches({ runningMax = 1, perKeyMax = Number.POSITIVE_INFINITY } = 
     batches.push({ keys, end });
     return promise;
   };
-  const batcher = new Batcher<string, string>(run, perKeyMax, { operationsMax: 2_048, bytesMax: 8 * mib, runningMax });
+  const batcher = new Batcher<string, string>(run, perKeyMax, {
+    operationsMax: 2_048,
+    bytesMax: 8 * mib,
+    runningMax,
+  });
   const put = (given: string, { bytes = 0, key = "" } = {}) => batcher.add({ given, bytes, key });
   return { batcher, batches, put };
 }

@@ -3,7 +3,12 @@ import { describe, expect, test } from "bun:test";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
 import { type Need, openStores, planStores } from "../../../src/storage/bind.ts";
-import { type InputProblem, type StoragePlugin, type Store, StoreError } from "../../../src/storage/contract.ts";
+import {
+  type InputProblem,
+  type StoragePlugin,
+  type Store,
+  StoreError,
+} from "../../../src/storage/contract.ts";
 import { testEnvironment } from "../../conformance/kit.ts";
 
 const need = (changes: Partial<Need> = {}): Need => ({
@@ -47,27 +52,47 @@ describe("binding", () => {
         claims: { plugin: "claims-only", options: {} },
       },
       plugins: [...builtInPlugins, sampleDriver("claims-only")],
-      needs: [need(), need({ setting: "relay.store", store: "missing" }), need({ setting: "x", store: "claims" })],
+      needs: [
+        need(),
+        need({ setting: "relay.store", store: "missing" }),
+        need({ setting: "x", store: "claims" }),
+      ],
     }).problems;
     expect(settings(problems).sort()).toEqual(
-      ["relay.store", "x", "stores.main.claims_max", "stores.main.colour", "stores.other.plugin"].sort(),
+      [
+        "relay.store",
+        "x",
+        "stores.main.claims_max",
+        "stores.main.colour",
+        "stores.other.plugin",
+      ].sort(),
     );
   });
 
   test("a name that every object has, such as toString, is not a store", () => {
     const needs = [need({ store: "toString" })];
-    expect(settings(planStores({ stores: {}, plugins: builtInPlugins, needs }).problems)).toEqual(["cache.mailbox"]);
+    expect(settings(planStores({ stores: {}, plugins: builtInPlugins, needs }).problems)).toEqual([
+      "cache.mailbox",
+    ]);
   });
 
   test("each need gets the capability of its store, and nothing else is opened", async () => {
-    const plugins = [memoryPlugin as StoragePlugin, sampleDriver("other"), sampleDriver("unused", { fails: true })];
+    const plugins = [
+      memoryPlugin as StoragePlugin,
+      sampleDriver("other"),
+      sampleDriver("unused", { fails: true }),
+    ];
     const stores = {
       unused: { plugin: "unused", options: {} },
       other: { plugin: "other", options: {} },
       memory: { plugin: "memory", options: {} },
     };
-    const replay = (store: string) => need({ setting: `${store}.replay`, store, capability: "replay" });
-    const open = await openStores({ stores, plugins, needs: [replay("other"), replay("memory")] }, testEnvironment());
+    const replay = (store: string) =>
+      need({ setting: `${store}.replay`, store, capability: "replay" });
+    const open = await openStores(
+      { stores, plugins, needs: [replay("other"), replay("memory")] },
+      testEnvironment(),
+    );
     if (Array.isArray(open)) throw new Error("refused");
     expect([...open.stores.keys()]).toEqual(["other", "memory"]);
     expect(await open.capability("memory.replay", "replay").claim("tag", 2, 1)).toBe(true);
@@ -83,7 +108,9 @@ describe("binding", () => {
     const open = await openStores({ stores, plugins: builtInPlugins, needs }, testEnvironment());
     if (Array.isArray(open)) throw new Error("refused");
     expect(open.stores.size).toBe(1);
-    expect(open.capability("cache.mailbox", "mailbox")).toBe(open.stores.get("main")!.capabilities.mailbox!);
+    expect(open.capability("cache.mailbox", "mailbox")).toBe(
+      open.stores.get("main")!.capabilities.mailbox!,
+    );
     await open.close();
   });
 
@@ -92,7 +119,9 @@ describe("binding", () => {
     const plugins = [sampleDriver("good", { closed }), sampleDriver("bad", { fails: true })];
     const stores = { a: { plugin: "good", options: {} }, b: { plugin: "bad", options: {} } };
     const needs = ["a", "b"].map((store) => need({ setting: store, store, capability: "replay" }));
-    const error = await openStores({ stores, plugins, needs }, testEnvironment()).catch((thrown: StoreError) => thrown);
+    const error = await openStores({ stores, plugins, needs }, testEnvironment()).catch(
+      (thrown: StoreError) => thrown,
+    );
     expect(error).toBeInstanceOf(StoreError);
     expect((error as StoreError).message).toContain('"b"');
     expect(closed).toEqual(["good"]);

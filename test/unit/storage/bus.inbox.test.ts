@@ -21,7 +21,10 @@ function inboxOf(limits: InboxLimits) {
   });
   const answers: unknown[] = [];
   const add = (bytes: number) =>
-    inbox.add({ message: new Uint8Array(bytes), answer: (given) => void answers.push(given ?? "none") });
+    inbox.add({
+      message: new Uint8Array(bytes),
+      answer: (given) => void answers.push(given ?? "none"),
+    });
   const turn = () => new Promise((resolve) => void setImmediate(resolve));
   return { inbox, add, turn, gates, seen, reports, answers };
 }

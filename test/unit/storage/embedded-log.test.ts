@@ -4,16 +4,36 @@ import { describe, expect, test } from "bun:test";
 import { sha256 } from "../../../src/core/codec/crypto.ts";
 import { encodeWith } from "../../../src/core/codec/scale.ts";
 import { recordCodec } from "../../../src/core/ledger/account.ts";
-import { genesisOfLog, keyOfAlias, keyOfDid, valueOfAlias, valueOfRecord } from "../../../src/core/trust/log.ts";
+import {
+  genesisOfLog,
+  keyOfAlias,
+  keyOfDid,
+  valueOfAlias,
+  valueOfRecord,
+} from "../../../src/core/trust/log.ts";
 import { readMapProof } from "../../../src/core/trust/map.ts";
 import { type NoteKey, noteKey } from "../../../src/core/trust/note.ts";
-import { decodeBundle, hashLeaf, verifyConsistency, verifyInclusion } from "../../../src/core/trust/tree.ts";
+import {
+  decodeBundle,
+  hashLeaf,
+  verifyConsistency,
+  verifyInclusion,
+} from "../../../src/core/trust/tree.ts";
 import { MemoryTable } from "../../../src/plugins/memory/table.ts";
 import type { Logs, StoreError } from "../../../src/storage/contract.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
 import { openLogs } from "../../../src/storage/embedded-log.ts";
 import type { Table } from "../../../src/storage/table.ts";
-import { addAlias, alice, bob, registration, settled, signed, stage, startMs } from "../../support/embedded-stage.ts";
+import {
+  addAlias,
+  alice,
+  bob,
+  registration,
+  settled,
+  signed,
+  stage,
+  startMs,
+} from "../../support/embedded-stage.ts";
 import { operatorAccount } from "../../support/world.ts";
 
 const headOf = async (logs: Logs, log = "") => {
@@ -28,7 +48,11 @@ const entriesOf = async (logs: Logs, from: number, log = "") => {
 };
 
 /** The value of a key as of a size, proven by the root that the last entry there names. */
-async function shownAt(logs: Logs, key: Uint8Array, { size, root }: { size: number; root: Uint8Array }) {
+async function shownAt(
+  logs: Logs,
+  key: Uint8Array,
+  { size, root }: { size: number; root: Uint8Array },
+) {
   const proof = await logs.inMap(key, size);
   if (proof === null) return "unknown";
   const shown = readMapProof(proof, key);
@@ -83,7 +107,10 @@ describe("the log of the embedded ledger", () => {
     const logs = openLogs(table);
     await settled(ledger, await ledger.submit(registration(alice), "call"));
     expect(await shownAt(logs, keyOfDid(alice.did), await headOf(logs))).not.toBeNull();
-    await settled(ledger, await ledger.submit(signed(alice, { action: "deactivate_did", did: alice.did }, 0n), "call"));
+    await settled(
+      ledger,
+      await ledger.submit(signed(alice, { action: "deactivate_did", did: alice.did }, 0n), "call"),
+    );
     expect(await shownAt(logs, keyOfDid(alice.did), await headOf(logs))).toBeNull();
     await ledger.close();
   });
@@ -95,17 +122,26 @@ describe("the log of the embedded ledger", () => {
     const logs = openLogs(table);
     const entries = await entriesOf(logs, 0);
     const head = await headOf(logs);
-    const from = (after: number, some: readonly Uint8Array[], proof: readonly Uint8Array[] = []) => ({
+    const from = (
+      after: number,
+      some: readonly Uint8Array[],
+      proof: readonly Uint8Array[] = [],
+    ) => ({
       after,
       entries: some,
       within: { ...head, proof },
     });
     const witness = openLogs(new MemoryTable(1 << 30));
-    const forged = entries.map((entry, i) => (i === 1 ? entry.with(40, (entry[40] as number) ^ 1) : entry));
+    const forged = entries.map((entry, i) =>
+      i === 1 ? entry.with(40, (entry[40] as number) ^ 1) : entry,
+    );
     expect(await witness.copy("origin", from(0, forged))).toBeNull();
     expect(await witness.copy("origin", from(0, entries.slice(0, 2)))).toBeNull();
     expect(
-      await witness.copy("origin", from(0, entries.slice(0, 1), (await logs.consistency("", 1, head.size)) ?? [])),
+      await witness.copy(
+        "origin",
+        from(0, entries.slice(0, 1), (await logs.consistency("", 1, head.size)) ?? []),
+      ),
     ).not.toBeNull();
     expect(await witness.copy("origin", from(0, entries))).toBeNull();
     expect(await witness.copy("origin", from(1, entries.slice(1)))).toEqual(await headOf(logs));
@@ -134,7 +170,9 @@ describe("the log of the embedded ledger", () => {
     const proof = (await logs.consistency("", signedHead.size, now.size)) ?? [];
     expect(verifyConsistency(signedHead, now, proof)).toBe(true);
     expect(await shownAt(logs, keyOfDid(bob.did), now)).toBeNull();
-    expect(await shownAt(logs, keyOfAlias("alice"), signedHead)).toBe(valueOfAlias(alice.did).toHex());
+    expect(await shownAt(logs, keyOfAlias("alice"), signedHead)).toBe(
+      valueOfAlias(alice.did).toHex(),
+    );
     expect(await shownAt(logs, keyOfAlias("alice"), now)).toBeNull();
     expect(await shownAt(logs, keyOfDid(alice.did), now)).not.toBeNull();
     expect(
@@ -156,7 +194,9 @@ describe("the log of the embedded ledger", () => {
     await logs.restart(before);
     const now = await headOf(logs);
     const [first] = await entriesOf(logs, 0);
-    expect(first?.toHex()).toBe(`${before.size.toString(16).padStart(16, "0")}${before.root.toHex()}`);
+    expect(first?.toHex()).toBe(
+      `${before.size.toString(16).padStart(16, "0")}${before.root.toHex()}`,
+    );
     expect(await shownAt(logs, keyOfAlias("alice"), now)).toBe(valueOfAlias(alice.did).toHex());
     expect(
       await openLogs(new MemoryTable(1 << 30)).copy("o", {
@@ -184,12 +224,22 @@ describe("the log of the embedded ledger", () => {
 
   test("is named by the genesis hash of a new ledger, and not by that of an older one", async () => {
     const table = new MemoryTable(1 << 20);
-    const options = { table, blockTimeMs: 1_000, now: () => startMs, log: () => {}, operator: operatorAccount };
+    const options = {
+      table,
+      blockTimeMs: 1_000,
+      now: () => startMs,
+      log: () => {},
+      operator: operatorAccount,
+    };
     const [key, other] = ["a.example/log", "b.example/log"].map((name) =>
       noteKey(name, "log", sha256(new Uint8Array(0))),
     ) as [NoteKey, NoteKey];
     const nameOf = async (logKey: NoteKey | null, at = table) => {
-      const ledger = await openEmbeddedLedger({ ...options, table: at, ...(logKey === null ? {} : { logKey }) });
+      const ledger = await openEmbeddedLedger({
+        ...options,
+        table: at,
+        ...(logKey === null ? {} : { logKey }),
+      });
       const { genesisHash } = await ledger.proofs();
       await ledger.close();
       return genesisHash;
@@ -207,7 +257,13 @@ describe("the log of the embedded ledger", () => {
 
   test("is named by a Directory that comes after a process without one", async () => {
     const table = new MemoryTable(1 << 20);
-    const options = { table, blockTimeMs: 1_000, now: () => startMs, log: () => {}, operator: operatorAccount };
+    const options = {
+      table,
+      blockTimeMs: 1_000,
+      now: () => startMs,
+      log: () => {},
+      operator: operatorAccount,
+    };
     const key = noteKey("a.example/log", "log", sha256(new Uint8Array(0))) as NoteKey;
     const relay = await openEmbeddedLedger({ ...options, logKey: "elsewhere" });
     expect(await relay.proofs().catch((error: StoreError) => error.code)).toBe("unavailable");

@@ -14,7 +14,12 @@ import {
 } from "../../../src/core/ledger/document-codec.ts";
 import { MemoryTable } from "../../../src/plugins/memory/table.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
-import { authorizedCall, identityOf, registrationOf, setDocumentOf } from "../../support/identity.ts";
+import {
+  authorizedCall,
+  identityOf,
+  registrationOf,
+  setDocumentOf,
+} from "../../support/identity.ts";
 import { everyProof, operatorAccount, World } from "../../support/world.ts";
 
 const startMs = 1_800_000_000_000;
@@ -46,11 +51,15 @@ describe("a registration of version 3", () => {
       { genesisHash, submitter: other },
       { genesisHash, submitter: null },
     ]) {
-      expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding: wrong }))).toBe("InvalidSignature");
+      expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding: wrong }))).toBe(
+        "InvalidSignature",
+      );
     }
     // What somebody else submits whose account is another one.
     world.operator = other as typeof operatorAccount;
-    expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding }))).toBe("InvalidSignature");
+    expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding }))).toBe(
+      "InvalidSignature",
+    );
     world.operator = operatorAccount;
     registered(world);
   });
@@ -59,15 +68,25 @@ describe("a registration of version 3", () => {
     const world = registered(worldThat(false));
     const intent: Intent = { did, action: "delete_did" };
     const terms = { nonce: 0n, validUntilMs: BigInt(startMs + 60_000), signerKeyId: "root" };
-    expect(world.apply(authorizedCall(intent, terms, alice.root, genesisHash))).toEqual(["DidDeleted"]);
-    expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding }))).toBe("DocumentStale");
+    expect(world.apply(authorizedCall(intent, terms, alice.root, genesisHash))).toEqual([
+      "DidDeleted",
+    ]);
+    expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding }))).toBe(
+      "DocumentStale",
+    );
     expect(world.account(did).life).toBe(1);
     const late = registrationOf(alice, { timestamp: `v3:0:${startMs}`, binding });
     expect(world.apply(late)).toBe("RegistrationExpired");
   });
 
   test("has no message without a binding", () => {
-    const proof = { did, alias: null, timestamp: timestamp(), pubkey: alice.root.publicKey, docBlob: new Uint8Array() };
+    const proof = {
+      did,
+      alias: null,
+      timestamp: timestamp(),
+      pubkey: alice.root.publicKey,
+      docBlob: new Uint8Array(),
+    };
     expect(registrationMessage(proof)).toBeNull();
     expect(documentMessage({ did, timestamp: timestamp(), docBlob: new Uint8Array() })).toBeNull();
   });
@@ -97,7 +116,9 @@ describe("an authorization of version 3", () => {
       ...domains.map((domain) => authorizationMessage(domain, genesisHash, call.signedPayload)),
     ];
     for (const message of messages) {
-      expect(world.apply({ ...call, signature: alice.root.sign(message) })).toBe("InvalidSignature");
+      expect(world.apply({ ...call, signature: alice.root.sign(message) })).toBe(
+        "InvalidSignature",
+      );
     }
     expect(world.apply(call)).toEqual(["AliasAdded"]);
   });
@@ -106,9 +127,9 @@ describe("an authorization of version 3", () => {
     const world = registered(worldThat(true));
     expect(world.apply(authorizedCall(intent, terms, alice.root))).toEqual(["AliasAdded"]);
     const next = { did, action: "remove_alias", alias: "team" } as const;
-    expect(world.apply(authorizedCall(next, { ...terms, nonce: 1n }, alice.root, genesisHash))).toEqual([
-      "AliasRemoved",
-    ]);
+    expect(
+      world.apply(authorizedCall(next, { ...terms, nonce: 1n }, alice.root, genesisHash)),
+    ).toEqual(["AliasRemoved"]);
   });
 });
 
@@ -120,16 +141,21 @@ describe("older versions", () => {
     }
     registered(world);
     const docBlob = encodeDidDocument(emptyDocument(did));
-    expect(world.apply(setDocumentOf(alice, { timestamp: `v2:0:${startMs + 60_000}`, docBlob }))).toBe(
-      "ProofVersionRefused",
-    );
+    expect(
+      world.apply(setDocumentOf(alice, { timestamp: `v2:0:${startMs + 60_000}`, docBlob })),
+    ).toBe("ProofVersionRefused");
   });
 
   test("are the only ones that an older ledger accepts", () => {
     const world = worldThat(true);
     world.proofs = { ...everyProof, bound: false };
-    expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding }))).toBe("ProofVersionRefused");
-    expect(world.apply(registrationOf(alice, { timestamp: String(startMs) }))).toEqual(["Registered", "DocumentSet"]);
+    expect(world.apply(registrationOf(alice, { timestamp: timestamp(), binding }))).toBe(
+      "ProofVersionRefused",
+    );
+    expect(world.apply(registrationOf(alice, { timestamp: String(startMs) }))).toEqual([
+      "Registered",
+      "DocumentSet",
+    ]);
   });
 
   test("of version 1 are dated at most five minutes ahead", () => {
@@ -141,7 +167,12 @@ describe("older versions", () => {
 
 test("an embedded ledger keeps its name, and no two have the same", async () => {
   const table = new MemoryTable(1 << 20);
-  const options = { blockTimeMs: 1_000, now: () => startMs, log: () => {}, operator: operatorAccount };
+  const options = {
+    blockTimeMs: 1_000,
+    now: () => startMs,
+    log: () => {},
+    operator: operatorAccount,
+  };
   const nameOf = async (given: Parameters<typeof openEmbeddedLedger>[0]) => {
     const ledger = await openEmbeddedLedger(given);
     const { genesisHash: name, bound, plain } = await ledger.proofs();

@@ -24,7 +24,9 @@ describe("a table that fails", () => {
     const made = stage(never);
     const ledger = await made.open({ pendingCallsMax: 1 });
     made.table.failure = new StoreError("unavailable", "no disk");
-    expect(await ledger.submit(registration(alice), "register").catch((error) => error.code)).toBe("unavailable");
+    expect(await ledger.submit(registration(alice), "register").catch((error) => error.code)).toBe(
+      "unavailable",
+    );
     made.table.failure = null;
     taken(await ledger.submit(registration(alice), "register"));
     await ledger.close();
@@ -57,7 +59,9 @@ describe("a table that fails", () => {
     const ledger = await made.open({ pendingCallsMax: 1 });
     made.table.failureBehind = new StoreError("unavailable", "no sync");
     for (let i = 0; i < 3; i++) {
-      expect(await ledger.submit(registration(alice), "register").catch((error) => error.code)).toBe("unavailable");
+      expect(
+        await ledger.submit(registration(alice), "register").catch((error) => error.code),
+      ).toBe("unavailable");
     }
     made.table.failureBehind = null;
     taken(await ledger.submit(registration(alice), "register"));
@@ -92,7 +96,9 @@ describe("a table that fails", () => {
       null,
     ]);
     expect((await ledger.account(alice.did)).counters.alias).toBe(0n);
-    expect((await settled(ledger, await ledger.submit(addAlias(alice, "x"), "add_alias"))).state).toBe("finalized");
+    expect(
+      (await settled(ledger, await ledger.submit(addAlias(alice, "x"), "add_alias"))).state,
+    ).toBe("finalized");
     await ledger.close();
   });
 
@@ -127,7 +133,9 @@ describe("bounds", () => {
     const made = stage(5);
     const ledger = await made.open({ pendingCallsMax: 2 });
     const outcomes = await Promise.allSettled(
-      [alice, bob, identityOf("carol")].map((identity) => ledger.submit(registration(identity), "register")),
+      [alice, bob, identityOf("carol")].map((identity) =>
+        ledger.submit(registration(identity), "register"),
+      ),
     );
     expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled", "rejected"]);
     const rejected = outcomes[2] as PromiseRejectedResult;
@@ -142,7 +150,9 @@ describe("bounds", () => {
     const made = stage(100);
     const ledger = await made.open({ blockCallsMax: 1 });
     const people = Array.from({ length: 80 }, (_, i) => identityOf(`crowd ${i}`));
-    const outcomes = await Promise.all(people.map((identity) => ledger.submit(registration(identity), "register")));
+    const outcomes = await Promise.all(
+      people.map((identity) => ledger.submit(registration(identity), "register")),
+    );
     const ends = await Promise.all(outcomes.map((outcome) => settled(ledger, outcome)));
     expect(ends.map(({ state }) => state)).toEqual(Array(80).fill("finalized"));
     expect(new Set(ends.map(({ block }) => block!.number)).size).toBe(80);
@@ -164,7 +174,9 @@ describe("bounds", () => {
     expect((await settled(ledger, sound)).state).toBe("finalized");
     const failed = await settled(ledger, broken);
     expect([failed.state, failed.reason?.code]).toEqual(["failed", "internal_error"]);
-    expect(made.logged.filter((line) => line.startsWith("error"))).toEqual(["error a call could not be applied"]);
+    expect(made.logged.filter((line) => line.startsWith("error"))).toEqual([
+      "error a call could not be applied",
+    ]);
     await ledger.close();
   });
 
@@ -200,7 +212,10 @@ describe("block numbers", () => {
       const shown = (await ledger.head()).finalized;
       expect(shown).toEqual(last);
       const identity = identityOf(`number ${i}`);
-      const { block } = await settled(ledger, await ledger.submit(registration(identity, startMs + 100), "register"));
+      const { block } = await settled(
+        ledger,
+        await ledger.submit(registration(identity, startMs + 100), "register"),
+      );
       expect(block!.number).toBe(shown.number + 1n);
       expect(block!.timeMs).toBeGreaterThanOrEqual(shown.timeMs);
       last = (await ledger.head()).finalized;
@@ -216,7 +231,12 @@ describe("block numbers", () => {
     made.nowMs += hourMs;
     await settled(ledger, await ledger.submit(registration(alice, made.nowMs), "register"));
     made.nowMs -= hourMs;
-    const change = signed(alice, { action: "add_alias", did: alice.did, alias: "anna" }, 0n, made.nowMs + 60_000);
+    const change = signed(
+      alice,
+      { action: "add_alias", did: alice.did, alias: "anna" },
+      0n,
+      made.nowMs + 60_000,
+    );
     const { block, state } = await settled(ledger, await ledger.submit(change, "add_alias"));
     expect(state).toBe("finalized");
     expect(block!.timeMs).toBeGreaterThanOrEqual(startMs + hourMs);

@@ -23,7 +23,13 @@ import { operatorAccount } from "../../support/world.ts";
 
 /** A call without a counter, which changes a record each time. */
 const linksOf = (recipientPolicy: string): LedgerCall => {
-  return { name: "set_delivery_policy_links", did: alice.did, recipientPolicy, tagPolicies: [], personaPolicies: [] };
+  return {
+    name: "set_delivery_policy_links",
+    did: alice.did,
+    recipientPolicy,
+    tagPolicies: [],
+    personaPolicies: [],
+  };
 };
 
 describe("a call", () => {
@@ -43,13 +49,19 @@ describe("a call", () => {
     expect(submission.txHash).toMatch(/^0x[0-9a-f]{64}$/);
     expect((await ledger.account(alice.did)).record).toBeNull();
     const after = await settled(ledger, submission);
-    expect(after).toEqual({ ...submission, state: "finalized", block: (await ledger.head()).finalized });
+    expect(after).toEqual({
+      ...submission,
+      state: "finalized",
+      block: (await ledger.head()).finalized,
+    });
     expect((await ledger.account(alice.did)).record).toMatchObject({
       version: 1n,
       owner: operatorAccount,
       document: documentOf(alice),
     });
-    expect(await ledger.submission(submission.txHash.toUpperCase().replace("0X", "0x"))).toEqual(after);
+    expect(await ledger.submission(submission.txHash.toUpperCase().replace("0X", "0x"))).toEqual(
+      after,
+    );
     await ledger.close();
   });
 
@@ -120,10 +132,14 @@ describe("a call", () => {
     const made = stage();
     const ledger = await made.open();
     await register(ledger, alice);
-    const calls = ["a", "b", "c", "d"].map((alias) => ledger.submit(addAlias(alice, alias), "add_alias"));
+    const calls = ["a", "b", "c", "d"].map((alias) =>
+      ledger.submit(addAlias(alice, alias), "add_alias"),
+    );
     const outcomes = await Promise.all(calls);
     const faults = outcomes.filter(isFault);
-    expect(faults.map(({ code, extra }) => [code, extra.expected])).toEqual(Array(3).fill(["nonce_mismatch", "1"]));
+    expect(faults.map(({ code, extra }) => [code, extra.expected])).toEqual(
+      Array(3).fill(["nonce_mismatch", "1"]),
+    );
     expect(
       (
         await settled(
@@ -144,10 +160,15 @@ describe("a call", () => {
     const gate = Promise.withResolvers<void>();
     made.table.gate = gate.promise;
     const slow = ledger.submit(addAlias(alice, "slow"), "add_alias");
-    expect((await settled(ledger, await ledger.submit(addAlias(alice, "fast"), "add_alias"))).state).toBe("finalized");
+    expect(
+      (await settled(ledger, await ledger.submit(addAlias(alice, "fast"), "add_alias"))).state,
+    ).toBe("finalized");
     gate.resolve();
     const outcome = await slow;
-    expect(isFault(outcome) && [outcome.code, outcome.extra.expected]).toEqual(["nonce_mismatch", "1"]);
+    expect(isFault(outcome) && [outcome.code, outcome.extra.expected]).toEqual([
+      "nonce_mismatch",
+      "1",
+    ]);
     await ledger.close();
   });
 
@@ -159,7 +180,11 @@ describe("a call", () => {
       timestamp: `v2:0:${startMs + 1_000}`,
       docBlob: encodeDidDocument(documentOf(alice)),
     });
-    const component = signed(alice, { action: "RemoveAuthentication", did: alice.did, id: `${alice.did}#k1` }, 0n);
+    const component = signed(
+      alice,
+      { action: "RemoveAuthentication", did: alice.did, id: `${alice.did}#k1` },
+      0n,
+    );
     const [first, second] = await Promise.all([
       ledger.submit(document, "replace_document"),
       ledger.submit(component, "RemoveAuthentication"),
@@ -193,10 +218,14 @@ describe("a call", () => {
     const ledger = await made.open();
     await register(ledger, alice);
     for (let i = 0n; i < 100n; i++) {
-      const intent: Intent = { action: i % 2n === 0n ? "add_alias" : "remove_alias", did: alice.did, alias: "x" };
-      expect((await settled(ledger, await ledger.submit(signed(alice, intent, i), intent.action))).state).toBe(
-        "finalized",
-      );
+      const intent: Intent = {
+        action: i % 2n === 0n ? "add_alias" : "remove_alias",
+        did: alice.did,
+        alias: "x",
+      };
+      expect(
+        (await settled(ledger, await ledger.submit(signed(alice, intent, i), intent.action))).state,
+      ).toBe("finalized");
     }
     const account = await ledger.account(alice.did);
     expect(account.counters).toEqual({ alias: 100n, document: 0n, rootPubkey: 0n, control: 0n });
@@ -209,7 +238,9 @@ describe("a call", () => {
     const ledger = await made.open({ blockCallsMax: 3 });
     await register(ledger, alice);
     const names = Array.from({ length: 20 }, (_, i) => `name-${i}`);
-    const outcomes = await Promise.all(names.map((name) => ledger.submit(linksOf(name), "set_delivery_policy_links")));
+    const outcomes = await Promise.all(
+      names.map((name) => ledger.submit(linksOf(name), "set_delivery_policy_links")),
+    );
     const all = await Promise.all(outcomes.map((outcome) => settled(ledger, outcome)));
     expect(all.map(({ state }) => state)).toEqual(Array(20).fill("finalized"));
     expect((await ledger.account(alice.did)).record?.links?.recipientPolicy).toBe("name-19");
@@ -273,9 +304,12 @@ describe("what survives", () => {
     made.blockTimeMs = 2;
     made.nowMs += 100 * never;
     const ledger = await made.open();
-    for (const submission of submissions) expect((await settled(ledger, submission)).state).toBe("finalized");
+    for (const submission of submissions)
+      expect((await settled(ledger, submission)).state).toBe("finalized");
     expect((await ledger.account(alice.did)).record?.version).toBe(1n);
-    const next = taken(await ledger.submit({ name: "set_alias", did: alice.did, alias: "now" }, "set_alias"));
+    const next = taken(
+      await ledger.submit({ name: "set_alias", did: alice.did, alias: "now" }, "set_alias"),
+    );
     expect(submissions.map(({ txHash }) => txHash)).not.toContain(next.txHash);
     await ledger.close();
   });
@@ -298,20 +332,35 @@ describe("what survives", () => {
     const before = await made.open();
     await register(before, alice);
     await register(before, bob);
-    const alias = (action: "add_alias" | "remove_alias") => ({ action, did: alice.did, alias: "bank" }) as const;
+    const alias = (action: "add_alias" | "remove_alias") =>
+      ({ action, did: alice.did, alias: "bank" }) as const;
     await settled(before, await before.submit(signed(alice, alias("add_alias"), 0n), "add_alias"));
-    await settled(before, await before.submit(signed(alice, alias("remove_alias"), 1n), "remove_alias"));
+    await settled(
+      before,
+      await before.submit(signed(alice, alias("remove_alias"), 1n), "remove_alias"),
+    );
     await before.close();
     const ledger = await made.open();
     const untilMs = BigInt(made.nowMs + aliasReserveMs);
     expect(await ledger.aliasReserve("bank")).toMatchObject({ did: alice.did, life: 0 });
     expect((await ledger.aliasReserve("bank"))?.untilMs).toBeLessThanOrEqual(untilMs);
-    expect([await ledger.aliasHolder("bank"), await ledger.aliasReserve("Bank")]).toEqual([null, null]);
-    expect(await ledger.submit(addAlias(bob, "bank"), "add_alias")).toMatchObject({ code: "alias_taken" });
+    expect([await ledger.aliasHolder("bank"), await ledger.aliasReserve("Bank")]).toEqual([
+      null,
+      null,
+    ]);
+    expect(await ledger.submit(addAlias(bob, "bank"), "add_alias")).toMatchObject({
+      code: "alias_taken",
+    });
     made.nowMs += aliasReserveMs;
     const later: Intent = { action: "add_alias", did: bob.did, alias: "bank" };
-    await settled(ledger, await ledger.submit(signed(bob, later, 0n, made.nowMs + 60_000), "add_alias"));
-    expect([await ledger.aliasHolder("bank"), await ledger.aliasReserve("bank")]).toEqual([bob.did, null]);
+    await settled(
+      ledger,
+      await ledger.submit(signed(bob, later, 0n, made.nowMs + 60_000), "add_alias"),
+    );
+    expect([await ledger.aliasHolder("bank"), await ledger.aliasReserve("bank")]).toEqual([
+      bob.did,
+      null,
+    ]);
     await ledger.close();
   });
 
@@ -329,7 +378,8 @@ describe("what survives", () => {
       () => ledger.policy("recipient", alice.did),
       () => ledger.aliasHolder("x"),
     ];
-    for (const operation of operations) expect(await operation().catch((error) => error.code)).toBe("closed");
+    for (const operation of operations)
+      expect(await operation().catch((error) => error.code)).toBe("closed");
     const commits = made.table.commits;
     await Bun.sleep(15);
     expect(made.table.commits).toBe(commits);
@@ -342,7 +392,12 @@ describe("what survives", () => {
     const made = stage();
     const first = await made.open();
     await register(first, alice);
-    const gone = signed(alice, { action: "add_alias", did: alice.did, alias: "x" }, 0n, made.nowMs + 1);
+    const gone = signed(
+      alice,
+      { action: "add_alias", did: alice.did, alias: "x" },
+      0n,
+      made.nowMs + 1,
+    );
     const pending = taken(await first.submit(gone, "add_alias"));
     made.nowMs += 10;
     const failed = await settled(first, pending);
@@ -350,7 +405,11 @@ describe("what survives", () => {
     const again = await made.open();
     const read = await again.submission(failed.txHash);
     expect(read).toEqual(failed);
-    expect([read?.state, read?.reason?.code, isFault(read?.reason)]).toEqual(["failed", "authorization_expired", true]);
+    expect([read?.state, read?.reason?.code, isFault(read?.reason)]).toEqual([
+      "failed",
+      "authorization_expired",
+      true,
+    ]);
     await again.close();
   });
 
@@ -364,9 +423,14 @@ describe("what survives", () => {
       hashes.push((await settled(ledger, outcome)).txHash);
     }
     const known = async () =>
-      (await Promise.all(hashes.map((hash) => ledger.submission(hash)))).map((found) => found !== null);
+      (await Promise.all(hashes.map((hash) => ledger.submission(hash)))).map(
+        (found) => found !== null,
+      );
     expect(await known()).toEqual([false, false, true, true, true]);
-    const last = await settled(ledger, await ledger.submit(linksOf("z"), "set_delivery_policy_links"));
+    const last = await settled(
+      ledger,
+      await ledger.submit(linksOf("z"), "set_delivery_policy_links"),
+    );
     expect(await known()).toEqual([false, false, false, true, true]);
     expect(await ledger.submission(last.txHash)).not.toBeNull();
     await ledger.close();

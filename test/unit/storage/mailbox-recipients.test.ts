@@ -10,7 +10,11 @@ describe("a text", () => {
     const first = texts.add("new net:a");
     expect(texts.add("new net:a")).toBe(first);
     expect(texts.add("net:a new")).not.toBe(first);
-    expect([texts.at(first), texts.find("new net:a"), texts.has(first)]).toEqual(["new net:a", first, true]);
+    expect([texts.at(first), texts.find("new net:a"), texts.has(first)]).toEqual([
+      "new net:a",
+      first,
+      true,
+    ]);
     texts.release(first);
     expect(texts.find("new net:a")).toBe(first);
     texts.release(first);
@@ -32,7 +36,8 @@ describe("a text", () => {
         texts.release(gone!.number);
       }
       const row = rows[below(Math.max(rows.length, 1))];
-      if (row !== undefined) expect([texts.at(row.number), texts.find(row.text)]).toEqual([row.text, row.number]);
+      if (row !== undefined)
+        expect([texts.at(row.number), texts.find(row.text)]).toEqual([row.text, row.number]);
       if (step % 1_000 === 999) texts = loaded(texts, rows);
     }
     for (const { number } of rows) texts.release(number);

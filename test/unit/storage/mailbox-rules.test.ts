@@ -2,7 +2,12 @@
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import { isFault } from "../../../src/core/fault.ts";
-import { encodeCursor, nextArrival, PageFill, parseCursor } from "../../../src/storage/mailbox-rules.ts";
+import {
+  encodeCursor,
+  nextArrival,
+  PageFill,
+  parseCursor,
+} from "../../../src/storage/mailbox-rules.ts";
 
 test("numbers of arrival follow the clock, grow with every entry, and stay exact whatever the clock says", () => {
   expect(nextArrival(0, 1_000)).toBe(1_024_000);

@@ -23,14 +23,16 @@ describe("what bytes decode to", () => {
 
   test("is decoded again when one byte or the length differs", () => {
     const { decode, decodings } = counting({ entriesMax: 8, bytesMax: 1_000 });
-    for (const text of ["one", "onf", "on", "one"]) expect(decode("a", bytesOf(text)).text).toBe(text);
+    for (const text of ["one", "onf", "on", "one"])
+      expect(decode("a", bytesOf(text)).text).toBe(text);
     expect(decodings()).toBe(4);
   });
 
   test("is not remembered when decoding throws, and the value before is forgotten", () => {
     const { decode, decodings } = counting({ entriesMax: 8, bytesMax: 1_000 });
     decode("a", bytesOf("one"));
-    for (let i = 0; i < 2; i++) expect(() => decode("a", new Uint8Array(0))).toThrow("nothing to decode");
+    for (let i = 0; i < 2; i++)
+      expect(() => decode("a", new Uint8Array(0))).toThrow("nothing to decode");
     decode("a", bytesOf("one"));
     expect(decodings()).toBe(4);
   });

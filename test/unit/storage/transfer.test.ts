@@ -2,13 +2,31 @@
 import { expect, test } from "bun:test";
 import type { StoreRecord } from "../../../src/storage/contract.ts";
 import { importRecords } from "../../../src/storage/transfer.ts";
-import { alice, bob, chunkOf, entry, failureOf, id, ids, listAll, pageOf } from "../../conformance/samples.ts";
+import {
+  alice,
+  bob,
+  chunkOf,
+  entry,
+  failureOf,
+  id,
+  ids,
+  listAll,
+  pageOf,
+} from "../../conformance/samples.ts";
 import { failOn, openMemory } from "../../support/directory.ts";
 
 const nowMs = 10_000;
-const message = (n: number, state: "active" | "acked" | "kept", ends: { expiresAtMs: number; keptUntilMs: number }) => {
+const message = (
+  n: number,
+  state: "active" | "acked" | "kept",
+  ends: { expiresAtMs: number; keptUntilMs: number },
+) => {
   const onExpiry = "TombstoneReference";
-  return { kind: "message", state, entry: entry(n, { ...ends, storedAtMs: 1_000, onExpiry }) } as const;
+  return {
+    kind: "message",
+    state,
+    entry: entry(n, { ...ends, storedAtMs: 1_000, onExpiry }),
+  } as const;
 };
 
 async function* each(records: readonly StoreRecord[]): AsyncGenerator<StoreRecord> {
@@ -18,7 +36,12 @@ async function* each(records: readonly StoreRecord[]): AsyncGenerator<StoreRecor
 test("what ends at this millisecond is left out, and what ends with the next is there", async () => {
   const store = await openMemory(1_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
   const { mailbox, replay, receipts } = store.capabilities;
-  const target = { mailbox: mailbox!, replay: replay!, receipts: receipts!, putLedger: async () => {} };
+  const target = {
+    mailbox: mailbox!,
+    replay: replay!,
+    receipts: receipts!,
+    putLedger: async () => {},
+  };
   const report = await importRecords(
     { import: (fill) => fill(target) },
     each([
@@ -43,7 +66,12 @@ test("what ends at this millisecond is left out, and what ends with the next is 
 test("a record that comes twice is refused", async () => {
   const store = await openMemory(1_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
   const { mailbox, replay, receipts } = store.capabilities;
-  const target = { mailbox: mailbox!, replay: replay!, receipts: receipts!, putLedger: async () => {} };
+  const target = {
+    mailbox: mailbox!,
+    replay: replay!,
+    receipts: receipts!,
+    putLedger: async () => {},
+  };
   const later = { expiresAtMs: 20_000, keptUntilMs: 30_000 };
   const claim = { kind: "claim", tag: "one", untilMs: 20_000 } as const;
   for (const record of [message(1, "active", later), message(2, "acked", later), claim]) {
@@ -56,7 +84,12 @@ test("a record that comes twice is refused", async () => {
 test("what was stored while the clock ran ahead ends nothing that has not ended", async () => {
   const store = await openMemory(1_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
   const { mailbox, replay, receipts } = store.capabilities;
-  const target = { mailbox: mailbox!, replay: replay!, receipts: receipts!, putLedger: async () => {} };
+  const target = {
+    mailbox: mailbox!,
+    replay: replay!,
+    receipts: receipts!,
+    putLedger: async () => {},
+  };
   const soon = { expiresAtMs: 20_000, keptUntilMs: 20_000 };
   const ahead = { storedAtMs: 30_000, expiresAtMs: 40_000, keptUntilMs: 40_000 };
   const report = await importRecords(
@@ -78,8 +111,15 @@ test("what was stored while the clock ran ahead ends nothing that has not ended"
 test("many that have ended and are kept do not stand in the way of one that is there", async () => {
   const store = await openMemory(10_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
   const { mailbox, replay, receipts } = store.capabilities;
-  const target = { mailbox: mailbox!, replay: replay!, receipts: receipts!, putLedger: async () => {} };
-  const kept = Array.from({ length: 1_500 }, (_, n) => message(n, "kept", { expiresAtMs: 2_000, keptUntilMs: 20_000 }));
+  const target = {
+    mailbox: mailbox!,
+    replay: replay!,
+    receipts: receipts!,
+    putLedger: async () => {},
+  };
+  const kept = Array.from({ length: 1_500 }, (_, n) =>
+    message(n, "kept", { expiresAtMs: 2_000, keptUntilMs: 20_000 }),
+  );
   const place = {
     recipient: bob,
     chunk: chunkOf(1, 0, 2),

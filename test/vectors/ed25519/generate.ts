@@ -21,11 +21,16 @@ export type SignatureVector = {
   readonly native: boolean;
   readonly zip215: boolean;
 };
-export type KeyVector = { readonly class: string; readonly public_key: string; readonly admissible: boolean };
+export type KeyVector = {
+  readonly class: string;
+  readonly public_key: string;
+  readonly admissible: boolean;
+};
 
 const littleEndian = (value: bigint) =>
   Uint8Array.from({ length: 32 }, (_, i) => Number((value >> BigInt(8 * i)) & 0xffn));
-const fromLittleEndian = (bytes: Uint8Array) => bytes.reduceRight((value, byte) => (value << 8n) | BigInt(byte), 0n);
+const fromLittleEndian = (bytes: Uint8Array) =>
+  bytes.reduceRight((value, byte) => (value << 8n) | BigInt(byte), 0n);
 
 function challenge(r: Uint8Array, a: Uint8Array, message: Uint8Array): bigint {
   const digest = createHash("sha512")
@@ -34,7 +39,8 @@ function challenge(r: Uint8Array, a: Uint8Array, message: Uint8Array): bigint {
   return fromLittleEndian(new Uint8Array(digest)) % order;
 }
 
-const times = (point: Point, scalar: bigint): Point => (scalar === 0n ? Point.ZERO : point.multiplyUnsafe(scalar));
+const times = (point: Point, scalar: bigint): Point =>
+  scalar === 0n ? Point.ZERO : point.multiplyUnsafe(scalar);
 
 /** The point of an encoding by the lenient rule, or `null` when it lies off the curve. */
 function lenientPoint(bytes: Uint8Array): Point | null {
@@ -45,7 +51,11 @@ function lenientPoint(bytes: Uint8Array): Point | null {
   }
 }
 
-function verdicts(a: Uint8Array, message: Uint8Array, signature: Uint8Array): { native: boolean; zip215: boolean } {
+function verdicts(
+  a: Uint8Array,
+  message: Uint8Array,
+  signature: Uint8Array,
+): { native: boolean; zip215: boolean } {
   const s = fromLittleEndian(signature.subarray(32));
   const key = lenientPoint(a);
   if (s >= order || key === null) return { native: false, zip215: false };
@@ -69,11 +79,17 @@ function add(name: string, a: Uint8Array, message: Uint8Array, signature: Uint8A
 }
 
 const seeds = [1, 2, 3].map((n) => new Uint8Array(32).fill(n));
-const messages = [utf8(""), utf8("did:svc:1111111111111111111111|2026-07-16T12:00:00Z"), new Uint8Array(300).fill(7)];
+const messages = [
+  utf8(""),
+  utf8("did:svc:1111111111111111111111|2026-07-16T12:00:00Z"),
+  new Uint8Array(300).fill(7),
+];
 const scalarOf = (seed: Uint8Array) => ed25519.utils.getExtendedPublicKey(seed).scalar;
 
 /** The eight points of small order, and all their encodings: eight canonical ones and six that are not. */
-const torsion = Array.from({ length: 8 }, (_, i) => times(Point.fromHex(smallOrderGenerator()), BigInt(i)));
+const torsion = Array.from({ length: 8 }, (_, i) =>
+  times(Point.fromHex(smallOrderGenerator()), BigInt(i)),
+);
 
 function smallOrderGenerator(): string {
   return "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a";
@@ -132,7 +148,8 @@ function smallOrder(): void {
       const r = times(Point.BASE, nonce).toBytes();
       add(`small key, ${kind}, honest R`, bytes, message, concatBytes(r, littleEndian(nonce)));
     }
-    for (const r of small) add("small key, small R", bytes, utf8("Zcash"), concatBytes(r.bytes, new Uint8Array(32)));
+    for (const r of small)
+      add("small key, small R", bytes, utf8("Zcash"), concatBytes(r.bytes, new Uint8Array(32)));
   }
   add("all zero", new Uint8Array(32), new Uint8Array(0), new Uint8Array(64));
 }
@@ -157,7 +174,8 @@ function mixedOrder(): void {
 
 function offCurve(): void {
   const signature = ed25519.sign(messages[0] as Uint8Array, seeds[0] as Uint8Array);
-  for (const y of [2n, 7n, prime + 2n]) add("key off the curve", littleEndian(y), messages[0] as Uint8Array, signature);
+  for (const y of [2n, 7n, prime + 2n])
+    add("key off the curve", littleEndian(y), messages[0] as Uint8Array, signature);
 }
 
 function keyVectors(): KeyVector[] {
@@ -171,14 +189,16 @@ function keyVectors(): KeyVector[] {
   for (const twist of torsion.slice(1)) put("mixed order", Point.BASE.add(twist).toBytes(), true);
   for (const y of [2n, 7n]) put("off the curve", littleEndian(y), false);
   for (let y = prime + 2n; y < 1n << 255n; y++) {
-    if (lenientPoint(littleEndian(y)) !== null) put("non-canonical of large order", littleEndian(y), false);
+    if (lenientPoint(littleEndian(y)) !== null)
+      put("non-canonical of large order", littleEndian(y), false);
   }
   put("31 bytes", new Uint8Array(31).fill(9), false);
   put("33 bytes", new Uint8Array(33).fill(9), false);
   return keys;
 }
 
-const lines = (rows: readonly object[]) => `[\n${rows.map((row) => JSON.stringify(row)).join(",\n")}\n]\n`;
+const lines = (rows: readonly object[]) =>
+  `[\n${rows.map((row) => JSON.stringify(row)).join(",\n")}\n]\n`;
 
 honest();
 smallOrder();

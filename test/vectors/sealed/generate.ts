@@ -48,7 +48,13 @@ function head(major: number, value: number): Uint8Array {
   if (value < 24) return Uint8Array.of(first | value);
   if (value < 0x100) return Uint8Array.of(first | 24, value);
   if (value < 0x1_0000) return Uint8Array.of(first | 25, value >> 8, value & 0xff);
-  return Uint8Array.of(first | 26, value >>> 24, (value >> 16) & 0xff, (value >> 8) & 0xff, value & 0xff);
+  return Uint8Array.of(
+    first | 26,
+    value >>> 24,
+    (value >> 16) & 0xff,
+    (value >> 8) & 0xff,
+    value & 0xff,
+  );
 }
 
 export const cbor = {
@@ -60,7 +66,10 @@ export const cbor = {
   map: (members: ReadonlyMap<string, Uint8Array>) => {
     const entries = [...members].map(([name, value]) => ({ key: cbor.text(name), value }));
     entries.sort((a, b) => Buffer.compare(a.key, b.key));
-    return concatBytes(head(5, entries.length), ...entries.flatMap(({ key, value }) => [key, value]));
+    return concatBytes(
+      head(5, entries.length),
+      ...entries.flatMap(({ key, value }) => [key, value]),
+    );
   },
 };
 
@@ -99,7 +108,14 @@ function vectorOf(draft: Draft, index: number): SealedVector {
   const messageId = `6f1c1f1e-8a54-4a0c-9d0e-${String(index).padStart(12, "0")}`;
   const ephemeral = new Uint8Array(32).fill(100 + index);
   const nonce = new Uint8Array(12).fill(200 - index);
-  const additional = [profile, messageId, to, place.groupId ?? "", place.sequence, place.total].join("|");
+  const additional = [
+    profile,
+    messageId,
+    to,
+    place.groupId ?? "",
+    place.sequence,
+    place.total,
+  ].join("|");
   const shared = x25519.getSharedSecret(ephemeral, x25519.getPublicKey(recipientSecret));
   const key = hkdf(sha256, shared, sha256(utf8(additional)), utf8(profile), 32);
   const ciphertext = chacha20poly1305(key, nonce, utf8(additional)).encrypt(plaintext);
@@ -152,14 +168,49 @@ const drafts: readonly Draft[] = [
     whole: long,
     data: long.slice(sequence * 100, sequence * 100 + 100),
   })),
-  { name: "format as bytes", ...whole, changed: { format: cbor.bytes(utf8("svc:binary-chunk:v1")) }, why: "format" },
-  { name: "another format", ...whole, changed: { format: cbor.text("svc:binary-chunk:v2") }, why: "format" },
+  {
+    name: "format as bytes",
+    ...whole,
+    changed: { format: cbor.bytes(utf8("svc:binary-chunk:v1")) },
+    why: "format",
+  },
+  {
+    name: "another format",
+    ...whole,
+    changed: { format: cbor.text("svc:binary-chunk:v2") },
+    why: "format",
+  },
   { name: "name as bytes", ...whole, changed: { name: cbor.bytes(utf8("note.txt")) }, why: "name" },
-  { name: "media_type as bytes", ...whole, changed: { media_type: cbor.bytes(text) }, why: "media_type" },
-  { name: "size_bytes as text", ...whole, changed: { size_bytes: cbor.text("17") }, why: "size_bytes" },
-  { name: "size_bytes negative", ...whole, changed: { size_bytes: cbor.negative(-17) }, why: "size_bytes" },
-  { name: "size_bytes too small", ...whole, changed: { size_bytes: cbor.unsigned(16) }, why: "size_bytes" },
-  { name: "sha256 of 31 bytes", ...whole, changed: { sha256: cbor.bytes(new Uint8Array(31)) }, why: "sha256" },
+  {
+    name: "media_type as bytes",
+    ...whole,
+    changed: { media_type: cbor.bytes(text) },
+    why: "media_type",
+  },
+  {
+    name: "size_bytes as text",
+    ...whole,
+    changed: { size_bytes: cbor.text("17") },
+    why: "size_bytes",
+  },
+  {
+    name: "size_bytes negative",
+    ...whole,
+    changed: { size_bytes: cbor.negative(-17) },
+    why: "size_bytes",
+  },
+  {
+    name: "size_bytes too small",
+    ...whole,
+    changed: { size_bytes: cbor.unsigned(16) },
+    why: "size_bytes",
+  },
+  {
+    name: "sha256 of 31 bytes",
+    ...whole,
+    changed: { sha256: cbor.bytes(new Uint8Array(31)) },
+    why: "sha256",
+  },
   { name: "sha256 as an integer", ...whole, changed: { sha256: cbor.unsigned(1) }, why: "sha256" },
   {
     name: "message_group_id as bytes",
@@ -179,10 +230,25 @@ const drafts: readonly Draft[] = [
     changed: { sequence_number: cbor.text("0") },
     why: "sequence_number",
   },
-  { name: "total_chunks as text", ...whole, changed: { total_chunks: cbor.text("1") }, why: "total_chunks" },
-  { name: "data as text", ...whole, changed: { data: cbor.text("Meet me at noon.\n") }, why: "data" },
+  {
+    name: "total_chunks as text",
+    ...whole,
+    changed: { total_chunks: cbor.text("1") },
+    why: "total_chunks",
+  },
+  {
+    name: "data as text",
+    ...whole,
+    changed: { data: cbor.text("Meet me at noon.\n") },
+    why: "data",
+  },
   { name: "without data", ...whole, changed: { data: null }, why: "data" },
-  { name: "with a member too many", ...whole, changed: { path: cbor.text("/etc") }, why: "members" },
+  {
+    name: "with a member too many",
+    ...whole,
+    changed: { path: cbor.text("/etc") },
+    why: "members",
+  },
 ];
 
 export const vectors: readonly SealedVector[] = drafts.map(vectorOf);

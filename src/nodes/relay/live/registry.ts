@@ -193,7 +193,10 @@ export function add<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
 }
 
 /** Resolves when all have settled, or when the time is up. */
-export async function settledWithin(promises: readonly Promise<unknown>[], ms: number): Promise<void> {
+export async function settledWithin(
+  promises: readonly Promise<unknown>[],
+  ms: number,
+): Promise<void> {
   await withDeadline(Promise.allSettled(promises), ms);
 }
 
@@ -236,7 +239,9 @@ export type LiveOutcome = "acknowledged" | "silent" | "gone" | "nobody";
 
 /** Cost: one look at each delivery in flight; a session joins rarely. */
 export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<unknown>[] {
-  const delaying = [...inFlight.values()].filter(({ to, delaysJoins }) => delaysJoins && to === did);
+  const delaying = [...inFlight.values()].filter(
+    ({ to, delaysJoins }) => delaysJoins && to === did,
+  );
   return delaying.map(({ outcome }) => outcome);
 }
 
@@ -246,19 +251,28 @@ export function keyText(document: DidDocument | null, keyId: string): KeyText | 
 }
 
 /** To every device of the recipient at once; one outcome for each session. */
-export function deliverToSockets(registry: SessionRegistry, delivery: LiveDelivery): Promise<LiveOutcome>[] {
+export function deliverToSockets(
+  registry: SessionRegistry,
+  delivery: LiveDelivery,
+): Promise<LiveOutcome>[] {
   const { to, messageId, bytes } = delivery.envelope;
   const sockets = [...(registry.proven.get(to) ?? [])];
   if (sockets.length === 0) return [];
-  if (registry.acknowledged.get(messageId) === Bun.hash(bytes)) return [Promise.resolve("acknowledged")];
+  if (registry.acknowledged.get(messageId) === Bun.hash(bytes))
+    return [Promise.resolve("acknowledged")];
   const text = decodeUtf8(bytes);
-  return text === null ? [] : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
+  return text === null
+    ? []
+    : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
 }
 
 /** Resolves on the first acknowledgement; otherwise, when all have ended, as one that was silent, or else gone. */
-export async function firstAcknowledged(outcomes: readonly Promise<LiveOutcome>[]): Promise<LiveOutcome> {
+export async function firstAcknowledged(
+  outcomes: readonly Promise<LiveOutcome>[],
+): Promise<LiveOutcome> {
   const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
-  for (const outcome of outcomes) void outcome.then((one) => one === "acknowledged" && resolve(one));
+  for (const outcome of outcomes)
+    void outcome.then((one) => one === "acknowledged" && resolve(one));
   void Promise.all(outcomes).then((all) =>
     resolve((["silent", "gone"] as const).find((one) => all.includes(one)) ?? "nobody"),
   );
@@ -267,7 +281,11 @@ export async function firstAcknowledged(outcomes: readonly Promise<LiveOutcome>[
 
 type FrameDelivery = LiveDelivery & { readonly text: string };
 
-function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery: FrameDelivery): Promise<LiveOutcome> {
+function deliverTo(
+  registry: SessionRegistry,
+  socket: SessionWebSocket,
+  delivery: FrameDelivery,
+): Promise<LiveOutcome> {
   const session = socket.data;
   const { envelope } = delivery;
   if (!isAuthorized(session, delivery.document)) {
@@ -276,16 +294,19 @@ function deliverTo(registry: SessionRegistry, socket: SessionWebSocket, delivery
   }
   // Another process may be delivering it too: each finds out of the other only here.
   const known = session.unacked.get(envelope.messageId);
-  if (known !== undefined) return equalBytes(known.bytes, envelope.bytes) ? known.outcome : Promise.resolve("gone");
+  if (known !== undefined)
+    return equalBytes(known.bytes, envelope.bytes) ? known.outcome : Promise.resolve("gone");
   const isBehind = socket.getBufferedAmount() > unreadBytesMax;
-  if (isBehind || !hasRoom(registry, session, envelope.bytes.length)) return Promise.resolve("gone");
+  if (isBehind || !hasRoom(registry, session, envelope.bytes.length))
+    return Promise.resolve("gone");
   const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
   const settle = (outcome: LiveOutcome) => {
     if (!session.unacked.delete(envelope.messageId)) return;
     clearTimeout(timer);
     session.unackedBytes -= envelope.bytes.length;
     registry.unackedBytes -= envelope.bytes.length;
-    if (outcome === "acknowledged") registry.acknowledged.set(envelope.messageId, Bun.hash(envelope.bytes));
+    if (outcome === "acknowledged")
+      registry.acknowledged.set(envelope.messageId, Bun.hash(envelope.bytes));
     resolve(outcome);
     terminateUnread(socket);
   };
@@ -315,9 +336,14 @@ export function goLive(socket: SessionWebSocket): void {
     sendUnacked(socket, { settle, text: decodeUtf8(bytes) ?? "" });
 }
 
-function hasRoom(registry: SessionRegistry, { unacked, unackedBytes }: SessionSocket, length: number): boolean {
+function hasRoom(
+  registry: SessionRegistry,
+  { unacked, unackedBytes }: SessionSocket,
+  length: number,
+): boolean {
   const { bounds } = registry;
-  if (registry.unackedBytes > 0 && registry.unackedBytes + length > bounds.unackedBytesTotalMax) return false;
+  if (registry.unackedBytes > 0 && registry.unackedBytes + length > bounds.unackedBytesTotalMax)
+    return false;
   if (unacked.size === 0) return true;
   return unacked.size < bounds.unackedMax && unackedBytes + length <= bounds.unackedBytesMax;
 }
@@ -328,7 +354,10 @@ function hasRoom(registry: SessionRegistry, { unacked, unackedBytes }: SessionSo
  */
 function terminateUnread(socket: SessionWebSocket): void {
   const session = socket.data;
-  if (session.state !== "closed" && socket.getBufferedAmount() > session.unackedBytes + unreadSlackBytes)
+  if (
+    session.state !== "closed" &&
+    socket.getBufferedAmount() > session.unackedBytes + unreadSlackBytes
+  )
     socket.terminate();
 }
 
@@ -350,7 +379,10 @@ export const frameBytesMax = 16 * 1024;
 export type SessionTarget = { readonly did: Did; readonly deviceId: string };
 
 /** Which device of which DID a path names: 400 `invalid_did` or `invalid_request`. */
-export function parseSessionTarget({ did: didText = "", deviceId = "" }: Call["params"]): SessionTarget | Fault {
+export function parseSessionTarget({
+  did: didText = "",
+  deviceId = "",
+}: Call["params"]): SessionTarget | Fault {
   const did = parseDid(didText);
   if (isFault(did)) return did;
   if (deviceId.length > deviceIdCharsMax || !isLineValue(deviceId)) {
@@ -368,8 +400,19 @@ export type ConnectTerms = { readonly endpoints: readonly string[]; readonly ske
 /** Members of the first frame. */
 const frameMembers: ProofNames = { ...ackMembers, endpoint: "endpoint" };
 
-function connectRule(target: SessionTarget, terms: ConnectTerms, names: RetrievalRule["names"]): RetrievalRule {
-  return { operation: "connect", ...target, subject: target.deviceId, serviceType: "SvcRelayService", ...terms, names };
+function connectRule(
+  target: SessionTarget,
+  terms: ConnectTerms,
+  names: RetrievalRule["names"],
+): RetrievalRule {
+  return {
+    operation: "connect",
+    ...target,
+    subject: target.deviceId,
+    serviceType: "SvcRelayService",
+    ...terms,
+    names,
+  };
 }
 
 /** Whether the request itself has a proof; one header is enough, so that a missing other one is named. */
@@ -395,16 +438,25 @@ export function decodeConnectFrame(
   const members = parseFrame(frame);
   if (members === null || members["type"] !== "auth")
     return fault("proof_missing", "the first frame must be the proof");
-  return decodeRetrievalProof(memberReader(members), connectRule(of.target, of.terms, frameMembers), nowMs);
+  return decodeRetrievalProof(
+    memberReader(members),
+    connectRule(of.target, of.terms, frameMembers),
+    nowMs,
+  );
 }
 
 type Reply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
 
 /** What a client says of an envelope; `null` when the frame is anything else. */
-export function parseReply(frame: string | Uint8Array, { passes }: Pick<SessionSocket, "passes">): Reply | null {
+export function parseReply(
+  frame: string | Uint8Array,
+  { passes }: Pick<SessionSocket, "passes">,
+): Reply | null {
   const members = parseFrame(frame);
-  const outcome = members?.["type"] === "ack" ? "acknowledged" : members?.["type"] === "pass" && passes && "gone";
-  const messageId = typeof members?.["message_id"] === "string" ? parseUuid(members["message_id"]) : null;
+  const outcome =
+    members?.["type"] === "ack" ? "acknowledged" : members?.["type"] === "pass" && passes && "gone";
+  const messageId =
+    typeof members?.["message_id"] === "string" ? parseUuid(members["message_id"]) : null;
   return messageId === null || !outcome ? null : { messageId, outcome };
 }
 
@@ -418,5 +470,9 @@ export function renderRefusal({ code, detail, extra }: Fault): string {
 }
 
 function renderWelcome(target: SessionTarget): string {
-  return JSON.stringify({ type: "welcome", status: "ok", connectionKey: `${target.did}::${target.deviceId}` });
+  return JSON.stringify({
+    type: "welcome",
+    status: "ok",
+    connectionKey: `${target.did}::${target.deviceId}`,
+  });
 }

@@ -50,7 +50,8 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
     if (target === null) return undefined;
     joinCount = Math.max(joinCount, target.joinCount);
     // Of two processes with the same count, both treat the one with the greater id as the younger.
-    const isOlder = (own: number) => own < target.joinCount || (own === target.joinCount && id < target.from);
+    const isOlder = (own: number) =>
+      own < target.joinCount || (own === target.joinCount && id < target.from);
     await local.makeWay(target, isOlder);
     return undefined;
   });
@@ -63,7 +64,9 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
       const known = listening.get(did);
       if (known !== undefined) known.count++;
       else {
-        const subscription = bus.subscribe(subjects.offer(did), (message) => answer(message, { id, did, local, bus }));
+        const subscription = bus.subscribe(subjects.offer(did), (message) =>
+          answer(message, { id, did, local, bus }),
+        );
         listening.set(did, { count: 1, subscription });
       }
       return () => {
@@ -84,7 +87,11 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
       const ask = async (): Promise<LiveOutcome> => {
         const startMs = performance.now();
         const message = utf8(JSON.stringify({ from: id, name, timeoutMs }));
-        const answered = await bus.request(subjects.offer(envelope.to), message, timeoutMs + answerSlackMs);
+        const answered = await bus.request(
+          subjects.offer(envelope.to),
+          message,
+          timeoutMs + answerSlackMs,
+        );
         if (answered !== "nobody") return "acknowledged";
         if (performance.now() - startMs >= timeoutMs) return "silent";
         return offer.isFetched ? "gone" : "nobody";
@@ -96,7 +103,11 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
     /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
     async join(target: SessionTarget, joinCount: number, msMax: number): Promise<void> {
       await listening.get(target.did)?.subscription.ready;
-      await bus.request(subjects.join, utf8(JSON.stringify({ ...target, from: id, joinCount })), msMax);
+      await bus.request(
+        subjects.join,
+        utf8(JSON.stringify({ ...target, from: id, joinCount })),
+        msMax,
+      );
     },
     close(): void {
       joins.unsubscribe();
@@ -111,11 +122,25 @@ type Offer = { readonly outcome: Promise<LiveOutcome>; readonly withdraw: () => 
 
 type Join = SessionTarget & { readonly from: string; readonly joinCount: number };
 
-type Answering = { readonly id: string; readonly did: Did; readonly local: LocalSessions; readonly bus: Bus };
+type Answering = {
+  readonly id: string;
+  readonly did: Did;
+  readonly local: LocalSessions;
+  readonly bus: Bus;
+};
 
-async function answer(message: Uint8Array, { id, did, local, bus }: Answering): Promise<Uint8Array | undefined> {
+async function answer(
+  message: Uint8Array,
+  { id, did, local, bus }: Answering,
+): Promise<Uint8Array | undefined> {
   const { from, name, timeoutMs } = jsonObjectOf(message) ?? {};
-  if (typeof from !== "string" || from === id || typeof name !== "string" || typeof timeoutMs !== "number") return;
+  if (
+    typeof from !== "string" ||
+    from === id ||
+    typeof name !== "string" ||
+    typeof timeoutMs !== "number"
+  )
+    return;
   const fetched = await bus.request(subjects.fetch(from), utf8(name), fetchMs);
   const envelope = fetched === "nobody" ? null : decodeEnvelope(fetched, did);
   const outcome = envelope === null ? null : await local.deliver({ envelope, timeoutMs });

@@ -85,26 +85,35 @@ export function createSessions(parts: SessionParts): LiveSessions {
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
-  const mayListen = (did: Did): boolean => registry.proven.has(did) || registry.remote?.mayReach(did) === true;
+  const mayListen = (did: Did): boolean =>
+    registry.proven.has(did) || registry.remote?.mayReach(did) === true;
   const networks = networkPlaces(registry.settings.sessions_max);
   return {
-    routes: registry.settings.public_endpoints.length === 0 ? [] : [sessionRoute(registry, networks)],
+    routes:
+      registry.settings.public_endpoints.length === 0 ? [] : [sessionRoute(registry, networks)],
     websocket: socketEvents(registry, networks),
     mayListen,
     inFlight: registry.inFlight,
     async deliver(delivery) {
       const outcomes = here(delivery);
       const elsewhere = registry.remote?.offer(delivery);
-      const outcome = await firstAcknowledged(elsewhere === undefined ? outcomes : [...outcomes, elsewhere.outcome]);
+      const outcome = await firstAcknowledged(
+        elsewhere === undefined ? outcomes : [...outcomes, elsewhere.outcome],
+      );
       elsewhere?.withdraw();
       return outcome;
     },
-    stats: () => ({ sockets: registry.sockets.size, unproven: registry.unproven.size, dids: registry.proven.size }),
+    stats: () => ({
+      sockets: registry.sockets.size,
+      unproven: registry.unproven.size,
+      dids: registry.proven.size,
+    }),
     close: () => {
       registry.closed = true;
       unfollow?.();
       registry.remote?.close();
-      for (const socket of registry.sockets) socket.close(closeCodes.goingAway, "the node is shutting down");
+      for (const socket of registry.sockets)
+        socket.close(closeCodes.goingAway, "the node is shutting down");
     },
   };
 }
@@ -117,13 +126,21 @@ function endShutOut(registry: Sessions): void {
   }
 }
 
-function checkShutOut({ blocks }: Sessions, { client, target }: Pick<SessionSocket, "client" | "target">) {
+function checkShutOut(
+  { blocks }: Sessions,
+  { client, target }: Pick<SessionSocket, "client" | "target">,
+) {
   return blocks?.checkClient(client) ?? blocks?.checkDid(target.did) ?? null;
 }
 
 /** Makes way for a session of the device that joins in another process. */
-function makeWay(registry: Sessions, target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void> {
-  for (const other of sameDevice(registry, target)) if (isOlder(other.data.joinCount)) replace(registry, other);
+function makeWay(
+  registry: Sessions,
+  target: SessionTarget,
+  isOlder: (joinCount: number) => boolean,
+): Promise<void> {
+  for (const other of sameDevice(registry, target))
+    if (isOlder(other.data.joinCount)) replace(registry, other);
   return settledWithin(deliveriesEnding(registry, target.did), registry.bounds.joinMs);
 }
 
@@ -154,13 +171,17 @@ function sessionRoute(registry: Sessions, networks: NetworkPlaces): Route {
     ],
     capacity: "normal",
     rateLimit: (request) =>
-      registry.blocks?.checkClient(request.client) ?? checkClientRate(registry.connects, request, settings),
+      registry.blocks?.checkClient(request.client) ??
+      checkClientRate(registry.connects, request, settings),
     handle: async (call) => {
       const data = await admit(registry, call);
       if (isFault(data)) return data;
-      if (data.permit === null && registry.unproven.size >= registry.bounds.unprovenMax) return noRoom();
+      if (data.permit === null && registry.unproven.size >= registry.bounds.unprovenMax)
+        return noRoom();
       if (!networks.take(data.client))
-        return fault("rate_limited", "too many live sessions of this network", { retryAfterSeconds: 30 });
+        return fault("rate_limited", "too many live sessions of this network", {
+          retryAfterSeconds: 30,
+        });
       if (call.upgrade(data)) return { status: 101 };
       networks.give(data.client);
       return fault("invalid_request", "this path accepts WebSocket connections only");
@@ -168,7 +189,10 @@ function sessionRoute(registry: Sessions, networks: NetworkPlaces): Route {
   };
 }
 
-function socketEvents(registry: Sessions, networks: NetworkPlaces): WebSocketHandler<SessionSocket> {
+function socketEvents(
+  registry: Sessions,
+  networks: NetworkPlaces,
+): WebSocketHandler<SessionSocket> {
   return {
     maxPayloadLength: frameBytesMax,
     backpressureLimit: registry.bounds.unackedBytesMax,
@@ -176,7 +200,8 @@ function socketEvents(registry: Sessions, networks: NetworkPlaces): WebSocketHan
     sendPings: true,
     perMessageDeflate: false,
     open: (socket) => opened(registry, socket),
-    message: (socket, frame) => (socket.data.state === "live" ? reply(socket, frame) : prove(registry, socket, frame)),
+    message: (socket, frame) =>
+      socket.data.state === "live" ? reply(socket, frame) : prove(registry, socket, frame),
     close: (socket) => {
       networks.give(socket.data.client);
       forget(registry, socket);
@@ -226,7 +251,11 @@ function proveHeaders(
 }
 
 /** What the document authorizes, when it does and the nonce is new; the refusal when not. Never rejects. */
-async function permitOf(registry: Sessions, proof: RetrievalProof, nowMs: number): Promise<SessionPermit | Fault> {
+async function permitOf(
+  registry: Sessions,
+  proof: RetrievalProof,
+  nowMs: number,
+): Promise<SessionPermit | Fault> {
   const { did, serviceId, endpoint, keyId } = proof.claims;
   try {
     const subject = await registry.recipients.subject(did);
@@ -238,8 +267,13 @@ async function permitOf(registry: Sessions, proof: RetrievalProof, nowMs: number
   } catch (error) {
     const known = error instanceof StoreError;
     const reason = known ? error : errorStack(error);
-    registry.log(known ? "warn" : "error", "the proof of a live session could not be verified", { error: reason });
-    return fault(known ? "service_unavailable" : "internal_error", "the proof can't be verified at the moment");
+    registry.log(known ? "warn" : "error", "the proof of a live session could not be verified", {
+      error: reason,
+    });
+    return fault(
+      known ? "service_unavailable" : "internal_error",
+      "the proof can't be verified at the moment",
+    );
   }
 }
 
@@ -263,11 +297,18 @@ function opened(registry: Sessions, socket: SessionWebSocket): void {
     return;
   }
   registry.unproven.add(socket);
-  socket.data.timer = setTimeout(() => socket.close(closeCodes.late, "no proof came in time"), registry.bounds.authMs);
+  socket.data.timer = setTimeout(
+    () => socket.close(closeCodes.late, "no proof came in time"),
+    registry.bounds.authMs,
+  );
 }
 
 /** The first frame. A second one before the first has been verified ends the connection. */
-async function prove(registry: Sessions, socket: SessionWebSocket, frame: string | Uint8Array): Promise<void> {
+async function prove(
+  registry: Sessions,
+  socket: SessionWebSocket,
+  frame: string | Uint8Array,
+): Promise<void> {
   const session = socket.data;
   if (session.state === "joining" || session.state === "closed") return;
   if (session.state === "proving") {
@@ -276,7 +317,11 @@ async function prove(registry: Sessions, socket: SessionWebSocket, frame: string
   }
   session.state = "proving";
   const nowMs = registry.now();
-  const proof = decodeConnectFrame(frame, { target: session.target, terms: connectTerms(registry) }, nowMs);
+  const proof = decodeConnectFrame(
+    frame,
+    { target: session.target, terms: connectTerms(registry) },
+    nowMs,
+  );
   const permit = isFault(proof) ? proof : await permitOf(registry, proof, nowMs);
   if (isClosed(session)) return;
   if (isFault(permit)) {
@@ -289,7 +334,8 @@ async function prove(registry: Sessions, socket: SessionWebSocket, frame: string
 }
 
 function closeCodeOf(refusal: Fault): number {
-  if (refusal.status === 401 || refusal.status === 403 || refusal.status === 409) return 4_000 + refusal.status;
+  if (refusal.status === 401 || refusal.status === 403 || refusal.status === 409)
+    return 4_000 + refusal.status;
   return refusal.status >= 500 ? closeCodes.tryLater : 4401;
 }
 
@@ -358,7 +404,9 @@ function ringerOf(socket: SessionWebSocket): () => void {
 }
 
 function sameDevice(registry: Sessions, { did, deviceId }: SessionTarget): SessionWebSocket[] {
-  return [...(registry.proven.get(did) ?? [])].filter((socket) => socket.data.target.deviceId === deviceId);
+  return [...(registry.proven.get(did) ?? [])].filter(
+    (socket) => socket.data.target.deviceId === deviceId,
+  );
 }
 
 /** Its unacknowledged envelopes move on now, not when a dead connection has noticed. */

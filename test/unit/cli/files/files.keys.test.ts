@@ -26,7 +26,9 @@ describe("identities", () => {
     const folder = freshFolder();
     const first = createIdentity("alice");
     await fileKeys(folder).save(first.name, renderIdentity(first));
-    expect(await fileKeys(folder).replace("alice", null, renderIdentity(createIdentity("alice")))).toBe(false);
+    expect(
+      await fileKeys(folder).replace("alice", null, renderIdentity(createIdentity("alice"))),
+    ).toBe(false);
     expect(await loadIdentity(folder, "alice")).toEqual(first);
   });
   test("keep a root key that is not in force yet", async () => {
@@ -44,12 +46,17 @@ describe("identities", () => {
   test("that are missing, broken or oddly named are distinguished", async () => {
     const folder = freshFolder();
     await writeDurably(join(folder, "bad.json"), "{");
-    await writeDurably(join(folder, "half.json"), JSON.stringify({ version: 1, did: "did:svc:x", rootSeed: "00" }));
+    await writeDurably(
+      join(folder, "half.json"),
+      JSON.stringify({ version: 1, did: "did:svc:x", rootSeed: "00" }),
+    );
     expect(await clientCode(() => loadIdentity(folder, "nobody"))).toBe("no_identity");
     expect(await clientCode(() => loadIdentity(folder, "bad"))).toBe("keys_unreadable");
     expect(await clientCode(() => loadIdentity(folder, "half"))).toBe("keys_unreadable");
     expect(await clientCode(() => loadIdentity(folder, "../x"))).toBe("invalid_name");
-    expect(await clientCode(() => Promise.resolve().then(() => createIdentity(".x")))).toBe("invalid_name");
+    expect(await clientCode(() => Promise.resolve().then(() => createIdentity(".x")))).toBe(
+      "invalid_name",
+    );
   });
   test("of another version, or without a chain of agreement keys, are refused", async () => {
     const folder = freshFolder();

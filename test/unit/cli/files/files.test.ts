@@ -36,7 +36,8 @@ describe("names from strangers", () => {
     ["\ud800x", "\ufffdx"],
   ];
   for (const [given, safe] of rows) {
-    test(`${JSON.stringify(given)} becomes ${JSON.stringify(safe)}`, () => expect(safeFileName(given)).toBe(safe));
+    test(`${JSON.stringify(given)} becomes ${JSON.stringify(safe)}`, () =>
+      expect(safeFileName(given)).toBe(safe));
   }
   test("a long name is cut before its extension, within what file systems take", () => {
     for (const stem of ["x".repeat(5_000), "ü".repeat(5_000), "😀".repeat(5_000)]) {
@@ -73,7 +74,9 @@ describe("placing files", () => {
     const folder = freshFolder();
     await writeDurably(join(folder, "t"), "content");
     symlinkSync("nowhere", join(folder, "note.txt"));
-    expect(await placeFile(join(folder, "t"), folder, "note.txt")).toMatch(/\/note \([0-9a-f]{8}\)\.txt$/);
+    expect(await placeFile(join(folder, "t"), folder, "note.txt")).toMatch(
+      /\/note \([0-9a-f]{8}\)\.txt$/,
+    );
   });
   test("never replaces one that is there", async () => {
     const folder = freshFolder();
@@ -90,7 +93,9 @@ describe("placing files", () => {
     const folder = freshFolder();
     const temporaries = Array.from({ length: 10 }, (_, i) => join(folder, `t${i}`));
     for (const temporary of temporaries) await writeDurably(temporary, temporary);
-    const paths = await Promise.all(temporaries.map((temporary) => placeFile(temporary, folder, "a.b")));
+    const paths = await Promise.all(
+      temporaries.map((temporary) => placeFile(temporary, folder, "a.b")),
+    );
     expect(new Set(paths).size).toBe(10);
     expect(readdirSync(folder).length).toBe(20);
   });
@@ -117,7 +122,9 @@ describe("what a killed process left while it was writing", () => {
     const longAgo = new Date(Date.now() - 120_000);
     for (const name of names.slice(1)) utimesSync(join(folder, name), longAgo, longAgo);
     await fileKeys(folder).save("alice", "secret");
-    expect(readdirSync(folder).sort()).toEqual([names[0] as string, "alice.json", "note.tmp"].sort());
+    expect(readdirSync(folder).sort()).toEqual(
+      [names[0] as string, "alice.json", "note.tmp"].sort(),
+    );
     utimesSync(join(folder, names[0] as string), longAgo, longAgo);
     await fileKeys(folder).save("alice", "secret");
     expect(readdirSync(folder).sort()).toEqual(["alice.json", "note.tmp"]);

@@ -8,14 +8,24 @@ import { type DeviceItem, type PeerRow, peerKey } from "../../../../src/client/d
 import { waitingDefault } from "../../../../src/client/directory.ts";
 import { ClientError } from "../../../../src/client/http.ts";
 import { memoryKeys } from "../../../../src/client/key-stores.ts";
-import { advanceChain, createIdentity, type Identity, renderIdentity } from "../../../../src/client/keys.ts";
+import {
+  advanceChain,
+  createIdentity,
+  type Identity,
+  renderIdentity,
+} from "../../../../src/client/keys.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { DeviceMail } from "../../../support/device-mail.ts";
 import { identityOf } from "../../../support/identity.ts";
 
 const didOf = (name: string) => identityOf(name).did;
-const [own, phone, laptop, thief] = [didOf("own"), didOf("phone"), didOf("laptop"), didOf("thief")] as const;
+const [own, phone, laptop, thief] = [
+  didOf("own"),
+  didOf("phone"),
+  didOf("laptop"),
+  didOf("thief"),
+] as const;
 type Told = readonly [from: typeof phone, item: DeviceItem];
 
 /** A device with phone and laptop, after it has heard all: its identity, and the others that it knows. */
@@ -25,25 +35,49 @@ async function heard(identity: Identity, told: readonly Told[]) {
   const begun = { name: "", addedMs: 0, seen: 0, sent: 0, isLeaving: false };
   await table.change(async (batch) => {
     batch.meta = { hasDevices: true, deviceDid: own };
-    for (const did of [phone, laptop] as const) batch.put(peerKey(table, did), { did, ...begun } satisfies PeerRow);
+    for (const did of [phone, laptop] as const)
+      batch.put(peerKey(table, did), { did, ...begun } satisfies PeerRow);
   });
   const stop = new AbortController();
   const mail = new DeviceMail();
-  for (const [from, item] of told) await mail.link(from).send(own, { v: 1, items: [item] }, { mediaType: syncType });
+  for (const [from, item] of told)
+    await mail.link(from).send(own, { v: 1, items: [item] }, { mediaType: syncType });
   const { receive } = mail.link(own);
   const link = {
-    ...{ did: own, client: {} as Client, identity, close: async () => undefined, lock: async () => undefined },
+    ...{
+      did: own,
+      client: {} as Client,
+      identity,
+      close: async () => undefined,
+      lock: async () => undefined,
+    },
     ...{ send: () => Promise.reject(new Error("nothing is sent")), receive },
   } as DeviceLink;
   const devices = new Devices(
     {
-      ...{ table, keys: memoryKeys(), nowMs: Date.now, tell: () => undefined, openLink: async () => link },
-      ...{ identity: () => held.identity, inOrder: (work) => work(), client: {} as Client, waiting: waitingDefault },
+      ...{
+        table,
+        keys: memoryKeys(),
+        nowMs: Date.now,
+        tell: () => undefined,
+        openLink: async () => link,
+      },
+      ...{
+        identity: () => held.identity,
+        inOrder: (work) => work(),
+        client: {} as Client,
+        waiting: waitingDefault,
+      },
       change: async (edit) => {
         held.identity = await edit(held.identity);
         return held.identity;
       },
-      ...{ deviceName: "", leading: Promise.resolve(), reconnect: () => undefined, failed: () => undefined },
+      ...{
+        deviceName: "",
+        leading: Promise.resolve(),
+        reconnect: () => undefined,
+        failed: () => undefined,
+      },
     },
     stop.signal,
   );
@@ -121,7 +155,9 @@ test("of two replacements at once every device ends with the published one, in w
       [1, 0, 2],
       [0, 2, 1],
     ] as const) {
-      const told = [said[one], said[two], said[three]].map((given) => [phone, keys(given)] as const);
+      const told = [said[one], said[two], said[three]].map(
+        (given) => [phone, keys(given)] as const,
+      );
       const { identity } = await heard(held, told);
       expect([identity.rootSeed, identity.nextRootSeed]).toEqual([settled(won).rootSeed, null]);
     }
@@ -149,7 +185,11 @@ test("a device goes on to open its own DID whatever the answer was, until it is 
   const opened = Promise.withResolvers<void>();
   const failures: string[] = [];
   let tried = 0;
-  const link = { did: own, close: async () => undefined, lock: async () => undefined } as Partial<DeviceLink>;
+  const link = {
+    did: own,
+    close: async () => undefined,
+    lock: async () => undefined,
+  } as Partial<DeviceLink>;
   const openLink = async () => {
     const [code, status] = answers[tried++] ?? [null, 0];
     if (code !== null) throw new ClientError("refused", code, code, { status });
@@ -167,7 +207,10 @@ test("a device goes on to open its own DID whatever the answer was, until it is 
         deviceName: "",
         leading: Promise.resolve(),
       },
-      ...{ reconnect: () => undefined, failed: (error: ClientError) => void failures.push(error.code) },
+      ...{
+        reconnect: () => undefined,
+        failed: (error: ClientError) => void failures.push(error.code),
+      },
     },
     stop.signal,
   );

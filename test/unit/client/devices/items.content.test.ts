@@ -4,7 +4,12 @@ import { isCurrent, type PeerRow, peerKey, Sync } from "../../../../src/client/d
 import { ClientError } from "../../../../src/client/http.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { type Body, saveContent, wholeBody } from "../../../../src/client/store/files.ts";
-import { addMessage, type MessageRow, messageById, removeMessage } from "../../../../src/client/store/rows.ts";
+import {
+  addMessage,
+  type MessageRow,
+  messageById,
+  removeMessage,
+} from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { DeviceMail, type Letter, saidIn } from "../../../support/device-mail.ts";
@@ -12,7 +17,8 @@ import { identityOf } from "../../../support/identity.ts";
 
 const person = identityOf("person").did;
 const mebibyte = 1_048_576;
-const contentOf = (bytes: number) => new Uint8Array(bytes).map((_, i) => (i * 2_654_435_761) >>> 24);
+const contentOf = (bytes: number) =>
+  new Uint8Array(bytes).map((_, i) => (i * 2_654_435_761) >>> 24);
 let stop = new AbortController();
 afterEach(() => {
   stop.abort();
@@ -20,13 +26,30 @@ afterEach(() => {
 });
 
 const rowOf = (body: Body, sizeBytes: number): MessageRow => ({
-  ...{ id: crypto.randomUUID(), conversation: person, isOwn: false, from: person, verified: true, trust: "proven" },
-  ...{ distrusted: null, sentMs: 1, arrivedMs: 1, name: "a.bin", mediaType: "application/x-a", replyTo: null },
+  ...{
+    id: crypto.randomUUID(),
+    conversation: person,
+    isOwn: false,
+    from: person,
+    verified: true,
+    trust: "proven",
+  },
+  ...{
+    distrusted: null,
+    sentMs: 1,
+    arrivedMs: 1,
+    name: "a.bin",
+    mediaType: "application/x-a",
+    replyTo: null,
+  },
   ...{ sizeBytes, group: null, wantsReceipt: false, messageIds: [], reaction: null, target: null },
   ...{ digest: crypto.randomUUID(), body, to: [] },
 });
 
-async function devicesOf(names: readonly string[], isLost: (letter: Letter) => boolean = () => false) {
+async function devicesOf(
+  names: readonly string[],
+  isLost: (letter: Letter) => boolean = () => false,
+) {
   const { signal } = stop;
   const dids = names.map((name) => identityOf(name).did);
   const asked: string[] = [];
@@ -40,7 +63,8 @@ async function devicesOf(names: readonly string[], isLost: (letter: Letter) => b
       batch.meta = { hasDevices: true, deviceDid: did };
       const facts = { name: "", addedMs: 0, seen: 0, sent: 0, isLeaving: false };
       for (const peer of dids)
-        if (peer !== did) batch.put(peerKey(table, peer), { ...facts, did: peer } satisfies PeerRow);
+        if (peer !== did)
+          batch.put(peerKey(table, peer), { ...facts, did: peer } satisfies PeerRow);
     });
     const told: string[] = [];
     const tell = ({ type }: { readonly type: string }) => void told.push(type);
@@ -106,7 +130,10 @@ test("small content follows its message, large content comes when it is opened, 
     await laptop.table.change(async (batch) =>
       removeMessage(laptop.table, batch, (await messageById(laptop.table, id, batch))?.key ?? ""),
     );
-  expect([await laptop.table.values("a/"), (await laptop.table.meta()).bytes < 10_000]).toEqual([[], true]);
+  expect([await laptop.table.values("a/"), (await laptop.table.meta()).bytes < 10_000]).toEqual([
+    [],
+    true,
+  ]);
 }, 30_000);
 
 test("content that is refused for good holds up nothing behind it", async () => {
@@ -117,8 +144,10 @@ test("content that is refused for good holds up nothing behind it", async () => 
   const [phone, laptop] = devices as [Device, Device];
   await becomes(laptop, await give(phone, contentOf(100_000)), "elsewhere");
   await becomes(laptop, await give(phone, contentOf(1)), "inline");
-  const hasAll = async () => isCurrent(phone.table, (await phone.table.values<PeerRow>("d/"))[0] as PeerRow);
-  for (const endMs = performance.now() + 3_000; !(await hasAll()) && performance.now() < endMs; ) await Bun.sleep(5);
+  const hasAll = async () =>
+    isCurrent(phone.table, (await phone.table.values<PeerRow>("d/"))[0] as PeerRow);
+  for (const endMs = performance.now() + 3_000; !(await hasAll()) && performance.now() < endMs; )
+    await Bun.sleep(5);
   expect(await hasAll()).toBe(true);
 }, 30_000);
 
@@ -150,7 +179,10 @@ test("without room nothing of it is kept, and it comes when there is room", asyn
   const content = contentOf(2 * mebibyte);
   const id = await give(phone, content);
   while (!laptop.told.includes("store_full")) await Bun.sleep(5);
-  expect([await contentAt(laptop, id), await laptop.table.scan({ prefix: "f/" })]).toEqual(["elsewhere", []]);
+  expect([await contentAt(laptop, id), await laptop.table.scan({ prefix: "f/" })]).toEqual([
+    "elsewhere",
+    [],
+  ]);
   driver.bytesMax = room;
   await becomes(laptop, id, Bun.hash(content));
 }, 30_000);
@@ -199,11 +231,19 @@ test("content of another size, or of another message, is nobody's", async () => 
     [digest, 100_000],
   ] as const) {
     const source = {
-      file: { name, mediaType: "application/vnd.waypost.content", sizeBytes, sha256: new Uint8Array(0) },
+      file: {
+        name,
+        mediaType: "application/vnd.waypost.content",
+        sizeBytes,
+        sha256: new Uint8Array(0),
+      },
     };
     const read = async () => contentOf(sizeBytes);
     await mail.link(phone.did).send(laptop.did, { ...source, read }, { replyTo: id });
   }
   while (mail.boxOf(laptop.did).length > 0) await Bun.sleep(5);
-  expect([await contentAt(laptop, id), await laptop.table.scan({ prefix: "f/" })]).toEqual(["elsewhere", []]);
+  expect([await contentAt(laptop, id), await laptop.table.scan({ prefix: "f/" })]).toEqual([
+    "elsewhere",
+    [],
+  ]);
 }, 30_000);

@@ -8,7 +8,11 @@ import { Table } from "../../../../src/client/store/table.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { identityOf } from "../../../support/identity.ts";
 
-const [admin, own, other] = [identityOf("admin").did, identityOf("own").did, identityOf("other").did];
+const [admin, own, other] = [
+  identityOf("admin").did,
+  identityOf("own").did,
+  identityOf("other").did,
+];
 const rowOf = (change: Partial<GroupRow>): GroupRow => ({
   ...{ id: groupIdOf(admin, "n"), admin, maker: admin, nonce: "n", version: 2, name: "now" },
   ...{ members: { [admin]: 1, [own]: 1, [other]: 2 }, left: {}, joined: 1 },
@@ -17,9 +21,20 @@ const rowOf = (change: Partial<GroupRow>): GroupRow => ({
 
 test("of two devices the later state counts, in whatever order they speak, with all who left and what was accepted", () => {
   const late = rowOf({});
-  const early = rowOf({ version: 1, name: "before", members: { [admin]: 1, [own]: 1 }, left: { [own]: 1 }, joined: 0 });
+  const early = rowOf({
+    version: 1,
+    name: "before",
+    members: { [admin]: 1, [own]: 1 },
+    left: { [own]: 1 },
+    joined: 0,
+  });
   for (const merged of [mergeGroups(late, early), mergeGroups(early, late)]) {
-    expect([merged.version, merged.name, merged.left, merged.joined]).toEqual([2, "now", { [own]: 1 }, 1]);
+    expect([merged.version, merged.name, merged.left, merged.joined]).toEqual([
+      2,
+      "now",
+      { [own]: 1 },
+      1,
+    ]);
     expect(standingOf(merged, own)).toBe("out");
   }
 });
@@ -30,7 +45,15 @@ test("who put themselves into somebody's group first keeps nobody from the true 
   const id = groupIdOf(admin, nonce);
   const put = (from: Did, version: number) =>
     table.change(async (batch) => {
-      const json = { v: 1, version, maker: admin, nonce, name: from, admin: from, members: { [from]: 1, [own]: 1 } };
+      const json = {
+        v: 1,
+        version,
+        maker: admin,
+        nonce,
+        name: from,
+        admin: from,
+        members: { [from]: 1, [own]: 1 },
+      };
       return putChange(table, batch, { id, from, json, own, isKnown: false });
     });
   const seen = async () => (await table.get<GroupRow>(keyOfGroup(table, id))) as GroupRow;
@@ -40,7 +63,15 @@ test("who put themselves into somebody's group first keeps nobody from the true 
   const tell = () => undefined;
   const nothing = async () => [];
   const groups = new Groups({
-    ...{ table, did: own, nowMs: () => 0, tell, messages: nothing, send: nothing, find: async (to) => to as Did },
+    ...{
+      table,
+      did: own,
+      nowMs: () => 0,
+      tell,
+      messages: nothing,
+      send: nothing,
+      find: async (to) => to as Did,
+    },
   });
   await (await groups.get(id))?.join();
   expect(await put(other, Number.MAX_SAFE_INTEGER)).toBe(false);
@@ -82,7 +113,9 @@ async function groupOf(row: GroupRow, me: Did = own) {
   const told = (from: Did, change: object) => {
     const { maker, nonce, name, admin, members } = row;
     const json = { ...{ v: 1, maker, nonce, name, admin, members }, ...change };
-    return table.change((batch) => putChange(table, batch, { id: row.id, from, json, own: me, isKnown: true }));
+    return table.change((batch) =>
+      putChange(table, batch, { id: row.id, from, json, own: me, isKnown: true }),
+    );
   };
   const seen = async () => (await table.get<GroupRow>(keyOfGroup(table, row.id))) as GroupRow;
   const facts = async () => factsOf(await seen(), me);
@@ -107,9 +140,13 @@ test("only the admin changes a group that was accepted, and whom the admin names
 
 test("before a group is accepted any admin who puts this identity into it replaces another", async () => {
   const group = await groupOf(rowOf({ joined: 0 }));
-  expect(await group.told(other, { admin: other, version: 1, members: { [other]: 1 } })).toBe(false);
+  expect(await group.told(other, { admin: other, version: 1, members: { [other]: 1 } })).toBe(
+    false,
+  );
   expect(await group.told(admin, { version: 2 })).toBe(false);
-  expect(await group.told(other, { admin: other, version: 1, members: { [other]: 1, [own]: 1 } })).toBe(true);
+  expect(
+    await group.told(other, { admin: other, version: 1, members: { [other]: 1, [own]: 1 } }),
+  ).toBe(true);
   expect(await group.facts()).toMatchObject({ admin: other, standing: "asked" });
 });
 
@@ -117,8 +154,18 @@ test("the maker of a group is a DID", async () => {
   const maker = "x".repeat(60_000);
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
   const id = groupIdOf(maker, "n");
-  const json = { v: 1, version: 1, maker, nonce: "n", name: "", admin, members: { [admin]: 1, [own]: 1 } };
-  await table.change((batch) => putChange(table, batch, { id, from: admin, json, own, isKnown: true }));
+  const json = {
+    v: 1,
+    version: 1,
+    maker,
+    nonce: "n",
+    name: "",
+    admin,
+    members: { [admin]: 1, [own]: 1 },
+  };
+  await table.change((batch) =>
+    putChange(table, batch, { id, from: admin, json, own, isKnown: true }),
+  );
   expect(await table.get(keyOfGroup(table, id))).toBeNull();
 });
 

@@ -11,7 +11,12 @@ import type { ClientError } from "../../../../src/client/http.ts";
 import { buildEnvelope } from "../../../../src/client/send.ts";
 import { memoryStore, type StoreDriver } from "../../../../src/client/store/driver.ts";
 import { Incoming } from "../../../../src/client/store/incoming.ts";
-import { addMessage, keyOfMessage, type MessageRow, putReaction } from "../../../../src/client/store/rows.ts";
+import {
+  addMessage,
+  keyOfMessage,
+  type MessageRow,
+  putReaction,
+} from "../../../../src/client/store/rows.ts";
 import { LocalStore } from "../../../../src/client/store/store.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
@@ -73,17 +78,19 @@ test("a disk without room is a full store, also where the file has ended the bat
   const driver = fileStore(path);
   const table = await Table.open(driver, storeKey);
   const put = (key: string) =>
-    table.change(async (batch) => batch.put(key, 1)).catch((error: ClientError) => error.code as unknown);
+    table
+      .change(async (batch) => batch.put(key, 1))
+      .catch((error: ClientError) => error.code as unknown);
   await put("before");
   await driver.close();
   const file = new DatabaseSync(path);
-  file.exec("CREATE TRIGGER full BEFORE INSERT ON rows BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END");
+  file.exec(
+    "CREATE TRIGGER full BEFORE INSERT ON rows BEGIN SELECT RAISE(ROLLBACK, 'database or disk is full'); END",
+  );
   file.close();
-  expect([await put("after"), await table.get("after"), await table.get<number>("before")]).toEqual([
-    "store_full",
-    null,
-    1,
-  ]);
+  expect([await put("after"), await table.get("after"), await table.get<number>("before")]).toEqual(
+    ["store_full", null, 1],
+  );
   await driver.close();
 });
 
@@ -91,11 +98,16 @@ test("rows show neither names nor content, can't change places, and open under n
   const driver = memoryStore();
   const table = await Table.open(driver, storeKey);
   await table.change(async (batch) => {
-    batch.put(`p/${table.name("did:svc:somebody")}`, { did: "did:svc:somebody", name: "a secret name" });
+    batch.put(`p/${table.name("did:svc:somebody")}`, {
+      did: "did:svc:somebody",
+      name: "a secret name",
+    });
     batch.put(`p/${table.name("did:svc:other")}`, { did: "did:svc:other", name: "another" });
   });
   const rows = await driver.scan({ from: table.place, to: `${table.place}~`, limit: 10 });
-  const all = rows.map(([key, bytes]) => `${key} ${new TextDecoder("latin1").decode(bytes)}`).join(" ");
+  const all = rows
+    .map(([key, bytes]) => `${key} ${new TextDecoder("latin1").decode(bytes)}`)
+    .join(" ");
   expect(all).not.toMatch(/somebody|secret/);
   const [[one = ""] = [], [, bytes = null] = []] = rows.filter(([key]) => key.includes("/p/"));
   await driver.apply([[one, bytes]]);
@@ -122,17 +134,42 @@ test("one envelope that comes twice at once is one message", async () => {
   };
   const sender = { did: from, verified: true, trust: "proven", distrusted: null } as const;
   const recipient = { did: to, secretsOf: () => [readerSecret], senderOf: async () => sender };
-  await Promise.all([incoming.storage.read(version(), recipient), incoming.storage.read(version(), recipient)]);
+  await Promise.all([
+    incoming.storage.read(version(), recipient),
+    incoming.storage.read(version(), recipient),
+  ]);
   await incoming.storage.read(version(), recipient);
   const host = { table, did: to, nowMs: Date.now, tell: nothing, leads: () => true, want: nothing };
-  const store = new LocalStore({ ...host, resend: async () => undefined, sendReceipt: async () => undefined });
-  expect((await store.messages(from)).map(({ id, name }) => [id, name])).toEqual([[plan.id, "photo.jpg"]]);
+  const store = new LocalStore({
+    ...host,
+    resend: async () => undefined,
+    sendReceipt: async () => undefined,
+  });
+  expect((await store.messages(from)).map(({ id, name }) => [id, name])).toEqual([
+    [plan.id, "photo.jpg"],
+  ]);
   expect(await store.unread()).toBe(1);
 });
 
 const sentRow: MessageRow = {
-  ...{ id: plan.id, conversation: to, isOwn: true, from, verified: true, trust: "proven", distrusted: null },
-  ...{ sentMs: 1, arrivedMs: 1, name: "", mediaType: "text/plain", sizeBytes: 0, replyTo: null, group: null },
+  ...{
+    id: plan.id,
+    conversation: to,
+    isOwn: true,
+    from,
+    verified: true,
+    trust: "proven",
+    distrusted: null,
+  },
+  ...{
+    sentMs: 1,
+    arrivedMs: 1,
+    name: "",
+    mediaType: "text/plain",
+    sizeBytes: 0,
+    replyTo: null,
+    group: null,
+  },
   ...{ wantsReceipt: false, messageIds: [], reaction: null, target: null, digest: "", to: [] },
   body: { is: "inline", base64: "" },
 };
@@ -141,7 +178,14 @@ test("a read receipt names what was there when it was read, and nothing that arr
   const table = await Table.open(memoryStore(), storeKey);
   const receipts: unknown[] = [];
   const sendReceipt = async (...receipt: unknown[]) => void receipts.push(receipt);
-  const host = { table, did: to, nowMs: Date.now, tell: () => undefined, leads: () => true, want: () => undefined };
+  const host = {
+    table,
+    did: to,
+    nowMs: Date.now,
+    tell: () => undefined,
+    leads: () => true,
+    want: () => undefined,
+  };
   const store = new LocalStore({ ...host, resend: async () => undefined, sendReceipt });
   await store.saveProfile({ isOpen: true });
   await store.savePerson(from, { isKnown: true });
@@ -158,7 +202,14 @@ test("a read receipt names what was there when it was read, and nothing that arr
 
 test("what another device says of a delivery takes no receipt back", async () => {
   const table = await Table.open(memoryStore(), storeKey);
-  const copy = { did: to, id: plan.id, state: "received", code: null, reason: null, out: null } as const;
+  const copy = {
+    did: to,
+    id: plan.id,
+    state: "received",
+    code: null,
+    reason: null,
+    out: null,
+  } as const;
   const row: MessageRow = { ...sentRow, to: [copy] };
   const key = await table.change((batch) => addMessage(table, batch, row));
   const say = (state: "sent" | "failed") =>
@@ -172,7 +223,9 @@ test("what another device says of a delivery takes no receipt back", async () =>
 test("a reaction made here replaces the one before, also when the clock went back in between", async () => {
   const table = await Table.open(memoryStore(), storeKey);
   const put = (reaction: string, sentMs: number, isMade: boolean) =>
-    table.change((batch) => putReaction(table, batch, { ...sentRow, reaction, sentMs, target: plan.id }, isMade));
+    table.change((batch) =>
+      putReaction(table, batch, { ...sentRow, reaction, sentMs, target: plan.id }, isMade),
+    );
   await put("first", 1_000, true);
   const key = await put("second", 10, true);
   expect(await table.get<MessageRow>(key)).toMatchObject({ reaction: "second", sentMs: 1_001 });
@@ -183,10 +236,18 @@ test("a reaction made here replaces the one before, also when the clock went bac
 test("what has expired is forgotten page by page, and other work goes on in between", async () => {
   const table = await Table.open(memoryStore(), storeKey);
   await table.change(async (batch) => {
-    for (let i = 0; i < 3_500; i++) batch.put(`s/${String(i).padStart(5, "0")}`, i % 2 === 0 ? 1 : 3);
+    for (let i = 0; i < 3_500; i++)
+      batch.put(`s/${String(i).padStart(5, "0")}`, i % 2 === 0 ? 1 : 3);
   });
   const send = () => Promise.reject(new Error("nothing is sent"));
-  const incoming = new Incoming({ table, did: to, nowMs: () => 2, tell: () => undefined, sync: () => null, send });
+  const incoming = new Incoming({
+    table,
+    did: to,
+    nowMs: () => 2,
+    tell: () => undefined,
+    sync: () => null,
+    send,
+  });
   const largest = { rows: 0, turns: 0, isOver: false };
   const apply = table.driver.apply;
   Object.assign(table.driver, {

@@ -30,7 +30,9 @@ async function publish(identity: Identity): Promise<DidDocument> {
   if (newest === undefined || agreement === undefined) throw new Error("no agreement");
   return {
     ...document,
-    keyAgreement: [{ ...agreement, publicKeyMultibase: renderAgreementKey(x25519.getPublicKey(newest.secret)) }],
+    keyAgreement: [
+      { ...agreement, publicKeyMultibase: renderAgreementKey(x25519.getPublicKey(newest.secret)) },
+    ],
   };
 }
 
@@ -40,7 +42,10 @@ function derived(identity: Identity): Identity {
   const { secret, chain } = advanceChain(identity.chain, identity.chain.sinceMs);
   return {
     ...identity,
-    agreements: [...identity.agreements, { id: `${identity.did}#x25519-1`, secret, destroyAtMs: null }],
+    agreements: [
+      ...identity.agreements,
+      { id: `${identity.did}#x25519-1`, secret, destroyAtMs: null },
+    ],
     chain,
   };
 }
@@ -69,9 +74,15 @@ describe("a rotation", () => {
     const after = await reconcileAgreements(next, document, { nowMs: rotatedAt, keptMs });
     expect(after.holdsPublished).toBe(true);
     expect(secrets(after.identity)).toEqual(secrets(next));
-    const later = await reconcileAgreements(after.identity, document, { nowMs: rotatedAt + keptMs - 1, keptMs });
+    const later = await reconcileAgreements(after.identity, document, {
+      nowMs: rotatedAt + keptMs - 1,
+      keptMs,
+    });
     expect(secrets(later.identity).length).toBe(2);
-    const gone = await reconcileAgreements(later.identity, document, { nowMs: rotatedAt + keptMs, keptMs });
+    const gone = await reconcileAgreements(later.identity, document, {
+      nowMs: rotatedAt + keptMs,
+      keptMs,
+    });
     expect(secrets(gone.identity)).toEqual(secrets(next).slice(1));
   });
 
@@ -92,7 +103,12 @@ describe("a rotation", () => {
     let now = identity;
     for (let week = 1; week <= 6; week++) {
       now = derived(now);
-      now = (await reconcileAgreements(now, await publish(now), { nowMs: start + week * 7 * day, keptMs })).identity;
+      now = (
+        await reconcileAgreements(now, await publish(now), {
+          nowMs: start + week * 7 * day,
+          keptMs,
+        })
+      ).identity;
     }
     expect(renderIdentity(now)).not.toContain(first as string);
     expect(secrets(now).length).toBe(2);
@@ -108,11 +124,16 @@ describe("devices of one identity", () => {
     for (let i = 0; i < 5; i++) ahead = derived(ahead);
     const document = await publish(ahead);
     const nowMs = start + 40 * day;
-    const { identity: followed, holdsPublished } = await reconcileAgreements(laptop, document, { nowMs, keptMs });
+    const { identity: followed, holdsPublished } = await reconcileAgreements(laptop, document, {
+      nowMs,
+      keptMs,
+    });
     expect(holdsPublished).toBe(true);
     expect(secrets(followed)).toEqual(secrets(ahead));
     expect(followed.agreements.at(-1)?.destroyAtMs).toBeNull();
-    expect(followed.agreements.slice(0, -1).every(({ destroyAtMs }) => destroyAtMs === nowMs + keptMs)).toBe(true);
+    expect(
+      followed.agreements.slice(0, -1).every(({ destroyAtMs }) => destroyAtMs === nowMs + keptMs),
+    ).toBe(true);
     expect(followed.chain.sinceMs).toBe(nowMs);
   });
 
@@ -128,7 +149,11 @@ describe("devices of one identity", () => {
   test("report a key that they can't derive, and keep their secrets", async () => {
     const identity = createIdentity("a", start);
     const stranger = await publish({ ...createIdentity("b", start), did: identity.did });
-    const found = await reconcileAgreements(identity, { ...stranger, id: identity.did }, { nowMs: start, keptMs });
+    const found = await reconcileAgreements(
+      identity,
+      { ...stranger, id: identity.did },
+      { nowMs: start, keptMs },
+    );
     expect([found.holdsPublished, secrets(found.identity)]).toEqual([false, secrets(identity)]);
   });
 });

@@ -6,7 +6,11 @@ import { claimNonce } from "../../../../src/client/trust/own.ts";
 import { createTrust } from "../../../../src/client/trust/trust.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
-import { findContradiction, type Remembered, rememberedOf } from "../../../../src/core/trust/follow.ts";
+import {
+  findContradiction,
+  type Remembered,
+  rememberedOf,
+} from "../../../../src/core/trust/follow.ts";
 import type { KeyState } from "../../../../src/core/trust/proof.ts";
 
 const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m" as Did;
@@ -14,7 +18,10 @@ const bytes = (n: number) => new Uint8Array(32).fill(n);
 
 /** A state with these root keys, whose documents from `base` on have these hashes. */
 function stateOf(roots: number[], baseRoot: number, base: number, hashes: number[]): KeyState {
-  const [first, ...rest] = hashes.map((hash, i) => ({ nonce: BigInt(base + i), hash: bytes(hash) }));
+  const [first, ...rest] = hashes.map((hash, i) => ({
+    nonce: BigInt(base + i),
+    hash: bytes(hash),
+  }));
   if (first === undefined) throw new Error("a state has a base");
   return {
     did,
@@ -49,7 +56,14 @@ describe("a later proof", () => {
     ["has a later document by an older root key", [1, 2], 0, 9, [90], "record_went_back"],
     ["has another second root key", [1, 3], 1, 5, [50, 60], "identity_changed"],
     ["has another document at the same place", [1, 2], 1, 5, [50, 61], "identity_changed"],
-    ["has another document there and goes on from that", [1, 2], 1, 5, [50, 61, 70], "identity_changed"],
+    [
+      "has another document there and goes on from that",
+      [1, 2],
+      1,
+      5,
+      [50, 61, 70],
+      "identity_changed",
+    ],
     ["has a base there that is another document", [1, 2], 1, 6, [61], "identity_changed"],
   ] as const)("is refused when it %s", (_, roots, baseRoot, base, hashes, refused) => {
     expect(code(stateOf([...roots], baseRoot, base, [...hashes]))).toBe(refused);
@@ -57,7 +71,9 @@ describe("a later proof", () => {
 
   test("shown with a rotation on top lets no document of the key before follow", () => {
     const rotated = rememberedOf(stateOf([1, 2], 0, 5, [50]));
-    expect(findContradiction(rotated, stateOf([1, 2], 0, 5, [50, 60]))?.code).toBe("record_went_back");
+    expect(findContradiction(rotated, stateOf([1, 2], 0, 5, [50, 60]))?.code).toBe(
+      "record_went_back",
+    );
     expect(findContradiction(rotated, stateOf([1, 2], 1, 6, [60]))).toBeNull();
   });
 });
@@ -70,7 +86,10 @@ test("an alias is remembered until it is forgotten, by every program over the sa
       () => memory,
     );
   const random = "did:svc:2222222222222222" as Did;
-  expect([await trust().nameOf("bob", random), await trust().nameOf("bob", random)]).toEqual(["told", "remembered"]);
+  expect([await trust().nameOf("bob", random), await trust().nameOf("bob", random)]).toEqual([
+    "told",
+    "remembered",
+  ]);
   const other = trust().nameOf("bob", "did:svc:1111111111111111" as Did);
   expect(await other.catch(({ code }) => code)).toBe("identity_changed");
   await trust().forget("bob");
@@ -82,7 +101,14 @@ test("an alias is remembered until it is forgotten, by every program over the sa
 test("a nonce is signed for once while the signature is valid, and again for the same change", async () => {
   const memory = memoryKeys();
   const claim = (content: number, nowMs: number) =>
-    attempt(() => claimNonce(memory, did, { counter: "document", nonce: 0n, content: Uint8Array.of(content), nowMs }));
+    attempt(() =>
+      claimNonce(memory, did, {
+        counter: "document",
+        nonce: 0n,
+        content: Uint8Array.of(content),
+        nowMs,
+      }),
+    );
   const fiveMinutes = 300_000;
   expect([await claim(1, 0), await claim(1, 1)]).toEqual([undefined, undefined]);
   expect(await claim(2, fiveMinutes)).toMatchObject({ code: "change_pending" });

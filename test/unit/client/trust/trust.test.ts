@@ -6,14 +6,26 @@ import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts
 import { keepKeyProof } from "../../../../src/core/trust/keep.ts";
 import { encodeKeyProof, type KeyProof } from "../../../../src/core/trust/proof.ts";
 import { clientCode } from "../../../support/client-code.ts";
-import { certifiedOf, documentOf, registrationOf, setDocumentOf } from "../../../support/identity.ts";
+import {
+  certifiedOf,
+  documentOf,
+  registrationOf,
+  setDocumentOf,
+} from "../../../support/identity.ts";
 import { everyProof, operatorAccount } from "../../../support/world.ts";
 
 const { genesisHash } = everyProof;
 const binding = { genesisHash, submitter: operatorAccount };
 const carol = certifiedOf("carol", genesisHash);
-const registered = keepKeyProof(null, registrationOf(carol, { timestamp: "v3:0:1893456000000", binding }), binding);
-const replacement = { timestamp: "v3:0:1893456000000", docBlob: encodeDidDocument(documentOf(carol)) };
+const registered = keepKeyProof(
+  null,
+  registrationOf(carol, { timestamp: "v3:0:1893456000000", binding }),
+  binding,
+);
+const replacement = {
+  timestamp: "v3:0:1893456000000",
+  docBlob: encodeDidDocument(documentOf(carol)),
+};
 const [older, newer] = [
   registered,
   keepKeyProof(registered, setDocumentOf(carol, replacement, genesisHash), binding),
@@ -24,7 +36,9 @@ function trusting(shown: Uint8Array, memory = memoryKeys()) {
   const asked: string[] = [];
   const readProof = async (_did: string, known: string) => {
     asked.push(known);
-    return known === new Bun.CryptoHasher("sha256").update(shown).digest("hex") ? new Uint8Array(0) : shown;
+    return known === new Bun.CryptoHasher("sha256").update(shown).digest("hex")
+      ? new Uint8Array(0)
+      : shown;
   };
   return { asked, trust: createTrust(readProof, () => memory), memory };
 }
@@ -41,7 +55,9 @@ test("an old record that the Directory still shows is one", async () => {
   await trust.prove(carol.did, newer);
   expect(await clientCode(() => trust.prove(carol.did, older))).toBe("record_went_back");
   // In another program with the same memory, too.
-  expect(await clientCode(() => trusting(older, memory).trust.prove(carol.did, null))).toBe("record_went_back");
+  expect(await clientCode(() => trusting(older, memory).trust.prove(carol.did, null))).toBe(
+    "record_went_back",
+  );
 });
 
 test("a proof is verified once, and named by its hash from then on", async () => {

@@ -2,7 +2,11 @@
 import { expect, test } from "bun:test";
 import { base58 } from "@scure/base";
 import fc from "fast-check";
-import { decodePayloadText, encodeBase58, parseMultibaseKey } from "../../../../src/core/codec/bytes.ts";
+import {
+  decodePayloadText,
+  encodeBase58,
+  parseMultibaseKey,
+} from "../../../../src/core/codec/bytes.ts";
 
 test("the same bytes are read from hex and from Base64 of either alphabet, padded or not", () => {
   fc.assert(
@@ -23,7 +27,21 @@ test("the same bytes are read from hex and from Base64 of either alphabet, padde
 });
 
 test("a text with mixed alphabets, half a padding, leftover bits or white space is refused", () => {
-  const texts = ["+_8", "-/8=", "A", "AA=", "A===", "AAAA====", "AB", "AB==", "AA AA", "AAA=\n", "=", "0x1", "0xzz"];
+  const texts = [
+    "+_8",
+    "-/8=",
+    "A",
+    "AA=",
+    "A===",
+    "AAAA====",
+    "AB",
+    "AB==",
+    "AA AA",
+    "AAA=\n",
+    "=",
+    "0x1",
+    "0xzz",
+  ];
   for (const text of texts) expect(decodePayloadText(text)).toBeNull();
 });
 

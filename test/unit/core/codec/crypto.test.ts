@@ -50,7 +50,12 @@ describe("public keys as text", () => {
 });
 
 describe("the key of a verification method", () => {
-  const method = { id: "did:svc:1#k", type: "Multikey", controller: "did:svc:1", publicKeyMultibase: multikey };
+  const method = {
+    id: "did:svc:1#k",
+    type: "Multikey",
+    controller: "did:svc:1",
+    publicKeyMultibase: multikey,
+  };
   test("both type names and both multibase forms name an Ed25519 key", () => {
     for (const type of ["Multikey", "Ed25519VerificationKey2020"]) {
       for (const publicKeyMultibase of [multikey, bare]) {
@@ -61,7 +66,9 @@ describe("the key of a verification method", () => {
   test("another type, hex text and an inadmissible key name none", () => {
     expect(keyOfMethod({ ...method, type: "X25519KeyAgreementKey2020" })).toBeNull();
     expect(keyOfMethod({ ...method, publicKeyMultibase: encodeHex(key) })).toBeNull();
-    expect(keyOfMethod({ ...method, publicKeyMultibase: renderPublicKey(new Uint8Array(32)) })).toBeNull();
+    expect(
+      keyOfMethod({ ...method, publicKeyMultibase: renderPublicKey(new Uint8Array(32)) }),
+    ).toBeNull();
   });
 });
 
@@ -72,8 +79,10 @@ describe("verifyEd25519", () => {
     for (let i = 0; i < 3; i++) expect(verifyEd25519(signature, message, key)).toBe(true);
   });
   test("refuses wrong lengths instead of throwing", () => {
-    for (const length of [0, 63, 65]) expect(verifyEd25519(new Uint8Array(length), message, key)).toBe(false);
-    for (const length of [0, 31, 33]) expect(verifyEd25519(signature, message, new Uint8Array(length))).toBe(false);
+    for (const length of [0, 63, 65])
+      expect(verifyEd25519(new Uint8Array(length), message, key)).toBe(false);
+    for (const length of [0, 31, 33])
+      expect(verifyEd25519(signature, message, new Uint8Array(length))).toBe(false);
   });
   test("keeps answering right when more keys pass than are remembered", () => {
     const admitted = (key: Uint8Array, count: number): boolean[] =>

@@ -41,7 +41,8 @@ describe("parseJson", () => {
     const containers = (length: number) => `[${Array(length).fill("{}").join(",")}]`;
     expect(codeOf(containers(2_048))).toBe("accepted");
     expect(codeOf(containers(2_049))).toBe("invalid_json");
-    const object = (length: number) => `{${Array.from({ length }, (_, i) => `"m${i}":1`).join(",")}}`;
+    const object = (length: number) =>
+      `{${Array.from({ length }, (_, i) => `"m${i}":1`).join(",")}}`;
     expect(codeOf(object(4_096))).toBe("accepted");
     expect(codeOf(object(4_097))).toBe("invalid_json");
   });
@@ -74,20 +75,21 @@ describe("parseJson", () => {
 });
 
 describe("parseJsonObject", () => {
-  test.each(["[]", "1", "null", '"x"', "true"])("refuses %s at the root as invalid_request", (text) => {
-    const value = parseJsonObject(utf8(text));
-    expect(isFault(value) && value.code).toBe("invalid_request");
-  });
+  test.each(["[]", "1", "null", '"x"', "true"])(
+    "refuses %s at the root as invalid_request",
+    (text) => {
+      const value = parseJsonObject(utf8(text));
+      expect(isFault(value) && value.code).toBe("invalid_request");
+    },
+  );
 });
 
 describe("readJson", () => {
   test("answers the names of the outermost object only, as they are written", () => {
     const text = ' {"a" : {"b":1}, "c\\u0064":[{"e":":"}],"f":"\\"g\\":"}';
     const reading = readJson(utf8(text));
-    expect(!isFault(reading) && reading.names.map(({ start, end }) => text.slice(start, end))).toEqual([
-      '"a"',
-      '"c\\u0064"',
-      '"f"',
-    ]);
+    expect(
+      !isFault(reading) && reading.names.map(({ start, end }) => text.slice(start, end)),
+    ).toEqual(['"a"', '"c\\u0064"', '"f"']);
   });
 });

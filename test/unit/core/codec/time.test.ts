@@ -37,5 +37,6 @@ test("the shortest durations agree with their long forms", () => {
     ["30d", "P30D"],
   ] as const)
     expect(parseDuration(short)).toBe(parseDuration(long));
-  for (const text of ["0h", "00s", "31d", "5w", "h", "1x", "+1h", " 1h"]) expect(parseDuration(text)).toBeNull();
+  for (const text of ["0h", "00s", "31d", "5w", "h", "1x", "+1h", " 1h"])
+    expect(parseDuration(text)).toBeNull();
 });

@@ -5,7 +5,8 @@ import { actionNames, actionRows, isDocumentAction } from "../../../../src/core/
 import { fillPath, memberOf } from "../../../../src/core/ledger/intents.ts";
 import { componentOf } from "../../../../src/core/trust/proof.ts";
 
-const page = (name: string) => readFileSync(new URL(`../../../../docs/${name}`, import.meta.url), "utf8").split("\n");
+const page = (name: string) =>
+  readFileSync(new URL(`../../../../docs/${name}`, import.meta.url), "utf8").split("\n");
 const interfaceRows = page("interface.md");
 const ledgerRows = page("ledger.md");
 
@@ -13,7 +14,9 @@ describe("docs/interface.md has the route of", () => {
   test.each(actionNames)("%s", (action) => {
     const { route, items } = actionRows[action];
     const path = route.path.replace(/:([A-Za-z]+)/g, "{$1}");
-    const line = interfaceRows.find((text) => text.startsWith(`| ${route.method} | \`${path}\` | \`${action}\``));
+    const line = interfaceRows.find((text) =>
+      text.startsWith(`| ${route.method} | \`${path}\` | \`${action}\``),
+    );
     expect(line).toBeDefined();
     for (const item of items) expect(line).toContain(`\`${memberOf(item)}\``);
   });
@@ -24,7 +27,9 @@ describe("docs/ledger.md has the discriminant of", () => {
   test.each(names)("%s", (name) => {
     const { counter, discriminant } = actionRows[name];
     if (counter === "document") {
-      const numbers = ledgerRows.filter((text) => text.includes(name)).flatMap((text) => text.match(/\b\d+\b/g) ?? []);
+      const numbers = ledgerRows
+        .filter((text) => text.includes(name))
+        .flatMap((text) => text.match(/\b\d+\b/g) ?? []);
       return expect(numbers).toContain(String(discriminant));
     }
     // `add_alias` is `Add` there, `delete_did` is `DeleteDid`.
@@ -52,6 +57,8 @@ test("no two actions share a route, a discriminant of one structure, or a call o
   expect(new Set(routes).size).toBe(routes.length);
   const bytes = rows.map(({ counter, discriminant }) => `${counter} ${discriminant}`);
   expect(new Set(bytes).size).toBe(rows.length);
-  const calls = rows.filter(({ counter }) => counter !== "control").map(({ callIndex }) => callIndex);
+  const calls = rows
+    .filter(({ counter }) => counter !== "control")
+    .map(({ callIndex }) => callIndex);
   expect(new Set(calls).size).toBe(calls.length);
 });

@@ -88,22 +88,40 @@ describe("JSON in", () => {
     ["/verificationMethod/0/id", { id: did, verificationMethod: [{ ...k1, id: `${bob.did}#k1` }] }],
     ["/verificationMethod/0/id", { id: did, verificationMethod: [{ ...k1, id: "k1" }] }],
     ["/verificationMethod/0/id", { id: did, verificationMethod: [{ ...k1, id: "#" }] }],
-    ["/verificationMethod/0/id", { id: did, verificationMethod: [{ ...k1, id: `#${"x".repeat(192)}` }] }],
-    ["/verificationMethod/0/controller", { id: did, verificationMethod: [{ ...k1, controller: undefined }] }],
+    [
+      "/verificationMethod/0/id",
+      { id: did, verificationMethod: [{ ...k1, id: `#${"x".repeat(192)}` }] },
+    ],
+    [
+      "/verificationMethod/0/controller",
+      { id: did, verificationMethod: [{ ...k1, controller: undefined }] },
+    ],
     [
       "/verificationMethod/0/publicKeyMultibase",
       { id: did, verificationMethod: [{ ...k1, publicKeyMultibase: null }] },
     ],
-    ["/verificationMethod/0/publicKeyJwk", { id: did, verificationMethod: [{ ...k1, publicKeyJwk: {} }] }],
+    [
+      "/verificationMethod/0/publicKeyJwk",
+      { id: did, verificationMethod: [{ ...k1, publicKeyJwk: {} }] },
+    ],
     ["/authentication/0", { id: did, authentication: [k1] }],
     ["/authentication/0", { id: did, authentication: ["root"] }],
     ["/keyAgreement/0/id", { id: did, keyAgreement: [{ ...x1, id: 4 }] }],
     ["/service/0/type", { id: did, service: [{ ...cache, type: undefined }] }],
-    ["/service/0/serviceEndpoint", { id: did, service: [{ ...cache, serviceEndpoint: undefined }] }],
-    ["/service/0/serviceEndpoint", { id: did, service: [{ ...cache, serviceEndpoint: { uri: "x" } }] }],
+    [
+      "/service/0/serviceEndpoint",
+      { id: did, service: [{ ...cache, serviceEndpoint: undefined }] },
+    ],
+    [
+      "/service/0/serviceEndpoint",
+      { id: did, service: [{ ...cache, serviceEndpoint: { uri: "x" } }] },
+    ],
     ["/service/0/serviceEndpoint", { id: did, service: [{ ...cache, serviceEndpoint: ["u", 2] }] }],
     ["/service/0/authorization", { id: did, service: [{ ...cache, authorization: null }] }],
-    ["/service/0/authorization/0", { id: did, service: [{ ...cache, authorization: [`${bob.did}#k`] }] }],
+    [
+      "/service/0/authorization/0",
+      { id: did, service: [{ ...cache, authorization: [`${bob.did}#k`] }] },
+    ],
     ["/service/0/priority", { id: did, service: [{ ...cache, priority: -1 }] }],
     ["/service/0/priority", { id: did, service: [{ ...cache, priority: 1.5 }] }],
     ["/service/0/priority", { id: did, service: [{ ...cache, priority: 2 ** 32 }] }],
@@ -128,9 +146,13 @@ describe("JSON in", () => {
       "invalid_request /verification_method/id",
     );
     const service = { id: "#s", type: "T", serviceEndpoint: [], authorization: ["root"] };
-    expect(pointerOf(normalizeService(service, did, "/service"))).toBe("invalid_request /service/authorization/0");
+    expect(pointerOf(normalizeService(service, did, "/service"))).toBe(
+      "invalid_request /service/authorization/0",
+    );
     const document = { id: did, authentication: ["#k1", "k2"] };
-    expect(pointerOf(normalizeDocument(document, did, "/document"))).toBe("invalid_request /document/authentication/1");
+    expect(pointerOf(normalizeDocument(document, did, "/document"))).toBe(
+      "invalid_request /document/authentication/1",
+    );
   });
 });
 
@@ -154,7 +176,13 @@ describe("JSON out", () => {
     const rendered = JSON.parse(JSON.stringify(renderDocument({ ...whole, service: [bare, set] })));
     expect(rendered.service).toEqual([
       { id: cache.id, type: cache.type, serviceEndpoint: cache.serviceEndpoint },
-      { id: cache.id, type: cache.type, serviceEndpoint: cache.serviceEndpoint, authorization: [], priority: 0 },
+      {
+        id: cache.id,
+        type: cache.type,
+        serviceEndpoint: cache.serviceEndpoint,
+        authorization: [],
+        priority: 0,
+      },
     ]);
   });
 
@@ -164,10 +192,15 @@ describe("JSON out", () => {
 });
 
 describe("rules of a whole document", () => {
-  const many = <T>(count: number, make: (i: number) => T) => Array.from({ length: count }, (_, i) => make(i));
+  const many = <T>(count: number, make: (i: number) => T) =>
+    Array.from({ length: count }, (_, i) => make(i));
   const method = (i: number): VerificationMethod => methodOf(did, `m${i}`, keyOf(`m${i}`));
   const service = (i: number): Service => ({ ...cache, id: `${did}#s${i}` });
-  const cases: readonly (readonly [name: string, patch: Partial<DidDocument>, error: string | null])[] = [
+  const cases: readonly (readonly [
+    name: string,
+    patch: Partial<DidDocument>,
+    error: string | null,
+  ])[] = [
     ["the complete document", {}, null],
     ["an empty document", { ...emptyDocument(did) }, null],
     ["another DID", { id: bob.did }, "InvalidDocument"],
@@ -183,17 +216,29 @@ describe("rules of a whole document", () => {
       { verificationMethod: many(5, method), authentication: many(5, (i) => method(i).id) },
       "InvalidDocument",
     ],
-    ["six key agreements", { keyAgreement: many(6, (i) => ({ ...x1, id: `${did}#x${i}` })) }, "InvalidDocument"],
+    [
+      "six key agreements",
+      { keyAgreement: many(6, (i) => ({ ...x1, id: `${did}#x${i}` })) },
+      "InvalidDocument",
+    ],
     ["four services", { service: many(4, service) }, null],
     ["five services", { service: many(5, service) }, "InvalidDocument"],
     ["five endpoints", { service: [{ ...cache, serviceEndpoint: many(5, String) }] }, null],
-    ["six endpoints", { service: [{ ...cache, serviceEndpoint: many(6, String) }] }, "InvalidDocument"],
+    [
+      "six endpoints",
+      { service: [{ ...cache, serviceEndpoint: many(6, String) }] },
+      "InvalidDocument",
+    ],
     [
       "an endpoint of 129 bytes",
       { service: [{ ...cache, serviceEndpoint: [`${"é".repeat(64)}x`] }] },
       "InvalidDocument",
     ],
-    ["an endpoint of 128 bytes", { service: [{ ...cache, serviceEndpoint: ["é".repeat(64)] }] }, null],
+    [
+      "an endpoint of 128 bytes",
+      { service: [{ ...cache, serviceEndpoint: ["é".repeat(64)] }] },
+      null,
+    ],
     [
       "nine keys in an authorization",
       { service: [{ ...cache, authorization: many(9, (i) => `${did}#${i}`) }] },
@@ -205,31 +250,85 @@ describe("rules of a whole document", () => {
       { service: [{ ...cache, id: `${did}#${"x".repeat(192 - did.length)}` }] },
       "InvalidDocument",
     ],
-    ["an id of 192 bytes", { service: [{ ...cache, id: `${did}#${"x".repeat(191 - did.length)}` }] }, null],
-    ["a key of 129 bytes", { keyAgreement: [{ ...x1, publicKeyMultibase: "z".repeat(129) }] }, "InvalidDocument"],
-    ["a method without id", { verificationMethod: [{ ...k1, id: "" }], authentication: [] }, "InvalidDocument"],
-    ["a method of another controller", { verificationMethod: [{ ...k1, controller: bob.did }] }, "InvalidDocument"],
-    ["a method twice", { verificationMethod: [k1, { ...k2, id: k1.id }] }, "VerificationMethodAlreadyExists"],
-    ["authentication without a method", { authentication: [k1.id, `${did}#k9`] }, "VerificationMethodNotFound"],
+    [
+      "an id of 192 bytes",
+      { service: [{ ...cache, id: `${did}#${"x".repeat(191 - did.length)}` }] },
+      null,
+    ],
+    [
+      "a key of 129 bytes",
+      { keyAgreement: [{ ...x1, publicKeyMultibase: "z".repeat(129) }] },
+      "InvalidDocument",
+    ],
+    [
+      "a method without id",
+      { verificationMethod: [{ ...k1, id: "" }], authentication: [] },
+      "InvalidDocument",
+    ],
+    [
+      "a method of another controller",
+      { verificationMethod: [{ ...k1, controller: bob.did }] },
+      "InvalidDocument",
+    ],
+    [
+      "a method twice",
+      { verificationMethod: [k1, { ...k2, id: k1.id }] },
+      "VerificationMethodAlreadyExists",
+    ],
+    [
+      "authentication without a method",
+      { authentication: [k1.id, `${did}#k9`] },
+      "VerificationMethodNotFound",
+    ],
     ["authentication twice", { authentication: [k1.id, k1.id] }, "AuthenticationAlreadyExists"],
-    ["a key agreement without key", { keyAgreement: [{ ...x1, publicKeyMultibase: "" }] }, "InvalidDocument"],
+    [
+      "a key agreement without key",
+      { keyAgreement: [{ ...x1, publicKeyMultibase: "" }] },
+      "InvalidDocument",
+    ],
     ["a key agreement twice", { keyAgreement: [x1, x1] }, "KeyAgreementAlreadyExists"],
     ["a service without type", { service: [{ ...cache, type: "" }] }, "InvalidDocument"],
-    ["a service without endpoint", { service: [{ ...cache, serviceEndpoint: [] }] }, "InvalidDocument"],
+    [
+      "a service without endpoint",
+      { service: [{ ...cache, serviceEndpoint: [] }] },
+      "InvalidDocument",
+    ],
     ["an empty endpoint", { service: [{ ...cache, serviceEndpoint: [""] }] }, null],
-    ["an empty id in an authorization", { service: [{ ...cache, authorization: [""] }] }, "InvalidDocument"],
-    ["an authorization of no method", { service: [{ ...cache, authorization: [`${did}#k9`] }] }, null],
+    [
+      "an empty id in an authorization",
+      { service: [{ ...cache, authorization: [""] }] },
+      "InvalidDocument",
+    ],
+    [
+      "an authorization of no method",
+      { service: [{ ...cache, authorization: [`${did}#k9`] }] },
+      null,
+    ],
     ["a service twice", { service: [cache, cache] }, "ServiceAlreadyExists"],
     ["one id in several lists", { service: [{ ...cache, id: k1.id }] }, null],
     [
       "a key of small order",
-      { verificationMethod: [k1, { ...k2, publicKeyMultibase: "z11111111111111111111111111111111" }] },
+      {
+        verificationMethod: [
+          k1,
+          { ...k2, publicKeyMultibase: "z11111111111111111111111111111111" },
+        ],
+      },
       "InvalidDocument",
     ],
-    ["a malformed key", { verificationMethod: [k1, { ...k2, publicKeyMultibase: "zNo" }] }, "InvalidDocument"],
+    [
+      "a malformed key",
+      { verificationMethod: [k1, { ...k2, publicKeyMultibase: "zNo" }] },
+      "InvalidDocument",
+    ],
     [
       "an X25519 key under Multikey",
-      { verificationMethod: [k1, { ...k2, publicKeyMultibase: "z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc" }] },
+      {
+        verificationMethod: [
+          k1,
+          { ...k2, publicKeyMultibase: "z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc" },
+        ],
+      },
       "InvalidDocument",
     ],
     [
@@ -272,8 +371,12 @@ describe("rules of a whole document", () => {
   });
 
   test("the bounds of another ledger apply as well", () => {
-    expect(checkDocument(whole, did, { ...embeddedBounds, idBytes: did.length + 3 })?.error).toBe("InvalidDocument");
-    expect(checkDocument(whole, did, { ...embeddedBounds, verificationMethods: 1 })?.error).toBe("InvalidDocument");
+    expect(checkDocument(whole, did, { ...embeddedBounds, idBytes: did.length + 3 })?.error).toBe(
+      "InvalidDocument",
+    );
+    expect(checkDocument(whole, did, { ...embeddedBounds, verificationMethods: 1 })?.error).toBe(
+      "InvalidDocument",
+    );
   });
 });
 
@@ -297,6 +400,9 @@ describe("who may sign", () => {
     expect(keyFor(record, "root", "change")).toEqual(record.rootPubkey);
     expect(keyFor({ ...record, document: null }, "root", "change")).toEqual(record.rootPubkey);
     expect(keyFor({ ...record, rootPubkey: null }, "root", "change")).toBeNull();
-    expect([keyFor(record, "root", "send"), keyFor(record, "root", "service")]).toEqual([null, null]);
+    expect([keyFor(record, "root", "send"), keyFor(record, "root", "service")]).toEqual([
+      null,
+      null,
+    ]);
   });
 });

@@ -6,7 +6,8 @@ import { alice, aliceWorld, bob, cache, did, k1, k2, signed, x1 } from "../../..
 import { documentOf, keyOf, methodOf } from "../../../support/identity.ts";
 
 describe("component operations", () => {
-  const many = <T>(count: number, make: (i: number) => T) => Array.from({ length: count }, (_, i) => make(i));
+  const many = <T>(count: number, make: (i: number) => T) =>
+    Array.from({ length: count }, (_, i) => make(i));
   const fullMethods = many(5, (i) => methodOf(did, `m${i}`, keyOf(`m${i}`)));
   const cases: {
     readonly name: string;
@@ -32,7 +33,11 @@ describe("component operations", () => {
     },
     {
       name: "a method of another controller",
-      intent: { action: "AddVerificationMethod", did, verificationMethod: { ...k2, controller: bob.did } },
+      intent: {
+        action: "AddVerificationMethod",
+        did,
+        verificationMethod: { ...k2, controller: bob.did },
+      },
       outcome: "InvalidDocument",
     },
     {
@@ -102,7 +107,10 @@ describe("component operations", () => {
     },
     {
       name: "a fifth authentication",
-      staged: { verificationMethod: fullMethods, authentication: fullMethods.slice(0, 4).map((m) => m.id) },
+      staged: {
+        verificationMethod: fullMethods,
+        authentication: fullMethods.slice(0, 4).map((m) => m.id),
+      },
       intent: { action: "AddAuthentication", did, id: fullMethods[4]!.id },
       outcome: "InvalidDocument",
     },
@@ -136,7 +144,11 @@ describe("component operations", () => {
     {
       name: "an update of a key agreement",
       staged: { keyAgreement: [x1] },
-      intent: { action: "UpdateKeyAgreement", did, keyAgreement: { ...x1, publicKeyMultibase: "zNew" } },
+      intent: {
+        action: "UpdateKeyAgreement",
+        did,
+        keyAgreement: { ...x1, publicKeyMultibase: "zNew" },
+      },
       outcome: "KeyAgreementUpdated",
     },
     {
@@ -155,7 +167,11 @@ describe("component operations", () => {
       intent: { action: "RemoveKeyAgreement", did, id: x1.id },
       outcome: "KeyAgreementNotFound",
     },
-    { name: "a service", intent: { action: "AddService", did, service: cache }, outcome: "ServiceAdded" },
+    {
+      name: "a service",
+      intent: { action: "AddService", did, service: cache },
+      outcome: "ServiceAdded",
+    },
     {
       name: "a service twice",
       staged: { service: [cache] },
@@ -217,7 +233,10 @@ describe("component operations", () => {
       const after = world.account(did);
       if (!Array.isArray(got)) return expect(after).toBe(before);
       expect(after.record?.version).toBe(before.record!.version + 1n);
-      expect(after.counters).toEqual({ ...before.counters, document: before.counters.document + 1n });
+      expect(after.counters).toEqual({
+        ...before.counters,
+        document: before.counters.document + 1n,
+      });
     });
   }
 
@@ -225,7 +244,9 @@ describe("component operations", () => {
     const world = aliceWorld();
     world.apply(signed(world, { action: "AddVerificationMethod", did, verificationMethod: k2 }));
     const changed = { ...k1, publicKeyMultibase: k2.publicKeyMultibase };
-    world.apply(signed(world, { action: "UpdateVerificationMethod", did, verificationMethod: changed }));
+    world.apply(
+      signed(world, { action: "UpdateVerificationMethod", did, verificationMethod: changed }),
+    );
     expect(world.record(did).document?.verificationMethod).toEqual([changed, k2]);
   });
 
@@ -243,8 +264,12 @@ describe("component operations", () => {
     }
     const world = aliceWorld();
     world.stage(did, { document: null });
-    expect(world.apply(signed(world, { action: "AddAuthentication", did, id: k1.id }))).toBe("InvalidDocument");
-    expect(world.apply(signed(world, { action: "RemoveService", did, id: cache.id }))).toBe("InvalidDocument");
+    expect(world.apply(signed(world, { action: "AddAuthentication", did, id: k1.id }))).toBe(
+      "InvalidDocument",
+    );
+    expect(world.apply(signed(world, { action: "RemoveService", did, id: cache.id }))).toBe(
+      "InvalidDocument",
+    );
   });
 });
 
@@ -254,13 +279,25 @@ describe("signers", () => {
 
   test("a method in authentication signs like the root key", () => {
     const world = aliceWorld();
-    expect(world.apply(signed(world, intent, { signer: k1Key, signerKeyId: k1.id }))).toEqual(["ServiceAdded"]);
+    expect(world.apply(signed(world, intent, { signer: k1Key, signerKeyId: k1.id }))).toEqual([
+      "ServiceAdded",
+    ]);
   });
 
-  const refused: { readonly name: string; readonly staged: Partial<DidDocument>; readonly signerKeyId?: string }[] = [
+  const refused: {
+    readonly name: string;
+    readonly staged: Partial<DidDocument>;
+    readonly signerKeyId?: string;
+  }[] = [
     { name: "a method outside authentication", staged: { authentication: [] } },
-    { name: "a method of another controller", staged: { verificationMethod: [{ ...k1, controller: bob.did }] } },
-    { name: "a method of another type", staged: { verificationMethod: [{ ...k1, type: "JsonWebKey2020" }] } },
+    {
+      name: "a method of another controller",
+      staged: { verificationMethod: [{ ...k1, controller: bob.did }] },
+    },
+    {
+      name: "a method of another type",
+      staged: { verificationMethod: [{ ...k1, type: "JsonWebKey2020" }] },
+    },
     { name: "a method that is gone", staged: { verificationMethod: [] } },
     { name: "the root key under another name", staged: {}, signerKeyId: `${did}#root` },
   ];
@@ -276,20 +313,34 @@ describe("signers", () => {
   test("rotation ends the old root key and does not change the methods", () => {
     const world = aliceWorld();
     const next = keyOf("alice next");
-    expect(world.apply(signed(world, { action: "UpdateRootPubkey", did, newRootPubkey: next.publicKey }))).toEqual([
-      "RootPubkeyUpdated",
-    ]);
-    expect(world.account(did).counters).toEqual({ alias: 0n, document: 0n, rootPubkey: 1n, control: 0n });
+    expect(
+      world.apply(
+        signed(world, { action: "UpdateRootPubkey", did, newRootPubkey: next.publicKey }),
+      ),
+    ).toEqual(["RootPubkeyUpdated"]);
+    expect(world.account(did).counters).toEqual({
+      alias: 0n,
+      document: 0n,
+      rootPubkey: 1n,
+      control: 0n,
+    });
     expect(world.apply(signed(world, intent))).toBe("InvalidSignature");
     expect(world.apply(signed(world, intent, { signer: next }))).toEqual(["ServiceAdded"]);
     expect(
-      world.apply(signed(world, { action: "RemoveService", did, id: cache.id }, { signer: k1Key, signerKeyId: k1.id })),
+      world.apply(
+        signed(
+          world,
+          { action: "RemoveService", did, id: cache.id },
+          { signer: k1Key, signerKeyId: k1.id },
+        ),
+      ),
     ).toEqual(["ServiceRemoved"]);
   });
 
   test("a new root key must be admissible and of 32 bytes", () => {
     const world = aliceWorld();
-    const rotate = (newRootPubkey: Uint8Array) => signed(world, { action: "UpdateRootPubkey", did, newRootPubkey });
+    const rotate = (newRootPubkey: Uint8Array) =>
+      signed(world, { action: "UpdateRootPubkey", did, newRootPubkey });
     expect(world.apply(rotate(new Uint8Array(32)))).toBe("InvalidRootPubkey");
     expect(world.apply(rotate(new Uint8Array(31)))).toBe("InvalidRootPubkey");
   });

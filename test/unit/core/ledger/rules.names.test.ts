@@ -22,7 +22,8 @@ const binding = { genesisHash, submitter: operatorAccount };
 const carol = certifiedOf("carol", genesisHash);
 const dave = identityOf("dave");
 
-const stamp = (world: World, version: "v2" | "v3", nonce = 0n) => `${version}:${nonce}:${world.nowMs + 60_000}`;
+const stamp = (world: World, version: "v2" | "v3", nonce = 0n) =>
+  `${version}:${nonce}:${world.nowMs + 60_000}`;
 const register = (world: World, who: Identity, version: "v2" | "v3" = "v3") =>
   world.apply(registrationOf(who, { timestamp: stamp(world, version), binding }));
 
@@ -33,8 +34,16 @@ function registered(who: Identity): World {
   return world;
 }
 
-type Signing = { readonly signer: KeyPair; readonly keyId?: string; readonly ledger?: Uint8Array | null };
-function change(world: World, intent: Intent, { signer, keyId = "root", ledger = genesisHash }: Signing) {
+type Signing = {
+  readonly signer: KeyPair;
+  readonly keyId?: string;
+  readonly ledger?: Uint8Array | null;
+};
+function change(
+  world: World,
+  intent: Intent,
+  { signer, keyId = "root", ledger = genesisHash }: Signing,
+) {
   const nonce = world.account(intent.did).counters[actions[intent.action].counter];
   const terms = { nonce, validUntilMs: BigInt(world.nowMs + 60_000), signerKeyId: keyId };
   return world.apply(authorizedCall(intent, terms, signer, ledger));
@@ -51,7 +60,9 @@ describe("a self-certifying DID", () => {
 
   test("is registered once: a deletion is final, for its first key too", () => {
     const world = registered(carol);
-    expect(change(world, { action: "delete_did", did: carol.did }, { signer: carol.root })).toEqual(["DidDeleted"]);
+    expect(change(world, { action: "delete_did", did: carol.did }, { signer: carol.root })).toEqual(
+      ["DidDeleted"],
+    );
     world.nowMs += 1_000;
     expect(register(world, carol)).toBe("NameRetired");
   });
@@ -59,11 +70,14 @@ describe("a self-certifying DID", () => {
   test("takes no proof of an older version, which would name no ledger", () => {
     const world = new World(startMs);
     expect(register(world, carol, "v2")).toBe("ProofVersionRefused");
-    expect(world.apply(registrationOf(carol, { timestamp: String(startMs) }))).toBe("ProofVersionRefused");
+    expect(world.apply(registrationOf(carol, { timestamp: String(startMs) }))).toBe(
+      "ProofVersionRefused",
+    );
     register(world, carol);
     world.nowMs += 1_000;
     const docBlob = encodeDidDocument(documentOf(carol));
-    const replace = (timestamp: string) => world.apply(setDocumentOf(carol, { timestamp, docBlob }, genesisHash));
+    const replace = (timestamp: string) =>
+      world.apply(setDocumentOf(carol, { timestamp, docBlob }, genesisHash));
     expect(replace(String(world.nowMs))).toBe("ProofVersionRefused");
     expect(replace(stamp(world, "v2"))).toBe("ProofVersionRefused");
     const plain = change(
@@ -86,7 +100,9 @@ describe("a self-certifying DID", () => {
       const world = registered(carol);
       const asMethod = { signer: keyOf("carol k1"), keyId: `${carol.did}#k1` };
       expect(change(world, intent, asMethod)).toBe("OnlyRootSigns");
-      expect(change(world, { action: "add_alias", did: carol.did, alias: "c" }, asMethod)).toEqual(["AliasAdded"]);
+      expect(change(world, { action: "add_alias", did: carol.did, alias: "c" }, asMethod)).toEqual([
+        "AliasAdded",
+      ]);
       expect(change(world, intent, { signer: carol.root })).toHaveLength(1);
     }
   });
@@ -94,7 +110,10 @@ describe("a self-certifying DID", () => {
   test("has no such rules on a ledger that doesn't know the form", () => {
     const world = new World(startMs);
     world.proofs = { ...everyProof, selfCertifying: false };
-    expect(register(world, { ...carol, root: keyOf("thief") })).toEqual(["Registered", "DocumentSet"]);
+    expect(register(world, { ...carol, root: keyOf("thief") })).toEqual([
+      "Registered",
+      "DocumentSet",
+    ]);
   });
 });
 
@@ -109,6 +128,7 @@ test("another DID keeps its rules", () => {
     const asMethod = { signer: keyOf("dave k1"), keyId: `${dave.did}#k1`, ledger: null };
     expect(change(world, intent, asMethod)).toHaveLength(1);
     world.nowMs += 100_000;
-    if (intent.action === "delete_did") expect(register(world, dave)).toEqual(["Registered", "DocumentSet"]);
+    if (intent.action === "delete_did")
+      expect(register(world, dave)).toEqual(["Registered", "DocumentSet"]);
   }
 });

@@ -10,7 +10,13 @@ import { emptyDocument } from "../../../../src/core/ledger/document.ts";
 import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts";
 import type { LedgerError } from "../../../../src/core/ledger/refusals.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../../../support/alice.ts";
-import { authorizedCall, documentOf, identityOf, registrationOf, setDocumentOf } from "../../../support/identity.ts";
+import {
+  authorizedCall,
+  documentOf,
+  identityOf,
+  registrationOf,
+  setDocumentOf,
+} from "../../../support/identity.ts";
 import { World } from "../../../support/world.ts";
 
 /** Defects in the order in which they must be noticed, each with what it is then called. */
@@ -23,7 +29,11 @@ type Kind = {
 function authorizedKind(
   name: string,
   errors: readonly LedgerError[],
-  subject: { readonly intent: Intent; readonly other: Intent; readonly breakRule: (world: World) => void },
+  subject: {
+    readonly intent: Intent;
+    readonly other: Intent;
+    readonly breakRule: (world: World) => void;
+  },
 ): Kind {
   const names = ["payload", "expired", "unknown", "deactivated", "nonce", "signature", "rule"];
   return {
@@ -35,11 +45,15 @@ function authorizedKind(
       const validUntilMs = BigInt(defects.has("expired") ? world.nowMs : world.nowMs + 1);
       const terms = { nonce: defects.has("nonce") ? 1n : 0n, validUntilMs, signerKeyId: "root" };
       const intent = subject.intent;
-      let call = authorizedCall(intent, terms, alice.root) as Extract<LedgerCall, { signedPayload: Uint8Array }>;
+      let call = authorizedCall(intent, terms, alice.root) as Extract<
+        LedgerCall,
+        { signedPayload: Uint8Array }
+      >;
       if (defects.has("payload")) {
         const other = authorizedCall(subject.other, terms, alice.root) as typeof call;
         call = { ...call, signedPayload: other.signedPayload, signature: other.signature };
-        if (call.name === "apply_control_with_proof") call = { ...call, signedPayload: call.signedPayload.slice(1) };
+        if (call.name === "apply_control_with_proof")
+          call = { ...call, signedPayload: call.signedPayload.slice(1) };
       }
       if (defects.has("signature")) call = { ...call, signature: flipped(call.signature) };
       if (defects.has("deactivated")) world.stage(did, { deactivated: true });
@@ -73,7 +87,8 @@ const kinds: Kind[] = [
     {
       intent: { action: "AddService", did, service: cache },
       other: { action: "UpdateService", did, service: cache },
-      breakRule: (world) => world.stage(did, { document: { ...documentOf(alice), service: [cache] } }),
+      breakRule: (world) =>
+        world.stage(did, { document: { ...documentOf(alice), service: [cache] } }),
     },
   ),
   authorizedKind(
@@ -146,7 +161,10 @@ const kinds: Kind[] = [
         world.accounts.set(did, { ...world.account(did), registrationExpiryMs: BigInt(expiryMs) });
       }
       const timestamp = defects.has("timestamp") ? "yesterday" : `v2:0:${expiryMs}`;
-      let call = registrationOf(alice, { timestamp, docBlob: defects.has("document") ? badBlob : goodBlob });
+      let call = registrationOf(alice, {
+        timestamp,
+        docBlob: defects.has("document") ? badBlob : goodBlob,
+      });
       if (defects.has("did")) call = { ...call, did: "did:svc:0" as Did };
       if (defects.has("key")) call = { ...call, pubkey: new Uint8Array(32) };
       if (defects.has("signature")) call = { ...call, signature: flipped(call.signature) };
@@ -165,7 +183,8 @@ const kinds: Kind[] = [
       ["stale", "DocumentStale"],
       ["signature", "InvalidSignature"],
     ],
-    build: (defects) => buildDocument(defects, defects.has("stale") ? String(startMs) : String(startMs + 1)),
+    build: (defects) =>
+      buildDocument(defects, defects.has("stale") ? String(startMs) : String(startMs + 1)),
   },
   {
     name: "document, version 2",
@@ -181,15 +200,24 @@ const kinds: Kind[] = [
     ],
     build: (defects) => {
       const nonce = defects.has("nonce") ? 1 : 0;
-      return buildDocument(defects, `v2:${nonce}:${defects.has("expired") ? startMs : startMs + 60_000}`);
+      return buildDocument(
+        defects,
+        `v2:${nonce}:${defects.has("expired") ? startMs : startMs + 60_000}`,
+      );
     },
   },
 ];
 
-function buildDocument(defects: ReadonlySet<string>, timestamp: string): { world: World; call: LedgerCall } {
+function buildDocument(
+  defects: ReadonlySet<string>,
+  timestamp: string,
+): { world: World; call: LedgerCall } {
   const world = aliceWorld();
   const docBlob = defects.has("document") ? badBlob : goodBlob;
-  let call = setDocumentOf(alice, { timestamp: defects.has("timestamp") ? "v4:0:1" : timestamp, docBlob });
+  let call = setDocumentOf(alice, {
+    timestamp: defects.has("timestamp") ? "v4:0:1" : timestamp,
+    docBlob,
+  });
   if (defects.has("signature")) call = { ...call, signature: flipped(call.signature) };
   if (defects.has("sizes")) call = { ...call, pubkey: call.pubkey.slice(1) };
   if (defects.has("deactivated")) world.stage(did, { deactivated: true });
@@ -249,24 +277,32 @@ describe("proofs of whole documents", () => {
     expect(set(String(startMs + 5))).toBe("DocumentStale");
     expect(set(String(startMs + 4))).toBe("DocumentStale");
     expect(set(String(startMs + 6))).toEqual(["DocumentSet"]);
-    expect(world.account(did)).toMatchObject({ documentTimeMs: BigInt(startMs + 6), counters: { document: 0n } });
+    expect(world.account(did)).toMatchObject({
+      documentTimeMs: BigInt(startMs + 6),
+      counters: { document: 0n },
+    });
     expect(world.record(did).version).toBe(3n);
   });
 
   test("version 2 uses up the document nonce, and later version 1 proofs must be later than it was applied", () => {
     const world = aliceWorld();
     const expiry = startMs + 60_000;
-    expect(world.apply(setDocumentOf(alice, { timestamp: `v2:0:${expiry}`, docBlob: blobOf("a") }))).toEqual([
-      "DocumentSet",
+    expect(
+      world.apply(setDocumentOf(alice, { timestamp: `v2:0:${expiry}`, docBlob: blobOf("a") })),
+    ).toEqual(["DocumentSet"]);
+    expect(world.account(did)).toMatchObject({
+      documentTimeMs: BigInt(world.nowMs),
+      counters: { document: 1n },
+    });
+    expect(
+      world.apply(setDocumentOf(alice, { timestamp: `v2:0:${expiry}`, docBlob: blobOf("b") })),
+    ).toBe("InvalidDocumentNonce");
+    expect(
+      world.apply(setDocumentOf(alice, { timestamp: String(world.nowMs), docBlob: blobOf("c") })),
+    ).toBe("DocumentStale");
+    expect(world.apply(signed(world, { action: "RemoveService", did, id: `${did}#a` }))).toEqual([
+      "ServiceRemoved",
     ]);
-    expect(world.account(did)).toMatchObject({ documentTimeMs: BigInt(world.nowMs), counters: { document: 1n } });
-    expect(world.apply(setDocumentOf(alice, { timestamp: `v2:0:${expiry}`, docBlob: blobOf("b") }))).toBe(
-      "InvalidDocumentNonce",
-    );
-    expect(world.apply(setDocumentOf(alice, { timestamp: String(world.nowMs), docBlob: blobOf("c") }))).toBe(
-      "DocumentStale",
-    );
-    expect(world.apply(signed(world, { action: "RemoveService", did, id: `${did}#a` }))).toEqual(["ServiceRemoved"]);
   });
 
   test("the document time never moves back", () => {
@@ -274,7 +310,10 @@ describe("proofs of whole documents", () => {
     const ahead = String(world.nowMs + 240_000);
     const first = setDocumentOf(alice, { timestamp: ahead, docBlob: blobOf("a") });
     expect(world.apply(first)).toEqual(["DocumentSet"]);
-    const second = setDocumentOf(alice, { timestamp: `v2:0:${startMs + 60_000}`, docBlob: blobOf("b") });
+    const second = setDocumentOf(alice, {
+      timestamp: `v2:0:${startMs + 60_000}`,
+      docBlob: blobOf("b"),
+    });
     expect(world.apply(second)).toEqual(["DocumentSet"]);
     expect(world.apply(first)).toBe("DocumentStale");
   });
@@ -284,7 +323,8 @@ describe("proofs of whole documents", () => {
     const hourMs = 3_600_000;
     const document = (expiry: number) =>
       world.apply(setDocumentOf(alice, { timestamp: `v2:0:${expiry}`, docBlob: blobOf("a") }));
-    const registration = (expiry: number) => world.apply(registrationOf(bob, { timestamp: `v2:0:${expiry}` }));
+    const registration = (expiry: number) =>
+      world.apply(registrationOf(bob, { timestamp: `v2:0:${expiry}` }));
     for (const apply of [document, registration]) {
       expect(apply(world.nowMs + hourMs + 1)).toBe("ProofTooFarAhead");
       expect(apply(world.nowMs + hourMs)).toBeArray();
@@ -293,14 +333,22 @@ describe("proofs of whole documents", () => {
 
   test("a registration has nonce 0", () => {
     const world = new World(startMs);
-    expect(world.apply(registrationOf(alice, { timestamp: `v2:1:${startMs + 1}` }))).toBe("InvalidProofTimestamp");
+    expect(world.apply(registrationOf(alice, { timestamp: `v2:1:${startMs + 1}` }))).toBe(
+      "InvalidProofTimestamp",
+    );
   });
 
   test("version 2 covers document and alias, version 1 does not", () => {
     const v2 = `v2:0:${startMs + 1_000}`;
-    const swapped = (timestamp: string) => ({ ...registrationOf(alice, { timestamp }), docBlob: goodBlob });
+    const swapped = (timestamp: string) => ({
+      ...registrationOf(alice, { timestamp }),
+      docBlob: goodBlob,
+    });
     expect(new World(startMs).apply(swapped(v2))).toBe("InvalidSignature");
-    expect(new World(startMs).apply(swapped(String(startMs)))).toEqual(["Registered", "DocumentSet"]);
+    expect(new World(startMs).apply(swapped(String(startMs)))).toEqual([
+      "Registered",
+      "DocumentSet",
+    ]);
     const call = registrationOf(alice, { timestamp: v2, alias: "mine" });
     expect(new World(startMs).apply({ ...call, alias: "other" })).toBe("InvalidSignature");
     expect(new World(startMs).apply({ ...call, alias: "not good" })).toBe("InvalidSignature");
@@ -310,19 +358,21 @@ describe("proofs of whole documents", () => {
     const trailing = new Uint8Array([...goodBlob, 0]);
     const foreign = encodeDidDocument(emptyDocument(bob.did));
     for (const docBlob of [trailing, foreign, new Uint8Array(0), new Uint8Array(16_385)]) {
-      expect(new World(startMs).apply(registrationOf(alice, { timestamp: String(startMs), docBlob }))).toBe(
+      expect(
+        new World(startMs).apply(registrationOf(alice, { timestamp: String(startMs), docBlob })),
+      ).toBe("InvalidDocument");
+      const world = aliceWorld();
+      expect(world.apply(setDocumentOf(alice, { timestamp: String(startMs + 1), docBlob }))).toBe(
         "InvalidDocument",
       );
-      const world = aliceWorld();
-      expect(world.apply(setDocumentOf(alice, { timestamp: String(startMs + 1), docBlob }))).toBe("InvalidDocument");
     }
   });
 
   test("only the stored root key replaces a document", () => {
     const world = aliceWorld();
     const other = { ...alice, root: identityOf("mallory").root };
-    expect(world.apply(setDocumentOf(other, { timestamp: String(startMs + 1), docBlob: goodBlob }))).toBe(
-      "InvalidSignature",
-    );
+    expect(
+      world.apply(setDocumentOf(other, { timestamp: String(startMs + 1), docBlob: goodBlob })),
+    ).toBe("InvalidSignature");
   });
 });

@@ -11,11 +11,26 @@ import {
   type PersonaPolicy,
 } from "../../../../src/core/ledger/account.ts";
 import { type ActionOf, counters, type Intent } from "../../../../src/core/ledger/actions.ts";
-import { aliasesNamed, counterOf, type LedgerCall, type ProofCall } from "../../../../src/core/ledger/calls.ts";
-import { faultOfRefusal, isRefusal, ledgerErrors, refuse } from "../../../../src/core/ledger/refusals.ts";
+import {
+  aliasesNamed,
+  counterOf,
+  type LedgerCall,
+  type ProofCall,
+} from "../../../../src/core/ledger/calls.ts";
+import {
+  faultOfRefusal,
+  isRefusal,
+  ledgerErrors,
+  refuse,
+} from "../../../../src/core/ledger/refusals.ts";
 import { applyWithEvents } from "../../../oracles/ledger-events.ts";
 import { alice, aliceWorld, bob, cache, did, signed, startMs } from "../../../support/alice.ts";
-import { certifiedOf, type Identity, identityOf, registrationOf } from "../../../support/identity.ts";
+import {
+  certifiedOf,
+  type Identity,
+  identityOf,
+  registrationOf,
+} from "../../../support/identity.ts";
 import { World } from "../../../support/world.ts";
 
 describe("aliases", () => {
@@ -25,10 +40,14 @@ describe("aliases", () => {
     const world = aliceWorld();
     for (const alias of ["a.one", "b-two", "c_three"])
       expect(world.apply(signed(world, add(alias)))).toEqual(["AliasAdded"]);
-    expect(world.apply(signed(world, { action: "update_alias", did, oldAlias: "b-two", newAlias: "b2" }))).toEqual([
-      "AliasUpdated",
+    expect(
+      world.apply(
+        signed(world, { action: "update_alias", did, oldAlias: "b-two", newAlias: "b2" }),
+      ),
+    ).toEqual(["AliasUpdated"]);
+    expect(world.apply(signed(world, { action: "remove_alias", did, alias: "a.one" }))).toEqual([
+      "AliasRemoved",
     ]);
-    expect(world.apply(signed(world, { action: "remove_alias", did, alias: "a.one" }))).toEqual(["AliasRemoved"]);
     expect(world.record(did).aliases).toEqual(["b2", "c_three"]);
     expect([...world.aliases.keys()].sort()).toEqual(["b2", "c_three"]);
     expect(world.account(did).counters.alias).toBe(5n);
@@ -48,12 +67,15 @@ describe("aliases", () => {
     expect(update("absent", "taken")).toBe("AliasTaken");
     expect(update("absent", "mine")).toBe("AliasAlreadyExists");
     expect(update("absent", "free")).toBe("AliasNotFound");
-    expect(world.apply(signed(world, { action: "remove_alias", did, alias: "taken" }))).toBe("AliasNotFound");
+    expect(world.apply(signed(world, { action: "remove_alias", did, alias: "taken" }))).toBe(
+      "AliasNotFound",
+    );
   });
 
   test("are at most eight", () => {
     const world = aliceWorld();
-    for (let i = 0; i < 8; i++) expect(world.apply(signed(world, add(`n${i}`)))).toEqual(["AliasAdded"]);
+    for (let i = 0; i < 8; i++)
+      expect(world.apply(signed(world, add(`n${i}`)))).toEqual(["AliasAdded"]);
     expect(world.apply(signed(world, add("n8")))).toBe("TooManyAliases");
   });
 
@@ -62,7 +84,9 @@ describe("aliases", () => {
     const call = signed(world, add("salesgroup"));
     expect(world.apply({ ...call, alias: " SalesGroup " } as LedgerCall)).toEqual(["AliasAdded"]);
     expect(world.record(did).aliases).toEqual(["salesgroup"]);
-    expect(world.apply({ name: "set_alias", did, alias: `${" ".repeat(300)}SalesGroup\f` })).toEqual(["AliasSet"]);
+    expect(
+      world.apply({ name: "set_alias", did, alias: `${" ".repeat(300)}SalesGroup\f` }),
+    ).toEqual(["AliasSet"]);
     expect(world.apply(signed(world, add("OtherGroup")))).toBe("InvalidAliasPayload");
   });
 
@@ -105,7 +129,8 @@ describe("aliases", () => {
     expect(take(signed(world, add("abc")))).toEqual(["AliasAdded"]);
     expect(take(signed(world, add("abcd")))).toBe("AliasTooLong");
     expect(take({ name: "set_alias", did, alias: "abcd" })).toBe("AliasTooLong");
-    const registration = (alias: string) => registrationOf(identityOf("short"), { timestamp: String(startMs), alias });
+    const registration = (alias: string) =>
+      registrationOf(identityOf("short"), { timestamp: String(startMs), alias });
     expect(take(registration("abc"))).toEqual(["Registered", "DocumentSet", "AliasSet"]);
     expect(take(registration("abcd"))).toEqual(["Registered", "DocumentSet", "AliasInvalid"]);
   });
@@ -141,7 +166,15 @@ describe("aliases", () => {
     const outcomeOf = (of: Did, ownerReplaces: "none" | "uncertified" | "all") => {
       const call: LedgerCall = { name: "set_alias", did: of, alias: "three" };
       const account = world.account(did);
-      const outcome = applyWithEvents({ ...standing, account, call, nowMs, operator, proofs, ownerReplaces });
+      const outcome = applyWithEvents({
+        ...standing,
+        account,
+        call,
+        nowMs,
+        operator,
+        proofs,
+        ownerReplaces,
+      });
       return isRefusal(outcome) ? outcome.error : outcome.aliases;
     };
     const replaced = { set: ["three"], removed: ["one", "two"] };
@@ -157,17 +190,25 @@ describe("aliases", () => {
     const world = aliceWorld();
     world.apply(registrationOf(bob, { timestamp: String(world.nowMs) }));
     const take = (who: Identity, alias: string) =>
-      world.apply(signed(world, { action: "add_alias", did: who.did, alias }, { signer: who.root }));
-    const release = (alias: string) => world.apply(signed(world, { action: "remove_alias", did, alias }));
+      world.apply(
+        signed(world, { action: "add_alias", did: who.did, alias }, { signer: who.root }),
+      );
+    const release = (alias: string) =>
+      world.apply(signed(world, { action: "remove_alias", did, alias }));
     for (const alias of ["bank", "shop"]) world.apply(signed(world, add(alias)));
     release("bank");
-    world.apply(signed(world, { action: "update_alias", did, oldAlias: "shop", newAlias: "store" }));
+    world.apply(
+      signed(world, { action: "update_alias", did, oldAlias: "shop", newAlias: "store" }),
+    );
     for (const alias of ["bank", "shop"]) expect(take(bob, alias)).toBe("AliasTaken");
     expect(world.apply({ name: "set_alias", did: bob.did, alias: "shop" })).toBe("AliasTaken");
     const timestamp = String(world.nowMs);
     const named = registrationOf(identityOf("late"), { timestamp, alias: "bank" });
     expect(world.apply(named)).toEqual(["Registered", "DocumentSet", "AliasConflict"]);
-    expect([world.apply(signed(world, add("bank"))), world.reserves.has("bank")]).toEqual([["AliasAdded"], false]);
+    expect([world.apply(signed(world, add("bank"))), world.reserves.has("bank")]).toEqual([
+      ["AliasAdded"],
+      false,
+    ]);
     release("bank");
     world.nowMs += aliasReserveMs - 1;
     expect(take(bob, "bank")).toBe("AliasTaken");
@@ -196,14 +237,18 @@ describe("aliases", () => {
     expect(at(" Good ", "r3")).toEqual(["Registered", "DocumentSet", "AliasSet"]);
     expect(world.aliases.get("good")).toBe(identityOf("r3").did);
     expect(world.record(identityOf("r1").did).aliases).toEqual([]);
-    const v2 = registrationOf(identityOf("r4"), { timestamp: `v2:0:${world.nowMs + 1000}`, alias: " Fresh" });
+    const v2 = registrationOf(identityOf("r4"), {
+      timestamp: `v2:0:${world.nowMs + 1000}`,
+      alias: " Fresh",
+    });
     expect(world.apply(v2)).toEqual(["Registered", "DocumentSet", "AliasSet"]);
     expect(world.record(identityOf("r4").did).aliases).toEqual(["fresh"]);
   });
 });
 
 describe("control actions", () => {
-  const act = (world: World, action: ActionOf<"control">) => world.apply(signed(world, { action, did }));
+  const act = (world: World, action: ActionOf<"control">) =>
+    world.apply(signed(world, { action, did }));
 
   test("deactivation refuses everything that follows", () => {
     const world = aliceWorld();
@@ -214,13 +259,27 @@ describe("control actions", () => {
       signed(world, { action: "delete_did", did }, { nonce: 1n }),
       signed(world, { action: "deactivate_did", did }, { nonce: 1n }),
       { name: "set_alias", did, alias: "x" },
-      { name: "set_delivery_policy_links", did, recipientPolicy: null, tagPolicies: [], personaPolicies: [] },
+      {
+        name: "set_delivery_policy_links",
+        did,
+        recipientPolicy: null,
+        tagPolicies: [],
+        personaPolicies: [],
+      },
     ];
     expect(act(world, "deactivate_did")).toEqual(["DidDeactivated"]);
-    expect(world.record(did)).toMatchObject({ deactivated: true, version: 2n, updatedAtMs: BigInt(world.nowMs) });
+    expect(world.record(did)).toMatchObject({
+      deactivated: true,
+      version: 2n,
+      updatedAtMs: BigInt(world.nowMs),
+    });
     for (const call of later) expect(world.apply(call)).toBe("DidDeactivated");
-    expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toBe("DidNotFound");
-    expect(world.apply(registrationOf(alice, { timestamp: String(world.nowMs) }))).toBe("DidAlreadyExists");
+    expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toBe(
+      "DidNotFound",
+    );
+    expect(world.apply(registrationOf(alice, { timestamp: String(world.nowMs) }))).toBe(
+      "DidAlreadyExists",
+    );
   });
 
   test("deletion frees DID, aliases and policies, keeps the counters, and ends a life", () => {
@@ -238,7 +297,12 @@ describe("control actions", () => {
     world.nowMs += 1_000;
     expect(world.apply(registrationOf(alice, { timestamp: String(world.nowMs) }))).toBeArray();
     expect([world.record(did).version, world.account(did).life]).toEqual([1n, 1]);
-    expect(world.account(did).counters).toEqual({ alias: 1n, document: 0n, rootPubkey: 0n, control: 1n });
+    expect(world.account(did).counters).toEqual({
+      alias: 1n,
+      document: 0n,
+      rootPubkey: 0n,
+      control: 1n,
+    });
     expect(world.apply(old)).toBe("InvalidControlNonce");
   });
 
@@ -261,10 +325,13 @@ describe("control actions", () => {
   test("links are set by the owner, and no counter moves", () => {
     const world = aliceWorld();
     const links = { recipientPolicy: bob.did, tagPolicies: ["news"], personaPolicies: [] };
-    expect(world.apply({ name: "set_delivery_policy_links", did, ...links })).toEqual(["DeliveryPolicyLinksSet"]);
+    expect(world.apply({ name: "set_delivery_policy_links", did, ...links })).toEqual([
+      "DeliveryPolicyLinksSet",
+    ]);
     expect(world.record(did)).toMatchObject({ links, version: 2n });
     expect(world.account(did).counters.control).toBe(0n);
-    const set = (patch: object) => world.apply({ name: "set_delivery_policy_links", did, ...links, ...patch });
+    const set = (patch: object) =>
+      world.apply({ name: "set_delivery_policy_links", did, ...links, ...patch });
     expect(set({ tagPolicies: Array(9).fill("t") })).toBe("TooManyPolicyRefs");
     expect(set({ personaPolicies: Array(9).fill("t") })).toBe("TooManyPolicyRefs");
     expect(set({ tagPolicies: ["é".repeat(65)] })).toBe("PolicyRefTooLong");
@@ -275,15 +342,21 @@ describe("control actions", () => {
     const world = aliceWorld();
     const call = signed(world, { action: "deactivate_did", did: bob.did });
     expect(world.apply({ ...call, did })).toBe("InvalidControlPayload");
-    expect(world.apply({ ...call, signedPayload: new Uint8Array(3) } as LedgerCall)).toBe("InvalidControlPayload");
+    expect(world.apply({ ...call, signedPayload: new Uint8Array(3) } as LedgerCall)).toBe(
+      "InvalidControlPayload",
+    );
     const { signedPayload } = signed(world, { action: "delete_did", did }) as ProofCall;
     const at = 1 + did.length;
     expect(signedPayload[at]).toBe(7);
     // Devices and links, and beyond the last one.
     for (const discriminant of [0, 1, 2, 3, 5, 6, 8])
-      expect(world.apply({ ...call, did, signedPayload: signedPayload.with(at, discriminant) } as LedgerCall)).toBe(
-        "InvalidControlPayload",
-      );
+      expect(
+        world.apply({
+          ...call,
+          did,
+          signedPayload: signedPayload.with(at, discriminant),
+        } as LedgerCall),
+      ).toBe("InvalidControlPayload");
   });
 });
 
@@ -296,16 +369,30 @@ const recipientPolicy: DeliveryPolicy = {
   releasePricing: { baseFee: 10n, perKibFee: 1n },
   expirationBehavior: "DeleteOnExpiry",
 };
-const personaPolicy: PersonaPolicy = { releasePricing: null, expirationBehavior: null, allowedRelays: ["relay-1"] };
+const personaPolicy: PersonaPolicy = {
+  releasePricing: null,
+  expirationBehavior: null,
+  allowedRelays: ["relay-1"],
+};
 
 describe("policies", () => {
   test("are set under their scope and do not change the record", () => {
     const world = aliceWorld();
     const before = world.account(did);
-    expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toEqual(["PolicySet"]);
-    expect(world.apply({ name: "set_tag_policy", did, policy: recipientPolicy })).toEqual(["PolicySet"]);
-    expect(world.apply({ name: "set_persona_policy", did, policy: personaPolicy })).toEqual(["PolicySet"]);
-    expect([...world.policies.keys()]).toEqual([`recipient ${did}`, `tag ${did}`, `persona ${did}`]);
+    expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toEqual([
+      "PolicySet",
+    ]);
+    expect(world.apply({ name: "set_tag_policy", did, policy: recipientPolicy })).toEqual([
+      "PolicySet",
+    ]);
+    expect(world.apply({ name: "set_persona_policy", did, policy: personaPolicy })).toEqual([
+      "PolicySet",
+    ]);
+    expect([...world.policies.keys()]).toEqual([
+      `recipient ${did}`,
+      `tag ${did}`,
+      `persona ${did}`,
+    ]);
     expect(world.account(did)).toBe(before);
   });
 
@@ -358,25 +445,40 @@ describe("policies", () => {
       world.apply({ name: "set_persona_policy", did, policy: { ...personaPolicy, ...patch } });
     expect(set({ allowedRelays: Array(17).fill("r") })).toBe("InvalidConstraints");
     expect(set({ allowedRelays: ["r".repeat(129)] })).toBe("InvalidConstraints");
-    expect(set({ releasePricing: { asset: "a".repeat(33), amount: 0n } })).toBe("InvalidConstraints");
-    expect(set({ releasePricing: { asset: "a".repeat(32), amount: 2n ** 128n - 1n } })).toEqual(["PolicySet"]);
+    expect(set({ releasePricing: { asset: "a".repeat(33), amount: 0n } })).toBe(
+      "InvalidConstraints",
+    );
+    expect(set({ releasePricing: { asset: "a".repeat(32), amount: 2n ** 128n - 1n } })).toEqual([
+      "PolicySet",
+    ]);
   });
 
   test("need an active record that the operator owns", () => {
     const world = aliceWorld();
-    expect(world.apply({ name: "set_delivery_policy", did: bob.did, policy: recipientPolicy })).toBe("DidNotFound");
+    expect(
+      world.apply({ name: "set_delivery_policy", did: bob.did, policy: recipientPolicy }),
+    ).toBe("DidNotFound");
     world.operator = new Uint8Array(32).fill(1);
-    expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toBe("NotPolicyController");
+    expect(world.apply({ name: "set_delivery_policy", did, policy: recipientPolicy })).toBe(
+      "NotPolicyController",
+    );
     expect(world.apply({ name: "set_alias", did, alias: "x" })).toBe("NotDidOwner");
     world.stage(did, { owner: null });
-    expect(world.apply({ name: "set_persona_policy", did, policy: personaPolicy })).toBe("NotPolicyController");
+    expect(world.apply({ name: "set_persona_policy", did, policy: personaPolicy })).toBe(
+      "NotPolicyController",
+    );
   });
 });
 
 describe("two hundred mutations", () => {
   test("keep version and counters exact", () => {
     const world = aliceWorld();
-    const expected: Record<CounterName, bigint> = { alias: 0n, document: 0n, rootPubkey: 0n, control: 0n };
+    const expected: Record<CounterName, bigint> = {
+      alias: 0n,
+      document: 0n,
+      rootPubkey: 0n,
+      control: 0n,
+    };
     let holdsService = false;
     let holdsAlias = false;
     for (let i = 0; i < 200; i++) {
@@ -390,13 +492,21 @@ describe("two hundred mutations", () => {
         expected.document++;
       } else if (kind === 1) {
         expect(
-          world.apply(signed(world, { action: holdsAlias ? "remove_alias" : "add_alias", did, alias: "team" })),
+          world.apply(
+            signed(world, {
+              action: holdsAlias ? "remove_alias" : "add_alias",
+              did,
+              alias: "team",
+            }),
+          ),
         ).toBeArray();
         holdsAlias = !holdsAlias;
         expected.alias++;
       } else if (kind === 2) {
         expect(
-          world.apply(signed(world, { action: "UpdateRootPubkey", did, newRootPubkey: alice.root.publicKey })),
+          world.apply(
+            signed(world, { action: "UpdateRootPubkey", did, newRootPubkey: alice.root.publicKey }),
+          ),
         ).toBeArray();
         expected.rootPubkey++;
       } else {
@@ -412,11 +522,15 @@ describe("two hundred mutations", () => {
 describe("about a call", () => {
   test("counterOf names the value that a call uses up", () => {
     const world = aliceWorld();
-    expect(counterOf(signed(world, { action: "AddService", did, service: cache }, { nonce: 7n }))).toEqual({
+    expect(
+      counterOf(signed(world, { action: "AddService", did, service: cache }, { nonce: 7n })),
+    ).toEqual({
       domain: "document",
       nonce: 7n,
     });
-    expect(counterOf(signed(world, { action: "add_alias", did, alias: "x" }, { nonce: 8n }))).toEqual({
+    expect(
+      counterOf(signed(world, { action: "add_alias", did, alias: "x" }, { nonce: 8n })),
+    ).toEqual({
       domain: "alias",
       nonce: 8n,
     });
@@ -432,7 +546,10 @@ describe("about a call", () => {
       pubkey: new Uint8Array(32),
       signature: new Uint8Array(64),
     } as const;
-    expect(counterOf({ ...setDocument, timestamp: "v2:5:1" })).toEqual({ domain: "document", nonce: 5n });
+    expect(counterOf({ ...setDocument, timestamp: "v2:5:1" })).toEqual({
+      domain: "document",
+      nonce: 5n,
+    });
     expect(counterOf({ ...setDocument, timestamp: "1800000000000" })).toBeNull();
     expect(counterOf({ name: "set_alias", did, alias: "x" })).toBeNull();
   });
@@ -440,10 +557,9 @@ describe("about a call", () => {
   test("aliasesNamed answers normal forms", () => {
     const world = aliceWorld();
     expect(aliasesNamed({ name: "set_alias", did, alias: " X " })).toEqual(["x"]);
-    expect(aliasesNamed(signed(world, { action: "update_alias", did, oldAlias: "a", newAlias: "b" }))).toEqual([
-      "a",
-      "b",
-    ]);
+    expect(
+      aliasesNamed(signed(world, { action: "update_alias", did, oldAlias: "a", newAlias: "b" })),
+    ).toEqual(["a", "b"]);
     expect(aliasesNamed(registrationOf(alice, { timestamp: "1800000000" }))).toEqual([]);
   });
 
@@ -451,10 +567,15 @@ describe("about a call", () => {
     for (const error of ledgerErrors) expect(isFault(faultOfRefusal(refuse(error)))).toBe(true);
     for (const { nonceError } of Object.values(counters)) {
       const fault = faultOfRefusal(refuse(nonceError, { expected: 18446744073709551615n }));
-      expect([fault.code, fault.extra.expected]).toEqual(["nonce_mismatch", "18446744073709551615"]);
+      expect([fault.code, fault.extra.expected]).toEqual([
+        "nonce_mismatch",
+        "18446744073709551615",
+      ]);
     }
     const world = aliceWorld();
-    const refusal = world.try(signed(world, { action: "AddService", did, service: cache }, { nonce: 1n }));
+    const refusal = world.try(
+      signed(world, { action: "AddService", did, service: cache }, { nonce: 1n }),
+    );
     expect(isRefusal(refusal) && faultOfRefusal(refusal)).toMatchObject({
       code: "nonce_mismatch",
       extra: { expected: "0" },

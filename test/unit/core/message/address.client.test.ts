@@ -16,7 +16,8 @@ describe("the client's address", () => {
 
   test("a chain is followed through at most sixteen proxies", () => {
     const of = clientAddress(["10.0.0.0/8"]);
-    const chain = (proxies: number) => ["198.51.100.1", ...Array(proxies).fill("10.1.1.1")].join(", ");
+    const chain = (proxies: number) =>
+      ["198.51.100.1", ...Array(proxies).fill("10.1.1.1")].join(", ");
     expect(of(chain(15), "10.0.0.1")).toBe("198.51.100.1");
     expect(of(chain(16), "10.0.0.1")).toBe("10.1.1.1");
   });

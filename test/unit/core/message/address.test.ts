@@ -14,7 +14,11 @@ import {
   parseNetwork,
 } from "../../../../src/core/message/address.ts";
 
-const strict: EndpointRules = { allowHttp: false, allowPrivate: [], ownRelays: ["https://self.waypost.net/"] };
+const strict: EndpointRules = {
+  allowHttp: false,
+  allowPrivate: [],
+  ownRelays: ["https://self.waypost.net/"],
+};
 
 describe("addresses", () => {
   const refused = [
@@ -97,7 +101,8 @@ describe("addresses", () => {
     const refusedV4 = new BlockList();
     const ranges =
       "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24";
-    const more = "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4";
+    const more =
+      "192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4";
     const borders: number[] = [0, 0xffffffff];
     for (const range of `${ranges} ${more}`.split(" ")) {
       const [base, bits] = range.split("/") as [string, string];
@@ -109,7 +114,10 @@ describe("addresses", () => {
     const random = Array.from({ length: 20_000 }, () => Math.floor(Math.random() * 2 ** 32));
     for (const number of [...borders, ...random]) {
       const text = [24, 16, 8, 0].map((shift) => (number >>> shift) & 255).join(".");
-      expect([text, isPublicAddress(parseAddress(text)!)]).toEqual([text, !refusedV4.check(text, "ipv4")]);
+      expect([text, isPublicAddress(parseAddress(text)!)]).toEqual([
+        text,
+        !refusedV4.check(text, "ipv4"),
+      ]);
     }
   });
 
@@ -166,26 +174,40 @@ describe("addresses", () => {
         fc.uint8Array({ minLength: 4, maxLength: 4 }),
         fc.nat(32),
         (a, b, prefixBits) => {
-          const number = (bytes: Uint8Array) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(0);
-          const same = prefixBits === 0 || number(a) >>> (32 - prefixBits) === number(b) >>> (32 - prefixBits);
+          const number = (bytes: Uint8Array) =>
+            new DataView(bytes.buffer, bytes.byteOffset).getUint32(0);
+          const same =
+            prefixBits === 0 || number(a) >>> (32 - prefixBits) === number(b) >>> (32 - prefixBits);
           expect(networkHolds({ address: a, prefixBits }, b)).toBe(same);
         },
       ),
       { numRuns: 1_000 },
     );
-    expect(networkHolds(parseNetwork("127.0.0.0/8")!, parseAddress("::ffff:127.0.0.1")!)).toBe(false);
+    expect(networkHolds(parseNetwork("127.0.0.0/8")!, parseAddress("::ffff:127.0.0.1")!)).toBe(
+      false,
+    );
   });
 
-  test.each(["10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/08", "10.0.0.0/", "/8", "10.0.0.0/8/8", "::1/129", "localhost"])(
-    "%p is not a network",
-    (text) => {
-      expect(parseNetwork(text)).toBeNull();
-    },
-  );
+  test.each([
+    "10.0.0.1/8",
+    "10.0.0.0/33",
+    "10.0.0.0/08",
+    "10.0.0.0/",
+    "/8",
+    "10.0.0.0/8/8",
+    "::1/129",
+    "localhost",
+  ])("%p is not a network", (text) => {
+    expect(parseNetwork(text)).toBeNull();
+  });
 
   test("loopback is recognized in its mapped form too", () => {
-    expect(["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"].every(isLoopbackAddress)).toBe(true);
-    expect(["8.8.8.8", "::2", "::ffff:8.8.8.8", "", "localhost"].some(isLoopbackAddress)).toBe(false);
+    expect(["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"].every(isLoopbackAddress)).toBe(
+      true,
+    );
+    expect(["8.8.8.8", "::2", "::ffff:8.8.8.8", "", "localhost"].some(isLoopbackAddress)).toBe(
+      false,
+    );
   });
 });
 
@@ -268,13 +290,17 @@ describe("endpoints", () => {
   });
 
   test("a suffix goes behind the path without its trailing slashes, and never behind a query", () => {
-    expect(parseEndpoint("https://a.net/base//", "/cache/store", strict)?.target).toBe("/base/cache/store");
+    expect(parseEndpoint("https://a.net/base//", "/cache/store", strict)?.target).toBe(
+      "/base/cache/store",
+    );
     expect(parseEndpoint("https://a.net", "/cache/store", strict)?.target).toBe("/cache/store");
     expect(parseEndpoint("https://a.net/?q=1", "/cache/store", strict)).toBeNull();
   });
 
   test("this Relay's host may be reached beside /relay, where a Cache may live", () => {
-    expect(parseEndpoint("https://self.waypost.net", "/cache/store", strict)?.target).toBe("/cache/store");
+    expect(parseEndpoint("https://self.waypost.net", "/cache/store", strict)?.target).toBe(
+      "/cache/store",
+    );
     expect(parseEndpoint("https://self.waypost.net/relays", "", strict)?.target).toBe("/relays");
     expect(parseEndpoint("https://self.waypost.net", "/relay/did", strict)).toBeNull();
   });
@@ -301,14 +327,21 @@ describe("endpoints", () => {
   test.each(local)("%s reaches only listed networks", (text) => {
     const endpoint = parseEndpoint(text, "", strict) as Endpoint;
     expect(endpoint.localOnly).toBe(true);
-    expect(decideAddresses(endpoint, ["8.8.8.8"], { allowPrivate: [], ownAddresses: [] })).toBe(false);
+    expect(decideAddresses(endpoint, ["8.8.8.8"], { allowPrivate: [], ownAddresses: [] })).toBe(
+      false,
+    );
     const listed = [parseNetwork("8.8.8.0/24")!];
-    expect(decideAddresses(endpoint, ["8.8.8.8"], { allowPrivate: listed, ownAddresses: [] })).toBe(true);
+    expect(decideAddresses(endpoint, ["8.8.8.8"], { allowPrivate: listed, ownAddresses: [] })).toBe(
+      true,
+    );
   });
 
   test("every resolved address must pass, and own addresses never do", () => {
     const endpoint = parseEndpoint("https://a.net/x", "", strict) as Endpoint;
-    const rules = { allowPrivate: [parseNetwork("10.1.0.0/16")!], ownAddresses: [parseNetwork("9.9.9.9")!] };
+    const rules = {
+      allowPrivate: [parseNetwork("10.1.0.0/16")!],
+      ownAddresses: [parseNetwork("9.9.9.9")!],
+    };
     expect(decideAddresses(endpoint, ["8.8.8.8", "2606:4700::1"], rules)).toBe(true);
     expect(decideAddresses(endpoint, ["8.8.8.8", "10.1.2.3"], rules)).toBe(true);
     expect(decideAddresses(endpoint, ["8.8.8.8", "10.2.2.3"], rules)).toBe(false);

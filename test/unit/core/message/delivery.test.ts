@@ -3,7 +3,11 @@ import { describe, expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
 import { isFault } from "../../../../src/core/fault.ts";
 import type { Service } from "../../../../src/core/ledger/account.ts";
-import { type AttemptOutcome, type DeliveryResult, deliver } from "../../../../src/core/message/delivery.ts";
+import {
+  type AttemptOutcome,
+  type DeliveryResult,
+  deliver,
+} from "../../../../src/core/message/delivery.ts";
 import { type DeliveryFacts, planDelivery } from "../../../../src/core/message/plan.ts";
 import { expectDeliveryResult } from "../../../support/delivery-shape.ts";
 import { relayDefault } from "../../../support/settings.ts";
@@ -38,7 +42,10 @@ const facts = (services: Service[], more: Partial<DeliveryFacts> = {}): Delivery
 });
 
 const status = (httpStatus: number): AttemptOutcome => ({ httpStatus, error: null, durationMs: 1 });
-const failure = (error: AttemptOutcome["error"], more: Partial<AttemptOutcome> = {}): AttemptOutcome => ({
+const failure = (
+  error: AttemptOutcome["error"],
+  more: Partial<AttemptOutcome> = {},
+): AttemptOutcome => ({
   httpStatus: null,
   error,
   durationMs: 1,
@@ -49,14 +56,21 @@ const timedOut = failure("upstream_timeout");
 const blocked = failure("destination_refused");
 const acked: AttemptOutcome = { httpStatus: null, error: null, durationMs: 1 };
 const silent = failure("not_acknowledged");
-const kept = (copy: string): AttemptOutcome => ({ ...status(202), receipt: { accepted: true, copy } });
+const kept = (copy: string): AttemptOutcome => ({
+  ...status(202),
+  receipt: { accepted: true, copy },
+});
 
 type Run = { asked: string[]; waits: number[]; timeouts: number[]; result: DeliveryResult };
 
 type Played = { readonly tookMs?: number; readonly jitter?: number; readonly lateMs?: number };
 
 /** Plays a plan against scripted outcomes by channel or endpoint; each attempt takes `tookMs`, each wait `lateMs` more. */
-async function play(given: DeliveryFacts, script: Record<string, AttemptOutcome[]>, played: Played = {}): Promise<Run> {
+async function play(
+  given: DeliveryFacts,
+  script: Record<string, AttemptOutcome[]>,
+  played: Played = {},
+): Promise<Run> {
   const { tookMs = 1, jitter = 0.5, lateMs = 0 } = played;
   const queues = structuredClone(script);
   const run = { asked: [] as string[], waits: [] as number[], timeouts: [] as number[] };
@@ -104,21 +118,41 @@ describe("order of destinations", () => {
   ];
   const [r, c] = ["https://r.net", "https://c.net"];
   const inboxes = everything.filter(({ type }) => type === "SvcInboxService");
-  const few = [cache(c), relay(r), service("SvcInboxService", [late]), service("SvcInboxService", [first], 0)];
+  const few = [
+    cache(c),
+    relay(r),
+    service("SvcInboxService", [late]),
+    service("SvcInboxService", [first], 0),
+  ];
   const cases: [string, Service[], Partial<DeliveryFacts>, string[]][] = [
     ["live, inboxes by priority, relays, Caches", few, { live: true }, ["live", first, late, r, c]],
     ["no live session", few, {}, [first, late, r, c]],
-    ["hint direct leaves Caches out", few, { hint: "direct", live: true }, ["live", first, late, r]],
+    [
+      "hint direct leaves Caches out",
+      few,
+      { hint: "direct", live: true },
+      ["live", first, late, r],
+    ],
     ["hint cache goes there at once", few, { hint: "cache", live: true }, [c]],
     ["a policy without Cache", few, { cacheEligible: false }, [first, late, r]],
     ["hop 2 is forwarded", few, { hops: 2 }, [first, late, r, c]],
     ["hop 3 is not forwarded again", few, { hops: 3 }, [first, late, c]],
-    ["at most four, and one of them a Cache", everything, { live: true }, ["live", first, firstB, second, c]],
+    [
+      "at most four, and one of them a Cache",
+      everything,
+      { live: true },
+      ["live", first, firstB, second, c],
+    ],
     ["four without a Cache", [...inboxes, relay(r)], {}, [first, firstB, second, late]],
     [
       "at most two at one host",
       [
-        service("SvcInboxService", ["https://a.net/1", "https://a.net/2", "https://a.net/3", "https://b.net"]),
+        service("SvcInboxService", [
+          "https://a.net/1",
+          "https://a.net/2",
+          "https://a.net/3",
+          "https://b.net",
+        ]),
         cache("https://a.net"),
       ],
       {},
@@ -130,9 +164,9 @@ describe("order of destinations", () => {
   });
 
   test("this Relay is not forwarded to, whatever its trailing slashes, and no endpoint is asked twice", () => {
-    expect(order(facts([relay("https://self.net/", "https://r.net/"), relay("https://r.net")]))).toEqual([
-      "https://r.net",
-    ]);
+    expect(
+      order(facts([relay("https://self.net/", "https://r.net/"), relay("https://r.net")])),
+    ).toEqual(["https://r.net"]);
   });
 });
 
@@ -144,9 +178,20 @@ describe("outcomes", () => {
     expected: { asked: string[]; code: string; mode?: string; retries?: number },
     more?: Partial<DeliveryFacts>,
   ];
-  const [i, i2, r, c, c2] = ["https://i.net", "https://i2.net", "https://r.net", "https://c.net", "https://c2.net"];
+  const [i, i2, r, c, c2] = [
+    "https://i.net",
+    "https://i2.net",
+    "https://r.net",
+    "https://c.net",
+    "https://c2.net",
+  ];
   const cases: Case[] = [
-    ["an inbox accepts", [inbox(i), cache(c)], { [i]: [status(204)] }, { asked: [i], code: "delivered" }],
+    [
+      "an inbox accepts",
+      [inbox(i), cache(c)],
+      { [i]: [status(204)] },
+      { asked: [i], code: "delivered" },
+    ],
     [
       "a live session acknowledges",
       [inbox(i)],
@@ -161,15 +206,30 @@ describe("outcomes", () => {
       { asked: ["live", i], code: "delivered" },
       { live: true },
     ],
-    ["404 goes on", [inbox(i, i2)], { [i]: [status(404)], [i2]: [status(200)] }, { asked: [i, i2], code: "delivered" }],
-    ["410 goes on", [inbox(i), cache(c)], { [i]: [status(410)], [c]: [kept("c")] }, { asked: [i, c], code: "cached" }],
+    [
+      "404 goes on",
+      [inbox(i, i2)],
+      { [i]: [status(404)], [i2]: [status(200)] },
+      { asked: [i, i2], code: "delivered" },
+    ],
+    [
+      "410 goes on",
+      [inbox(i), cache(c)],
+      { [i]: [status(410)], [c]: [kept("c")] },
+      { asked: [i, c], code: "cached" },
+    ],
     [
       "400 is the recipient's refusal",
       [inbox(i, i2), cache(c)],
       { [i]: [status(400)] },
       { asked: [i], code: "not_deliverable" },
     ],
-    ["451 too", [inbox(i), cache(c)], { [i]: [status(451)] }, { asked: [i], code: "not_deliverable" }],
+    [
+      "451 too",
+      [inbox(i), cache(c)],
+      { [i]: [status(451)] },
+      { asked: [i], code: "not_deliverable" },
+    ],
     [
       "429 is retried",
       [inbox(i)],
@@ -206,15 +266,30 @@ describe("outcomes", () => {
       { [i]: [failure("destination_unavailable", { giveUp: true })], [c]: [kept("c")] },
       { asked: [i, c], code: "cached", retries: 0 },
     ],
-    ["a forward succeeds", [relay(r), cache(c)], { [r]: [status(202)] }, { asked: [r], code: "forwarded" }],
+    [
+      "a forward succeeds",
+      [relay(r), cache(c)],
+      { [r]: [status(202)] },
+      { asked: [r], code: "forwarded" },
+    ],
     [
       "a Relay's 4xx goes on",
       [relay(r), cache(c)],
       { [r]: [status(403)], [c]: [kept("c")] },
       { asked: [r, c], code: "cached", retries: 0 },
     ],
-    ["nobody is there", [inbox(i)], {}, { asked: [i, i, i], code: "destination_unavailable", retries: 2 }],
-    ["only timeouts", [inbox(i)], { [i]: [timedOut] }, { asked: [i, i, i], code: "upstream_timeout", retries: 2 }],
+    [
+      "nobody is there",
+      [inbox(i)],
+      {},
+      { asked: [i, i, i], code: "destination_unavailable", retries: 2 },
+    ],
+    [
+      "only timeouts",
+      [inbox(i)],
+      { [i]: [timedOut] },
+      { asked: [i, i, i], code: "upstream_timeout", retries: 2 },
+    ],
     [
       "timeouts and a dead one",
       [inbox(i, i2)],
@@ -264,10 +339,33 @@ describe("outcomes", () => {
       { asked: [i, i, i, c], code: "destination_unavailable" },
     ],
     ["no service at all", [], {}, { asked: [], code: "service_not_found" }],
-    ["only this Relay, and nobody connected", [relay("https://self.net")], {}, { asked: [], code: "not_deliverable" }],
-    ["only a Cache, hint direct", [cache(c)], {}, { asked: [], code: "not_deliverable" }, { hint: "direct" }],
-    ["hint cache without a Cache", [inbox(i)], {}, { asked: [], code: "service_not_found" }, { hint: "cache" }],
-    ["an expired envelope", [inbox(i)], {}, { asked: [], code: "message_expired" }, { expiresAtMs: 1_000 }],
+    [
+      "only this Relay, and nobody connected",
+      [relay("https://self.net")],
+      {},
+      { asked: [], code: "not_deliverable" },
+    ],
+    [
+      "only a Cache, hint direct",
+      [cache(c)],
+      {},
+      { asked: [], code: "not_deliverable" },
+      { hint: "direct" },
+    ],
+    [
+      "hint cache without a Cache",
+      [inbox(i)],
+      {},
+      { asked: [], code: "service_not_found" },
+      { hint: "cache" },
+    ],
+    [
+      "an expired envelope",
+      [inbox(i)],
+      {},
+      { asked: [], code: "message_expired" },
+      { expiresAtMs: 1_000 },
+    ],
     ["one copy is enough", [cache(c, c2)], { [c]: [kept("c")] }, { asked: [c], code: "cached" }],
     [
       "two copies",
@@ -284,25 +382,37 @@ describe("outcomes", () => {
       { replication: 2 },
     ],
   ];
-  test.each(cases.map((row) => [row[0], row] as const))("%s", async (_name, [, services, script, expected, more]) => {
-    const run = await play(facts(services, more), script);
-    expect(run.asked).toEqual(expected.asked);
-    expect(run.result.code).toBe(expected.code as DeliveryResult["code"]);
-    if (expected.retries !== undefined) expect(run.result.retry_count).toBe(expected.retries);
-    expect(run.result.cache_attempted).toBe(expected.asked.some((asked) => asked.includes("//c")));
-    if (!run.result.success) expect(run.result.ndr?.attempts.length).toBe(expected.asked.length);
-  });
+  test.each(cases.map((row) => [row[0], row] as const))(
+    "%s",
+    async (_name, [, services, script, expected, more]) => {
+      const run = await play(facts(services, more), script);
+      expect(run.asked).toEqual(expected.asked);
+      expect(run.result.code).toBe(expected.code as DeliveryResult["code"]);
+      if (expected.retries !== undefined) expect(run.result.retry_count).toBe(expected.retries);
+      expect(run.result.cache_attempted).toBe(
+        expected.asked.some((asked) => asked.includes("//c")),
+      );
+      if (!run.result.success) expect(run.result.ndr?.attempts.length).toBe(expected.asked.length);
+    },
+  );
 
   test("the channel, the receipt and its copies are reported", async () => {
-    expect((await play(facts([inbox(i)]), { [i]: [status(200)] })).result.details).toEqual({ channel: "inbox" });
-    expect((await play(facts([inbox(i)], { live: true }), { live: [acked] })).result.details).toEqual({
+    expect((await play(facts([inbox(i)]), { [i]: [status(200)] })).result.details).toEqual({
+      channel: "inbox",
+    });
+    expect(
+      (await play(facts([inbox(i)], { live: true }), { live: [acked] })).result.details,
+    ).toEqual({
       channel: "live",
     });
     expect((await play(facts([cache(c)]), { [c]: [kept("c")] })).result.cache_result).toEqual({
       accepted: true,
       copy: "c",
     });
-    const two = await play(facts([cache(c, c2)], { replication: 2 }), { [c]: [kept("c")], [c2]: [kept("c2")] });
+    const two = await play(facts([cache(c, c2)], { replication: 2 }), {
+      [c]: [kept("c")],
+      [c2]: [kept("c2")],
+    });
     expect(two.result.cache_result).toEqual({ accepted: true, copy: "c", copies: 2 });
   });
 
@@ -314,7 +424,15 @@ describe("outcomes", () => {
       recipient,
       reason: "not_deliverable",
       final: true,
-      attempts: [{ channel: "inbox", origin: "https://i.net", http_status: 400, error: null, duration_ms: 1 }],
+      attempts: [
+        {
+          channel: "inbox",
+          origin: "https://i.net",
+          http_status: 400,
+          error: null,
+          duration_ms: 1,
+        },
+      ],
     });
     expect(JSON.stringify(result)).not.toContain("secret");
   });
@@ -328,7 +446,8 @@ describe("outcomes", () => {
 
 describe("time", () => {
   test("waits double from 200 ms, and jitter spreads them by half", async () => {
-    const waitsAt = async (jitter: number) => (await play(facts([inbox("https://i.net")]), {}, { jitter })).waits;
+    const waitsAt = async (jitter: number) =>
+      (await play(facts([inbox("https://i.net")]), {}, { jitter })).waits;
     expect(await waitsAt(0.5)).toEqual([200, 400]);
     expect([(await waitsAt(0))[0], (await waitsAt(0.999))[0]]).toEqual([100, 300]);
   });

@@ -37,7 +37,10 @@ type Vector = {
   pointer?: string;
 };
 const decode = (vector: Vector) =>
-  decodeEnvelope(utf8(vector.text ?? JSON.stringify(vector.envelope)), { ...limitsDefault, ...vector.limits });
+  decodeEnvelope(utf8(vector.text ?? JSON.stringify(vector.envelope)), {
+    ...limitsDefault,
+    ...vector.limits,
+  });
 
 function accepted(outcome: Envelope | { code: string; detail: string }): Envelope {
   if (isFault(outcome)) throw new Error(`${outcome.code}: ${outcome.detail}`);
@@ -79,7 +82,9 @@ describe("decodeEnvelope", () => {
     const numbers = Array.from({ length: 5_000 }, (_, i) => i);
     const text = JSON.stringify({ ...base, payload: { members, numbers } });
     for (const envelope of [text, JSON.stringify(JSON.parse(text), null, 2)])
-      expect(accepted(decode({ name: "wide", text: envelope })).payloadBytes).toBeGreaterThan(20_000);
+      expect(accepted(decode({ name: "wide", text: envelope })).payloadBytes).toBeGreaterThan(
+        20_000,
+      );
     const deep = JSON.parse("[".repeat(31) + "]".repeat(31));
     const refused = [{ payload: { deep } }, { tag: numbers }, { context: { payload: numbers } }];
     for (const change of refused) {
@@ -96,14 +101,13 @@ describe("decodeEnvelope", () => {
   });
 
   test("names every broken rule at once", () => {
-    const outcome = decode({ name: "", envelope: { to: "x", timestamp: 1, payload: [], colour: 1 } });
-    expect(isFault(outcome) && outcome.extra.errors?.map((error) => error.pointer).toSorted()).toEqual([
-      "/colour",
-      "/message_id",
-      "/payload",
-      "/timestamp",
-      "/to",
-    ]);
+    const outcome = decode({
+      name: "",
+      envelope: { to: "x", timestamp: 1, payload: [], colour: 1 },
+    });
+    expect(
+      isFault(outcome) && outcome.extra.errors?.map((error) => error.pointer).toSorted(),
+    ).toEqual(["/colour", "/message_id", "/payload", "/timestamp", "/to"]);
   });
 
   test("bounds its report about a body of unknown members", () => {
@@ -194,14 +198,26 @@ describe("checkEnvelopeTime", () => {
   });
 });
 
-type Signed = { name: string; envelope: Record<string, unknown>; signed_text: string; public_key_hex: string };
+type Signed = {
+  name: string;
+  envelope: Record<string, unknown>;
+  signed_text: string;
+  public_key_hex: string;
+};
 
 function documentOf(signed: Signed, change: Partial<DidDocument> = {}): DidDocument {
   const id = signed.envelope["from"] as Did;
   const methodId = signed.envelope["sender_key_id"] as string;
   const publicKeyMultibase = renderPublicKey(decodeHex(signed.public_key_hex) as Uint8Array);
   const method = { id: methodId, type: "Multikey", controller: id, publicKeyMultibase };
-  return { id, verificationMethod: [method], authentication: [methodId], keyAgreement: [], service: [], ...change };
+  return {
+    id,
+    verificationMethod: [method],
+    authentication: [methodId],
+    keyAgreement: [],
+    service: [],
+    ...change,
+  };
 }
 
 describe("the sender signature", () => {
@@ -210,7 +226,11 @@ describe("the sender signature", () => {
     if (sender === null) throw new Error("no sender");
     expect(decodeUtf8(sender.signedBytes)).toBe(signed.signed_text);
     expect(
-      ed25519.verify(sender.signature, utf8(signed.signed_text), decodeHex(signed.public_key_hex) as Uint8Array),
+      ed25519.verify(
+        sender.signature,
+        utf8(signed.signed_text),
+        decodeHex(signed.public_key_hex) as Uint8Array,
+      ),
     ).toBe(true);
     expect(await verifySender(sender, documentOf(signed))).toBe(true);
   });
@@ -238,8 +258,13 @@ describe("the sender signature", () => {
     expect(await verifySender(sender, documentOf(signed, { id: other }))).toBe(false);
     expect(await verifySender(sender, documentOf(signed, { authentication: [] }))).toBe(false);
     expect(await verifySender(sender, documentOf(signed, { verificationMethod: [] }))).toBe(false);
-    const agreement = document.verificationMethod.map((method) => ({ ...method, type: "X25519KeyAgreementKey2020" }));
-    expect(await verifySender(sender, documentOf(signed, { verificationMethod: agreement }))).toBe(false);
+    const agreement = document.verificationMethod.map((method) => ({
+      ...method,
+      type: "X25519KeyAgreementKey2020",
+    }));
+    expect(await verifySender(sender, documentOf(signed, { verificationMethod: agreement }))).toBe(
+      false,
+    );
   });
 
   test("becomes invalid with any change of what it covers", async () => {
@@ -256,7 +281,9 @@ describe("the sender signature", () => {
       header_key_id: "other",
     };
     for (const [name, value] of Object.entries(changes)) {
-      const { sender } = accepted(decode({ name: "", envelope: { ...signed.envelope, [name]: value } }));
+      const { sender } = accepted(
+        decode({ name: "", envelope: { ...signed.envelope, [name]: value } }),
+      );
       expect(sender !== null && (await verifySender(sender, documentOf(signed))), name).toBe(false);
     }
   });
@@ -264,7 +291,9 @@ describe("the sender signature", () => {
   test("is valid whatever the order of members and the white space", async () => {
     const signed = (signedEnvelopes as Signed[])[1] as Signed;
     const turned = Object.fromEntries(Object.entries(signed.envelope).reverse());
-    const { sender } = accepted(decodeEnvelope(utf8(JSON.stringify(turned, null, 3)), limitsDefault));
+    const { sender } = accepted(
+      decodeEnvelope(utf8(JSON.stringify(turned, null, 3)), limitsDefault),
+    );
     expect(sender !== null && (await verifySender(sender, documentOf(signed)))).toBe(true);
   });
 });
@@ -290,13 +319,19 @@ test("equal envelopes have equal bytes after decoding twice", () => {
 
 describe("the payload is opaque", () => {
   const code = (payload: unknown) => {
-    const members = { message_id: messageIdText, to: toText, timestamp: "2026-07-16T12:00:00Z", payload };
+    const members = {
+      message_id: messageIdText,
+      to: toText,
+      timestamp: "2026-07-16T12:00:00Z",
+      payload,
+    };
     const decoded = decodeEnvelope(utf8(JSON.stringify(members)), limitsDefault);
     return isFault(decoded) ? decoded.code : "accepted";
   };
   const messageIdText = "0190b3b4-0000-7000-8000-000000000001";
   const toText = "did:svc:1111111111111111111111";
-  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, i]));
+  const many = (count: number) =>
+    Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, i]));
 
   test("accepts any number of members and values inside it", () => {
     expect(code(many(300))).toBe("accepted");
@@ -319,7 +354,10 @@ describe("the payload is opaque", () => {
       return isFault(decoded) ? decoded.code : "accepted";
     };
     const spaces = " ".repeat(300_000);
-    const [small, large] = [`{"list":[${"1,".repeat(6_000)}1]}`, `{"list":[${"1,".repeat(140_000)}1]}`];
+    const [small, large] = [
+      `{"list":[${"1,".repeat(6_000)}1]}`,
+      `{"list":[${"1,".repeat(140_000)}1]}`,
+    ];
     expect(sent(`"payload":${spaces}${small}${spaces}`)).toBe("accepted");
     expect(sent(`"payload"${spaces}:${small},${spaces}"ttl":"1h"`)).toBe("accepted");
     expect(sent(`"pay\\u006coad":${small}`)).toBe("accepted");
@@ -341,7 +379,13 @@ describe("the payload is opaque", () => {
   });
 
   test("keeps the bounds outside of it", () => {
-    const outside = { message_id: messageIdText, to: toText, timestamp: "1784203200", payload: {}, ...many(300) };
+    const outside = {
+      message_id: messageIdText,
+      to: toText,
+      timestamp: "1784203200",
+      payload: {},
+      ...many(300),
+    };
     expect(isFault(decodeEnvelope(utf8(JSON.stringify(outside)), limitsDefault))).toBe(true);
     const list = `{"payload":{"list":[${"1,".repeat(9)}1]},"tag":[${"1,".repeat(4_100)}1]}`;
     const decoded = decodeEnvelope(utf8(list), limitsDefault);

@@ -10,7 +10,11 @@ import {
 } from "../../../../src/core/message/policy.ts";
 import { personaOf, policyFacts, policyOf } from "../../../support/policies.ts";
 
-const links = (tagPolicies: string[]) => ({ recipientPolicy: null, tagPolicies, personaPolicies: [] });
+const links = (tagPolicies: string[]) => ({
+  recipientPolicy: null,
+  tagPolicies,
+  personaPolicies: [],
+});
 
 function effective(change: Partial<PolicyFacts>): EffectivePolicy {
   const outcome = decidePolicy(policyFacts(change));
@@ -32,9 +36,14 @@ describe("decidePolicy", () => {
   });
 
   test("counts the ttl in blocks of the chain's time", () => {
-    expect(effective({ recipientPolicy: policyOf({ effectiveTtlBlocks: 600 }) }).ttlMs).toBe(3_600_000);
+    expect(effective({ recipientPolicy: policyOf({ effectiveTtlBlocks: 600 }) }).ttlMs).toBe(
+      3_600_000,
+    );
     expect(
-      effective({ recipientPolicy: policyOf({ effectiveTtlBlocks: 4_294_967_295 }), blockTimeMs: 500 }).ttlMs,
+      effective({
+        recipientPolicy: policyOf({ effectiveTtlBlocks: 4_294_967_295 }),
+        blockTimeMs: 500,
+      }).ttlMs,
     ).toBe(2_147_483_647_000);
   });
 
@@ -47,11 +56,17 @@ describe("decidePolicy", () => {
   test("lets a tag policy count only when the recipient lists the tag", () => {
     const tagPolicy = policyOf({ cacheEligible: true, maxMessageBytes: 50, effectiveTtlBlocks: 5 });
     const listed = { tag: "t", links: links(["t"]), tagPolicy };
-    expect(effective(listed)).toMatchObject({ cacheEligible: true, messageBytesMax: 50, ttlMs: 30_000 });
+    expect(effective(listed)).toMatchObject({
+      cacheEligible: true,
+      messageBytesMax: 50,
+      ttlMs: 30_000,
+    });
     for (const given of [null, links([])]) {
       expect(effective({ ...listed, links: given })).toEqual(effective({}));
       const recipientPolicy = policyOf();
-      expect(effective({ ...listed, links: given, recipientPolicy })).toEqual(effective({ recipientPolicy }));
+      expect(effective({ ...listed, links: given, recipientPolicy })).toEqual(
+        effective({ recipientPolicy }),
+      );
     }
   });
 
@@ -81,7 +96,9 @@ describe("decidePolicy", () => {
       );
     }
     const silent = policyOf({ cacheEligible: true });
-    expect(effective({ tag: "t", links: links(["t"]), tagPolicy: silent, recipientPolicy: loose })).toMatchObject({
+    expect(
+      effective({ tag: "t", links: links(["t"]), tagPolicy: silent, recipientPolicy: loose }),
+    ).toMatchObject({
       replication: 1,
       headerPreviewBytes: 0,
       expiration: "DeleteOnExpiry",

@@ -30,7 +30,15 @@ import validRetrievals from "../../../vectors/proof/valid/retrieval.json";
 import updates from "../../../vectors/proof/valid/update.json";
 
 type Claims = Record<
-  "operation" | "did" | "device_id" | "service_id" | "cache_endpoint" | "key_id" | "timestamp" | "nonce" | "subject",
+  | "operation"
+  | "did"
+  | "device_id"
+  | "service_id"
+  | "cache_endpoint"
+  | "key_id"
+  | "timestamp"
+  | "nonce"
+  | "subject",
   string
 >;
 type Vector = {
@@ -87,7 +95,9 @@ describe("retrieval proofs", () => {
     const claim = await claimOf(vector);
     expect(claim.tag).toMatch(/^proof:did:svc:\w+:[0-9a-f]{32}$/);
     const proof = decode(vector);
-    expect(!isFault(proof) && decodeUtf8(encodeRetrievalProof(proof.claims))).toBe(vector.text as never);
+    expect(!isFault(proof) && decodeUtf8(encodeRetrievalProof(proof.claims))).toBe(
+      vector.text as never,
+    );
   });
 
   test.each(invalid)("are refused: $name", async (vector) => {
@@ -108,7 +118,9 @@ describe("retrieval proofs", () => {
     expect(refusals.length).toBeGreaterThan(3);
     for (const vector of refused.filter((one) => !isHere(one))) {
       const refusal = await check(vector);
-      expect(isFault(refusal) && refusal.detail).toEndWith(`this node is ${vector.node_endpoints.join(" or ")}`);
+      expect(isFault(refusal) && refusal.detail).toEndWith(
+        `this node is ${vector.node_endpoints.join(" or ")}`,
+      );
     }
     expect(new Set(refusals.map((refusal) => JSON.stringify(refusal))).size).toBe(1);
   });
@@ -117,15 +129,20 @@ describe("retrieval proofs", () => {
     const [vector] = valid as [Vector];
     const { untilMs } = await claimOf(vector);
     expect(isFault(await check({ ...vector, now_ms: untilMs }))).toBe(true);
-    const ahead = await claimOf(valid.find(({ name }) => name === "the most future fresh timestamp"));
+    const ahead = await claimOf(
+      valid.find(({ name }) => name === "the most future fresh timestamp"),
+    );
     expect(ahead.untilMs).toBe(untilMs);
   });
 
   test("claim one tag per operation, DID, key and nonce", async () => {
-    const tag = async (name: string) => (await claimOf(valid.find((vector) => vector.name === name))).tag;
+    const tag = async (name: string) =>
+      (await claimOf(valid.find((vector) => vector.name === name))).tag;
     expect(await tag("a timestamp of epoch seconds")).toBe(await tag("pull"));
     expect(await tag("an endpoint with slashes at its end")).toBe(await tag("pull"));
-    const others = await Promise.all(["pull", "chunks", "a bare base58 key", "the shortest nonce"].map(tag));
+    const others = await Promise.all(
+      ["pull", "chunks", "a bare base58 key", "the shortest nonce"].map(tag),
+    );
     expect(new Set(others).size).toBe(others.length);
   });
 });
@@ -149,7 +166,10 @@ describe("update proofs", () => {
   const listed = { ...document, authentication: [`${document.id}#k1`] };
   const subject = { document: listed, deactivated: false, rootPubkey: key };
   const nowMs = (valid[0] as Vector).now_ms;
-  const decodeUpdate = (update: (typeof updates)[number], change: { body?: string; operation?: string } = {}) =>
+  const decodeUpdate = (
+    update: (typeof updates)[number],
+    change: { body?: string; operation?: string } = {},
+  ) =>
     decodeUpdateProof(
       presented(updateHeaders, {
         keyId: update.claims.key_id,
@@ -167,7 +187,10 @@ describe("update proofs", () => {
       nowMs,
     );
   const ledger = new Uint8Array(32).fill(0x11);
-  const codeOf = async (proof: ReturnType<typeof decodeUpdate>, by: Parameters<typeof decideUpdateProof>[1]) => {
+  const codeOf = async (
+    proof: ReturnType<typeof decodeUpdate>,
+    by: Parameters<typeof decideUpdateProof>[1],
+  ) => {
     const outcome = isFault(proof) ? proof : await decideUpdateProof(proof, by, ledger);
     return isFault(outcome) ? outcome.code : "accepted";
   };
@@ -188,23 +211,42 @@ describe("update proofs", () => {
   test("of version 2 are for one ledger, which a self-certifying DID demands", async () => {
     const update = updates[2]!;
     const signer = { ...subject, rootPubkey: decodeHex(update.public_key_hex) };
-    const other = decodeUpdate({ ...update, claims: { ...update.claims, ledger: `0x${"12".repeat(32)}` } });
+    const other = decodeUpdate({
+      ...update,
+      claims: { ...update.claims, ledger: `0x${"12".repeat(32)}` },
+    });
     expect(await codeOf(other, signer)).toBe("proof_invalid");
     const { ledger: _, ...unbound } = update.claims;
-    expect(await codeOf(decodeUpdate({ ...update, claims: unbound }), signer)).toBe("proof_invalid");
+    expect(await codeOf(decodeUpdate({ ...update, claims: unbound }), signer)).toBe(
+      "proof_invalid",
+    );
     const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m";
-    expect(await codeOf(decodeUpdate({ ...update, claims: { ...unbound, did } }), signer)).toBe("proof_missing");
+    expect(await codeOf(decodeUpdate({ ...update, claims: { ...unbound, did } }), signer)).toBe(
+      "proof_missing",
+    );
   });
 
   test("bind operation and body, and need a key that may sign", async () => {
     const [byRoot, byMethod] = updates as [(typeof updates)[number], (typeof updates)[number]];
-    expect(await codeOf(decodeUpdate(byRoot, { body: `${byRoot.claims.body} ` }), subject)).toBe("proof_invalid");
-    expect(await codeOf(decodeUpdate(byRoot, { operation: "set_persona_policy" }), subject)).toBe("proof_invalid");
+    expect(await codeOf(decodeUpdate(byRoot, { body: `${byRoot.claims.body} ` }), subject)).toBe(
+      "proof_invalid",
+    );
+    expect(await codeOf(decodeUpdate(byRoot, { operation: "set_persona_policy" }), subject)).toBe(
+      "proof_invalid",
+    );
     expect(await codeOf(decodeUpdate(byRoot), null)).toBe("proof_not_authorized");
-    expect(await codeOf(decodeUpdate(byRoot), { ...subject, deactivated: true })).toBe("proof_not_authorized");
-    expect(await codeOf(decodeUpdate(byRoot), { ...subject, rootPubkey: null })).toBe("proof_not_authorized");
-    expect(await codeOf(decodeUpdate(byMethod), { ...subject, document })).toBe("proof_not_authorized");
-    expect(await codeOf(decodeUpdate(byMethod), { ...subject, document: null })).toBe("proof_not_authorized");
+    expect(await codeOf(decodeUpdate(byRoot), { ...subject, deactivated: true })).toBe(
+      "proof_not_authorized",
+    );
+    expect(await codeOf(decodeUpdate(byRoot), { ...subject, rootPubkey: null })).toBe(
+      "proof_not_authorized",
+    );
+    expect(await codeOf(decodeUpdate(byMethod), { ...subject, document })).toBe(
+      "proof_not_authorized",
+    );
+    expect(await codeOf(decodeUpdate(byMethod), { ...subject, document: null })).toBe(
+      "proof_not_authorized",
+    );
   });
 });
 

@@ -27,7 +27,8 @@ function pointersOf(value: unknown): string[] {
 }
 
 const parseUpdate = compileShape(directory.updateBody("UpdateVerificationMethod"));
-const updateExample = (): Record<string, unknown> => example(directory.updateBody("UpdateVerificationMethod"));
+const updateExample = (): Record<string, unknown> =>
+  example(directory.updateBody("UpdateVerificationMethod"));
 
 describe("the checker", () => {
   test("returns the value itself when it has the shape", () => {
@@ -58,8 +59,12 @@ describe("the checker", () => {
   });
 
   test("says of a text of a form, and of a member with several forms, what its description says", () => {
-    const errorsOf = (schema: TSchema, value: unknown) => refusal(compileShape(schema)(value)).extra.errors;
-    const service = { ...example<object>(documents.serviceShape), serviceEndpoint: ["https://a.example", 1] };
+    const errorsOf = (schema: TSchema, value: unknown) =>
+      refusal(compileShape(schema)(value)).extra.errors;
+    const service = {
+      ...example<object>(documents.serviceShape),
+      serviceEndpoint: ["https://a.example", 1],
+    };
     expect(errorsOf(documents.serviceShape, service)).toEqual([
       { pointer: "/serviceEndpoint", message: "expected 1 to 5 URLs, or one" },
     ]);
@@ -76,7 +81,8 @@ describe("the checker", () => {
   });
 
   test("refuses anything but an object at the root", () => {
-    for (const value of [null, [], "x", 1, true]) expect(pointersOf(parseUpdate(value))).toEqual([""]);
+    for (const value of [null, [], "x", 1, true])
+      expect(pointersOf(parseUpdate(value))).toEqual([""]);
   });
 
   test("lists no more errors than its bound and stays quick on thousands of them", () => {
@@ -92,7 +98,13 @@ describe("the checker", () => {
 
   test("never repeats a value that was sent", () => {
     const secret = "SECRET-9f2";
-    const body = { ...updateExample(), did: { secret }, nonce: secret, signature: secret, valid_until: [secret] };
+    const body = {
+      ...updateExample(),
+      did: { secret },
+      nonce: secret,
+      signature: secret,
+      valid_until: [secret],
+    };
     expect(JSON.stringify(refusal(parseUpdate(body)))).not.toContain(secret);
   });
 
@@ -101,7 +113,10 @@ describe("the checker", () => {
     const compiled = TypeCompiler.Compile(schema);
     const parse = compileShape(schema);
     const mutated = fc
-      .tuple(fc.constantFrom("id", "verificationMethod", "authentication", "service", "other"), fc.jsonValue())
+      .tuple(
+        fc.constantFrom("id", "verificationMethod", "authentication", "service", "other"),
+        fc.jsonValue(),
+      )
       .map(([name, value]) => ({ ...example<object>(schema), [name]: value }));
     fc.assert(
       fc.property(fc.oneof(fc.jsonValue(), mutated), (value) => {
@@ -116,12 +131,36 @@ describe("the checker", () => {
 
 describe("text formats", () => {
   const cases: [format: string, accepted: string[], refused: unknown[]][] = [
-    ["u64", ["0", "18446744073709551615"], ["", "01", "-1", "1.0", "18446744073709551616", " 1", "0x1", 1]],
-    ["u128", ["0", "340282366920938463463374607431768211455"], ["340282366920938463463374607431768211456", "a"]],
-    ["fee", ["0", "1000000000000000"], ["1000000000000001", "340282366920938463463374607431768211456", "-1", ""]],
-    ["utf8-32", ["", "a".repeat(32), "ä".repeat(16)], ["a".repeat(33), "ä".repeat(17), "€".repeat(11)]],
-    ["timestamp", ["2026-07-16T12:00:00Z", "1784203200", "1784203200000"], ["2026-02-31T00:00:00Z", "now", "v2:0:1"]],
-    ["proof-timestamp", ["v2:0:1784203200000", "2026-07-16T12:00:00+02:00"], ["v2:0", "v2:a:1", "v2:0:1:2", "v1:0:1"]],
+    [
+      "u64",
+      ["0", "18446744073709551615"],
+      ["", "01", "-1", "1.0", "18446744073709551616", " 1", "0x1", 1],
+    ],
+    [
+      "u128",
+      ["0", "340282366920938463463374607431768211455"],
+      ["340282366920938463463374607431768211456", "a"],
+    ],
+    [
+      "fee",
+      ["0", "1000000000000000"],
+      ["1000000000000001", "340282366920938463463374607431768211456", "-1", ""],
+    ],
+    [
+      "utf8-32",
+      ["", "a".repeat(32), "ä".repeat(16)],
+      ["a".repeat(33), "ä".repeat(17), "€".repeat(11)],
+    ],
+    [
+      "timestamp",
+      ["2026-07-16T12:00:00Z", "1784203200", "1784203200000"],
+      ["2026-02-31T00:00:00Z", "now", "v2:0:1"],
+    ],
+    [
+      "proof-timestamp",
+      ["v2:0:1784203200000", "2026-07-16T12:00:00+02:00"],
+      ["v2:0", "v2:a:1", "v2:0:1:2", "v1:0:1"],
+    ],
     [
       "ed25519-signature",
       [example<string>(shared.signatureText)],
@@ -155,14 +194,20 @@ describe("text formats", () => {
     for (const value of ["1893456000000", 1_893_456_000_000, 0])
       expect(isFault(parseUpdate({ ...updateExample(), valid_until: value }))).toBe(false);
     for (const value of [-1, 1.5, 2 ** 53, "1e3", null])
-      expect(pointersOf(parseUpdate({ ...updateExample(), valid_until: value }))).toEqual(["/valid_until"]);
+      expect(pointersOf(parseUpdate({ ...updateExample(), valid_until: value }))).toEqual([
+        "/valid_until",
+      ]);
   });
 });
 
 test("what a schema describes has its shape, and so has every example", () => {
   const schemas = [
-    ...[shared, directory, documents, messages].flatMap((module) => Object.values(module) as unknown[]),
-  ].filter((value): value is TSchema => typeof value === "object" && value !== null && "type" in value);
+    ...[shared, directory, documents, messages].flatMap(
+      (module) => Object.values(module) as unknown[],
+    ),
+  ].filter(
+    (value): value is TSchema => typeof value === "object" && value !== null && "type" in value,
+  );
   expect(schemas.length).toBeGreaterThan(40);
   for (const schema of schemas) {
     const parse = compileShape(schema);

@@ -2,7 +2,13 @@
  * Bounds on memory, time and input: which entry leaves first, who wins against a deadline, how much of a stream is read.
  */
 import { describe, expect, test } from "bun:test";
-import { BoundedMap, late, readCapped, Waiters, withDeadline } from "../../../../src/core/std/bounded.ts";
+import {
+  BoundedMap,
+  late,
+  readCapped,
+  Waiters,
+  withDeadline,
+} from "../../../../src/core/std/bounded.ts";
 
 describe("BoundedMap", () => {
   test("drops the entry that was set longest ago when there are too many", () => {
@@ -134,7 +140,9 @@ describe("readCapped", () => {
   });
 
   test("a stream that fails rejects", async () => {
-    const failing = new ReadableStream<Uint8Array>({ pull: (controller) => controller.error(new Error("cut")) });
+    const failing = new ReadableStream<Uint8Array>({
+      pull: (controller) => controller.error(new Error("cut")),
+    });
     await expect(readCapped(failing, { bytesMax: 3 })).rejects.toThrow("cut");
   });
 });
@@ -142,7 +150,10 @@ describe("readCapped", () => {
 describe("callers that wait for an event", () => {
   test("continue with it, or with their own work", async () => {
     const waiters = new Waiters();
-    const [cut, done] = [waiters.orEvent(new Promise(never)), waiters.orEvent(Promise.resolve("done"))];
+    const [cut, done] = [
+      waiters.orEvent(new Promise(never)),
+      waiters.orEvent(Promise.resolve("done")),
+    ];
     const waiting = waiters.wait(60_000);
     expect(await done).toBe("done");
     waiters.release();

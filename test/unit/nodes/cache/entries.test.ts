@@ -11,7 +11,11 @@ const message = (name: string, bytes = 10): PlanEntry => ({
   envelopeBytes: bytes,
   cursor: `c${name}`,
 });
-const chunk = (name: string, place: [group: string, sequence: number, total: number], bytes = 10): PlanEntry => ({
+const chunk = (
+  name: string,
+  place: [group: string, sequence: number, total: number],
+  bytes = 10,
+): PlanEntry => ({
   ...message(name, bytes),
   chunk: { groupId: id(place[0]), sequence: place[1], total: place[2] },
 });
@@ -24,20 +28,18 @@ const planned = (entries: PlanEntry[], change: Partial<typeof bounds> = {}) => {
 describe("an answer without a cursor", () => {
   test("holds everything when everything fits, and then has no cursor", () => {
     expect(planned([])).toEqual(["", null]);
-    expect(planned([message("a"), chunk("b", ["g", 0, 2]), message("c"), chunk("d", ["g", 1, 2])])).toEqual([
-      "a b c d",
-      null,
-    ]);
+    expect(
+      planned([message("a"), chunk("b", ["g", 0, 2]), message("c"), chunk("d", ["g", 1, 2])]),
+    ).toEqual(["a b c d", null]);
   });
 
   test("stops before the first message that does not fit, in entries and in bytes", () => {
     const six = ["a", "b", "c", "d", "e", "f"].map((name) => message(name));
     expect(planned(six)).toEqual(["a b c d e", "ce"]);
     expect(planned([message("a", 60), message("b", 60), message("c", 10)])).toEqual(["a", "ca"]);
-    expect(planned([message("a", 90), chunk("b", ["g", 0, 2]), chunk("c", ["g", 1, 2]), message("d")])).toEqual([
-      "a",
-      "ca",
-    ]);
+    expect(
+      planned([message("a", 90), chunk("b", ["g", 0, 2]), chunk("c", ["g", 1, 2]), message("d")]),
+    ).toEqual(["a", "ca"]);
   });
 
   test("holds the first message however large it is", () => {
@@ -50,7 +52,9 @@ describe("an answer without a cursor", () => {
   });
 
   test("passes over a set that no answer could hold", () => {
-    const large = [0, 1, 2, 3, 4, 5].map((sequence) => chunk(`l${sequence}`, ["g", sequence, 6], 1));
+    const large = [0, 1, 2, 3, 4, 5].map((sequence) =>
+      chunk(`l${sequence}`, ["g", sequence, 6], 1),
+    );
     expect(planned([...large, message("z")])).toEqual(["z", startCursor]);
     const heavy = [0, 1].map((sequence) => chunk(`h${sequence}`, ["g", sequence, 2], 60));
     expect(planned([...heavy, message("z")])).toEqual(["z", startCursor]);
@@ -62,7 +66,11 @@ describe("an answer without a cursor", () => {
 
   test("never holds half a message, keeps to its bounds, and leaves nothing out of the cursor's reach", () => {
     const groups = fc.constantFrom("g", "h", "k");
-    const entry = fc.record({ group: fc.option(groups), total: fc.integer({ min: 1, max: 3 }), bytes: fc.nat(60) });
+    const entry = fc.record({
+      group: fc.option(groups),
+      total: fc.integer({ min: 1, max: 3 }),
+      bytes: fc.nat(60),
+    });
     fc.assert(
       fc.property(fc.array(entry, { maxLength: 24 }), (drawn) => {
         const totals = new Map<string, number>();
@@ -77,12 +85,16 @@ describe("an answer without a cursor", () => {
         const { selected, next } = planWhole(entries, bounds);
         const names = new Set(selected.map((one) => one.messageId));
         const bytes = selected.reduce((sum, one) => sum + one.envelopeBytes, 0);
-        expect(selected.length === 1 || (selected.length <= bounds.entriesMax && bytes <= bounds.bytesMax)).toBe(true);
+        expect(
+          selected.length === 1 ||
+            (selected.length <= bounds.entriesMax && bytes <= bounds.bytesMax),
+        ).toBe(true);
         for (const group of counts.keys()) {
           const held = selected.filter((one) => one.chunk?.groupId === group).length;
           expect([0, totals.get(group) as number]).toContain(held);
         }
-        const from = next === null ? entries.length : entries.findIndex((one) => one.cursor === next) + 1;
+        const from =
+          next === null ? entries.length : entries.findIndex((one) => one.cursor === next) + 1;
         expect(entries.slice(0, from).every((one) => names.has(one.messageId))).toBe(true);
         expect(next === null).toBe(selected.length === entries.length);
       }),

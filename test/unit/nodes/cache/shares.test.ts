@@ -2,8 +2,19 @@
 import { describe, expect, test } from "bun:test";
 import { type Did, mailboxOf } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";
-import { createKnownSenders, isKnownSender, remember, senderLabel } from "../../../../src/nodes/cache/known.ts";
-import { labelsOf, type Origin, type Sending, sharesOf, storeShareOf } from "../../../../src/nodes/cache/shares.ts";
+import {
+  createKnownSenders,
+  isKnownSender,
+  remember,
+  senderLabel,
+} from "../../../../src/nodes/cache/known.ts";
+import {
+  labelsOf,
+  type Origin,
+  type Sending,
+  sharesOf,
+  storeShareOf,
+} from "../../../../src/nodes/cache/shares.ts";
 import type { Receipts } from "../../../../src/storage/contract.ts";
 import { cacheDefault } from "../../../support/settings.ts";
 
@@ -25,7 +36,11 @@ describe("an entry", () => {
   test("of a known sender uses no share of strangers, of a new one that of all and that of its network", () => {
     const { label } = storeShareOf(far, settings);
     const net = expect.stringMatching(/^net:[0-9a-f]{16}$/);
-    expect(labelsOf(friend, far)).toEqual(["from:a", expect.stringMatching(/^known:[0-9a-f]{16}$/), label]);
+    expect(labelsOf(friend, far)).toEqual([
+      "from:a",
+      expect.stringMatching(/^known:[0-9a-f]{16}$/),
+      label,
+    ]);
     for (const { label: share } of sharesOf("unsigned", far, settings))
       expect(labelsOf(friend, far)).not.toContain(share);
     expect(labelsOf(newcomer, far)).toEqual(["from:a", "new", net, label]);
@@ -34,8 +49,13 @@ describe("an entry", () => {
   });
 
   test("holds at most its share", () => {
-    const entries = (sending: Sending) => sharesOf(sending, far, settings).map(({ entriesMax }) => entriesMax);
-    expect([entries(friend), entries(newcomer), entries("unsigned")]).toEqual([[500], [500, 200], [500, 200]]);
+    const entries = (sending: Sending) =>
+      sharesOf(sending, far, settings).map(({ entriesMax }) => entriesMax);
+    expect([entries(friend), entries(newcomer), entries("unsigned")]).toEqual([
+      [500],
+      [500, 200],
+      [500, 200],
+    ]);
     const bytes = sharesOf(newcomer, far, settings).map(({ bytesMax }) => bytesMax);
     expect(bytes).toEqual([50 * mebibyte, 20 * mebibyte]);
   });
@@ -82,20 +102,32 @@ function memory() {
       numbers.map((n) => ({ labels: [senderLabel(sender(n))] })),
       nowMs,
     );
-  return { writes, learn, is: (n: number, nowMs: number) => isKnownSender(known, box, sender(n), nowMs) };
+  return {
+    writes,
+    learn,
+    is: (n: number, nowMs: number) => isKnownSender(known, box, sender(n), nowMs),
+  };
 }
 
 test("a sender is known for 90 days after the last acknowledgement, and new on the next", async () => {
   const { learn, is } = memory();
   await learn([1], day(0));
-  expect([await is(1, day(0)), await is(1, day(90)), await is(1, day(91))]).toEqual([true, true, false]);
+  expect([await is(1, day(0)), await is(1, day(90)), await is(1, day(91))]).toEqual([
+    true,
+    true,
+    false,
+  ]);
   expect(await is(2, day(0))).toBe(false);
 });
 
 test("an acknowledgement is written once a day for each sender", async () => {
   const { learn, is, writes } = memory();
   for (let n = 0; n < 3; n++) for (let again = 0; again < 3; again++) await learn([1], day(n));
-  expect([await is(1, day(92)), await is(1, day(93)), writes]).toEqual([true, false, [day(90), day(91), day(92)]]);
+  expect([await is(1, day(92)), await is(1, day(93)), writes]).toEqual([
+    true,
+    false,
+    [day(90), day(91), day(92)],
+  ]);
 });
 
 test("of more than a thousand the newest are forgotten", async () => {
@@ -105,7 +137,11 @@ test("of more than a thousand the newest are forgotten", async () => {
     Array.from({ length: 1_500 }, (_, n) => 1_000 + n),
     day(2),
   );
-  expect([await is(7, day(2)), await is(8, day(2)), await is(1_997, day(2))]).toEqual([true, true, true]);
+  expect([await is(7, day(2)), await is(8, day(2)), await is(1_997, day(2))]).toEqual([
+    true,
+    true,
+    true,
+  ]);
   expect([await is(1_998, day(2)), await is(2_499, day(2))]).toEqual([false, false]);
   await learn([8], day(3));
   expect(await is(8, day(3))).toBe(true);

@@ -35,13 +35,20 @@ test("says so once, shows the head before, and signs when there is room again", 
     return parseCheckpoint(parseNote(text)?.text ?? "")?.size ?? 0;
   };
   await register(ledger as never, alice);
-  const before = await until(async () => ((await sizeOf()) === (await logs!.head(""))?.size ? sizeOf() : null));
+  const before = await until(async () =>
+    (await sizeOf()) === (await logs!.head(""))?.size ? sizeOf() : null,
+  );
   isFull = true;
   await register(ledger as never, bob);
   const triesBefore = tries;
   await until(async () => (tries > triesBefore + 2 ? true : null));
-  expect([await sizeOf(), parseCheckpoint(parseNote(kept)?.text ?? "")?.size]).toEqual([before, before]);
-  expect(said).toEqual([["error", "the log is not signed", { reason: "ENOSPC: no space left on device" }]]);
+  expect([await sizeOf(), parseCheckpoint(parseNote(kept)?.text ?? "")?.size]).toEqual([
+    before,
+    before,
+  ]);
+  expect(said).toEqual([
+    ["error", "the log is not signed", { reason: "ENOSPC: no space left on device" }],
+  ]);
   isFull = false;
   await until(async () => ((await sizeOf()) > before ? true : null));
   publisher.close();

@@ -16,8 +16,18 @@ function asker() {
     GET: within(testRoute({ path: "/", handle })),
   };
   let nowMs = 1e12;
-  const ask = async (network: string, bytes: number, method: "GET" | "POST" = "POST", client = "2001:db8::1") => {
-    const answer = await routes[method].handle({ client, network, nowMs, body: new Uint8Array(bytes) } as Call);
+  const ask = async (
+    network: string,
+    bytes: number,
+    method: "GET" | "POST" = "POST",
+    client = "2001:db8::1",
+  ) => {
+    const answer = await routes[method].handle({
+      client,
+      network,
+      nowMs,
+      body: new Uint8Array(bytes),
+    } as Call);
     return "code" in answer ? answer.code : "done";
   };
   return { ask, pass: (ms: number) => (nowMs += ms) };

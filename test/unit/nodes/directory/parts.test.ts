@@ -5,7 +5,12 @@
 import { expect, test } from "bun:test";
 import { fault } from "../../../../src/core/fault.ts";
 import type { LedgerCall } from "../../../../src/core/ledger/calls.ts";
-import { checkEnd, checkFreshness, type DirectoryParts, submit } from "../../../../src/nodes/directory/parts.ts";
+import {
+  checkEnd,
+  checkFreshness,
+  type DirectoryParts,
+  submit,
+} from "../../../../src/nodes/directory/parts.ts";
 import type { Ledger, Submission } from "../../../../src/storage/contract.ts";
 
 const nowMs = 1_800_000_000_000;
@@ -34,7 +39,10 @@ test("an accepted submission is reported, a refused one is not", async () => {
   const reported: string[] = [];
   const parts = (answer: Awaited<ReturnType<Ledger["submit"]>>) => {
     const ledger: Partial<Ledger> = { submit: async () => answer };
-    return { ledger, onSubmitted: ({ txHash }: Submission) => reported.push(txHash) } as Partial<DirectoryParts>;
+    return {
+      ledger,
+      onSubmitted: ({ txHash }: Submission) => reported.push(txHash),
+    } as Partial<DirectoryParts>;
   };
   const accepted = { txHash: "0x1" } as Submission;
   expect(await submit(parts(accepted) as DirectoryParts, {} as LedgerCall, "test")).toBe(accepted);
@@ -54,12 +62,27 @@ test("a deletion is expected before it is submitted, and no longer once it is re
       steps.push("expected");
       return async () => void steps.push("taken back");
     };
-    return { ledger: { submit: submitted } as Partial<Ledger>, expectDeletion } as Partial<DirectoryParts>;
+    return {
+      ledger: { submit: submitted } as Partial<Ledger>,
+      expectDeletion,
+    } as Partial<DirectoryParts>;
   };
-  await submit(parts({ txHash: "0x1" } as Submission) as DirectoryParts, {} as LedgerCall, "delete_did");
+  await submit(
+    parts({ txHash: "0x1" } as Submission) as DirectoryParts,
+    {} as LedgerCall,
+    "delete_did",
+  );
   expect(steps.splice(0)).toEqual(["expected", "submitted"]);
-  await submit(parts(fault("nonce_mismatch", "stale")) as DirectoryParts, {} as LedgerCall, "delete_did");
+  await submit(
+    parts(fault("nonce_mismatch", "stale")) as DirectoryParts,
+    {} as LedgerCall,
+    "delete_did",
+  );
   expect(steps.splice(0)).toEqual(["expected", "submitted", "taken back"]);
-  await submit(parts({ txHash: "0x1" } as Submission) as DirectoryParts, {} as LedgerCall, "deactivate_did");
+  await submit(
+    parts({ txHash: "0x1" } as Submission) as DirectoryParts,
+    {} as LedgerCall,
+    "deactivate_did",
+  );
   expect(steps).toEqual(["submitted"]);
 });

@@ -39,12 +39,21 @@ const read = (document: DidDocument) =>
 
 test("a blob with absolute ids of the DID is taken as it is", () => {
   expect(read(whole)).toEqual(encodeDidDocument(whole));
-  const empty = { id: did, verificationMethod: [], authentication: [], keyAgreement: [], service: [] };
+  const empty = {
+    id: did,
+    verificationMethod: [],
+    authentication: [],
+    keyAgreement: [],
+    service: [],
+  };
   expect(read(empty)).toEqual(encodeDidDocument(empty));
 });
 
 test.each(strangers)("another id of %s is refused", (_place, patch) => {
   const refused = read({ ...whole, ...patch });
   if (!isFault(refused)) throw new Error("accepted");
-  expect([refused.code, refused.extra.errors?.[0]?.pointer]).toEqual(["invalid_request", "/doc_blob"]);
+  expect([refused.code, refused.extra.errors?.[0]?.pointer]).toEqual([
+    "invalid_request",
+    "/doc_blob",
+  ]);
 });

@@ -11,8 +11,18 @@ describe("bodies", () => {
     ["too many bytes", "x".repeat(101), jsonType, "too_large"],
     ["no content type", "{}", {}, "unsupported_media_type"],
     ["another content type", "{}", { "content-type": "text/plain" }, "unsupported_media_type"],
-    ["another charset", "{}", { "content-type": "application/json; charset=latin1" }, "unsupported_media_type"],
-    ["a content encoding", "{}", { ...jsonType, "content-encoding": "gzip" }, "unsupported_media_type"],
+    [
+      "another charset",
+      "{}",
+      { "content-type": "application/json; charset=latin1" },
+      "unsupported_media_type",
+    ],
+    [
+      "a content encoding",
+      "{}",
+      { ...jsonType, "content-encoding": "gzip" },
+      "unsupported_media_type",
+    ],
   ])("a body with %s is refused and ends the connection", async (_name, body, headers, code) => {
     const response = await ask("/things", post(body, headers));
     expect(await codeOf(response)).toBe(code);
@@ -33,12 +43,19 @@ describe("bodies", () => {
 
   test("a body that stalls is refused at the deadline", async () => {
     const slow = testApp([take], { server: { body_deadline: 20 } });
-    const response = await slow.ask("/things", post(new ReadableStream({ start: () => undefined })));
+    const response = await slow.ask(
+      "/things",
+      post(new ReadableStream({ start: () => undefined })),
+    );
     expect(await codeOf(response)).toBe("invalid_request");
   });
 
   test("parameters of the content type are taken when they say UTF-8", async () => {
-    for (const type of ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8", "application/json;"]) {
+    for (const type of [
+      "application/json; charset=utf-8",
+      "Application/JSON;charset=UTF-8",
+      "application/json;",
+    ]) {
       expect((await ask("/things", post("{}", { "content-type": type }))).status).toBe(200);
     }
   });
@@ -48,17 +65,21 @@ describe("bodies", () => {
   });
 
   test("a body on a route without one is refused", async () => {
-    const route = testApp([testRoute({ method: "DELETE", path: "/x", handle: () => ({ status: 204 }) })]);
-    expect(await codeOf(await route.ask("/x", { method: "DELETE", body: "{}", headers: jsonType }))).toBe(
-      "invalid_request",
-    );
+    const route = testApp([
+      testRoute({ method: "DELETE", path: "/x", handle: () => ({ status: 204 }) }),
+    ]);
+    expect(
+      await codeOf(await route.ask("/x", { method: "DELETE", body: "{}", headers: jsonType })),
+    ).toBe("invalid_request");
   });
 });
 
 test("a body that found no room lets another one arrive while it is thrown away", async () => {
   const budget = createFairShare(6 * countedBytesMin);
   const arriving = () => {
-    const sides = new TransformStream<Uint8Array, Uint8Array>(undefined, undefined, { highWaterMark: 8 });
+    const sides = new TransformStream<Uint8Array, Uint8Array>(undefined, undefined, {
+      highWaterMark: 8,
+    });
     const writer = sides.writable.getWriter();
     const init = { method: "POST", body: sides.readable, headers: jsonType };
     const request = new Request("http://waypost.invalid/", init);
@@ -67,7 +88,12 @@ test("a body that found no room lets another one arrive while it is thrown away"
       await writer.write(new Uint8Array(parts * countedBytesMin));
       await Bun.sleep(5);
     };
-    return { send, writer, read: readBody(request, null, rules), discard: () => discardBody(request, rules) };
+    return {
+      send,
+      writer,
+      read: readBody(request, null, rules),
+      discard: () => discardBody(request, rules),
+    };
   };
   const [first, second] = [arriving(), arriving()];
   await first.send(1);

@@ -30,8 +30,12 @@ describe("the log", () => {
     for (let i = 0; i < 3_000; i++) sink.log("info", "x".repeat(1_000));
     stuck.resolve();
     await sink.flush();
-    expect(written[0]).toBe('{"time":"1970-01-01T00:00:00.000Z","level":"info","message":"first"}\n');
-    const last = JSON.parse(written.join("").trimEnd().split("\n").at(-1) as string) as { dropped: number };
+    expect(written[0]).toBe(
+      '{"time":"1970-01-01T00:00:00.000Z","level":"info","message":"first"}\n',
+    );
+    const last = JSON.parse(written.join("").trimEnd().split("\n").at(-1) as string) as {
+      dropped: number;
+    };
     expect(last.dropped).toBeGreaterThan(1_900);
   });
 });
@@ -50,9 +54,13 @@ test("ten seconds without a store are one line, whoever needs it; a minute of si
       code: "unavailable",
       error: away("shutting down"),
     });
-    log("warn", "requests fail; this reason is logged once per outage", { error: new StoreError("busy", "late") });
+    log("warn", "requests fail; this reason is logged once per outage", {
+      error: new StoreError("busy", "late"),
+    });
   }
-  expect(lines).toEqual([["warn", "a sweep failed", { store: "main", error: "connection 0 refused" }]]);
+  expect(lines).toEqual([
+    ["warn", "a sweep failed", { store: "main", error: "connection 0 refused" }],
+  ]);
   log("error", "a sweep failed", { error: new StoreError("corrupt", "a page is damaged") });
   log("warn", "the certificate ends soon", { days: 3 });
   expect(lines.length).toBe(3);

@@ -6,7 +6,16 @@ import { describe, expect, test } from "bun:test";
 import { fault } from "../../../../src/core/fault.ts";
 import type { Route } from "../../../../src/nodes/http/route.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
-import { codeOf, connectionFrom, echo, jsonType, post, take, testApp, testRoute } from "../../../support/app.ts";
+import {
+  codeOf,
+  connectionFrom,
+  echo,
+  jsonType,
+  post,
+  take,
+  testApp,
+  testRoute,
+} from "../../../support/app.ts";
 
 const relay: Route = testRoute({
   method: "POST",
@@ -19,11 +28,16 @@ const relay: Route = testRoute({
 describe("routing", () => {
   test("a path value is percent-decoded exactly once", async () => {
     const { ask } = testApp([echo]);
-    expect(await (await ask("/things/did%3Asvc%3aabc%252F")).json()).toEqual({ id: "did:svc:abc%2F" });
+    expect(await (await ask("/things/did%3Asvc%3aabc%252F")).json()).toEqual({
+      id: "did:svc:abc%2F",
+    });
   });
 
   test("an encoded slash reaches the handler and matches no other route, a NUL is refused", async () => {
-    const { ask } = testApp([echo, testRoute({ path: "/things/:id/more", handle: () => ({ status: 204 }) })]);
+    const { ask } = testApp([
+      echo,
+      testRoute({ path: "/things/:id/more", handle: () => ({ status: 204 }) }),
+    ]);
     expect(await (await ask("/things/a%2Fmore")).json()).toEqual({ id: "a/more" });
     expect(await codeOf(await ask("/things/a%00"))).toBe("invalid_request");
   });
@@ -78,7 +92,13 @@ describe("routing", () => {
       const response = await ask(path, init);
       const body = (await response.json()) as Record<string, unknown>;
       expect(response.status).toBe(status);
-      expect(body).toMatchObject({ success: false, delivery_mode: "failed", http_status: status, code, ndr: null });
+      expect(body).toMatchObject({
+        success: false,
+        delivery_mode: "failed",
+        http_status: status,
+        code,
+        ndr: null,
+      });
       expect(Object.keys(body)).toHaveLength(10);
     }
   });
@@ -104,7 +124,9 @@ test("a route with reserved places has as many of its own as the others have tog
   expect((await statuses(refused))["503"]?.length).toBe(2);
   release();
   const [ofWork, ofAcks] = [await statuses(work), await statuses(acks)];
-  expect([ofWork["204"]?.length, ofWork["503"]?.length, ofAcks["204"]?.length]).toEqual([32, 8, 32]);
+  expect([ofWork["204"]?.length, ofWork["503"]?.length, ofAcks["204"]?.length]).toEqual([
+    32, 8, 32,
+  ]);
 });
 
 describe("failures", () => {
@@ -118,7 +140,13 @@ describe("failures", () => {
     });
 
   test.each([
-    ["an unreachable store", new StoreError("unavailable", "/srv/secret"), {}, 503, "service_unavailable"],
+    [
+      "an unreachable store",
+      new StoreError("unavailable", "/srv/secret"),
+      {},
+      503,
+      "service_unavailable",
+    ],
     [
       "an unreachable ledger",
       new StoreError("unavailable", "no"),
@@ -148,7 +176,9 @@ describe("failures", () => {
   });
 
   test("a handler that rejects later is a bug as well", async () => {
-    const { ask } = testApp([testRoute({ path: "/x", handle: async () => Promise.reject(new Error("late")) })]);
+    const { ask } = testApp([
+      testRoute({ path: "/x", handle: async () => Promise.reject(new Error("late")) }),
+    ]);
     expect((await ask("/x")).status).toBe(500);
   });
 });
@@ -157,9 +187,9 @@ describe("what marks a request", () => {
   test("a request id of the right form is kept, any other replaced", async () => {
     const { ask } = testApp([take]);
     const answered = async (id: string): Promise<string | null> =>
-      (await ask("/things", { ...post("{}"), headers: { ...jsonType, "x-request-id": id } })).headers.get(
-        "x-request-id",
-      );
+      (
+        await ask("/things", { ...post("{}"), headers: { ...jsonType, "x-request-id": id } })
+      ).headers.get("x-request-id");
     expect(await answered("A.b_c-1")).toBe("A.b_c-1");
     for (const bad of ["a b", "ü", "x".repeat(65), "a/b"]) {
       expect(await answered(bad).catch(() => "refused by the client")).not.toBe(bad);
@@ -196,7 +226,9 @@ describe("requests of one turn of the event loop", () => {
       });
     const { app } = testApp([route("first"), route("second")]);
     const connection = connectionFrom(null);
-    const answered = Object.entries(app.paths).map(([path, answer]) => answer(requestTo(path), connection));
+    const answered = Object.entries(app.paths).map(([path, answer]) =>
+      answer(requestTo(path), connection),
+    );
     expect(steps).toEqual([]);
     for (const response of await Promise.all(answered)) expect(response?.status).toBe(204);
     expect(steps).toEqual(["first begins", "second begins", "first ends", "second ends"]);
@@ -214,7 +246,9 @@ describe("requests of one turn of the event loop", () => {
       ...connectionFrom(null),
       requestIP: () => (isConnected ? { address: "192.0.2.9" } : null),
     };
-    const answered = Object.values(app.paths).map((answer) => answer(requestTo("/once"), connection));
+    const answered = Object.values(app.paths).map((answer) =>
+      answer(requestTo("/once"), connection),
+    );
     isConnected = false;
     await Promise.all(answered);
     expect(clients).toEqual(["192.0.2.9"]);

@@ -30,9 +30,14 @@ test("an outage is one line a minute without a stack, another reason its own", (
 
 test("each bug is a line with its stack", () => {
   const lines: string[] = [];
-  const log: Log = (level, message, fields) => lines.push(`${level} ${message} ${fields?.["error"]}`);
+  const log: Log = (level, message, fields) =>
+    lines.push(`${level} ${message} ${fields?.["error"]}`);
   for (let i = 0; i < 3; i++)
     expect(faultOf(log, new Error("a bug"), { requestId: "r", route }).code).toBe("internal_error");
   expect(lines.length).toBe(3);
-  expect(lines.every((line) => line.startsWith("error a request failed") && line.includes("route.test.ts"))).toBe(true);
+  expect(
+    lines.every(
+      (line) => line.startsWith("error a request failed") && line.includes("route.test.ts"),
+    ),
+  ).toBe(true);
 });

@@ -45,14 +45,21 @@ test("of two changes at once in two processes both survive, and both processes t
   one.follow(() => told.one.push(subjectsOf(one)));
   other.follow(() => told.other.push(subjectsOf(other)));
   const both = ["192.0.2.1", "192.0.2.2"];
-  const changed = await Promise.all([one.change(adding("192.0.2.1")), other.change(adding("192.0.2.2"))]);
+  const changed = await Promise.all([
+    one.change(adding("192.0.2.1")),
+    other.change(adding("192.0.2.2")),
+  ]);
   expect(changed).toEqual([
     { added: 1, removed: 0 },
     { added: 1, removed: 0 },
   ]);
   for (let turn = 0; turn < 100 && subjectsOf(one).length + subjectsOf(other).length < 4; turn++)
     await new Promise((resolve) => setImmediate(resolve));
-  expect([subjectsOf(one), subjectsOf(other), subjectsOf(await open(receipts))]).toEqual([both, both, both]);
+  expect([subjectsOf(one), subjectsOf(other), subjectsOf(await open(receipts))]).toEqual([
+    both,
+    both,
+    both,
+  ]);
   expect([told.one.at(-1), told.other.at(-1)]).toEqual([both, both]);
 });
 
@@ -96,7 +103,9 @@ test("a change that fails in the middle says so, and is whole when it is repeate
   const blocks = await open(withMethods("receipts", receipts, { put }));
   expect(await blocks.change(adding("192.0.2.1"))).toEqual({ added: 1, removed: 0 });
   const wanted = { ...adding("192.0.2.2", "192.0.2.3"), remove: ["192.0.2.1"] };
-  expect(await blocks.change(wanted).catch((error: unknown) => error)).toMatchObject({ code: "full" });
+  expect(await blocks.change(wanted).catch((error: unknown) => error)).toMatchObject({
+    code: "full",
+  });
   const both = ["192.0.2.2", "192.0.2.3"];
   expect(await blocks.change(wanted)).toMatchObject({ added: 2 });
   expect([subjectsOf(blocks), subjectsOf(await open(receipts))]).toEqual([both, both]);

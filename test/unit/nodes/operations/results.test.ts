@@ -6,11 +6,14 @@ import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
 import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
 import { optionsOf } from "../../../conformance/options.ts";
 
-const [alice, bob, carol] = ["1", "2", "3"].map((digit) => `did:svc:${digit.repeat(22)}` as Did) as [Did, Did, Did];
+const [alice, bob, carol] = ["1", "2", "3"].map(
+  (digit) => `did:svc:${digit.repeat(22)}` as Did,
+) as [Did, Did, Did];
 
 async function table(): Promise<Receipts> {
   const environment = { now: () => 0, log: () => undefined, fatal: () => undefined };
-  const { receipts } = (await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment)).capabilities;
+  const { receipts } = (await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment))
+    .capabilities;
   if (receipts === undefined) throw new Error("the memory driver has receipts");
   return receipts;
 }
@@ -53,7 +56,12 @@ test("the digest of a recipient is the same for all processes of a store, and an
 test("a full store keeps no node from starting, whether it has a key or not", async () => {
   const receipts = await table();
   const refuse = () => Promise.reject(new StoreError("full", "the disk is full for this store"));
-  const full: Receipts = { ...receipts, get: receipts.get.bind(receipts), put: refuse, putIfAbsent: refuse };
+  const full: Receipts = {
+    ...receipts,
+    get: receipts.get.bind(receipts),
+    put: refuse,
+    putIfAbsent: refuse,
+  };
   expect((await open(full)).digest(bob)).toMatch(/^[0-9a-f]{16}$/);
   const before = await open(receipts);
   expect((await open(full)).digest(bob)).toBe(before.digest(bob));

@@ -23,7 +23,10 @@ const isSlot = (result: Release | NoSlot): result is Release => typeof result !=
 
 test("under any traffic the bounds hold, and everybody who waits is answered", async () => {
   const step = fc.oneof(
-    fc.record({ kind: fc.constant("enter" as const), destination: fc.constantFrom("a", "b", "c", "d", "e") }),
+    fc.record({
+      kind: fc.constant("enter" as const),
+      destination: fc.constantFrom("a", "b", "c", "d", "e"),
+    }),
     fc.record({ kind: fc.constant("release" as const), pick: fc.nat(20), answered: fc.boolean() }),
     fc.record({ kind: fc.constant("pass" as const), ms: fc.nat(1_500) }),
   );
@@ -38,7 +41,9 @@ test("under any traffic the bounds hold, and everybody who waits is answered", a
         expect(limiter.stats().active).toBe(held.length);
         expect(limiter.stats().waiting).toBeLessThanOrEqual(5 * limits.queued);
         for (const name of ["a", "b", "c", "d", "e"]) {
-          expect(held.filter(({ destination }) => destination === name).length).toBeLessThanOrEqual(2);
+          expect(held.filter(({ destination }) => destination === name).length).toBeLessThanOrEqual(
+            2,
+          );
         }
       };
       const flush = async () => {

@@ -17,7 +17,8 @@ function network() {
       return true;
     };
     const peers = new Peers(name, {
-      send: (to, message) => void (to === "all" ? [...all.keys()] : [to]).map((one) => pass(one, message)),
+      send: (to, message) =>
+        void (to === "all" ? [...all.keys()] : [to]).map((one) => pass(one, message)),
       tell: async (to, message) => pass(to, message),
       onMissed: () => missed.push(name),
     });
@@ -35,7 +36,11 @@ test("a process knows who has subscribed, before it and after it, and who no lon
   const b = open("b");
   expect(b.following("early")).toEqual(["a"]);
   await b.follow("late");
-  expect([a.following("late"), a.following("early"), a.following("never")]).toEqual([["b"], [], []]);
+  expect([a.following("late"), a.following("early"), a.following("never")]).toEqual([
+    ["b"],
+    [],
+    [],
+  ]);
   b.unfollow("late");
   await b.follow("other");
   expect([a.following("late"), a.following("other")]).toEqual([[], ["b"]]);
@@ -50,7 +55,8 @@ test("one message a process tells the subjects of one turn, and many fit into pa
   await Promise.all(subjects.map((subject) => a.follow(subject)));
   expect(sent() - before).toBe(1);
   const c = open("c");
-  for (const at of [b, c]) expect(subjects.filter((subject) => at.following(subject)[0] !== "a")).toEqual([]);
+  for (const at of [b, c])
+    expect(subjects.filter((subject) => at.following(subject)[0] !== "a")).toEqual([]);
 });
 
 test("a hello in the turn of a change makes nobody ask for everything", async () => {

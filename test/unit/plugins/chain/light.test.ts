@@ -49,13 +49,17 @@ describe("the specification of a light client", () => {
   });
 
   test("is taken when it is raw and names peers", () => {
-    expect(() => openLightClients({ endpoints: [endpoint] }, { host, log: () => {} })).not.toThrow();
+    expect(() =>
+      openLightClients({ endpoints: [endpoint] }, { host, log: () => {} }),
+    ).not.toThrow();
   });
 });
 
 test("an endpoint may be a light client", () => {
   const options = { operator_key_file: "key", outbox: "outbox" };
-  expect(chainPlugin.parseOptions({ ...options, endpoints: [endpoint, "ws://127.0.0.1:9944"] }).ok).toBe(true);
+  expect(
+    chainPlugin.parseOptions({ ...options, endpoints: [endpoint, "ws://127.0.0.1:9944"] }).ok,
+  ).toBe(true);
   expect(chainPlugin.parseOptions({ ...options, endpoints: ["light:"] }).ok).toBe(false);
   expect(nameOf(endpoint)).toBe(endpoint);
 });
@@ -74,7 +78,13 @@ const host: Host = {
   chance: () => 0,
 };
 
-type Header = { parentHash: string; number: string; stateRoot: string; extrinsicsRoot: string; digest: { logs: [] } };
+type Header = {
+  parentHash: string;
+  number: string;
+  stateRoot: string;
+  extrinsicsRoot: string;
+  digest: { logs: [] };
+};
 const zeros = `0x${"00".repeat(32)}`;
 
 /** Headers that follow each other, by their hashes, and the hashes in order. */
@@ -96,7 +106,9 @@ function chainOf(length: number): { headers: Map<string, Header>; hashes: string
   return { headers, hashes };
 }
 
-type Reply = { readonly result: unknown } | { readonly error: { readonly code: number; readonly message: string } };
+type Reply =
+  | { readonly result: unknown }
+  | { readonly error: { readonly code: number; readonly message: string } };
 type Chosen = Reply | null;
 
 /** A light client whose answers the test gives; `null` is none. */
@@ -114,7 +126,11 @@ async function opened(answer: (method: string, params: readonly unknown[]) => Ch
         jsonRpcResponses: (async function* () {})(),
         remove: () => {},
         sendJsonRpc: (text: string) => {
-          const { id, method, params } = JSON.parse(text) as { id: number; method: string; params: unknown[] };
+          const { id, method, params } = JSON.parse(text) as {
+            id: number;
+            method: string;
+            params: unknown[];
+          };
           seen.push(method);
           const chosen = answer(method, params);
           if (chosen === null) return;
@@ -129,7 +145,8 @@ async function opened(answer: (method: string, params: readonly unknown[]) => Ch
     },
   });
   const clients = openLightClients({ endpoints: [endpoint] }, { host, log: () => {}, load });
-  const connect = () => clients.connect(endpoint, { waitMs: 2_000, signal: new AbortController().signal, host });
+  const connect = () =>
+    clients.connect(endpoint, { waitMs: 2_000, signal: new AbortController().signal, host });
   return { rpc: await connect(), connect, seen, added: () => addCount };
 }
 
@@ -169,9 +186,13 @@ describe("a light client answers", () => {
 
   test("nothing when a peer's header is not the one that was asked for", async () => {
     const { rpc } = await opened((method, params) =>
-      method === "chain_getHeader" ? { result: headers.get(hashes[1] as string) ?? null } : ofChain(method, params),
+      method === "chain_getHeader"
+        ? { result: headers.get(hashes[1] as string) ?? null }
+        : ofChain(method, params),
     );
-    await expect(rpc.ask("chain_getBlockHash", [20], 1_500)).rejects.toThrow("not the one that was asked for");
+    await expect(rpc.ask("chain_getBlockHash", [20], 1_500)).rejects.toThrow(
+      "not the one that was asked for",
+    );
   });
 
   test("after asking again, when peers fail at first", async () => {
@@ -186,18 +207,23 @@ describe("a light client answers", () => {
 
   test("nothing at all about a new block that no peer has, so that the connection ends", async () => {
     const { rpc } = await opened(ofChain);
-    await expect(rpc.ask("chain_getBlock", [hashes[39]], 1_500)).rejects.toThrow("no answer to chain_getBlock");
+    await expect(rpc.ask("chain_getBlock", [hashes[39]], 1_500)).rejects.toThrow(
+      "no answer to chain_getBlock",
+    );
   });
 
   test("that a block is gone when peers may have discarded it", async () => {
     const long = chainOf(300);
     const { rpc } = await opened((method, params) => {
       if (method === "chain_getFinalizedHead") return { result: long.hashes.at(-1) };
-      if (method === "chain_getHeader") return { result: long.headers.get(String(params[0])) ?? null };
+      if (method === "chain_getHeader")
+        return { result: long.headers.get(String(params[0])) ?? null };
       return method === "chain_getBlock" ? { result: null } : null;
     });
     expect(await rpc.ask("chain_getBlockHash", [10], 1_500)).toBe(long.hashes[10] as string);
-    await expect(rpc.ask("chain_getBlock", [long.hashes[10]], 1_500)).rejects.toThrow("discarded it");
+    await expect(rpc.ask("chain_getBlock", [long.hashes[10]], 1_500)).rejects.toThrow(
+      "discarded it",
+    );
   });
 
   test("over one client, however often a connection is lost", async () => {

@@ -53,7 +53,8 @@ describe("the outbox", () => {
       await outbox.keep(pending(n));
       await outbox.finish([ended(n)], null);
     }
-    const known = (box: Outbox) => [0, 1, 2, 3, 4].filter((n) => box.submission(pending(n).submission.txHash) !== null);
+    const known = (box: Outbox) =>
+      [0, 1, 2, 3, 4].filter((n) => box.submission(pending(n).submission.txHash) !== null);
     expect(known(outbox)).toEqual([1, 2, 3]);
     const again = open(table).outbox;
     await again.keep(pending(4));

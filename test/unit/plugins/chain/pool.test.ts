@@ -41,7 +41,12 @@ function play(limits: Partial<PoolLimits> = {}) {
     pool,
     /** A call that was signed at a block. */
     add(id: string, birth: number, nonce: number | null = pool.freeNonce(0)): string[] {
-      const entry = newEntry({ id, sequence: 0n, signed: signedAt(birth, nonce), state: "storing" });
+      const entry = newEntry({
+        id,
+        sequence: 0n,
+        signed: signedAt(birth, nonce),
+        state: "storing",
+      });
       pool.add(entry);
       entries.set(id, entry);
       return show(pool.stored(entry));
@@ -60,7 +65,8 @@ function play(limits: Partial<PoolLimits> = {}) {
     },
     /** Every head up to one, without what they ask for. */
     heads(last: number, nonce: number): void {
-      for (let number = 2; number <= last; number++) pool.scanned({ number: BigInt(number), nonce, recent: true });
+      for (let number = 2; number <= last; number++)
+        pool.scanned({ number: BigInt(number), nonce, recent: true });
     },
     connected: () => show(pool.connected()),
     tick(ms: number): string[] {

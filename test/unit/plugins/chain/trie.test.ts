@@ -7,7 +7,9 @@ import { isRootOf, orderedRoot } from "../../../../src/plugins/chain/trie.ts";
 const list = (length: number) => Array.from({ length }, (_, n) => new Uint8Array(n + 1).fill(n));
 
 test("of no extrinsics is the hash of a zero byte", () => {
-  expect(orderedRoot([], 0)).toBe("0x03170a2e7597b7b7e3d84c05391d139a62b157e78786d8c082f29dcf4c111314");
+  expect(orderedRoot([], 0)).toBe(
+    "0x03170a2e7597b7b7e3d84c05391d139a62b157e78786d8c082f29dcf4c111314",
+  );
 });
 
 test("of one extrinsic is the hash of its leaf, as the specification writes it", () => {

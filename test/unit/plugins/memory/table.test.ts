@@ -9,7 +9,9 @@ describe("the memory table", () => {
 
   test("returns ranges like a sorted list, after any changes, and undoes a commit that throws", async () => {
     const change = fc.record({
-      puts: fc.array(fc.string({ unit: fc.constantFrom("a", "b", "c", "!", "~"), minLength: 1, maxLength: 4 })),
+      puts: fc.array(
+        fc.string({ unit: fc.constantFrom("a", "b", "c", "!", "~"), minLength: 1, maxLength: 4 }),
+      ),
       removes: fc.array(fc.string({ unit: fc.constantFrom("a", "b"), minLength: 1, maxLength: 2 })),
       fails: fc.boolean(),
     });
@@ -33,11 +35,14 @@ describe("the memory table", () => {
             expect(failure instanceof RangeError).toBe(fails);
             if (!fails) naive = next;
           }
-          const sorted = [...naive].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+          const sorted = [...naive].sort(([a], [b]) =>
+            Buffer.compare(Buffer.from(a), Buffer.from(b)),
+          );
           const expected = sorted.filter(([key]) => key.startsWith(prefix));
           expect(table.range(prefix, { limit: 100 })).toEqual(expected);
           const after = expected[1]?.[0];
-          if (after !== undefined) expect(table.range(prefix, { after, limit: 2 })).toEqual(expected.slice(2, 4));
+          if (after !== undefined)
+            expect(table.range(prefix, { after, limit: 2 })).toEqual(expected.slice(2, 4));
         },
       ),
       { numRuns: 200 },
@@ -58,11 +63,15 @@ describe("the memory table", () => {
 
   test("refuses records beyond its limit and malformed keys", async () => {
     const table = new MemoryTable(10_000);
-    const full = await failureOf(() => table.commit((view) => view.put("k", new Uint8Array(20_000))));
+    const full = await failureOf(() =>
+      table.commit((view) => view.put("k", new Uint8Array(20_000))),
+    );
     expect(isFull(full)).toBe(true);
     expect(table.get("k")).toBeNull();
     for (const key of ["", "a b", "\u{7f}", "é", "x".repeat(1_601)]) {
-      expect(await failureOf(() => table.commit((view) => view.put(key, bytes(1))))).toBeInstanceOf(RangeError);
+      expect(await failureOf(() => table.commit((view) => view.put(key, bytes(1))))).toBeInstanceOf(
+        RangeError,
+      );
     }
   });
 });
