@@ -4,32 +4,32 @@
  */
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import type { Did } from "../core/codec/did.ts";
-import { resolutionRoute } from "../nodes/admission.ts";
 import { createCache } from "../nodes/cache/cache.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
-import { createHomes, type Homes } from "../nodes/directory/homes.ts";
 import { createLog, entryRoute } from "../nodes/directory/log.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import { forgetRegistration } from "../nodes/directory/register.ts";
+import { createEgress, type Resolver } from "../nodes/egress/egress.ts";
+import { hostLimits } from "../nodes/egress/host-limiter.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
-import { type Blocks, openBlocks } from "../nodes/operations/blocks.ts";
 import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
-import { openResults, type Results } from "../nodes/operations/results.ts";
+import { resolutionRoute } from "../nodes/parties/admission.ts";
+import { type Blocks, openBlocks } from "../nodes/parties/blocks.ts";
+import { createHomes, type Homes } from "../nodes/parties/homes.ts";
 import {
   directoryRecipients,
   ledgerRecipients,
   noRecipients,
   type RecipientSource,
   withHomes,
-} from "../nodes/recipients.ts";
-import { createEgress, type Resolver } from "../nodes/relay/egress.ts";
-import { hostLimits } from "../nodes/relay/host-limiter.ts";
+} from "../nodes/parties/recipients.ts";
+import { announceChange, createBell } from "../nodes/parties/signals.ts";
 import { createSessions } from "../nodes/relay/live/session.ts";
 import { createRelay } from "../nodes/relay/relay.ts";
-import { announceChange, createBell } from "../nodes/signals.ts";
+import { openResults, type Results } from "../nodes/results.ts";
 import { createWitness } from "../nodes/witness/witness.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";

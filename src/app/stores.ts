@@ -11,8 +11,8 @@ import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import { openLocalBus } from "../plugins/bus/local.ts";
 import { type NatsBusOptions, natsOptions, openNatsBus } from "../plugins/bus/nats.ts";
-import { type ParsedOptions, parseWith } from "../plugins/drivers.ts";
 import { builtInPlugins, loadPlugins } from "../plugins/load.ts";
+import { type ParsedOptions, parseWith } from "../plugins/shared/drivers.ts";
 import {
   type Need,
   type OpenStep,

@@ -22,7 +22,7 @@ import {
   vector,
 } from "../core/codec/scale.ts";
 import { errorText } from "../core/fault.ts";
-import { parseWith } from "../plugins/drivers.ts";
+import { parseWith } from "../plugins/shared/drivers.ts";
 import { createReport, print } from "./command.ts";
 
 const authoritiesMax = 32;

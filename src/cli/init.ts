@@ -12,8 +12,8 @@ import proxyExample from "../../examples/Caddyfile" with { type: "text" };
 import unitExample from "../../examples/waypost.service" with { type: "text" };
 import { failed } from "../app/failure.ts";
 import { createDurably } from "../app/files.ts";
+import { homeOfUrl } from "../core/ledger/home.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { homeOfUrl } from "../core/trust/home.ts";
 import { createReport } from "./command.ts";
 import { renderSchema } from "./config.ts";
 

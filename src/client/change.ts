@@ -25,10 +25,10 @@ import {
 } from "../core/ledger/actions.ts";
 import { authorizationMessage, encodeDidDocument } from "../core/ledger/document-codec.ts";
 import { renderItems, requestOf } from "../core/ledger/intents.ts";
+import { applyComponent, type KeyState } from "../core/ledger/key-proof.ts";
+import { isSelfCertifying } from "../core/ledger/names.ts";
 import { renderUpdate } from "../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../core/message/proof.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
-import { applyComponent, type KeyState } from "../core/trust/proof.ts";
 import type { Accepted } from "./answers.ts";
 import { activeDocument, type Client, readLimits, rootKeyOf } from "./client.ts";
 import {

@@ -12,9 +12,9 @@ import {
   parseMethodKey,
   type VerificationMethod,
 } from "../core/ledger/account.ts";
+import { homesOf, movedType, parsePlace } from "../core/ledger/home.ts";
+import { isSelfCertifying } from "../core/ledger/names.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
-import { homesOf, movedType, parsePlace } from "../core/trust/home.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
 import type { NodeLimits, Resolution, Resolved } from "./answers.ts";
 import type { Source } from "./content.ts";
 import { randomUuid, type Signer } from "./crypto.ts";

@@ -7,8 +7,8 @@
 import { decodeHex, encodeHex } from "../core/codec/bytes.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
-import { deriveDid } from "../core/trust/names.ts";
-import { keyProofBytesMax } from "../core/trust/proof.ts";
+import { keyProofBytesMax } from "../core/ledger/key-proof.ts";
+import { deriveDid } from "../core/ledger/names.ts";
 import {
   acceptedShape,
   aliasShape,

@@ -4,9 +4,9 @@
  * is safe.
  * Source: interface "Errors", rules section 3.
  */
+import { readCapped } from "../core/codec/stream.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { readCapped } from "../core/std/bounded.ts";
 import { isRecord, problemOf, type Shape } from "./answers.ts";
 
 /**

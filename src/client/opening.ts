@@ -2,8 +2,9 @@
  * How an identity is opened: the options, the nodes, and the keys, which are made when there are none.
  * Source: docs/client.md "Opening".
  */
+
+import { isSelfCertifying } from "../core/ledger/names.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
 import type { Client } from "./client.ts";
 import { identityFor, settleRegistration, type Waiting } from "./directory.ts";
 import { localError } from "./http.ts";

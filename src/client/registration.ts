@@ -12,8 +12,8 @@ import {
   registrationMessage,
   renderProofTimestamp,
 } from "../core/ledger/document-codec.ts";
+import { homeOfUrl, homeServiceType } from "../core/ledger/home.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
-import { homeOfUrl, homeServiceType } from "../core/trust/home.ts";
 import { type About, aboutShape, deliveredShape, type Registered } from "./answers.ts";
 import type { Client } from "./client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "./crypto.ts";

@@ -9,9 +9,9 @@ import { concatBytes, decodeBase64, equalBytes } from "../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../core/codec/did.ts";
 import { minuteMs, parseDuration, parseTimestamp, secondMs } from "../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../core/ledger/account.ts";
+import { parseHome } from "../core/ledger/home.ts";
 import { encodeSenderText } from "../core/message/proof.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
-import { parseHome } from "../core/trust/home.ts";
 import {
   ackIdsMax,
   chunkOf,

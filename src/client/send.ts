@@ -5,11 +5,13 @@
  * After a temporary failure the same bytes are posted again, so the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", rules section 2.
  */
+
 import { encodeBase64, utf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import type { JsonObject } from "../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../core/ledger/account.ts";
-import { chunksMax, encodeSenderText } from "../core/message/proof.ts";
+import { encodeSenderText } from "../core/message/proof.ts";
+import { chunksMax } from "../core/schema/chunks.ts";
 import {
   type Delivered,
   deliveredShape,

@@ -137,9 +137,7 @@ export class Waypost {
    * On a new device: a code to show to another one, and the identity once that has accepted it. `cancel` ends the wait,
    * which takes ten minutes at most.
    */
-  static async link(
-    options: WaypostOptions & { readonly store: StoreDriver },
-  ): Promise<{
+  static async link(options: WaypostOptions & { readonly store: StoreDriver }): Promise<{
     readonly code: string;
     readonly opened: Promise<Waypost>;
     readonly cancel: () => Promise<void>;

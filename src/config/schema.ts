@@ -5,8 +5,8 @@
  */
 import { z } from "zod";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
+import { homeOfUrl, parseHome } from "../core/ledger/home.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
-import { homeOfUrl, parseHome } from "../core/trust/home.ts";
 import { parseNamedAddress } from "../core/trust/note.ts";
 import {
   cacheConstants,

@@ -4,7 +4,6 @@
  * problem+json or as a DeliveryResult, both in `nodes/http/route.ts`. Codes are stable and public.
  * Source: interface "Errors", rules section 3.
  */
-import { decodeUtf8, encodeHex0x } from "./codec/bytes.ts";
 
 const catalogue = {
   invalid_json: [400, "The body is not acceptable JSON"],
@@ -140,16 +139,4 @@ export function errorText(error: unknown): string {
 /** The same with the stack, if it has one. For logs of bugs. */
 export function errorStack(error: unknown): string {
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
-}
-
-// -------------------------------------------------------------------------------------------------------- signed text
-
-/** Adds the verified bytes, as text or else hex: what the client sent, shown only in development. */
-export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
-  const text = decodeUtf8(signed);
-  const isText = text !== null && !/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text);
-  return fault(refusal.code, refusal.detail, {
-    ...refusal.extra,
-    signedText: isText ? text : encodeHex0x(signed),
-  });
 }

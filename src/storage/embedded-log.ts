@@ -26,6 +26,7 @@ import { encodeWith } from "../core/codec/scale.ts";
 import { recordCodec } from "../core/ledger/account.ts";
 import type { Applied } from "../core/ledger/action-rules.ts";
 import { aliasesNamed } from "../core/ledger/calls.ts";
+import { isSelfCertifying } from "../core/ledger/names.ts";
 import {
   encodeBatch,
   encodeOldHead,
@@ -44,7 +45,6 @@ import {
   type ReadPage,
   valueInMap,
 } from "../core/trust/map.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
 import {
   decodeBundle,
   encodeBundle,

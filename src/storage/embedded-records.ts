@@ -45,11 +45,11 @@ import {
   type LedgerCall,
 } from "../core/ledger/calls.ts";
 import type { ProofBinding } from "../core/ledger/document-codec.ts";
-import { keepKeyProof } from "../core/trust/keep.ts";
+import { keepKeyProof } from "../core/ledger/keep.ts";
+import { decodeKeyProof, encodeKeyProof } from "../core/ledger/key-proof.ts";
+import { isSelfCertifying } from "../core/ledger/names.ts";
 import { genesisOfLog } from "../core/trust/log.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
 import type { NoteKey } from "../core/trust/note.ts";
-import { decodeKeyProof, encodeKeyProof } from "../core/trust/proof.ts";
 import { type Block, StoreError, type Submission } from "./contract.ts";
 import type { TableChange, TableView } from "./table.ts";
 

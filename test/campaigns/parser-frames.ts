@@ -29,7 +29,7 @@ import {
 } from "../../src/core/schema/identity.ts";
 import { ackBodyShape } from "../../src/core/schema/messages.ts";
 import { compileShape } from "../../src/core/schema/schema.ts";
-import { directoryRecipients } from "../../src/nodes/recipients.ts";
+import { directoryRecipients } from "../../src/nodes/parties/recipients.ts";
 import {
   decodeConnectFrame,
   decodeConnectHeaders,

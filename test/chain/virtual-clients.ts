@@ -7,7 +7,7 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import { decodeKeyProof, replayKeyProof } from "../../src/core/trust/proof.ts";
+import { decodeKeyProof, replayKeyProof } from "../../src/core/ledger/key-proof.ts";
 import type { OpenLedger } from "../../src/plugins/chain/driver.ts";
 import type { OperatorKey } from "../../src/plugins/chain/layouts.ts";
 import { StoreError } from "../../src/storage/contract.ts";

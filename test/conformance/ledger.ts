@@ -16,7 +16,7 @@ import {
 } from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
-import { decodeKeyProof, replayKeyProof } from "../../src/core/trust/proof.ts";
+import { decodeKeyProof, replayKeyProof } from "../../src/core/ledger/key-proof.ts";
 import type { Ledger, Submission } from "../../src/storage/contract.ts";
 import {
   authorizedCall,

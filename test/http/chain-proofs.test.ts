@@ -12,7 +12,7 @@ import {
   decodeKeyProof,
   type KeyProof,
   rotationsMax,
-} from "../../src/core/trust/proof.ts";
+} from "../../src/core/ledger/key-proof.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { entryKey } from "../../src/plugins/chain/metadata.ts";

@@ -10,7 +10,7 @@ import {
   type EgressAnswer,
   type EgressOptions,
   type EgressSettings,
-} from "../../src/nodes/relay/egress.ts";
+} from "../../src/nodes/egress/egress.ts";
 import { relayDefault } from "../support/settings.ts";
 import { inboxCertificate, inboxKey } from "./certificates.ts";
 

@@ -3,7 +3,7 @@
  * inbox must stay fast. From an attacker's own network it must not, or this test proves nothing.
  */
 import { afterEach, expect, test } from "bun:test";
-import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { hostLimits } from "../../src/nodes/egress/host-limiter.ts";
 import { connectionFrom, respond, testApp } from "../support/app.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";

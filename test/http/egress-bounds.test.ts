@@ -3,7 +3,7 @@
  * errors, and the environment at start.
  */
 import { afterEach, describe, expect, test } from "bun:test";
-import { hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { hostLimits } from "../../src/nodes/egress/host-limiter.ts";
 import {
   at,
   cleanUp,

@@ -20,7 +20,7 @@ import type { WaypostOptions } from "../../src/client/opening.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
-import { encodeKeyProof } from "../../src/core/trust/proof.ts";
+import { encodeKeyProof } from "../../src/core/ledger/key-proof.ts";
 import { forgeDocument } from "../support/forged-proofs.ts";
 import { keyOf } from "../support/identity.ts";
 import { parsedProof, proofBytes, rotateRoot, waiting } from "../support/lie-stage.ts";

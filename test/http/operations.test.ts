@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { openBlocks } from "../../src/nodes/operations/blocks.ts";
+import { openBlocks } from "../../src/nodes/parties/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";

@@ -7,7 +7,7 @@ import { mailboxOf } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { hourMs } from "../../src/core/codec/time.ts";
 import { forgetPushes } from "../../src/nodes/cache/push.ts";
-import { createEgress } from "../../src/nodes/relay/egress.ts";
+import { createEgress } from "../../src/nodes/egress/egress.ts";
 import {
   ackBody,
   cachesKnowing,

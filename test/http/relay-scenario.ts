@@ -1,6 +1,6 @@
 /** The setup of Relay scenarios: Relays and inboxes that are closed after each test, Bob and his services. */
 import type { Service } from "../../src/core/ledger/account.ts";
-import type { Subject } from "../../src/nodes/recipients.ts";
+import type { Subject } from "../../src/nodes/parties/recipients.ts";
 import { createPerson, type Person } from "../support/cache-node.ts";
 import {
   createTestRelay,

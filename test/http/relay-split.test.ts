@@ -4,7 +4,7 @@
  * over HTTP.
  */
 import { afterAll, expect, test } from "bun:test";
-import { directoryRecipients } from "../../src/nodes/recipients.ts";
+import { directoryRecipients } from "../../src/nodes/parties/recipients.ts";
 import { envelopeTo, uuidOf } from "../support/cache-node.ts";
 import { expectDeliveryResult } from "../support/delivery-shape.ts";
 import { simpleDocument } from "../support/directory.ts";

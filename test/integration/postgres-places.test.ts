@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Did, MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { checkProbes } from "../../src/nodes/http/status.ts";
-import { openBlocks } from "../../src/nodes/operations/blocks.ts";
-import { openResults } from "../../src/nodes/operations/results.ts";
+import { openBlocks } from "../../src/nodes/parties/blocks.ts";
+import { openResults } from "../../src/nodes/results.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import {
   type PostgresOptions,

@@ -11,9 +11,7 @@ import { type Service, scaleBounds } from "../../src/core/ledger/account.ts";
 import { actions, type Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
-import { isRefusal, type LedgerError } from "../../src/core/ledger/refusals.ts";
-import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
-import { keepKeyProof } from "../../src/core/trust/keep.ts";
+import { keepKeyProof } from "../../src/core/ledger/keep.ts";
 import {
   componentCallsMax,
   decodeKeyProof,
@@ -23,7 +21,9 @@ import {
   keyProofBytesMax,
   replayKeyProof,
   rotationsMax,
-} from "../../src/core/trust/proof.ts";
+} from "../../src/core/ledger/key-proof.ts";
+import { isRefusal, type LedgerError } from "../../src/core/ledger/refusals.ts";
+import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import {
   authorizedCall,
   certifiedOf,

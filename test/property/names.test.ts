@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import fc from "fast-check";
 import { encodeBase58 } from "../../src/core/codec/bytes.ts";
 import { isDid } from "../../src/core/codec/did.ts";
-import { deriveDid, isSelfCertifying } from "../../src/core/trust/names.ts";
+import { deriveDid, isSelfCertifying } from "../../src/core/ledger/names.ts";
 
 const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
 

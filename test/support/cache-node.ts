@@ -21,7 +21,7 @@ import {
 } from "../../src/core/message/proof.ts";
 import { type Cache, type CacheParts, createCache } from "../../src/nodes/cache/cache.ts";
 import { createMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
-import type { RecipientSource, Subject } from "../../src/nodes/recipients.ts";
+import type { RecipientSource, Subject } from "../../src/nodes/parties/recipients.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import {
   type Capabilities,

@@ -20,13 +20,13 @@ import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts"
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/identity.ts";
-import { resolutionRoute } from "../../src/nodes/admission.ts";
 import { createDirectory } from "../../src/nodes/directory/directory.ts";
 import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
-import { type Blocks, openBlocks } from "../../src/nodes/operations/blocks.ts";
 import { createInvitations, type Invitations } from "../../src/nodes/operations/invitations.ts";
-import { ledgerRecipients } from "../../src/nodes/recipients.ts";
+import { resolutionRoute } from "../../src/nodes/parties/admission.ts";
+import { type Blocks, openBlocks } from "../../src/nodes/parties/blocks.ts";
+import { ledgerRecipients } from "../../src/nodes/parties/recipients.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Ledger, Store, StoreEnvironment, Submission } from "../../src/storage/contract.ts";

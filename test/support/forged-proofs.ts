@@ -6,9 +6,9 @@ import {
   documentMessage,
   renderProofTimestamp,
 } from "../../src/core/ledger/document-codec.ts";
+import type { KeyProof } from "../../src/core/ledger/key-proof.ts";
+import { deriveDid } from "../../src/core/ledger/names.ts";
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
-import { deriveDid } from "../../src/core/trust/names.ts";
-import type { KeyProof } from "../../src/core/trust/proof.ts";
 import { type KeyPair, keyPair } from "./identity.ts";
 
 type Forgery = {

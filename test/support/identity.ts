@@ -17,8 +17,8 @@ import {
   registrationMessage,
   type Terms,
 } from "../../src/core/ledger/document-codec.ts";
+import { deriveDid } from "../../src/core/ledger/names.ts";
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
-import { deriveDid } from "../../src/core/trust/names.ts";
 
 export type KeyPair = {
   readonly publicKey: Uint8Array;

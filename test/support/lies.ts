@@ -11,6 +11,8 @@ import type { Waypost } from "../../src/client/waypost.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
+import { decodeKeyProof, encodeKeyProof, type KeyProof } from "../../src/core/ledger/key-proof.ts";
+import { deriveDid } from "../../src/core/ledger/names.ts";
 import {
   decodeLogEntry,
   encodeLogEntry,
@@ -21,9 +23,7 @@ import {
   valueOfAlias,
   valueOfProof,
 } from "../../src/core/trust/log.ts";
-import { deriveDid } from "../../src/core/trust/names.ts";
 import { type Checkpoint, cosign, parseCheckpoint, renderNote } from "../../src/core/trust/note.ts";
-import { decodeKeyProof, encodeKeyProof, type KeyProof } from "../../src/core/trust/proof.ts";
 import { forgeDocument, seedOf } from "./forged-proofs.ts";
 import { keyOf, keyPair } from "./identity.ts";
 import {

@@ -6,15 +6,15 @@
 import type { Config } from "../../src/config/schema.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
+import { createEgress, type Egress } from "../../src/nodes/egress/egress.ts";
+import { type HostLimits, hostLimits } from "../../src/nodes/egress/host-limiter.ts";
 import type { Log } from "../../src/nodes/http/log.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
 import { type Listener, listen } from "../../src/nodes/http/server.ts";
-import { createEgress, type Egress } from "../../src/nodes/relay/egress.ts";
-import { type HostLimits, hostLimits } from "../../src/nodes/relay/host-limiter.ts";
+import { createBell } from "../../src/nodes/parties/signals.ts";
 import type { SessionParts } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
 import { createRelay, type Relay } from "../../src/nodes/relay/relay.ts";
-import { createBell } from "../../src/nodes/signals.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Bus } from "../../src/storage/bus.ts";

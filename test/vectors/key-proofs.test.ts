@@ -1,7 +1,7 @@
 /** The worked vectors of key proofs: each replays to its state, every signature holds, and it encodes to the same bytes. */
 import { expect, test } from "bun:test";
 import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
-import { decodeKeyProof, encodeKeyProof, replayKeyProof } from "../../src/core/trust/proof.ts";
+import { decodeKeyProof, encodeKeyProof, replayKeyProof } from "../../src/core/ledger/key-proof.ts";
 import vectors from "./key-proofs/valid.json";
 
 test.each(vectors)("$name", (vector) => {

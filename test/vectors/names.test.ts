@@ -1,7 +1,7 @@
 /** The worked vectors of self-certifying DIDs, computed a second time from docs/trust.md. */
 import { expect, test } from "bun:test";
 import { base58 } from "@scure/base";
-import { deriveDid, isSelfCertifying } from "../../src/core/trust/names.ts";
+import { deriveDid, isSelfCertifying } from "../../src/core/ledger/names.ts";
 import vectors from "./names/valid.json";
 
 test.each(vectors)("$name", ({ genesis_hash, root_key, did }) => {

@@ -8,8 +8,9 @@ import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
+import { homeOfUrl, homesOf, movedType } from "../../core/ledger/home.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { homeOfUrl, homesOf, movedType } from "../../core/trust/home.ts";
 import {
   decodeLogEntry,
   decodeOldHead,
@@ -22,7 +23,6 @@ import {
   valueOfProof,
 } from "../../core/trust/log.ts";
 import { readMapProof } from "../../core/trust/map.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
 import {
   type Checkpoint,
   type Note,

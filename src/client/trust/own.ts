@@ -21,9 +21,9 @@ import {
   encodeDidDocument,
   renderProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
+import { componentCallsMax, type KeyState } from "../../core/ledger/key-proof.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
-import { componentCallsMax, type KeyState } from "../../core/trust/proof.ts";
 import { aliasesShape, claimsShape, methodKeysShape, renderKept } from "../answers.ts";
 import { type Client, normalizeName, rootKeyOf } from "../client.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";

@@ -8,12 +8,12 @@
 import { sha256 } from "#sha256";
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { findContradiction, type Remembered, rememberedOf } from "../../core/ledger/follow.ts";
+import { homesOf, parseHome } from "../../core/ledger/home.ts";
+import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/ledger/key-proof.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { findContradiction, type Remembered, rememberedOf } from "../../core/trust/follow.ts";
-import { homesOf, parseHome } from "../../core/trust/home.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
-import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
 import {
   parseKept,
   rememberedAliasShape,

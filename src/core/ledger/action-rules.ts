@@ -7,8 +7,6 @@
  */
 import { isAdmissibleKey } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
-import { isSelfCertifying } from "../trust/names.ts";
-import { type ComponentList, changeComponent, componentOf } from "../trust/proof.ts";
 import {
   type Account,
   type AccountId,
@@ -43,6 +41,8 @@ import {
   checkVerificationMethod,
   emptyDocument,
 } from "./document.ts";
+import { type ComponentList, changeComponent, componentOf } from "./key-proof.ts";
+import { isSelfCertifying } from "./names.ts";
 import { type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
 /** What the rules of a call read. */

@@ -7,8 +7,6 @@
 import { equalBytes, publicKeyBytes, signatureBytes } from "../codec/bytes.ts";
 import { isAdmissibleKey, verifyEd25519 } from "../codec/crypto.ts";
 import { isDid, normalizeAlias } from "../codec/did.ts";
-import { deriveDid, isSelfCertifying } from "../trust/names.ts";
-import { componentCallsMax, rotationsMax } from "../trust/proof.ts";
 import {
   type Account,
   type AccountId,
@@ -50,6 +48,8 @@ import {
   proofLifeMsMax,
   registrationMessage,
 } from "./document-codec.ts";
+import { componentCallsMax, rotationsMax } from "./key-proof.ts";
+import { deriveDid, isSelfCertifying } from "./names.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 import { decodePayload, encodeAuthorization, type Payload } from "./structures.ts";
 

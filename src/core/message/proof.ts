@@ -5,6 +5,7 @@
  * The operation runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
  * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions").
  */
+
 import canonicalize from "canonicalize";
 import { sha256 } from "#sha256";
 import { decodeBase64, encodeHex, encodeHex0x, signatureBytes, utf8 } from "../codec/bytes.ts";
@@ -12,10 +13,11 @@ import { verifyEd25519InPool } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
 import type { JsonObject, JsonValue } from "../codec/json.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
-import { type Fault, fault, isFault, withSignedText } from "../fault.ts";
+import { type Fault, fault, isFault } from "../fault.ts";
 import type { DidDocument, KeyPurpose } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
-import { isSelfCertifying } from "../trust/names.ts";
+import { isSelfCertifying } from "../ledger/names.ts";
+import { withSignedText } from "./signed-text.ts";
 
 // ------------------------------------------------------------------------------------------------------- signed texts
 
@@ -96,9 +98,6 @@ export function encodeUpdateProof({ body, ...claims }: UpdateClaims): Uint8Array
   const values = { ...claims, bodySha256: encodeHex(sha256(body)) };
   return claims.ledger === null ? updateText(values) : updateTextV2(values);
 }
-
-/** Chunks of one message. */
-export const chunksMax = 65_535;
 
 const senderText = textOf(
   "svc:envelope-signature:v1",

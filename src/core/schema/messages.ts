@@ -3,8 +3,9 @@
  * between the members of an envelope are in `core/message/envelope.ts`.
  * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
+
 import { type Static, Type } from "@sinclair/typebox";
-import { chunksMax } from "../message/proof.ts";
+import { chunksMax } from "./chunks.ts";
 import {
   closed,
   didText,

@@ -1,8 +1,7 @@
 /**
- * Bounds on memory, time and input: a map of bounded size, a deadline for a promise, and a capped read of a
- * stream. The timer of `withDeadline` is the only clock in the core.
+ * Bounds on memory and time: a map of bounded size and a deadline for a promise. The timer of `withDeadline` is the
+ * only clock in the core.
  */
-import { joinBytes } from "../codec/bytes.ts";
 
 /** For values whose size strangers choose. `of` must return the same size for as long as the value is in the map. */
 type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
@@ -128,30 +127,5 @@ export class Waiters {
 
   get size(): number {
     return this.ends.size;
-  }
-}
-
-// ------------------------------------------------------------------------------------------------------------ streams
-
-/** All bytes of `body`; `over` when there are more than the cap. Rejects when the stream fails. Else it is cancelled. */
-export async function readCapped(
-  body: ReadableStream<Uint8Array> | null,
-  { bytesMax }: { readonly bytesMax: number },
-): Promise<Uint8Array | "over"> {
-  if (body === null) return new Uint8Array(0);
-  const reader = body.getReader();
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return joinBytes(chunks);
-      size += value.length;
-      if (size > bytesMax) return "over";
-      chunks.push(value);
-    }
-  } finally {
-    // Cancelling a stream that has ended does nothing.
-    reader.cancel().catch(() => undefined);
   }
 }

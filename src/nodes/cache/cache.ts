@@ -28,20 +28,20 @@ import {
   summaryShape,
 } from "../../core/schema/messages.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
-import { type Admission, senderHomeHeader } from "../admission.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
-import type { Blocks } from "../operations/blocks.ts";
+import { type Admission, senderHomeHeader } from "../parties/admission.ts";
+import type { Blocks } from "../parties/blocks.ts";
 import {
   chargeBody,
   checkClientRate,
   createRateLimiter,
   limitOf,
   type RateLimiter,
-} from "../rates.ts";
-import type { RecipientSource } from "../recipients.ts";
-import type { Bell } from "../signals.ts";
+} from "../parties/rates.ts";
+import type { RecipientSource } from "../parties/recipients.ts";
+import type { Bell } from "../parties/signals.ts";
 import { createKnownSenders, isKnownSender } from "./known.ts";
 import { createPush, type Push, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";

@@ -12,7 +12,7 @@ import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, type Receipts, StoreError } from "../../storage/contract.ts";
 import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
-import { decodeRecord, encodeRecord } from "../records.ts";
+import { decodeRecord, encodeRecord } from "../parties/records.ts";
 
 export type KnownSenders = {
   readonly receipts: Receipts;

@@ -12,10 +12,10 @@ import type { MailboxKey } from "../../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { isFault } from "../../core/fault.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
+import type { Egress } from "../egress/egress.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
-import { decodeRecord, encodeRecord, scanRecords } from "../records.ts";
-import type { Egress } from "../relay/egress.ts";
+import { decodeRecord, encodeRecord, scanRecords } from "../parties/records.ts";
 import {
   encryptPush,
   type PushKey,

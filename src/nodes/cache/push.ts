@@ -15,8 +15,8 @@ import { pushBodyShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Answer, Call } from "../http/route.ts";
-import { checkRate, createRateLimiter, type RateLimiter } from "../rates.ts";
-import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../records.ts";
+import { checkRate, createRateLimiter, type RateLimiter } from "../parties/rates.ts";
+import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../parties/records.ts";
 import { base64url, deviceKey } from "./push-message.ts";
 import {
   createSender,

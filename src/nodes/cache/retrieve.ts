@@ -43,8 +43,8 @@ import type {
   Replay,
 } from "../../storage/contract.ts";
 import { type Answer, type Call, spliced } from "../http/route.ts";
-import { chargeClient, checkClientRate, type RateLimiter } from "../rates.ts";
-import type { RecipientSource } from "../recipients.ts";
+import { chargeClient, checkClientRate, type RateLimiter } from "../parties/rates.ts";
+import type { RecipientSource } from "../parties/recipients.ts";
 import {
   entryParts,
   groupParts,

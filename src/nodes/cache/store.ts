@@ -22,9 +22,9 @@ import {
   type AdmissionRules,
   decideAdmission,
   gatherFacts,
-} from "../admission.ts";
-import type { Blocks } from "../operations/blocks.ts";
-import type { RecipientSource, Subject } from "../recipients.ts";
+} from "../parties/admission.ts";
+import type { Blocks } from "../parties/blocks.ts";
+import type { RecipientSource, Subject } from "../parties/recipients.ts";
 import { isKnownSender, type KnownSenders, senderLabel } from "./known.ts";
 import type { Push } from "./push.ts";
 import {

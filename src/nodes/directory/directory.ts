@@ -26,8 +26,8 @@ import {
 } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
 import type { Answer, Route } from "../http/route.ts";
-import { checkClientRate, createRateLimiter, limitOf, type RateLimit } from "../rates.ts";
-import { type Foreign, foreignAlias, foreignDid } from "./homes.ts";
+import { type Foreign, foreignAlias, foreignDid } from "../parties/homes.ts";
+import { checkClientRate, createRateLimiter, limitOf, type RateLimit } from "../parties/rates.ts";
 import {
   acceptedVersions,
   type DirectoryParts,

@@ -38,8 +38,8 @@ import {
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Call, Route } from "../http/route.ts";
+import { foreignEntry, type Homes } from "../parties/homes.ts";
 import { ask, isSigned, type NamedAddress, readBundles, tileRoutes } from "../witness/exchange.ts";
-import { foreignEntry, type Homes } from "./homes.ts";
 import { directoryRoute, pathValue } from "./parts.ts";
 
 /** The key of the log, and beside it the last note that was signed; empty for none. */

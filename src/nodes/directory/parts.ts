@@ -4,19 +4,13 @@
  * its ledger, and what version 3 binds.
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
+
 import type { Static, TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import {
-  badInput,
-  type Fault,
-  type FaultCode,
-  fault,
-  isFault,
-  withSignedText,
-} from "../../core/fault.ts";
+import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
 import {
@@ -25,16 +19,17 @@ import {
   type ProofVersion,
   proofLifeMsMax,
 } from "../../core/ledger/document-codec.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { storingNetwork } from "../../core/message/address.ts";
+import { withSignedText } from "../../core/message/signed-text.ts";
 import { acceptedAnswer } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
 import type { Call, Route } from "../http/route.ts";
-import type { Blocks } from "../operations/blocks.ts";
 import type { Invitations } from "../operations/invitations.ts";
-import { bytesOfDay, createRateLimiter, isUnlimited } from "../rates.ts";
-import type { HomesOf } from "./homes.ts";
+import type { Blocks } from "../parties/blocks.ts";
+import type { HomesOf } from "../parties/homes.ts";
+import { bytesOfDay, createRateLimiter, isUnlimited } from "../parties/rates.ts";
 
 export type DirectorySettings = Config["directory"];
 

@@ -3,14 +3,11 @@
  * nobody's word, so the bytes are served as they are.
  * Source: docs/trust.md "Key proofs".
  */
-import { encodeHex } from "../../core/codec/bytes.ts";
-import { sha256 } from "../../core/codec/crypto.ts";
-import { type Did, parseDid } from "../../core/codec/did.ts";
-import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
-import type { LedgerReader } from "../../storage/contract.ts";
-import type { Call, Route } from "../http/route.ts";
-import { foreignDid } from "./homes.ts";
+import { parseDid } from "../../core/codec/did.ts";
+import { fault, isFault } from "../../core/fault.ts";
+import type { Route } from "../http/route.ts";
+import { foreignDid } from "../parties/homes.ts";
+import { isKnownProof, parseKnown, readKeyProof } from "../parties/proof.ts";
 import { type DirectoryParts, directoryRoute, pathCodes, pathValue } from "./parts.ts";
 
 export function keyProofRoute(parts: DirectoryParts): Route {
@@ -42,26 +39,4 @@ export function keyProofRoute(parts: DirectoryParts): Route {
       return { status: 200, body: { contentType: "application/octet-stream", content } };
     },
   });
-}
-
-const hashForm = /^[0-9a-f]{64}$/;
-
-/** The hash of the proof that the client has: `""` for none, `null` when it asks for no proof. */
-export function parseKnown({ query }: Pick<Call, "query">, name: string): string | null | Fault {
-  const text = query.get(name);
-  if (text === null || text === "" || hashForm.test(text)) return text;
-  return fault("invalid_request", `${name}: must be the SHA-256 of a proof in hex, or empty`);
-}
-
-/** `null` where nothing proves the keys of the DID. */
-export function readKeyProof(
-  ledger: Pick<LedgerReader, "keyProof">,
-  did: Did,
-): Promise<Uint8Array | null> {
-  return isSelfCertifying(did) ? ledger.keyProof(did) : Promise.resolve(null);
-}
-
-/** Whether the client has just this proof. */
-export function isKnownProof(bytes: Uint8Array, known: string): boolean {
-  return known !== "" && encodeHex(sha256(bytes)) === known;
 }

@@ -32,6 +32,7 @@ import {
   registrationMessage,
 } from "../../core/ledger/document-codec.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import {
   type prepareRegistrationBody,
@@ -41,11 +42,10 @@ import {
 } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
 import type { Ledger, Receipts } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { checkOpen, invitationHeader } from "../operations/invitations.ts";
-import { encodeRecord, readRecord } from "../records.ts";
+import { encodeRecord, readRecord } from "../parties/records.ts";
 import {
   acceptedVersions,
   type Binding,

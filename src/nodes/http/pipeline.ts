@@ -9,7 +9,7 @@ import { type ClientAddress, clientAddress, clientNetwork } from "../../core/mes
 import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import type { RequestedEnvelope, Results } from "../operations/results.ts";
+import type { RequestedEnvelope, Results } from "../results.ts";
 import {
   announcedBytes,
   checkBodyHead,

@@ -13,9 +13,9 @@ import { waitingPages } from "../cache/entries.ts";
 import { keyOfKnown } from "../cache/known.ts";
 import { forgetPushes } from "../cache/push.ts";
 import type { Log } from "../http/log.ts";
-import { scanRecords } from "../records.ts";
-import { deletedSubject } from "../signals.ts";
-import type { Blocks } from "./blocks.ts";
+import type { Blocks } from "../parties/blocks.ts";
+import { scanRecords } from "../parties/records.ts";
+import { deletedSubject } from "../parties/signals.ts";
 import type { Invitations } from "./invitations.ts";
 
 export type Erasing = {

@@ -10,15 +10,19 @@ import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
 import type { MailboxStats } from "../../storage/contract.ts";
 import { nothingHeld } from "../../storage/mailbox-rules.ts";
-import { type AdmissionFacts, gatherRecipientFacts, type OperatorRules } from "../admission.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
 import { senderLabel } from "../cache/known.ts";
 import { shareOfSender } from "../cache/shares.ts";
 import { checkService } from "../cache/store.ts";
-import type { RecipientSource, Subject } from "../recipients.ts";
-import type { Blocks } from "./blocks.ts";
-import type { Results } from "./results.ts";
+import {
+  type AdmissionFacts,
+  gatherRecipientFacts,
+  type OperatorRules,
+} from "../parties/admission.ts";
+import type { Blocks } from "../parties/blocks.ts";
+import type { RecipientSource, Subject } from "../parties/recipients.ts";
+import type { Results } from "../results.ts";
 
 export type ExplainParts = {
   readonly recipients: RecipientSource;

@@ -12,7 +12,7 @@ import { dayMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { invitationsMax } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { decodeRecord, encodeRecord, readRecord } from "../records.ts";
+import { decodeRecord, encodeRecord, readRecord } from "../parties/records.ts";
 
 export type Invitation = {
   /** The first half of the code's SHA-256 in hex. */

@@ -20,7 +20,7 @@ import {
 import { networkOfLabel } from "../cache/shares.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
-import { type BlockChange, parseBlockSubject } from "./blocks.ts";
+import { type BlockChange, parseBlockSubject } from "../parties/blocks.ts";
 import { type Erasing, eraseDid } from "./erase.ts";
 import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
 import type { Invitation, Invitations } from "./invitations.ts";

@@ -11,7 +11,7 @@ import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
-import { encodeRecord, readRecord } from "../records.ts";
+import { encodeRecord, readRecord } from "../parties/records.ts";
 import type { Delivered } from "./delivery.ts";
 import type { InFlight } from "./live/registry.ts";
 

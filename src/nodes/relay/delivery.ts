@@ -30,11 +30,11 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import type { Channel, DeliveryPlan, Destination } from "../../core/message/plan.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { type Admission, type AdmissionFacts, senderHomeHeader } from "../admission.ts";
 import { isQuiet, type Submitted } from "../cache/store.ts";
+import type { Egress } from "../egress/egress.ts";
 import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
-import type { Egress } from "./egress.ts";
+import { type Admission, type AdmissionFacts, senderHomeHeader } from "../parties/admission.ts";
 import type { LiveSessions } from "./live/session.ts";
 
 /** An admitted envelope, and how it came here. */

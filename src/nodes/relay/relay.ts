@@ -20,16 +20,17 @@ import { type Channel, type DeliveryPlan, hopsMax, planDelivery } from "../../co
 import { checkRelay } from "../../core/message/policy.ts";
 import { deliveryResultShape, envelopeShape } from "../../core/schema/messages.ts";
 import type { Receipts } from "../../storage/contract.ts";
+import type { Egress } from "../egress/egress.ts";
+import type { Log } from "../http/log.ts";
+import type { Metrics } from "../http/metrics.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import {
   type AdmissionRules,
   decideAdmission,
   gatherFacts,
   senderHomeHeader,
-} from "../admission.ts";
-import type { Log } from "../http/log.ts";
-import type { Metrics } from "../http/metrics.ts";
-import type { Answer, Call, Route } from "../http/route.ts";
-import type { Blocks } from "../operations/blocks.ts";
+} from "../parties/admission.ts";
+import type { Blocks } from "../parties/blocks.ts";
 import {
   chargeBody,
   checkClientRate,
@@ -37,8 +38,8 @@ import {
   createRateLimiter,
   limitOf,
   type RateLimiter,
-} from "../rates.ts";
-import type { RecipientSource } from "../recipients.ts";
+} from "../parties/rates.ts";
+import type { RecipientSource } from "../parties/recipients.ts";
 import { type Dedup, deliverOnce } from "./dedup.ts";
 import {
   type Delivered,
@@ -47,7 +48,6 @@ import {
   type LocalCache,
   type Relayed,
 } from "./delivery.ts";
-import type { Egress } from "./egress.ts";
 import type { LiveSessions } from "./live/session.ts";
 
 type RelayParts = {

@@ -3,10 +3,11 @@
  * entries, and the routes that serve tiles.
  * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness.
  */
+
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { verifyEd25519 } from "../../core/codec/crypto.ts";
+import { readCapped } from "../../core/codec/stream.ts";
 import { fault } from "../../core/fault.ts";
-import { readCapped } from "../../core/std/bounded.ts";
 import { type Note, type NoteKey, signedBy } from "../../core/trust/note.ts";
 import {
   decodeBundle,

@@ -5,8 +5,8 @@
  */
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
-import { parseWith } from "../drivers.ts";
 import { loadNative } from "../lmdb/lmdb.ts";
+import { parseWith } from "../shared/drivers.ts";
 
 const mebibyte = 1024 * 1024;
 

@@ -1,6 +1,6 @@
 /**
  * The key proofs of self-certifying DIDs on a chain: the calls of every finalized block, from the first block on, each
- * applied to the proof of its DID as the embedded ledger does it (`core/trust/keep.ts`), and kept beside the outbox.
+ * applied to the proof of its DID as the embedded ledger does it (`core/ledger/keep.ts`), and kept beside the outbox.
  *
  * Laws:
  * 1. Proofs and the number of the block up to which blocks were read are one commit. After a crash or an absence, reading
@@ -28,9 +28,7 @@ import { errorStack } from "../../core/fault.ts";
 import type { Account } from "../../core/ledger/account.ts";
 import { counterOf, decodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { encodeDidDocument } from "../../core/ledger/document-codec.ts";
-import { late, withDeadline } from "../../core/std/bounded.ts";
-import { keepKeyProof } from "../../core/trust/keep.ts";
-import { deriveDid, isSelfCertifying } from "../../core/trust/names.ts";
+import { keepKeyProof } from "../../core/ledger/keep.ts";
 import {
   decodeKeyProof,
   encodeKeyProof,
@@ -39,7 +37,9 @@ import {
   replayKeyProof,
   type SignedMessage,
   signatureAdded,
-} from "../../core/trust/proof.ts";
+} from "../../core/ledger/key-proof.ts";
+import { deriveDid, isSelfCertifying } from "../../core/ledger/names.ts";
+import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";

@@ -18,7 +18,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { errorText } from "../../core/fault.ts";
 import { type StoragePlugin, StoreError } from "../../storage/contract.ts";
-import { parseWith } from "../drivers.ts";
+import { parseWith } from "../shared/drivers.ts";
 
 const mebibyte = 1024 * 1024;
 

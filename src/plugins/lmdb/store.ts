@@ -15,7 +15,7 @@ import {
 import { openLogs } from "../../storage/embedded-log.ts";
 import { Claims, TableReceipts } from "../../storage/records.ts";
 import { type CommitSize, Overlay, type Table, type TableChange } from "../../storage/table.ts";
-import { endOfPrefix, openLedger } from "../drivers.ts";
+import { endOfPrefix, openLedger } from "../shared/drivers.ts";
 import { type Batch, type Environment, openEnvironment } from "./environment.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { DiskMailbox } from "./mailbox.ts";

@@ -13,7 +13,7 @@ import {
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { Claims, TableReceipts } from "../../storage/records.ts";
-import { openLedger, parseWith } from "../drivers.ts";
+import { openLedger, parseWith } from "../shared/drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
 import { MemoryTable } from "./table.ts";
 

@@ -6,7 +6,7 @@
 import { z } from "zod";
 import { hourMs } from "../../core/codec/time.ts";
 import type { StoragePlugin } from "../../storage/contract.ts";
-import { parseWith } from "../drivers.ts";
+import { parseWith } from "../shared/drivers.ts";
 
 const databaseUrl = z
   .string()

@@ -22,7 +22,7 @@ import {
   type TableChange,
   type TableView,
 } from "../../storage/table.ts";
-import { endOfPrefix } from "../drivers.ts";
+import { endOfPrefix } from "../shared/drivers.ts";
 import type { Row } from "./connection.ts";
 import { batchLimits, type Pool, type Query } from "./pool.ts";
 

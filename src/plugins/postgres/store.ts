@@ -10,7 +10,7 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
-import { openLedger } from "../drivers.ts";
+import { openLedger } from "../shared/drivers.ts";
 import type { PoolSettings } from "./connection.ts";
 import { PostgresMailbox } from "./mailbox.ts";
 import { movePlaces } from "./move.ts";

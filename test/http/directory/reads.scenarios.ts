@@ -6,7 +6,7 @@ import { expect } from "bun:test";
 import { encodeBase64, renderPublicKey } from "../../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../../src/core/codec/crypto.ts";
 import type { ActionName } from "../../../src/core/ledger/actions.ts";
-import { decodeKeyProof, replayKeyProof } from "../../../src/core/trust/proof.ts";
+import { decodeKeyProof, replayKeyProof } from "../../../src/core/ledger/key-proof.ts";
 import type { Json } from "../../support/directory.ts";
 import { freshLabel, rotated } from "./certified.ts";
 import { outages } from "./outages.ts";

@@ -32,10 +32,10 @@ import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
 import type { Call } from "../../http/route.ts";
-import type { Blocks } from "../../operations/blocks.ts";
-import { createRateLimiter, type RateLimit, type RateLimiter } from "../../rates.ts";
-import type { RecipientSource } from "../../recipients.ts";
-import type { Bell } from "../../signals.ts";
+import type { Blocks } from "../../parties/blocks.ts";
+import { createRateLimiter, type RateLimit, type RateLimiter } from "../../parties/rates.ts";
+import type { RecipientSource } from "../../parties/recipients.ts";
+import type { Bell } from "../../parties/signals.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 type SessionBounds = {

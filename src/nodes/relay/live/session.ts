@@ -17,7 +17,7 @@ import {
 } from "../../../core/message/proof.ts";
 import { StoreError } from "../../../storage/contract.ts";
 import type { Call, Route } from "../../http/route.ts";
-import { checkClientRate, type NetworkPlaces, networkPlaces } from "../../rates.ts";
+import { checkClientRate, type NetworkPlaces, networkPlaces } from "../../parties/rates.ts";
 import {
   add,
   bearsProof,

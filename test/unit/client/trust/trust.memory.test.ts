@@ -10,8 +10,8 @@ import {
   findContradiction,
   type Remembered,
   rememberedOf,
-} from "../../../../src/core/trust/follow.ts";
-import type { KeyState } from "../../../../src/core/trust/proof.ts";
+} from "../../../../src/core/ledger/follow.ts";
+import type { KeyState } from "../../../../src/core/ledger/key-proof.ts";
 
 const did = "did:svc:wp9NJiEz5xd4VUtRixum9gB37c9P3m" as Did;
 const bytes = (n: number) => new Uint8Array(32).fill(n);

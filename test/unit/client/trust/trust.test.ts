@@ -3,8 +3,8 @@ import { expect, test } from "bun:test";
 import { memoryKeys } from "../../../../src/client/key-stores.ts";
 import { createTrust } from "../../../../src/client/trust/trust.ts";
 import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts";
-import { keepKeyProof } from "../../../../src/core/trust/keep.ts";
-import { encodeKeyProof, type KeyProof } from "../../../../src/core/trust/proof.ts";
+import { keepKeyProof } from "../../../../src/core/ledger/keep.ts";
+import { encodeKeyProof, type KeyProof } from "../../../../src/core/ledger/key-proof.ts";
 import { clientCode } from "../../../support/client-code.ts";
 import {
   certifiedOf,

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { actionNames, actionRows, isDocumentAction } from "../../../../src/core/ledger/actions.ts";
 import { fillPath, memberOf } from "../../../../src/core/ledger/intents.ts";
-import { componentOf } from "../../../../src/core/trust/proof.ts";
+import { componentOf } from "../../../../src/core/ledger/key-proof.ts";
 
 const page = (name: string) =>
   readFileSync(new URL(`../../../../docs/${name}`, import.meta.url), "utf8").split("\n");

@@ -4,11 +4,11 @@
  * a store of the node, so that all processes on it write the same digest, also after a restart, and nobody else can
  * tell whose it is.
  */
-import { encodeHex } from "../../core/codec/bytes.ts";
-import type { Did, Uuid } from "../../core/codec/did.ts";
-import { dayMs } from "../../core/codec/time.ts";
-import { BoundedMap } from "../../core/std/bounded.ts";
-import { type Receipts, StoreError } from "../../storage/contract.ts";
+import { encodeHex } from "../core/codec/bytes.ts";
+import type { Did, Uuid } from "../core/codec/did.ts";
+import { dayMs } from "../core/codec/time.ts";
+import { BoundedMap } from "../core/std/bounded.ts";
+import { type Receipts, StoreError } from "../storage/contract.ts";
 
 /** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
 export type RequestedEnvelope = {

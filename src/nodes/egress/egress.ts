@@ -7,9 +7,11 @@
  * followed, no proxy is used, and the answer is read up to a cap and against a deadline.
  * Source: rules section 5 "Outbound requests", section 10 ("Relay", "Failed deliveries").
  */
+
 import { connect } from "node:net";
 import { networkInterfaces } from "node:os";
 import type { Config } from "../../config/schema.ts";
+import { readCapped } from "../../core/codec/stream.ts";
 import {
   decideAddresses,
   type Endpoint,
@@ -20,7 +22,7 @@ import {
   parseNetwork,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
-import { BoundedMap, late, readCapped, withDeadline } from "../../core/std/bounded.ts";
+import { BoundedMap, late, withDeadline } from "../../core/std/bounded.ts";
 import { createFairShare } from "../http/capacity.ts";
 import { createHostLimiter, type HostLimits, hostLimits } from "./host-limiter.ts";
 

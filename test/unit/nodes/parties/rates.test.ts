@@ -1,8 +1,8 @@
 /** Token buckets (rates, bursts, clocks that step back, bounded tables). */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
-import { clientNetwork, storingNetwork } from "../../../src/core/message/address.ts";
-import { createRateLimiter, networkPlaces } from "../../../src/nodes/rates.ts";
+import { clientNetwork, storingNetwork } from "../../../../src/core/message/address.ts";
+import { createRateLimiter, networkPlaces } from "../../../../src/nodes/parties/rates.ts";
 
 test("a burst passes, then the rate holds, and the wait that is named is enough", () => {
   const limiter = createRateLimiter({ perSecond: 50, burst: 200, keysMax: 10 });

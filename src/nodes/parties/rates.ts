@@ -4,12 +4,12 @@
  * bounded.
  * Source: rules section 5 "Rate limits", section 9.
  */
-import { dayMs, secondMs } from "../core/codec/time.ts";
-import { type Fault, fault } from "../core/fault.ts";
-import { clientNetwork, isLoopbackAddress } from "../core/message/address.ts";
-import { BoundedMap } from "../core/std/bounded.ts";
-import { createFairShare } from "./http/capacity.ts";
-import type { Call } from "./http/route.ts";
+import { dayMs, secondMs } from "../../core/codec/time.ts";
+import { type Fault, fault } from "../../core/fault.ts";
+import { clientNetwork, isLoopbackAddress } from "../../core/message/address.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { createFairShare } from "../http/capacity.ts";
+import type { Call } from "../http/route.ts";
 
 export type RateLimit = {
   readonly perSecond: number;

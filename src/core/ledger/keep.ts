@@ -5,18 +5,18 @@
  */
 import { blake2b256 } from "#blake2";
 import { equalBytes } from "../codec/bytes.ts";
-import { actionRows } from "../ledger/actions.ts";
+import { actionRows } from "./actions.ts";
 import {
   actionOfCall,
   type DocumentCall,
   type LedgerCall,
   type ProofCall,
   type RegistrationCall,
-} from "../ledger/calls.ts";
-import type { ProofBinding } from "../ledger/document-codec.ts";
-import { parseProofTimestamp } from "../ledger/document-codec.ts";
-import { decodePayload } from "../ledger/structures.ts";
-import type { KeyProof } from "./proof.ts";
+} from "./calls.ts";
+import type { ProofBinding } from "./document-codec.ts";
+import { parseProofTimestamp } from "./document-codec.ts";
+import type { KeyProof } from "./key-proof.ts";
+import { decodePayload } from "./structures.ts";
 
 /** After an applied call: the same proof where the call proves nothing, `null` where nothing is left to prove. */
 export function keepKeyProof(

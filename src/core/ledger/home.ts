@@ -3,7 +3,7 @@
  * and reached over HTTPS; only an address of this machine, which development mode allows, is reached over HTTP.
  * Source: docs/trust.md "Between providers".
  */
-import type { DidDocument } from "../ledger/account.ts";
+import type { DidDocument } from "./account.ts";
 
 const homeForm =
   /^(?:(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.){1,16}[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?|localhost|127\.0\.0\.1|\[::1\])(?::[1-9]\d{1,4})?$/;

@@ -6,7 +6,7 @@ import {
   type HostLimits,
   type NoSlot,
   type Release,
-} from "../../../../src/nodes/relay/host-limiter.ts";
+} from "../../../../src/nodes/egress/host-limiter.ts";
 
 const limits: HostLimits = {
   concurrent: 2,

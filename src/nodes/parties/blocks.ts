@@ -18,8 +18,8 @@ import { blocksMax } from "../../core/schema/schema.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
-import { decodeRecord, encodeRecord, scanRecords } from "../records.ts";
-import { keptMs } from "./results.ts";
+import { keptMs } from "../results.ts";
+import { decodeRecord, encodeRecord, scanRecords } from "./records.ts";
 
 /** `did` is blocked as sender and as recipient, `sender` as sender alone. */
 type BlockKind = "did" | "sender" | "network";

@@ -1,6 +1,6 @@
 /** The block list of several processes over one table: no change is lost, and each process knows the last list. */
 import { afterEach, expect, test } from "bun:test";
-import { type Blocks, openBlocks } from "../../../../src/nodes/operations/blocks.ts";
+import { type Blocks, openBlocks } from "../../../../src/nodes/parties/blocks.ts";
 import { openLocalBus } from "../../../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
 import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";

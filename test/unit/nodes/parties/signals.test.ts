@@ -1,10 +1,10 @@
 /** A change that a Directory announces, and processes that remember its answers. */
 import { expect, test } from "bun:test";
-import type { Did } from "../../../src/core/codec/did.ts";
-import { createMemo } from "../../../src/nodes/memo.ts";
-import { directoryRecipients } from "../../../src/nodes/recipients.ts";
-import { announceChange } from "../../../src/nodes/signals.ts";
-import { openLocalBus } from "../../../src/plugins/bus/local.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { createMemo } from "../../../../src/nodes/parties/memo.ts";
+import { directoryRecipients } from "../../../../src/nodes/parties/recipients.ts";
+import { announceChange } from "../../../../src/nodes/parties/signals.ts";
+import { openLocalBus } from "../../../../src/plugins/bus/local.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
 const other = "did:svc:2222222222222222222222" as Did;

@@ -3,8 +3,8 @@
  * failures kept for their own spans, every table bounded.
  * Source: rules section 7.
  */
-import { BoundedMap } from "../core/std/bounded.ts";
-import { StoreError } from "../storage/contract.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { StoreError } from "../../storage/contract.ts";
 
 type MemoOptions<T> = {
   /** What a `get` without a load of its own asks. */

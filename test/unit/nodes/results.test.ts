@@ -1,10 +1,10 @@
 /** What a node remembers of envelopes for its operator: results of a pair, the digest of a recipient. */
 import { expect, test } from "bun:test";
-import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
-import { type EnvelopeResult, openResults } from "../../../../src/nodes/operations/results.ts";
-import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
-import { type Receipts, StoreError } from "../../../../src/storage/contract.ts";
-import { optionsOf } from "../../../conformance/options.ts";
+import type { Did, Uuid } from "../../../src/core/codec/did.ts";
+import { type EnvelopeResult, openResults } from "../../../src/nodes/results.ts";
+import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
+import { type Receipts, StoreError } from "../../../src/storage/contract.ts";
+import { optionsOf } from "../../conformance/options.ts";
 
 const [alice, bob, carol] = ["1", "2", "3"].map(
   (digit) => `did:svc:${digit.repeat(22)}` as Did,

@@ -5,10 +5,10 @@
  * look, or for which an answer may be remembered anyway.
  * Source: rules section 7 ("Changes").
  */
-import { utf8 } from "../core/codec/bytes.ts";
-import type { Did } from "../core/codec/did.ts";
-import type { Bus } from "../storage/bus.ts";
-import type { Submission } from "../storage/contract.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import type { Bus } from "../../storage/bus.ts";
+import type { Submission } from "../../storage/contract.ts";
 
 // -------------------------------------------------------------------------------------------- stored messages
 

@@ -1,8 +1,8 @@
 /** The bell: what a Cache stored for a DID rings at its live sessions in every process, and at those of nobody else. */
 import { expect, test } from "bun:test";
-import type { Did } from "../../../src/core/codec/did.ts";
-import { createBell } from "../../../src/nodes/signals.ts";
-import { LocalBus, openLocalBus } from "../../../src/plugins/bus/local.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { createBell } from "../../../../src/nodes/parties/signals.ts";
+import { LocalBus, openLocalBus } from "../../../../src/plugins/bus/local.ts";
 
 const did = "did:svc:11111111111111111111" as Did;
 const turn = () => Bun.sleep(5);

@@ -31,8 +31,8 @@ import {
   type Service,
   scaleBounds,
   type VerificationMethod,
-} from "../ledger/account.ts";
-import type { DocumentAction } from "../ledger/actions.ts";
+} from "./account.ts";
+import type { DocumentAction } from "./actions.ts";
 import {
   authorizationMessage,
   boundDocumentMessage,
@@ -41,7 +41,7 @@ import {
   documentPayloadCodec,
   encodeDidDocument,
   rootPubkeyPayloadCodec,
-} from "../ledger/document-codec.ts";
+} from "./document-codec.ts";
 import { deriveDid } from "./names.ts";
 
 /** Component calls that may follow a whole document. Then the next change must be a whole document. */

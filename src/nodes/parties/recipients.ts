@@ -4,30 +4,36 @@
  * DID is in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
  * Source: rules section 7.
  */
+
 import type { Static, TSchema } from "@sinclair/typebox";
-import { decodeUtf8 } from "../core/codec/bytes.ts";
-import { type Did, isDid } from "../core/codec/did.ts";
-import { type JsonObject, jsonObjectOf } from "../core/codec/json.ts";
-import { minuteMs } from "../core/codec/time.ts";
-import { type Fault, isFault } from "../core/fault.ts";
+import { decodeUtf8 } from "../../core/codec/bytes.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { type JsonObject, jsonObjectOf } from "../../core/codec/json.ts";
+import { readCapped } from "../../core/codec/stream.ts";
+import { minuteMs } from "../../core/codec/time.ts";
+import { type Fault, isFault } from "../../core/fault.ts";
 import type {
   DeliveryPolicy,
   DeliveryPolicyLinks,
   DidDocument,
   PersonaPolicy,
-} from "../core/ledger/account.ts";
-import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { blockTimeShape, subjectShape } from "../core/schema/directory.ts";
-import { deliveryPolicyShape, parseDocument, personaPolicyShape } from "../core/schema/identity.ts";
-import { compileShape } from "../core/schema/schema.ts";
-import { BoundedMap, readCapped } from "../core/std/bounded.ts";
-import { parseHome } from "../core/trust/home.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
-import type { Bus } from "../storage/bus.ts";
-import { type LedgerReader, StoreError } from "../storage/contract.ts";
-import type { AskedFor, Foreign, Homes } from "./directory/homes.ts";
-import { normalizeDeliveryPolicy, normalizePersonaPolicy, parseLinks } from "./directory/policy.ts";
+} from "../../core/ledger/account.ts";
+import { parseHome } from "../../core/ledger/home.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { withoutTrailingSlashes } from "../../core/message/proof.ts";
+import { blockTimeShape, subjectShape } from "../../core/schema/directory.ts";
+import {
+  deliveryPolicyShape,
+  parseDocument,
+  personaPolicyShape,
+} from "../../core/schema/identity.ts";
+import { compileShape } from "../../core/schema/schema.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import type { Bus } from "../../storage/bus.ts";
+import { type LedgerReader, StoreError } from "../../storage/contract.ts";
+import type { AskedFor, Foreign, Homes } from "./homes.ts";
 import { createMemo, type Memo } from "./memo.ts";
+import { normalizeDeliveryPolicy, normalizePersonaPolicy, parseLinks } from "./policies.ts";
 import { changedSubject } from "./signals.ts";
 
 /** What admission and delivery need to know of a DID, as recipient or as sender. */

@@ -5,7 +5,7 @@
  */
 import { equalBytes } from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
-import type { KeyState } from "./proof.ts";
+import type { KeyState } from "./key-proof.ts";
 
 /** How far a record had come when it was last proven. */
 export type Remembered = {

@@ -5,14 +5,14 @@
  * driver itself is the authority that a chain would be.
  */
 import type { z } from "zod";
-import type { InputProblem } from "../storage/contract.ts";
+import type { InputProblem } from "../../storage/contract.ts";
 import {
   type EmbeddedLedger,
   type EmbeddedOptions,
   openEmbeddedLedger,
-} from "../storage/embedded.ts";
-import { meant, problemsOfIssue, wording } from "../storage/setting-problem.ts";
-import type { SharedTable, Table } from "../storage/table.ts";
+} from "../../storage/embedded.ts";
+import { meant, problemsOfIssue, wording } from "../../storage/setting-problem.ts";
+import type { SharedTable, Table } from "../../storage/table.ts";
 
 // ----------------------------------------------------------------------------------------- options
 

@@ -13,20 +13,20 @@ import { jsonObjectOf, parseJson } from "../../core/codec/json.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
+import { findContradiction, type Remembered, rememberedOf } from "../../core/ledger/follow.ts";
+import { homeOfUrl, homesOf, parseHome, urlOfHome } from "../../core/ledger/home.ts";
+import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/ledger/key-proof.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { storingNetwork } from "../../core/message/address.ts";
 import { resolutionAnswer } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import { findContradiction, type Remembered, rememberedOf } from "../../core/trust/follow.ts";
-import { homeOfUrl, homesOf, parseHome, urlOfHome } from "../../core/trust/home.ts";
 import { decodeLogEntry } from "../../core/trust/log.ts";
-import { isSelfCertifying } from "../../core/trust/names.ts";
-import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/trust/proof.ts";
 import type { Receipts } from "../../storage/contract.ts";
+import type { Egress } from "../egress/egress.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer, Call } from "../http/route.ts";
-import { createMemo, type Memo } from "../memo.ts";
-import { bytesOfDay, createRateLimiter, limitOf } from "../rates.ts";
-import type { Egress } from "../relay/egress.ts";
+import { createMemo, type Memo } from "./memo.ts";
+import { bytesOfDay, createRateLimiter, limitOf } from "./rates.ts";
 
 /** The home that a client or a header names, and the client network that causes the question there. */
 export type AskedFor = { readonly home: string | null; readonly network: string };

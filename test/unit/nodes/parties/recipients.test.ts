@@ -1,11 +1,11 @@
 /** What Relay and Cache learn about DIDs from a Directory: reading, remembering, failing. */
 import { describe, expect, test } from "bun:test";
-import { utf8 } from "../../../src/core/codec/bytes.ts";
-import type { Did } from "../../../src/core/codec/did.ts";
-import { createMemo } from "../../../src/nodes/memo.ts";
-import { directoryRecipients, ledgerRecipients } from "../../../src/nodes/recipients.ts";
-import type { Bus, BusReceiver } from "../../../src/storage/bus.ts";
-import { type LedgerReader, StoreError } from "../../../src/storage/contract.ts";
+import { utf8 } from "../../../../src/core/codec/bytes.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { createMemo } from "../../../../src/nodes/parties/memo.ts";
+import { directoryRecipients, ledgerRecipients } from "../../../../src/nodes/parties/recipients.ts";
+import type { Bus, BusReceiver } from "../../../../src/storage/bus.ts";
+import { type LedgerReader, StoreError } from "../../../../src/storage/contract.ts";
 
 const did = "did:svc:1111111111111111111111" as Did;
 const other = "did:svc:2222222222222222222222" as Did;

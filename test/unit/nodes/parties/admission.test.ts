@@ -1,16 +1,20 @@
 /** Which facts are gathered for an envelope, and what its parties must be for it to be admitted. */
 
 import { describe, expect, test } from "bun:test";
-import { decodeHex, renderPublicKey, utf8 } from "../../../src/core/codec/bytes.ts";
-import type { Did } from "../../../src/core/codec/did.ts";
-import { fault, isFault } from "../../../src/core/fault.ts";
-import { decodeEnvelope } from "../../../src/core/message/envelope.ts";
-import { decidePolicy } from "../../../src/core/message/policy.ts";
-import { decideAdmission, gatherFacts, type OperatorRules } from "../../../src/nodes/admission.ts";
-import type { RecipientSource, Subject } from "../../../src/nodes/recipients.ts";
-import { personaOf, policyFacts, policyOf } from "../../support/policies.ts";
-import { limitsDefault, relayDefault } from "../../support/settings.ts";
-import signedEnvelopes from "../../vectors/envelope/valid/signed.json";
+import { decodeHex, renderPublicKey, utf8 } from "../../../../src/core/codec/bytes.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { fault, isFault } from "../../../../src/core/fault.ts";
+import { decodeEnvelope } from "../../../../src/core/message/envelope.ts";
+import { decidePolicy } from "../../../../src/core/message/policy.ts";
+import {
+  decideAdmission,
+  gatherFacts,
+  type OperatorRules,
+} from "../../../../src/nodes/parties/admission.ts";
+import type { RecipientSource, Subject } from "../../../../src/nodes/parties/recipients.ts";
+import { personaOf, policyFacts, policyOf } from "../../../support/policies.ts";
+import { limitsDefault, relayDefault } from "../../../support/settings.ts";
+import signedEnvelopes from "../../../vectors/envelope/valid/signed.json";
 
 const [vector] = signedEnvelopes;
 if (vector === undefined) throw new Error("no vector");

@@ -4,11 +4,14 @@
  * `GET /delivery-resolution/{target}` answers from the same facts what a sender must know beforehand, on every node that
  * knows recipients. Source: rules sections 2 and 4, interface "Errors".
  */
-import type { Config } from "../config/schema.ts";
-import { encodeBase64 } from "../core/codec/bytes.ts";
-import { type Did, parseDid } from "../core/codec/did.ts";
-import { type Fault, fault, isFault, withSignedText } from "../core/fault.ts";
-import type { PersonaPolicy } from "../core/ledger/account.ts";
+
+import type { Config } from "../../config/schema.ts";
+import { encodeBase64 } from "../../core/codec/bytes.ts";
+import { type Did, parseDid } from "../../core/codec/did.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import type { PersonaPolicy } from "../../core/ledger/account.ts";
+import { homesOf, parseHome } from "../../core/ledger/home.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import {
   appliedTtlMs,
   checkExpiry,
@@ -16,7 +19,7 @@ import {
   type EnvelopeLimits,
   longestTtlMs,
   verifySender,
-} from "../core/message/envelope.ts";
+} from "../../core/message/envelope.ts";
 import {
   checkPayloadSize,
   decidePolicy,
@@ -25,16 +28,15 @@ import {
   isTagListed,
   type PolicyFacts,
   type Resolution,
-} from "../core/message/policy.ts";
-import { resolutionAnswer } from "../core/schema/directory.ts";
-import { isTag, tagForm } from "../core/schema/schema.ts";
-import { homesOf, parseHome } from "../core/trust/home.ts";
-import { isSelfCertifying } from "../core/trust/names.ts";
-import type { LedgerReader } from "../storage/contract.ts";
-import { type AskedFor, type Foreign, foreignDid, type HomesOf } from "./directory/homes.ts";
-import { isKnownProof, parseKnown, readKeyProof } from "./directory/proof.ts";
-import type { Answer, Call, Route } from "./http/route.ts";
-import type { Blocks } from "./operations/blocks.ts";
+} from "../../core/message/policy.ts";
+import { withSignedText } from "../../core/message/signed-text.ts";
+import { resolutionAnswer } from "../../core/schema/directory.ts";
+import { isTag, tagForm } from "../../core/schema/schema.ts";
+import type { LedgerReader } from "../../storage/contract.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
+import type { Blocks } from "./blocks.ts";
+import { type AskedFor, type Foreign, foreignDid, type HomesOf } from "./homes.ts";
+import { isKnownProof, parseKnown, readKeyProof } from "./proof.ts";
 import { type RecipientSource, type Subject, subjectOf } from "./recipients.ts";
 
 export type AdmissionFacts = {
