@@ -1,11 +1,11 @@
 /** A new DID on a node that is measured: how to read its mail there, and how to sign as it. */
 
-import { cachesOf, type Reader } from "../src/client/caches.ts";
-import { connect, senderOf } from "../src/client/client.ts";
-import type { Signer } from "../src/client/crypto.ts";
-import { settleRegistration, waitingDefault } from "../src/client/directory.ts";
-import { createIdentity } from "../src/client/keys.ts";
-import { firstDocument, register } from "../src/client/registration.ts";
+import { firstDocument, register } from "../src/client/identity/registration.ts";
+import type { Signer } from "../src/client/keys/crypto.ts";
+import { createIdentity } from "../src/client/keys/keys.ts";
+import { cachesOf, type Reader } from "../src/client/net/caches.ts";
+import { settleRegistration, waitingDefault } from "../src/client/net/directory.ts";
+import { connect, senderOf } from "../src/client/trust/client.ts";
 
 export type Registered = Reader & { readonly sender: Signer };
 

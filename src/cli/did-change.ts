@@ -6,7 +6,6 @@
  */
 import { Argument, type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
-import { type Accepted, parseRecord } from "../client/answers.ts";
 import {
   change,
   changeAsOwner,
@@ -15,10 +14,11 @@ import {
   type OwnerUpdate,
   ownerUpdates,
   publishKeys,
-} from "../client/change.ts";
-import type { Signer } from "../client/crypto.ts";
-import { type Identity, rootSignerId } from "../client/keys.ts";
-import { changeIdentity } from "../client/opening.ts";
+} from "../client/identity/change.ts";
+import { changeIdentity } from "../client/identity/opening.ts";
+import type { Signer } from "../client/keys/crypto.ts";
+import { type Identity, rootSignerId } from "../client/keys/keys.ts";
+import { type Accepted, parseRecord } from "../client/net/answers.ts";
 import { type Did, normalizeAlias } from "../core/codec/did.ts";
 import { isFault } from "../core/fault.ts";
 import type { ActionName, Intent } from "../core/ledger/actions.ts";

@@ -5,10 +5,10 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
-import { activeDocument, type Client, trustIn } from "../client/client.ts";
-import { ClientError, orNull } from "../client/http.ts";
-import type { WaypostOptions } from "../client/opening.ts";
-import { checkHomes } from "../client/registration.ts";
+import type { WaypostOptions } from "../client/identity/opening.ts";
+import { checkHomes } from "../client/identity/registration.ts";
+import { ClientError, orNull } from "../client/net/http.ts";
+import { activeDocument, type Client, trustIn } from "../client/trust/client.ts";
 import { fingerprintBetween, forget } from "../client/trust/own.ts";
 import { Waypost } from "../client/waypost.ts";
 import type { Did } from "../core/codec/did.ts";

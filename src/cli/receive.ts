@@ -6,6 +6,8 @@
  */
 import type { Command } from "commander";
 import { failed, failedInResult, timedOut } from "../app/failure.ts";
+import type { WaypostEvent } from "../client/mail/message.ts";
+import { removeUnread } from "../client/mail/retrieve.ts";
 import {
   cachesOf,
   isComplete,
@@ -13,9 +15,7 @@ import {
   messageIdsOf,
   type PendingMessage,
   type Unreachable,
-} from "../client/caches.ts";
-import type { WaypostEvent } from "../client/message.ts";
-import { removeUnread } from "../client/retrieve.ts";
+} from "../client/net/caches.ts";
 import type { StoredMessage } from "../client/store/rows.ts";
 import type { Waypost } from "../client/waypost.ts";
 import {

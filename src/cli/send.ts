@@ -4,9 +4,9 @@
  * Source: rules sections 2 and 5.
  */
 import { type Command, Option } from "commander";
-import { sendTo } from "../client/client.ts";
-import type { Source } from "../client/content.ts";
-import { type MessageOptions, retriesDefault, type Sent } from "../client/send.ts";
+import type { Source } from "../client/mail/content.ts";
+import { type MessageOptions, retriesDefault, type Sent } from "../client/mail/send.ts";
+import { sendTo } from "../client/trust/client.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,

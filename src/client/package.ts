@@ -3,13 +3,13 @@
  * which only sends and receives does not load them.
  */
 
-export { type Restoring, restore } from "./backup.ts";
-export type { Content, JsonContent } from "./content.ts";
 export type { Device, Devices } from "./devices/devices.ts";
-export { type Restoration, restoreFromGuardians, shareType } from "./guardians.ts";
-export { ClientError, type ClientErrorKind } from "./http.ts";
-export { indexedDbKeys, type KeyStore, memoryKeys } from "./key-stores.ts";
-export type { Identity } from "./keys.ts";
+export { type Restoring, restore } from "./identity/backup.ts";
+export { type Restoration, restoreFromGuardians, shareType } from "./identity/guardians.ts";
+export type { WaypostOptions } from "./identity/opening.ts";
+export type { PushOptions, PushSubscriptionLike } from "./identity/push.ts";
+export { indexedDbKeys, type KeyStore, memoryKeys } from "./keys/key-stores.ts";
+export type { Identity } from "./keys/keys.ts";
 export {
   type Lock,
   type LockedKeys,
@@ -17,11 +17,11 @@ export {
   passkeyLock,
   passphraseLock,
   recoveryCode,
-} from "./locks.ts";
-export type { Listener, Message, Reaction, WaypostEvent } from "./message.ts";
-export type { WaypostOptions } from "./opening.ts";
-export type { PushOptions, PushSubscriptionLike } from "./push.ts";
-export type { MessageOptions, SendProgress, Sent, TransferOptions } from "./send.ts";
+} from "./keys/locks.ts";
+export type { Content, JsonContent } from "./mail/content.ts";
+export type { Listener, Message, Reaction, WaypostEvent } from "./mail/message.ts";
+export type { MessageOptions, SendProgress, Sent, TransferOptions } from "./mail/send.ts";
+export { ClientError, type ClientErrorKind } from "./net/http.ts";
 export {
   indexedDbStore,
   memoryStore,

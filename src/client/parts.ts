@@ -1,15 +1,22 @@
 /** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
 
-export { cachesOf, isComplete, listPending, liveEndpoints, versionsOf } from "./caches.ts";
-export { change, changeAsOwner, rotateAgreement, signIntent } from "./change.ts";
-export { activeDocument, type Client, connect, lookUp, planSend, senderOf } from "./client.ts";
-export { listenLive } from "./connections.ts";
-export { bytesSource } from "./content.ts";
-export { settleRegistration, waitingDefault } from "./directory.ts";
-export { createIdentity, type Identity } from "./keys.ts";
-export { changeIdentity } from "./opening.ts";
-export { firstDocument, register, signRegistration } from "./registration.ts";
-export { acknowledge, openEnvelope, readMessage, recipientOf } from "./retrieve.ts";
-export { sealPayload } from "./seal.ts";
-export { type SendPlan, type Sent, sendPlan } from "./send.ts";
-export { openPayload } from "./unseal.ts";
+export { change, changeAsOwner, rotateAgreement, signIntent } from "./identity/change.ts";
+export { changeIdentity } from "./identity/opening.ts";
+export { firstDocument, register, signRegistration } from "./identity/registration.ts";
+export { createIdentity, type Identity } from "./keys/keys.ts";
+export { bytesSource } from "./mail/content.ts";
+export { acknowledge, openEnvelope, readMessage, recipientOf } from "./mail/retrieve.ts";
+export { sealPayload } from "./mail/seal.ts";
+export { type SendPlan, type Sent, sendPlan } from "./mail/send.ts";
+export { openPayload } from "./mail/unseal.ts";
+export { cachesOf, isComplete, listPending, liveEndpoints, versionsOf } from "./net/caches.ts";
+export { listenLive } from "./net/connections.ts";
+export { settleRegistration, waitingDefault } from "./net/directory.ts";
+export {
+  activeDocument,
+  type Client,
+  connect,
+  lookUp,
+  planSend,
+  senderOf,
+} from "./trust/client.ts";

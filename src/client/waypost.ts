@@ -5,22 +5,7 @@
  */
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
-import { askDid, type Client, connect, lookUp, senderOf, sendTo } from "./client.ts";
-import { type Content, type Relations, reactionType, receiptType, sourceOf } from "./content.ts";
-import { randomUuid } from "./crypto.ts";
 import type { Devices } from "./devices/devices.ts";
-import { waitingDefault } from "./directory.ts";
-import { attempt, ClientError, clockProblem, localError } from "./http.ts";
-import { memoryOf, reliable } from "./key-stores.ts";
-import {
-  type Identity,
-  isRotationDue,
-  renderIdentity,
-  rotationMsDefault,
-  takeOver,
-  wipe,
-} from "./keys.ts";
-import type { Listener, Message, WaypostEvent } from "./message.ts";
 import {
   changeIdentity,
   type EditIdentity,
@@ -30,15 +15,36 @@ import {
   settleIdentity,
   urlsOf,
   type WaypostOptions,
-} from "./opening.ts";
-import type { PushOptions, PushSubscriptionLike } from "./push.ts";
-import type { PollResult, Receiver, ReceiverStorage } from "./receiver.ts";
-import type { MessageFacts } from "./retrieve.ts";
-import { type MessageOptions, retryTemporary, type SendPlan, type Sent } from "./send.ts";
+} from "./identity/opening.ts";
+import type { PushOptions, PushSubscriptionLike } from "./identity/push.ts";
+import { randomUuid } from "./keys/crypto.ts";
+import { memoryOf, reliable } from "./keys/key-stores.ts";
+import {
+  type Identity,
+  isRotationDue,
+  renderIdentity,
+  rotationMsDefault,
+  takeOver,
+  wipe,
+} from "./keys/keys.ts";
+import {
+  type Content,
+  type Relations,
+  reactionType,
+  receiptType,
+  sourceOf,
+} from "./mail/content.ts";
+import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
+import type { MessageFacts } from "./mail/retrieve.ts";
+import { type MessageOptions, retryTemporary, type SendPlan, type Sent } from "./mail/send.ts";
+import { waitingDefault } from "./net/directory.ts";
+import { attempt, ClientError, clockProblem, localError } from "./net/http.ts";
+import type { StoreSession } from "./session.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
-import type { StoreSession } from "./store/session.ts";
+import type { PollResult, Receiver, ReceiverStorage } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
+import { askDid, type Client, connect, lookUp, senderOf, sendTo } from "./trust/client.ts";
 
 export class Waypost {
   /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
@@ -98,7 +104,7 @@ export class Waypost {
     const begin = async () => {
       await settleIdentity(me.client, me.#identity, { ...options, urls });
       await me.#rotateIfDue();
-      await (await import("./resume.ts")).change(me.client.known.memory, (sets) => sets);
+      await (await import("./store/resume.ts")).change(me.client.known.memory, (sets) => sets);
       void me.#orFailed("watch", () => me.#renewGuardians());
     };
     try {
@@ -260,7 +266,7 @@ export class Waypost {
 
   async #receiverFor(storage?: ReceiverStorage): Promise<Receiver> {
     // A page that only sends does not load it.
-    const { pollMsDefault, Receiver } = await import("./receiver.ts");
+    const { pollMsDefault, Receiver } = await import("./store/receiver.ts");
     const session = this.#session;
     return new Receiver({
       ...(storage === undefined ? {} : { storage }),
@@ -280,18 +286,18 @@ export class Waypost {
 
   /** What `pushManager.subscribe` needs as `applicationServerKey`. Throws `no_push`. */
   async pushKey(): Promise<string> {
-    return (await import("./push.ts")).pushKeyOf(this);
+    return (await import("./identity/push.ts")).pushKeyOf(this);
   }
 
   /** Wakes this device from now on. Call it at each start of the app; `null` ends it. */
   async push(subscription: PushSubscriptionLike, options: PushOptions | null = {}): Promise<void> {
-    await (await import("./push.ts")).subscribe(this, subscription, options);
+    await (await import("./identity/push.ts")).subscribe(this, subscription, options);
   }
 
   /** Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
     const table = this.#session?.table ?? null;
-    return (await import("./backup.ts")).backup(
+    return (await import("./identity/backup.ts")).backup(
       renderIdentity(this.#identity),
       table,
       options.passphrase,
@@ -300,7 +306,7 @@ export class Waypost {
 
   /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */
   async appointGuardians(guardians: readonly string[]): Promise<void> {
-    await (await import("./guardians.ts")).appointGuardians(
+    await (await import("./identity/guardians.ts")).appointGuardians(
       this,
       guardians,
       this.client.known.memory,
@@ -325,7 +331,7 @@ export class Waypost {
   }
 
   async #openStore(driver: StoreDriver): Promise<StoreSession> {
-    const { StoreSession } = await import("./store/session.ts");
+    const { StoreSession } = await import("./session.ts");
     const { trust = null, acknowledge, nowMs = Date.now } = this.#options;
     return StoreSession.open({
       ...{ client: this.client, did: this.did, driver, trust, nowMs },
@@ -371,7 +377,7 @@ export class Waypost {
     if (everyMs === false) return;
     const rotate = async () => {
       // Once a week, and loaded then.
-      const { rotateAgreement } = await import("./change.ts");
+      const { rotateAgreement } = await import("./identity/change.ts");
       const options = {
         nowMs: nowMs(),
         everyMs,
@@ -395,7 +401,7 @@ export class Waypost {
   async #renewGuardians(): Promise<void> {
     const { memory } = this.client.known;
     if ((await memory.load("guardians")) !== null)
-      await (await import("./guardians.ts")).renewGuardians(this, memory);
+      await (await import("./identity/guardians.ts")).renewGuardians(this, memory);
   }
 
   #change(edit: EditIdentity): Promise<Identity> {

@@ -2,7 +2,7 @@
  * Received files. One is shown only when its first bytes are those of PNG, JPEG, WebP or GIF, whatever its sender calls it;
  * all others are saved as bytes without a type: a `blob:` of HTML or SVG would run in this origin.
  */
-import { pictureType } from "../client/notes.ts";
+import { pictureType } from "../client/mail/notes.ts";
 import type { LocalStore, StoredMessage } from "../client/package.ts";
 import { fileName } from "./text.ts";
 

@@ -1,6 +1,6 @@
 /** Groups: making one, who is in it, the request of a stranger's, and what its changes say. */
 import { useState } from "preact/hooks";
-import { groupType } from "../client/content.ts";
+import { groupType } from "../client/mail/content.ts";
 import type { Group, MessageOptions, Person, StoredMessage, Waypost } from "../client/package.ts";
 import { Button, Check, Form, Input, nameOf, useStored } from "./parts.tsx";
 import { show } from "./place.ts";

@@ -1,7 +1,7 @@
 /** What opens over the conversations: inviting, writing to an address, about a person, settings. */
 import { useState } from "preact/hooks";
-import { lookUp } from "../client/client.ts";
 import type { Person } from "../client/package.ts";
+import { lookUp } from "../client/trust/client.ts";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
 import { GroupView } from "./groups.tsx";

@@ -185,7 +185,7 @@ function ready(opened: Waypost): void {
 
 /** What a backup brings: keys, people and history. */
 export async function restore(file: Blob, passphrase: string): Promise<void> {
-  const { restore: bringBack } = await import("../client/backup.ts");
+  const { restore: bringBack } = await import("../client/identity/backup.ts");
   await bringBack(file.stream(), { passphrase, keys, store, name: identityName });
   await start();
 }

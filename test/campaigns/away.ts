@@ -6,8 +6,8 @@
  * `bun test/campaigns/away.ts --messages 1000 --hours 72` ends with 1 on a finding, with 2 without libfaketime.
  */
 import { parseArgs } from "node:util";
-import { cachesOf } from "../../src/client/caches.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { cachesOf } from "../../src/client/net/caches.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { StoredMessage } from "../../src/client/store/rows.ts";
 import { Waypost } from "../../src/client/waypost.ts";

@@ -15,8 +15,8 @@
 import { readdirSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { parseArgs } from "node:util";
-import { proofHeaders } from "../../src/client/caches.ts";
-import { type OwnerUpdate, signOwnerUpdate } from "../../src/client/change.ts";
+import { type OwnerUpdate, signOwnerUpdate } from "../../src/client/identity/change.ts";
+import { proofHeaders } from "../../src/client/net/caches.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import {
   clientFrom,

@@ -6,9 +6,9 @@
  * that was taken may be taken again.
  */
 import { randomBytes } from "node:crypto";
-import { proofHeaders } from "../../src/client/caches.ts";
-import { signIntent } from "../../src/client/change.ts";
-import { listenLive } from "../../src/client/connections.ts";
+import { signIntent } from "../../src/client/identity/change.ts";
+import { proofHeaders } from "../../src/client/net/caches.ts";
+import { listenLive } from "../../src/client/net/connections.ts";
 import {
   type Answered,
   acknowledgementOf,

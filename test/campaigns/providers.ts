@@ -11,12 +11,12 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { lookUp, planSend, senderOf } from "../../src/client/client.ts";
-import { sourceOf } from "../../src/client/content.ts";
-import { ClientError } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import { sendPlan } from "../../src/client/send.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { sourceOf } from "../../src/client/mail/content.ts";
+import { sendPlan } from "../../src/client/mail/send.ts";
+import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { lookUp, planSend, senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 

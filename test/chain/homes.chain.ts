@@ -5,11 +5,11 @@
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { nextIdentity, publishKeys } from "../../src/client/change.ts";
-import { rootKeyOf } from "../../src/client/client.ts";
-import { ed25519PublicKey } from "../../src/client/crypto.ts";
-import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
-import { renderIdentity } from "../../src/client/keys.ts";
+import { nextIdentity, publishKeys } from "../../src/client/identity/change.ts";
+import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
+import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { renderIdentity } from "../../src/client/keys/keys.ts";
+import { rootKeyOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { freePort } from "../support/executable.ts";

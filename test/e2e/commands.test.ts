@@ -5,10 +5,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { connect } from "../../src/client/client.ts";
-import { settleRegistration } from "../../src/client/directory.ts";
-import { createIdentity } from "../../src/client/keys.ts";
-import { firstDocument, register } from "../../src/client/registration.ts";
+import { firstDocument, register } from "../../src/client/identity/registration.ts";
+import { createIdentity } from "../../src/client/keys/keys.ts";
+import { settleRegistration } from "../../src/client/net/directory.ts";
+import { connect } from "../../src/client/trust/client.ts";
 import {
   executable,
   freePort,

@@ -3,7 +3,7 @@
  * evaluates it in a page of the app: sending ten thousand messages would take minutes.
  */
 
-import { parseIdentity } from "../../src/client/keys.ts";
+import { parseIdentity } from "../../src/client/keys/keys.ts";
 import { indexedDbKeys, indexedDbStore } from "../../src/client/package.ts";
 import { addMessage, type MessageRow } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";

@@ -1,6 +1,6 @@
 /** The page of the passkey test: the SDK's locks, for the test to call. */
-import { indexedDbKeys } from "../../src/client/key-stores.ts";
-import { lockedKeys, passkeyLock, passphraseLock } from "../../src/client/locks.ts";
+import { indexedDbKeys } from "../../src/client/keys/key-stores.ts";
+import { lockedKeys, passkeyLock, passphraseLock } from "../../src/client/keys/locks.ts";
 
 const codeOf = (work: Promise<unknown>) =>
   work.then(

@@ -1,6 +1,6 @@
 /** A program that keeps messages itself, on one of two devices. */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

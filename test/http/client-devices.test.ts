@@ -3,14 +3,14 @@
  * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
  */
 import { expect, spyOn, test } from "bun:test";
-import { restore } from "../../src/client/backup.ts";
-import { cachesOf } from "../../src/client/caches.ts";
-import { activeDocument, rootKeyOf } from "../../src/client/client.ts";
-import { ed25519PublicKey, x25519PublicKey } from "../../src/client/crypto.ts";
-import type { ClientError } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import { changeIdentity, loadIdentity } from "../../src/client/opening.ts";
+import { restore } from "../../src/client/identity/backup.ts";
+import { changeIdentity, loadIdentity } from "../../src/client/identity/opening.ts";
+import { ed25519PublicKey, x25519PublicKey } from "../../src/client/keys/crypto.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { cachesOf } from "../../src/client/net/caches.ts";
+import type { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { activeDocument, rootKeyOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { sealingKeyOf } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, untilWaiting, waiting } from "../support/people.ts";
@@ -250,7 +250,7 @@ test("a removed device can't read, sign or change anything, and the others go on
   expect(phone.identity.chain.key).not.toEqual(held.chain.key);
   expect(await textsOf(thief, alice.did)).toEqual(["while it was trusted"]);
   const keys = memoryKeys();
-  const { renderIdentity } = await import("../../src/client/keys.ts");
+  const { renderIdentity } = await import("../../src/client/keys/keys.ts");
   await keys.replace("default", null, renderIdentity(held));
   const stolen = await open({ url: people.at.url, keys, waiting, rotateMs: false });
   expect(await cachesOf(stolen.client, held).catch((error: ClientError) => error.code)).toBe(
@@ -259,7 +259,7 @@ test("a removed device can't read, sign or change anything, and the others go on
   expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe(
     "unknown_key",
   );
-  const { change } = await import("../../src/client/change.ts");
+  const { change } = await import("../../src/client/identity/change.ts");
   const signer = { keyId: "root", seed: held.rootSeed };
   const intent = {
     action: "UpdateRootPubkey",
@@ -320,7 +320,7 @@ test("the keys of a removal stay, also on a device that replaces its own at that
   await rotating;
   const hasAll = async () => Bun.deepEquals(laptop.identity.rootSeed, phone.identity.rootSeed);
   expect(await until(hasAll, (is) => is)).toBe(true);
-  const { parseIdentity } = await import("../../src/client/keys.ts");
+  const { parseIdentity } = await import("../../src/client/keys/keys.ts");
   const stored = parseIdentity((await inner.load("default")) ?? "", "default");
   expect([stored?.rootSeed, stored?.nextRootSeed]).toEqual([phone.identity.rootSeed, null]);
 }, 60_000);
@@ -354,7 +354,7 @@ test("a rotation and a removal on one device wait for each other, whichever begi
     const other = second?.();
     held.open.resolve();
     await Promise.all([began, other]);
-    const { parseIdentity, agreementSecrets } = await import("../../src/client/keys.ts");
+    const { parseIdentity, agreementSecrets } = await import("../../src/client/keys/keys.ts");
     const stored = parseIdentity((await inner.load("default")) ?? "", "default");
     if (stored === null) throw new Error("no keys are stored");
     expect([begins, stored.rootSeed, stored.nextRootSeed]).toEqual([

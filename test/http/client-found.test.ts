@@ -1,11 +1,15 @@
 /** An identity that was lost is found again: from a backup, with people and history, and by two of three guardians. */
 import { afterAll, beforeAll, expect, jest, test } from "bun:test";
-import { backup, restore } from "../../src/client/backup.ts";
-import { appointGuardians, restoreFromGuardians, shareType } from "../../src/client/guardians.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import { freshSeed, renderIdentity } from "../../src/client/keys.ts";
-import { lockedKeys, passphraseLock } from "../../src/client/locks.ts";
-import type { Message } from "../../src/client/message.ts";
+import { backup, restore } from "../../src/client/identity/backup.ts";
+import {
+  appointGuardians,
+  restoreFromGuardians,
+  shareType,
+} from "../../src/client/identity/guardians.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { freshSeed, renderIdentity } from "../../src/client/keys/keys.ts";
+import { lockedKeys, passphraseLock } from "../../src/client/keys/locks.ts";
+import type { Message } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { Waypost } from "../../src/client/waypost.ts";
@@ -204,7 +208,7 @@ test("new shares go out when the root key is another, and those of the old one a
   const sent: { to: string; content: Record<string, unknown> }[] = [];
   const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);
   const memory = memoryKeys();
-  const { renewGuardians } = await import("../../src/client/guardians.ts");
+  const { renewGuardians } = await import("../../src/client/identity/guardians.ts");
   const owner = (rootSeed: Uint8Array) => ({
     client: alice.client,
     identity: { ...alice.identity, rootSeed },

@@ -3,10 +3,10 @@
  * that count for nothing.
  */
 import { expect, test } from "bun:test";
-import { groupType, profileType, receiptType, typingType } from "../../src/client/content.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostEvent } from "../../src/client/message.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { groupType, profileType, receiptType, typingType } from "../../src/client/mail/content.ts";
+import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";

@@ -7,25 +7,25 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { receivedFiles } from "../../src/cli/files/received.ts";
+import { change } from "../../src/client/identity/change.ts";
+import { signEd25519 } from "../../src/client/keys/crypto.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { renderIdentity } from "../../src/client/keys/keys.ts";
+import { bytesSource } from "../../src/client/mail/content.ts";
+import type { Message, WaypostEvent } from "../../src/client/mail/message.ts";
+import { openEnvelope, recipientOf } from "../../src/client/mail/retrieve.ts";
+import { sealPayload } from "../../src/client/mail/seal.ts";
+import { buildEnvelope, recipientKey } from "../../src/client/mail/send.ts";
 import {
   type CacheClient,
   cachesOf,
   type EnvelopeJson,
   isComplete,
   listPending,
-} from "../../src/client/caches.ts";
-import { change } from "../../src/client/change.ts";
-import { activeDocument, planSend, senderOf } from "../../src/client/client.ts";
-import { bytesSource } from "../../src/client/content.ts";
-import { signEd25519 } from "../../src/client/crypto.ts";
-import { askBytes, ClientError, endpoint } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import { renderIdentity } from "../../src/client/keys.ts";
-import type { Message, WaypostEvent } from "../../src/client/message.ts";
-import { openEnvelope, recipientOf } from "../../src/client/retrieve.ts";
-import { sealPayload } from "../../src/client/seal.ts";
-import { buildEnvelope, recipientKey } from "../../src/client/send.ts";
+} from "../../src/client/net/caches.ts";
+import { askBytes, ClientError, endpoint } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { activeDocument, planSend, senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { encodeSenderText } from "../../src/core/message/proof.ts";

@@ -9,30 +9,30 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type ReceivedFile, receivedFiles } from "../../src/cli/files/received.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
-import {
-  type CacheClient,
-  cachesOf,
-  listPending,
-  type PendingMessage,
-} from "../../src/client/caches.ts";
-import { change, changeAsOwner, signIntent } from "../../src/client/change.ts";
-import { activeDocument, connect, lookUp, senderOf } from "../../src/client/client.ts";
-import type { Signer } from "../../src/client/crypto.ts";
-import { settleRegistration, waitingDefault } from "../../src/client/directory.ts";
-import { ClientError } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import { createIdentity, type Identity, renderIdentity } from "../../src/client/keys.ts";
-import type { WaypostEvent } from "../../src/client/message.ts";
-import { firstDocument, register } from "../../src/client/registration.ts";
-import { readMessage, recipientOf, removeUnread } from "../../src/client/retrieve.ts";
+import { change, changeAsOwner, signIntent } from "../../src/client/identity/change.ts";
+import { firstDocument, register } from "../../src/client/identity/registration.ts";
+import type { Signer } from "../../src/client/keys/crypto.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { createIdentity, type Identity, renderIdentity } from "../../src/client/keys/keys.ts";
+import type { WaypostEvent } from "../../src/client/mail/message.ts";
+import { readMessage, recipientOf, removeUnread } from "../../src/client/mail/retrieve.ts";
 import {
   buildEnvelope,
   chunkCount,
   recipientKey,
   type SendPlan,
   sendPlan,
-} from "../../src/client/send.ts";
+} from "../../src/client/mail/send.ts";
+import {
+  type CacheClient,
+  cachesOf,
+  listPending,
+  type PendingMessage,
+} from "../../src/client/net/caches.ts";
+import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
+import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
+import { activeDocument, connect, lookUp, senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
 import { freePort } from "../support/executable.ts";

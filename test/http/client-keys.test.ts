@@ -3,12 +3,17 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { fileKeys, loadIdentity } from "../../src/cli/files/files.ts";
-import { rootKeyOf } from "../../src/client/client.ts";
-import { ed25519PublicKey } from "../../src/client/crypto.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
-import type { WaypostEvent } from "../../src/client/message.ts";
-import { changeIdentity } from "../../src/client/opening.ts";
+import { changeIdentity } from "../../src/client/identity/opening.ts";
+import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import {
+  freshSeed,
+  type Identity,
+  parseIdentity,
+  renderIdentity,
+} from "../../src/client/keys/keys.ts";
+import type { WaypostEvent } from "../../src/client/mail/message.ts";
+import { rootKeyOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -100,7 +105,7 @@ test("processes that change one key file at once all leave their mark", async ()
   const { me } = await follower(folder);
   const script = `
     import { fileKeys } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/files.ts"))};
-    import { changeIdentity } from ${JSON.stringify(join(import.meta.dir, "../../src/client/opening.ts"))};
+    import { changeIdentity } from ${JSON.stringify(join(import.meta.dir, "../../src/client/identity/opening.ts"))};
     const [folder, did, mark] = process.argv.slice(-3);
     for (let i = 0; i < 20; i++)
       await changeIdentity(fileKeys(folder), { name: "alice", did }, (stored) => ({

@@ -3,9 +3,9 @@
  * that comes back; and each lost connection is reported once, and once when it is back.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { Message, WaypostEvent } from "../../src/client/message.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import type { Message, WaypostEvent } from "../../src/client/mail/message.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

@@ -3,8 +3,8 @@
  * minutes for an acknowledgement, longer than any request here.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { Message, WaypostEvent } from "../../src/client/message.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import type { Message, WaypostEvent } from "../../src/client/mail/message.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

@@ -2,11 +2,11 @@
 
 import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import type { CacheClient } from "../../src/client/caches.ts";
-import { ClientError } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostEvent } from "../../src/client/message.ts";
-import { type PollResult, Receiver } from "../../src/client/receiver.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import type { WaypostEvent } from "../../src/client/mail/message.ts";
+import type { CacheClient } from "../../src/client/net/caches.ts";
+import { ClientError } from "../../src/client/net/http.ts";
+import { type PollResult, Receiver } from "../../src/client/store/receiver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

@@ -3,10 +3,10 @@
  * removals at once, and a removed device that is linked again.
  */
 import { expect, test } from "bun:test";
-import { rootKeyOf } from "../../src/client/client.ts";
-import { ed25519PublicKey } from "../../src/client/crypto.ts";
+import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Table } from "../../src/client/store/table.ts";
+import { rootKeyOf } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { peopleAtNodes } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";

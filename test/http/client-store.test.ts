@@ -3,8 +3,8 @@
  * conversations and unread counts; files in pieces; what happens when the store is full.
  */
 import { describe, expect, test } from "bun:test";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostEvent } from "../../src/client/message.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { StoredMessage } from "../../src/client/store/rows.ts";
 import type { Waypost } from "../../src/client/waypost.ts";

@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientNetwork } from "../../src/core/message/address.ts";
 import { labelsOf } from "../../src/nodes/cache/shares.ts";

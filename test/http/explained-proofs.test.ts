@@ -4,8 +4,8 @@
  * names the right one at every node.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { cachesOf, liveEndpoints, type Reader } from "../../src/client/caches.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { cachesOf, liveEndpoints, type Reader } from "../../src/client/net/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import {

@@ -4,14 +4,18 @@
  * more than its share.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { changeAsOwner, type OwnerUpdate, replaceDocument } from "../../src/client/change.ts";
-import { planSend, senderOf } from "../../src/client/client.ts";
-import { sourceOf } from "../../src/client/content.ts";
-import { ClientError } from "../../src/client/http.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
-import { buildEnvelope } from "../../src/client/send.ts";
+import {
+  changeAsOwner,
+  type OwnerUpdate,
+  replaceDocument,
+} from "../../src/client/identity/change.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { sourceOf } from "../../src/client/mail/content.ts";
+import { buildEnvelope } from "../../src/client/mail/send.ts";
+import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { planSend, senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import type { Did } from "../../src/core/codec/did.ts";

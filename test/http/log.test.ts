@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";

@@ -9,14 +9,14 @@ import {
   publishKeys,
   replaceDocument,
   rotateAgreement,
-} from "../../src/client/change.ts";
-import { lookUp } from "../../src/client/client.ts";
-import { ed25519PublicKey } from "../../src/client/crypto.ts";
-import { ClientError } from "../../src/client/http.ts";
-import { type KeyStore, memoryKeys } from "../../src/client/key-stores.ts";
-import { type Identity, parseIdentity, renderIdentity } from "../../src/client/keys.ts";
-import type { WaypostEvent } from "../../src/client/message.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
+} from "../../src/client/identity/change.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
+import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { type Identity, parseIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
+import type { WaypostEvent } from "../../src/client/mail/message.ts";
+import { ClientError } from "../../src/client/net/http.ts";
+import { lookUp } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";

@@ -3,7 +3,7 @@
  * used works again, neither at once nor after a restart. Sweeps are waited for by what they make room for.
  */
 import { expect, test } from "bun:test";
-import { proofHeaders } from "../../src/client/caches.ts";
+import { proofHeaders } from "../../src/client/net/caches.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
 import {
   acknowledgementOf,

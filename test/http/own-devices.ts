@@ -1,7 +1,7 @@
 /** Several devices of one identity over the nodes of a test, and what they show. */
 import { expect } from "bun:test";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { type peopleAtNodes, waiting } from "../support/people.ts";

@@ -3,8 +3,8 @@
  * PostgreSQL, and the time from a send to the request at the push service.
  */
 import { afterAll, expect, test } from "bun:test";
-import { receiptType } from "../../src/client/content.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { receiptType } from "../../src/client/mail/content.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";

@@ -7,8 +7,8 @@ const now = Date.now;
 Date.now = () => now() + Number(minutes) * 60_000;
 
 const { fileKeys } = await import("../../src/cli/files/files.ts");
-const { ClientError } = await import("../../src/client/http.ts");
-const { memoryKeys } = await import("../../src/client/key-stores.ts");
+const { ClientError } = await import("../../src/client/net/http.ts");
+const { memoryKeys } = await import("../../src/client/keys/key-stores.ts");
 const { Waypost } = await import("../../src/client/waypost.ts");
 
 const me = await Waypost.open({ url, keys: fileKeys(folder), rotateMs: false });

@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { applyItem, type Item, queueHistory } from "../../src/client/devices/items.ts";
 import { isCurrent, type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
-import { ClientError } from "../../src/client/http.ts";
+import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { keyOfProfile, putProfile } from "../../src/client/store/profiles.ts";
 import {

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";
-import { createIdentity, renderIdentity } from "../../src/client/keys.ts";
+import { createIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { scratchPaths } from "../support/scratch.ts";
 

@@ -6,7 +6,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { memoryKeys } from "../../src/client/key-stores.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import {
   executable,

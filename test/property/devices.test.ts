@@ -5,7 +5,7 @@
  */
 import { expect, test } from "bun:test";
 import { type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
-import { ClientError } from "../../src/client/http.ts";
+import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { keyOfPerson, type Person, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";

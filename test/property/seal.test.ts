@@ -3,8 +3,8 @@ import { expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import fc from "fast-check";
-import { sealPayload } from "../../src/client/seal.ts";
-import { openPayload } from "../../src/client/unseal.ts";
+import { sealPayload } from "../../src/client/mail/seal.ts";
+import { openPayload } from "../../src/client/mail/unseal.ts";
 
 const bytes32 = fc.uint8Array({ minLength: 32, maxLength: 32 });
 const chunk = fc.option(

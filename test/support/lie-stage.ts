@@ -1,7 +1,7 @@
 /** Where lies are told: an honest Directory with a log and a witness, a proxy before it, and what a liar can have. */
-import { change, replaceDocument } from "../../src/client/change.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
+import { change, replaceDocument } from "../../src/client/identity/change.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { decodeKeyProof, type KeyProof } from "../../src/core/ledger/key-proof.ts";
 import { decodeLogEntry } from "../../src/core/trust/log.ts";

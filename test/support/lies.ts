@@ -4,9 +4,9 @@
  * the look-up of the recipient ends.
  */
 import { expect } from "bun:test";
-import { change, replaceDocument } from "../../src/client/change.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import { renderIdentity } from "../../src/client/keys.ts";
+import { change, replaceDocument } from "../../src/client/identity/change.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { renderIdentity } from "../../src/client/keys/keys.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";

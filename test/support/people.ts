@@ -1,8 +1,8 @@
 /** People who use the SDK over nodes of their own: started before the tests of a file, closed after them. */
 import { afterAll, beforeAll } from "bun:test";
-import { cachesOf } from "../../src/client/caches.ts";
-import { memoryKeys } from "../../src/client/key-stores.ts";
-import type { WaypostOptions } from "../../src/client/opening.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { cachesOf } from "../../src/client/net/caches.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes } from "./nodes.ts";

@@ -1,7 +1,7 @@
 /** A file of three chunks that one DID sends to another: the plan, its source, and the reader's secret. */
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import type { SendPlan } from "../../src/client/send.ts";
+import type { SendPlan } from "../../src/client/mail/send.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 
 export const to = "did:svc:1111111111111111111111" as Did;

@@ -4,7 +4,7 @@
  */
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
-import { decideChange, groupIdOf, membersOf } from "../../src/client/store/group-rules.ts";
+import { decideChange, groupIdOf, membersOf } from "../../src/client/groups/group-rules.ts";
 import type { GroupState } from "../../src/client/store/rows.ts";
 import { type Did, isDid } from "../../src/core/codec/did.ts";
 

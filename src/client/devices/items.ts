@@ -5,10 +5,10 @@
  * Source: docs/client.md "Devices".
  */
 import type { Did } from "../../core/codec/did.ts";
-import { contentType, measured, type Source } from "../content.ts";
-import type { ReadMessage } from "../retrieve.ts";
+import { mergeGroups } from "../groups/group-rules.ts";
+import { contentType, measured, type Source } from "../mail/content.ts";
+import type { ReadMessage } from "../mail/retrieve.ts";
 import { type Body, readRange } from "../store/files.ts";
-import { mergeGroups } from "../store/group-rules.ts";
 import { keyOfGroup } from "../store/groups.ts";
 import { putProfile } from "../store/profiles.ts";
 import * as rows from "../store/rows.ts";

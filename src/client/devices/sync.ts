@@ -9,13 +9,13 @@ import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { isInteger, isRecord } from "../answers.ts";
-import { Wakeup } from "../connections.ts";
-import { type Content, contentType, syncType } from "../content.ts";
-import { attempt, backoffMs, ClientError, isTemporary, pause } from "../http.ts";
-import { jsonIn } from "../message.ts";
-import type { ReadMessage } from "../retrieve.ts";
-import type { MessageOptions, Sent } from "../send.ts";
+import { type Content, contentType, syncType } from "../mail/content.ts";
+import { jsonIn } from "../mail/message.ts";
+import type { ReadMessage } from "../mail/retrieve.ts";
+import type { MessageOptions, Sent } from "../mail/send.ts";
+import { isInteger, isRecord } from "../net/answers.ts";
+import { Wakeup } from "../net/connections.ts";
+import { attempt, backoffMs, ClientError, isTemporary, pause } from "../net/http.ts";
 import { type Body, saveContent, type Write, wholeBody } from "../store/files.ts";
 import {
   type DeviceFacts,

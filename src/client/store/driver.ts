@@ -3,8 +3,9 @@
  * sealed, is decided above (`table.ts`), once for all drivers.
  * Source: docs/client.md "A local store".
  */
-import { localError } from "../http.ts";
-import { committed, openDatabase, settled } from "../key-stores.ts";
+
+import { committed, openDatabase, settled } from "../keys/key-stores.ts";
+import { localError } from "../net/http.ts";
 
 export type Row = readonly [key: string, bytes: Uint8Array];
 

@@ -4,10 +4,6 @@
  * Source: docs/client.md "People and groups".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { type Content, groupType, reactionType } from "../content.ts";
-import { randomUuid } from "../crypto.ts";
-import { localError } from "../http.ts";
-import type { MessageOptions, Sent } from "../send.ts";
 import {
   changeTo,
   decideChange,
@@ -19,7 +15,11 @@ import {
   membersOf,
   type Standing,
   standingOf,
-} from "./group-rules.ts";
+} from "../groups/group-rules.ts";
+import { randomUuid } from "../keys/crypto.ts";
+import { type Content, groupType, reactionType } from "../mail/content.ts";
+import type { MessageOptions, Sent } from "../mail/send.ts";
+import { localError } from "../net/http.ts";
 import type { GroupRow, GroupState, StoreChange, StoredMessage } from "./rows.ts";
 import type { Batch, StoreBase, Table } from "./table.ts";
 

@@ -5,10 +5,8 @@
  */
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs } from "../../core/codec/time.ts";
-import { expiryOf, type PendingMessage } from "../caches.ts";
-import { Wakeup } from "../connections.ts";
-import { groupType, typingType } from "../content.ts";
 import { type Sync, toldMs } from "../devices/sync.ts";
+import { groupType, typingType } from "../mail/content.ts";
 import {
   essenceOf,
   jsonIn,
@@ -18,10 +16,16 @@ import {
   noteIn,
   reactionIn,
   type WaypostEvent,
-} from "../message.ts";
-import type { Note } from "../notes.ts";
-import type { OpenedMessage, ReceiverStorage } from "../receiver.ts";
-import { type ReadMessage, type Recipient, readChunks, type readMessage } from "../retrieve.ts";
+} from "../mail/message.ts";
+import type { Note } from "../mail/notes.ts";
+import {
+  type ReadMessage,
+  type Recipient,
+  readChunks,
+  type readMessage,
+} from "../mail/retrieve.ts";
+import { expiryOf, type PendingMessage } from "../net/caches.ts";
+import { Wakeup } from "../net/connections.ts";
 import {
   type Body,
   deleteBody,
@@ -32,6 +36,7 @@ import {
 } from "./files.ts";
 import { conversationOf, putChange } from "./groups.ts";
 import { putProfile } from "./profiles.ts";
+import type { OpenedMessage, ReceiverStorage } from "./receiver.ts";
 import {
   type Copy,
   deliveryKey,

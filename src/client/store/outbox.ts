@@ -8,19 +8,9 @@ import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
-import { Wakeup } from "../connections.ts";
-import { profileType, type Source } from "../content.ts";
-import { randomUuid } from "../crypto.ts";
-import {
-  askedPauseMs,
-  attempt,
-  backoffMs,
-  ClientError,
-  type Endpoint,
-  isTemporary,
-  localError,
-} from "../http.ts";
-import type { FileFacts } from "../seal.ts";
+import { randomUuid } from "../keys/crypto.ts";
+import { profileType, type Source } from "../mail/content.ts";
+import type { FileFacts } from "../mail/seal.ts";
 import {
   type ChunkProgress,
   type MessageOptions,
@@ -29,7 +19,17 @@ import {
   type SendPlan,
   type Sent,
   sendPlan,
-} from "../send.ts";
+} from "../mail/send.ts";
+import { Wakeup } from "../net/connections.ts";
+import {
+  askedPauseMs,
+  attempt,
+  backoffMs,
+  ClientError,
+  type Endpoint,
+  isTemporary,
+  localError,
+} from "../net/http.ts";
 import { type Body, bodySource, deleteBody } from "./files.ts";
 import {
   type Copy,

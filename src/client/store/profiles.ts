@@ -5,9 +5,9 @@
  */
 import { decodeBase64, encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { bytesSource, profileType } from "../content.ts";
-import { randomUuid } from "../crypto.ts";
-import { checkProfile, pictureType } from "../notes.ts";
+import { randomUuid } from "../keys/crypto.ts";
+import { bytesSource, profileType } from "../mail/content.ts";
+import { checkProfile, pictureType } from "../mail/notes.ts";
 import { enqueue, type OutRow, outFile } from "./outbox.ts";
 import { keyOfPerson, type Person, type ProfileRow, putPerson } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";

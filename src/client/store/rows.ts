@@ -7,9 +7,9 @@
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
-import { groupType } from "../content.ts";
-import type { ProfileFacts } from "../notes.ts";
-import type { MessageFacts } from "../retrieve.ts";
+import { groupType } from "../mail/content.ts";
+import type { ProfileFacts } from "../mail/notes.ts";
+import type { MessageFacts } from "../mail/retrieve.ts";
 import { type Body, deleteBody } from "./files.ts";
 import { type Batch, digits, type Table } from "./table.ts";
 

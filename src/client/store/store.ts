@@ -4,8 +4,8 @@
  * Source: docs/client.md "A local store".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { localError } from "../http.ts";
-import { receiptIdsMax } from "../notes.ts";
+import { receiptIdsMax } from "../mail/notes.ts";
+import { localError } from "../net/http.ts";
 import { type Body, readBody } from "./files.ts";
 import { factsOf, type GroupFacts, keyOfGroup } from "./groups.ts";
 import { keyOfProfile, type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";

@@ -35,11 +35,11 @@ import {
   signedBy,
 } from "../../core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/tree.ts";
-import { headShape, renderKept } from "../answers.ts";
-import type { Client } from "../client.ts";
-import { verifyEd25519 } from "../crypto.ts";
-import { askBytes, attempt, ClientError, localError, orNull } from "../http.ts";
-import type { MemoryStore } from "../key-stores.ts";
+import { verifyEd25519 } from "../keys/crypto.ts";
+import type { MemoryStore } from "../keys/key-stores.ts";
+import { headShape, renderKept } from "../net/answers.ts";
+import { askBytes, attempt, ClientError, localError, orNull } from "../net/http.ts";
+import type { Client } from "./client.ts";
 import { distrust, recall } from "./trust.ts";
 
 // -------------------------------------------------------------------------------------------------------------- policy

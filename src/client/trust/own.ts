@@ -24,19 +24,19 @@ import {
 import { componentCallsMax, type KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { aliasesShape, claimsShape, methodKeysShape, renderKept } from "../answers.ts";
-import { type Client, normalizeName, rootKeyOf } from "../client.ts";
-import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../crypto.ts";
-import { authorizationLifeMs, type Submission } from "../directory.ts";
-import { attempt, ClientError, jsonBody, localError, orNull, path } from "../http.ts";
-import type { MemoryStore } from "../key-stores.ts";
+import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
+import type { MemoryStore } from "../keys/key-stores.ts";
 import {
   type AgreementChain,
   advanceChain,
   type HeldAgreement,
   heldSeed,
   type Identity,
-} from "../keys.ts";
+} from "../keys/keys.ts";
+import { aliasesShape, claimsShape, methodKeysShape, renderKept } from "../net/answers.ts";
+import { authorizationLifeMs, type Submission } from "../net/directory.ts";
+import { attempt, ClientError, jsonBody, localError, orNull, path } from "../net/http.ts";
+import { type Client, normalizeName, rootKeyOf } from "./client.ts";
 import { fingerprintOf } from "./fingerprint.ts";
 import { recall } from "./trust.ts";
 

@@ -14,16 +14,16 @@ import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/ledger
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
+import { verifyEd25519 } from "../keys/crypto.ts";
+import type { MemoryStore } from "../keys/key-stores.ts";
 import {
   parseKept,
   rememberedAliasShape,
   rememberedShape,
   renderKept,
   type Shape,
-} from "../answers.ts";
-import { verifyEd25519 } from "../crypto.ts";
-import { ClientError } from "../http.ts";
-import type { MemoryStore } from "../key-stores.ts";
+} from "../net/answers.ts";
+import { ClientError } from "../net/http.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers

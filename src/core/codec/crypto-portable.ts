@@ -1,6 +1,6 @@
 /**
  * Ed25519 in JavaScript: `#crypto` outside Bun. The SDK loads it only where WebCrypto does not suffice
- * (`client/crypto.ts`). Accepts and refuses the same signatures as `native.ts`; a test compares both over the edge
+ * (`client/keys/crypto.ts`). Accepts and refuses the same signatures as `native.ts`; a test compares both over the edge
  * vectors.
  * Source: rules section 8, RFC 8032 section 5.1.7.
  */

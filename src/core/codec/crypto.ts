@@ -1,7 +1,7 @@
 /**
  * The cryptography of a node: Ed25519 signatures with one acceptance rule, the rule for which keys are admitted, and
  * the hashes. Native where the runtime has it (`#crypto`, `#sha256`, `#blake2`). Nothing throws on hostile input, and
- * all memory is bounded. Clients have the same rule in `client/crypto.ts`.
+ * all memory is bounded. Clients have the same rule in `client/keys/crypto.ts`.
  * Source: rules sections 1, 2, 4 and 8, docs/ledger.md 1.8 and 1.9.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { Command } from "commander";
 import { clientCommand } from "../../../src/cli/command.ts";
 import { fileKeys } from "../../../src/cli/files/files.ts";
-import { createIdentity, renderIdentity } from "../../../src/client/keys.ts";
+import { createIdentity, renderIdentity } from "../../../src/client/keys/keys.ts";
 import { failureOf } from "../../conformance/samples.ts";
 import { scratchPaths } from "../../support/scratch.ts";
 

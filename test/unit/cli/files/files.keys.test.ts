@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { writeDurably } from "../../../../src/app/files.ts";
 import { fileKeys, listIdentities, loadIdentity } from "../../../../src/cli/files/files.ts";
-import { createIdentity, heldSeed, renderIdentity } from "../../../../src/client/keys.ts";
+import { createIdentity, heldSeed, renderIdentity } from "../../../../src/client/keys/keys.ts";
 import { isDid } from "../../../../src/core/codec/did.ts";
 import { clientCode } from "../../../support/client-code.ts";
 import { scratchPaths } from "../../../support/scratch.ts";

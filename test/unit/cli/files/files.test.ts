@@ -4,7 +4,7 @@ import { readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } fro
 import { join } from "node:path";
 import { createDurably, writeDurably } from "../../../../src/app/files.ts";
 import { fileKeys, placeFile, safeFileName } from "../../../../src/cli/files/files.ts";
-import { createIdentity, renderIdentity } from "../../../../src/client/keys.ts";
+import { createIdentity, renderIdentity } from "../../../../src/client/keys/keys.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 
 const freshFolder = scratchPaths("client");

@@ -1,21 +1,21 @@
 /** What a device believes of others about devices and keys: what is older, or was overtaken, changes nothing. */
 import { expect, test } from "bun:test";
-import { nextIdentity } from "../../../../src/client/change.ts";
-import type { Client } from "../../../../src/client/client.ts";
-import { syncType } from "../../../../src/client/content.ts";
 import { type DeviceLink, Devices } from "../../../../src/client/devices/devices.ts";
 import { type DeviceItem, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
-import { waitingDefault } from "../../../../src/client/directory.ts";
-import { ClientError } from "../../../../src/client/http.ts";
-import { memoryKeys } from "../../../../src/client/key-stores.ts";
+import { nextIdentity } from "../../../../src/client/identity/change.ts";
+import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import {
   advanceChain,
   createIdentity,
   type Identity,
   renderIdentity,
-} from "../../../../src/client/keys.ts";
+} from "../../../../src/client/keys/keys.ts";
+import { syncType } from "../../../../src/client/mail/content.ts";
+import { waitingDefault } from "../../../../src/client/net/directory.ts";
+import { ClientError } from "../../../../src/client/net/http.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { Table } from "../../../../src/client/store/table.ts";
+import type { Client } from "../../../../src/client/trust/client.ts";
 import { DeviceMail } from "../../../support/device-mail.ts";
 import { identityOf } from "../../../support/identity.ts";
 

@@ -1,7 +1,7 @@
 /** Who is asked about a group, what devices tell one another of it, and how many groups strangers can put somebody into. */
 import { expect, test } from "bun:test";
+import { groupIdOf, mergeGroups, standingOf } from "../../../../src/client/groups/group-rules.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
-import { groupIdOf, mergeGroups, standingOf } from "../../../../src/client/store/group-rules.ts";
 import { factsOf, Groups, keyOfGroup, putChange } from "../../../../src/client/store/groups.ts";
 import type { GroupRow } from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";

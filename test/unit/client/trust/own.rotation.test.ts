@@ -4,6 +4,7 @@
  */
 import { describe, expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
+import { firstDocument } from "../../../../src/client/identity/registration.ts";
 import {
   advanceChain,
   createIdentity,
@@ -11,8 +12,7 @@ import {
   isRotationDue,
   parseIdentity,
   renderIdentity,
-} from "../../../../src/client/keys.ts";
-import { firstDocument } from "../../../../src/client/registration.ts";
+} from "../../../../src/client/keys/keys.ts";
 import { reconcileAgreements } from "../../../../src/client/trust/own.ts";
 import { renderAgreementKey } from "../../../../src/core/codec/bytes.ts";
 import type { DidDocument } from "../../../../src/core/ledger/account.ts";

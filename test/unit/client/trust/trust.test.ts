@@ -1,6 +1,6 @@
 /** What a client believes of one DID: answers that overtake each other, repeats, and a memory that others share. */
 import { expect, test } from "bun:test";
-import { memoryKeys } from "../../../../src/client/key-stores.ts";
+import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import { createTrust } from "../../../../src/client/trust/trust.ts";
 import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts";
 import { keepKeyProof } from "../../../../src/core/ledger/keep.ts";

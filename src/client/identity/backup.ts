@@ -1,0 +1,189 @@
+/**
+ * One sealed file with everything of an identity: its keys, and the rows of its local store (people, history, what is to be
+ * sent). It is made and read piece by piece: each piece is sealed under a key of the passphrase and bound to its number, and an
+ * empty one ends the file, so that none is missing, moved or added.
+ * Source: docs/client.md "Lost and found", D396.
+ */
+import {
+  concatBytes,
+  decodeBase64,
+  decodeUtf8,
+  encodeBase64,
+  utf8,
+} from "../../core/codec/bytes.ts";
+import { openBytes, sealBytes } from "../keys/crypto.ts";
+import { deviceName, type KeyStore, reliable } from "../keys/key-stores.ts";
+import { parseIdentity } from "../keys/keys.ts";
+import { passphraseKey } from "../keys/locks.ts";
+import { localError, pause } from "../net/http.ts";
+import type { Row, StoreDriver } from "../store/driver.ts";
+import { Table } from "../store/table.ts";
+
+const magic = "waypost-backup:v1\n";
+const saltBytes = 16;
+/** A row has at most a MiB of a file and its seal; in JSON it is in Base64. */
+const pieceBytesMax = 4 * 1_048_576;
+const batchBytes = 1_048_576;
+/** Above all keys, which are ASCII. */
+const pastAll = "~";
+/** How long a backup may wait for whoever reads it, since the store waits for it. */
+const idleMs = 60_000;
+
+/** A piece counts in its place only. */
+const boundTo = (number: number): Uint8Array => utf8(`${magic}${number}`);
+
+/** The file, made as it is read. The first piece is the identity, the others are rows: those of one moment; an empty one ends. */
+export function backup(
+  identityText: string,
+  table: Table | null,
+  passphrase: string,
+): ReadableStream<Uint8Array> {
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
+  const writer = writable.getWriter();
+  const make = async () => {
+    const salt = crypto.getRandomValues(new Uint8Array(saltBytes));
+    const key = await passphraseKey(passphrase, salt);
+    await writer.write(concatBytes(utf8(magic), salt));
+    let number = 0;
+    const add = (plain: Uint8Array) => write(writer, sealBytes(key, plain, boundTo(number++)));
+    const addAll = async () => {
+      await add(utf8(identityText));
+      if (table !== null) for await (const rows of batchesOf(table)) await add(renderRows(rows));
+      await add(new Uint8Array(0));
+    };
+    await (table === null ? addAll() : table.change(addAll));
+    await writer.close();
+  };
+  make().catch((error: unknown) => writer.abort(error).catch(() => undefined));
+  return readable;
+}
+
+/** Length and sealed bytes. */
+async function write(
+  writer: WritableStreamDefaultWriter<Uint8Array>,
+  sealed: Uint8Array,
+): Promise<void> {
+  const head = new Uint8Array(4);
+  new DataView(head.buffer).setUint32(0, sealed.length);
+  const taken = new AbortController();
+  const idle = pause(idleMs, taken.signal).then(() => {
+    if (!taken.signal.aborted)
+      throw localError("timed_out", "the backup was not read for a minute");
+  });
+  await Promise.race([writer.write(concatBytes(head, sealed)).finally(() => taken.abort()), idle]);
+}
+
+const renderRows = (rows: readonly Row[]): Uint8Array =>
+  utf8(JSON.stringify(rows.map(([key, bytes]) => [key, encodeBase64(bytes)])));
+
+/** Rows are sealed with the store's key, which is among the keys: they are copied as they are. */
+async function* batchesOf({
+  driver,
+  place,
+}: Pick<Table, "driver" | "place">): AsyncGenerator<Row[]> {
+  let batch: Row[] = [];
+  let bytes = 0;
+  for (let from = place; ; ) {
+    const rows = await driver.scan({ from, to: place + pastAll, limit: 64 });
+    for (const row of rows) {
+      batch.push(row);
+      bytes += row[0].length + row[1].length;
+      if (bytes < batchBytes) continue;
+      yield batch;
+      [batch, bytes] = [[], 0];
+    }
+    const last = rows.at(-1);
+    if (last === undefined) break;
+    from = `${last[0]}!`;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+export type Restoring = {
+  readonly passphrase: string;
+  readonly keys: KeyStore;
+  readonly name?: string;
+  /** Where people and history go; without it they are left out. */
+  readonly store?: StoreDriver;
+};
+
+/**
+ * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. It is a
+ * device of its own: those with which the lost one was linked don't know it. Throws `wrong_passphrase`, `backup_damaged`,
+ * or `name_taken`.
+ */
+export async function restore(
+  file: ReadableStream<Uint8Array>,
+  options: Restoring,
+): Promise<{ readonly did: string }> {
+  const { name = "default", store } = options;
+  const keys = reliable(options.keys);
+  const taken = () => localError("name_taken", `an identity called ${name} already exists`);
+  if ((await keys.load(name)) !== null) throw taken();
+  const take = reader(file);
+  if (decodeUtf8(await take(magic.length)) !== magic)
+    throw damaged("this is no backup of this version");
+  const key = await passphraseKey(options.passphrase, await take(saltBytes));
+  const next = async (number: number) =>
+    openBytes(key, await take(await lengthIn(take)), boundTo(number));
+  const first = await next(0);
+  if (first === null)
+    throw localError("wrong_passphrase", "the passphrase is wrong, or the backup is damaged");
+  const text = decodeUtf8(first) ?? "";
+  const identity = parseIdentity(text, name);
+  if (identity === null) throw damaged("the backup contains no identity");
+  for (let number = 1; ; number++) {
+    const plain = await next(number);
+    if (plain === null) throw damaged();
+    if (plain.length === 0) break;
+    await store?.apply(parseRows(plain));
+  }
+  if (store !== undefined) await forgetDevices(await Table.open(store, identity.storeKey));
+  await keys.save(deviceName(name), null);
+  if (!(await keys.replace(name, null, text))) throw taken();
+  return { did: identity.did };
+}
+
+async function forgetDevices(table: Table): Promise<void> {
+  const rows = await table.scan({ prefix: "d/" });
+  await table.change(async (batch) => {
+    for (const [key] of rows) batch.delete(key);
+    batch.meta = { deviceDid: "" };
+  });
+}
+
+const damaged = (why = "the backup is damaged or not whole") => localError("backup_damaged", why);
+
+function parseRows(plain: Uint8Array): Row[] {
+  const rows = JSON.parse(decodeUtf8(plain) ?? "[]") as [string, string][];
+  return rows.map(([key, base64]) => [key, decodeBase64(base64) ?? new Uint8Array(0)]);
+}
+
+type Take = (length: number) => Promise<Uint8Array>;
+
+async function lengthIn(take: Take): Promise<number> {
+  const head = await take(4);
+  const length = new DataView(head.buffer, head.byteOffset).getUint32(0);
+  if (length > pieceBytesMax) throw damaged();
+  return length;
+}
+
+/** Exactly so many bytes of a stream each time. */
+function reader(file: ReadableStream<Uint8Array>): Take {
+  const source = file.getReader();
+  let held: Uint8Array = new Uint8Array(0);
+  return async (length) => {
+    const taken = new Uint8Array(length);
+    for (let at = 0; at < length; ) {
+      const part = held.subarray(0, length - at);
+      taken.set(part, at);
+      at += part.length;
+      held = held.subarray(part.length);
+      if (at === length) break;
+      const { value, done } = await source.read();
+      if (done) throw damaged();
+      held = value;
+    }
+    return taken;
+  };
+}

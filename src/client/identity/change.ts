@@ -1,0 +1,486 @@
+/**
+ * Changes of an identity: signing, submitting, and waiting for them; and the rotation of the key that others seal to.
+ * Programs load this file when they first need it, about once a week.
+ * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4,
+ * docs/client.md "Forward secrecy".
+ */
+import {
+  encodeBase64,
+  encodeHex,
+  encodeHex0x,
+  equalBytes,
+  renderAgreementKey,
+  renderPublicKey,
+  utf8,
+} from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { dayMs, hourMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
+import { type CounterName, type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
+import {
+  actions,
+  counters,
+  type Intent,
+  isDocumentAction,
+  itemsOf,
+} from "../../core/ledger/actions.ts";
+import { authorizationMessage, encodeDidDocument } from "../../core/ledger/document-codec.ts";
+import { renderItems, requestOf } from "../../core/ledger/intents.ts";
+import { applyComponent, type KeyState } from "../../core/ledger/key-proof.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { renderUpdate } from "../../core/ledger/structures.ts";
+import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../../core/message/proof.ts";
+import {
+  ed25519PublicKey,
+  randomUuid,
+  type Signer,
+  signEd25519,
+  x25519PublicKey,
+} from "../keys/crypto.ts";
+import { advanceChain, freshSeed, heldSeed, type Identity, rootSignerId } from "../keys/keys.ts";
+import type { Accepted } from "../net/answers.ts";
+import {
+  authorizationLifeMs,
+  provingAt,
+  type Submission,
+  settle,
+  settleRegistration,
+  type Waiting,
+  waitingDefault,
+} from "../net/directory.ts";
+import { endpoint, jsonBody, localError, path } from "../net/http.ts";
+import { activeDocument, type Client, readLimits, rootKeyOf } from "../trust/client.ts";
+import {
+  claimNonce,
+  findOpening,
+  forgetOwnAlias,
+  nextNonce,
+  reconcileAgreements,
+  rememberAddedKey,
+  signDocument,
+  takesComponents,
+} from "../trust/own.ts";
+import type { EditIdentity } from "./opening.ts";
+
+type ChangeTerms = {
+  readonly nonce: bigint;
+  readonly nowMs: number;
+  /** Of the ledger that the change is for, where it accepts version 3; without it the payload is signed plainly. */
+  readonly genesisHash?: Uint8Array | null;
+};
+
+export async function signIntent(
+  intent: Intent,
+  signer: Signer,
+  terms: ChangeTerms,
+): Promise<Submission> {
+  const { nonce, nowMs, genesisHash = null } = terms;
+  const validUntilMs = BigInt(nowMs + authorizationLifeMs);
+  const { payload, body } = renderUpdate(
+    intent,
+    { nonce, validUntilMs, signerKeyId: signer.keyId },
+    nowMs,
+  );
+  const message =
+    genesisHash === null
+      ? payload
+      : authorizationMessage(actions[intent.action].counter, genesisHash, payload);
+  const signature = encodeBase64(await signEd25519(message, signer.seed));
+  return { ...requestOf(intent), body: jsonBody({ ...body, signature }) };
+}
+
+// ---------------------------------------------------------------------------- updates with header proofs
+
+/** What the operator account of the Directory does for a DID: the route of each, and the member of its body. */
+export const ownerUpdates = {
+  set_alias: { routeOf: (did: Did) => path`/dids/${did}/alias`, member: "alias" },
+  set_delivery_policy_links: {
+    routeOf: (did: Did) => path`/dids/${did}/delivery-policy-links`,
+    member: "delivery_policy_links",
+  },
+  set_delivery_policy: {
+    routeOf: (did: Did) => path`/delivery-policies/recipients/${did}`,
+    member: "policy",
+  },
+  set_tag_policy: { routeOf: (did: Did) => path`/delivery-policies/tags/${did}`, member: "policy" },
+  set_persona_policy: {
+    routeOf: (did: Did) => path`/delivery-policies/personas/${did}`,
+    member: "policy",
+  },
+} as const;
+
+/** `value` has the members that the interface names, which the Directory checks; that of `set_alias` is a text. */
+export type OwnerUpdate = {
+  readonly extrinsic: keyof typeof ownerUpdates;
+  readonly did: Did;
+  readonly value: unknown;
+};
+
+/** `genesisHash` names the ledger that the update is for; without one, any Directory may take it. */
+export async function signOwnerUpdate(
+  update: OwnerUpdate,
+  signer: Signer,
+  { nowMs, genesisHash }: { readonly nowMs: number; readonly genesisHash: Uint8Array | null },
+): Promise<Submission> {
+  const { routeOf, member } = ownerUpdates[update.extrinsic];
+  const body = jsonBody({ did: update.did, [member]: update.value });
+  const claims = {
+    operation: update.extrinsic,
+    did: update.did,
+    keyId: signer.keyId,
+    timestamp: renderTimestamp(nowMs),
+    nonce: randomUuid(),
+    ledger: genesisHash === null ? null : encodeHex0x(genesisHash),
+    body,
+  };
+  const headers = {
+    ...(claims.ledger === null ? {} : { [ledgerHeader]: claims.ledger }),
+    [updateHeaders.keyId]: claims.keyId,
+    [updateHeaders.timestamp]: claims.timestamp,
+    [updateHeaders.nonce]: claims.nonce,
+    [updateHeaders.signature]: encodeBase64(
+      await signEd25519(encodeUpdateProof(claims), signer.seed),
+    ),
+  };
+  return { method: "PUT", path: routeOf(update.did), body, headers };
+}
+
+// --------------------------------------------------------------------------------------------------------- submitting
+
+/** Signs and submits a change with the current counter value, and waits until it is in force. */
+export async function change(
+  client: Client,
+  intent: Intent,
+  { signer, waiting }: { readonly signer: Signer; readonly waiting: Waiting },
+): Promise<Accepted> {
+  const { did, action } = intent;
+  const { counter } = actions[action];
+  const terms = await termsOf(client, did, counter);
+  const submission = await signChange(client, intent, signer, terms);
+  if (action === "AddVerificationMethod" || action === "UpdateVerificationMethod")
+    await rememberAddedKey(client, did, intent.verificationMethod.publicKeyMultibase);
+  const accepted = await client.directory.submit(submission);
+  const left =
+    action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
+  if (left !== null) await forgetOwnAlias(client, did, left);
+  const nonceNow = async () =>
+    terms.state === null
+      ? toldNonce(client, did, counter)
+      : nonceIn(await client.trust.prove(did, null), counter);
+  const isInForce = async () => (await nonceNow()) > terms.nonce;
+  if (action === "delete_did")
+    await settleRegistration(client, { did, tx_id: accepted.tx_hash }, waiting, "missing");
+  else await settle(client, { txHash: accepted.tx_hash, isInForce }, waiting);
+  return accepted;
+}
+
+/** What the next change of a counter is signed with; `state` where the proof of the DID shows the counter. */
+type Terms = {
+  readonly nonce: bigint;
+  readonly genesisHash: Uint8Array | null;
+  readonly state: KeyState | null;
+};
+
+const nonceIn = (state: KeyState, counter: CounterName): bigint =>
+  counter === "document" ? nextNonce(state) : BigInt(state.rootKeys.length - 1);
+
+const toldNonce = async ({ directory }: Client, did: Did, counter: CounterName): Promise<bigint> =>
+  BigInt((await directory.nonces(did))[counters[counter].nonceDomain] ?? "0");
+
+/** What a Directory says of a counter that the proof shows is not believed: its owner may discard old keys then. */
+async function termsOf(client: Client, did: Did, counter: CounterName): Promise<Terms> {
+  if (isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey")) {
+    const state = await ownState(client, did);
+    return { nonce: nonceIn(state, counter), genesisHash: state.genesisHash, state };
+  }
+  const [nonce, { genesisHash }] = await Promise.all([
+    toldNonce(client, did, counter),
+    provingAt(client),
+  ]);
+  return { nonce, genesisHash, state: null };
+}
+
+/**
+ * A change of a document or a root key is made on top of what is proven of a self-certifying DID: its nonce is that of the
+ * proof, and where the ledger takes no component call, the change is made in a whole document. What a Directory says of the
+ * DID is never signed, and no second, different call with the same nonce while the first is valid.
+ */
+async function signChange(
+  client: Client,
+  intent: Intent,
+  signer: Signer,
+  terms: Terms,
+): Promise<Submission> {
+  const { did, action } = intent;
+  const { state, nonce } = terms;
+  const nowMs = Date.now();
+  if (state !== null) {
+    const isComponent = isDocumentAction(action);
+    const document = isComponent ? applyComponent(state.document, action, itemsOf(intent)) : null;
+    if (document !== null && !takesComponents(state) && signer.keyId === rootSignerId)
+      return signDocument(client, state, { document, rootSeed: signer.seed, nowMs });
+    const content =
+      document === null ? utf8(JSON.stringify(renderItems(intent))) : encodeDidDocument(document);
+    // What can't be applied to the proven state is left to the ledger to refuse.
+    if (!isComponent || document !== null)
+      await claimNonce(client.known.memory, did, {
+        counter: actions[action].counter,
+        nonce,
+        content,
+        nowMs,
+      });
+  }
+  return signIntent(intent, signer, { ...terms, nowMs });
+}
+
+/** The proven state to sign on. Its ledger must be the one that the Directory names and the identity is pinned to. */
+async function ownState(client: Client, did: Did): Promise<KeyState> {
+  const [state] = await Promise.all([client.trust.prove(did, null), provingAt(client)]);
+  const ledger = encodeHex(state.genesisHash);
+  if (client.known.ledger === ledger) return state;
+  throw localError(
+    "other_ledger",
+    `${did} belongs to the ledger ${ledger}, and this Directory signs for another`,
+  );
+}
+
+type Edit = (document: DidDocument) => DidDocument | Promise<DidDocument>;
+type Publishing = {
+  readonly rootSeed: Uint8Array;
+  readonly edited: Edit;
+  readonly waiting: Waiting;
+};
+
+/**
+ * Signs the whole document of a self-certifying DID, `edited` from its proven state, and waits for it. With it, the
+ * present root key stands for all that came before.
+ */
+export async function replaceDocument(
+  client: Client,
+  did: Did,
+  { rootSeed, edited, waiting }: Publishing,
+) {
+  const state = await ownState(client, did);
+  const whole = { document: await edited(state.document), rootSeed, nowMs: Date.now() };
+  const { tx_hash: txHash } = await client.directory.submit(
+    await signDocument(client, state, whole),
+  );
+  const isInForce = async () => nextNonce(await client.trust.prove(did, null)) > nextNonce(state);
+  await settle(client, { txHash, isInForce }, waiting);
+}
+
+/**
+ * Publishes other keys: in a whole document of a self-certifying DID, so that its proof stays small, otherwise by a call
+ * for each key that `edited` changes.
+ */
+async function publishEdited(client: Client, did: Did, publishing: Publishing): Promise<void> {
+  if (isSelfCertifying(did)) return replaceDocument(client, did, publishing);
+  const options = {
+    signer: { keyId: rootSignerId, seed: publishing.rootSeed },
+    waiting: publishing.waiting,
+  };
+  const before = await activeDocument(client, did);
+  const after = await publishing.edited(before);
+  for (const verificationMethod of after.verificationMethod)
+    if (!before.verificationMethod.includes(verificationMethod))
+      await change(
+        client,
+        { action: "UpdateVerificationMethod", did, verificationMethod },
+        options,
+      );
+  for (const keyAgreement of after.keyAgreement)
+    if (!before.keyAgreement.includes(keyAgreement))
+      await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, options);
+}
+
+/** The same as `change` for primary alias, policy links and policies, whose proof travels in headers. */
+export async function changeAsOwner(
+  client: Client,
+  update: OwnerUpdate,
+  { signer, waiting }: { readonly signer: Signer; readonly waiting: Waiting },
+): Promise<Accepted> {
+  const { genesisHash } = await provingAt(client);
+  const signed = await signOwnerUpdate(update, signer, { nowMs: Date.now(), genesisHash });
+  const accepted = await client.directory.submit(signed);
+  const isInForce = async (state: string | null) => state !== "in_block";
+  await settle(client, { txHash: accepted.tx_hash, isInForce }, waiting);
+  return accepted;
+}
+
+// ------------------------------------------------------------------------------------------------------ key rotation
+
+// The key that others seal to is replaced, by default once a week, and the old secret is destroyed when everything that
+// was sealed to it has expired. The new key has the same id, so that every sender uses it from then on.
+
+/** No envelope lives longer, so no secret is kept longer after its key was replaced. */
+const secretKeptMsMax = 30 * dayMs;
+/** Clock skew, and senders that read the document a moment before. */
+const keptMarginMs = hourMs;
+
+type RotationOptions = {
+  readonly nowMs: number;
+  /** How old the published key may become; 0 rotates now. */
+  readonly everyMs: number;
+  readonly waiting?: Waiting;
+  /** Changes the stored identity (`changeIdentity`): before the new key is submitted, and after it is in force. */
+  readonly change: (edit: EditIdentity) => Promise<Identity>;
+};
+
+type Rotated = {
+  readonly rotated: boolean;
+  /** `false`: another device published a key whose secret this one can't derive. */
+  readonly holdsPublished: boolean;
+};
+
+/** Reconciles, and replaces the published key when it is due. */
+export async function rotateAgreement(
+  client: Client,
+  did: Did,
+  options: RotationOptions,
+): Promise<Rotated> {
+  const { nowMs, everyMs, waiting = waitingDefault } = options;
+  const document = await activeDocument(client, did);
+  const keptMs = await longestLifeMs(document, client.timeoutMs);
+  let holdsPublished = false;
+  const reconcile = (shown: DidDocument) =>
+    options.change(async (stored) => {
+      const reconciled = await reconcileAgreements(stored, shown, { nowMs, keptMs });
+      holdsPublished = reconciled.holdsPublished;
+      return reconciled.identity;
+    });
+  const before = await reconcile(document);
+  const published = sealingKeyOf(document);
+  if (published === null || !holdsPublished || nowMs - before.chain.sinceMs < everyMs)
+    return { rotated: false, holdsPublished };
+  const next = await options.change(async (stored) =>
+    (await secretAfter(stored, published)) === null ? withNextSecret(stored, published.id) : stored,
+  );
+  const secret = (await secretAfter(next, published)) as Uint8Array;
+  const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
+  const edited = (one: DidDocument): DidDocument => ({
+    ...one,
+    keyAgreement: one.keyAgreement.map((held) =>
+      held.id === published.id ? { ...held, publicKeyMultibase } : held,
+    ),
+  });
+  // The replacement of the root key may have been interrupted.
+  const rootSeed = (await heldSeed(next, await rootKeyOf(client, did))) ?? next.rootSeed;
+  await publishEdited(client, did, { rootSeed, edited, waiting });
+  await reconcile(await activeDocument(client, did));
+  return { rotated: true, holdsPublished };
+}
+
+type Published = NonNullable<ReturnType<typeof sealingKeyOf>>;
+
+/** The secret to publish next, which is stored behind the one in force; also what an interrupted rotation left there. */
+async function secretAfter(
+  { agreements }: Identity,
+  published: Published,
+): Promise<Uint8Array | null> {
+  const current = await findOpening(agreements, published);
+  const next = agreements.find(
+    (one, i) => i > current && one.id === published.id && one.destroyAtMs === null,
+  );
+  return next?.secret ?? null;
+}
+
+/** The time of the chain stays that of the key in force, so an interrupted rotation is still due. */
+function withNextSecret(identity: Identity, id: string): Identity {
+  const { secret, chain } = advanceChain(identity.chain, identity.chain.sinceMs);
+  return {
+    ...identity,
+    agreements: [...identity.agreements, { id, secret, destroyAtMs: null }],
+    chain,
+  };
+}
+
+/** The longest life that the Caches of the document allow; 30 days for one that states none. */
+async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<number> {
+  const services = document.service.filter(({ type }) => type === "SvcCacheService");
+  const urls = new Set(services.flatMap(({ serviceEndpoint }) => serviceEndpoint));
+  const lives = [...urls].map(async (url) => {
+    const limits = await readLimits(endpoint(url, timeoutMs));
+    return parseDuration(limits?.max_ttl ?? "") ?? secretKeptMsMax;
+  });
+  return urls.size === 0
+    ? secretKeptMsMax
+    : Math.min(Math.max(...(await Promise.all(lives))) + keptMarginMs, secretKeptMsMax);
+}
+
+// ------------------------------------------------------------------------------------------------------------ new keys
+
+/** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
+export function nextIdentity(identity: Identity, nowMs: number): Identity {
+  if (identity.nextRootSeed !== null) return identity;
+  const root = freshSeed();
+  const ids = [...new Set(identity.methods.map(({ id }) => id))];
+  const rootId = `${identity.did}#root`;
+  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
+  const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
+  const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
+  const agreements = [
+    ...identity.agreements,
+    { id: sealing, secret: freshSeed(), destroyAtMs: null },
+  ];
+  return {
+    ...identity,
+    nextRootSeed: root,
+    methods: [...identity.methods, ...methods],
+    agreements,
+    chain,
+  };
+}
+
+/**
+ * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
+ * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
+ * Called again after an interruption, it does what is left.
+ */
+export async function publishKeys(
+  client: Client,
+  next: Identity,
+  waiting: Waiting,
+): Promise<Identity> {
+  const { did, nextRootSeed } = next;
+  const rootSeed = nextRootSeed ?? next.rootSeed;
+  const newRootPubkey = await ed25519PublicKey(rootSeed);
+  if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) {
+    const signer = { keyId: rootSignerId, seed: next.rootSeed };
+    await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
+  }
+  const edited = (document: DidDocument) => withNewKeys(document, next);
+  await publishEdited(client, did, { rootSeed, edited, waiting });
+  if (!equalBytes(await rootKeyOf(client, did), newRootPubkey))
+    throw localError("root_replaced", `the root key of ${did} was replaced by another device`);
+  return { ...next, rootSeed, nextRootSeed: null };
+}
+
+/** A stored identity whose next root key `publishKeys` has put in force. What was stored meanwhile stays. */
+export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
+  const isNext = stored.nextRootSeed !== null && equalBytes(stored.nextRootSeed, rootSeed);
+  return isNext ? { ...stored, rootSeed, nextRootSeed: null } : stored;
+}
+
+/** Of each id the last secret counts. Others of the key agreements could be opened by a lost or removed device: they go. */
+async function withNewKeys(
+  document: DidDocument,
+  { did, methods, agreements }: Identity,
+): Promise<DidDocument> {
+  const verificationMethod = document.verificationMethod.map(async (method) => {
+    const held = methods.findLast(({ id }) => id === method.id);
+    const key =
+      held === undefined
+        ? method.publicKeyMultibase
+        : renderPublicKey(await ed25519PublicKey(held.secret));
+    return key === method.publicKeyMultibase ? method : { ...method, publicKeyMultibase: key };
+  });
+  const keyAgreement = agreements.slice(-1).map(async ({ id, secret }) => ({
+    ...{ id, type: "Multikey", controller: did },
+    ...document.keyAgreement.find((one) => one.id === id),
+    publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
+  }));
+  return {
+    ...document,
+    verificationMethod: await Promise.all(verificationMethod),
+    keyAgreement: await Promise.all(keyAgreement),
+  };
+}

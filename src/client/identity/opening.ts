@@ -1,0 +1,170 @@
+/**
+ * How an identity is opened: the options, the nodes, and the keys, which are made when there are none.
+ * Source: docs/client.md "Opening".
+ */
+
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { withoutTrailingSlashes } from "../../core/message/proof.ts";
+import { deviceName, type KeyStore } from "../keys/key-stores.ts";
+import { type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
+import type { Listener } from "../mail/message.ts";
+import { identityFor, settleRegistration, type Waiting } from "../net/directory.ts";
+import { localError } from "../net/http.ts";
+import type { StoreDriver } from "../store/driver.ts";
+import type { Client } from "../trust/client.ts";
+import { distrust, type TrustDemand } from "../trust/trust.ts";
+
+export type WaypostOptions = {
+  /** Address of all three nodes, or of each. */
+  readonly url?: string;
+  readonly directoryUrl?: string;
+  readonly relayUrl?: string;
+  readonly cacheUrl?: string;
+  readonly keys: KeyStore;
+  /** Keeps messages, people and what is to be sent: `memoryStore()`, `indexedDbStore()` or `fileStore()`. */
+  readonly store?: StoreDriver;
+  /** With a store, messages are acknowledged when they are saved; `by-hand`: when the program calls `ack`. */
+  readonly acknowledge?: "saved" | "by-hand";
+  /** Name of the identity in the key store; `default` by default. */
+  readonly name?: string;
+  /** A public name to register with a new identity. */
+  readonly alias?: string;
+  /** The link or code of an invitation, where the Directory registers who is invited. */
+  readonly invitation?: string;
+  /** Names this device's live session; random by default. */
+  readonly device?: string;
+  /** Asks recipients for receipts, and sends them to known senders who ask; needs a store. Off by default. */
+  readonly receipts?: boolean;
+  /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`, and makes no random DID. */
+  readonly trust?: TrustDemand;
+  /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
+  readonly policy?: string;
+  /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
+  readonly rotateMs?: number | false;
+  readonly timeoutMs?: number;
+  /** How often the Caches are asked while no live session says that they have something; 30 s by default. */
+  readonly pollMs?: number;
+  /** How often `open` tries again after a temporary failure; 3 by default. */
+  readonly retries?: number;
+  readonly waiting?: Waiting;
+  /** Hears every event from the beginning, also those of `open`; `on` adds further listeners. */
+  readonly onEvent?: Listener;
+  /** The clock of key rotation, for tests. */
+  readonly nowMs?: () => number;
+};
+
+type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
+
+export function urlsOf({
+  url,
+  directoryUrl = url,
+  relayUrl = url,
+  cacheUrl = url,
+}: WaypostOptions): Urls {
+  if (directoryUrl === undefined || relayUrl === undefined || cacheUrl === undefined)
+    throw localError("invalid_url", "give url, or directoryUrl, relayUrl and cacheUrl");
+  return {
+    directoryUrl,
+    relayUrl: withoutTrailingSlashes(relayUrl),
+    cacheUrl: withoutTrailingSlashes(cacheUrl),
+  };
+}
+
+export async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
+  return (await readIdentity(keys, name))?.[1] ?? null;
+}
+
+async function readIdentity(
+  keys: KeyStore,
+  name: string,
+): Promise<readonly [text: string, Identity] | null> {
+  const text = await keys.load(name);
+  if (text === null) return null;
+  const identity = parseIdentity(text, name);
+  if (identity !== null) return [text, identity];
+  throw localError("keys_unreadable", `what the key store holds for ${name} is not an identity`);
+}
+
+export type EditIdentity = (stored: Identity) => Identity | Promise<Identity>;
+
+/** As many writers would have to come first, each time. */
+const editsMax = 100;
+
+/**
+ * Every change of a stored identity: made of what is stored now, and made again when another process or tab was first. So
+ * no secret is lost that another writer stored, and an identity that was removed does not come back.
+ */
+export async function changeIdentity(
+  keys: KeyStore,
+  { name, did }: Pick<Identity, "name" | "did">,
+  edit: EditIdentity,
+): Promise<Identity> {
+  for (let i = 0; i < editsMax; i++) {
+    const [before, stored] = (await readIdentity(keys, name)) ?? [];
+    if (before === undefined || stored?.did !== did)
+      throw localError("no_identity", `the keys of ${did} were removed`);
+    const identity = await edit(stored);
+    const text = renderIdentity(identity);
+    if (text === before || (await keys.replace(name, before, text))) return identity;
+  }
+  throw localError("busy", `others change ${name} in the key store all the time`);
+}
+
+/** Saved before it is registered: keys of an existing DID must not be lost. */
+export async function makeIdentity(
+  client: Client,
+  { keys, trust, nowMs = Date.now }: WaypostOptions,
+  name: string,
+): Promise<Identity> {
+  const identity = await identityFor(client, name, nowMs());
+  if (trust !== undefined && !isSelfCertifying(identity.did))
+    throw distrust(
+      "proof_missing",
+      "the Directory names no ledger on which the keys of a new identity could be proven",
+    );
+  if (await keys.replace(name, null, renderIdentity(identity))) return identity;
+  // Another tab or process was first.
+  return (await loadIdentity(keys, name)) ?? identity;
+}
+
+/** Of the DID of a device: in the same key store, without alias or store. */
+export function linkOptions(options: WaypostOptions): WaypostOptions {
+  const {
+    store: _,
+    alias: __,
+    acknowledge: ___,
+    receipts: ____,
+    onEvent: _____,
+    name = "default",
+    ...same
+  } = options;
+  return { ...same, name: deviceName(name) };
+}
+
+type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };
+
+/** Registers what the Directory does not know, and waits for what is pending. */
+export async function settleIdentity(
+  client: Client,
+  identity: Identity,
+  options: Settling,
+): Promise<void> {
+  const { alias = null, invitation = null, waiting, urls } = options;
+  const read = () => client.directory.registrationStatus(identity.did);
+  const status = await read();
+  if (status.registration_status === "confirmed") return;
+  let registered = { did: identity.did as string, tx_id: status.tx_id ?? "" };
+  // Once in the life of an identity, and loaded then.
+  const { checkHomes, firstDocument, homeAt, register } = await import("./registration.ts");
+  if (status.registration_status === "missing") {
+    await checkHomes(client, urls);
+    const document = await firstDocument(identity, { ...urls, home: await homeAt(client) });
+    try {
+      registered = await register(client, identity, { document, alias, invitation });
+    } catch (error) {
+      // Another tab or process may have registered the same identity a moment before.
+      if ((await read()).registration_status === "missing") throw error;
+    }
+  }
+  await settleRegistration(client, registered, waiting);
+}

@@ -1,0 +1,177 @@
+/**
+ * The registration of an identity: its first document, the proof over it, and the wait for settlement. Apart from the
+ * other changes, because a program needs this once and loads it then.
+ * Source: interface "States and transitions", rules section 4 ("Registration proof").
+ */
+
+import { encodeBase64, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
+import { type DidDocument, renderDocument, type Service } from "../../core/ledger/account.ts";
+import {
+  encodeDidDocument,
+  type ProofBinding,
+  registrationMessage,
+  renderProofTimestamp,
+} from "../../core/ledger/document-codec.ts";
+import { homeOfUrl, homeServiceType } from "../../core/ledger/home.ts";
+import { sameEndpoint } from "../../core/message/proof.ts";
+import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
+import type { Identity } from "../keys/keys.ts";
+import { type About, aboutShape, deliveredShape, type Registered } from "../net/answers.ts";
+import { authorizationLifeMs, provingAt } from "../net/directory.ts";
+import {
+  ask,
+  attempt,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  jsonBody,
+  localError,
+} from "../net/http.ts";
+import type { Client } from "../trust/client.ts";
+import { distrust } from "../trust/trust.ts";
+
+type Homes = {
+  /** Endpoint of the Relay where this identity listens. */
+  readonly relayUrl: string;
+  /** Endpoint of the Cache that keeps its messages. */
+  readonly cacheUrl: string;
+  /** Address of the Directory for people of other Directories; `null` where it is known to its own only. */
+  readonly home?: string | null;
+};
+
+/** What a node says of itself; nothing when it can't be asked. */
+async function aboutOf(at: Endpoint): Promise<About> {
+  const about = await attempt(() => ask(at, { method: "GET", path: "/node" }, aboutShape));
+  return about instanceof ClientError ? {} : about;
+}
+
+/** As what a Directory wants to be named in documents. */
+export async function homeAt({ directory }: Client): Promise<string | null> {
+  const [url = ""] = (await aboutOf(directory.endpoint)).directory_endpoints ?? [];
+  return homeOfUrl(url) === null ? null : url;
+}
+
+/**
+ * Throws `invalid_url` when a node calls itself otherwise: proofs name the address in the document, and a node accepts
+ * only those for its own. Also when there is no such node. One that does not describe itself is believed.
+ */
+export async function checkHomes(
+  { timeoutMs }: Client,
+  { relayUrl, cacheUrl }: Homes,
+): Promise<void> {
+  const homes = [
+    { role: "Relay", url: relayUrl, member: "relay_endpoints", route: "/relay" },
+    { role: "Cache", url: cacheUrl, member: "cache_endpoints", route: "/cache/store" },
+  ] as const;
+  for (const { role, url, member, route } of homes) {
+    const at = endpoint(url, timeoutMs);
+    const { roles, [member]: named = [] } = await aboutOf(at);
+    if (roles?.includes(role.toLowerCase()) === false && (await lacks(at, route)))
+      throw localError("invalid_url", `no ${role} answers at ${url}: name the address of one`);
+    if (named.length === 0 || named.some((one) => sameEndpoint(one, url))) continue;
+    const problem = `the ${role} at ${url} calls itself ${named.join(" or ")}: open with that address`;
+    throw localError("invalid_url", problem);
+  }
+}
+
+/** A router may give `/node` to the Directory, and the other routes to a Relay or Cache that does not describe itself there. */
+async function lacks(at: Endpoint, route: string): Promise<boolean> {
+  const answer = await attempt(() =>
+    ask(at, { method: "POST", path: route, body: jsonBody({}) }, deliveredShape),
+  );
+  return answer instanceof ClientError && answer.status === 404;
+}
+
+/** The first document of an identity: its keys, where it listens and where its messages wait. */
+export async function firstDocument(identity: Identity, homes: Homes): Promise<DidDocument> {
+  const { did } = identity;
+  const root = `${did}#root`;
+  const service = (fragment: string, type: string, url: string): Service => ({
+    id: `${did}#${fragment}`,
+    type,
+    serviceEndpoint: [url],
+    authorization: [root],
+    priority: null,
+  });
+  const { relayUrl, cacheUrl, home = null } = homes;
+  return {
+    id: did,
+    verificationMethod: await each(identity.methods, async ({ id, secret }) => ({
+      id,
+      type: "Multikey",
+      controller: did,
+      publicKeyMultibase: renderPublicKey(await ed25519PublicKey(secret)),
+    })),
+    authentication: [root],
+    keyAgreement: await each(identity.agreements, async ({ id, secret }) => ({
+      id,
+      type: "X25519KeyAgreementKey2020",
+      controller: did,
+      publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
+    })),
+    service: [
+      service("relay", "SvcRelayService", relayUrl),
+      service("cache", "SvcCacheService", cacheUrl),
+      ...(home === null
+        ? []
+        : [{ ...service("directory", homeServiceType, home), authorization: null }]),
+    ],
+  };
+}
+
+const each = <T, U>(items: readonly T[], work: (item: T) => Promise<U>): Promise<U[]> =>
+  Promise.all(items.map(work));
+
+type RegistrationInput = {
+  readonly document: DidDocument;
+  readonly alias: string | null;
+  readonly rootSeed: Uint8Array;
+  readonly nowMs: number;
+  /** The ledger and the Directory's account, where version 3 is accepted; without it the proof is of version 2. */
+  readonly binding?: ProofBinding | null;
+};
+
+/** The body of a registration whose proof covers document and alias too. */
+export async function signRegistration(input: RegistrationInput): Promise<Record<string, unknown>> {
+  const { document, alias, rootSeed, nowMs, binding = null } = input;
+  const pubkey = await ed25519PublicKey(rootSeed);
+  const version = binding === null ? "v2" : "v3";
+  const timestamp = renderProofTimestamp(0n, BigInt(nowMs + authorizationLifeMs), version);
+  const docBlob = encodeDidDocument(document);
+  const message = registrationMessage(
+    { did: document.id, alias, timestamp, pubkey, docBlob },
+    binding,
+  );
+  if (message === null) throw localError("invalid_alias", "the alias has no normal form");
+  return {
+    did: document.id,
+    timestamp,
+    signature: encodeBase64(await signEd25519(message, rootSeed)),
+    did_document: renderDocument(document),
+    root_pubkey: renderPublicKey(pubkey),
+    ...(alias === null ? {} : { alias }),
+  };
+}
+
+/**
+ * Registers an identity; `202` is not settlement: `settleRegistration` waits for that. One that was proven before gets no
+ * second first document, in which a Directory that calls it missing could name a home: throws `record_went_back`.
+ */
+export async function register(
+  client: Client,
+  identity: Identity,
+  first: {
+    readonly document: DidDocument;
+    readonly alias: string | null;
+    readonly invitation?: string | null;
+  },
+): Promise<Registered> {
+  const { registration: binding } = await provingAt(client);
+  if (await client.trust.hasSeen(identity.did))
+    throw distrust(
+      "record_went_back",
+      `${identity.did} was registered, and the Directory says that it is missing`,
+    );
+  const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
+  return client.directory.register(await signRegistration(input), first.invitation);
+}

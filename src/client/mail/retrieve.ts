@@ -1,0 +1,405 @@
+/**
+ * Opening what waits for a recipient, and acknowledging it: fetched, checked, decrypted, its sender verified, stored safely
+ * by the caller, and only then acknowledged at every Cache whose copy is the same envelope. A message that can't be opened
+ * stays in its Cache.
+ * Source: interface "Cache" (acknowledging), rules section 6.
+ */
+import { sha256 } from "#sha256";
+import { concatBytes, decodeBase64, equalBytes } from "../../core/codec/bytes.ts";
+import { type Did, isDid, parseUuid } from "../../core/codec/did.ts";
+import { minuteMs, parseDuration, parseTimestamp, secondMs } from "../../core/codec/time.ts";
+import { type DidDocument, methodFor, parseMethodKey } from "../../core/ledger/account.ts";
+import { parseHome } from "../../core/ledger/home.ts";
+import { encodeSenderText } from "../../core/message/proof.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { verifyEd25519 } from "../keys/crypto.ts";
+import { agreementSecrets, type Identity } from "../keys/keys.ts";
+import {
+  ackIdsMax,
+  chunkOf,
+  type EnvelopeCopy,
+  type EnvelopeJson,
+  messageIdsOf,
+  nameOf,
+  type PendingMessage,
+  placeOf,
+  type Unreachable,
+} from "../net/caches.ts";
+import { attempt, ClientError, isTemporary, localError, orNull } from "../net/http.ts";
+import { activeDocument, type Client, trustIn } from "../trust/client.ts";
+import type { TrustLevel } from "../trust/trust.ts";
+import { isNote, marker, partsOf, type Relations } from "./content.ts";
+import type { FileFacts, SealBinding } from "./seal.ts";
+import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
+
+export type Recipient = {
+  readonly did: Did;
+  readonly secretsOf: SecretsOf;
+  /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
+  readonly senderOf: (
+    envelope: EnvelopeJson,
+    type: Pick<MediaType, "essence" | "home">,
+    sentAtMs: number | null,
+  ) => Promise<Sender | null>;
+};
+
+/**
+ * `verified` is `false` when the signature does not verify, `null` when the document could not be read. `distrusted`: why
+ * what the Directory says of the sender is not believed, such as `identity_changed`; nothing is verified then.
+ */
+type Sender = {
+  readonly did: Did;
+  readonly verified: boolean | null;
+  /** What shows the keys of a verified sender. */
+  readonly trust: TrustLevel | null;
+  readonly distrusted: string | null;
+};
+
+/** Opens messages for an identity and verifies their senders. */
+export function recipientOf(client: Client, identity: Identity): Recipient {
+  return {
+    did: identity.did,
+    secretsOf: (keyId) => agreementSecrets(identity, keyId),
+    senderOf: senderVerifier(client),
+  };
+}
+
+/** What is known of a message beside its content: when it is received, in a local store, and in a program. */
+export type MessageFacts = {
+  /** The id of the message, or of the group of its chunks. */
+  readonly id: string;
+  /** The claimed sender; `null` for an unsigned message. Trust it only when `verified` is `true`. */
+  readonly from: Did | null;
+  /** Whether the signature verifies. `null`: unsigned, or the sender's document could not be read. */
+  readonly verified: boolean | null;
+  /** What shows that the key is the sender's; `null` for a message that is not verified. */
+  readonly trust: TrustLevel | null;
+  /** Why the Directory is not believed about the sender, such as `identity_changed`; the message is not verified then. */
+  readonly distrusted: string | null;
+  readonly name: string;
+  /** As its sender named it, without the parameters of these conventions. */
+  readonly mediaType: string;
+  readonly sizeBytes: number;
+  /** The message that this one answers. */
+  readonly replyTo: string | null;
+  /** The conversation of several that it belongs to. */
+  readonly group: string | null;
+  readonly wantsReceipt: boolean;
+  /** Ids of its envelopes. */
+  readonly messageIds: readonly string[];
+  /** By the sender's clock. */
+  readonly sentMs: number;
+};
+
+/** And of the envelopes that were opened. */
+export type ReadMessage = MessageFacts & { readonly digests: ReadonlySet<string> };
+
+/**
+ * A complete message in memory, for programs that don't store messages in files. Nothing is written or acknowledged:
+ * call `acknowledge` when the data is stored safely.
+ */
+export async function readMessage(
+  message: PendingMessage,
+  recipient: Recipient,
+): Promise<ReadMessage & { readonly data: Uint8Array }> {
+  const parts: Uint8Array[] = [];
+  const read = await readChunks(message, recipient, async (data) => void parts.push(data));
+  return { ...read, data: concatBytes(...parts) };
+}
+
+/** Fetches and opens one part after the other and passes its data on. Size and SHA-256 are those of the whole file. */
+export async function readChunks(
+  message: PendingMessage,
+  recipient: Recipient,
+  write: (data: Uint8Array) => Promise<void>,
+): Promise<ReadMessage> {
+  const hash = sha256.create();
+  const digests = new Set<string>();
+  let whole: Omit<OpenedEnvelope, "data"> | null = null;
+  let length = 0;
+  for (const copies of message.parts) {
+    const { data, digest, ...opened } = await openFirst(copies, recipient, whole);
+    whole = {
+      ...opened,
+      ...(whole ?? {}),
+      from: whole === null ? opened.from : weaker(whole.from, opened.from),
+    };
+    digests.add(digest);
+    hash.update(data);
+    length += data.length;
+    await write(data);
+  }
+  if (
+    whole === null ||
+    length !== whole.file.sizeBytes ||
+    !equalBytes(hash.digest(), whole.file.sha256)
+  )
+    throw localError(
+      "not_authentic",
+      "the file is not the one that was sent: size or SHA-256 differ",
+    );
+  return { ...factsOf(message, whole), digests };
+}
+
+function factsOf(
+  message: PendingMessage,
+  { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">,
+): MessageFacts {
+  const { replyTo, group, wantsReceipt } = type;
+  return {
+    id: nameOf(message),
+    from: from?.did ?? null,
+    verified: from?.verified ?? null,
+    trust: from?.trust ?? null,
+    distrusted: from?.distrusted ?? null,
+    name: file.name,
+    mediaType: file.mediaType,
+    sizeBytes: file.sizeBytes,
+    ...{ replyTo, group, wantsReceipt },
+    messageIds: messageIdsOf(message),
+    sentMs: Math.max(0, sentAtMs ?? Date.now()),
+  };
+}
+
+/** A file is verified only if each of its chunks is. */
+function weaker(a: Sender | null, b: Sender | null): Sender | null {
+  if (a === null || b === null || a.verified === false) return a;
+  return b.verified === true ? a : b;
+}
+
+function sameFile(a: FileFacts, b: FileFacts): boolean {
+  const same = a.name === b.name && a.mediaType === b.mediaType && a.sizeBytes === b.sizeBytes;
+  return same && equalBytes(a.sha256, b.sha256);
+}
+
+/** From the first copy that opens and belongs to the file: any other does not stop the search. */
+async function openFirst(
+  copies: readonly EnvelopeCopy[],
+  recipient: Recipient,
+  whole: Omit<OpenedEnvelope, "data"> | null,
+): Promise<OpenedEnvelope & { readonly digest: string }> {
+  let last: ClientError = localError("gone", `no Cache has ${copies[0]?.messageId} any more`);
+  for (const copy of copies) {
+    const opened = await attempt(async () => {
+      const { envelope, digest } = (await copy.read()) ?? {};
+      if (envelope === undefined || digest === undefined) return null;
+      const { message_id: id } = envelope;
+      const isExpected =
+        typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
+      if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
+        throw localError("not_authentic", "the Cache answered with another message");
+      return { ...(await openEnvelope(envelope, recipient)), digest };
+    });
+    if (opened === null) continue;
+    if (opened instanceof ClientError) last = opened;
+    else if (
+      whole === null ||
+      (sameFile(whole.file, opened.file) && whole.from?.did === opened.from?.did)
+    )
+      return opened;
+    else last = localError("not_authentic", "the chunks describe different files");
+  }
+  throw last;
+}
+
+type OpenedEnvelope = Opened & {
+  readonly type: MediaType;
+  readonly from: Sender | null;
+  /** By the sender's clock; `null` when it can't be read. */
+  readonly sentAtMs: number | null;
+};
+
+/**
+ * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
+ * Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
+ * `record_unreadable`.
+ */
+export async function openEnvelope(
+  envelope: EnvelopeJson,
+  recipient: Recipient,
+): Promise<OpenedEnvelope> {
+  const { message_id: messageId } = envelope;
+  const to = eitherOf(envelope, "to", "recipient");
+  const timestamp = eitherOf(envelope, "timestamp", "created_at");
+  if (typeof messageId !== "string" || to !== recipient.did)
+    throw localError("not_authentic", "the envelope is for somebody else");
+  const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
+  const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
+  const type = parseMediaType(file.mediaType);
+  const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
+  const from = await recipient.senderOf(envelope, type, sentAtMs);
+  // Signed by somebody who did not write it.
+  const isForeign = type.author !== null && from !== null && type.author !== from.did;
+  return {
+    file: { ...file, mediaType: type.plain },
+    type,
+    data,
+    from: isForeign ? { ...from, verified: false, trust: null } : from,
+    sentAtMs,
+  };
+}
+
+type MediaType = Relations & {
+  /** Lower case, without parameters. */
+  readonly essence: string;
+  /** As its sender named it, without the parameters of these conventions. */
+  readonly plain: string;
+  /** Who wrote the message: a DID, or `none`; `null` when the sender's client says nothing. */
+  readonly author: string | null;
+  /** Where the author is at home; a hint. */
+  readonly home: string | null;
+};
+
+/** Reads untrusted text: values of another form are ignored. */
+export function parseMediaType(text: string): MediaType {
+  const parts = partsOf(text);
+  const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
+  const own = parts.slice(at + 1);
+  const parameter = (name: string) =>
+    own.find((part) => part.toLowerCase().startsWith(`${name}=`))?.slice(name.length + 1) ?? null;
+  return {
+    essence: (parts[0] ?? "").toLowerCase(),
+    plain: parts.slice(0, at).join(";"),
+    replyTo: parseUuid(parameter("reply-to") ?? ""),
+    group: parseUuid(parameter("group") ?? ""),
+    wantsReceipt: parameter("receipt") === "1",
+    author: parameter("from"),
+    home: parseHome(parameter("home") ?? ""),
+  };
+}
+
+/** A member with two names. Which of them a signature covers is ambiguous in an envelope with both. */
+function eitherOf(envelope: EnvelopeJson, name: string, other: string): unknown {
+  if (envelope[name] !== undefined && envelope[other] !== undefined)
+    throw localError("not_authentic", `the envelope has both ${name} and ${other}`);
+  return envelope[name] ?? envelope[other];
+}
+
+/** Codes of a message that no later attempt will open: it waits until it expires or is removed. */
+const unreadableCodes = ["unknown_profile", "unknown_key", "not_authentic", "record_unreadable"];
+
+export function isUnreadable(error: ClientError): boolean {
+  return error.kind === "local" && unreadableCodes.includes(error.code);
+}
+
+// ------------------------------------------------------------------------------------------------------------ senders
+
+const sendersKeptMax = 1_000;
+const documentKeptMs = minuteMs;
+/**
+ * A message that is younger waits in the Cache while its sender can't be looked up, because what is saved unverified stays
+ * so. An older one may be of somebody whose home is gone, and one that lives no longer than this would be lost.
+ */
+const patienceMs = 5 * minuteMs;
+
+/** `null`: a sender whom this Directory does not know. */
+type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel } | null;
+
+/**
+ * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
+ * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
+ */
+function senderVerifier(client: Client): Recipient["senderOf"] {
+  const kept = new BoundedMap<
+    Did,
+    { readonly atMs: number; readonly sender: Promise<KnownSender> }
+  >(sendersKeptMax);
+  const read = async (did: Did): Promise<KnownSender> => {
+    const document = await orNull(activeDocument(client, did), "did_not_found");
+    return document === null ? null : { document, trust: await trustIn(client, did) };
+  };
+  const senderWithin = (did: Did, freshMs: number): Promise<KnownSender> => {
+    const known = kept.get(did);
+    if (known !== undefined && known.atMs > Date.now() - freshMs) return known.sender;
+    const sender = read(did);
+    sender.catch(() => kept.delete(did));
+    kept.set(did, { atMs: Date.now(), sender });
+    return sender;
+  };
+  return async (envelope, { essence, home }, sentAtMs) => {
+    if (envelope["from"] === undefined) return null;
+    const from = envelope["from"];
+    if (typeof from !== "string" || !isDid(from))
+      throw localError("not_authentic", "the envelope is malformed");
+    if (home !== null && client.trust.provenOf(from) === null) client.trust.tellHome(from, home);
+    const verify = async (freshMs: number): Promise<Sender> => {
+      const known = await senderWithin(from, freshMs);
+      const verified = known && (await verifySender(envelope, known.document));
+      return {
+        did: from,
+        verified,
+        trust: verified === true ? (known?.trust ?? null) : null,
+        distrusted: null,
+      };
+    };
+    // The sender may have a new key since its document was read: once more, with what is published now.
+    const sender = await attempt(async () => {
+      const known = await verify(documentKeptMs);
+      return known.verified === true ? known : verify(secondMs);
+    });
+    if (!(sender instanceof ClientError)) return sender;
+    // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.
+    const livesMs = parseDuration(String(envelope["ttl"])) ?? Number.POSITIVE_INFINITY;
+    const isYoung = (sentAtMs ?? 0) > Date.now() - patienceMs && livesMs > patienceMs;
+    if (isTemporary(sender) && (isYoung || isNote(essence))) throw sender;
+    const distrusted = sender.kind === "distrusted" ? sender.code : null;
+    return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };
+  };
+}
+
+async function verifySender(envelope: EnvelopeJson, document: DidDocument): Promise<boolean> {
+  const { sender_key_id: keyId, sender_signature: text } = envelope;
+  if (typeof keyId !== "string" || typeof text !== "string") return false;
+  const method = methodFor(document, keyId, "send");
+  const key = method === null ? null : parseMethodKey(method);
+  const signature = decodeBase64(text);
+  const signed = textOf(envelope);
+  return (
+    key !== null && signature !== null && signed !== null && verifyEd25519(signature, signed, key)
+  );
+}
+
+/** `null` when a part of it has no canonical form, such as text with a lone surrogate. */
+function textOf(envelope: EnvelopeJson): Uint8Array | null {
+  try {
+    return encodeSenderText(envelope);
+  } catch {
+    return null;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ acknowledging
+
+/**
+ * Acknowledges the copies that are what was received, by their digests. A copy that was not read yet is read first; one
+ * that differs stays. A Cache where that fails will offer the message again.
+ */
+export async function acknowledge(
+  copies: readonly EnvelopeCopy[],
+  received: { readonly has: (digest: string) => boolean | Promise<boolean> },
+): Promise<void> {
+  const same: EnvelopeCopy[] = [];
+  for (const copy of copies) {
+    const digest = copy.cache === null ? null : await attempt(copy.digest);
+    if (typeof digest === "string" && (await received.has(digest))) same.push(copy);
+  }
+  await removeUnread(same);
+}
+
+/** Acknowledges copies whatever they contain. Returns the Caches where that failed. */
+export async function removeUnread(copies: readonly EnvelopeCopy[]): Promise<Unreachable[]> {
+  const failures: Unreachable[] = [];
+  for (const cache of new Set(copies.map((copy) => copy.cache))) {
+    if (cache === null) continue;
+    const there = copies.filter((copy) => copy.cache === cache);
+    const failure = await attempt(async () => {
+      for (let from = 0; from < there.length; from += ackIdsMax) {
+        const some = there.slice(from, from + ackIdsMax);
+        await cache.ack(some.map(({ messageId }) => messageId));
+        for (const copy of some) copy.forget();
+      }
+    });
+    if (failure !== undefined) failures.push({ endpoint: cache.reader.at.url, error: failure });
+  }
+  return failures;
+}

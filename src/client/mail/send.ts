@@ -1,0 +1,305 @@
+/**
+ * Sending. A plan fixes everything that determines the envelopes of a message, random values included, so that each chunk
+ * can be built again with the same bytes: to repeat it after a lost answer, and to resume after an interruption, also
+ * from the plan's text form (`renderPlan`). Chunks are sent in order, one at a time; only the current one is in memory.
+ * After a temporary failure the same bytes are posted again, so the message is delivered once.
+ * Source: interface "Relay" and "DeliveryResult", rules section 2.
+ */
+
+import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import type { JsonObject } from "../../core/codec/json.ts";
+import { type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
+import { encodeSenderText } from "../../core/message/proof.ts";
+import { chunksMax } from "../../core/schema/chunks.ts";
+import { hkdf, type Signer, signEd25519, uuidOf } from "../keys/crypto.ts";
+import {
+  type Delivered,
+  deliveredShape,
+  isRecord,
+  parseKept,
+  planShape,
+  renderKept,
+} from "../net/answers.ts";
+import {
+  ask,
+  askedPauseMs,
+  attempt,
+  backoffMs,
+  ClientError,
+  type Endpoint,
+  type Exchange,
+  isTemporary,
+  jsonBody,
+  localError,
+  path,
+  pause,
+} from "../net/http.ts";
+import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "../trust/trust.ts";
+import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.ts";
+import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
+
+/** Data of one envelope: above this a file is sent as a chunk set. */
+export const chunkBytesDefault = 1_048_576;
+/** Room for the record around the data and for the cipher's tag. */
+export const sealedBytesMargin = 4_096;
+
+export type SendPlan = {
+  /** By which the recipient knows the message: of its envelope, or of the group of its chunks. */
+  readonly id: string;
+  /** 32 random bytes, secret until all is sent: ids of chunks, ephemeral keys and nonces are derived from it. */
+  readonly seed: Uint8Array;
+  readonly to: Did;
+  /** How its name was found; `null` when it was named by its DID, or before a restart. */
+  readonly name: NameTrust | null;
+  /** What showed its keys when the plan was made. */
+  readonly trust: TrustLevel;
+  readonly recipient: RecipientKey;
+  readonly file: FileFacts;
+  readonly chunkBytes: number;
+  /** One text for every chunk of a file. */
+  readonly timestamp: string;
+  readonly ttl: string;
+  readonly tag: string | null;
+  /** Instead of `standard`, for a file of one chunk. */
+  readonly hint: "direct" | "cache" | null;
+  /** Signs every envelope as coming from this DID. */
+  readonly sender: Author | null;
+};
+
+/** Whoever signs, and the home that their document names. */
+type Author = Signer & { readonly did: Did; readonly home?: string };
+
+/** The key to seal to. Throws `no_key_agreement`. */
+export function recipientKey(document: DidDocument): RecipientKey {
+  const key = sealingKeyOf(document);
+  if (key !== null) return { keyId: key.id, publicKey: key.publicKey };
+  throw localError("no_key_agreement", `${document.id} publishes no X25519 key to seal to`);
+}
+
+export function chunkCount(plan: Pick<SendPlan, "file" | "chunkBytes">): number {
+  const count = Math.max(1, Math.ceil(plan.file.sizeBytes / plan.chunkBytes));
+  if (count > chunksMax)
+    throw localError("too_large", `the file needs ${count} chunks, and ${chunksMax} are allowed`);
+  return count;
+}
+
+function derive(plan: SendPlan, purpose: string, length: number): Uint8Array {
+  return hkdf(plan.seed, null, utf8(`waypost:send:${purpose}`), length);
+}
+
+const messageIdOf = (plan: SendPlan, sequence: number): string =>
+  groupIdOf(plan) === null ? plan.id : uuidOf(derive(plan, `message:${sequence}`, 16));
+
+/** The id that all chunks of a chunk set share; `null` for a message in one envelope. */
+const groupIdOf = (plan: SendPlan): string | null => (chunkCount(plan) === 1 ? null : plan.id);
+
+/** One envelope of the plan. The same plan, sequence and data give the same bytes. */
+export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint8Array) {
+  const [messageId, groupId, total] = [
+    messageIdOf(plan, sequence),
+    groupIdOf(plan),
+    chunkCount(plan),
+  ];
+  const payload = await sealPayload({
+    binding: {
+      messageId,
+      to: plan.to,
+      chunk: groupId === null ? null : { groupId, sequence, total },
+    },
+    file: {
+      ...plan.file,
+      mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null, plan.sender?.home),
+    },
+    data,
+    recipient: plan.recipient,
+    entropy: {
+      ephemeralSecret: derive(plan, `ephemeral:${sequence}`, 32),
+      nonce: derive(plan, `nonce:${sequence}`, 12),
+    },
+  });
+  const envelope: JsonObject = {
+    message_id: messageId,
+    to: plan.to,
+    timestamp: plan.timestamp,
+    ttl: plan.ttl,
+    delivery_hint: groupId === null ? (plan.hint ?? "standard") : "chunked",
+    ...(plan.tag === null ? {} : { tag: plan.tag }),
+    ...(groupId === null
+      ? {}
+      : { message_group_id: groupId, sequence_number: sequence, total_chunks: total }),
+    payload,
+  };
+  return {
+    messageId,
+    body: jsonBody(plan.sender === null ? envelope : await signed(envelope, plan.sender)),
+  };
+}
+
+async function signed(
+  envelope: JsonObject,
+  sender: Signer & { readonly did: Did },
+): Promise<JsonObject> {
+  const members = { ...envelope, from: sender.did, sender_key_id: sender.keyId };
+  return {
+    ...members,
+    sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)),
+  };
+}
+
+export type ChunkProgress = SendProgress & { readonly chunk: number; readonly chunks: number };
+
+type SendOptions = Retrying & {
+  readonly relay: Endpoint;
+  /** Chunks that an earlier run has delivered. */
+  readonly from?: number;
+  /** Awaited after each chunk, so that progress can be stored. */
+  readonly onDelivered?: (progress: ChunkProgress) => unknown;
+};
+
+export type Sent = {
+  /** The id by which the recipient knows the message; for a message in chunks, the id of its group. */
+  readonly id: string;
+  readonly chunks: number;
+  readonly groupId: string | null;
+  readonly messageIds: readonly string[];
+  readonly last: DeliveryReport | null;
+  /** Whom it was sealed to, and what shows that (docs/trust.md). */
+  readonly recipient: {
+    readonly did: Did;
+    readonly trust: TrustLevel;
+    readonly name: NameTrust | null;
+  };
+  /** With a local store, `send` resolves when the message is safe there, and this when the Relay has it. */
+  readonly delivered?: Promise<Sent>;
+};
+
+/**
+ * Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. A plan fixes every byte:
+ * a repeat, also after a restart, sends the same ones, and the recipient gets the message once.
+ */
+export async function sendPlan(
+  plan: SendPlan,
+  source: Source,
+  { relay, from: first = 0, onDelivered, ...retrying }: SendOptions,
+): Promise<Sent> {
+  const chunks = chunkCount(plan);
+  const totalBytes = plan.file.sizeBytes;
+  const messageIds: string[] = [];
+  let last: DeliveryReport | null = null;
+  for (let chunk = first; chunk < chunks; chunk++) {
+    const from = chunk * plan.chunkBytes;
+    const sentBytes = Math.min(from + plan.chunkBytes, totalBytes);
+    const data = await source.read(from, sentBytes);
+    const { messageId, body } = await buildEnvelope(plan, chunk, data);
+    last = await retryTemporary(() => post(relay, plan, body), retrying);
+    messageIds.push(messageId);
+    await onDelivered?.({ chunk, chunks, sentBytes, totalBytes });
+  }
+  const groupId = groupIdOf(plan);
+  const recipient = { did: plan.to, trust: plan.trust, name: plan.name };
+  return { id: plan.id, chunks, groupId, messageIds, last, recipient };
+}
+
+// ------------------------------------------------------------------------------------------------------ plans as text
+
+/**
+ * A plan between runs, and how many of its chunks were delivered. The sender's seed stays with the keys; that of the message
+ * is secret until all is sent.
+ */
+export function keptPlan({ sender, name: _, trust: __, ...plan }: SendPlan, delivered: number) {
+  return { version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered } as const;
+}
+
+export function renderPlan(plan: SendPlan, delivered: number): string {
+  return renderKept(keptPlan(plan, delivered));
+}
+
+/** `null` when the text is not that of a plan. */
+export function parsePlan(text: string) {
+  const kept = parseKept(text, planShape);
+  if (kept === null || kept.plan.chunkBytes < 1) return null;
+  const { plan, senderKeyId, delivered } = kept;
+  return { plan: { ...plan, name: null, trust: trustOf(plan.to) }, senderKeyId, delivered };
+}
+
+// --------------------------------------------------------------------------------------------------------- options
+
+export type SendProgress = { readonly sentBytes: number; readonly totalBytes: number };
+
+export type TransferOptions = {
+  /** Awaited after each chunk. */
+  readonly onProgress?: (progress: SendProgress) => unknown;
+  /** Retries for each envelope after a temporary failure; 3 by default. */
+  readonly retries?: number;
+};
+
+export type MessageOptions = ContentNames &
+  TransferOptions & {
+    /** How long the message may wait: a duration such as `1d12h`, `24h` by default. */
+    readonly ttl?: string;
+    /** Public: selects a policy of the recipient. */
+    readonly tag?: string;
+    /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
+    readonly hint?: "direct" | "cache";
+    /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient accept. */
+    readonly chunkBytes?: number;
+    readonly replyTo?: string | null;
+    readonly group?: string | null;
+    /** Whether to ask for a receipt; by default as the identity was opened. */
+    readonly receipt?: boolean;
+    /** `proven` sends only to a recipient whose keys are proven. */
+    readonly trust?: TrustDemand;
+    /** Signs nothing: the recipient does not learn who sent it. */
+    readonly anonymous?: boolean;
+  };
+
+// -------------------------------------------------------------------------------------------------- posting to a Relay
+
+/** The Relay's report; further members are kept unchanged. */
+type DeliveryReport = Delivered & { readonly [member: string]: unknown };
+
+type Retrying = {
+  /** Further attempts after the first; 3 by default. */
+  readonly retries?: number | undefined;
+  /** When it is aborted, nothing is tried again. */
+  readonly signal?: AbortSignal | undefined;
+};
+
+export const retriesDefault = 3;
+
+/** Repeats the work after a temporary failure: after about a second, two, four, or when the node asks for it. */
+export async function retryTemporary<T>(
+  work: () => Promise<T>,
+  { retries = retriesDefault, signal = new AbortController().signal }: Retrying,
+): Promise<T> {
+  for (let failures = 1; ; failures++) {
+    const result = await attempt(work);
+    if (!(result instanceof ClientError)) return result;
+    // After 504 the Relay has tried for as long as its destinations may take.
+    if (failures > retries || !isTemporary(result) || result.status === 504) throw result;
+    await pause(Math.max(backoffMs(failures), askedPauseMs(result)), signal);
+    if (signal.aborted) throw result;
+  }
+}
+
+/** Posts one envelope. Throws `refused` with the Relay's code unless it reports success. */
+async function post(
+  relay: Endpoint,
+  { to, file }: Pick<SendPlan, "to" | "file">,
+  body: Uint8Array<ArrayBuffer>,
+): Promise<DeliveryReport> {
+  const headers: Record<string, string> = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
+  const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
+  const report = await attempt(() => ask(relay, request, deliveredShape));
+  if (!(report instanceof ClientError)) {
+    if (report.success) return report;
+    throw new ClientError("refused", report.code, report.message, { status: 200, answer: report });
+  }
+  // Why the Cache refused, where the Relay only says that it did: `mailbox_full`, for example.
+  const { answer } = report.extra;
+  const result = isRecord(answer) ? answer["cache_result"] : null;
+  const code = isRecord(result) ? result["code"] : null;
+  if (report.code !== "cache_unavailable" || typeof code !== "string") throw report;
+  throw new ClientError("refused", code, `${report.message}; Cache: ${code}`, report.extra);
+}

@@ -1,0 +1,162 @@
+/**
+ * Opening what was sealed for this device; a page that only sends does not load it. Nothing is trusted: every member is
+ * checked before and after decryption.
+ * Source: docs/protocol.md ("Sealing").
+ */
+import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
+import { decodeBase64, decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
+import { x25519SharedSecret } from "../keys/crypto.ts";
+import {
+  isRecord,
+  parseValue,
+  problemOf,
+  recordShape,
+  sealedPayloadShape,
+} from "../net/answers.ts";
+import { localError } from "../net/http.ts";
+import {
+  additionalData,
+  contentKey,
+  encodeRecord,
+  type FileFacts,
+  keyBytes,
+  nonceBytes,
+  placeOf,
+  recordFormat,
+  type SealBinding,
+  sealProfile,
+} from "./seal.ts";
+
+export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
+
+/** The secrets held under the id of a key agreement: several when its key was replaced, none when unknown. */
+export type SecretsOf = (keyId: string) => readonly Uint8Array[];
+
+/**
+ * The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
+ * `record_unreadable`.
+ */
+export async function openPayload(
+  payload: unknown,
+  binding: SealBinding,
+  secretsOf: SecretsOf,
+): Promise<Opened> {
+  const sealed = parseSealed(payload);
+  const secrets = secretsOf(sealed.keyId);
+  if (secrets.length === 0)
+    throw localError(
+      "unknown_key",
+      `sealed to ${sealed.keyId}, whose secret is not on this device`,
+    );
+  const additional = additionalData(binding);
+  for (const secret of secrets) {
+    const plaintext = await decrypt(sealed, secret, additional);
+    if (plaintext !== null) return parseRecord(plaintext, binding);
+  }
+  throw notAuthentic("it can't be decrypted");
+}
+
+type Sealed = {
+  readonly keyId: string;
+  readonly ephemeral: Uint8Array;
+  readonly nonce: Uint8Array;
+  readonly ciphertext: Uint8Array;
+};
+
+function parseSealed(payload: unknown): Sealed {
+  if (!isRecord(payload) || payload["profile"] !== sealProfile)
+    throw localError("unknown_profile", "sealed in a way that this program does not know");
+  const texts = parseValue(payload, sealedPayloadShape);
+  const ephemeral = decodeBase64(texts?.ephemeral_x25519_b64 ?? "");
+  const nonce = decodeBase64(texts?.nonce_b64 ?? "");
+  const ciphertext = decodeBase64(texts?.ciphertext_b64 ?? "");
+  if (
+    texts === null ||
+    ephemeral?.length !== keyBytes ||
+    nonce?.length !== nonceBytes ||
+    ciphertext === null
+  )
+    throw notAuthentic("its payload is malformed");
+  return { keyId: texts.key_id, ephemeral, nonce, ciphertext };
+}
+
+function notAuthentic(why: string) {
+  return localError("not_authentic", `the message is not what its sender sealed: ${why}`);
+}
+
+async function decrypt(
+  sealed: Sealed,
+  secret: Uint8Array,
+  additional: Uint8Array,
+): Promise<Uint8Array | null> {
+  try {
+    const key = contentKey(await x25519SharedSecret(secret, sealed.ephemeral), additional);
+    return chacha20poly1305(key, sealed.nonce, additional).decrypt(sealed.ciphertext);
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. It decrypts,
+ * so nobody changed it on the way: its sender wrote what this client can't read.
+ */
+function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
+  const unreadable = (why: string) =>
+    localError(
+      "record_unreadable",
+      `the message decrypts, but its sealed record can't be read: ${why}`,
+    );
+  const decoded = decodeRecord(plaintext);
+  const record = parseValue(decoded, recordShape);
+  if (record === null) throw unreadable(problemOf(recordShape, decoded) ?? "");
+  const { name, media_type: mediaType, size_bytes: sizeBytes, sha256, data } = record;
+  const expected = Object.entries({ format: recordFormat, ...placeOf(binding) });
+  const other = expected.find(([member, value]) => decoded?.[member] !== value);
+  if (other !== undefined) throw unreadable(`${other[0]} must be ${other[1]}`);
+  if (sizeBytes < data.length) throw unreadable("size_bytes is smaller than the data");
+  return { file: { name, mediaType, sizeBytes, sha256 }, data };
+}
+
+/** `null` for anything but a map in the deterministic form of RFC 8949 section 4.2.1. */
+function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
+  try {
+    const record = decodeMap(plaintext);
+    return equalBytes(encodeRecord(record), plaintext) ? record : null;
+  } catch {
+    return null;
+  }
+}
+
+/** A flat map; in which form is compared afterwards. Throws for anything else. */
+function decodeMap(bytes: Uint8Array): Record<string, unknown> {
+  let at = 0;
+  const head = (): readonly [major: number, argument: number] => {
+    const first = bytes[at++] ?? Number.NaN;
+    const [major, low] = [first >> 5, first & 31];
+    if (low < 24) return [major, low];
+    let argument = 0;
+    for (const end = at + 2 ** (low - 24); at < end; at++)
+      argument = argument * 256 + (bytes[at] ?? Number.NaN);
+    if (low > 27 || !Number.isSafeInteger(argument)) throw new RangeError("not a length");
+    return [major, argument];
+  };
+  const item = (): unknown => {
+    const [major, argument] = head();
+    if (major === 0) return argument;
+    if (major === 1) return -1 - argument;
+    if ((major !== 2 && major !== 3) || at + argument > bytes.length)
+      throw new RangeError("not a value of a record");
+    const content = bytes.slice(at, at + argument);
+    at += argument;
+    return major === 2 ? content : decodeUtf8(content);
+  };
+  const [major, count] = head();
+  if (major !== 5 || count > recordPairsMax) throw new RangeError("not the map of a record");
+  const pairs = Array.from({ length: count }, () => [String(item()), item()] as const);
+  if (at !== bytes.length) throw new RangeError("more than a record");
+  return Object.fromEntries(pairs);
+}
+
+/** More than a record has, so that one with unknown members can be named. */
+const recordPairsMax = 64;

@@ -1,0 +1,521 @@
+/**
+ * Continuous receiving: a live session at every Relay, and a look into the Caches at the start of a session, when one says
+ * that they stored something, and from time to time. Each message comes once, and is acknowledged when it is saved: by the
+ * program, or by the storage that keeps it. One that can't be opened is an event; other messages still arrive.
+ * Source: docs/client.md "Receiving", interface "Cache" and "Live sessions", rules sections 5 and 6.
+ */
+import { hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
+import { Waiters } from "../../core/std/bounded.ts";
+import { agreementSecrets, type Identity } from "../keys/keys.ts";
+import {
+  type Message,
+  type MessageActions,
+  messageOf,
+  noteIn,
+  type WaypostEvent,
+} from "../mail/message.ts";
+import {
+  acknowledge,
+  isUnreadable,
+  type MessageFacts,
+  type Recipient,
+  readMessage,
+  recipientOf,
+  removeUnread,
+} from "../mail/retrieve.ts";
+import {
+  type CacheClient,
+  cachesOf,
+  chunkOf,
+  type EnvelopeCopy,
+  expiryOf,
+  isComplete,
+  type LiveEnvelope,
+  listPending,
+  liveCopy,
+  liveEndpoints,
+  messageIdsOf,
+  type PendingMessage,
+  type Reader,
+  splitReceived,
+  type Unreachable,
+  versionsOf,
+} from "../net/caches.ts";
+import { listenLive, Wakeup } from "../net/connections.ts";
+import { attempt, backoffMs, ClientError, orNull, pause } from "../net/http.ts";
+import { type Client, readLimits } from "../trust/client.ts";
+
+/** What the receiver needs of the identity it receives for. */
+type ReceiverHost = {
+  readonly client: Client;
+  readonly identity: () => Identity;
+  /** Names the live session; a second session of the same device replaces the first. */
+  readonly device: string;
+  readonly emit: (event: WaypostEvent) => void;
+  /** Pause between two looks when nothing wakes. */
+  readonly pollMs: number;
+  readonly send: MessageActions["send"];
+  readonly onAcked: (facts: MessageFacts) => void;
+  /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
+  readonly refreshKeys: (force: boolean) => Promise<void>;
+  /** Remembers between runs; without it, messages are in memory, and known for one run. */
+  readonly storage?: ReceiverStorage;
+};
+
+export type ReceiverStorage = {
+  /** Whether an envelope was saved, by its id in lower case or its digest. */
+  readonly has: (name: string) => Promise<boolean>;
+  /** Saves a message before it returns: nothing is handed over, and what was read is acknowledged. */
+  readonly read?: typeof readMessage;
+  /** How long a live message may take to be read; `liveAckMs` when it isn't given. */
+  readonly waitMs?: number;
+  /** Saves what the program acknowledges. */
+  readonly save?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
+};
+
+/** One look into the Caches. After an incomplete one, the next follows soon. */
+export type PollResult = {
+  readonly isComplete: boolean;
+  readonly unreachable: readonly Unreachable[];
+  /** What could not be fetched or saved now, by its first id. */
+  readonly failed: readonly Unreachable[];
+};
+
+export const pollMsDefault = 30_000;
+/** Messages that are opened and not yet read by the program. */
+const queuedMax = 32;
+/** How long the sender of a live message waits for the program to acknowledge it. */
+const liveAckMs = 500;
+/** How long it waits at the beginning of a session for the look into the Caches. */
+const behindMs = 200;
+/** How long a Relay may take to give an envelope that was passed to a Cache. */
+const passedMs = 5_000;
+const passedMax = 1_000;
+/** Most names of messages remembered as known; expired ones are forgotten first. */
+const knownMax = 200_000;
+
+type Known = {
+  state: "queued" | "acked" | "unreadable";
+  readonly untilMs: number;
+  readonly digests: ReadonlySet<string>;
+  /** Until it is acknowledged. */
+  copies: readonly EnvelopeCopy[];
+  readonly sinceMs: number;
+  /** Aborted when it is acknowledged: ends the wait of live sessions. */
+  readonly acked: AbortController;
+};
+
+export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
+
+type Place = Extract<WaypostEvent, { type: "disconnected" }>["what"];
+
+export class Receiver {
+  readonly #host: ReceiverHost;
+  readonly #recipient: Recipient;
+  /** For the program. */
+  readonly #queue: Message[] = [];
+  /** The queue has, or a look has ended. */
+  readonly #changed = new Waiters();
+  /** By the digests and the ids of their envelopes; of an id the last one. */
+  readonly #known = new Map<string, Known>();
+  readonly #before = {
+    has: async (name: string) =>
+      this.#known.has(name) || ((await this.#host.storage?.has(name)) ?? false),
+  };
+  readonly #digests = new Map<string, string>();
+  readonly #news = new Wakeup();
+  /** Kinds and addresses that were lost and are not back. */
+  readonly #lost = new Set<string>();
+  #caches: readonly CacheClient[] = [];
+  /** How many live sessions have begun, and how many of them before the last look: what came earlier waits in a Cache. */
+  #sessions = 1;
+  #sessionsPolled = 0;
+  /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
+  readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
+  /** The program acknowledges late: senders don't wait for it. */
+  #isLate = false;
+  readonly #stop = new AbortController();
+  #loops: Promise<unknown> = Promise.resolve();
+  #failure: unknown = null;
+  #refreshedMs = Number.NEGATIVE_INFINITY;
+
+  constructor(host: ReceiverHost) {
+    this.#host = host;
+    const { client, identity } = host;
+    // Keys are replaced while it receives.
+    const secretsOf = (keyId: string) => agreementSecrets(identity(), keyId);
+    this.#recipient = { ...recipientOf(client, identity()), secretsOf };
+  }
+
+  start(): void {
+    this.#loops = this.#run().catch((error: unknown) => this.#fail(error));
+  }
+
+  /** The next message; `null` after `stop`. Throws only for bugs, and when the document names no Cache. */
+  async next(): Promise<Message | null> {
+    while (this.#queue.length === 0 && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
+    this.#changed.release();
+    if (this.#failure !== null) throw this.#failure;
+    return this.#queue.shift() ?? null;
+  }
+
+  async stop(): Promise<void> {
+    // One turn of the event loop sends the frames of a session.
+    await pause(0, this.#stop.signal);
+    this.#end();
+    await this.#loops;
+  }
+
+  /** A bug is thrown by `next`, and is no end. */
+  #fail(error: unknown): void {
+    this.#failure ??= error;
+    this.#end();
+  }
+
+  #end(): void {
+    this.#stop.abort();
+    this.#queue.length = 0;
+    this.#changed.release();
+  }
+
+  // ------------------------------------------------------------------------------------------------ loops
+
+  async #run(): Promise<void> {
+    const { caches, relays } = await this.#endpoints();
+    const loops = [
+      this.#watch(caches),
+      ...relays.map((relay) => this.#listen(relay)),
+      this.#refresh(),
+    ];
+    // A loop that fails because of a bug ends the others.
+    await Promise.all(loops.map((loop) => loop.catch((error: unknown) => this.#fail(error))));
+  }
+
+  /** Where to receive, from the document; asked until the Directory answers. */
+  async #endpoints(): Promise<{
+    readonly caches: readonly CacheClient[];
+    readonly relays: readonly Reader[];
+  }> {
+    const { client, identity } = this.#host;
+    const { url } = client.directory.endpoint;
+    for (let failures = 0; !this.#stop.signal.aborted; failures++) {
+      const found = await attempt(async () => {
+        const caches = await cachesOf(client, identity());
+        const canListen = typeof WebSocket !== "undefined";
+        const relays = canListen
+          ? await orNull(liveEndpoints(client, identity()), "no_relay")
+          : null;
+        return { caches, relays: relays ?? [] };
+      });
+      if (found instanceof ClientError && found.kind === "local") throw found;
+      this.#report("directory", url, found instanceof ClientError ? found : undefined);
+      if (!(found instanceof ClientError)) return found;
+      await pause(backoffMs(failures), this.#stop.signal);
+    }
+    return { caches: [], relays: [] };
+  }
+
+  /** Each loss is an event once, and so is its end: without `error`. The first connection is one only of a live session. */
+  #report(what: Place, url: string, error?: ClientError | null): void {
+    const name = `${what} ${url}`;
+    const wasLost = this.#lost.has(name);
+    if (error === undefined) {
+      this.#lost.delete(name);
+      if (wasLost || what === "live") this.#host.emit({ type: "connected", what, url });
+    } else if (!wasLost) {
+      this.#lost.add(name);
+      this.#host.emit({ type: "disconnected", what, url, error });
+    }
+  }
+
+  async #listen(relay: Reader): Promise<void> {
+    const { signal } = this.#stop;
+    const { url } = relay.at;
+    for (let failures = 0; !signal.aborted; failures++) {
+      const onReady = () => {
+        failures = 0;
+        this.#sessions++;
+        this.#report("live", url);
+        this.#news.wake();
+      };
+      const onEnvelope = (envelope: LiveEnvelope) => this.#receiveLive(envelope);
+      const events = { onReady, onEnvelope, onStored: () => this.#news.wake() };
+      const error =
+        (await attempt(() => listenLive(relay, this.#host.device, events, signal))) ?? null;
+      // Made again with the node's time, which its answer states.
+      if (
+        error?.code === "proof_invalid" &&
+        failures === 0 &&
+        (await readLimits(relay.at)) !== null
+      )
+        continue;
+      if (!signal.aborted || error === null) this.#report("live", url, error);
+      await pause(backoffMs(failures), signal);
+    }
+  }
+
+  async #watch(caches: readonly CacheClient[]): Promise<void> {
+    const { signal } = this.#stop;
+    for (let failures = 0; !signal.aborted; ) {
+      this.#news.begin();
+      const poll = await attempt(() => this.poll(caches));
+      failures = !(poll instanceof ClientError) && poll.isComplete ? 0 : failures + 1;
+      for (const { reader } of caches) {
+        const { url } = reader.at;
+        const error =
+          poll instanceof ClientError
+            ? poll
+            : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
+        if (error === undefined || !signal.aborted) this.#report("cache", url, error);
+      }
+      // A Cache elsewhere does not say when it has what was passed.
+      const waitMs = this.#passed.size > 0 ? secondMs : this.#host.pollMs;
+      await this.#news.next(failures === 0 ? waitMs : backoffMs(failures), signal);
+    }
+  }
+
+  async #refresh(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await pause(hourMs, signal);
+      if (!signal.aborted) await this.#host.refreshKeys(false);
+    }
+  }
+
+  // ------------------------------------------------------------------------------------------------ Caches
+
+  /** Receives what waits in the Caches. Throws when none could be reached. */
+  async poll(caches: readonly CacheClient[]): Promise<PollResult> {
+    this.#caches = caches;
+    const sessions = this.#sessions;
+    try {
+      return await this.#receiveWaiting(caches);
+    } finally {
+      this.#sessionsPolled = sessions;
+      this.#changed.release();
+    }
+  }
+
+  async #receiveWaiting(caches: readonly CacheClient[]): Promise<PollResult> {
+    const { pending, unreachable } = await listPending(caches, this.#digests);
+    this.#forgetExpired();
+    const waiting: PendingMessage[] = [];
+    const acked: EnvelopeCopy[] = [];
+    for (const one of pending) {
+      const { again, fresh } = await splitReceived(one, this.#before);
+      // What an earlier run received was acknowledged then, but not everywhere.
+      for (const copy of again)
+        if (((await this.#join(copy))?.state ?? "acked") === "acked") acked.push(copy);
+      if (isComplete(fresh)) waiting.push(fresh);
+    }
+    await acknowledge(acked, this.#before);
+    const failed: Unreachable[] = [];
+    for (const one of waiting) {
+      while (this.#isFull && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
+      if (this.#stop.signal.aborted) break;
+      const error = await this.#receive(one);
+      if (error !== null) failed.push({ endpoint: messageIdsOf(one)[0] ?? "?", error });
+    }
+    const listed = new Set(pending.flatMap(messageIdsOf).map((id) => id.toLowerCase()));
+    for (const [sender, { messageId, untilMs }] of this.#passed)
+      if (listed.has(messageId) || untilMs < performance.now()) this.#passed.delete(sender);
+    return { isComplete: unreachable.length + failed.length === 0, unreachable, failed };
+  }
+
+  get #isFull(): boolean {
+    return this.#queue.length >= queuedMax;
+  }
+
+  /** Remembers where a known message has a copy, until it is acknowledged. */
+  async #join(copy: EnvelopeCopy): Promise<Known | undefined> {
+    const known = this.#known.get((await copy.digest()) ?? "");
+    if (known?.state !== "queued") return known;
+    const isOther = ({ cache, messageId }: EnvelopeCopy) =>
+      cache !== copy.cache || messageId !== copy.messageId;
+    known.copies = [...known.copies.filter(isOther), copy];
+    return known;
+  }
+
+  /** Opens what waits under one id and hands it over, verified first. Answers why it could not be fetched or saved now. */
+  async #receive(pending: PendingMessage): Promise<ClientError | null> {
+    let failure: ClientError | null = null;
+    const opened: { readonly version: PendingMessage; readonly read: OpenedMessage }[] = [];
+    const versions = await versionsOf(pending);
+    for (const version of versions) {
+      const read = await attempt(() => this.#open(version));
+      if (!(read instanceof ClientError))
+        opened[read.verified === true ? "unshift" : "push"]({ version, read });
+      else if (isUnreadable(read))
+        await this.#reportUnreadable(version, { error: read, isAlone: versions.length === 1 });
+      else failure = read;
+    }
+    // One after the other: what is stored is acknowledged before the next is fetched.
+    for (const { version, read } of opened) await this.#handOver(version, read);
+    return failure;
+  }
+
+  async #open(version: PendingMessage): Promise<OpenedMessage> {
+    const read = await attempt(() => this.#read(version));
+    if (!(read instanceof ClientError)) return read;
+    if (isUnreadable(read) && (await this.#refreshSoon())) return this.#read(version);
+    throw read;
+  }
+
+  #read(version: PendingMessage): Promise<OpenedMessage> {
+    return (this.#host.storage?.read ?? readMessage)(version, this.#recipient);
+  }
+
+  /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
+  async #refreshSoon(): Promise<boolean> {
+    if (performance.now() - this.#refreshedMs < minuteMs) return false;
+    this.#refreshedMs = performance.now();
+    await this.#host.refreshKeys(true);
+    return true;
+  }
+
+  /** Removing it spares every copy that may belong to another message. */
+  async #reportUnreadable(
+    version: PendingMessage,
+    { error, isAlone }: { readonly error: ClientError; readonly isAlone: boolean },
+  ): Promise<void> {
+    const [first = [], ...others] = version.parts;
+    const digest = (await first[0]?.digest()) ?? "";
+    if (this.#known.has(digest)) return;
+    const known = this.#remember(version, { state: "unreadable", digests: new Set([digest]) });
+    const isBeside = ({ cache }: EnvelopeCopy) =>
+      isAlone && first.some((copy) => copy.cache === cache);
+    const discard = async () => {
+      known.state = "acked";
+      await removeUnread([...first, ...others.flat().filter(isBeside)]);
+    };
+    const { code, message: reason } = error;
+    this.#host.emit({
+      type: "unreadable",
+      messageIds: messageIdsOf(version),
+      code,
+      reason,
+      discard,
+    });
+  }
+
+  #remember(version: PendingMessage, { state, digests }: Pick<Known, "state" | "digests">): Known {
+    const untilMs = expiryOf(version, Date.now());
+    // A copy holds what it was read from.
+    const copies = state === "queued" ? version.parts.flat() : [];
+    const known = {
+      state,
+      untilMs,
+      digests,
+      copies,
+      sinceMs: performance.now(),
+      acked: new AbortController(),
+    };
+    const ids = messageIdsOf(version).map((id) => id.toLowerCase());
+    for (const name of [...digests, ...ids]) this.#known.set(name, known);
+    return known;
+  }
+
+  #forgetExpired(): void {
+    const nowMs = Date.now();
+    for (const [name, { untilMs }] of this.#known)
+      if (untilMs < nowMs - minuteMs || this.#known.size > knownMax) this.#known.delete(name);
+  }
+
+  // -------------------------------------------------------------------------------------------------- live
+
+  /**
+   * Acknowledged when the program has done so in time; otherwise passed, at once where it is known, so that no sender
+   * waits (D300). What is passed waits in the Cache: chunks are assembled there, what can't be opened is reported from
+   * there, and what comes behind it follows it.
+   */
+  async #receiveLive(live: LiveEnvelope): Promise<boolean> {
+    const isWaiting = () => this.#hasToLook && !this.#stop.signal.aborted;
+    for (const untilMs = performance.now() + behindMs; isWaiting() && performance.now() < untilMs; )
+      await this.#changed.wait(behindMs);
+    const isBehind = this.#hasToLook || this.#passedUntilMs(live) > performance.now();
+    const canOpen = chunkOf(live.envelope) === null && !this.#isFull && !isBehind;
+    const known = canOpen ? await this.#openLive(live) : null;
+    if (known === null) return this.#pass(live);
+    if (known.state !== "queued") return known.state === "acked";
+    const waitMs = this.#isLate ? 0 : liveAckMs;
+    await pause(waitMs, AbortSignal.any([known.acked.signal, this.#stop.signal]));
+    if (known.acked.signal.aborted) return true;
+    this.#isLate = true;
+    // The program may acknowledge it before a look has found it there.
+    known.copies = [...known.copies, ...this.#caches.map((cache) => liveCopy(live, cache))];
+    return false;
+  }
+
+  /** Not when a Cache is lost: a look would take as long as it stays silent. */
+  get #hasToLook(): boolean {
+    const isLost = this.#caches.some(({ reader }) => this.#lost.has(`cache ${reader.at.url}`));
+    return this.#sessionsPolled < this.#sessions && !isLost;
+  }
+
+  /** Garbage delays only its own sender. */
+  #passedUntilMs({ envelope }: LiveEnvelope): number {
+    return this.#passed.get(envelope["from"])?.untilMs ?? 0;
+  }
+
+  #pass(live: LiveEnvelope): false {
+    const nowMs = performance.now();
+    const untilMs = this.#passedUntilMs(live);
+    if (this.#passed.size === 0) this.#news.wake();
+    if (this.#passed.size >= passedMax) this.#passed.clear();
+    const messageId = live.messageId.toLowerCase();
+    // A Cache that can't be read holds a sender up no longer.
+    this.#passed.set(live.envelope["from"], {
+      messageId,
+      untilMs: untilMs > nowMs ? untilMs : nowMs + passedMs,
+    });
+    return false;
+  }
+
+  /** `null` when it can't be opened, or not in time. */
+  async #openLive(live: LiveEnvelope): Promise<Known | null> {
+    const copy = liveCopy(live, null);
+    const digest = (await copy.digest()) ?? "";
+    const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
+    const before = this.#known.get(digest);
+    if (before !== undefined) return before;
+    if (await this.#before.has(digest))
+      return this.#remember(version, { state: "acked", digests: new Set([digest]) });
+    const opening = attempt(() => this.#read(version)).then((read) =>
+      read instanceof ClientError || this.#isFull ? null : this.#handOver(version, read),
+    );
+    const waitMs = this.#host.storage?.waitMs ?? liveAckMs;
+    return Promise.race([opening, pause(waitMs, this.#stop.signal).then(() => null)]);
+  }
+
+  // -------------------------------------------------------------------------------------------- handing over
+
+  /** Another session or Cache may have brought the same message meanwhile. */
+  async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<Known> {
+    const { data, ...facts } = opened;
+    const same = [...facts.digests]
+      .map((digest) => this.#known.get(digest))
+      .find((known) => known !== undefined);
+    if (same !== undefined) return same;
+    const known = this.#remember(version, { state: "queued", digests: facts.digests });
+    const { storage, send, onAcked } = this.#host;
+    // A Cache that can't be reached offers it again; the acknowledgement follows then.
+    const ack = async () => {
+      if (known.state !== "acked") await storage?.save?.(version, opened);
+      if (known.state === "acked") return;
+      known.state = "acked";
+      known.acked.abort();
+      this.#isLate = performance.now() - known.sinceMs > liveAckMs;
+      const { copies } = known;
+      known.copies = [];
+      await acknowledge(copies, known.digests);
+      onAcked(facts);
+    };
+    // A note is no message of its own, and without a store nothing hears of it. A store without room gets it again later.
+    if (storage?.read !== undefined || noteIn(facts, data) !== null) await attempt(ack);
+    else {
+      this.#queue.push(messageOf(facts, data, { ack, send }));
+      this.#changed.release();
+    }
+    return known;
+  }
+}

@@ -1,0 +1,470 @@
+/**
+ * The functions of the SDK for identities and messages, over the typed routes of `directory.ts`, `send.ts` and
+ * `caches.ts` (docs/client.md). Secrets are used here and never sent. Every function throws `ClientError`.
+ * Source: interface "What the service does", rules sections 4 and 6.
+ */
+import { decodeBase64, parseAgreementKey, parsePublicKey } from "../../core/codec/bytes.ts";
+import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
+import { minuteMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
+import {
+  type DidDocument,
+  methodFor,
+  parseMethodKey,
+  type VerificationMethod,
+} from "../../core/ledger/account.ts";
+import { homesOf, movedType, parsePlace } from "../../core/ledger/home.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { randomUuid, type Signer } from "../keys/crypto.ts";
+import { type MemoryStore, memoryKeys } from "../keys/key-stores.ts";
+import { heldSeed, type Identity } from "../keys/keys.ts";
+import type { Source } from "../mail/content.ts";
+import type { FileFacts, RecipientKey } from "../mail/seal.ts";
+import {
+  type ChunkProgress,
+  chunkBytesDefault,
+  chunkCount,
+  type MessageOptions,
+  recipientKey,
+  retryTemporary,
+  type SendPlan,
+  type Sent,
+  sealedBytesMargin,
+  sendPlan,
+} from "../mail/send.ts";
+import type { NodeLimits, Resolution, Resolved } from "../net/answers.ts";
+import { type DirectoryClient, directoryClient } from "../net/directory.ts";
+import {
+  attempt,
+  ClientError,
+  type Endpoint,
+  endpoint,
+  localError,
+  orNull,
+  timeoutMsDefault,
+} from "../net/http.ts";
+import {
+  createTrust,
+  distrust,
+  type NameTrust,
+  type Trust,
+  type TrustDemand,
+  type TrustLevel,
+  trustOf,
+} from "./trust.ts";
+
+type ClientOptions = {
+  readonly directoryUrl: string;
+  readonly relayUrl: string;
+  readonly timeoutMs?: number;
+};
+
+export type Client = {
+  readonly directory: DirectoryClient;
+  readonly relay: Endpoint;
+  readonly timeoutMs: number;
+  /** Cached facts about the nodes, so that they are not requested again for each message. */
+  readonly known: {
+    limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
+    /** Genesis hash in hex of the one ledger for which anything is signed; `null` until one is known. */
+    ledger: string | null;
+    /** Time of the last message. */
+    sentMs: number;
+    /** What the identity that uses the client remembers of others. */
+    memory: MemoryStore;
+    /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
+    policy: string | null;
+    /** What is wrong with the log, by the name of a person or a home: each reason is reported once while it lasts. */
+    readonly doubts: BoundedMap<
+      string,
+      { readonly code: string; readonly sinceMs: number; readonly isReported: boolean }
+    >;
+    /** Hears what is wrong with the log where nothing depends on it. */
+    doubt: (error: ClientError) => void;
+  };
+  /** What is believed of self-certifying DIDs. */
+  readonly trust: Trust;
+};
+
+const doubtsMax = 1_000;
+
+export function connect({
+  directoryUrl,
+  relayUrl,
+  timeoutMs = timeoutMsDefault,
+}: ClientOptions): Client {
+  const directory = directoryClient(endpoint(directoryUrl, timeoutMs));
+  const known: Client["known"] = {
+    limits: null,
+    ledger: null,
+    sentMs: 0,
+    memory: memoryKeys(),
+    policy: null,
+    doubts: new BoundedMap(doubtsMax),
+    doubt: () => undefined,
+  };
+  const readProof = (did: Did, hash: string, home: string | null) =>
+    orNull(directory.keyProof(did, hash, home), "not_found");
+  const trust = createTrust(readProof, () => known.memory);
+  return { directory, relay: endpoint(relayUrl, timeoutMs), timeoutMs, known, trust };
+}
+
+// ------------------------------------------------------------------------------------------------ looking up
+
+/** `null` for a name that is the DID itself. */
+type Found = { readonly did: Did; readonly name: NameTrust | null };
+
+/** The DID behind a DID or an alias. Throws `identity_changed` for an alias that was another DID's. */
+export async function lookUp(client: Client, target: string): Promise<Did> {
+  return (await find(client, target)).did;
+}
+
+/** The same, and whether the alias was known before. */
+export async function find(
+  client: Client,
+  target: string,
+  demanded: TrustDemand | null = null,
+): Promise<Found> {
+  const did = await askDid(client, target);
+  const place = parsePlace(target);
+  if (place !== null) await (await import("./log.ts")).checkHome(client, did, place.home);
+  const asked = place?.name ?? target;
+  if (isDid(asked)) return { did, name: null };
+  // First, because an answer that the log refutes is not to be remembered.
+  const isLogged = await isInLog(client, { did, alias: normalizeAlias(asked) }, demanded);
+  const name = await client.trust.nameOf(normalizeName(target), did);
+  return { did, name: isLogged ? "logged" : name };
+}
+
+/** An alias as it is remembered: of another Directory with its home. Other texts stay. */
+export function normalizeName(target: string): string {
+  const place = parsePlace(target);
+  if (place === null) return normalizeAlias(target) ?? target;
+  return isDid(place.name)
+    ? place.name
+    : `${normalizeAlias(place.name) ?? place.name}@${place.home}`;
+}
+
+/** Whether the log agrees, where a policy names its witnesses. `demanded` throws why it doesn't. */
+async function isInLog(
+  client: Client,
+  subject: { readonly did: Did; readonly alias: string | null },
+  demanded: TrustDemand | null,
+): Promise<boolean> {
+  const isDemanded = demanded === "logged";
+  if (client.known.policy !== null)
+    return (await import("./log.ts")).isLogged(client, subject, isDemanded);
+  if (isDemanded)
+    throw distrust("log_unwitnessed", "no policy names witnesses: give one to know what is logged");
+  return false;
+}
+
+/** What shows the keys of a DID that was looked up, and is remembered then. Throws why they are less than demanded. */
+export async function trustIn(
+  client: Client,
+  did: Did,
+  demanded: TrustDemand | null = null,
+): Promise<TrustLevel> {
+  const level = trustOf(did);
+  if (level === "proven") {
+    const isLogged = await attempt(() => isInLog(client, { did, alias: null }, demanded));
+    if (isLogged instanceof ClientError) client.trust.drop(did);
+    if (isLogged instanceof ClientError) throw isLogged;
+    await client.trust.remember(did);
+    return isLogged ? "logged" : level;
+  }
+  if (demanded === null) return level;
+  throw distrust("proof_missing", `${did} is a random DID: nothing can prove its keys`);
+}
+
+/** The Directory's present answer, neither remembered nor trusted: it only decides the order of sends. */
+export async function askDid(client: Client, target: string): Promise<Did> {
+  if (typeof target !== "string")
+    throw localError("invalid_argument", "a recipient is a DID or an alias");
+  if (isDid(target)) return target;
+  const { name, home } = parsePlace(target) ?? { name: target, home: null };
+  const alias = normalizeAlias(name);
+  if (alias === null && !isDid(name))
+    throw localError("invalid_target", `neither a DID nor an alias: ${target}`);
+  const did = isDid(name) ? name : (await client.directory.alias(alias ?? "", home)).did;
+  if (isDid(did) && home !== null) client.trust.tellHome(did, home);
+  if (isDid(did)) return did;
+  throw new ClientError(
+    "unreadable",
+    "unreadable",
+    "the Directory returned something other than a DID",
+  );
+}
+
+/** The document of an active DID, with absolute ids: the proven one where the DID has a proof. */
+export async function activeDocument(client: Client, did: Did): Promise<DidDocument> {
+  const document = await readDocument(client, did);
+  await client.trust.remember(did);
+  return document;
+}
+
+/** The same; the proof is not remembered so far. */
+async function readDocument(client: Client, did: Did): Promise<DidDocument> {
+  if (isSelfCertifying(did)) {
+    const state = await attempt(() => client.trust.examine(did, null));
+    if (!(state instanceof ClientError)) return state.document;
+    throw state.code === "did_deactivated" ? deactivated(did) : state;
+  }
+  const record = await client.directory.resolve(did);
+  if (record.deactivated) throw deactivated(did);
+  return documentOf(record, did);
+}
+
+/** Known for certain, so it ends what would wait for a network. */
+const deactivated = (did: Did) => localError("did_deactivated", `${did} is deactivated`);
+
+/** The answer has been checked; ids may be relative to the DID. */
+function documentOf(record: Resolved, did: Did): DidDocument {
+  const { document } = record;
+  if (document?.id !== did)
+    throw new ClientError("unreadable", "unreadable", `${did} has no document of its own`);
+  const absolute = (id: string) => (id.startsWith("#") ? `${did}${id}` : id);
+  const component = (one: VerificationMethod) => ({ ...one, id: absolute(one.id) });
+  return {
+    id: did,
+    verificationMethod: document.verificationMethod.map(component),
+    authentication: document.authentication.map(absolute),
+    keyAgreement: document.keyAgreement.map(component),
+    service: document.service.map((one) => ({
+      ...one,
+      id: absolute(one.id),
+      authorization: one.authorization?.map(absolute) ?? null,
+      priority: one.priority ?? null,
+    })),
+  };
+}
+
+// ---------------------------------------------------------------------------------------------------- sending
+
+/** Options of a message, and who sends it. */
+type SendChoices = {
+  readonly [Name in "ttl" | "tag" | "hint" | "chunkBytes" | "trust"]?:
+    | MessageOptions[Name]
+    | null
+    | undefined;
+} & {
+  /** Signs as this identity (`senderOf`); `null` signs nothing. */
+  readonly sender: SendPlan["sender"];
+  /** By which the recipient knows it; random by default. */
+  readonly id?: string;
+  /** How the name of the recipient was found, for the report. */
+  readonly name?: NameTrust | null;
+};
+
+/**
+ * Everything that determines the envelopes of a message, with the recipient's current key and new random values;
+ * `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
+ * `too_small` when the recipient accepts too little for any message.
+ */
+export async function planSend(
+  client: Client,
+  to: Did,
+  file: FileFacts,
+  choices: SendChoices,
+): Promise<SendPlan> {
+  const ttl = choices.ttl ?? "24h";
+  if (typeof ttl !== "string" || parseDuration(ttl) === null)
+    throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
+  const { recipient, bounds } = await recipientFacts(client, to, choices.tag ?? null);
+  const services = client.trust.provenOf(to)?.state.document.service ?? [];
+  if (services.some(({ type }) => type === movedType))
+    await (await import("./log.ts")).checkMoved(client, to);
+  const trust = await trustIn(client, to, choices.trust ?? null);
+  const plan: SendPlan = {
+    id: choices.id ?? randomUuid(),
+    seed: crypto.getRandomValues(new Uint8Array(32)),
+    to,
+    trust,
+    name: choices.name ?? null,
+    recipient,
+    file,
+    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], {
+      asked: choices.chunkBytes ?? chunkBytesDefault,
+      sizeBytes: file.sizeBytes,
+    }),
+    timestamp: renderTimestamp(nextSendMs(client)),
+    ttl,
+    tag: choices.tag ?? null,
+    hint: choices.hint ?? null,
+    sender: choices.sender,
+  };
+  if (plan.hint !== null && chunkCount(plan) > 1)
+    throw localError("invalid_argument", "a hint is for messages of one chunk");
+  return plan;
+}
+
+type Prepared = Omit<MessageOptions, "trust"> & {
+  readonly to: string;
+  readonly source: Source;
+  readonly trust: TrustDemand | null;
+  /** Who signs; of an anonymous message `null`, and then no node is asked about an identity of this machine. */
+  readonly sender: () => Promise<SendPlan["sender"]>;
+  /** When it is aborted, nothing is tried again. */
+  readonly signal?: AbortSignal;
+};
+
+/** Fixes everything about a message, and sends it, again with the same bytes after a temporary failure. */
+export async function sendTo(client: Client, options: Prepared): Promise<Sent> {
+  const { to, source, trust, sender, signal, retries, onProgress } = options;
+  const { relay, known } = client;
+  const planned = async () => {
+    const { did, name } = await find(client, to, trust);
+    return planSend(client, did, source.file, { ...options, name, sender: await sender() });
+  };
+  const wanted = await retryTemporary(planned, { retries, signal });
+  const resumed =
+    chunkCount(wanted) > 1
+      ? await (await import("../store/resume.ts")).resume(known.memory, wanted)
+      : null;
+  const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
+    await resumed?.save(chunk + 1);
+    await onProgress?.({ sentBytes, totalBytes });
+  };
+  const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
+  return sendPlan(plan, source, { relay, retries, signal, from, onDelivered });
+}
+
+/** By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. */
+function nextSendMs({ known, relay }: Client): number {
+  known.sentMs = Math.max(Date.now() + relay.clock.aheadMs, known.sentMs + 1);
+  return known.sentMs;
+}
+
+/** The key to seal to, and how many bytes the recipient accepts. */
+type RecipientFacts = {
+  readonly recipient: RecipientKey;
+  readonly bounds: readonly (number | undefined)[];
+};
+
+async function recipientFacts(
+  client: Client,
+  to: Did,
+  tag: string | null,
+): Promise<RecipientFacts> {
+  const proof = isSelfCertifying(to) ? client.trust.known(to) : null;
+  const asked = { tag, proof, home: await client.trust.homeOf(to) };
+  const resolution = await orNull(
+    client.directory.deliveryResolution(to, asked),
+    "component_not_found",
+  );
+  if (resolution !== null) return readResolution(client, resolution, to);
+  // Without a key to seal to: the record says whether it is deactivated.
+  return { recipient: recipientKey(await readDocument(client, to)), bounds: [] };
+}
+
+async function readResolution(
+  client: Client,
+  resolution: Resolution,
+  to: Did,
+): Promise<RecipientFacts> {
+  const { encryption_profile: profile } = resolution;
+  if (profile !== "direct")
+    throw localError("unknown_profile", `${to} is sealed to by ${profile}, not known here`);
+  const sizes = resolution.policy?.effective_constraints;
+  return {
+    recipient: isSelfCertifying(to) ? await provenKey(client, resolution, to) : toldKey(resolution),
+    bounds: [sizes?.max_chunk_bytes, sizes?.max_unchunked_message_bytes, sizes?.max_message_bytes],
+  };
+}
+
+/**
+ * Not the key that the answer names, but that of the proven document. A node without a ledger shows no proof: then the
+ * Directory is asked, since only an empty one says that the proof is still the known one.
+ */
+async function provenKey(
+  { trust }: Client,
+  { key_proof: text }: Resolution,
+  to: Did,
+): Promise<RecipientKey> {
+  const bytes = text === undefined ? null : decodeBase64(text);
+  if (text !== undefined && bytes === null)
+    throw distrust("proof_invalid", `the Directory's proof of ${to} is not Base64`);
+  const isForgotten = bytes?.length === 0 && trust.known(to) === "";
+  return recipientKey((await trust.examine(to, isForgotten ? null : bytes)).document);
+}
+
+function toldKey(resolution: Resolution): RecipientKey {
+  const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
+  if (publicKey === null)
+    throw new ClientError("unreadable", "unreadable", "the Directory returned no key");
+  return { keyId: resolution.recipient_key_id, publicKey };
+}
+
+/** Nothing proves a policy: a smaller bound would make a node's lie of a byte a flood of envelopes. */
+const partBytesMin = 4_096;
+
+/** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */
+function decideChunkBytes(
+  bounds: readonly (number | undefined)[],
+  { asked, sizeBytes }: { readonly asked: number; readonly sizeBytes: number },
+): number {
+  const sealedMax = Math.min(...bounds.filter((bytes) => bytes !== undefined));
+  const allowed = sealedMax - sealedBytesMargin;
+  if (allowed >= Math.max(1, Math.min(sizeBytes, partBytesMin))) return Math.min(asked, allowed);
+  throw localError(
+    "too_small",
+    `the recipient accepts messages of at most ${sealedMax} bytes: too few for any file`,
+  );
+}
+
+const limitsKeptMs = 5 * minuteMs;
+
+/** The Relay's own limits. One that names none, or can't be reached yet, gets chunks of the usual size. */
+async function relayBounds(client: Client): Promise<(number | undefined)[]> {
+  const { known } = client;
+  if (known.limits === null || known.limits.untilMs < Date.now()) {
+    const value = await readLimits(client.relay);
+    known.limits = value === null ? null : { value, untilMs: Date.now() + limitsKeptMs };
+  }
+  return [known.limits?.value?.max_chunk_bytes, known.limits?.value?.max_unchunked_bytes];
+}
+
+/** `null` when they can't be read now. */
+export async function readLimits(at: Endpoint): Promise<NodeLimits | null> {
+  const limits = await attempt(() => directoryClient(at).limits());
+  return limits instanceof ClientError ? null : limits;
+}
+
+// -------------------------------------------------------------------------------------------------- signing
+
+/** The first of some keys of a document whose seed is on this device. */
+export async function signerIn(
+  identity: Identity,
+  document: DidDocument,
+  keyIds: readonly string[],
+): Promise<Signer | null> {
+  for (const keyId of keyIds) {
+    const method = methodFor(document, keyId, "service");
+    const key = method === null ? null : parseMethodKey(method);
+    const seed = key === null ? null : await heldSeed(identity, key);
+    if (seed !== null) return { keyId, seed };
+  }
+  return null;
+}
+
+/** A method in `authentication` whose secret is on this device: it signs envelopes of the identity. */
+export async function senderOf(
+  client: Client,
+  identity: Identity,
+): Promise<NonNullable<SendPlan["sender"]>> {
+  const document = await activeDocument(client, identity.did);
+  const signer = await signerIn(identity, document, document.authentication);
+  const [home] = homesOf(document);
+  if (signer !== null)
+    return { did: identity.did, ...signer, ...(home === undefined ? {} : { home }) };
+  throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);
+}
+
+/** The root key in force: the proven one, or what the Directory says of a random DID. Throws `no_root_key`. */
+export async function rootKeyOf(client: Client, did: Did): Promise<Uint8Array> {
+  if (isSelfCertifying(did))
+    return (await client.trust.prove(did, null)).rootKeys.at(-1) as Uint8Array;
+  const key = parsePublicKey((await client.directory.resolve(did)).root_pubkey ?? "");
+  if (key !== null) return key;
+  throw localError("no_root_key", `${did} has no root key`);
+}

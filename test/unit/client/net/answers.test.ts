@@ -1,0 +1,77 @@
+/**
+ * What the SDK relies on in answers: every answer as the nodes describe it is taken, and an answer that lacks
+ * a member or has one of another type is refused with its place.
+ */
+import { describe, expect, test } from "bun:test";
+import type { TSchema } from "@sinclair/typebox";
+import type { Shape } from "../../../../src/client/net/answers.ts";
+import * as answers from "../../../../src/client/net/answers.ts";
+import * as cache from "../../../../src/client/net/answers.ts";
+import * as directory from "../../../../src/core/schema/directory.ts";
+import * as policies from "../../../../src/core/schema/identity.ts";
+import * as messages from "../../../../src/core/schema/messages.ts";
+import { limitsShape } from "../../../../src/core/schema/schema.ts";
+import { sampleOf } from "../../../support/samples.ts";
+
+const rows: [name: string, schema: TSchema, shape: Shape<unknown>][] = [
+  ["registered", directory.registeredAnswer, answers.registeredShape],
+  ["registration status", directory.registrationStatusAnswer, answers.registrationStatusShape],
+  ["nonces", directory.noncesAnswer, answers.noncesShape],
+  ["resolved", directory.resolvedAnswer, answers.resolvedShape],
+  ["alias", directory.aliasAnswer, answers.aliasShape],
+  ["submission", directory.submissionAnswer, answers.submissionShape],
+  ["change", directory.acceptedAnswer, answers.acceptedShape],
+  ["resolution", directory.resolutionAnswer, answers.resolutionShape],
+  ["recipient policy", policies.deliveryPolicyAnswer, answers.recipientPolicyShape],
+  ["limits", limitsShape, answers.limitsShape],
+  ["messages", messages.messagesShape, cache.messagesShape],
+  ["summary", messages.summaryShape, cache.summaryShape],
+  ["message", messages.messageStateShape, cache.messageStateShape],
+  ["acknowledgement", messages.ackShape, cache.ackShape],
+];
+
+describe("answers", () => {
+  for (const [name, schema, shape] of rows) {
+    test(`what is described of ${name} is accepted, with unknown members`, () => {
+      const answer = {
+        ...(sampleOf(schema, Object.keys(schema["properties"])) as object),
+        added_later: true,
+      };
+      expect(answers.problemOf(shape, answer)).toBeNull();
+    });
+  }
+
+  test("a missing member, or one of another type, is reported with its place", () => {
+    const good = { count: 1, messages: [{ message_id: "a", envelope: {} }] };
+    expect(answers.problemOf(cache.messagesShape, good)).toBeNull();
+    const bad: [unknown, string][] = [
+      [null, "the answer must be object"],
+      [{ count: 1 }, "/messages must be array"],
+      [{ ...good, count: "1" }, "/count must be an integer"],
+      [
+        { ...good, messages: [{ message_id: "a", envelope: [] }] },
+        "/messages/0/envelope must be an object",
+      ],
+      [{ ...good, next_cursor: 7 }, "/next_cursor must be string"],
+    ];
+    for (const [answer, problem] of bad)
+      expect(answers.problemOf(cache.messagesShape, answer)).toBe(problem);
+  });
+});
+
+test("what programs keep is read as it was written, also when its bytes are a Buffer", () => {
+  const memory = {
+    did: "did:svc:1111111111111111",
+    root: 1,
+    rootKey: new Uint8Array(32).fill(1),
+    nonce: 2n ** 64n,
+  };
+  const text = answers.renderKept({ ...memory, hash: Buffer.alloc(32, 2) });
+  expect(JSON.parse(text)).toMatchObject({
+    rootKey: "01".repeat(32),
+    nonce: "18446744073709551616",
+  });
+  const kept = answers.parseKept(text, answers.rememberedShape);
+  expect(kept as unknown).toEqual({ ...memory, hash: new Uint8Array(32).fill(2) });
+  expect(answers.parseKept(text.replace("0101", "01"), answers.rememberedShape)).toBeNull();
+});
