@@ -5,7 +5,7 @@
  */
 import type { Command } from "commander";
 import { timedOut } from "../app/failure.ts";
-import { ClientError } from "../client/net/http.ts";
+import { ClientError } from "../client/base/failure.ts";
 import { Waypost } from "../client/waypost.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import { addIdentityFlag, clientCommand, parseName, printable, type Session } from "./command.ts";

@@ -6,6 +6,7 @@
  */
 import { Argument, type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
+import { parseRecord } from "../client/base/shapes.ts";
 import {
   change,
   changeAsOwner,
@@ -15,10 +16,10 @@ import {
   ownerUpdates,
   publishKeys,
 } from "../client/identity/change.ts";
-import { changeIdentity } from "../client/identity/opening.ts";
 import type { Signer } from "../client/keys/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys/keys.ts";
-import { type Accepted, parseRecord } from "../client/net/answers.ts";
+import { changeIdentity } from "../client/keys/stored.ts";
+import type { Accepted } from "../client/net/answers.ts";
 import { type Did, normalizeAlias } from "../core/codec/did.ts";
 import { isFault } from "../core/fault.ts";
 import type { ActionName, Intent } from "../core/ledger/actions.ts";

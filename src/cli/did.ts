@@ -5,9 +5,9 @@
  */
 import type { Command } from "commander";
 import { failed } from "../app/failure.ts";
+import { ClientError, orNull } from "../client/base/failure.ts";
 import type { WaypostOptions } from "../client/identity/opening.ts";
 import { checkHomes } from "../client/identity/registration.ts";
-import { ClientError, orNull } from "../client/net/http.ts";
 import { activeDocument, type Client, trustIn } from "../client/trust/client.ts";
 import { fingerprintBetween, forget } from "../client/trust/own.ts";
 import { Waypost } from "../client/waypost.ts";

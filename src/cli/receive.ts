@@ -9,7 +9,6 @@ import { failed, failedInResult, timedOut } from "../app/failure.ts";
 import type { WaypostEvent } from "../client/mail/message.ts";
 import { removeUnread } from "../client/mail/retrieve.ts";
 import {
-  cachesOf,
   isComplete,
   listPending,
   messageIdsOf,
@@ -17,6 +16,7 @@ import {
   type Unreachable,
 } from "../client/net/caches.ts";
 import type { StoredMessage } from "../client/store/rows.ts";
+import { cachesOf } from "../client/trust/readers.ts";
 import type { Waypost } from "../client/waypost.ts";
 import {
   addIdentityFlag,

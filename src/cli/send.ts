@@ -4,9 +4,10 @@
  * Source: rules sections 2 and 5.
  */
 import { type Command, Option } from "commander";
+import { retriesDefault } from "../client/base/failure.ts";
 import type { Source } from "../client/mail/content.ts";
-import { type MessageOptions, retriesDefault, type Sent } from "../client/mail/send.ts";
-import { sendTo } from "../client/trust/client.ts";
+import { sendTo } from "../client/mail/plan.ts";
+import type { MessageOptions, Sent } from "../client/mail/send.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,

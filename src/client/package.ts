@@ -3,6 +3,7 @@
  * which only sends and receives does not load them.
  */
 
+export { ClientError, type ClientErrorKind } from "./base/failure.ts";
 export type { Device, Devices } from "./devices/devices.ts";
 export { type Restoring, restore } from "./identity/backup.ts";
 export { type Restoration, restoreFromGuardians, shareType } from "./identity/guardians.ts";
@@ -19,9 +20,8 @@ export {
   recoveryCode,
 } from "./keys/locks.ts";
 export type { Content, JsonContent } from "./mail/content.ts";
-export type { Listener, Message, Reaction, WaypostEvent } from "./mail/message.ts";
+export type { Listener, Message, Reaction, StoreChange, WaypostEvent } from "./mail/message.ts";
 export type { MessageOptions, SendProgress, Sent, TransferOptions } from "./mail/send.ts";
-export { ClientError, type ClientErrorKind } from "./net/http.ts";
 export {
   indexedDbStore,
   memoryStore,
@@ -30,6 +30,6 @@ export {
 } from "./store/driver.ts";
 export type { Group, GroupFacts, Groups } from "./store/groups.ts";
 export type { Profile } from "./store/profiles.ts";
-export type { DeliveryState, Person, StoreChange, StoredMessage } from "./store/rows.ts";
+export type { DeliveryState, Person, StoredMessage } from "./store/rows.ts";
 export type { Conversation, LocalStore } from "./store/store.ts";
 export { Waypost } from "./waypost.ts";

@@ -1,22 +1,17 @@
 /** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
 
 export { change, changeAsOwner, rotateAgreement, signIntent } from "./identity/change.ts";
-export { changeIdentity } from "./identity/opening.ts";
 export { firstDocument, register, signRegistration } from "./identity/registration.ts";
 export { createIdentity, type Identity } from "./keys/keys.ts";
+export { changeIdentity } from "./keys/stored.ts";
 export { bytesSource } from "./mail/content.ts";
+export { planSend } from "./mail/plan.ts";
 export { acknowledge, openEnvelope, readMessage, recipientOf } from "./mail/retrieve.ts";
 export { sealPayload } from "./mail/seal.ts";
 export { type SendPlan, type Sent, sendPlan } from "./mail/send.ts";
 export { openPayload } from "./mail/unseal.ts";
-export { cachesOf, isComplete, listPending, liveEndpoints, versionsOf } from "./net/caches.ts";
+export { isComplete, listPending, versionsOf } from "./net/caches.ts";
 export { listenLive } from "./net/connections.ts";
 export { settleRegistration, waitingDefault } from "./net/directory.ts";
-export {
-  activeDocument,
-  type Client,
-  connect,
-  lookUp,
-  planSend,
-  senderOf,
-} from "./trust/client.ts";
+export { activeDocument, type Client, connect, lookUp, senderOf } from "./trust/client.ts";
+export { cachesOf, liveEndpoints } from "./trust/readers.ts";

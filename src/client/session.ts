@@ -6,6 +6,7 @@
 import { type Did, isDid, normalizeAlias } from "../core/codec/did.ts";
 import { hourMs } from "../core/codec/time.ts";
 import { inOrder } from "../core/std/order.ts";
+import { attempt, ClientError, isTemporary, localError, pause } from "./base/failure.ts";
 import { Devices, type DevicesHost, linkOf } from "./devices/devices.ts";
 import { randomUuid } from "./keys/crypto.ts";
 import {
@@ -19,11 +20,15 @@ import {
   sourceOf,
   typingType,
 } from "./mail/content.ts";
-import { type Message, parseReaction, type WaypostEvent } from "./mail/message.ts";
+import {
+  type Message,
+  parseReaction,
+  type StoreChange,
+  type WaypostEvent,
+} from "./mail/message.ts";
+import { planSend } from "./mail/plan.ts";
 import { parseMediaType } from "./mail/retrieve.ts";
 import { type MessageOptions, type SendPlan, type Sent, sendPlan } from "./mail/send.ts";
-import { cachesOf } from "./net/caches.ts";
-import { attempt, ClientError, isTemporary, localError, pause } from "./net/http.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import { type Body, copySource, saveContent } from "./store/files.ts";
 import { Groups, putChange } from "./store/groups.ts";
@@ -40,12 +45,12 @@ import {
   type MessageRow,
   placeMessage,
   putPerson,
-  type StoreChange,
 } from "./store/rows.ts";
 import { LocalStore, removeOldestFile } from "./store/store.ts";
 import { type Batch, Table } from "./store/table.ts";
 import { joinTabs, type Tabs } from "./store/tabs.ts";
-import { find, planSend } from "./trust/client.ts";
+import { find } from "./trust/client.ts";
+import { cachesOf } from "./trust/readers.ts";
 import { loadAlias, type NameTrust, type TrustDemand, trustOf } from "./trust/trust.ts";
 
 /** What the session needs of its identity. */

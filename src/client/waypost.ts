@@ -5,12 +5,10 @@
  */
 import type { Did } from "../core/codec/did.ts";
 import { inOrder } from "../core/std/order.ts";
+import { attempt, ClientError, localError, retryTemporary } from "./base/failure.ts";
 import type { Devices } from "./devices/devices.ts";
 import {
-  changeIdentity,
-  type EditIdentity,
   linkOptions,
-  loadIdentity,
   makeIdentity,
   settleIdentity,
   urlsOf,
@@ -27,6 +25,7 @@ import {
   takeOver,
   wipe,
 } from "./keys/keys.ts";
+import { changeIdentity, type EditIdentity, loadIdentity } from "./keys/stored.ts";
 import {
   type Content,
   type Relations,
@@ -35,16 +34,17 @@ import {
   sourceOf,
 } from "./mail/content.ts";
 import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
+import { sendTo } from "./mail/plan.ts";
 import type { MessageFacts } from "./mail/retrieve.ts";
-import { type MessageOptions, retryTemporary, type SendPlan, type Sent } from "./mail/send.ts";
+import type { MessageOptions, SendPlan, Sent } from "./mail/send.ts";
 import { waitingDefault } from "./net/directory.ts";
-import { attempt, ClientError, clockProblem, localError } from "./net/http.ts";
+import { clockProblem } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
 import type { PollResult, Receiver, ReceiverStorage } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
-import { askDid, type Client, connect, lookUp, senderOf, sendTo } from "./trust/client.ts";
+import { askDid, type Client, connect, lookUp, senderOf } from "./trust/client.ts";
 
 export class Waypost {
   /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */

@@ -21,18 +21,14 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { firstDocument, register } from "../../src/client/identity/registration.ts";
 import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
-import {
-  type CacheClient,
-  cachesOf,
-  liveEndpoints,
-  type Reader,
-} from "../../src/client/net/caches.ts";
+import type { CacheClient, Reader } from "../../src/client/net/caches.ts";
 import { listenLive } from "../../src/client/net/connections.ts";
 import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { connect } from "../../src/client/trust/client.ts";
+import { cachesOf, liveEndpoints } from "../../src/client/trust/readers.ts";
 import { hourMs, secondMs } from "../../src/core/codec/time.ts";
 import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";

@@ -9,14 +9,14 @@
  * random DIDs, of which nothing is proven, and that must be found.
  */
 import { parseArgs } from "node:util";
+import { attempt, ClientError } from "../../src/client/base/failure.ts";
 import { nextIdentity, publishKeys } from "../../src/client/identity/change.ts";
 import { x25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { agreementSecrets, parseIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
+import { planSend } from "../../src/client/mail/plan.ts";
 import { openEnvelope, recipientOf } from "../../src/client/mail/retrieve.ts";
 import { buildEnvelope } from "../../src/client/mail/send.ts";
-import { attempt, ClientError } from "../../src/client/net/http.ts";
-import { planSend } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { renderAgreementKey, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";

@@ -11,12 +11,13 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { sourceOf } from "../../src/client/mail/content.ts";
+import { planSend } from "../../src/client/mail/plan.ts";
 import { sendPlan } from "../../src/client/mail/send.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { lookUp, planSend, senderOf } from "../../src/client/trust/client.ts";
+import { lookUp, senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 

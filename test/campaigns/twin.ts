@@ -8,11 +8,11 @@
  * `--canary`: after a while one of the nodes shows what was true at its start, which must be found.
  */
 import { parseArgs } from "node:util";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { change, replaceDocument } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { renderIdentity } from "../../src/client/keys/keys.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { activeDocument, find, trustIn } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";

@@ -7,8 +7,9 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
+import { sendingShape } from "../../src/client/base/kept.ts";
+import { parseKept, renderKept } from "../../src/client/base/shapes.ts";
 import { keptPlan } from "../../src/client/mail/send.ts";
-import { parseKept, renderKept, sendingShape } from "../../src/client/net/answers.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { plan } from "../support/send-plan.ts";
 

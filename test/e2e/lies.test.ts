@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { ClientError } from "../../src/client/net/http.ts";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { executable, run, scratchFolder } from "../support/executable.ts";
 import {
   type LieStage,

@@ -3,14 +3,14 @@
  * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
  */
 import { expect, spyOn, test } from "bun:test";
+import type { ClientError } from "../../src/client/base/failure.ts";
 import { restore } from "../../src/client/identity/backup.ts";
-import { changeIdentity, loadIdentity } from "../../src/client/identity/opening.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { cachesOf } from "../../src/client/net/caches.ts";
-import type { ClientError } from "../../src/client/net/http.ts";
+import { changeIdentity, loadIdentity } from "../../src/client/keys/stored.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { activeDocument, rootKeyOf } from "../../src/client/trust/client.ts";
+import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { sealingKeyOf } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, untilWaiting, waiting } from "../support/people.ts";

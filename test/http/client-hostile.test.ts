@@ -7,25 +7,27 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { receivedFiles } from "../../src/cli/files/received.ts";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { change } from "../../src/client/identity/change.ts";
 import { signEd25519 } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { renderIdentity } from "../../src/client/keys/keys.ts";
 import { bytesSource } from "../../src/client/mail/content.ts";
 import type { Message, WaypostEvent } from "../../src/client/mail/message.ts";
+import { planSend } from "../../src/client/mail/plan.ts";
 import { openEnvelope, recipientOf } from "../../src/client/mail/retrieve.ts";
 import { sealPayload } from "../../src/client/mail/seal.ts";
 import { buildEnvelope, recipientKey } from "../../src/client/mail/send.ts";
 import {
   type CacheClient,
-  cachesOf,
   type EnvelopeJson,
   isComplete,
   listPending,
 } from "../../src/client/net/caches.ts";
-import { askBytes, ClientError, endpoint } from "../../src/client/net/http.ts";
+import { askBytes, endpoint } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { activeDocument, planSend, senderOf } from "../../src/client/trust/client.ts";
+import { activeDocument, senderOf } from "../../src/client/trust/client.ts";
+import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { encodeSenderText } from "../../src/core/message/proof.ts";

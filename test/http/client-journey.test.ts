@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type ReceivedFile, receivedFiles } from "../../src/cli/files/received.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/identity/change.ts";
 import { firstDocument, register } from "../../src/client/identity/registration.ts";
 import type { Signer } from "../../src/client/keys/crypto.ts";
@@ -23,16 +24,11 @@ import {
   type SendPlan,
   sendPlan,
 } from "../../src/client/mail/send.ts";
-import {
-  type CacheClient,
-  cachesOf,
-  listPending,
-  type PendingMessage,
-} from "../../src/client/net/caches.ts";
+import { type CacheClient, listPending, type PendingMessage } from "../../src/client/net/caches.ts";
 import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { activeDocument, connect, lookUp, senderOf } from "../../src/client/trust/client.ts";
+import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
 import { freePort } from "../support/executable.ts";

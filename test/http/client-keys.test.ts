@@ -3,7 +3,6 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { fileKeys, loadIdentity } from "../../src/cli/files/files.ts";
-import { changeIdentity } from "../../src/client/identity/opening.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import {
@@ -12,6 +11,7 @@ import {
   parseIdentity,
   renderIdentity,
 } from "../../src/client/keys/keys.ts";
+import { changeIdentity } from "../../src/client/keys/stored.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";

@@ -8,14 +8,15 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { receivedFiles } from "../../src/cli/files/received.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import type { Identity } from "../../src/client/keys/keys.ts";
 import { recipientKey, type SendPlan, sendPlan } from "../../src/client/mail/send.ts";
-import { cachesOf, type LiveEnvelope, liveEndpoints } from "../../src/client/net/caches.ts";
+import type { LiveEnvelope } from "../../src/client/net/caches.ts";
 import { listenLive } from "../../src/client/net/connections.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { activeDocument, type Client } from "../../src/client/trust/client.ts";
+import { cachesOf, liveEndpoints } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

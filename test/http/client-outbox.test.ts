@@ -3,9 +3,9 @@
  * the same bytes; what becomes of one whose time is over; and what a refusal leaves.
  */
 import { expect, test } from "bun:test";
+import type { ClientError } from "../../src/client/base/failure.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import type { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { peopleAtNodes } from "../support/people.ts";

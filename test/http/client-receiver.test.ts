@@ -2,10 +2,10 @@
 
 import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import type { CacheClient } from "../../src/client/net/caches.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { type PollResult, Receiver } from "../../src/client/store/receiver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

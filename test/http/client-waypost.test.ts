@@ -7,8 +7,8 @@ import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { x25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import type { Message, WaypostEvent } from "../../src/client/mail/message.ts";
+import { planSend } from "../../src/client/mail/plan.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { planSend } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -35,7 +35,7 @@ async function take(me: Waypost, count: number, { ack = true } = {}): Promise<Me
 }
 
 async function waitingCount(me: Waypost): Promise<number> {
-  const { cachesOf } = await import("../../src/client/net/caches.ts");
+  const { cachesOf } = await import("../../src/client/trust/readers.ts");
   const [cache] = await cachesOf(me.client, me.identity);
   return (await cache?.summary())?.count ?? -1;
 }

@@ -5,7 +5,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { cachesOf, liveEndpoints, type Reader } from "../../src/client/net/caches.ts";
+import type { Reader } from "../../src/client/net/caches.ts";
+import { cachesOf, liveEndpoints } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import {

@@ -5,9 +5,9 @@
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { ClientError } from "../../src/client/base/failure.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import type { ClientError } from "../../src/client/net/http.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { dayMs, minuteMs } from "../../src/core/codec/time.ts";
 import { deriveDid } from "../../src/core/ledger/names.ts";

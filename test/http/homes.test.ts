@@ -4,6 +4,7 @@
  * more than its share.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { ClientError } from "../../src/client/base/failure.ts";
 import {
   changeAsOwner,
   type OwnerUpdate,
@@ -12,10 +13,10 @@ import {
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { sourceOf } from "../../src/client/mail/content.ts";
+import { planSend } from "../../src/client/mail/plan.ts";
 import { buildEnvelope } from "../../src/client/mail/send.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { planSend, senderOf } from "../../src/client/trust/client.ts";
+import { senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import type { Did } from "../../src/core/codec/did.ts";

@@ -3,6 +3,7 @@
  * signs, and what its owner hears of the own record.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { ClientError } from "../../src/client/base/failure.ts";
 import {
   change,
   nextIdentity,
@@ -15,7 +16,6 @@ import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { type Identity, parseIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { lookUp } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";

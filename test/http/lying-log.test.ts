@@ -3,12 +3,12 @@
  * once.
  */
 import { afterAll, beforeAll, describe, expect, setSystemTime, test } from "bun:test";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { replaceDocument } from "../../src/client/identity/change.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { renderIdentity } from "../../src/client/keys/keys.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { equalBytes } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";

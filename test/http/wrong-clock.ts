@@ -7,7 +7,7 @@ const now = Date.now;
 Date.now = () => now() + Number(minutes) * 60_000;
 
 const { fileKeys } = await import("../../src/cli/files/files.ts");
-const { ClientError } = await import("../../src/client/net/http.ts");
+const { ClientError } = await import("../../src/client/base/failure.ts");
 const { memoryKeys } = await import("../../src/client/keys/key-stores.ts");
 const { Waypost } = await import("../../src/client/waypost.ts");
 

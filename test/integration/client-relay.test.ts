@@ -1,7 +1,8 @@
 /** The SDK sends envelopes to a Relay on a socket: retries with the same bytes, and chunk sets that continue. */
 import { describe, expect, test } from "bun:test";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { sendPlan } from "../../src/client/mail/send.ts";
-import { ClientError, endpoint } from "../../src/client/net/http.ts";
+import { endpoint } from "../../src/client/net/http.ts";
 import { plan, source, to } from "../support/send-plan.ts";
 
 /** A Relay that answers as the test says, and keeps what it was sent. */

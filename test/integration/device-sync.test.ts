@@ -1,8 +1,8 @@
 /** What a device tells another: all rows that do not fit one message, and each that changed as it is when it is sent. */
 import { expect, test } from "bun:test";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { applyItem, type Item, queueHistory } from "../../src/client/devices/items.ts";
 import { isCurrent, type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { keyOfProfile, putProfile } from "../../src/client/store/profiles.ts";
 import {

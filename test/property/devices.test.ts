@@ -4,8 +4,8 @@
  * named that were never set back; one that was set back also has what it had named and another one knows.
  */
 import { expect, test } from "bun:test";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { keyOfPerson, type Person, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";

@@ -1,5 +1,5 @@
 /** The outcome of a call of the SDK, as a code. */
-import { ClientError } from "../../src/client/net/http.ts";
+import { ClientError } from "../../src/client/base/failure.ts";
 
 /** The code of the `ClientError` that the work ends with; another error as text. */
 export async function clientCode(work: () => Promise<unknown>): Promise<string> {

@@ -1,10 +1,10 @@
 /** Mail between own devices without nodes: what one sends lies in the other's box until that has taken it. */
 
+import { attempt, ClientError } from "../../src/client/base/failure.ts";
 import type { Fill } from "../../src/client/devices/sync.ts";
 import type { Content, Source } from "../../src/client/mail/content.ts";
 import type { ReadMessage } from "../../src/client/mail/retrieve.ts";
 import type { MessageOptions, Sent } from "../../src/client/mail/send.ts";
-import { attempt, ClientError } from "../../src/client/net/http.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 

@@ -2,8 +2,8 @@
 import { afterAll, beforeAll } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { cachesOf } from "../../src/client/net/caches.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes } from "./nodes.ts";
 

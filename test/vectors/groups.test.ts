@@ -4,8 +4,8 @@
  */
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
+import type { GroupState } from "../../src/client/groups/group-rules.ts";
 import { decideChange, groupIdOf, membersOf } from "../../src/client/groups/group-rules.ts";
-import type { GroupState } from "../../src/client/store/rows.ts";
 import { type Did, isDid } from "../../src/core/codec/did.ts";
 
 type Step = {

@@ -5,9 +5,9 @@
  */
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
+import { ClientError } from "../../src/client/base/failure.ts";
 import { type SealBinding, sealPayload } from "../../src/client/mail/seal.ts";
 import { openPayload } from "../../src/client/mail/unseal.ts";
-import { ClientError } from "../../src/client/net/http.ts";
 import { vectors as generated, type SealedVector } from "./sealed/generate.ts";
 
 const vectors: SealedVector[] = JSON.parse(

@@ -19,9 +19,9 @@ import {
   syncFolder,
   writeDurably,
 } from "../../app/files.ts";
+import { localError } from "../../client/base/failure.ts";
 import type { KeyStore } from "../../client/keys/key-stores.ts";
 import { type Identity, nameForm, parseIdentity } from "../../client/keys/keys.ts";
-import { localError } from "../../client/net/http.ts";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import { alone, replaceDurably } from "./lock.ts";

@@ -6,7 +6,7 @@ import { closeSync, existsSync, openSync, readFileSync, renameSync } from "node:
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { removeIfThere, syncFolder, writeBeside } from "../../app/files.ts";
-import { type ClientError, localError } from "../../client/net/http.ts";
+import { type ClientError, localError } from "../../client/base/failure.ts";
 import { errorText } from "../../core/fault.ts";
 
 /** What others do under the lock of key files takes microseconds. */

@@ -2,8 +2,8 @@
 import { open, stat } from "node:fs/promises";
 import { basename } from "node:path";
 import { ifThere } from "../../app/files.ts";
+import { localError } from "../../client/base/failure.ts";
 import { measured, type Source } from "../../client/mail/content.ts";
-import { localError } from "../../client/net/http.ts";
 
 /** Reads the file once to hash it. Throws `local` errors `no_file` and, then or later, `file_changed`. */
 export async function fileSource(path: string, mediaType: string): Promise<Source> {

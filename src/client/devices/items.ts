@@ -5,8 +5,9 @@
  * Source: docs/client.md "Devices".
  */
 import type { Did } from "../../core/codec/did.ts";
-import { mergeGroups } from "../groups/group-rules.ts";
+import { type GroupRow, mergeGroups } from "../groups/group-rules.ts";
 import { contentType, measured, type Source } from "../mail/content.ts";
+import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import { type Body, readRange } from "../store/files.ts";
 import { keyOfGroup } from "../store/groups.ts";
@@ -17,7 +18,7 @@ import { type Batch, digits, type Table } from "../store/table.ts";
 type Rows = {
   readonly p: rows.Person;
   readonly b: rows.ProfileRow;
-  readonly g: rows.GroupRow;
+  readonly g: GroupRow;
   readonly m: rows.MessageRow;
   /** What became of a message. */
   readonly v: Pick<rows.MessageRow, "id" | "to">;
@@ -64,7 +65,7 @@ export async function loadItem(table: Table, key: string): Promise<Item | null> 
 
 type Taking = { readonly table: Table; readonly batch: Batch; readonly nowMs: number };
 type Takers = {
-  readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<rows.StoreChange | null>;
+  readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<StoreChange | null>;
 };
 
 const takers: Takers = {
@@ -73,7 +74,7 @@ const takers: Takers = {
     (await putProfile(table, batch, row)) ? personChange(row.did) : null,
   g: async ({ table, batch }, row) => {
     const key = keyOfGroup(table, row.id);
-    batch.put(key, mergeGroups(await batch.get<rows.GroupRow>(key), row));
+    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), row));
     return { type: "changed", conversation: row.id, id: null, what: "group" };
   },
   m: takeMessage,
@@ -91,10 +92,10 @@ export function applyItem(
   table: Table,
   { is, row }: Item,
   nowMs: number,
-): Promise<rows.StoreChange | null> {
+): Promise<StoreChange | null> {
   return table.change(async (batch) => {
     const take = takers[is] as
-      | ((at: Taking, row: unknown) => Promise<rows.StoreChange | null>)
+      | ((at: Taking, row: unknown) => Promise<StoreChange | null>)
       | undefined;
     const change = await take?.({ table, batch, nowMs }, row);
     for (const [key, isLogged] of batch.logged) if (isLogged) batch.logged.delete(key);
@@ -102,7 +103,7 @@ export function applyItem(
   });
 }
 
-const personChange = (did: Did): rows.StoreChange => ({
+const personChange = (did: Did): StoreChange => ({
   type: "changed",
   conversation: did,
   id: null,
@@ -110,7 +111,7 @@ const personChange = (did: Did): rows.StoreChange => ({
 });
 
 /** What this user changed later stays, and the later claim. */
-async function takePerson({ table, batch }: Taking, given: rows.Person): Promise<rows.StoreChange> {
+async function takePerson({ table, batch }: Taking, given: rows.Person): Promise<StoreChange> {
   const held = await batch.get<rows.Person>(rows.keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
@@ -126,7 +127,7 @@ async function takePerson({ table, batch }: Taking, given: rows.Person): Promise
 async function takeMessage(
   { table, batch, nowMs }: Taking,
   given: rows.MessageRow,
-): Promise<rows.StoreChange | null> {
+): Promise<StoreChange | null> {
   // What waits there waits in that device's outbox.
   const row: rows.MessageRow = {
     ...given,
@@ -154,7 +155,7 @@ async function takeMessage(
 async function takeDelivery(
   { table, batch }: Taking,
   { id, to }: Rows["v"],
-): Promise<rows.StoreChange | null> {
+): Promise<StoreChange | null> {
   const held = await rows.messageById(table, id, batch);
   if (held === null) return null;
   putCopies({ table, batch }, held, to);
@@ -182,7 +183,7 @@ function putCopies(
 async function takeRemoval(
   { table, batch, nowMs }: Taking,
   removal: rows.RemovalRow,
-): Promise<rows.StoreChange | null> {
+): Promise<StoreChange | null> {
   rows.putRemoval(table, batch, removal, nowMs);
   const held = await rows.messageById(table, removal.id, batch);
   if (held === null) return null;
@@ -194,7 +195,7 @@ async function takeRemoval(
 async function takeRead(
   { table, batch }: Taking,
   { id, readAtMs }: rows.ConversationRow,
-): Promise<rows.StoreChange | null> {
+): Promise<StoreChange | null> {
   const place = rows.keyOfConversation(table, id);
   const row = await batch.get<rows.ConversationRow>(place);
   if (row === null || readAtMs === 0) return null;

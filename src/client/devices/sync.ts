@@ -9,21 +9,16 @@ import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
+import { attempt, backoffMs, ClientError, isTemporary, pause } from "../base/failure.ts";
+import { isInteger, isRecord } from "../base/shapes.ts";
 import { type Content, contentType, syncType } from "../mail/content.ts";
-import { jsonIn } from "../mail/message.ts";
+import { jsonIn, type StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
-import { isInteger, isRecord } from "../net/answers.ts";
 import { Wakeup } from "../net/connections.ts";
-import { attempt, backoffMs, ClientError, isTemporary, pause } from "../net/http.ts";
 import { type Body, saveContent, type Write, wholeBody } from "../store/files.ts";
-import {
-  type DeviceFacts,
-  type MessageRow,
-  messageById,
-  type StoreChange,
-  stateChange,
-} from "../store/rows.ts";
+import { devicesWaitMs } from "../store/incoming.ts";
+import { type DeviceFacts, type MessageRow, messageById, stateChange } from "../store/rows.ts";
 import { type Batch, logKey, type Table } from "../store/table.ts";
 import {
   applyItem,
@@ -93,8 +88,6 @@ const wantRetries = 3;
 const askMs = secondMs;
 /** How long what waits in the own Cache may take after a start, before the others are asked. */
 const settleMs = 5 * secondMs;
-/** How long a message waits for the others before it is acknowledged. */
-export const toldMs = 4 * secondMs;
 
 export const peerKey = (table: Table, did: string): string => `d/${table.name(did)}`;
 /** Of a device that was removed: its DID, for good. */
@@ -174,7 +167,7 @@ export class Sync {
   /** Resolves when every device's Cache has what was logged until now, refused it, or takes longer than 4 s. */
   async synced(): Promise<void> {
     const number = this.#logged;
-    const untilMs = performance.now() + toldMs;
+    const untilMs = performance.now() + devicesWaitMs;
     while (this.#isBehind(number) && performance.now() < untilMs && !this.#signal.aborted)
       await this.#progress.wait(untilMs - performance.now());
   }

@@ -6,10 +6,31 @@
 import { sha256 } from "#sha256";
 import { utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { isRecord } from "../base/shapes.ts";
 import { uuidOf } from "../keys/crypto.ts";
 import { isName } from "../mail/notes.ts";
-import { isRecord } from "../net/answers.ts";
-import type { GroupRow, GroupState } from "../store/rows.ts";
+
+type Versions = Readonly<Record<string, number>>;
+
+/** What the changes so far say of a group . */
+export type GroupState = {
+  readonly id: string;
+  readonly admin: Did;
+  readonly maker: Did;
+  /** With the maker's DID it makes the id. */
+  readonly nonce: string;
+  readonly version: number;
+  readonly name: string;
+  /** Since which version each is in it. */
+  readonly members: Versions;
+  /** Who left, and the version that they knew then. */
+  readonly left: Versions;
+};
+
+export type GroupRow = GroupState & {
+  /** Since which version this identity accepts to be in it; 0 when it does not. */
+  readonly joined: number;
+};
 
 export const membersMax = 64;
 

@@ -11,11 +11,11 @@ import {
   encodeBase64,
   utf8,
 } from "../../core/codec/bytes.ts";
+import { localError, pause } from "../base/failure.ts";
 import { openBytes, sealBytes } from "../keys/crypto.ts";
 import { deviceName, type KeyStore, reliable } from "../keys/key-stores.ts";
 import { parseIdentity } from "../keys/keys.ts";
 import { passphraseKey } from "../keys/locks.ts";
-import { localError, pause } from "../net/http.ts";
 import type { Row, StoreDriver } from "../store/driver.ts";
 import { Table } from "../store/table.ts";
 

@@ -29,6 +29,7 @@ import { applyComponent, type KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { renderUpdate } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../../core/message/proof.ts";
+import { localError } from "../base/failure.ts";
 import {
   ed25519PublicKey,
   randomUuid,
@@ -37,6 +38,7 @@ import {
   x25519PublicKey,
 } from "../keys/crypto.ts";
 import { advanceChain, freshSeed, heldSeed, type Identity, rootSignerId } from "../keys/keys.ts";
+import type { EditIdentity } from "../keys/stored.ts";
 import type { Accepted } from "../net/answers.ts";
 import {
   authorizationLifeMs,
@@ -47,7 +49,7 @@ import {
   type Waiting,
   waitingDefault,
 } from "../net/directory.ts";
-import { endpoint, jsonBody, localError, path } from "../net/http.ts";
+import { endpoint, jsonBody, path } from "../net/http.ts";
 import { activeDocument, type Client, readLimits, rootKeyOf } from "../trust/client.ts";
 import {
   claimNonce,
@@ -59,7 +61,6 @@ import {
   signDocument,
   takesComponents,
 } from "../trust/own.ts";
-import type { EditIdentity } from "./opening.ts";
 
 type ChangeTerms = {
   readonly nonce: bigint;

@@ -2,14 +2,22 @@
  * How an identity is opened: the options, the nodes, and the keys, which are made when there are none.
  * Source: docs/client.md "Opening".
  */
-
-import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { encodeHex } from "../../core/codec/bytes.ts";
+import { deriveDid, isSelfCertifying } from "../../core/ledger/names.ts";
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";
+import { localError } from "../base/failure.ts";
+import { ed25519PublicKey } from "../keys/crypto.ts";
 import { deviceName, type KeyStore } from "../keys/key-stores.ts";
-import { type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
+import {
+  createIdentity,
+  freshSeed,
+  type Identity,
+  newIdentity,
+  renderIdentity,
+} from "../keys/keys.ts";
+import { loadIdentity } from "../keys/stored.ts";
 import type { Listener } from "../mail/message.ts";
-import { identityFor, settleRegistration, type Waiting } from "../net/directory.ts";
-import { localError } from "../net/http.ts";
+import { provingAt, settleRegistration, type Waiting } from "../net/directory.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { Client } from "../trust/client.ts";
 import { distrust, type TrustDemand } from "../trust/trust.ts";
@@ -70,44 +78,21 @@ export function urlsOf({
   };
 }
 
-export async function loadIdentity(keys: KeyStore, name: string): Promise<Identity | null> {
-  return (await readIdentity(keys, name))?.[1] ?? null;
-}
-
-async function readIdentity(
-  keys: KeyStore,
+/** A new identity, of the form that the Directory's ledger has rules for. */
+async function identityFor(
+  client: Client,
   name: string,
-): Promise<readonly [text: string, Identity] | null> {
-  const text = await keys.load(name);
-  if (text === null) return null;
-  const identity = parseIdentity(text, name);
-  if (identity !== null) return [text, identity];
-  throw localError("keys_unreadable", `what the key store holds for ${name} is not an identity`);
-}
-
-export type EditIdentity = (stored: Identity) => Identity | Promise<Identity>;
-
-/** As many writers would have to come first, each time. */
-const editsMax = 100;
-
-/**
- * Every change of a stored identity: made of what is stored now, and made again when another process or tab was first. So
- * no secret is lost that another writer stored, and an identity that was removed does not come back.
- */
-export async function changeIdentity(
-  keys: KeyStore,
-  { name, did }: Pick<Identity, "name" | "did">,
-  edit: EditIdentity,
+  nowMs: number = Date.now(),
 ): Promise<Identity> {
-  for (let i = 0; i < editsMax; i++) {
-    const [before, stored] = (await readIdentity(keys, name)) ?? [];
-    if (before === undefined || stored?.did !== did)
-      throw localError("no_identity", `the keys of ${did} were removed`);
-    const identity = await edit(stored);
-    const text = renderIdentity(identity);
-    if (text === before || (await keys.replace(name, before, text))) return identity;
-  }
-  throw localError("busy", `others change ${name} in the key store all the time`);
+  const { genesisHash, selfCertifying } = await provingAt(client);
+  if (genesisHash === null) return createIdentity(name, nowMs);
+  const ledger = encodeHex(genesisHash);
+  if (!selfCertifying) return { ...createIdentity(name, nowMs), ledger };
+  const rootSeed = freshSeed();
+  return newIdentity(
+    { name, did: deriveDid(genesisHash, await ed25519PublicKey(rootSeed)), rootSeed, ledger },
+    nowMs,
+  );
 }
 
 /** Saved before it is registered: keys of an existing DID must not be lost. */

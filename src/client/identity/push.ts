@@ -7,11 +7,13 @@ import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
+import { attempt, ClientError, localError } from "../base/failure.ts";
 import type { Identity } from "../keys/keys.ts";
 import { aboutShape, pushShape } from "../net/answers.ts";
-import { cachesOf, proofHeaders, type Reader } from "../net/caches.ts";
-import { ask, attempt, ClientError, jsonBody, localError, path } from "../net/http.ts";
+import { proofHeaders, type Reader } from "../net/caches.ts";
+import { ask, jsonBody, path } from "../net/http.ts";
 import type { Client } from "../trust/client.ts";
+import { cachesOf } from "../trust/readers.ts";
 
 /** A `PushSubscription` of a browser, or the same members from a UnifiedPush distributor. */
 export type PushSubscriptionLike = {

@@ -14,19 +14,12 @@ import {
 } from "../../core/ledger/document-codec.ts";
 import { homeOfUrl, homeServiceType } from "../../core/ledger/home.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
+import { attempt, ClientError, localError } from "../base/failure.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
 import type { Identity } from "../keys/keys.ts";
 import { type About, aboutShape, deliveredShape, type Registered } from "../net/answers.ts";
 import { authorizationLifeMs, provingAt } from "../net/directory.ts";
-import {
-  ask,
-  attempt,
-  ClientError,
-  type Endpoint,
-  endpoint,
-  jsonBody,
-  localError,
-} from "../net/http.ts";
+import { ask, type Endpoint, endpoint, jsonBody } from "../net/http.ts";
 import type { Client } from "../trust/client.ts";
 import { distrust } from "../trust/trust.ts";
 

@@ -2,8 +2,9 @@
  * Where identities are stored between runs: in memory, or in the browser's IndexedDB (`@waypost/client/node` has files).
  * Source: docs/client.md "Opening".
  */
-import { isRecord } from "../net/answers.ts";
-import { ClientError, localError } from "../net/http.ts";
+
+import { ClientError, localError } from "../base/failure.ts";
+import { isRecord } from "../base/shapes.ts";
 
 /** What an identity remembers of others, and of what it is sending: a small text under each key, apart from its keys. */
 export type MemoryStore = {

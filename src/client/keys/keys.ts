@@ -6,8 +6,9 @@
 import { encodeBase58, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
-import { identityShape, parseKept, renderKept } from "../net/answers.ts";
-import { localError } from "../net/http.ts";
+import { localError } from "../base/failure.ts";
+import { identityShape } from "../base/kept.ts";
+import { parseKept, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey, hkdf } from "./crypto.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */

@@ -6,15 +6,9 @@
  */
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { decodeUtf8, encodeBase32, utf8 } from "../../core/codec/bytes.ts";
-import {
-  locksShape,
-  parseKept,
-  parseRecord,
-  renderKept,
-  sealedShape,
-  type Wrap,
-} from "../net/answers.ts";
-import { localError } from "../net/http.ts";
+import { localError } from "../base/failure.ts";
+import { locksShape, sealedShape, type Wrap } from "../base/kept.ts";
+import { parseKept, parseRecord, renderKept } from "../base/shapes.ts";
 import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { type KeyStore, memoryOf } from "./key-stores.ts";
 

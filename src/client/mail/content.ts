@@ -6,8 +6,8 @@
  */
 import { sha256 } from "#sha256";
 import { utf8 } from "../../core/codec/bytes.ts";
-import { isRecord } from "../net/answers.ts";
-import { ClientError, localError } from "../net/http.ts";
+import { ClientError, localError } from "../base/failure.ts";
+import { isRecord } from "../base/shapes.ts";
 import type { FileFacts } from "./seal.ts";
 
 /** Text, bytes, a Blob or File, or a source such as a file on disk; any other value is sent as JSON. */

@@ -5,9 +5,8 @@
  */
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
-import { isRecord } from "../net/answers.ts";
-import { type ClientError, localError } from "../net/http.ts";
-import type { StoreChange } from "../store/rows.ts";
+import { type ClientError, localError } from "../base/failure.ts";
+import { isRecord } from "../base/shapes.ts";
 import type { Stranger } from "../trust/own.ts";
 import { type Content, isNote, reactionType } from "./content.ts";
 import { type Note, parseNote } from "./notes.ts";
@@ -114,6 +113,14 @@ export function parseReaction(json: unknown): Reaction | null {
 }
 
 // ------------------------------------------------------------------------------------------------------------- events
+
+/** What changed in the store: read again what you show. */
+export type StoreChange = {
+  readonly type: "changed";
+  readonly conversation: string | null;
+  readonly id: string | null;
+  readonly what: "message" | "state" | "read" | "person" | "group" | "removed";
+};
 
 type ConnectionKind = "directory" | "cache" | "live";
 

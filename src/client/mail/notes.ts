@@ -5,8 +5,8 @@
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { parseUuid } from "../../core/codec/did.ts";
-import { isRecord } from "../net/answers.ts";
-import { localError } from "../net/http.ts";
+import { localError } from "../base/failure.ts";
+import { isRecord } from "../base/shapes.ts";
 import { isNote, profileType, receiptType, typingType } from "./content.ts";
 
 export type Note =

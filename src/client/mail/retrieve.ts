@@ -12,6 +12,7 @@ import { type DidDocument, methodFor, parseMethodKey } from "../../core/ledger/a
 import { parseHome } from "../../core/ledger/home.ts";
 import { encodeSenderText } from "../../core/message/proof.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
+import { attempt, ClientError, isTemporary, localError, orNull } from "../base/failure.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
 import { agreementSecrets, type Identity } from "../keys/keys.ts";
 import {
@@ -25,7 +26,6 @@ import {
   placeOf,
   type Unreachable,
 } from "../net/caches.ts";
-import { attempt, ClientError, isTemporary, localError, orNull } from "../net/http.ts";
 import { activeDocument, type Client, trustIn } from "../trust/client.ts";
 import type { TrustLevel } from "../trust/trust.ts";
 import { isNote, marker, partsOf, type Relations } from "./content.ts";

@@ -8,6 +8,7 @@ import { sha256 } from "#sha256";
 import { concatBytes, encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import { hkdf, x25519PublicKey, x25519SharedSecret } from "../keys/crypto.ts";
 import type { SealedPayload } from "../net/answers.ts";
+import type { ChunkPlace } from "../net/caches.ts";
 
 export const sealProfile = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1";
 export const recordFormat = "svc:binary-chunk:v1";
@@ -18,11 +19,7 @@ export const nonceBytes = 12;
 export type SealBinding = {
   readonly messageId: string;
   readonly to: string;
-  readonly chunk: {
-    readonly groupId: string;
-    readonly sequence: number;
-    readonly total: number;
-  } | null;
+  readonly chunk: ChunkPlace | null;
 };
 
 /** The file as its every chunk describes it. */

@@ -12,29 +12,19 @@ import type { JsonObject } from "../../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
 import { encodeSenderText } from "../../core/message/proof.ts";
 import { chunksMax } from "../../core/schema/chunks.ts";
-import { hkdf, type Signer, signEd25519, uuidOf } from "../keys/crypto.ts";
 import {
-  type Delivered,
-  deliveredShape,
-  isRecord,
-  parseKept,
-  planShape,
-  renderKept,
-} from "../net/answers.ts";
-import {
-  ask,
-  askedPauseMs,
   attempt,
-  backoffMs,
   ClientError,
-  type Endpoint,
-  type Exchange,
-  isTemporary,
-  jsonBody,
   localError,
-  path,
-  pause,
-} from "../net/http.ts";
+  type Retrying,
+  retryTemporary,
+} from "../base/failure.ts";
+import { planShape } from "../base/kept.ts";
+import { isRecord, parseKept, renderKept } from "../base/shapes.ts";
+import { hkdf, type Signer, signEd25519, uuidOf } from "../keys/crypto.ts";
+import { type Delivered, deliveredShape } from "../net/answers.ts";
+import { ask, type Endpoint, type Exchange, jsonBody, path } from "../net/http.ts";
+import type { Author } from "../trust/client.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "../trust/trust.ts";
 import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
@@ -66,9 +56,6 @@ export type SendPlan = {
   /** Signs every envelope as coming from this DID. */
   readonly sender: Author | null;
 };
-
-/** Whoever signs, and the home that their document names. */
-type Author = Signer & { readonly did: Did; readonly home?: string };
 
 /** The key to seal to. Throws `no_key_agreement`. */
 export function recipientKey(document: DidDocument): RecipientKey {
@@ -258,30 +245,6 @@ export type MessageOptions = ContentNames &
 
 /** The Relay's report; further members are kept unchanged. */
 type DeliveryReport = Delivered & { readonly [member: string]: unknown };
-
-type Retrying = {
-  /** Further attempts after the first; 3 by default. */
-  readonly retries?: number | undefined;
-  /** When it is aborted, nothing is tried again. */
-  readonly signal?: AbortSignal | undefined;
-};
-
-export const retriesDefault = 3;
-
-/** Repeats the work after a temporary failure: after about a second, two, four, or when the node asks for it. */
-export async function retryTemporary<T>(
-  work: () => Promise<T>,
-  { retries = retriesDefault, signal = new AbortController().signal }: Retrying,
-): Promise<T> {
-  for (let failures = 1; ; failures++) {
-    const result = await attempt(work);
-    if (!(result instanceof ClientError)) return result;
-    // After 504 the Relay has tried for as long as its destinations may take.
-    if (failures > retries || !isTemporary(result) || result.status === 504) throw result;
-    await pause(Math.max(backoffMs(failures), askedPauseMs(result)), signal);
-    if (signal.aborted) throw result;
-  }
-}
 
 /** Posts one envelope. Throws `refused` with the Relay's code unless it reports success. */
 async function post(

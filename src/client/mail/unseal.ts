@@ -5,15 +5,10 @@
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { decodeBase64, decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
+import { localError } from "../base/failure.ts";
+import { isRecord, parseValue, problemOf } from "../base/shapes.ts";
 import { x25519SharedSecret } from "../keys/crypto.ts";
-import {
-  isRecord,
-  parseValue,
-  problemOf,
-  recordShape,
-  sealedPayloadShape,
-} from "../net/answers.ts";
-import { localError } from "../net/http.ts";
+import { recordShape, sealedPayloadShape } from "../net/answers.ts";
 import {
   additionalData,
   contentKey,

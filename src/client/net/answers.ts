@@ -5,79 +5,13 @@
  * Source: interface "Endpoints", rules sections 4, 6 and 10 ("Reads").
  */
 import * as z from "zod/mini";
-import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
-import { type Did, isDid } from "../../core/codec/did.ts";
+import { integer, isRecord, natural, oneOf, text } from "../base/shapes.ts";
 
-export type Shape<T> = z.ZodMiniType<T>;
-
-/** What is wrong with a value, with its place, or `null`. */
-export function problemOf(shape: Shape<unknown>, value: unknown): string | null {
-  const [issue] = z.safeParse(shape, value).error?.issues ?? [];
-  if (issue === undefined) return null;
-  if (issue.code === "unrecognized_keys") return "it has members that are not known";
-  const expected = issue.code === "invalid_type" ? issue.expected : issue.message;
-  return `${issue.path.length === 0 ? "the answer" : `/${issue.path.map(String).join("/")}`} must be ${expected}`;
-}
-
-/** What programs keep between runs, as text: JSON with bytes in lower hex and counters in decimal. */
-export function renderKept(value: object): string {
-  return `${JSON.stringify(keptForm(value), null, 2)}\n`;
-}
-
-/** Not by a replacer of JSON: a Buffer, which is bytes too, is another object by then. */
-function keptForm(value: unknown): unknown {
-  if (value instanceof Uint8Array) return encodeHex(value);
-  if (typeof value === "bigint") return String(value);
-  if (Array.isArray(value)) return value.map(keptForm);
-  if (!isRecord(value)) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, keptForm(one)]));
-}
-
-/** The value of such a text, if it has the shape. */
-export function parseKept<T>(text: string, shape: Shape<T>): T | null {
-  return parseValue(parseRecord(text), shape);
-}
-
-export function parseValue<T>(value: unknown, shape: Shape<T>): T | null {
-  return z.safeParse(shape, value).data ?? null;
-}
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-export function isInteger(value: unknown): value is number {
-  return Number.isSafeInteger(value);
-}
-
-/** A JSON object, or `null` for any other text. */
-export function parseRecord(text: string): Record<string, unknown> | null {
-  try {
-    const json: unknown = JSON.parse(text);
-    return isRecord(json) ? json : null;
-  } catch {
-    return null;
-  }
-}
-
-const text = z.string();
 const truth = z.boolean();
-/** Smaller than the checks of the library, which a page would load. */
-const integer = z.custom<number>(isInteger, "an integer");
-const natural = z.custom<number>((value) => isInteger(value) && value >= 0, "a natural number");
-const decimal = z.custom<string>(
-  (value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value),
-  "decimal text",
-);
 const isU64 = (value: unknown) =>
   typeof value === "string" && /^[0-9]{1,20}$/.test(value) && BigInt(value) < 1n << 64n;
 const u64 = z.custom<string>(isU64, "an unsigned 64-bit number as text");
-const one = z.custom<1>((value) => value === 1, "1");
 const record = z.custom<Record<string, unknown>>(isRecord, "an object");
-
-function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
-  return z.custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
-}
 
 const component = { id: text, type: text, controller: text, publicKeyMultibase: text };
 const service = z.object({
@@ -210,83 +144,7 @@ export const recordShape = z.strictObject({
   data: bytesOf("a byte string", () => true),
 });
 
-// What programs keep between runs.
-const did = z.custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");
-const hexOf = (form: RegExp) =>
-  z.custom<string>((value) => typeof value === "string" && form.test(value), "lower hex");
-const toBytes = z.transform((hex: string) => decodeHex(hex) as Uint8Array);
-const hex32 = hexOf(/^[0-9a-f]{64}$/);
-const bytes32 = z.pipe(hex32, toBytes);
-const bytes = z.pipe(hexOf(/^([0-9a-f]{2})*$/), toBytes);
-const counter = z.pipe(
-  decimal,
-  z.transform((digits) => BigInt(digits)),
-);
-const held = { id: text, secret: bytes32 };
-export const identityShape = z.object({
-  version: one,
-  name: text,
-  did,
-  rootSeed: bytes32,
-  nextRootSeed: z.nullable(bytes32),
-  methods: z.array(z.object(held)),
-  agreements: z.array(z.object({ ...held, destroyAtMs: z.nullable(integer) })),
-  chain: z.object({ epoch: integer, key: bytes32, sinceMs: integer }),
-  ledger: z.nullable(hex32),
-  storeKey: bytes32,
-});
-export const planShape = z.object({
-  version: one,
-  plan: z.object({
-    id: text,
-    seed: bytes32,
-    to: did,
-    recipient: z.object({ keyId: text, publicKey: bytes32 }),
-    file: z.object({ name: text, mediaType: text, sizeBytes: natural, sha256: bytes32 }),
-    chunkBytes: natural,
-    timestamp: text,
-    ttl: text,
-    tag: z.nullable(text),
-    hint: z.nullable(oneOf("direct", "cache")),
-  }),
-  senderKeyId: z.nullable(text),
-  delivered: natural,
-});
-
-export const sendingShape = z.object({ plans: z.array(planShape) });
-
-/** How far the record of a correspondent had come, and the home that its document named then. */
-export const rememberedShape = z.object({
-  did,
-  root: integer,
-  rootKey: bytes32,
-  nonce: counter,
-  hash: bytes32,
-  home: z.optional(text),
-});
-export const rememberedAliasShape = z.object({ alias: text, did });
-/** Calls that were signed and may still be accepted. */
-export const claimsShape = z.object({
-  claims: z.array(z.object({ nonce: counter, sha256: bytes32, untilMs: integer })),
-});
-export const aliasesShape = z.object({ aliases: z.array(text) });
-export const methodKeysShape = z.object({ keys: z.array(text) });
-/** The root key of the shares that they have; `null` until all are sent. */
-export const guardiansShape = z.object({ to: z.array(text), rootKey: z.nullable(bytes32) });
-export const shareShape = z.object({ did, rootKey: bytes32, share: bytes });
-export const headShape = z.object({ logKey: text, note: text });
-/** The key of locked texts, sealed with that of a lock. */
-const wrap = {
-  kind: oneOf("passphrase", "passkey"),
-  salt: bytes,
-  credential: z.nullable(bytes),
-  sealed: bytes,
-};
-export const locksShape = z.object({ format: text, locks: z.array(z.object(wrap)) });
-export const sealedShape = z.object({ format: text, sealed: bytes });
-
 export type SealedPayload = z.infer<typeof sealedPayloadShape>;
-export type Wrap = z.infer<typeof locksShape>["locks"][number];
 export type RegistrationStatus = z.infer<typeof registrationStatusShape>;
 export type Resolved = z.infer<typeof resolvedShape>;
 export type About = z.infer<typeof aboutShape>;

@@ -1,5 +1,5 @@
 /**
- * The Caches of a recipient: its endpoints by its document, their routes, and what waits there. Every request is signed with
+ * The Caches of a recipient: their routes, and what waits there. Every request is signed with
  * a new nonce, by a key that the service in the recipient's document authorizes. A Cache or a Relay may be hostile, so
  * copies under one id may differ: the digest of an envelope decides which copies are the same, and a Cache that lists much
  * hides nothing of the others.
@@ -17,31 +17,12 @@ import {
   type ProofNames,
   type RetrievalOperation,
   retrievalHeaders,
-  withoutTrailingSlashes,
 } from "../../core/message/proof.ts";
+import { attempt, ClientError } from "../base/failure.ts";
+import { isRecord, type Shape } from "../base/shapes.ts";
 import { randomUuid, type Signer, signEd25519 } from "../keys/crypto.ts";
-import type { Identity } from "../keys/keys.ts";
-import type { SealBinding } from "../mail/seal.ts";
-import { activeDocument, type Client, signerIn } from "../trust/client.ts";
-import {
-  ackShape,
-  isRecord,
-  messageStateShape,
-  messagesShape,
-  type Shape,
-  summaryShape,
-} from "./answers.ts";
-import {
-  ask,
-  attempt,
-  ClientError,
-  type Endpoint,
-  endpoint,
-  jsonBody,
-  localError,
-  path,
-  queryOf,
-} from "./http.ts";
+import { ackShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
+import { ask, type Endpoint, jsonBody, path, queryOf } from "./http.ts";
 
 /** The most ids that a Cache accepts in one acknowledgement. */
 export const ackIdsMax = 1_000;
@@ -56,7 +37,7 @@ export type Reader = {
 
 export type CacheClient = ReturnType<typeof cacheClient>;
 
-function cacheClient(reader: Reader) {
+export function cacheClient(reader: Reader) {
   const { did, at } = reader;
   const read = <T>(
     operation: RetrievalOperation,
@@ -134,41 +115,6 @@ export async function prove(
 export const proofHeaders = (reader: Reader, operation: RetrievalOperation, subject: string) =>
   prove(reader, { operation, subject }, retrievalHeaders);
 
-// ------------------------------------------------------------------------------------------------------- endpoints
-
-/** Every Cache that the identity's document names and that one of its keys may read. */
-export async function cachesOf(client: Client, identity: Identity): Promise<CacheClient[]> {
-  return (await readersOf(client, identity, "Cache")).map(cacheClient);
-}
-
-/** Every Relay that the identity's document names and where one of its keys may listen. */
-export function liveEndpoints(client: Client, identity: Identity): Promise<Reader[]> {
-  return readersOf(client, identity, "Relay");
-}
-
-/** By priority. Each Cache may hold a copy, or part of a group. Throws `no_cache` or `no_relay`. */
-async function readersOf(
-  client: Client,
-  identity: Identity,
-  node: "Cache" | "Relay",
-): Promise<Reader[]> {
-  const readers: Reader[] = [];
-  const document = await activeDocument(client, identity.did);
-  const services = document.service.filter(({ type }) => type === `Svc${node}Service`);
-  services.sort((a, b) => (a.priority ?? Number.MAX_VALUE) - (b.priority ?? Number.MAX_VALUE));
-  for (const { id: serviceId, authorization, serviceEndpoint } of services) {
-    const signer = await signerIn(identity, document, authorization ?? []);
-    if (signer === null) continue;
-    for (const url of new Set(serviceEndpoint.map(withoutTrailingSlashes)))
-      readers.push({ did: identity.did, serviceId, at: endpoint(url, client.timeoutMs), signer });
-  }
-  if (readers.length > 0) return readers;
-  throw localError(
-    `no_${node.toLowerCase()}`,
-    `the document names no ${node} that authorizes a key of this device`,
-  );
-}
-
 // ------------------------------------------------------------------------------------------------------- what waits
 
 /** An envelope as JSON, from a Cache or a live session: untrusted. */
@@ -180,13 +126,20 @@ export type LiveEnvelope = {
   readonly envelope: EnvelopeJson;
 };
 
+/** Where an envelope stands in a file that is sent in chunks. */
+export type ChunkPlace = {
+  readonly groupId: string;
+  readonly sequence: number;
+  readonly total: number;
+};
+
 /** What could not be read or acknowledged, and where. */
 export type Unreachable = { readonly endpoint: string; readonly error: ClientError };
 
 /** One copy of an envelope, of a whole message or of a chunk. */
 export type EnvelopeCopy = {
   readonly messageId: string;
-  readonly chunk: SealBinding["chunk"];
+  readonly chunk: ChunkPlace | null;
   readonly expiresAtMs: number;
   /** `null` for an envelope of a live session. */
   readonly cache: CacheClient | null;
@@ -347,7 +300,7 @@ function interleave<T>(lists: readonly (readonly T[])[]): T[] {
   ).flat();
 }
 
-export function chunkOf(message: Readonly<Record<string, unknown>>): SealBinding["chunk"] {
+export function chunkOf(message: Readonly<Record<string, unknown>>): ChunkPlace | null {
   const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
   if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number")
     return null;
@@ -355,14 +308,14 @@ export function chunkOf(message: Readonly<Record<string, unknown>>): SealBinding
 }
 
 /** The place of a chunk, as text that is the same for the same place. */
-export const placeOf = (chunk: SealBinding["chunk"]): string =>
+export const placeOf = (chunk: ChunkPlace | null): string =>
   chunk === null ? "" : `${chunk.groupId.toLowerCase()} ${chunk.sequence} ${chunk.total}`;
 
 /** A Cache that states another number of chunks names another group. */
 function groupCopies(copies: readonly EnvelopeCopy[]): PendingMessage[] {
   const groups = new Map<
     string,
-    { readonly chunk: SealBinding["chunk"]; readonly parts: Map<number, EnvelopeCopy[]> }
+    { readonly chunk: ChunkPlace | null; readonly parts: Map<number, EnvelopeCopy[]> }
   >();
   for (const copy of copies) {
     const { chunk, messageId } = copy;

@@ -5,9 +5,10 @@
 import { parseUuid } from "../../core/codec/did.ts";
 import { dayMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { ackMembers } from "../../core/message/proof.ts";
-import { parseRecord } from "./answers.ts";
+import { ClientError, localError, pause } from "../base/failure.ts";
+import { parseRecord } from "../base/shapes.ts";
 import { type EnvelopeJson, type LiveEnvelope, prove, type Reader } from "./caches.ts";
-import { ClientError, localError, path, pause } from "./http.ts";
+import { path } from "./http.ts";
 
 // ------------------------------------------------------------------------------------------------------- live sessions
 

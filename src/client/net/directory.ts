@@ -8,9 +8,7 @@ import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import type { ProofBinding } from "../../core/ledger/document-codec.ts";
 import { keyProofBytesMax } from "../../core/ledger/key-proof.ts";
-import { deriveDid } from "../../core/ledger/names.ts";
-import { ed25519PublicKey } from "../keys/crypto.ts";
-import { createIdentity, freshSeed, type Identity, newIdentity } from "../keys/keys.ts";
+import { attempt, ClientError, isTemporary, localError, orNull } from "../base/failure.ts";
 import {
   acceptedShape,
   aliasShape,
@@ -24,20 +22,7 @@ import {
   resolvedShape,
   submissionShape,
 } from "./answers.ts";
-import {
-  ask,
-  askBytes,
-  attempt,
-  ClientError,
-  type Endpoint,
-  type Exchange,
-  isTemporary,
-  jsonBody,
-  localError,
-  orNull,
-  path,
-  queryOf,
-} from "./http.ts";
+import { ask, askBytes, type Endpoint, type Exchange, jsonBody, path, queryOf } from "./http.ts";
 
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
 export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> &
@@ -126,23 +111,6 @@ export async function provingAt({ directory, known }: Asking): Promise<Proving> 
     genesisHash: authorizes ? genesisHash : null,
     selfCertifying: authorizes && registers && limits?.self_certifying_dids === true,
   };
-}
-
-/** A new identity, of the form that the Directory's ledger has rules for. */
-export async function identityFor(
-  client: Asking,
-  name: string,
-  nowMs: number = Date.now(),
-): Promise<Identity> {
-  const { genesisHash, selfCertifying } = await provingAt(client);
-  if (genesisHash === null) return createIdentity(name, nowMs);
-  const ledger = encodeHex(genesisHash);
-  if (!selfCertifying) return { ...createIdentity(name, nowMs), ledger };
-  const rootSeed = freshSeed();
-  return newIdentity(
-    { name, did: deriveDid(genesisHash, await ed25519PublicKey(rootSeed)), rootSeed, ledger },
-    nowMs,
-  );
 }
 
 function decodeHash(text = ""): Uint8Array | null {

@@ -7,69 +7,8 @@
 import { readCapped } from "../../core/codec/stream.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";
-import { isRecord, problemOf, type Shape } from "./answers.ts";
-
-/**
- * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one that signatures or the
- * memory of this client contradict (docs/trust.md).
- */
-export type ClientErrorKind =
-  | "refused"
-  | "unreachable"
-  | "timed_out"
-  | "unreadable"
-  | "distrusted"
-  | "local";
-
-/**
- * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the kind,
- * or names the problem on this side (`local`).
- */
-export class ClientError extends Error {
-  override readonly name = "ClientError";
-  constructor(
-    readonly kind: ClientErrorKind,
-    readonly code: string,
-    message: string,
-    readonly extra: {
-      readonly status?: number;
-      /** With `nonce_mismatch`: the counter value that would be accepted. */
-      readonly expected?: string;
-      readonly retryAfterMs?: number;
-      /** The answer as received, if it was JSON. */
-      readonly answer?: unknown;
-      readonly cause?: unknown;
-    } = {},
-  ) {
-    super(message, extra.cause === undefined ? undefined : { cause: extra.cause });
-  }
-
-  get status(): number | null {
-    return this.extra.status ?? null;
-  }
-}
-
-/** What the work returns, or why it failed. Anything else that it throws is a bug. */
-export async function attempt<T>(work: () => Promise<T>): Promise<T | ClientError> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof ClientError) return error;
-    throw error;
-  }
-}
-
-const temporaryStatuses = [425, 429, 502, 503, 504, 507];
-
-/** Whether the same request may succeed later: the node was not reached, or says so. */
-export function isTemporary({ kind, status }: ClientError): boolean {
-  return kind === "unreachable" || kind === "timed_out" || temporaryStatuses.includes(status ?? 0);
-}
-
-export function localError(code: string, message: string): ClientError {
-  return new ClientError("local", code, message);
-}
-
+import { ClientError, localError } from "../base/failure.ts";
+import { isRecord, problemOf, type Shape } from "../base/shapes.ts";
 /** A node, or one endpoint of it. A path prefix in the URL is kept. */
 export type Endpoint = {
   readonly url: string;
@@ -238,40 +177,4 @@ function refusal(to: Endpoint, received: Received): ClientError {
     ...(expected === undefined ? {} : { expected }),
     ...(/^[0-9]{1,6}$/.test(pause) ? { retryAfterMs: Number(pause) * 1_000 } : {}),
   });
-}
-
-/** The value of a read, or `null` when it fails with one of the codes: there is none. */
-export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T | null> {
-  const result = await attempt(() => read);
-  if (!(result instanceof ClientError)) return result;
-  if (codes.includes(result.code)) return null;
-  throw result;
-}
-
-/** Resolves after `ms`, or at once when `signal` is aborted. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve();
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end);
-  });
-}
-
-const backoffMsMin = 500;
-const backoffMsMax = 30_000;
-
-/** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
-export function backoffMs(failures: number): number {
-  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
-  return most / 2 + Math.random() * (most / 2);
-}
-
-/** The pause that a node asks for, at most a minute: one that asks for more gets the usual one. */
-export function askedPauseMs({ extra: { retryAfterMs = 0 } }: ClientError): number {
-  return retryAfterMs <= minuteMs ? retryAfterMs : 0;
 }

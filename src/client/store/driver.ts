@@ -4,8 +4,8 @@
  * Source: docs/client.md "A local store".
  */
 
+import { localError } from "../base/failure.ts";
 import { committed, openDatabase, settled } from "../keys/key-stores.ts";
-import { localError } from "../net/http.ts";
 
 export type Row = readonly [key: string, bytes: Uint8Array];
 

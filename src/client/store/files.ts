@@ -5,10 +5,10 @@
 import { concatBytes, decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
+import { attempt, ClientError, localError } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import type { Source } from "../mail/content.ts";
 import type { FileFacts } from "../mail/seal.ts";
-import { attempt, ClientError, localError } from "../net/http.ts";
 import { type Batch, digits, type Table } from "./table.ts";
 
 /** Where content is. `elsewhere`: on another device, which had it first; `removed`: there was no room for it any more. */

@@ -4,6 +4,8 @@
  * Source: docs/client.md "People and groups".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { localError } from "../base/failure.ts";
+import type { GroupRow, GroupState } from "../groups/group-rules.ts";
 import {
   changeTo,
   decideChange,
@@ -18,9 +20,9 @@ import {
 } from "../groups/group-rules.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { type Content, groupType, reactionType } from "../mail/content.ts";
+import type { StoreChange } from "../mail/message.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
-import { localError } from "../net/http.ts";
-import type { GroupRow, GroupState, StoreChange, StoredMessage } from "./rows.ts";
+import type { StoredMessage } from "./rows.ts";
 import type { Batch, StoreBase, Table } from "./table.ts";
 
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */

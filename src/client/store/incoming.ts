@@ -4,8 +4,7 @@
  * Source: docs/client.md "A local store", rules section 6 ("Receiving").
  */
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, hourMs } from "../../core/codec/time.ts";
-import { type Sync, toldMs } from "../devices/sync.ts";
+import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { groupType, typingType } from "../mail/content.ts";
 import {
   essenceOf,
@@ -54,10 +53,19 @@ import {
 } from "./rows.ts";
 import { type Batch, digits, type StoreBase, type Table } from "./table.ts";
 
+/** Whether own devices have what is here. */
+type Synced = {
+  readonly isSyncing: boolean;
+  readonly synced: () => Promise<void>;
+};
+
+/** How long a message waits for own devices before it is acknowledged. */
+export const devicesWaitMs = 4 * secondMs;
+
 type IncomingHost = StoreBase<StoreNews> & {
   readonly send: MessageActions["send"];
   /** With own devices, when there are any. */
-  readonly sync: () => Pick<Sync, "synced" | "isSyncing"> | null;
+  readonly sync: () => Synced | null;
 };
 
 /** Longest name and media type that are kept; a sender may write millions of characters. */
@@ -90,7 +98,7 @@ export class Incoming {
     return {
       // A message of which own devices are not synced yet is read again, and acknowledged after that.
       has: async (digest) => this.#host.sync()?.isSyncing !== true && (await this.#has(digest)),
-      waitMs: toldMs,
+      waitMs: devicesWaitMs,
       read: (version, recipient) => this.#read(version, recipient),
     };
   }

@@ -8,8 +8,17 @@ import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
+import {
+  askedPauseMs,
+  attempt,
+  backoffMs,
+  ClientError,
+  isTemporary,
+  localError,
+} from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { profileType, type Source } from "../mail/content.ts";
+import type { StoreChange } from "../mail/message.ts";
 import type { FileFacts } from "../mail/seal.ts";
 import {
   type ChunkProgress,
@@ -21,15 +30,7 @@ import {
   sendPlan,
 } from "../mail/send.ts";
 import { Wakeup } from "../net/connections.ts";
-import {
-  askedPauseMs,
-  attempt,
-  backoffMs,
-  ClientError,
-  type Endpoint,
-  isTemporary,
-  localError,
-} from "../net/http.ts";
+import type { Endpoint } from "../net/http.ts";
 import { type Body, bodySource, deleteBody } from "./files.ts";
 import {
   type Copy,
@@ -40,7 +41,6 @@ import {
   type MessageRow,
   orderOf,
   putPerson,
-  type StoreChange,
   stateChange,
 } from "./rows.ts";
 import { type Batch, digits, endOf, type StoreBase, type Table } from "./table.ts";

@@ -6,6 +6,7 @@
  */
 import { hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
+import { attempt, backoffMs, ClientError, orNull, pause } from "../base/failure.ts";
 import { agreementSecrets, type Identity } from "../keys/keys.ts";
 import {
   type Message,
@@ -25,7 +26,6 @@ import {
 } from "../mail/retrieve.ts";
 import {
   type CacheClient,
-  cachesOf,
   chunkOf,
   type EnvelopeCopy,
   expiryOf,
@@ -33,7 +33,6 @@ import {
   type LiveEnvelope,
   listPending,
   liveCopy,
-  liveEndpoints,
   messageIdsOf,
   type PendingMessage,
   type Reader,
@@ -42,8 +41,8 @@ import {
   versionsOf,
 } from "../net/caches.ts";
 import { listenLive, Wakeup } from "../net/connections.ts";
-import { attempt, backoffMs, ClientError, orNull, pause } from "../net/http.ts";
 import { type Client, readLimits } from "../trust/client.ts";
+import { cachesOf, liveEndpoints } from "../trust/readers.ts";
 
 /** What the receiver needs of the identity it receives for. */
 type ReceiverHost = {

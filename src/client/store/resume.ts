@@ -5,9 +5,10 @@
  */
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { inOrder } from "../../core/std/order.ts";
+import { sendingShape } from "../base/kept.ts";
+import { parseKept, renderKept } from "../base/shapes.ts";
 import type { MemoryStore } from "../keys/key-stores.ts";
 import { chunkCount, keptPlan, type SendPlan } from "../mail/send.ts";
-import { parseKept, renderKept, sendingShape } from "../net/answers.ts";
 
 type KeptPlan = ReturnType<typeof keptPlan>;
 type Resumed = {

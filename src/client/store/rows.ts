@@ -8,6 +8,7 @@ import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, parseUuid } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { groupType } from "../mail/content.ts";
+import type { StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
 import type { MessageFacts } from "../mail/retrieve.ts";
 import { type Body, deleteBody } from "./files.ts";
@@ -76,42 +77,12 @@ export type MessageRow = Placed & {
   readonly to: readonly Copy[];
 };
 
-type Versions = Readonly<Record<string, number>>;
-
-/** What the changes so far say of a group (`groups.ts`). */
-export type GroupState = {
-  readonly id: string;
-  readonly admin: Did;
-  readonly maker: Did;
-  /** With the maker's DID it makes the id. */
-  readonly nonce: string;
-  readonly version: number;
-  readonly name: string;
-  /** Since which version each is in it. */
-  readonly members: Versions;
-  /** Who left, and the version that they knew then. */
-  readonly left: Versions;
-};
-
-export type GroupRow = GroupState & {
-  /** Since which version this identity accepts to be in it; 0 when it does not. */
-  readonly joined: number;
-};
-
 /** What somebody calls themselves (`profiles.ts`). */
 export type ProfileRow = ProfileFacts & {
   readonly did: Did;
   readonly atMs: number;
   /** Of the own profile: whether others see what was read, and when this user writes. `null` for others'. */
   readonly isOpen: boolean | null;
-};
-
-/** What changed in the store: read again what you show. */
-export type StoreChange = {
-  readonly type: "changed";
-  readonly conversation: string | null;
-  readonly id: string | null;
-  readonly what: "message" | "state" | "read" | "person" | "group" | "removed";
 };
 
 export const stateChange = ({ conversation, id }: MessageRow): StoreChange => {

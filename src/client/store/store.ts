@@ -4,15 +4,16 @@
  * Source: docs/client.md "A local store".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { localError } from "../base/failure.ts";
+import type { GroupRow } from "../groups/group-rules.ts";
+import type { StoreChange } from "../mail/message.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
-import { localError } from "../net/http.ts";
 import { type Body, readBody } from "./files.ts";
 import { factsOf, type GroupFacts, keyOfGroup } from "./groups.ts";
 import { keyOfProfile, type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import {
   type ConversationRow,
   forgetBody,
-  type GroupRow,
   keyOfConversation,
   keyOfPerson,
   type MessageRow,
@@ -24,7 +25,6 @@ import {
   putRemoval,
   reactionsOf,
   removeMessage,
-  type StoreChange,
   type StoredMessage,
   stateChange,
   viewOf,

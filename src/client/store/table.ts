@@ -9,9 +9,9 @@ import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { inOrder } from "../../core/std/order.ts";
+import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { hkdf, openBytes, sealBytes } from "../keys/crypto.ts";
 import { storeFailure } from "../keys/key-stores.ts";
-import { attempt, ClientError, localError, pause } from "../net/http.ts";
 import type { Range, StoreDriver } from "./driver.ts";
 
 /** Of what the rows mean. A later version upgrades them when it opens the store. */

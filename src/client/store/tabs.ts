@@ -3,7 +3,7 @@
  * the browser has no Web Locks a second tab is refused.
  * Source: docs/client.md "A local store", "Web Locks API".
  */
-import { localError, pause } from "../net/http.ts";
+import { localError, pause } from "../base/failure.ts";
 import type { StoreDriver } from "./driver.ts";
 
 export type Tabs = {

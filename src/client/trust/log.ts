@@ -35,10 +35,12 @@ import {
   signedBy,
 } from "../../core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/tree.ts";
+import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
+import { headShape } from "../base/kept.ts";
+import { renderKept } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
 import type { MemoryStore } from "../keys/key-stores.ts";
-import { headShape, renderKept } from "../net/answers.ts";
-import { askBytes, attempt, ClientError, localError, orNull } from "../net/http.ts";
+import { askBytes } from "../net/http.ts";
 import type { Client } from "./client.ts";
 import { distrust, recall } from "./trust.ts";
 

@@ -24,6 +24,9 @@ import {
 import { componentCallsMax, type KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { inOrder } from "../../core/std/order.ts";
+import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
+import { aliasesShape, claimsShape, methodKeysShape } from "../base/kept.ts";
+import { renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
 import type { MemoryStore } from "../keys/key-stores.ts";
 import {
@@ -33,9 +36,8 @@ import {
   heldSeed,
   type Identity,
 } from "../keys/keys.ts";
-import { aliasesShape, claimsShape, methodKeysShape, renderKept } from "../net/answers.ts";
 import { authorizationLifeMs, type Submission } from "../net/directory.ts";
-import { attempt, ClientError, jsonBody, localError, orNull, path } from "../net/http.ts";
+import { jsonBody, path } from "../net/http.ts";
 import { type Client, normalizeName, rootKeyOf } from "./client.ts";
 import { fingerprintOf } from "./fingerprint.ts";
 import { recall } from "./trust.ts";

@@ -14,16 +14,11 @@ import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/ledger
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
+import { ClientError } from "../base/failure.ts";
+import { rememberedAliasShape, rememberedShape } from "../base/kept.ts";
+import { parseKept, renderKept, type Shape } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
 import type { MemoryStore } from "../keys/key-stores.ts";
-import {
-  parseKept,
-  rememberedAliasShape,
-  rememberedShape,
-  renderKept,
-  type Shape,
-} from "../net/answers.ts";
-import { ClientError } from "../net/http.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers

@@ -2,7 +2,7 @@
 import { expect, spyOn, test } from "bun:test";
 import { CommandFailure } from "../../../src/app/failure.ts";
 import { asksForJson, createReport, endingOf } from "../../../src/cli/command.ts";
-import { ClientError } from "../../../src/client/net/http.ts";
+import { ClientError } from "../../../src/client/base/failure.ts";
 
 const timedOut = new ClientError("timed_out", "timed_out", "nothing came in time");
 const refused = new ClientError("refused", "policy_denied", "no", { status: 403 });

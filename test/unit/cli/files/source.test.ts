@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileSource } from "../../../../src/cli/files/source.ts";
-import { ClientError } from "../../../../src/client/net/http.ts";
+import { ClientError } from "../../../../src/client/base/failure.ts";
 import { scratchPaths } from "../../../support/scratch.ts";
 import { content, plan } from "../../../support/send-plan.ts";
 

@@ -1,5 +1,6 @@
 /** What a device believes of others about devices and keys: what is older, or was overtaken, changes nothing. */
 import { expect, test } from "bun:test";
+import { ClientError } from "../../../../src/client/base/failure.ts";
 import { type DeviceLink, Devices } from "../../../../src/client/devices/devices.ts";
 import { type DeviceItem, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
 import { nextIdentity } from "../../../../src/client/identity/change.ts";
@@ -12,7 +13,6 @@ import {
 } from "../../../../src/client/keys/keys.ts";
 import { syncType } from "../../../../src/client/mail/content.ts";
 import { waitingDefault } from "../../../../src/client/net/directory.ts";
-import { ClientError } from "../../../../src/client/net/http.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import type { Client } from "../../../../src/client/trust/client.ts";

@@ -1,10 +1,10 @@
 /** Chunks that can be built again byte by byte, as envelopes that a node accepts. */
 import { afterEach, describe, expect, jest, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
+import { ClientError, retryTemporary } from "../../../../src/client/base/failure.ts";
 import { withAuthor } from "../../../../src/client/mail/content.ts";
-import { buildEnvelope, chunkCount, retryTemporary } from "../../../../src/client/mail/send.ts";
+import { buildEnvelope, chunkCount } from "../../../../src/client/mail/send.ts";
 import { openPayload } from "../../../../src/client/mail/unseal.ts";
-import { ClientError } from "../../../../src/client/net/http.ts";
 import { renderPublicKey } from "../../../../src/core/codec/bytes.ts";
 import { isFault } from "../../../../src/core/fault.ts";
 import type { DidDocument } from "../../../../src/core/ledger/account.ts";

@@ -1,9 +1,9 @@
 /** Who is asked about a group, what devices tell one another of it, and how many groups strangers can put somebody into. */
 import { expect, test } from "bun:test";
+import type { GroupRow } from "../../../../src/client/groups/group-rules.ts";
 import { groupIdOf, mergeGroups, standingOf } from "../../../../src/client/groups/group-rules.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { factsOf, Groups, keyOfGroup, putChange } from "../../../../src/client/store/groups.ts";
-import type { GroupRow } from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { identityOf } from "../../../support/identity.ts";

@@ -1,6 +1,6 @@
 /** Waiting of the SDK: pauses that grow up to a bound and that an abort ends. */
 import { expect, test } from "bun:test";
-import { backoffMs, pause } from "../../../../src/client/net/http.ts";
+import { backoffMs, pause } from "../../../../src/client/base/failure.ts";
 
 test("pauses double with each failure, are random in their upper half, and never exceed 30 seconds", () => {
   for (const [failures, most] of [

@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { fileStore } from "../../../../src/cli/files/store.ts";
+import type { ClientError } from "../../../../src/client/base/failure.ts";
 import { applyItem } from "../../../../src/client/devices/items.ts";
 import { buildEnvelope } from "../../../../src/client/mail/send.ts";
 import { type LiveEnvelope, liveCopy } from "../../../../src/client/net/caches.ts";
-import type { ClientError } from "../../../../src/client/net/http.ts";
 import { memoryStore, type StoreDriver } from "../../../../src/client/store/driver.ts";
 import { Incoming } from "../../../../src/client/store/incoming.ts";
 import {

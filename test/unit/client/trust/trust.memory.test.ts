@@ -1,7 +1,7 @@
 /** What is remembered of a correspondent: which later states follow from it, and which are another branch or an old one. */
 import { describe, expect, test } from "bun:test";
+import { attempt } from "../../../../src/client/base/failure.ts";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
-import { attempt } from "../../../../src/client/net/http.ts";
 import { claimNonce } from "../../../../src/client/trust/own.ts";
 import { createTrust } from "../../../../src/client/trust/trust.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";

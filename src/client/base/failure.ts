@@ -1,0 +1,128 @@
+/**
+ * One kind of error for every failure of the SDK, and what may be tried again, when.
+ * Source: interface "Errors", rules section 3.
+ */
+import { minuteMs } from "../../core/codec/time.ts";
+
+/**
+ * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one that signatures or the
+ * memory of this client contradict (docs/trust.md).
+ */
+export type ClientErrorKind =
+  | "refused"
+  | "unreachable"
+  | "timed_out"
+  | "unreadable"
+  | "distrusted"
+  | "local";
+
+/**
+ * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the kind,
+ * or names the problem on this side (`local`).
+ */
+export class ClientError extends Error {
+  override readonly name = "ClientError";
+  constructor(
+    readonly kind: ClientErrorKind,
+    readonly code: string,
+    message: string,
+    readonly extra: {
+      readonly status?: number;
+      /** With `nonce_mismatch`: the counter value that would be accepted. */
+      readonly expected?: string;
+      readonly retryAfterMs?: number;
+      /** The answer as received, if it was JSON. */
+      readonly answer?: unknown;
+      readonly cause?: unknown;
+    } = {},
+  ) {
+    super(message, extra.cause === undefined ? undefined : { cause: extra.cause });
+  }
+
+  get status(): number | null {
+    return this.extra.status ?? null;
+  }
+}
+
+/** What the work returns, or why it failed. Anything else that it throws is a bug. */
+export async function attempt<T>(work: () => Promise<T>): Promise<T | ClientError> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof ClientError) return error;
+    throw error;
+  }
+}
+
+const temporaryStatuses = [425, 429, 502, 503, 504, 507];
+
+/** Whether the same request may succeed later: the node was not reached, or says so. */
+export function isTemporary({ kind, status }: ClientError): boolean {
+  return kind === "unreachable" || kind === "timed_out" || temporaryStatuses.includes(status ?? 0);
+}
+
+export function localError(code: string, message: string): ClientError {
+  return new ClientError("local", code, message);
+}
+
+/** The value of a read, or `null` when it fails with one of the codes: there is none. */
+export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T | null> {
+  const result = await attempt(() => read);
+  if (!(result instanceof ClientError)) return result;
+  if (codes.includes(result.code)) return null;
+  throw result;
+}
+
+/** Resolves after `ms`, or at once when `signal` is aborted. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const end = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal.addEventListener("abort", end);
+  });
+}
+
+const backoffMsMin = 500;
+const backoffMsMax = 30_000;
+
+/** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
+export function backoffMs(failures: number): number {
+  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
+  return most / 2 + Math.random() * (most / 2);
+}
+
+/** The pause that a node asks for, at most a minute: one that asks for more gets the usual one. */
+export function askedPauseMs({ extra: { retryAfterMs = 0 } }: ClientError): number {
+  return retryAfterMs <= minuteMs ? retryAfterMs : 0;
+}
+
+// ----------------------------------------------------------------------------------------------------- trying again
+
+export type Retrying = {
+  /** Further attempts after the first; 3 by default. */
+  readonly retries?: number | undefined;
+  /** When it is aborted, nothing is tried again. */
+  readonly signal?: AbortSignal | undefined;
+};
+
+export const retriesDefault = 3;
+
+/** Repeats the work after a temporary failure: after about a second, two, four, or when the node asks for it. */
+export async function retryTemporary<T>(
+  work: () => Promise<T>,
+  { retries = retriesDefault, signal = new AbortController().signal }: Retrying,
+): Promise<T> {
+  for (let failures = 1; ; failures++) {
+    const result = await attempt(work);
+    if (!(result instanceof ClientError)) return result;
+    // After 504 the Relay has tried for as long as its destinations may take.
+    if (failures > retries || !isTemporary(result) || result.status === 504) throw result;
+    await pause(Math.max(backoffMs(failures), askedPauseMs(result)), signal);
+    if (signal.aborted) throw result;
+  }
+}

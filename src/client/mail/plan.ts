@@ -1,0 +1,211 @@
+/**
+ * What determines a message before it is sent: the recipient's proven key, the sizes that it and the Relay accept, and new
+ * random values (`SendPlan`).
+ * Source: rules sections 4 and 6, docs/trust.md.
+ */
+import { decodeBase64, parseAgreementKey } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { minuteMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
+import { movedType } from "../../core/ledger/home.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { ClientError, localError, orNull, retryTemporary } from "../base/failure.ts";
+import { randomUuid } from "../keys/crypto.ts";
+import type { Resolution } from "../net/answers.ts";
+import { type Client, find, readDocument, readLimits, trustIn } from "../trust/client.ts";
+import { distrust, type NameTrust, type TrustDemand } from "../trust/trust.ts";
+import type { Source } from "./content.ts";
+import type { FileFacts, RecipientKey } from "./seal.ts";
+import {
+  type ChunkProgress,
+  chunkBytesDefault,
+  chunkCount,
+  type MessageOptions,
+  recipientKey,
+  type SendPlan,
+  type Sent,
+  sealedBytesMargin,
+  sendPlan,
+} from "./send.ts";
+
+/** Options of a message, and who sends it. */
+type SendChoices = {
+  readonly [Name in "ttl" | "tag" | "hint" | "chunkBytes" | "trust"]?:
+    | MessageOptions[Name]
+    | null
+    | undefined;
+} & {
+  /** Signs as this identity (`senderOf`); `null` signs nothing. */
+  readonly sender: SendPlan["sender"];
+  /** By which the recipient knows it; random by default. */
+  readonly id?: string;
+  /** How the name of the recipient was found, for the report. */
+  readonly name?: NameTrust | null;
+};
+
+/**
+ * Everything that determines the envelopes of a message, with the recipient's current key and new random values;
+ * `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
+ * `too_small` when the recipient accepts too little for any message.
+ */
+export async function planSend(
+  client: Client,
+  to: Did,
+  file: FileFacts,
+  choices: SendChoices,
+): Promise<SendPlan> {
+  const ttl = choices.ttl ?? "24h";
+  if (typeof ttl !== "string" || parseDuration(ttl) === null)
+    throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
+  const { recipient, bounds } = await recipientFacts(client, to, choices.tag ?? null);
+  const services = client.trust.provenOf(to)?.state.document.service ?? [];
+  if (services.some(({ type }) => type === movedType))
+    await (await import("../trust/log.ts")).checkMoved(client, to);
+  const trust = await trustIn(client, to, choices.trust ?? null);
+  const plan: SendPlan = {
+    id: choices.id ?? randomUuid(),
+    seed: crypto.getRandomValues(new Uint8Array(32)),
+    to,
+    trust,
+    name: choices.name ?? null,
+    recipient,
+    file,
+    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], {
+      asked: choices.chunkBytes ?? chunkBytesDefault,
+      sizeBytes: file.sizeBytes,
+    }),
+    timestamp: renderTimestamp(nextSendMs(client)),
+    ttl,
+    tag: choices.tag ?? null,
+    hint: choices.hint ?? null,
+    sender: choices.sender,
+  };
+  if (plan.hint !== null && chunkCount(plan) > 1)
+    throw localError("invalid_argument", "a hint is for messages of one chunk");
+  return plan;
+}
+
+type Prepared = Omit<MessageOptions, "trust"> & {
+  readonly to: string;
+  readonly source: Source;
+  readonly trust: TrustDemand | null;
+  /** Who signs; of an anonymous message `null`, and then no node is asked about an identity of this machine. */
+  readonly sender: () => Promise<SendPlan["sender"]>;
+  /** When it is aborted, nothing is tried again. */
+  readonly signal?: AbortSignal;
+};
+
+/** Fixes everything about a message, and sends it, again with the same bytes after a temporary failure. */
+export async function sendTo(client: Client, options: Prepared): Promise<Sent> {
+  const { to, source, trust, sender, signal, retries, onProgress } = options;
+  const { relay, known } = client;
+  const planned = async () => {
+    const { did, name } = await find(client, to, trust);
+    return planSend(client, did, source.file, { ...options, name, sender: await sender() });
+  };
+  const wanted = await retryTemporary(planned, { retries, signal });
+  const resumed =
+    chunkCount(wanted) > 1
+      ? await (await import("../store/resume.ts")).resume(known.memory, wanted)
+      : null;
+  const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
+    await resumed?.save(chunk + 1);
+    await onProgress?.({ sentBytes, totalBytes });
+  };
+  const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
+  return sendPlan(plan, source, { relay, retries, signal, from, onDelivered });
+}
+
+/** By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. */
+function nextSendMs({ known, relay }: Client): number {
+  known.sentMs = Math.max(Date.now() + relay.clock.aheadMs, known.sentMs + 1);
+  return known.sentMs;
+}
+
+/** The key to seal to, and how many bytes the recipient accepts. */
+type RecipientFacts = {
+  readonly recipient: RecipientKey;
+  readonly bounds: readonly (number | undefined)[];
+};
+
+async function recipientFacts(
+  client: Client,
+  to: Did,
+  tag: string | null,
+): Promise<RecipientFacts> {
+  const proof = isSelfCertifying(to) ? client.trust.known(to) : null;
+  const asked = { tag, proof, home: await client.trust.homeOf(to) };
+  const resolution = await orNull(
+    client.directory.deliveryResolution(to, asked),
+    "component_not_found",
+  );
+  if (resolution !== null) return readResolution(client, resolution, to);
+  // Without a key to seal to: the record says whether it is deactivated.
+  return { recipient: recipientKey(await readDocument(client, to)), bounds: [] };
+}
+
+async function readResolution(
+  client: Client,
+  resolution: Resolution,
+  to: Did,
+): Promise<RecipientFacts> {
+  const { encryption_profile: profile } = resolution;
+  if (profile !== "direct")
+    throw localError("unknown_profile", `${to} is sealed to by ${profile}, not known here`);
+  const sizes = resolution.policy?.effective_constraints;
+  return {
+    recipient: isSelfCertifying(to) ? await provenKey(client, resolution, to) : toldKey(resolution),
+    bounds: [sizes?.max_chunk_bytes, sizes?.max_unchunked_message_bytes, sizes?.max_message_bytes],
+  };
+}
+
+/**
+ * Not the key that the answer names, but that of the proven document. A node without a ledger shows no proof: then the
+ * Directory is asked, since only an empty one says that the proof is still the known one.
+ */
+async function provenKey(
+  { trust }: Client,
+  { key_proof: text }: Resolution,
+  to: Did,
+): Promise<RecipientKey> {
+  const bytes = text === undefined ? null : decodeBase64(text);
+  if (text !== undefined && bytes === null)
+    throw distrust("proof_invalid", `the Directory's proof of ${to} is not Base64`);
+  const isForgotten = bytes?.length === 0 && trust.known(to) === "";
+  return recipientKey((await trust.examine(to, isForgotten ? null : bytes)).document);
+}
+
+function toldKey(resolution: Resolution): RecipientKey {
+  const publicKey = parseAgreementKey(resolution.recipient_public_key_multibase);
+  if (publicKey === null)
+    throw new ClientError("unreadable", "unreadable", "the Directory returned no key");
+  return { keyId: resolution.recipient_key_id, publicKey };
+}
+
+/** Nothing proves a policy: a smaller bound would make a node's lie of a byte a flood of envelopes. */
+const partBytesMin = 4_096;
+
+/** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */
+function decideChunkBytes(
+  bounds: readonly (number | undefined)[],
+  { asked, sizeBytes }: { readonly asked: number; readonly sizeBytes: number },
+): number {
+  const sealedMax = Math.min(...bounds.filter((bytes) => bytes !== undefined));
+  const allowed = sealedMax - sealedBytesMargin;
+  if (allowed >= Math.max(1, Math.min(sizeBytes, partBytesMin))) return Math.min(asked, allowed);
+  throw localError(
+    "too_small",
+    `the recipient accepts messages of at most ${sealedMax} bytes: too few for any file`,
+  );
+}
+
+const limitsKeptMs = 5 * minuteMs;
+
+/** The Relay's own limits. One that names none, or can't be reached yet, gets chunks of the usual size. */
+async function relayBounds(client: Client): Promise<(number | undefined)[]> {
+  const { known } = client;
+  if (known.limits === null || known.limits.untilMs < Date.now()) {
+    const value = await readLimits(client.relay);
+    known.limits = value === null ? null : { value, untilMs: Date.now() + limitsKeptMs };
+  }
+  return [known.limits?.value?.max_chunk_bytes, known.limits?.value?.max_unchunked_bytes];
+}
