@@ -33,6 +33,7 @@ import type { StoreDriver } from "./store/driver.ts";
 import { type Body, copySource, saveContent } from "./store/files.ts";
 import { Groups, putChange } from "./store/groups.ts";
 import { Incoming, type StoreNews } from "./store/incoming.ts";
+import { keyOfConversation } from "./store/keys.ts";
 import { enqueue, Outbox, type OutNews, type OutRow, outFile } from "./store/outbox.ts";
 import { enqueueProfile } from "./store/profiles.ts";
 import type { PollResult, Receiver, ReceiverStorage } from "./store/receiver.ts";
@@ -40,7 +41,6 @@ import {
   arrivalOf,
   type ConversationRow,
   type Copy,
-  keyOfConversation,
   keyOfMessage,
   type MessageRow,
   placeMessage,

@@ -105,7 +105,7 @@ test("processes that change one key file at once all leave their mark", async ()
   const { me } = await follower(folder);
   const script = `
     import { fileKeys } from ${JSON.stringify(join(import.meta.dir, "../../src/cli/files/files.ts"))};
-    import { changeIdentity } from ${JSON.stringify(join(import.meta.dir, "../../src/client/identity/opening.ts"))};
+    import { changeIdentity } from ${JSON.stringify(join(import.meta.dir, "../../src/client/keys/stored.ts"))};
     const [folder, did, mark] = process.argv.slice(-3);
     for (let i = 0; i < 20; i++)
       await changeIdentity(fileKeys(folder), { name: "alice", did }, (stored) => ({

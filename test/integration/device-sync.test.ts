@@ -2,15 +2,19 @@
 import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { applyItem, type Item, queueHistory } from "../../src/client/devices/items.ts";
-import { isCurrent, type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
+import { isCurrent, type PeerRow, Sync } from "../../src/client/devices/sync.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { keyOfProfile, putProfile } from "../../src/client/store/profiles.ts";
 import {
-  addMessage,
-  type ConversationRow,
   deliveryKey,
   keyOfConversation,
   keyOfPerson,
+  keyOfProfile,
+  peerKey,
+} from "../../src/client/store/keys.ts";
+import { putProfile } from "../../src/client/store/profiles.ts";
+import {
+  addMessage,
+  type ConversationRow,
   type MessageRow,
   type Person,
   type ProfileRow,

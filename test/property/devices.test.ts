@@ -5,9 +5,10 @@
  */
 import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
-import { type PeerRow, peerKey, Sync } from "../../src/client/devices/sync.ts";
+import { type PeerRow, Sync } from "../../src/client/devices/sync.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
-import { keyOfPerson, type Person, putPerson } from "../../src/client/store/rows.ts";
+import { keyOfPerson, peerKey } from "../../src/client/store/keys.ts";
+import { type Person, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { DeviceMail } from "../support/device-mail.ts";

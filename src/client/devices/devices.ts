@@ -2,6 +2,7 @@
  * The devices of an identity: linking a new one by a code that it shows, and removing one by keys that it never sees.
  * Source: docs/client.md "Devices".
  */
+
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
@@ -20,21 +21,13 @@ import { type MessageOptions, recipientKey, type Sent, sendPlan } from "../mail/
 import type { Waiting } from "../net/directory.ts";
 import { jsonBody } from "../net/http.ts";
 import type { StoreDriver } from "../store/driver.ts";
+import { historyOf, keysKey, peerKey, removedKey, rowsOf } from "../store/keys.ts";
 import type { Receiver, ReceiverStorage } from "../store/receiver.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import { activeDocument, type Client, senderOf } from "../trust/client.ts";
-import { historyOf, queueHistory } from "./items.ts";
-import {
-  type DeviceItem,
-  isCurrent,
-  type PeerRow,
-  peerKey,
-  peersOf,
-  removedKey,
-  Sync,
-  type SyncHost,
-} from "./sync.ts";
+import { queueHistory } from "./items.ts";
+import { type DeviceItem, isCurrent, type PeerRow, peersOf, Sync, type SyncHost } from "./sync.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
@@ -357,7 +350,7 @@ export class Devices {
     await addPeers(this.#table, [{ did: code.did, name }], this.#host.nowMs());
     await queueHistory(this.#table, code.did, this.#signal);
     const peers = await peersOf(this.#table);
-    const removed = await this.#table.values<Did>("x/");
+    const removed = await this.#table.values<Did>(rowsOf.removedDevices);
     const { sent: seen } = peers.find(({ did }) => did === code.did) ?? { sent: 0 };
     const own = { did: link.did, name: this.#host.deviceName, seen };
     // What each has logged until then is in the history of this one.
@@ -466,7 +459,7 @@ export class Devices {
     const held = await this.#host.change((stored) => stored);
     if (held.nextRootSeed !== null) await this.#publish(held);
     const next = await this.#host.change((stored) => nextIdentity(stored, this.#host.nowMs()));
-    await this.#table.change(async (batch) => batch.log("k"));
+    await this.#table.change(async (batch) => batch.log(keysKey));
     return next;
   }
 
@@ -474,7 +467,7 @@ export class Devices {
     const renewed = await publishKeys(this.#host.client, next, this.#host.waiting);
     await this.#host.change((stored) => inForce(stored, renewed));
     this.#host.reconnect();
-    await this.#table.change(async (batch) => batch.log("k"));
+    await this.#table.change(async (batch) => batch.log(keysKey));
   }
 }
 

@@ -4,16 +4,31 @@
  * ordinary file, named by the digest of its message, which it answers.
  * Source: docs/client.md "Devices".
  */
+
 import type { Did } from "../../core/codec/did.ts";
 import { type GroupRow, mergeGroups } from "../groups/group-rules.ts";
 import { contentType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import { type Body, readRange } from "../store/files.ts";
-import { keyOfGroup } from "../store/groups.ts";
+import {
+  digits,
+  historyKinds,
+  historyOf,
+  keyOfConversation,
+  keyOfFile,
+  keyOfGroup,
+  keyOfId,
+  keyOfPerson,
+  kindOf,
+  messageOfDelivery,
+  messagesFrom,
+  messagesOf,
+  numberOf,
+} from "../store/keys.ts";
 import { putProfile } from "../store/profiles.ts";
 import * as rows from "../store/rows.ts";
-import { type Batch, digits, type Table } from "../store/table.ts";
+import type { Batch, Table } from "../store/table.ts";
 
 type Rows = {
   readonly p: rows.Person;
@@ -33,16 +48,14 @@ type Rows = {
 
 export type Item = { [Is in keyof Rows]: { readonly is: Is; readonly row: Rows[Is] } }[keyof Rows];
 
-export const historyOf = (table: Table, did: Did): string => `h/${table.name(did)}/`;
-
 /** All rows that there are, in this order. No keys: a removed device could ask for them whom an older copy still knows. */
 export async function queueHistory(table: Table, did: Did, signal: AbortSignal): Promise<void> {
   const history = historyOf(table, did);
   const [last] = await table.scan({ prefix: history, limit: 1, isReverse: true });
   // Behind what is being sent now, whose places end when it is sent.
-  let number = last === undefined ? 0 : Number(last[0].slice(history.length)) + 1;
+  let number = last === undefined ? 0 : numberOf(last[0]) + 1;
   await table.sweep(history, () => true, signal);
-  for (const prefix of ["x/", "d/", "q/", "p/", "b/", "g/", "m/", "r/", "c/"])
+  for (const prefix of historyKinds)
     for await (const page of table.pages(prefix))
       await table.change(async (batch) => {
         for (const [key] of page) batch.put(`${history}${digits(number++)}`, key);
@@ -51,9 +64,9 @@ export async function queueHistory(table: Table, did: Did, signal: AbortSignal):
 
 /** A row as others get it; `null` when it was removed meanwhile. */
 export async function loadItem(table: Table, key: string): Promise<Item | null> {
-  const is = key.slice(0, 1) as Item["is"];
+  const is = kindOf(key) as Item["is"];
   const row = await table.get<rows.MessageRow & rows.DeviceFacts>(
-    is === "v" ? `m${key.slice(1)}` : key,
+    is === "v" ? messageOfDelivery(key) : key,
   );
   if (row === null) return null;
   if (is === "d") return { is, row: { did: row.did, name: row.name } };
@@ -112,7 +125,7 @@ const personChange = (did: Did): StoreChange => ({
 
 /** What this user changed later stays, and the later claim. */
 async function takePerson({ table, batch }: Taking, given: rows.Person): Promise<StoreChange> {
-  const held = await batch.get<rows.Person>(rows.keyOfPerson(table, given.did));
+  const held = await batch.get<rows.Person>(keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
   const isClaimLater = claimed !== undefined && claimed.atMs > (given.claimed?.atMs ?? 0);
@@ -148,7 +161,7 @@ async function takeMessage(
     for (const { did } of row.to) await rows.putPerson(table, batch, did, { isKnown: true });
   if (!row.isOwn && row.verified === true && row.from !== null)
     await rows.putPerson(table, batch, row.from, {});
-  for (const copy of row.to) if (copy.id !== id) batch.put(rows.keyOfId(table, copy.id), key);
+  for (const copy of row.to) if (copy.id !== id) batch.put(keyOfId(table, copy.id), key);
   return { type: "changed", conversation, id, what: "message" };
 }
 
@@ -176,7 +189,7 @@ function putCopies(
     return { ...copy, state, out: held?.out ?? null };
   });
   batch.put(key, { ...row, to });
-  for (const copy of to) batch.put(rows.keyOfId(table, copy.id), key);
+  for (const copy of to) batch.put(keyOfId(table, copy.id), key);
 }
 
 /** Also of a message that another device sends later. */
@@ -196,15 +209,15 @@ async function takeRead(
   { table, batch }: Taking,
   { id, readAtMs }: rows.ConversationRow,
 ): Promise<StoreChange | null> {
-  const place = rows.keyOfConversation(table, id);
+  const place = keyOfConversation(table, id);
   const row = await batch.get<rows.ConversationRow>(place);
   if (row === null || readAtMs === 0) return null;
-  const prefix = rows.messagesOf(table, id);
+  const prefix = messagesOf(table, id);
   let unread = 0;
   let firstMs = row.arrivedMs + 1;
   for await (const [, one] of table.all<rows.MessageRow>(
     prefix,
-    `${prefix}${digits(readAtMs + 1)}`,
+    messagesFrom(table, id, readAtMs + 1),
   )) {
     if (one.isOwn || one.arrivedMs <= row.readMs) continue;
     unread++;
@@ -239,6 +252,6 @@ export async function takeContent(
   if (row?.body.is !== "elsewhere" || row.digest !== name || row.sizeBytes !== sizeBytes)
     return null;
   batch.put(key, { ...row, body });
-  if (body.is === "pieces") batch.put(rows.keyOfFile({ at: rows.orderOf(row), id: body.id }), key);
+  if (body.is === "pieces") batch.put(keyOfFile({ at: rows.orderOf(row), id: body.id }), key);
   return row;
 }

@@ -5,6 +5,7 @@
  * devices' Caches have it.
  * Source: docs/client.md "Devices".
  */
+
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
@@ -18,17 +19,10 @@ import type { MessageOptions, Sent } from "../mail/send.ts";
 import { Wakeup } from "../net/connections.ts";
 import { type Body, saveContent, type Write, wholeBody } from "../store/files.ts";
 import { devicesWaitMs } from "../store/incoming.ts";
+import { historyOf, keysKey, logKey, numberOf, peerKey, rowsOf } from "../store/keys.ts";
 import { type DeviceFacts, type MessageRow, messageById, stateChange } from "../store/rows.ts";
-import { type Batch, logKey, type Table } from "../store/table.ts";
-import {
-  applyItem,
-  contentOf,
-  historyOf,
-  type Item,
-  loadItem,
-  queueHistory,
-  takeContent,
-} from "./items.ts";
+import type { Batch, Table } from "../store/table.ts";
+import { applyItem, contentOf, type Item, loadItem, queueHistory, takeContent } from "./items.ts";
 
 /** Another device of this identity. */
 export type PeerRow = DeviceFacts & {
@@ -89,14 +83,11 @@ const askMs = secondMs;
 /** How long what waits in the own Cache may take after a start, before the others are asked. */
 const settleMs = 5 * secondMs;
 
-export const peerKey = (table: Table, did: string): string => `d/${table.name(did)}`;
-/** Of a device that was removed: its DID, for good. */
-export const removedKey = (table: Table, did: string): string => `x/${table.name(did)}`;
-export const peersOf = (table: Table): Promise<PeerRow[]> => table.values<PeerRow>("d/");
+export const peersOf = (table: Table): Promise<PeerRow[]> => table.values<PeerRow>(rowsOf.devices);
 
 /** Whether its Cache has all that is here. */
 export async function isCurrent(table: Table, { did, sent }: PeerRow): Promise<boolean> {
-  const log = table.scan({ prefix: "y/", from: logKey(sent + 1), limit: 1 });
+  const log = table.scan({ prefix: rowsOf.log, from: logKey(sent + 1), limit: 1 });
   const left = await Promise.all([log, table.scan({ prefix: historyOf(table, did), limit: 1 })]);
   return left.flat().length === 0;
 }
@@ -201,7 +192,7 @@ export class Sync {
     if (peer === null) return false;
     const { sent: after } = peer;
     const log = await this.#table.scan<string>({
-      prefix: "y/",
+      prefix: rowsOf.log,
       from: logKey(after + 1),
       limit: itemsMax,
     });
@@ -211,14 +202,14 @@ export class Sync {
     if (rows.length === 0) return false;
     const { items, count } = await this.#load(rows.map(([, key]) => key));
     const next = rows.slice(0, count);
-    const at = Number(next.at(-1)?.[0].slice("y/".length));
+    const at = numberOf(next.at(-1)?.[0] ?? "");
     // New keys are not for a device that is removed meanwhile.
     if ((await this.#peer(did)) === null) return false;
     const tried = state.tried.filter((one) => one > after).slice(-itemsMax);
     if (log.length > 0) state.tried = [...tried, at];
     await this.#send(did, log.length > 0 ? { v: 1, items, after, at, tried } : { v: 1, items });
     for (const [, key] of next)
-      if (key.startsWith("m/"))
+      if (key.startsWith(rowsOf.messages))
         await this.#giveContent(did, await this.#table.get<MessageRow>(key), contentBytesMax);
     // Unless it was set back meanwhile.
     if (log.length > 0)
@@ -237,9 +228,9 @@ export class Sync {
     const items: Item[] = [];
     let [bytes, count] = [0, 0];
     for (const key of keys) {
-      const isKeys = key === "k";
+      const isKeys = key === keysKey;
       const item = isKeys
-        ? ({ is: key, row: this.#host.keysText() } as const)
+        ? ({ is: "k", row: this.#host.keysText() } as const)
         : await loadItem(this.#table, key);
       bytes += JSON.stringify(item).length;
       if (items.length > 0 && bytes > batchBytes) break;

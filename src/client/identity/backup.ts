@@ -17,6 +17,7 @@ import { deviceName, type KeyStore, reliable } from "../keys/key-stores.ts";
 import { parseIdentity } from "../keys/keys.ts";
 import { passphraseKey } from "../keys/locks.ts";
 import type { Row, StoreDriver } from "../store/driver.ts";
+import { after, rowsOf } from "../store/keys.ts";
 import { Table } from "../store/table.ts";
 
 const magic = "waypost-backup:v1\n";
@@ -94,7 +95,7 @@ async function* batchesOf({
     }
     const last = rows.at(-1);
     if (last === undefined) break;
-    from = `${last[0]}!`;
+    from = after(last[0]);
   }
   if (batch.length > 0) yield batch;
 }
@@ -145,7 +146,7 @@ export async function restore(
 }
 
 async function forgetDevices(table: Table): Promise<void> {
-  const rows = await table.scan({ prefix: "d/" });
+  const rows = await table.scan({ prefix: rowsOf.devices });
   await table.change(async (batch) => {
     for (const [key] of rows) batch.delete(key);
     batch.meta = { deviceDid: "" };

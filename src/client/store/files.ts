@@ -9,7 +9,8 @@ import { attempt, ClientError, localError } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import type { Source } from "../mail/content.ts";
 import type { FileFacts } from "../mail/seal.ts";
-import { type Batch, digits, type Table } from "./table.ts";
+import { pieceKey, rowsOf, unfinishedIdOf, unfinishedKey } from "./keys.ts";
+import type { Batch, Table } from "./table.ts";
 
 /** Where content is. `elsewhere`: on another device, which had it first; `removed`: there was no room for it any more. */
 export type Body =
@@ -23,7 +24,6 @@ const pieceBytes = 1_048_576;
 /** A file that is written for longer was left by a crash. */
 const unfinishedMs = hourMs;
 
-const pieceKey = (id: string, number: number) => `f/${id}/${digits(number)}`;
 const piecesOf = (sizeBytes: number) => Math.ceil(sizeBytes / pieceBytes);
 
 export type Write = (data: Uint8Array) => Promise<void>;
@@ -45,7 +45,7 @@ export async function saveContent<W, T>(
   let [held, sizeBytes]: [Uint8Array, number] = [new Uint8Array(0), 0];
   const save = async (piece: Uint8Array) => {
     await table.add(async (batch) => {
-      if (sizeBytes === 0) batch.put(`t/${id}`, nowMs());
+      if (sizeBytes === 0) batch.put(unfinishedKey(id), nowMs());
       batch.putBytes(pieceKey(id, piecesOf(sizeBytes)), piece);
     });
     sizeBytes += piece.length;
@@ -63,7 +63,7 @@ export async function saveContent<W, T>(
       : { is: "pieces", id, sizeBytes };
     const saved = await table.add(async (batch) => {
       const put = await rows(batch, body, filled);
-      if (put !== null && !isInline) batch.delete(`t/${id}`);
+      if (put !== null && !isInline) batch.delete(unfinishedKey(id));
       return put;
     });
     return { filled, saved };
@@ -71,7 +71,7 @@ export async function saveContent<W, T>(
   const isKept = !(result instanceof ClientError) && result.saved !== null;
   const discard = async (batch: Batch) => {
     deleteBody(batch, { is: "pieces", id, sizeBytes });
-    batch.delete(`t/${id}`);
+    batch.delete(unfinishedKey(id));
   };
   if (!isKept && sizeBytes > 0) await attempt(() => table.change(discard));
   if (result instanceof ClientError) throw result;
@@ -143,9 +143,9 @@ export function deleteBody(batch: Batch, body: Body): void {
 
 /** Removes the pieces that a crash left without a message. */
 export async function sweepUnfinished(table: Table, nowMs: number): Promise<void> {
-  for await (const [key, sinceMs] of table.all<number>("t/")) {
+  for await (const [key, sinceMs] of table.all<number>(rowsOf.unfinished)) {
     if (sinceMs > nowMs - unfinishedMs) continue;
-    const id = key.slice("t/".length);
+    const id = unfinishedIdOf(key);
     // Each piece goes by itself, until there is none: the mark goes last.
     for (let number = 0; (await table.bytes(pieceKey(id, number))) !== null; number++)
       await table.change(async (batch) => batch.delete(pieceKey(id, number)));

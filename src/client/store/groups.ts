@@ -22,13 +22,12 @@ import { randomUuid } from "../keys/crypto.ts";
 import { type Content, groupType, reactionType } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
+import { keyOfGroup, rowsOf } from "./keys.ts";
 import type { StoredMessage } from "./rows.ts";
 import type { Batch, StoreBase, Table } from "./table.ts";
 
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */
 const [groupsMax, askedMax] = [1_000, 50];
-
-export const keyOfGroup = (table: Table, id: string): string => `g/${table.name(id)}`;
 
 // ----------------------------------------------------------------------------------------------------------- rows
 
@@ -53,7 +52,7 @@ export async function putChange(
 }
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
-  const rows = await table.scan<GroupRow>({ prefix: "g/", limit: groupsMax });
+  const rows = await table.scan<GroupRow>({ prefix: rowsOf.groups, limit: groupsMax });
   const asked = rows.filter(([, row]) => standingOf(row, own) === "asked");
   return rows.length < groupsMax && (standing === "joined" || asked.length < askedMax);
 }
@@ -254,7 +253,7 @@ export class Groups {
   }
 
   async list(): Promise<Group[]> {
-    const rows = await this.#host.table.values<GroupRow>("g/");
+    const rows = await this.#host.table.values<GroupRow>(rowsOf.groups);
     return rows.map((row) => new Group(row, this.#host));
   }
 

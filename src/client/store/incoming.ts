@@ -34,12 +34,11 @@ import {
   wholeBody,
 } from "./files.ts";
 import { conversationOf, putChange } from "./groups.ts";
+import { deliveryKey, handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
 import { putProfile } from "./profiles.ts";
 import type { OpenedMessage, ReceiverStorage } from "./receiver.ts";
 import {
   type Copy,
-  deliveryKey,
-  keyOfPerson,
   laterState,
   type MessageRow,
   messageById,
@@ -47,11 +46,10 @@ import {
   placeMessage,
   putPerson,
   type RemovalRow,
-  seenKey,
   stateChange,
   unverified,
 } from "./rows.ts";
-import { type Batch, digits, type StoreBase, type Table } from "./table.ts";
+import type { Batch, StoreBase, Table } from "./table.ts";
 
 /** Whether own devices have what is here. */
 type Synced = {
@@ -184,9 +182,9 @@ export class Incoming {
     const isReaction = reaction !== null && row.conversation !== unverified;
     const placed = isReaction ? { ...row, reaction: reaction.reaction, target: reaction.to } : row;
     const key = await placeMessage(this.#table, batch, placed);
-    const [last] = await this.#table.scan({ prefix: "l/", limit: 1, isReverse: true });
-    const number = last === undefined ? 0 : Number(last[0].slice(2)) + 1;
-    batch.put(`l/${digits(number)}`, { key, atMs: row.arrivedMs } satisfies LogRow);
+    const [last] = await this.#table.scan({ prefix: rowsOf.toHandOver, limit: 1, isReverse: true });
+    const number = last === undefined ? 0 : numberOf(last[0]) + 1;
+    batch.put(handOverKey(number), { key, atMs: row.arrivedMs } satisfies LogRow);
     const { conversation } = row;
     const what = reaction === null ? "message" : "state";
     return [{ type: "changed", conversation, id: reaction?.to ?? row.id, what }];
@@ -266,7 +264,7 @@ export class Incoming {
   async *messages(signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
     while (!signal.aborted) {
       this.#news.begin();
-      const [next] = await this.#table.scan<LogRow>({ prefix: "l/", limit: 1 });
+      const [next] = await this.#table.scan<LogRow>({ prefix: rowsOf.toHandOver, limit: 1 });
       if (next === undefined) {
         await this.#news.next(hourMs, signal);
         continue;
@@ -286,9 +284,13 @@ export class Incoming {
   /** Forgets what has expired. */
   async sweep(signal: AbortSignal): Promise<void> {
     const nowMs = this.#host.nowMs();
-    await this.#table.sweep<number>("s/", (untilMs) => untilMs < nowMs, signal);
-    await this.#table.sweep<RemovalRow>("q/", ({ untilMs }) => untilMs < nowMs, signal);
-    await this.#table.sweep<LogRow>("l/", ({ atMs }) => atMs < nowMs - handOverMs, signal);
+    await this.#table.sweep<number>(rowsOf.seen, (untilMs) => untilMs < nowMs, signal);
+    await this.#table.sweep<RemovalRow>(rowsOf.removals, ({ untilMs }) => untilMs < nowMs, signal);
+    await this.#table.sweep<LogRow>(
+      rowsOf.toHandOver,
+      ({ atMs }) => atMs < nowMs - handOverMs,
+      signal,
+    );
     await sweepUnfinished(this.#table, nowMs);
   }
 }

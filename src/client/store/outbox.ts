@@ -4,6 +4,7 @@
  * `ttl` ends. Then a message that surely never left is prepared anew, and one with an unknown outcome is `uncertain`.
  * Source: docs/client.md "A local store", interface "Relay".
  */
+
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
@@ -33,17 +34,20 @@ import { Wakeup } from "../net/connections.ts";
 import type { Endpoint } from "../net/http.ts";
 import { type Body, bodySource, deleteBody } from "./files.ts";
 import {
-  type Copy,
+  asideOf,
   deliveryKey,
+  digits,
+  endOf,
+  isAside,
   keyOfFile,
   keyOfId,
-  laterState,
-  type MessageRow,
-  orderOf,
-  putPerson,
-  stateChange,
-} from "./rows.ts";
-import { type Batch, digits, endOf, type StoreBase, type Table } from "./table.ts";
+  laneIn,
+  laneOf,
+  numberOf,
+  rowsOf,
+} from "./keys.ts";
+import { type Copy, laterState, type MessageRow, orderOf, putPerson, stateChange } from "./rows.ts";
+import type { Batch, StoreBase, Table } from "./table.ts";
 
 /** One copy of a message to one recipient. */
 export type OutRow = {
@@ -81,8 +85,6 @@ type OutboxHost = Omit<StoreBase<StoreChange | OutNews>, "did"> & {
 
 const sendsAtOnce = 8;
 
-const laneOf = (table: Table, did: string) => `o/${table.name(did)}/`;
-
 /** Puts a copy at the end of its recipient's lane, and returns its place. Lanes are in the order of the changes. */
 export async function enqueue(
   table: Table,
@@ -90,10 +92,9 @@ export async function enqueue(
   row: Omit<OutRow, "plan" | "hasLeft">,
   nowMs: number,
 ): Promise<string> {
-  const prefix = laneOf(table, row.did);
+  const prefix = laneOf(table, row.did, "short");
   const [last] = await table.scan({ prefix, limit: 1, isReverse: true });
-  const number =
-    last === undefined ? nowMs : Math.max(nowMs, Number(last[0].slice(prefix.length)) + 1);
+  const number = last === undefined ? nowMs : Math.max(nowMs, numberOf(last[0]) + 1);
   let place = prefix + digits(number);
   // Behind what the same change has put there.
   for (let next = number + 1; batch.rows.has(place); next++) place = prefix + digits(next);
@@ -121,18 +122,18 @@ export class Outbox {
   /** Sends what waits, from now on. */
   async lead(): Promise<void> {
     this.isLeading = true;
-    for (let from = "o/"; ; ) {
-      const [next] = await this.#table.scan<OutRow>({ prefix: "o/", from, limit: 1 });
+    for (let from: string = rowsOf.outbox; ; ) {
+      const [next] = await this.#table.scan<OutRow>({ prefix: rowsOf.outbox, from, limit: 1 });
       if (next === undefined) return;
       this.wake(next[0]);
-      from = endOf(next[0].slice(0, next[0].lastIndexOf("/") + 1));
+      from = endOf(laneIn(next[0]));
     }
   }
 
   /** Something is new at a place. */
   wake(place: string): void {
     if (!this.isLeading || this.#signal.aborted) return;
-    const prefix = place.slice(0, place.lastIndexOf("/") + 1);
+    const prefix = laneIn(place);
     const running = this.#lanes.get(prefix);
     const news = running?.news ?? new Wakeup();
     news.wake();
@@ -273,7 +274,7 @@ export class Outbox {
         if (isUntold) await putPerson(this.#table, batch, out.did, { toldMs: 1 });
         return null;
       }
-      const aside = state === "sent" ? null : `u${place.slice(1)}`;
+      const aside = state === "sent" ? null : asideOf(place);
       if (aside !== null) batch.put(aside, { ...out, plan: null, hasLeft: false });
       const why = { code: error?.code ?? null, reason: error?.message ?? null };
       const isThis = (copy: Copy) => copy.out === place;
@@ -303,7 +304,7 @@ export class Outbox {
       const queued: string[] = [];
       const to: Copy[] = [];
       for (const copy of row?.to ?? []) {
-        const aside = copy.out?.startsWith("u/") === true ? copy.out : null;
+        const aside = copy.out !== null && isAside(copy.out) ? copy.out : null;
         const out = aside === null ? null : await batch.get<OutRow>(aside);
         if (aside === null || out === null) {
           to.push(copy);

@@ -8,8 +8,9 @@ import type { Did } from "../../core/codec/did.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { bytesSource, profileType } from "../mail/content.ts";
 import { checkProfile, pictureType } from "../mail/notes.ts";
+import { keyOfPerson, keyOfProfile, rowsOf } from "./keys.ts";
 import { enqueue, type OutRow, outFile } from "./outbox.ts";
-import { keyOfPerson, type Person, type ProfileRow, putPerson } from "./rows.ts";
+import { type Person, type ProfileRow, putPerson } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 export type Profile = {
@@ -18,8 +19,6 @@ export type Profile = {
   /** Whether others see what was read, and when this user writes. */
   readonly isOpen: boolean;
 };
-
-export const keyOfProfile = (table: Table, did: string): string => `b/${table.name(did)}`;
 
 /** Of so many who aren't known a profile is kept: further ones are ignored. */
 const strangersMax = 500;
@@ -47,7 +46,7 @@ export async function putProfile(
 async function hasRoom(table: Table, person: Person | null): Promise<boolean> {
   if (person?.isKnown === true || person?.claimed !== undefined) return true;
   let strangers = 0;
-  for await (const [, { isKnown, isBlocked, claimed }] of table.all<Person>("p/"))
+  for await (const [, { isKnown, isBlocked, claimed }] of table.all<Person>(rowsOf.people))
     if (!isKnown && !isBlocked && claimed !== undefined) strangers++;
   return strangers < strangersMax;
 }

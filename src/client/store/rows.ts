@@ -1,18 +1,27 @@
 /**
- * The rows of a local store and what a program sees of them. Prefixes: `p/` people, `b/` profiles, `g/` groups, `c/`
- * conversations, `m/` messages by conversation and time, `r/` reactions, `i/` messages by id, `a/` files by age, `l/` what
- * `messages` has not handed over, `s/` envelopes seen, until when they may come again, `o/` the outbox, `f/` and `t/`
- * pieces of files (`files.ts`), `q/` removals, `d/`, `x/`, `h/`, `y/`, `n/` of own devices (`../devices/`).
+ * The rows of a local store and what a program sees of them. Their keys are made in `keys.ts`.
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
-import { type Did, parseUuid } from "../../core/codec/did.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { groupType } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
 import type { MessageFacts } from "../mail/retrieve.ts";
 import { type Body, deleteBody } from "./files.ts";
-import { type Batch, digits, type Table } from "./table.ts";
+import {
+  deliveryKey,
+  keyOfConversation,
+  keyOfFile,
+  keyOfId,
+  keyOfPerson,
+  messageKey,
+  messagesOf,
+  reactionsOf,
+  removalKey,
+  seenKey,
+} from "./keys.ts";
+import type { Batch, Table } from "./table.ts";
 
 /** What is known of somebody who wrote, or was written to. */
 export type Person = {
@@ -130,9 +139,6 @@ export type StoredMessage = Placed & {
 /** Of messages whose sender nothing proves. */
 export const unverified = "unverified";
 
-export const keyOfPerson = (table: Table, did: string) => `p/${table.name(did)}`;
-export const keyOfConversation = (table: Table, id: string) => `c/${table.name(id)}`;
-export const keyOfId = (table: Table, id: string) => `i/${table.name(id.toLowerCase())}`;
 /** The message with this id; of several the first. */
 export async function messageById(
   table: Table,
@@ -144,13 +150,8 @@ export async function messageById(
   return key === null || row === null ? null : { key, row };
 }
 
-export const messagesOf = (table: Table, conversation: string) => `m/${table.name(conversation)}/`;
-export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }) =>
-  `a/${digits(at)}/${id}`;
-
 /** No Cache or log of another device keeps a message for longer. */
 export const seenMs = 30 * dayMs;
-export const seenKey = (table: Table, text: string) => `s/${table.name(text.toLowerCase())}`;
 
 /** A message that was removed, or one that is here, isn't taken from another device again. */
 export const seenKeyOf = (table: Table, { digest, id }: Named) =>
@@ -161,25 +162,18 @@ export function putRemoval(table: Table, batch: Batch, { id, digest }: Named, no
   const untilMs = nowMs + seenMs;
   const seen = seenKeyOf(table, { id, digest });
   batch.put(seen, untilMs);
-  batch.put(`q${seen.slice(1)}`, { id, digest, untilMs } satisfies RemovalRow);
-  batch.log(`q${seen.slice(1)}`);
+  batch.put(removalKey(seen), { id, digest, untilMs } satisfies RemovalRow);
+  batch.log(removalKey(seen));
 }
-
-/** In the log: what became of a message, which is sent without its content. */
-export const deliveryKey = (message: string) => `v${message.slice(1)}`;
 
 /** By time; of one time by id. */
 export function keyOfMessage(table: Table, row: MessageRow): string {
-  const id = parseUuid(row.id) ?? table.name(row.id);
-  return `${messagesOf(table, row.conversation)}${digits(orderOf(row))}/${id}/${table.name(row.digest).slice(0, 8)}`;
+  const { conversation, id, digest } = row;
+  return messageKey(table, { conversation, atMs: orderOf(row), id, digest });
 }
 
 /** A sender's clock that is ahead puts no message behind later ones. */
 export const orderOf = ({ sentMs, arrivedMs }: MessageRow): number => Math.min(sentMs, arrivedMs);
-
-export function reactionsOf(table: Table, conversation: string, target: string): string {
-  return `r/${table.name(conversation)}/${table.name(target.toLowerCase())}/`;
-}
 
 /** In the place of an earlier one by the same person. One that is made here is later than that, whatever the clock says. */
 export async function putReaction(

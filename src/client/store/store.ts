@@ -3,33 +3,40 @@
  * rows each time, because other tabs change them too; every change is an event.
  * Source: docs/client.md "A local store".
  */
+
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
 import type { GroupRow } from "../groups/group-rules.ts";
 import type { StoreChange } from "../mail/message.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
 import { type Body, readBody } from "./files.ts";
-import { factsOf, type GroupFacts, keyOfGroup } from "./groups.ts";
-import { keyOfProfile, type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
+import { factsOf, type GroupFacts } from "./groups.ts";
+import {
+  endOf,
+  keyOfConversation,
+  keyOfGroup,
+  keyOfPerson,
+  keyOfProfile,
+  messagesOf,
+  reactionsOf,
+  rowsOf,
+} from "./keys.ts";
+import { type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import {
   type ConversationRow,
   forgetBody,
-  keyOfConversation,
-  keyOfPerson,
   type MessageRow,
   messageById,
-  messagesOf,
   type Person,
   type ProfileRow,
   putPerson,
   putRemoval,
-  reactionsOf,
   removeMessage,
   type StoredMessage,
   stateChange,
   viewOf,
 } from "./rows.ts";
-import { type Batch, endOf, type StoreBase, type Table } from "./table.ts";
+import type { Batch, StoreBase, Table } from "./table.ts";
 
 export type Conversation = {
   /** A person's DID, the id of a group, or `unverified`. */
@@ -71,7 +78,7 @@ export class LocalStore {
   // ---------------------------------------------------------------------------------------------- people
 
   people(): Promise<Person[]> {
-    return this.#table.values("p/");
+    return this.#table.values(rowsOf.people);
   }
 
   person(did: string): Promise<Person | null> {
@@ -119,7 +126,7 @@ export class LocalStore {
 
   /** The latest first. */
   async conversations(): Promise<Conversation[]> {
-    const rows = await this.#table.values<ConversationRow>("c/");
+    const rows = await this.#table.values<ConversationRow>(rowsOf.conversations);
     rows.sort((a, b) => b.at - a.at);
     return Promise.all(
       rows.map(async (row): Promise<Conversation> => {
@@ -193,7 +200,8 @@ export class LocalStore {
   /** Over all conversations. */
   async unread(): Promise<number> {
     let sum = 0;
-    for await (const [, { unread }] of this.#table.all<ConversationRow>("c/")) sum += unread;
+    for await (const [, { unread }] of this.#table.all<ConversationRow>(rowsOf.conversations))
+      sum += unread;
     return sum;
   }
 
@@ -252,7 +260,9 @@ export class LocalStore {
    */
   async *handOver<T>(work: (message: StoredMessage) => Promise<T>): AsyncGenerator<T> {
     const failures: unknown[] = [];
-    for await (const [place, { key }] of this.#table.all<Pick<StoredMessage, "key">>("l/")) {
+    for await (const [place, { key }] of this.#table.all<Pick<StoredMessage, "key">>(
+      rowsOf.toHandOver,
+    )) {
       const row = await this.#table.get<MessageRow>(key);
       const views = row === null ? [] : await this.#views(row.conversation, [[key, row]]);
       try {
@@ -311,7 +321,7 @@ export async function removeOldestFile({
   table,
   tell,
 }: Pick<StoreHost, "table" | "tell">): Promise<boolean> {
-  const [oldest] = await table.scan<string>({ prefix: "a/", limit: 1 });
+  const [oldest] = await table.scan<string>({ prefix: rowsOf.files, limit: 1 });
   if (oldest === undefined) return false;
   const [place, key] = oldest;
   const removed = await table.change(async (batch) => {

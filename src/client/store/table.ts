@@ -13,6 +13,7 @@ import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { hkdf, openBytes, sealBytes } from "../keys/crypto.ts";
 import { storeFailure } from "../keys/key-stores.ts";
 import type { Range, StoreDriver } from "./driver.ts";
+import { after, endOf, leavesLog, logKey, placeInLog } from "./keys.ts";
 
 /** Of what the rows mean. A later version upgrades them when it opens the store. */
 const layout = 1;
@@ -41,18 +42,8 @@ const noMeta = {
   logged: 0,
 };
 
-/** In the log of changes for own devices: the key of a row, by the number of its last change; and where that is. */
-export const logKey = (number: number): string => `y/${digits(number)}`;
-const placeInLog = (key: string): string => `n/${key}`;
 /** A store that goes on from an older copy of itself uses no number twice. */
 const numbersPerMs = 1_000;
-
-/** The end of the range of all keys that begin with a prefix. */
-export const endOf = (prefix: string): string => `${prefix}~`;
-
-/** Numbers in keys, in their order. */
-export const digits = (value: number): string =>
-  String(Math.max(0, Math.floor(value))).padStart(16, "0");
 
 /** What every part of a local store works with. */
 export type StoreBase<News> = {
@@ -152,7 +143,7 @@ export class Table {
       const last = page.at(-1);
       if (last === undefined) return;
       yield page;
-      from = `${last[0]}!`;
+      from = after(last[0]);
     }
   }
 
@@ -322,7 +313,7 @@ export class Batch {
 
   delete(key: string): void {
     this.rows.set(key, null);
-    if (/^[mqrv]\//.test(key)) this.logged.set(key, false);
+    if (leavesLog(key)) this.logged.set(key, false);
   }
 
   /** Own devices get the row, as it is when it is sent. */

@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { ClientError } from "../../../../src/client/base/failure.ts";
 import { type DeviceLink, Devices } from "../../../../src/client/devices/devices.ts";
-import { type DeviceItem, type PeerRow, peerKey } from "../../../../src/client/devices/sync.ts";
+import type { DeviceItem, PeerRow } from "../../../../src/client/devices/sync.ts";
 import { nextIdentity } from "../../../../src/client/identity/change.ts";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import {
@@ -14,6 +14,7 @@ import {
 import { syncType } from "../../../../src/client/mail/content.ts";
 import { waitingDefault } from "../../../../src/client/net/directory.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { peerKey } from "../../../../src/client/store/keys.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import type { Client } from "../../../../src/client/trust/client.ts";
 import { DeviceMail } from "../../../support/device-mail.ts";

@@ -1,9 +1,10 @@
 /** Content between devices: small content follows its message, large content comes when it is opened, of whoever has it. */
 import { afterEach, expect, test } from "bun:test";
 import { ClientError } from "../../../../src/client/base/failure.ts";
-import { isCurrent, type PeerRow, peerKey, Sync } from "../../../../src/client/devices/sync.ts";
+import { isCurrent, type PeerRow, Sync } from "../../../../src/client/devices/sync.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { type Body, saveContent, wholeBody } from "../../../../src/client/store/files.ts";
+import { peerKey } from "../../../../src/client/store/keys.ts";
 import {
   addMessage,
   type MessageRow,

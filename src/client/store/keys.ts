@@ -1,0 +1,167 @@
+/**
+ * The keys of a local store: which rows there are, and where. Names in keys are keyed hashes (`Table.name`), numbers have
+ * leading zeros, so that keys are in the order of what they number. No other file knows a prefix.
+ */
+import { parseUuid } from "../../core/codec/did.ts";
+
+/** The prefix of each kind of row. */
+export const rowsOf = {
+  people: "p/",
+  profiles: "b/",
+  groups: "g/",
+  conversations: "c/",
+  /** By conversation and time. */
+  messages: "m/",
+  /** By conversation, message and person. */
+  reactions: "r/",
+  /** Places of messages by their ids. */
+  ids: "i/",
+  /** Places of messages with files, by age. */
+  files: "a/",
+  /** What `messages` has not handed over. */
+  toHandOver: "l/",
+  /** Envelopes that were received, until when they may come again. */
+  seen: "s/",
+  /** Copies on their way out, by lane. */
+  outbox: "o/",
+  /** Copies that failed, beside the lanes. */
+  aside: "u/",
+  pieces: "f/",
+  /** Marks of files whose rows are not written so far. */
+  unfinished: "t/",
+  removals: "q/",
+  devices: "d/",
+  removedDevices: "x/",
+  /** What a device is still to get of all that there is. */
+  histories: "h/",
+  /** Keys of rows that changed, by the number of their last change. */
+  log: "y/",
+  /** The number of a row in the log. */
+  logged: "n/",
+} as const;
+
+/** In the log: what became of a message, without its content; and the keys of the identity. */
+const deliveries = "v/";
+export const keysKey = "k";
+
+/** Hashes a name; the same text has the same hash in one store. */
+type Names = { readonly name: (text: string) => string };
+
+/** Numbers in keys, in their order. */
+export const digits = (value: number): string =>
+  String(Math.max(0, Math.floor(value))).padStart(16, "0");
+
+/** The end of the range of all keys that begin with a prefix. */
+export const endOf = (prefix: string): string => `${prefix}~`;
+
+/** The first key behind another one. */
+export const after = (key: string): string => `${key}!`;
+
+/** The last part of a key. */
+export const numberOf = (key: string): number => Number(key.slice(key.lastIndexOf("/") + 1));
+
+// ------------------------------------------------------------------------------------------- people and messages
+
+export const keyOfPerson = (names: Names, did: string): string =>
+  `${rowsOf.people}${names.name(did)}`;
+export const keyOfProfile = (names: Names, did: string): string =>
+  `${rowsOf.profiles}${names.name(did)}`;
+export const keyOfGroup = (names: Names, id: string): string => `${rowsOf.groups}${names.name(id)}`;
+export const keyOfConversation = (names: Names, id: string): string =>
+  `${rowsOf.conversations}${names.name(id)}`;
+export const keyOfId = (names: Names, id: string): string =>
+  `${rowsOf.ids}${names.name(id.toLowerCase())}`;
+
+export const messagesOf = (names: Names, conversation: string): string =>
+  `${rowsOf.messages}${names.name(conversation)}/`;
+
+/** From a time on. */
+export const messagesFrom = (names: Names, conversation: string, atMs: number): string =>
+  `${messagesOf(names, conversation)}${digits(atMs)}`;
+
+type MessagePlace = {
+  readonly conversation: string;
+  readonly atMs: number;
+  readonly id: string;
+  /** Distinguishes different messages under one id. */
+  readonly digest: string;
+};
+
+/** By time; of one time by id. */
+export function messageKey(names: Names, { conversation, atMs, id, digest }: MessagePlace): string {
+  const place = parseUuid(id) ?? names.name(id);
+  const version = names.name(digest).slice(0, 8);
+  return `${messagesFrom(names, conversation, atMs)}/${place}/${version}`;
+}
+
+export const reactionsOf = (names: Names, conversation: string, target: string): string =>
+  `${rowsOf.reactions}${names.name(conversation)}/${names.name(target.toLowerCase())}/`;
+
+export const handOverKey = (number: number): string => `${rowsOf.toHandOver}${digits(number)}`;
+
+/** Of an envelope, by its id or its digest. */
+export const seenKey = (names: Names, text: string): string =>
+  `${rowsOf.seen}${names.name(text.toLowerCase())}`;
+
+/** Under the same name as what was seen. */
+export const removalKey = (seen: string): string =>
+  `${rowsOf.removals}${seen.slice(rowsOf.seen.length)}`;
+
+// ------------------------------------------------------------------------------------------------------------ files
+
+export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }): string =>
+  `${rowsOf.files}${digits(at)}/${id}`;
+export const pieceKey = (id: string, number: number): string =>
+  `${rowsOf.pieces}${id}/${digits(number)}`;
+export const unfinishedKey = (id: string): string => `${rowsOf.unfinished}${id}`;
+export const unfinishedIdOf = (key: string): string => key.slice(rowsOf.unfinished.length);
+
+// ------------------------------------------------------------------------------------------------------- the outbox
+
+/** Of one recipient: files go beside what is short. */
+export const laneOf = (names: Names, did: string, is: "short" | "file"): string =>
+  `${rowsOf.outbox}${names.name(is === "file" ? `${did} files` : did)}/`;
+export const laneIn = (place: string): string => place.slice(0, place.lastIndexOf("/") + 1);
+export const asideOf = (place: string): string =>
+  `${rowsOf.aside}${place.slice(rowsOf.outbox.length)}`;
+export const isAside = (place: string): boolean => place.startsWith(rowsOf.aside);
+
+// ------------------------------------------------------------------------------------------------------ own devices
+
+export const peerKey = (names: Names, did: string): string => `${rowsOf.devices}${names.name(did)}`;
+/** Of a device that was removed: its DID, for good. */
+export const removedKey = (names: Names, did: string): string =>
+  `${rowsOf.removedDevices}${names.name(did)}`;
+export const historyOf = (names: Names, did: string): string =>
+  `${rowsOf.histories}${names.name(did)}/`;
+export const logKey = (number: number): string => `${rowsOf.log}${digits(number)}`;
+export const placeInLog = (key: string): string => `${rowsOf.logged}${key}`;
+
+/** In the log: what became of a message. */
+export const deliveryKey = (message: string): string =>
+  `${deliveries}${message.slice(rowsOf.messages.length)}`;
+/** Of the message of such a key. */
+export const messageOfDelivery = (key: string): string =>
+  `${rowsOf.messages}${key.slice(deliveries.length)}`;
+
+/** What a key of the log is about: the letter of its kind. */
+export const kindOf = (key: string): string => key.slice(0, 1);
+
+/** Rows that leave the log when they are removed. */
+export const leavesLog = (key: string): boolean =>
+  [rowsOf.messages, rowsOf.removals, rowsOf.reactions, deliveries].some((prefix) =>
+    key.startsWith(prefix),
+  );
+
+/** What a new device gets, in this order. */
+export const historyKinds: readonly string[] = [
+  rowsOf.removedDevices,
+  rowsOf.devices,
+  rowsOf.removals,
+  rowsOf.people,
+  rowsOf.profiles,
+  rowsOf.groups,
+  rowsOf.messages,
+  rowsOf.reactions,
+  rowsOf.conversations,
+];
