@@ -109,9 +109,9 @@ describe("docs/decisions.md", () => {
     expect(decisions.match(/^(?!#|\*\*D\d|$).+/gm)?.length).toBe(1);
   });
 
-  test("has at most 60 entries of at most 90 words", () => {
+  test("has at most 100 entries of at most 90 words", () => {
     const entries = decisions.match(/^\*\*D\d.+/gm) ?? [];
-    expect(entries.length).toBeLessThanOrEqual(60);
+    expect(entries.length).toBeLessThanOrEqual(100);
     expect(entries.filter((entry) => entry.split(" ").length > 90)).toEqual([]);
   });
 

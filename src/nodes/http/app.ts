@@ -1,8 +1,10 @@
 /**
- * An app: a list of routes, and what answers each path and method, refused ones too. Nodes never see the framework: they
- * give `Route`s and answer `Answer | Fault`. The server's own table finds the path; what has none goes to Elysia (D157).
+ * An app: the routes of the nodes as Elysia plugins, and what answers every other path and method. A node declares `Route`s
+ * and answers `Answer | Fault`. Elysia composes each route; the server's own table finds the composed one by the path as it
+ * was sent (D157). The order of work of a request stays one function, `serve` (D510).
  * Source: rules sections 3, 9 and D140.
  */
+import { type Context, Elysia } from "elysia";
 import { type Fault, fault } from "../../core/fault.ts";
 import { type InFlight, inFlight } from "./capacity.ts";
 import {
@@ -37,12 +39,14 @@ export type App = {
 
 export function createApp(options: AppOptions): App {
   const http = createHttp(options);
-  const byPath = Object.groupBy(options.routes, ({ path }) => path);
+  const elysia = new Elysia(elysiaOptions);
+  const nodes = Object.groupBy(options.routes, ({ tag }) => tag);
+  for (const [name, routes] of Object.entries(nodes)) elysia.use(nodePlugin(http, name, routes));
+  elysia.use(elsewherePlugin(http));
+  const { [elsewherePath]: respondElsewhere, ...paths } = tableOf(elysia.routes);
   return {
-    paths: Object.fromEntries(
-      Object.entries(byPath).map(([path, routes = []]) => [path, answerPath(http, routes)]),
-    ),
-    respondElsewhere: createElsewhere(http),
+    paths,
+    respondElsewhere: respondElsewhere as Respond,
     startDraining: () => {
       http.draining = true;
     },
@@ -52,12 +56,42 @@ export function createApp(options: AppOptions): App {
   };
 }
 
-/** Answers every method of one path: those of its routes, preflights, and 405 for the others. */
-function answerPath(http: Http, routes: readonly Route[]): Respond {
-  const plans = new Map(routes.map((route) => [route.method as string, planOf(http, route)]));
-  const get = plans.get("GET");
-  if (get !== undefined) plans.set("HEAD", get);
-  const allow = [...plans.keys()].join(", ");
+// ------------------------------------------------------------------------------------------------ Elysia
+
+/** Schemas are checked by the handlers, which name the code and the member at fault (D510). */
+const elysiaOptions = { strictPath: true, normalize: false } as const;
+
+/** Bodies are read by the pipeline, under their cap. */
+const routeOptions = { parse: "none" } as const;
+
+/** Of the context before a request has come. */
+const noConnection: Connection = { requestIP: () => null, upgrade: () => false };
+
+/** What our handlers take from Elysia's context: they name it in their parameters, and Elysia prepares nothing else. */
+type RouteContext = { readonly request: RoutedRequest; readonly connection: Connection };
+
+const pluginOf = (name: string) =>
+  new Elysia({ ...elysiaOptions, name }).decorate("connection", noConnection);
+
+/** The routes of one node. Each path answers all methods: those of its routes, preflights, and 405 for the others. */
+function nodePlugin(http: Http, name: string, routes: readonly Route[]) {
+  const plugin = pluginOf(name);
+  for (const [path, ofPath = []] of Object.entries(Object.groupBy(routes, (one) => one.path))) {
+    const plans = new Map(ofPath.map((route) => [route.method as string, planOf(http, route)]));
+    const get = plans.get("GET");
+    if (get !== undefined) plans.set("HEAD", get);
+    for (const [method, plan] of plans) {
+      const answer = ({ request, connection }: RouteContext) =>
+        serve(http, plan, request, connection);
+      plugin.route(method, path, answer, routeOptions);
+    }
+    plugin.all(path, otherMethods(http, ofPath, [...plans.keys()]), routeOptions);
+  }
+  return plugin;
+}
+
+function otherMethods(http: Http, routes: readonly Route[], methods: readonly string[]) {
+  const allow = methods.join(", ");
   const refusal = fault("method_not_allowed", `this path accepts ${allow}`, { headers: { allow } });
   const others = planOf(http, refusing(http, refusal, routes[0]?.faults));
   const preflight = planOf(http, {
@@ -70,12 +104,56 @@ function answerPath(http: Http, routes: readonly Route[]): Respond {
       body: { contentType: "text/plain", content: "" },
     }),
   });
-  return (request, connection) => {
+  return ({ request, connection }: RouteContext) => {
     const isPreflight =
       request.method === "OPTIONS" && request.headers.has("access-control-request-method");
-    const plan = plans.get(request.method) ?? (isPreflight ? preflight : others);
+    return serve(http, isPreflight ? preflight : others, request, connection);
+  };
+}
+
+const elsewherePath = "/*";
+
+/** Paths that no route has. Below the paths of the Relay every refusal is a DeliveryResult. */
+function elsewherePlugin(http: Http) {
+  const unknown = fault("not_found", "there is no such route");
+  const problem = planOf(http, refusing(http, unknown));
+  const delivery = planOf(http, refusing(http, unknown, "delivery"));
+  const delivering = http.routes
+    .filter(({ faults }) => faults === "delivery")
+    .map(({ path }) => path.split("/")[1]);
+  const answer = ({ request, connection }: RouteContext) => {
+    const first = /^\w+:\/\/[^/]*\/([^/?]*)/.exec(request.url)?.[1] ?? "";
+    const plan = delivering.includes(first) ? delivery : problem;
     return serve(http, plan, request, connection);
   };
+  return pluginOf("elsewhere").all(elsewherePath, answer, routeOptions);
+}
+
+/**
+ * The composed routes by path. Elysia's own listener hands what its table lacks to a router that reads the path after `..`
+ * and `%2e%2e` were rewritten, so that a request could reach a route that it does not name.
+ */
+function tableOf(routes: Elysia["routes"]): Record<string, Respond> {
+  return Object.fromEntries(
+    Object.entries(Object.groupBy(routes, ({ path }) => path)).map(([path, ofPath = []]) => {
+      const composed = new Map(ofPath.map((route) => [route.method as string, route.compile()]));
+      const others = composed.get("ALL");
+      const respond: Respond = async (request, connection) => {
+        const answer = composed.get(request.method) ?? others;
+        return answer?.(contextOf(request, connection));
+      };
+      return [path, respond];
+    }),
+  );
+}
+
+/** Read by Elysia where a handler throws, which `serve` never does. */
+const set: Context["set"] = { headers: {}, status: 200 };
+
+/** What Elysia's composed function reads, and what our handlers take. */
+function contextOf(request: RoutedRequest, connection: Connection): Context {
+  const context = { request, connection, set };
+  return context as Partial<Context> as Context;
 }
 
 /** Stands for the paths and methods that no route has. */
@@ -92,41 +170,5 @@ function refusing(http: Http, refusal: Fault, faults: Route["faults"] = "problem
     answerHeaders: http.headers ?? {},
     rateLimit: () => refusal,
     handle: () => refusal,
-  };
-}
-
-/**
- * Elysia gets what the server's own table doesn't list; it is loaded when such a path is first asked for. Below the paths
- * of the Relay every refusal is a DeliveryResult.
- */
-function createElsewhere(http: Http): Respond {
-  const unknown = fault("not_found", "there is no such route");
-  const connections = new WeakMap<Request, Connection>();
-  const load = async () => {
-    const { Elysia } = await import("elysia");
-    const app = new Elysia({
-      strictPath: true,
-      normalize: false,
-      handler: { standardHostname: false },
-    });
-    const problem = planOf(http, refusing(http, unknown));
-    const delivery = planOf(http, refusing(http, unknown, "delivery"));
-    const delivering = http.routes
-      .filter(({ faults }) => faults === "delivery")
-      .map(({ path }) => path.split("/")[1]);
-    const answer = ({ request }: { readonly request: Request }) => {
-      // The path as it was sent: Elysia's patterns see it without `..`.
-      const first = /^\w+:\/\/[^/]*\/([^/?]*)/.exec(request.url)?.[1] ?? "";
-      const plan = delivering.includes(first) ? delivery : problem;
-      return serve(http, plan, request, connections.get(request) as Connection);
-    };
-    app.all("/*", answer, { parse: "none" });
-    return app;
-  };
-  let loading: ReturnType<typeof load> | null = null;
-  return async (request, connection) => {
-    loading ??= load();
-    connections.set(request, connection);
-    return (await loading).fetch(request);
   };
 }
