@@ -198,26 +198,19 @@ function erasingOf(
   };
 }
 
-/** What clients get when the Directory's ledger does not answer. */
-export function unavailableOf({ directory, stores }: Config): DirectoryParts["unavailable"] {
-  const isChain = directory.enabled && stores[directory.ledger]?.plugin === "chain";
-  return isChain ? "chain_unavailable" : "service_unavailable";
-}
-
 /** A Directory resolves from its own ledger, another node from its source of recipients. */
 function resolutionRoutes(config: Config, { stores, recipients, ...known }: NodeParts): Route[] {
   const { directory, relay, cache, limits } = config;
   if (directory.enabled) {
     const ledger = stores.capability("directory.ledger", "ledger");
     const recipients = ledgerRecipients(ledger);
-    return [
-      resolutionRoute({ ...known, recipients, limits, unavailable: unavailableOf(config), ledger }),
-    ];
+    const unavailable = "chain_unavailable";
+    return [resolutionRoute({ ...known, recipients, limits, unavailable, ledger })];
   }
   if (!relay.enabled && !cache.enabled) return [];
-  return [
-    resolutionRoute({ recipients, limits, unavailable: "service_unavailable", ledger: null }),
-  ];
+  const isElsewhere = isPublicEndpoint(config.server.recipients);
+  const unavailable = isElsewhere ? "service_unavailable" : "chain_unavailable";
+  return [resolutionRoute({ recipients, limits, unavailable, ledger: null })];
 }
 
 function composeDirectory(
@@ -229,7 +222,6 @@ function composeDirectory(
   const { directory, limits } = config;
   return createDirectory({
     ...parts,
-    unavailable: unavailableOf(config),
     receipts: directoryReceipts(stores),
     replay: stores.capability("directory.store", "replay"),
     settings: directory,

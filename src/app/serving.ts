@@ -18,7 +18,7 @@ import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
-import { type ComposedNodes, type ComposeParts, unavailableOf } from "./nodes.ts";
+import type { ComposedNodes, ComposeParts } from "./nodes.ts";
 import { siteHeaders, siteRoutes } from "./site.ts";
 
 type AppParts = ComposeParts & {
@@ -49,7 +49,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const common = {
     version,
     limits: nodes.limits,
-    unavailable: unavailableOf(config),
+    readsLedger: config.directory.enabled,
     renderMetrics: metrics.render,
     probes: { ...Object.fromEntries(ofStores), ...nodes.probes },
     draining: () => main?.draining() ?? false,

@@ -255,12 +255,15 @@ function valueFor(name: string, example: unknown): string {
   );
 }
 
-test("a node without a chain speaks of none", () => {
-  const codes = Object.values(description.paths).flatMap((methods) =>
-    Object.values(methods).flatMap(({ responses }) =>
-      Object.values(responses).flatMap((one) => one["x-codes"] ?? []),
-    ),
+test("a ledger that can't be read is 502 for each route of the Directory, and no other's", () => {
+  const said = Object.values(description.paths).flatMap((methods) =>
+    Object.values(methods).map(({ operationId, tags, responses }) => ({
+      operationId,
+      isOfLedger: tags.includes("Directory") || operationId === "limits",
+      codes: responses["502"]?.["x-codes"] ?? [],
+    })),
   );
-  expect(codes).toContain("service_unavailable");
-  expect(codes).not.toContain("chain_unavailable");
+  expect(said.some(({ isOfLedger }) => isOfLedger)).toBe(true);
+  for (const { operationId, isOfLedger, codes } of said)
+    expect([operationId, codes.includes("chain_unavailable")]).toEqual([operationId, isOfLedger]);
 });

@@ -103,7 +103,6 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const invitations = createInvitations({ receipts, now: () => nowMs });
   const directory = createDirectory({
     invitations,
-    unavailable: "chain_unavailable",
     blocks,
     ledger: given.around?.(ledger) ?? ledger,
     receipts,

@@ -73,25 +73,17 @@ export function createDirectory(parts: DirectoryParts): Directory {
   const limited = (check: Check) => (route: Route) =>
     route.method === "GET" ? route : { ...route, rateLimit: check };
   const bounded = withinDayBytes(settings);
-  const named = (route: Route): Route => nameUnavailable(route, parts.unavailable);
   const writes = [
     ...changes.map(limited(checkChange)),
     ...registrationRoutes(parts).map(limited(checkRegistration)),
   ];
   return {
-    routes: [...writes.map(bounded), ...others.map(limited(checkBlocked))].map(named),
+    routes: [...writes.map(bounded), ...others.map(limited(checkBlocked))],
     limits: () => directoryLimits(parts),
   };
 }
 
 type Check = NonNullable<Route["rateLimit"]>;
-
-/** The routes say `chain_unavailable`; over an embedded ledger they say what its store is. */
-function nameUnavailable(route: Route, unavailable: DirectoryParts["unavailable"]): Route {
-  const codes =
-    route.codes?.map((code) => (code === "chain_unavailable" ? unavailable : code)) ?? [];
-  return { ...route, codes };
-}
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
 async function directoryLimits({ ledger, settings, limits }: DirectoryParts) {

@@ -103,7 +103,12 @@ export function createLog(parts: LogParts): Publisher {
       entryRoute(parts.homes, async (wanted) =>
         state.published === null ? null : proveEntry(parts, state.published, wanted),
       ),
-      ...tileRoutes("/log", { tag: "Directory", logs: parts.logs, logOf: () => "" }),
+      ...tileRoutes("/log", {
+        tag: "Directory",
+        unavailable: "chain_unavailable",
+        logs: parts.logs,
+        logOf: () => "",
+      }),
     ],
     close: () => {
       running = false;
@@ -366,7 +371,7 @@ export function entryRoute(
       200,
       "The proof (docs/trust.md), with that of consistency with a tree of `from` entries.",
     ],
-    codes: ["invalid_request", "not_found", "service_unavailable"],
+    codes: ["invalid_request", "not_found", "chain_unavailable", "service_unavailable"],
     handle: async (call) => {
       const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key"))
         ? decodeHex(pathValue(call, "key"))

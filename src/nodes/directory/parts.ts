@@ -38,8 +38,6 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly receipts: Receipts;
   readonly replay: Replay;
   readonly settings: DirectorySettings;
-  /** What clients get when the ledger does not answer: only a chain is called one. */
-  readonly unavailable: "chain_unavailable" | "service_unavailable";
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly invitations: Pick<Invitations, "claim">;
@@ -60,7 +58,7 @@ type DirectoryPlan = Omit<Route, "tag" | "capacity"> & {
   readonly unstable?: boolean;
 };
 
-/** Codes of every route that names a DID in its path. */
+/** Codes of every route that names a DID in its path. A ledger that can't be read is 502, whatever keeps it. */
 export const pathCodes = [
   "invalid_did",
   "chain_unavailable",

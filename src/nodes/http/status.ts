@@ -31,14 +31,14 @@ type StatusOptions = {
   /** The text of `/metrics`. */
   readonly renderMetrics: () => Promise<string>;
   readonly withMetrics: boolean;
-  /** What a ledger that does not answer is called. */
-  readonly unavailable: "chain_unavailable" | "service_unavailable";
+  /** Whether the limits are those of a ledger too. */
+  readonly readsLedger: boolean;
   readonly probes: Probes;
   readonly draining: () => boolean;
 };
 
 export function statusRoutes(options: StatusOptions): Route[] {
-  const { version, unavailable } = options;
+  const { version, readsLedger } = options;
   const routes = [
     nodeRoute({
       path: "/healthz",
@@ -53,7 +53,7 @@ export function statusRoutes(options: StatusOptions): Route[] {
       id: "limits",
       summary: "Limits of this node",
       answer: [200, "The limits that this node applies.", nodeLimitsShape],
-      codes: [unavailable],
+      codes: readsLedger ? ["chain_unavailable"] : [],
       handle: async () => ({ status: 200, json: await options.limits() }),
     }),
     ...problemRoutes(),

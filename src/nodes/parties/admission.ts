@@ -196,7 +196,7 @@ function checkSignature(
 type ResolutionParts = HomesOf & {
   readonly recipients: RecipientSource;
   readonly limits: Config["limits"];
-  /** What recipients are looked up in: a ledger, or a Directory elsewhere. */
+  /** When what recipients are looked up in can't be read: a ledger, or a Directory elsewhere. */
   readonly unavailable: "chain_unavailable" | "service_unavailable";
   /** The ledger, where this node has one: it keeps what proves the keys of recipients. */
   readonly ledger: Pick<LedgerReader, "keyProof"> | null;

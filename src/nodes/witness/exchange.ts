@@ -69,6 +69,8 @@ export async function* readBundles(
 
 type Serving = {
   readonly tag: Route["tag"];
+  /** When the store of the log can't be read. */
+  readonly unavailable: "chain_unavailable" | "service_unavailable";
   readonly logs: Logs;
   /** The log of a request; `null` for an unknown one. */
   readonly logOf: (call: Call) => string | null;
@@ -80,7 +82,7 @@ const places = ["a", "a/:b", "a/:b/:c", "a/:b/:c/:d"];
 /** What a tile holds never changes. */
 const always = { "cache-control": "public, max-age=31536000, immutable" };
 
-export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route[] {
+export function tileRoutes(prefix: string, { tag, unavailable, logs, logOf }: Serving): Route[] {
   return places.map((place, i) => ({
     method: "GET",
     path: `${prefix}/tile/:level/:${place}`,
@@ -89,7 +91,7 @@ export function tileRoutes(prefix: string, { tag, logs, logOf }: Serving): Route
     tag,
     capacity: "normal",
     answer: [200, "The tile."],
-    codes: ["not_found"],
+    codes: ["not_found", unavailable],
     handle: async (call) => {
       const { level = "", a = "", b, c, d } = call.params;
       const tile = parseTilePath(

@@ -50,7 +50,12 @@ export function createWitness(parts: WitnessParts): readonly Route[] {
   return [
     addRoute(parts),
     latestRoute(parts, logOf),
-    ...tileRoutes("/witness/:origin", { tag: "Node", logs: parts.logs, logOf }),
+    ...tileRoutes("/witness/:origin", {
+      tag: "Node",
+      unavailable: "service_unavailable",
+      logs: parts.logs,
+      logOf,
+    }),
   ];
 }
 
