@@ -3,6 +3,7 @@
  * taken, and every code in it is in the catalogue.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { parseDuration } from "../../src/core/codec/time.ts";
 import { faultCodes } from "../../src/core/fault.ts";
 import type { InterfaceDescription } from "../../src/nodes/http/openapi.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -185,6 +186,53 @@ describe("the description", () => {
     const receipts = cache_result?.anyOf?.flatMap((one) => Object.keys(one.properties ?? {}));
     expect(receipts).toContain("copies");
     expect(Object.keys(details?.properties ?? {}).sort()).toEqual(["channel", "deduped"]);
+  });
+
+  test("a life in short or ISO-8601 form meets the schema of an envelope, and other texts don't", () => {
+    type Text = { readonly pattern: string; readonly minLength: number; readonly format: string };
+    const content = description.paths["/cache/store"]?.post?.requestBody?.content;
+    const { schema } = (content?.["application/json"] ?? {}) as {
+      schema: { properties: Record<string, Text> };
+    };
+    const { ttl } = schema.properties;
+    if (ttl === undefined) throw new Error("an envelope has a life");
+    // What other tools call a duration is ISO-8601 alone.
+    expect(["duration", "date", "time"]).not.toContain(ttl.format);
+    const meets = (text: string) =>
+      text.length >= ttl.minLength && new RegExp(ttl.pattern, "u").test(text);
+    for (const text of ["24h", "1d12h", "1w", "90m", "3600s", "PT24H", "P1DT12H", "P1W", "PT1M30S"])
+      expect([text, meets(text), parseDuration(text) !== null]).toEqual([text, true, true]);
+    for (const text of ["", "24", "h", "1.5h", "P", "24H", "1h1d", "-1h", "P1M", "1 h"])
+      expect([text, meets(text), parseDuration(text) !== null]).toEqual([text, false, false]);
+  });
+
+  test("every answer says what it brings, and every operation which credential it takes", () => {
+    const { securitySchemes } = description.components;
+    expect(description.security).toEqual([]);
+    const taken = new Map<string, string>();
+    for (const { operation } of operations()) {
+      for (const [status, { content }] of Object.entries(operation.responses))
+        if (status !== "101")
+          expect([operation.operationId, status, Object.keys(content ?? {}).length]).toEqual([
+            operation.operationId,
+            status,
+            1,
+          ]);
+      for (const name of operation.security.flatMap(Object.keys)) {
+        expect(Object.keys(securitySchemes)).toContain(name);
+        taken.set(operation.operationId, name);
+      }
+      const names = operation.parameters.map((one) => one.name);
+      const isSigned = names.includes("X-Signature") || names.includes("Svc-Invitation");
+      expect([operation.operationId, operation.security.length > 0]).toEqual([
+        operation.operationId,
+        isSigned,
+      ]);
+    }
+    expect(taken.get("cacheMessages")).toBe("cacheProof");
+    expect(new Set(taken.values()).size).toBe(3);
+    const proof = description.paths["/dids/{did}/proof"]?.get?.responses["200"]?.content;
+    expect(Object.keys(proof ?? {})).toEqual(["application/octet-stream"]);
   });
 
   test("operations have names of their own, and an answer", () => {

@@ -52,6 +52,11 @@ const shortForm =
 const isoDurationForm = /^P(?:\d+W|(?:\d+D)?(?:T(?:\d+H)?(?:\d+M)?(?:\d+S)?)?)$/;
 const units = [weekMs, dayMs, hourMs, minuteMs, secondMs];
 
+/** The two forms for readers of the schema, who know no other; `minLength` 2 leaves the empty text out. */
+export const durationPattern =
+  "^(([0-9]{1,10}w)?([0-9]{1,10}d)?([0-9]{1,10}h)?([0-9]{1,10}m)?([0-9]{1,10}s)?" +
+  "|P([0-9]{1,10}W|([0-9]{1,10}D)?(T([0-9]{1,10}H)?([0-9]{1,10}M)?([0-9]{1,10}S)?)?))$";
+
 /** Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form, else `null`. */
 export function parseDuration(text: string): number | null {
   const short =

@@ -14,7 +14,9 @@ const loopbackForm = /^(?:localhost|127\.0\.0\.1|\[::1\])(?::|$)/;
 export function parseHome(text: string): string | null {
   if (text.length > homeCharsMax) return null;
   const home = text.toLowerCase().replace(/:443$/, "");
-  return homeForm.test(home) ? home : null;
+  // A port above 65535, and punycode of nothing, have the form and are in no URL.
+  const url = homeForm.test(home) ? URL.parse(urlOfHome(home)) : null;
+  return url?.hostname === home.replace(/:\d+$/, "") ? home : null;
 }
 
 export function urlOfHome(home: string): string {

@@ -5,6 +5,7 @@
  */
 
 import { type Static, Type } from "@sinclair/typebox";
+import { durationPattern } from "../codec/time.ts";
 import { chunksMax } from "./chunks.ts";
 import {
   closed,
@@ -55,7 +56,9 @@ export const envelopeShape = closed(
     ),
     ttl: Type.Optional(
       Type.String({
-        format: "duration",
+        format: "life",
+        pattern: durationPattern,
+        minLength: 2,
         description: "1d12h, 24h, or ISO-8601; 1 second to 30 days",
         examples: ["24h"],
       }),

@@ -51,7 +51,8 @@ export function isTag(text: string): boolean {
 const formats: Readonly<Record<string, (text: string) => boolean>> = {
   did: isDid,
   uuid: (text) => parseUuid(text) !== null,
-  duration: (text) => parseDuration(text) !== null,
+  // Not "duration", which is ISO-8601 alone for other tools.
+  life: (text) => parseDuration(text) !== null,
   tag: isTag,
   base64: (text) => text !== "" && decodeBase64(text) !== null,
   "header-nonce": (text) =>
@@ -248,6 +249,9 @@ export const readyAnswer = Type.Object({
   status: Type.Literal("ready"),
   checks: Type.Record(Type.String(), Type.String({ description: "`ok`, or which part is away" })),
 });
+
+/** OpenAPI has a schema of its own. */
+export const descriptionAnswer = Type.Object({ openapi: Type.Literal("3.1.0") });
 
 export const problemEntryShape = Type.Object({
   code: Type.String(),

@@ -293,7 +293,11 @@ const reads: readonly ReadPlan[] = [
 ];
 
 const common = { tag: "Cache", capacity: "normal" } as const;
-const proofHeaders = { requiredHeaders: proofHeaderNames, headers: ["X-Device-Id"] };
+const proofHeaders = {
+  requiredHeaders: proofHeaderNames,
+  headers: ["X-Device-Id"],
+  credential: "cacheProof",
+} as const;
 
 /** A device that follows its mailbox. */
 function pushRoutes(node: CacheNode, push: Push): Route[] {

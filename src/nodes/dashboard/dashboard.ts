@@ -14,7 +14,7 @@ export function dashboardRoute(): Route {
     path: "/status",
     id: "statusPage",
     summary: "Status of this process, as a page",
-    answer: [200, "A page without external assets."],
+    answer: [200, "A page without external assets.", "text/html; charset=utf-8"],
     handle: () => ({ status: 200, headers: pageHeaders, body }),
   });
 }

@@ -26,7 +26,7 @@ import {
 } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
 import type { Answer, Route } from "../http/route.ts";
-import { type Foreign, foreignAlias, foreignDid } from "../parties/homes.ts";
+import { type Foreign, foreignAlias, foreignDid, readsHome } from "../parties/homes.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimit } from "../parties/rates.ts";
 import {
   acceptedVersions,
@@ -142,25 +142,26 @@ function renderCounters(values: Counters): Record<string, string> {
 }
 
 function resolveRoute(parts: DirectoryParts): Route {
-  return directoryRoute({
-    method: "GET",
-    path: "/resolve/:did",
-    id: "resolve",
-    summary: "The record of a DID",
-    query: ["home"],
-    answer: [200, "The record at the finalized head.", resolvedAnswer],
-    codes: [...pathCodes, "did_not_found"],
-    handle: async (call) => {
-      const did = parseDid(pathValue(call, "did"));
-      if (isFault(did)) return did;
-      const { record, life } = await parts.ledger.account(did);
-      if (record === null) return renderForeign(await foreignDid(parts, did, call));
-      return {
-        status: 200,
-        body: { contentType: "application/json", content: recordText(did, record, life) },
-      };
-    },
-  });
+  return readsHome(
+    directoryRoute({
+      method: "GET",
+      path: "/resolve/:did",
+      id: "resolve",
+      summary: "The record of a DID",
+      answer: [200, "The record at the finalized head.", resolvedAnswer],
+      codes: [...pathCodes, "did_not_found"],
+      handle: async (call) => {
+        const did = parseDid(pathValue(call, "did"));
+        if (isFault(did)) return did;
+        const { record, life } = await parts.ledger.account(did);
+        if (record === null) return renderForeign(await foreignDid(parts, did, call));
+        return {
+          status: 200,
+          body: { contentType: "application/json", content: recordText(did, record, life) },
+        };
+      },
+    }),
+  );
 }
 
 /** What its key proof shows of a DID that is at home elsewhere. */
@@ -210,25 +211,26 @@ function renderRecord({ links, ...record }: DidRecord): Record<string, unknown> 
 }
 
 function aliasRoute(parts: DirectoryParts): Route {
-  return directoryRoute({
-    method: "GET",
-    path: "/aliases/:alias",
-    id: "alias",
-    summary: "The DID of an alias",
-    query: ["home"],
-    answer: [200, "The holder at the finalized head.", aliasAnswer],
-    codes: ["invalid_request", "alias_not_found", "chain_unavailable"],
-    handle: async (call) => {
-      const alias = normalizeAlias(pathValue(call, "alias"));
-      if (alias === null) return fault("invalid_request", "the path must name an alias");
-      const foreign = await foreignAlias(parts, call);
-      if (isFault(foreign)) return foreign;
-      const did = foreign ?? (await parts.ledger.aliasHolder(alias));
-      return did === null
-        ? fault("alias_not_found", "no DID has this alias")
-        : { status: 200, json: { alias, did } };
-    },
-  });
+  return readsHome(
+    directoryRoute({
+      method: "GET",
+      path: "/aliases/:alias",
+      id: "alias",
+      summary: "The DID of an alias",
+      answer: [200, "The holder at the finalized head.", aliasAnswer],
+      codes: ["invalid_request", "alias_not_found", "chain_unavailable"],
+      handle: async (call) => {
+        const alias = normalizeAlias(pathValue(call, "alias"));
+        if (alias === null) return fault("invalid_request", "the path must name an alias");
+        const foreign = await foreignAlias(parts, call);
+        if (isFault(foreign)) return foreign;
+        const did = foreign ?? (await parts.ledger.aliasHolder(alias));
+        return did === null
+          ? fault("alias_not_found", "no DID has this alias")
+          : { status: 200, json: { alias, did } };
+      },
+    }),
+  );
 }
 
 const txHashForm = /^0x[0-9a-f]{64}$/;

@@ -38,8 +38,15 @@ import {
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Call, Route } from "../http/route.ts";
-import { foreignEntry, type Homes } from "../parties/homes.ts";
-import { ask, isSigned, type NamedAddress, readBundles, tileRoutes } from "../witness/exchange.ts";
+import { foreignEntry, type Homes, readsHome } from "../parties/homes.ts";
+import {
+  ask,
+  isSigned,
+  type NamedAddress,
+  noteType,
+  readBundles,
+  tileRoutes,
+} from "../witness/exchange.ts";
 import { directoryRoute, pathValue } from "./parts.ts";
 
 /** The key of the log, and beside it the last note that was signed; empty for none. */
@@ -340,12 +347,12 @@ function checkpointRoute(state: State): Route {
     path: "/log/checkpoint",
     id: "logCheckpoint",
     summary: "The last signed head of the log, with the cosignatures of witnesses",
-    answer: [200, "A checkpoint (c2sp.org/tlog-checkpoint)."],
+    answer: [200, "A checkpoint (c2sp.org/tlog-checkpoint).", noteType],
     codes: ["service_unavailable"],
     handle: () => {
       if (state.published === null) return unsigned();
       const body = {
-        contentType: "text/plain; charset=utf-8",
+        contentType: noteType,
         content: renderNote(state.published.note),
       };
       return { status: 200, headers: shortly, body };
@@ -361,33 +368,36 @@ export function entryRoute(
   homes: Homes | undefined,
   proveOwn: ((wanted: Wanted) => Promise<LogEntry | null>) | null,
 ) {
-  return directoryRoute({
-    method: "GET",
-    path: "/log/entry/:key",
-    id: "logEntry",
-    summary: "What the signed log says about one DID or alias, with its proof",
-    query: ["from", "home"],
-    answer: [
-      200,
-      "The proof (docs/trust.md), with that of consistency with a tree of `from` entries.",
-    ],
-    codes: ["invalid_request", "not_found", "chain_unavailable", "service_unavailable"],
-    handle: async (call) => {
-      const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key"))
-        ? decodeHex(pathValue(call, "key"))
-        : null;
-      const from = sizeOf(call);
-      if (key === null || from === null)
-        return fault("invalid_request", "key: 64 hex digits; from: a size, or nothing");
-      const foreign = await foreignEntry(homes, call, from);
-      if (foreign !== null) return foreign;
-      if (proveOwn === null) return fault("not_found", "this Directory has no log");
-      const entry = await proveOwn({ key, from });
-      if (entry === null) return unsigned();
-      const body = { contentType: "application/octet-stream", content: encodeLogEntry(entry) };
-      return { status: 200, headers: shortly, body };
-    },
-  });
+  return readsHome(
+    directoryRoute({
+      method: "GET",
+      path: "/log/entry/:key",
+      id: "logEntry",
+      summary: "What the signed log says about one DID or alias, with its proof",
+      query: ["from"],
+      answer: [
+        200,
+        "The proof (docs/trust.md), with that of consistency with a tree of `from` entries.",
+        "application/octet-stream",
+      ],
+      codes: ["invalid_request", "not_found", "chain_unavailable", "service_unavailable"],
+      handle: async (call) => {
+        const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key"))
+          ? decodeHex(pathValue(call, "key"))
+          : null;
+        const from = sizeOf(call);
+        if (key === null || from === null)
+          return fault("invalid_request", "key: 64 hex digits; from: a size, or nothing");
+        const foreign = await foreignEntry(homes, call, from);
+        if (foreign !== null) return foreign;
+        if (proveOwn === null) return fault("not_found", "this Directory has no log");
+        const entry = await proveOwn({ key, from });
+        if (entry === null) return unsigned();
+        const body = { contentType: "application/octet-stream", content: encodeLogEntry(entry) };
+        return { status: 200, headers: shortly, body };
+      },
+    }),
+  );
 }
 
 function sizeOf({ query }: Call): number | null {

@@ -173,7 +173,7 @@ export type Change = {
 
 type ChangePlan<S extends TSchema> = Pick<
   DirectoryPlan,
-  "method" | "path" | "id" | "summary" | "headers"
+  "method" | "path" | "id" | "summary" | "headers" | "credential"
 > & {
   readonly request: S;
   /** Beside those of every change. */

@@ -128,6 +128,7 @@ export function ownerRoutes(parts: DirectoryParts): Route[] {
       method: "PUT",
       id: extrinsic,
       headers: updateProofHeaders,
+      credential: "updateProof",
       codes: [...updateProofCodes, ...codes],
       unstable: extrinsic === "set_alias",
       decide: async (body, did, call) => {

@@ -98,6 +98,7 @@ function registerRoute(parts: DirectoryParts): Route {
     summary: "Register a DID with its document",
     request: registerBody,
     headers: [invitationHeader],
+    credential: "invitation",
     answer: [202, "The ledger has accepted the registration; it is pending.", registeredAnswer],
     codes: registrationCodes,
     handle: async (call) => {

@@ -15,7 +15,7 @@ import {
   txHashText,
   uuidText,
 } from "../../core/schema/schema.ts";
-import type { Route } from "./route.ts";
+import type { Credential, MediaType, Route } from "./route.ts";
 
 export type InterfaceDescription = ReturnType<typeof describeInterface>;
 type DescribedResponse = {
@@ -56,8 +56,39 @@ export function describeInterface(options: {
     servers: (options.servers.length === 0 ? ["/"] : options.servers).map((url) => ({ url })),
     tags: tags.map((name) => ({ name })),
     paths,
-    components: { schemas: { Problem: problemShape, DeliveryResult: deliveryResultShape } },
+    // Reads are public; an operation that needs a proof says which.
+    security: [],
+    components: {
+      schemas: { Problem: problemShape, DeliveryResult: deliveryResultShape },
+      securitySchemes,
+    },
   };
+}
+
+const inHeader = (name: string, description: string) => {
+  return { type: "apiKey", in: "header", name, description } as const;
+};
+
+/** Signatures have no scheme of their own in OpenAPI: each is named by the header that carries it. */
+const securitySchemes = {
+  cacheProof: inHeader(
+    "X-Signature",
+    "The signed Cache proof; its other values are in five more headers.",
+  ),
+  updateProof: inHeader(
+    "X-Signature",
+    "The Directory update proof; its other values are in four more headers.",
+  ),
+  invitation: inHeader("Svc-Invitation", "A code, where /limits has `registration`: `invite`."),
+} as const satisfies Record<Credential, unknown>;
+
+type Security = readonly Readonly<Partial<Record<Credential, readonly []>>>[];
+
+/** `{}` among them: the request is also taken without one. */
+function securityOf({ credential, requiredHeaders = [] }: Route): Security {
+  if (credential === undefined) return [];
+  const needed = { [credential]: [] as const };
+  return requiredHeaders.includes(securitySchemes[credential].name) ? [needed] : [{}, needed];
 }
 
 function describeRoute(route: Route) {
@@ -66,6 +97,7 @@ function describeRoute(route: Route) {
     operationId: id,
     summary,
     tags: [tag],
+    security: securityOf(route),
     parameters: describeParameters(route),
     ...(request === undefined
       ? {}
@@ -118,12 +150,20 @@ function jsonContent(schema: TSchema) {
   return { "application/json": { schema } };
 }
 
+/** Texts are texts, and other bytes are binary. */
+function contentOf(content: TSchema | MediaType): NonNullable<DescribedResponse["content"]> {
+  if (typeof content !== "string") return jsonContent(content);
+  const type = content.split(";")[0] as string;
+  const schema = type.startsWith("text/") ? anyText : { ...anyText, format: "binary" };
+  return { [type]: { schema } };
+}
+
 function describeAnswers({ answer, also }: Route): Record<string, DescribedResponse> {
   const answers: Record<string, DescribedResponse> = {};
-  for (const [status, description, schema] of also === undefined ? [answer] : [answer, also])
+  for (const [status, description, content] of also === undefined ? [answer] : [answer, also])
     answers[status] = {
       description,
-      ...(schema === undefined ? {} : { content: jsonContent(schema) }),
+      ...(content === undefined ? {} : { content: contentOf(content) }),
     };
   return answers;
 }

@@ -57,8 +57,14 @@ export type JsonParts = {
   readonly parts: Iterable<Uint8Array<ArrayBuffer>> | AsyncIterable<Uint8Array<ArrayBuffer>>;
 };
 
-/** A status of a route, and what it means. Without a schema the answer is not JSON that clients read. */
-type RouteAnswer = readonly [status: number, description: string, schema?: TSchema];
+/** Of an answer that is not JSON. */
+export type MediaType = `${"application" | "text"}/${string}`;
+
+/** A status of a route, what it means, and the schema of its JSON or the type of its bytes. */
+type RouteAnswer = readonly [status: number, description: string, content?: TSchema | MediaType];
+
+/** The credential of a request, in its headers; the schemes of the description have these names. */
+export type Credential = "cacheProof" | "updateProof" | "invitation";
 
 export type Route = {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -73,6 +79,8 @@ export type Route = {
   readonly requiredHeaders?: readonly string[];
   readonly headers?: readonly string[];
   readonly query?: readonly string[];
+  /** Required where its headers are. */
+  readonly credential?: Credential;
   readonly answer: RouteAnswer;
   readonly also?: RouteAnswer;
   /** Of its refusals, beside those of the server. With `chain_unavailable`, that is what an unavailable store means here. */

@@ -9,6 +9,7 @@ import { nodeLimitsShape } from "../../core/schema/directory.ts";
 import {
   type About,
   aboutAnswer,
+  descriptionAnswer,
   healthAnswer,
   type ProblemEntry,
   problemEntryShape,
@@ -120,16 +121,18 @@ export async function checkProbes(probes: Probes): Promise<Checked[]> {
   );
 }
 
+const metricsType = "text/plain; version=0.0.4; charset=utf-8";
+
 function metricsRoute({ renderMetrics }: StatusOptions): Route {
   return nodeRoute({
     path: "/metrics",
     id: "metrics",
     summary: "Measurements in the Prometheus text format",
-    answer: [200, "Measurements."],
+    answer: [200, "Measurements.", metricsType],
     handle: async () => ({
       status: 200,
       body: {
-        contentType: "text/plain; version=0.0.4; charset=utf-8",
+        contentType: metricsType,
         content: await renderMetrics(),
       },
     }),
@@ -170,7 +173,7 @@ function description(options: StatusOptions, own: readonly Route[]): Route {
     path: "/openapi.json",
     id: "openapi",
     summary: "This interface as OpenAPI 3.1",
-    answer: [200, "The OpenAPI document."],
+    answer: [200, "The OpenAPI document.", descriptionAnswer],
     handle: () => {
       const routes = [...options.routes, ...own, route];
       json ??= utf8(JSON.stringify(describeInterface({ version, servers, routes })));

@@ -35,7 +35,7 @@ import { isTag, tagForm } from "../../core/schema/schema.ts";
 import type { LedgerReader } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "./blocks.ts";
-import { type AskedFor, type Foreign, foreignDid, type HomesOf } from "./homes.ts";
+import { type AskedFor, type Foreign, foreignDid, type HomesOf, readsHome } from "./homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./proof.ts";
 import { type RecipientSource, type Subject, subjectOf } from "./recipients.ts";
 
@@ -203,18 +203,17 @@ type ResolutionParts = HomesOf & {
 };
 
 export function resolutionRoute(parts: ResolutionParts): Route {
-  return {
+  return readsHome({
     method: "GET",
     path: "/delivery-resolution/:target",
     id: "deliveryResolution",
     tag: "Directory",
     capacity: "normal",
     summary: "The key to seal to and the sizes that one recipient accepts",
-    query: ["tag", "proof", "home"],
+    query: ["tag", "proof"],
     answer: [200, "Key and constraints at the finalized head.", resolutionAnswer],
     codes: [
       "invalid_did",
-      "invalid_request",
       "did_not_found",
       "component_not_found",
       "did_deactivated",
@@ -222,7 +221,7 @@ export function resolutionRoute(parts: ResolutionParts): Route {
       parts.unavailable,
     ],
     handle: (call) => resolve(call, parts),
-  };
+  });
 }
 
 async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fault> {

@@ -24,7 +24,7 @@ import { decodeLogEntry } from "../../core/trust/log.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Egress } from "../egress/egress.ts";
 import type { Log } from "../http/log.ts";
-import type { Answer, Call } from "../http/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import { createMemo, type Memo } from "./memo.ts";
 import { bytesOfDay, createRateLimiter, limitOf } from "./rates.ts";
 
@@ -397,6 +397,23 @@ const hopsHeader = "svc-hops";
 
 /** What serves other providers' DIDs beside the own ledger's; without homes there are none. */
 export type HomesOf = { readonly homes?: Homes };
+
+/** A route that also reads another Directory, which `?home=` names. A text that is no home is 400, never an absence. */
+export function readsHome(route: Route): Route {
+  return {
+    ...route,
+    query: [...(route.query ?? []), "home"],
+    codes: [...new Set([...(route.codes ?? []), "invalid_request" as const])],
+    handle: (call) => checkHome(call) ?? route.handle(call),
+  };
+}
+
+function checkHome({ query }: Call): Fault | null {
+  const home = query.get("home");
+  return home === null || parseHome(home) !== null
+    ? null
+    : fault("invalid_request", "home: must be the host name of a Directory");
+}
 
 /** A DID that the own ledger does not have. */
 export async function foreignDid({ homes }: HomesOf, did: Did, { query, headers, network }: Call) {

@@ -22,6 +22,9 @@ import type { Call, Route } from "../http/route.ts";
 /** A witness as a log knows it, or a log as a witness knows it. */
 export type NamedAddress = { readonly key: NoteKey; readonly url: string };
 
+/** Of checkpoints and cosignatures. */
+export const noteType = "text/plain; charset=utf-8";
+
 type Reply = { readonly status: number; readonly text: string; readonly bytes: Uint8Array };
 
 const askMsMax = 10_000;
@@ -90,7 +93,7 @@ export function tileRoutes(prefix: string, { tag, unavailable, logs, logOf }: Se
     summary: "Hashes of the log's tree, or entries (c2sp.org/tlog-tiles)",
     tag,
     capacity: "normal",
-    answer: [200, "The tile."],
+    answer: [200, "The tile.", "application/octet-stream"],
     codes: ["not_found", unavailable],
     handle: async (call) => {
       const { level = "", a = "", b, c, d } = call.params;

@@ -31,7 +31,7 @@ import {
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
-import { ask, isSigned, type NamedAddress, readBundles, tileRoutes } from "./exchange.ts";
+import { ask, isSigned, type NamedAddress, noteType, readBundles, tileRoutes } from "./exchange.ts";
 
 export type WitnessParts = {
   readonly logs: Logs;
@@ -72,8 +72,8 @@ function addRoute(parts: WitnessParts): Route {
     capacity: "normal",
     takesAnyType: true,
     bodyBytesMax: requestBytesMax,
-    answer: [200, "The line of the cosignature."],
-    also: [409, "The size that is known."],
+    answer: [200, "The line of the cosignature.", noteType],
+    also: [409, "The size that is known.", sizeType],
     codes: [
       "invalid_request",
       "invalid_signature",
@@ -169,7 +169,7 @@ async function addCheckpoint(
   if (!(await logs.keepNote(origin, before, kept))) return conflict(last.size);
   return {
     status: 200,
-    body: { contentType: "text/plain; charset=utf-8", content: renderSignature(signature) },
+    body: { contentType: noteType, content: renderSignature(signature) },
   };
 }
 
@@ -177,8 +177,11 @@ const emptyHead: LogHead = { size: 0, root: treeRoot(() => new Uint8Array(0), 0)
 
 const isRootOfNothing = ({ size, root }: LogHead) => size > 0 || equalBytes(root, emptyHead.root);
 
+/** Of the answer with the size that is known (c2sp.org/tlog-witness). */
+const sizeType = "text/x.tlog.size";
+
 function conflict(size: number): Answer {
-  return { status: 409, body: { contentType: "text/x.tlog.size", content: `${size}\n` } };
+  return { status: 409, body: { contentType: sizeType, content: `${size}\n` } };
 }
 
 // ------------------------------------------------------------------------------------------------------------- copying
@@ -270,14 +273,14 @@ function latestRoute({ logs }: WitnessParts, logOf: (call: Call) => string | nul
     summary: "The last head that this witness has cosigned of a log",
     tag: "Node",
     capacity: "normal",
-    answer: [200, "A checkpoint with the signatures of the log and of this witness."],
+    answer: [200, "A checkpoint with the signatures of the log and of this witness.", noteType],
     codes: ["not_found"],
     handle: async (call) => {
       const log = logOf(call);
       const content = log === null ? "" : await logs.note(log);
       if (content === "")
         return fault("not_found", "this witness has cosigned no head of such a log");
-      return { status: 200, body: { contentType: "text/plain; charset=utf-8", content } };
+      return { status: 200, body: { contentType: noteType, content } };
     },
   };
 }

@@ -149,6 +149,13 @@ export const readScenarios: readonly Scenario[] = [
     code: "invalid_did",
     act: (stage) => stage.ask("GET", "/resolve/x"),
   },
+  {
+    name: "refuses a home that is none",
+    route: resolve,
+    status: 400,
+    code: "invalid_request",
+    act: (stage) => stage.ask("GET", `/resolve/${about(stage)}?home=nodot`),
+  },
   unreadable(resolve, (stage) => stage.ask("GET", `/resolve/${about(stage)}`)),
   {
     name: "answers the holder, whatever the case of the question",

@@ -157,6 +157,7 @@ function sessionRoute(registry: Sessions, networks: NetworkPlaces): Route {
       '`connect`; then one envelope a frame, each answered by `{"type":"ack","message_id":"…"}`',
     tag: "Relay",
     headers: Object.values(retrievalHeaders),
+    credential: "cacheProof",
     query: ["pass"],
     answer: [101, "The connection is a WebSocket."],
     codes: [
