@@ -177,8 +177,7 @@ export class Model {
       status === 0 ? `unanswered ${why}` : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
     this.refusals[`${what} ${code}`] = (this.refusals[`${what} ${code}`] ?? 0) + 1;
     const isOutage = [503, 507].includes(status) || code.startsWith("502 chain_unavailable");
-    if (status >= 500 && !isOutage)
-      this.options.find(`${what}: ${status} ${body.slice(0, 200)}`);
+    if (status >= 500 && !isOutage) this.options.find(`${what}: ${status} ${body.slice(0, 200)}`);
   }
 
   // ------------------------------------------------------------------------------------------- messages
