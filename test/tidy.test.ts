@@ -163,6 +163,7 @@ describe("import walls", () => {
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
     { package: /^@scure\/base$/, owner: /^src\/core\/codec\/bytes\.ts$/ },
+    { package: /^ipaddr\.js$/, owner: /^src\/core\/message\/address\.ts$/ },
     { package: /^canonicalize$/, owner: /^src\/core\/message\/proof\.ts$/ },
     { package: /^shamir-secret-sharing$/, owner: /^src\/client\/identity\/guardians\.ts$/ },
     { package: /^@js-sdsl\//, owner: /^src\/plugins\/memory\// },

@@ -133,7 +133,9 @@ type BlockFlags = NodeFlags & {
 /** Such as `0.0.0.0/0`: more than an operator blocks on purpose. */
 function isBroad(subject: string): boolean {
   const network = parseNetwork(subject);
-  return network !== null && network.prefixBits < (network.address.length === 4 ? 8 : 20);
+  return (
+    network !== null && network.prefixBits < (network.address.toByteArray().length === 4 ? 8 : 20)
+  );
 }
 
 function registerBlock(block: Command): void {

@@ -130,8 +130,8 @@ function lanAddress(): string {
   const found = outside
     .flatMap(([, list]) => list ?? [])
     .find(({ family, internal, address }) => {
-      const bytes = family === "IPv4" && !internal ? parseAddress(address) : null;
-      return bytes !== null && !isPublicAddress(bytes);
+      const parsed = family === "IPv4" && !internal ? parseAddress(address) : null;
+      return parsed !== null && !isPublicAddress(parsed);
     });
   if (found === undefined) throw failed("this machine has no address in a local network");
   return found.address;

@@ -5,43 +5,19 @@
  * Source: rules sections 5 ("Outbound requests", "Rate limits") and 9, RFC 6890, the IANA special-purpose registries.
  */
 
-/** 4 bytes for IPv4, 16 for IPv6. */
-type Address = Uint8Array;
+import ipaddr from "ipaddr.js";
+
+type Address = ipaddr.IPv4 | ipaddr.IPv6;
 /** A network in CIDR form: the first `prefixBits` bits of `address`. */
 export type Network = { readonly address: Address; readonly prefixBits: number };
 
-const ipv4Form = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/;
-
-/** The bits of an address in dotted-decimal or RFC 4291 text, or `null`. Zones, octal and hex parts are refused. */
+/** An address in dotted-decimal or RFC 4291 text, or `null`. Zones, octal and hex parts are refused. */
 export function parseAddress(text: string): Address | null {
-  if (text.length > 45) return null;
-  return text.includes(":") ? parseIpv6(text) : parseIpv4(text);
-}
-
-function parseIpv4(text: string): Address | null {
-  const parts = ipv4Form.exec(text)?.slice(1);
-  if (parts === undefined) return null;
-  if (parts.some((part) => (part.length > 1 && part.startsWith("0")) || Number(part) > 255))
-    return null;
-  return Uint8Array.from(parts, Number);
-}
-
-/** The platform, which takes a colon at the end too, writes groups of hex, of which `::` leaves out those that are zero. */
-function parseIpv6(text: string): Address | null {
-  const host = /^[0-9a-fA-F:.]*(?:::|[0-9a-fA-F])$/.test(text)
-    ? URL.parse(`http://[${text}]/`)?.hostname
-    : undefined;
-  if (host === undefined) return null;
-  const [head = [], tail = []] = host
-    .slice(1, -1)
-    .split("::")
-    .map((half) => half.split(":").filter(Boolean));
-  const zeros = new Array<string>(8 - head.length - tail.length).fill("0");
-  return Uint8Array.from(
-    [...head, ...zeros, ...tail]
-      .map((group) => Number.parseInt(group, 16))
-      .flatMap((n) => [n >> 8, n & 255]),
-  );
+  if (text.length > 45 || text.includes("%")) return null;
+  const isPlain = text.includes(":")
+    ? ipaddr.IPv6.isValid(text)
+    : ipaddr.IPv4.isValidFourPartDecimal(text);
+  return isPlain ? ipaddr.parse(text) : null;
 }
 
 /** `10.0.0.0/8` or a single address; `null` for other texts, and for bits that are set behind the prefix. */
@@ -49,24 +25,22 @@ export function parseNetwork(text: string): Network | null {
   const slash = text.indexOf("/");
   const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
   if (address === null) return null;
-  const bitsMax = address.length * 8;
+  const bitsMax = address.toByteArray().length * 8;
   if (slash < 0) return { address, prefixBits: bitsMax };
   const digits = text.slice(slash + 1);
   if (!/^(0|[1-9]\d{0,2})$/.test(digits) || Number(digits) > bitsMax) return null;
   const prefixBits = Number(digits);
-  for (let bit = prefixBits; bit < bitsMax; bit++)
-    if ((((address[bit >> 3] as number) >> (7 - (bit & 7))) & 1) !== 0) return null;
-  return { address, prefixBits };
+  const first = isIpv4(address)
+    ? ipaddr.IPv4.networkAddressFromCIDR(text)
+    : ipaddr.IPv6.networkAddressFromCIDR(text);
+  return first.toString() === address.toString() ? { address, prefixBits } : null;
 }
 
-export function networkHolds(network: Network, address: Address): boolean {
-  if (network.address.length !== address.length) return false;
-  const whole = network.prefixBits >> 3;
-  for (let i = 0; i < whole; i++) if (network.address[i] !== address[i]) return false;
-  const rest = network.prefixBits & 7;
-  if (rest === 0) return true;
-  const mask = (0xff << (8 - rest)) & 0xff;
-  return ((network.address[whole] as number) & mask) === ((address[whole] as number) & mask);
+const isIpv4 = (address: Address): address is ipaddr.IPv4 => address.kind() === "ipv4";
+
+export function networkHolds({ address: first, prefixBits }: Network, address: Address): boolean {
+  if (isIpv4(first)) return isIpv4(address) && address.match(first, prefixBits);
+  return !isIpv4(address) && address.match(first, prefixBits);
 }
 
 const networks = (...texts: string[]): Network[] =>
@@ -95,8 +69,7 @@ const ipv6Refused = networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/
 export function isPublicAddress(address: Address): boolean {
   const among = (list: readonly Network[]) =>
     list.some((network) => networkHolds(network, address));
-  if (address.length === 4) return !among(ipv4Refused);
-  return address.length === 16 && among(ipv6Allowed) && !among(ipv6Refused);
+  return isIpv4(address) ? !among(ipv4Refused) : among(ipv6Allowed) && !among(ipv6Refused);
 }
 
 const loopback = networks("127.0.0.0/8", "::1/128");
@@ -112,11 +85,10 @@ export function isLoopbackAddress(text: string): boolean {
   return address !== null && loopback.some((network) => networkHolds(network, address));
 }
 
-const mapped = networks("::ffff:0:0/96")[0] as Network;
-
 /** The IPv4 address inside an IPv4-mapped one; any other address as it is. For clients, never for destinations. */
 export function unmapAddress(address: Address | null): Address | null {
-  return address !== null && networkHolds(mapped, address) ? address.slice(12) : address;
+  const isMapped = address !== null && !isIpv4(address) && address.isIPv4MappedAddress();
+  return isMapped ? address.toIPv4Address() : address;
 }
 
 // --------------------------------------------------------------------------------------------- endpoints
@@ -276,10 +248,8 @@ function unmapText(address: string): string {
 export function clientNetwork(client: string): string {
   const address = unmapAddress(parseAddress(client));
   if (address === null) return client.slice(0, 64);
-  if (address.length === 4) return address.join(".");
-  const groups = [0, 2, 4, 6].map((at) =>
-    (((address[at] ?? 0) << 8) | (address[at + 1] ?? 0)).toString(16),
-  );
+  if (isIpv4(address)) return address.toString();
+  const groups = address.parts.slice(0, 4).map((group) => group.toString(16));
   return `${groups.join(":")}::/64`;
 }
 

@@ -125,14 +125,18 @@ function requestIdOf(headers: Headers): string {
   return given !== null && requestIdForm.test(given) ? given : crypto.randomUUID();
 }
 
+/** Longer ones, as a stranger may send them through a proxy, are read each time. */
+const rememberedForwardedMax = 64;
+
 function clientOf(http: Http, request: Request, peer: string | null): Client {
   const forwarded = http.readsForwarded ? request.headers.get("x-forwarded-for") : null;
-  const known = forwarded === null ? http.clients.get(peer ?? "") : undefined;
+  const isShort = forwarded === null || forwarded.length <= rememberedForwardedMax;
+  const name = forwarded === null ? (peer ?? "") : `${peer ?? ""} ${forwarded}`;
+  const known = isShort ? http.clients.get(name) : undefined;
   if (known !== undefined) return known;
   const address = http.addressOf(forwarded, peer);
   const client = { address, network: clientNetwork(address), masked: maskAddress(address) };
-  if (forwarded !== null) return client;
-  http.clients.set(peer ?? "", client);
+  if (isShort) http.clients.set(name, client);
   return client;
 }
 

@@ -70,7 +70,7 @@ describe("addresses", () => {
   test.each(refused)("%s is not public", (text) => {
     const address = parseAddress(text);
     expect(address).not.toBeNull();
-    expect(isPublicAddress(address as Uint8Array)).toBe(false);
+    expect(isPublicAddress(address!)).toBe(false);
   });
 
   const admitted = [
@@ -94,7 +94,7 @@ describe("addresses", () => {
     "3ffe::1",
   ];
   test.each(admitted)("%s is public", (text) => {
-    expect(isPublicAddress(parseAddress(text) as Uint8Array)).toBe(true);
+    expect(isPublicAddress(parseAddress(text)!)).toBe(true);
   });
 
   test("public addresses agree with an independent reading of the registries, at random and at every border", () => {
@@ -107,7 +107,7 @@ describe("addresses", () => {
     for (const range of `${ranges} ${more}`.split(" ")) {
       const [base, bits] = range.split("/") as [string, string];
       refusedV4.addSubnet(base, Number(bits), "ipv4");
-      const first = new DataView(parseAddress(base)!.buffer).getUint32(0);
+      const first = Buffer.from(parseAddress(base)!.toByteArray()).readUInt32BE(0);
       const last = first + 2 ** (32 - Number(bits)) - 1;
       borders.push(first - 1, first, last, last + 1);
     }
@@ -160,8 +160,8 @@ describe("addresses", () => {
         );
         const full = groups.map((group) => group.toString(16)).join(":");
         const canonical = new URL(`http://[${full}]/`).hostname.slice(1, -1);
-        expect(parseAddress(full)).toEqual(bytes);
-        expect(parseAddress(canonical)).toEqual(bytes);
+        expect(parseAddress(full)?.toByteArray()).toEqual([...bytes]);
+        expect(parseAddress(canonical)?.toByteArray()).toEqual([...bytes]);
       }),
       { numRuns: 500 },
     );
@@ -178,7 +178,8 @@ describe("addresses", () => {
             new DataView(bytes.buffer, bytes.byteOffset).getUint32(0);
           const same =
             prefixBits === 0 || number(a) >>> (32 - prefixBits) === number(b) >>> (32 - prefixBits);
-          expect(networkHolds({ address: a, prefixBits }, b)).toBe(same);
+          const [address, other] = [a, b].map((bytes) => parseAddress([...bytes].join("."))!);
+          expect(networkHolds({ address: address!, prefixBits }, other!)).toBe(same);
         },
       ),
       { numRuns: 1_000 },
