@@ -2,7 +2,8 @@
  * Between the LMDB driver and the disk, by LD_PRELOAD, for writes to a file named data.mdb.
  * WAYPOST_SHIM_LOG=<file>: records every write, and every sync that has returned, in order.
  * WAYPOST_SHIM_FAIL=eio:<n> | enospc:<n> | hang:<n>: from the n-th call on, syncs fail with EIO, writes fail
- * with ENOSPC, or syncs do not return for a minute. WAYPOST_SHIM_SLOW=<us>: syncs and synced writes take longer.
+ * with ENOSPC, or syncs do not return for a minute. meta:<n> | torn:<n>: the n-th synced write, which is one of a
+ * first page of LMDB, fails with EIO, or ends after 40 bytes. WAYPOST_SHIM_SLOW=<us>: syncs and synced writes take longer.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,7 +20,7 @@ static int log_fd = -2;
 static char fail_kind = 0;
 static long fail_from = 0;
 static long slow_us = 0;
-static long syncs = 0, writes = 0;
+static long syncs = 0, writes = 0, synced_writes = 0;
 
 static void setup(void) {
   if (log_fd != -2) return;
@@ -71,6 +72,12 @@ static ssize_t written(int fd, const struct iovec *parts, int count, off_t offse
     return -1;
   }
   int is_synced = (fcntl(fd, F_GETFL) & O_DSYNC) != 0;
+  if (is_synced && (fail_kind == 'e' || fail_kind == 'o') && ++synced_writes == fail_from) {
+    struct iovec part = {parts[0].iov_base, 40};
+    if (fail_kind == 'o') return real(fd, &part, 1, offset);
+    errno = EIO;
+    return -1;
+  }
   if (!is_synced) note('W', offset, parts, count);
   else if (slow_us) usleep(slow_us);
   ssize_t result = real(fd, parts, count, offset);

@@ -152,34 +152,41 @@ const at = {
 const pageSizes = [4_096, 8_192, 16_384, 32_768, 65_536];
 const noPage = 2n ** 64n - 1n;
 
-/** Both first pages. Costs 3 µs. */
-function firstPages(descriptor: number) {
-  const read = (number: bigint, from: number) => {
-    const page = Buffer.alloc(at.end);
-    readSync(descriptor, page, 0, page.length, from);
-    const isFirstPage = page.readBigUInt64LE(0) === number && page.readUInt16LE(at.kind) === 8;
-    const isOfLmdb =
-      page.readUInt32LE(at.magic) === 0xbeefc0de && page.readUInt32LE(at.version) === 2;
-    const lastPage = page.readBigUInt64LE(at.lastPage);
-    const roots = at.roots.map((root) => page.readBigUInt64LE(root));
-    return {
-      isSound:
-        isFirstPage &&
-        isOfLmdb &&
-        roots.every((root) => root === noPage || (root > 1n && root <= lastPage)),
-      pageBytes: page.readUInt32LE(at.pageBytes),
-      lastPage: Number(lastPage),
-      transaction: page.readBigUInt64LE(at.transaction),
-    };
+type FirstPage = {
+  /** Whether it is a first page of an LMDB file, at its place. */
+  readonly isOne: boolean;
+  readonly pageBytes: number;
+  readonly roots: readonly bigint[];
+  readonly lastPage: bigint;
+  readonly transaction: bigint;
+};
+
+function firstPage(descriptor: number, number: bigint, from: number): FirstPage {
+  const page = Buffer.alloc(at.end);
+  readSync(descriptor, page, 0, page.length, from);
+  const isFirst = page.readBigUInt64LE(0) === number && page.readUInt16LE(at.kind) === 8;
+  const isOfLmdb =
+    page.readUInt32LE(at.magic) === 0xbeefc0de && page.readUInt32LE(at.version) === 2;
+  return {
+    isOne: isFirst && isOfLmdb,
+    pageBytes: page.readUInt32LE(at.pageBytes),
+    roots: at.roots.map((root) => page.readBigUInt64LE(root)),
+    lastPage: page.readBigUInt64LE(at.lastPage),
+    transaction: page.readBigUInt64LE(at.transaction),
   };
-  const first = read(0n, 0);
-  return [first, read(1n, first.pageBytes)] as const;
+}
+
+/** The first page of the last transaction, which the library reads, and the other one. Costs 3 µs. */
+function firstPages(descriptor: number): readonly [newer: FirstPage, older: FirstPage] {
+  const first = firstPage(descriptor, 0n, 0);
+  const second = firstPage(descriptor, 1n, first.pageBytes);
+  return first.transaction >= second.transaction ? [first, second] : [second, first];
 }
 
 /** Where the last page of a file ends that was checked. */
 export function endOfPages(descriptor: number): number {
-  const [first, second] = firstPages(descriptor);
-  return (Math.max(first.lastPage, second.lastPage) + 1) * first.pageBytes;
+  const [{ lastPage, pageBytes }] = firstPages(descriptor);
+  return (Number(lastPage) + 1) * pageBytes;
 }
 
 /**
@@ -189,17 +196,12 @@ export function endOfPages(descriptor: number): number {
  */
 export function checkFile(path: string): number | null {
   if (!existsSync(path)) return null;
-  const descriptor = openSync(path, "r");
+  const descriptor = opened(path);
   try {
     const { size } = fstatSync(descriptor);
     if (size === 0) return null;
-    const [first, second] = firstPages(descriptor);
-    const apart = first.transaction - second.transaction;
-    // In a copy by the library, one of them is empty.
-    const areNeighbours =
-      apart === 1n || apart === -1n || first.transaction * second.transaction === 0n;
-    const areAlike = first.pageBytes === second.pageBytes && pageSizes.includes(first.pageBytes);
-    if (!first.isSound || !second.isSound || !areAlike || !areNeighbours)
+    const [newer, older] = firstPages(descriptor);
+    if (!areFirstPages(newer, older) || !leadsWithin(newer))
       throw new StoreError(
         "corrupt",
         `${path}: the first pages of the file are damaged${howToGoOn}`,
@@ -208,6 +210,32 @@ export function checkFile(path: string): number | null {
     return endOfPages(descriptor);
   } finally {
     closeSync(descriptor);
+  }
+}
+
+/**
+ * The older page counts for its number alone: after a write of it has failed, the library puts its former transaction and
+ * last page beside the new roots.
+ */
+function areFirstPages(newer: FirstPage, older: FirstPage): boolean {
+  const areAlike = newer.pageBytes === older.pageBytes && pageSizes.includes(newer.pageBytes);
+  // In a copy by the library, one of them is empty.
+  const areNeighbours = newer.transaction - older.transaction === 1n || older.transaction === 0n;
+  return newer.isOne && older.isOne && areAlike && areNeighbours;
+}
+
+function leadsWithin({ roots, lastPage }: FirstPage): boolean {
+  return roots.every((root) => root === noPage || (root > 1n && root <= lastPage));
+}
+
+/** A refusal by the system is not damage. */
+function opened(path: string): number {
+  try {
+    return openSync(path, "r");
+  } catch (error) {
+    throw new StoreError("unavailable", `${path} can't be read: ${errorText(error)}`, {
+      cause: error,
+    });
   }
 }
 
