@@ -1,6 +1,18 @@
 /** The LMDB driver beyond the contract: its files, its lock, its disk, damage, failure. */
 import { describe, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
@@ -84,6 +96,79 @@ describe("the directory of a store", () => {
     await (await openLmdb(options(path), testEnvironment())).close();
   });
 
+  test.if(process.platform === "linux")(
+    "keeps its owner when owner.lock is removed, or the file is reached by another name",
+    async () => {
+      const [path, other] = [folder(), folder()];
+      const store = await openLmdb(options(path), testEnvironment());
+      rmSync(join(path, "owner.lock"));
+      expect(codeOf(await failureOf(() => openLmdb(options(path), testEnvironment())))).toBe(
+        "busy",
+      );
+      mkdirSync(other);
+      linkSync(join(path, "data.mdb"), join(other, "data.mdb"));
+      expect(codeOf(await failureOf(() => openLmdb(options(other), testEnvironment())))).toBe(
+        "busy",
+      );
+      await store.capabilities.mailbox!.store(entry(1), quota());
+      await store.close();
+      await (await openLmdb(options(other), testEnvironment())).close();
+    },
+  );
+
+  test("that another process writes ends the store before its next commit: nothing answered is overwritten", async () => {
+    const path = folder();
+    const environment = testEnvironment();
+    const { mailbox } = (await openLmdb(options(path), environment)).capabilities;
+    await mailbox!.store(entry(1), quota());
+    await putForeign(path, "receipts", ["a", "b"]);
+    expect(codeOf(await failureOf(() => mailbox!.store(entry(2), quota())))).toBe("unavailable");
+    expect(codeOf(await failureOf(() => mailbox!.message(alice, id(1), 2_000)))).toBe(
+      "unavailable",
+    );
+    expect(environment.fatals).toEqual([expect.stringContaining("another process has written")]);
+  });
+
+  test("with another name, or none, is unavailable; with its own again it goes on with all it had", async () => {
+    const path = folder();
+    const environment = testEnvironment();
+    const store = await openLmdb(options(path), environment);
+    const { mailbox } = store.capabilities;
+    await mailbox!.store(entry(1), quota());
+    renameSync(path, `${path}-elsewhere`);
+    for (const isReplaced of [false, true]) {
+      if (isReplaced) cpSync(`${path}-elsewhere`, path, { recursive: true });
+      expect(codeOf(await failureOf(() => mailbox!.store(entry(2), quota())))).toBe("unavailable");
+      expect(codeOf(await failureOf(() => mailbox!.remove(alice, [id(1)], 2_000)))).toBe(
+        "unavailable",
+      );
+      expect(codeOf(await failureOf(() => store.probe()))).toBe("unavailable");
+      expect((await mailbox!.message(alice, id(1), 2_000)).state).toBe("active");
+    }
+    rmSync(path, { recursive: true });
+    renameSync(`${path}-elsewhere`, path);
+    expect((await mailbox!.store(entry(2), quota())).kind).toBe("stored");
+    await store.probe();
+    expect(environment.fatals).toEqual([]);
+    await store.close();
+    const again = await openLmdb(options(path), testEnvironment());
+    expect((await again.capabilities.mailbox!.stats(2_000)).entries).toBe(2);
+    await again.close();
+  });
+
+  test.each(["missing", "empty"])("whose data file is %s gets no new store", async (what) => {
+    const path = folder();
+    await (await openLmdb(options(path), testEnvironment())).close();
+    if (what === "missing") rmSync(join(path, "data.mdb"));
+    else truncateSync(join(path, "data.mdb"), 0);
+    const before = readdirSync(path);
+    const error = await failureOf(() => openLmdb(options(path), testEnvironment()));
+    expect(codeOf(error)).toBe("unavailable");
+    expect((error as Error).message).toContain(`data.mdb is ${what}: is the volume mounted?`);
+    expect(readdirSync(path)).toEqual(before);
+    await expectFree(path);
+  });
+
   /** Puts one value into one database of an LMDB file, as another program would. */
   async function putForeign(
     path: string,
@@ -150,7 +235,7 @@ describe("the directory of a store", () => {
 
   /** After a refusal nobody holds the folder. */
   async function expectFree(path: string): Promise<void> {
-    rmSync(join(path, "data.mdb"));
+    for (const name of readdirSync(path)) rmSync(join(path, name));
     await (await openLmdb(options(path), testEnvironment())).close();
   }
 

@@ -16,7 +16,7 @@ import { join } from "node:path";
 import { type Database, open, type RootDatabase, type Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import { StoreError, type VerifyReport } from "../../storage/contract.ts";
-import { dataFile } from "./lmdb.ts";
+import { dataFile, unusable } from "./lmdb.ts";
 import { bodiesOf, howToGoOn, sealed, unsealed } from "./records.ts";
 
 /** Databases of the environment. Their keys are bytes. */
@@ -70,8 +70,10 @@ export function openRoot(
   }
 }
 
-/** What the library says about a file that it can't open or read. */
+/** What the library says about a file that it can't open or read. Its own codes are negative, the system's are not. */
 export function unopened(path: string, cause: unknown): StoreError {
+  const isRefusal = cause instanceof Error && "code" in cause && Number(cause.code) > 0;
+  if (isRefusal) return unusable(path, cause);
   return new StoreError("corrupt", `${path} can't be opened: ${errorText(cause)}${howToGoOn}`, {
     cause,
   });
@@ -189,6 +191,10 @@ export function endOfPages(descriptor: number): number {
   return (Number(lastPage) + 1) * pageBytes;
 }
 
+export function lastTransaction(descriptor: number): bigint {
+  return firstPages(descriptor)[0].transaction;
+}
+
 /**
  * Throws `corrupt` when the library can't be trusted with the file: a page behind its end would end the process by a
  * signal, and of two states it would take an older one for the last. The node keeps the file longer than its pages
@@ -196,7 +202,7 @@ export function endOfPages(descriptor: number): number {
  */
 export function checkFile(path: string): number | null {
   if (!existsSync(path)) return null;
-  const descriptor = opened(path);
+  const descriptor = readable(path);
   try {
     const { size } = fstatSync(descriptor);
     if (size === 0) return null;
@@ -228,14 +234,11 @@ function leadsWithin({ roots, lastPage }: FirstPage): boolean {
   return roots.every((root) => root === noPage || (root > 1n && root <= lastPage));
 }
 
-/** A refusal by the system is not damage. */
-function opened(path: string): number {
+function readable(path: string): number {
   try {
     return openSync(path, "r");
   } catch (error) {
-    throw new StoreError("unavailable", `${path} can't be read: ${errorText(error)}`, {
-      cause: error,
-    });
+    throw unusable(path, error);
   }
 }
 

@@ -30,7 +30,8 @@ import {
   tableBytes,
   tablesOf,
 } from "./data-file.ts";
-import { dataFile, lockFolder, prepareDirectory, syncPath } from "./lmdb.ts";
+import { dataFile, prepareDirectory, syncPath } from "./lmdb.ts";
+import { lockFolder, OwnData } from "./owner.ts";
 import {
   type Disk,
   openDisk,
@@ -89,8 +90,10 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     const { root, counts } = await openChecked(path);
     // The library syncs the file but never the directories that name it.
     for (const directory of [path, dirname(path)]) syncPath(directory);
+    const tables = tablesOf(root);
+    const data = await ownData(root, join(path, dataFile));
     const disk = options.disk ?? openDisk(join(path, dataFile));
-    const environment = new Environment(options, { root, disk, lock }, counts);
+    const environment = new Environment(options, { root, tables, data, disk, lock }, counts);
     try {
       const size = { kind: "record", bytes: formatStamp.length } as const;
       if (counts === null)
@@ -105,6 +108,23 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     throw error;
   }
 }
+
+async function ownData(root: Root, file: string): Promise<OwnData> {
+  try {
+    return new OwnData(file);
+  } catch (error) {
+    await root.close();
+    throw error;
+  }
+}
+
+type Held = {
+  readonly root: Root;
+  readonly tables: Tables;
+  readonly data: OwnData;
+  readonly disk: Disk;
+  readonly lock: LockFile;
+};
 
 export class Environment {
   private readonly databases: Tables;
@@ -131,12 +151,12 @@ export class Environment {
 
   constructor(
     private readonly options: EnvironmentOptions,
-    private readonly held: { readonly root: Root; readonly disk: Disk; readonly lock: LockFile },
+    private readonly held: Held,
     counts: RecordCounts | null,
   ) {
-    const { root, disk } = held;
+    const { root, tables, disk } = held;
     this.counts = counts ?? noCounts();
-    this.databases = tablesOf(root);
+    this.databases = tables;
     // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
     this.readerCheck = setInterval(() => root.readerCheck(), minuteMs);
     this.readerCheck.unref();
@@ -257,6 +277,7 @@ export class Environment {
     const refusals = new Map<WriteKind, () => never>();
     for (const [kind, bytes] of sizes) {
       try {
+        this.held.data.checkPlace();
         this.space.checkRoom({ kind, bytes });
       } catch (error) {
         refusals.set(kind, () => thrown(error));
@@ -267,6 +288,8 @@ export class Environment {
 
   /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
   private async write(writes: readonly Write[]): Promise<void> {
+    const { data } = this.held;
+    data.checkAlone();
     const counted = this.count(writes);
     const written = this.held.root.batch(() => {
       for (const { database, key, value } of writes) {
@@ -277,7 +300,7 @@ export class Environment {
     });
     // Once more, because a process that stood still for so long looks like a disk that does.
     for (const ms of [this.options.commitMsMax ?? commitMsMax, secondMs])
-      if ((await withDeadline(written, ms)) !== late) return;
+      if ((await withDeadline(written, ms)) !== late) return data.committed();
     throw new Error("a commit takes too long");
   }
 
@@ -325,6 +348,7 @@ export class Environment {
   /** Throws when writes are refused, or will be soon. */
   checkReady(): void {
     this.checkOpen();
+    this.held.data.checkPlace();
     if (this.space.isLow()) throw new StoreError("full", "the disk is nearly full for this store");
   }
 
@@ -351,6 +375,7 @@ export class Environment {
     this.held.disk.close();
     if (this.failure !== null) return;
     await this.held.root.close();
+    this.held.data.close();
     this.held.lock.close();
   }
 }

@@ -3,7 +3,6 @@
  * answers are `flushed`: they survive the death of the machine. One process at a time; a failed commit ends the program.
  * A refusal by the operating system is reported to the operator, who can repair it.
  */
-import { Database as LockFile } from "bun:sqlite";
 import {
   chmodSync,
   closeSync,
@@ -12,6 +11,7 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
+  statSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -81,7 +81,7 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
 export const dataFile = "data.mdb";
 /** A copy that is not finished. */
 export const partialFile = "data.mdb.partial";
-const lockFile = "owner.lock";
+export const lockFile = "owner.lock";
 
 /** What is missing for `path` to hold a store, or `null`. */
 export function storeAbsence(path: string): string | null {
@@ -116,8 +116,16 @@ export function prepareDirectory(path: string): void {
         `${path} has an unfinished copy: run \`waypost storage restore\` or \`import\` again`,
       );
     }
-    if (names.length > 0 && !names.includes(dataFile) && !names.includes(lockFile)) {
+    const isThere = names.includes(dataFile);
+    if (names.length > 0 && !isThere && !names.includes(lockFile)) {
       throw new StoreError("unavailable", `${path} is not empty, but has no store`);
+    }
+    if (names.length > 0 && (!isThere || statSync(join(path, dataFile)).size === 0)) {
+      throw new StoreError(
+        "unavailable",
+        `${path} had a store, and its ${dataFile} is ${isThere ? "empty" : "missing"}: is the volume mounted? Restore a ` +
+          "backup, or empty the folder to begin a new store",
+      );
     }
     chmodSync(path, 0o700);
   } catch (error) {
@@ -126,30 +134,9 @@ export function prepareDirectory(path: string): void {
   }
 }
 
-function unusable(path: string, cause: unknown): StoreError {
-  const isBusy = cause instanceof Error && "code" in cause && cause.code === "SQLITE_BUSY";
-  const reason = isBusy ? "it is already open by another process" : errorText(cause);
-  return new StoreError(isBusy ? "busy" : "unavailable", `${path} can't be used: ${reason}`, {
-    cause,
-  });
-}
-
-/**
- * A lock that the kernel takes back when the process dies: SQLite's exclusive lock on an empty file.
- * The runtime offers no other file lock, and two writers on one environment are not safe here.
- */
-export function lockFolder(path: string): LockFile {
-  let lock: LockFile | null = null;
-  try {
-    lock = new LockFile(join(path, lockFile), { create: true });
-    lock.run("PRAGMA locking_mode = EXCLUSIVE");
-    lock.run("PRAGMA journal_mode = OFF");
-    lock.run("BEGIN EXCLUSIVE");
-    return lock;
-  } catch (error) {
-    lock?.close();
-    throw unusable(path, error);
-  }
+/** A refusal by the operating system. */
+export function unusable(path: string, cause: unknown): StoreError {
+  return new StoreError("unavailable", `${path} can't be used: ${errorText(cause)}`, { cause });
 }
 
 /** Of a folder, or of a file (`r+`). */

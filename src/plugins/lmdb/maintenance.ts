@@ -52,14 +52,8 @@ import {
   verifyRoot,
   verifyTables,
 } from "./data-file.ts";
-import {
-  dataFile,
-  type LmdbOptions,
-  lockFolder,
-  partialFile,
-  storeAbsence,
-  syncPath,
-} from "./lmdb.ts";
+import { dataFile, type LmdbOptions, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
+import { lockFolder } from "./owner.ts";
 import { loadPages, type Reads } from "./pages.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb } from "./store.ts";

@@ -1,8 +1,9 @@
 /** The room that a data file has: on its disk, behind its pages, and inside of it. */
-import { dlopen, FFIType } from "bun:ffi";
 import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync } from "node:fs";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { endOfPages } from "./data-file.ts";
+import { unusable } from "./lmdb.ts";
+import { systemCalls } from "./system.ts";
 
 /** The disk as the guard sees it; tests give their own. */
 export type Disk = {
@@ -113,36 +114,23 @@ export function openSpaceGuard(
   return { checkRoom, isLow };
 }
 
-const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
-
-/** Calls of the C library, or `null` where it is not to be had. */
-function systemCalls() {
-  if (process.platform !== "linux") return null;
-  for (const name of libraries) {
-    try {
-      return dlopen(name, {
-        fallocate: {
-          args: [FFIType.i32, FFIType.i32, FFIType.i64, FFIType.i64],
-          returns: FFIType.i32,
-        },
-      }).symbols;
-    } catch {}
-  }
-  return null;
-}
-
 /** The disk below a data file that exists. */
 export function openDisk(file: string): Disk {
   const descriptor = openSync(file, "r+");
   const { size } = fstatSync(descriptor);
-  const system = systemCalls();
-  const allocate = (to: number) => system?.fallocate(descriptor, 0, 0n, BigInt(to)) === 0;
+  const allocate = (to: number) => systemCalls?.fallocate(descriptor, 0, 0n, BigInt(to)) === 0;
+  // The folder may get another name.
+  const onDisk = process.platform === "linux" ? `/proc/self/fd/${descriptor}` : file;
   // Some file systems have no such call.
   const reserves = allocate(size);
   return {
     freeBytes() {
-      const { bavail, bsize } = statfsSync(file);
-      return Number(bavail) * Number(bsize);
+      try {
+        const { bavail, bsize } = statfsSync(onDisk);
+        return Number(bavail) * Number(bsize);
+      } catch (error) {
+        throw unusable(file, error);
+      }
     },
     fileBytes: () => fstatSync(descriptor).size,
     usedBytes: () => endOfPages(descriptor),

@@ -1,0 +1,87 @@
+/**
+ * Who may write a store: one process. Two locks say so, which the kernel takes back when the process dies: one on
+ * `owner.lock`, which also guards a folder whose store is being made or replaced, and one on the data file itself, which
+ * holds when someone removes `owner.lock` or reaches the file by another name. What still writes the file is noticed by
+ * the number of its last transaction before the next commit: this process then ends, and has answered nothing that
+ * the other one did not read.
+ */
+import { Database as LockFile } from "bun:sqlite";
+import { closeSync, fstatSync, openSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { errorText } from "../../core/fault.ts";
+import { StoreError } from "../../storage/contract.ts";
+import { lastTransaction } from "./data-file.ts";
+import { lockFile, unusable } from "./lmdb.ts";
+import { systemCalls } from "./system.ts";
+
+/**
+ * SQLite's exclusive lock on an empty file: the runtime offers no other on every system, and two writers on one
+ * environment are not safe here.
+ */
+export function lockFolder(path: string): LockFile {
+  let lock: LockFile | null = null;
+  try {
+    lock = new LockFile(join(path, lockFile), { create: true });
+    lock.run("PRAGMA locking_mode = EXCLUSIVE");
+    lock.run("PRAGMA journal_mode = OFF");
+    lock.run("BEGIN EXCLUSIVE");
+    return lock;
+  } catch (error) {
+    lock?.close();
+    const isBusy = error instanceof Error && "code" in error && error.code === "SQLITE_BUSY";
+    throw isBusy ? busy(path) : unusable(path, error);
+  }
+}
+
+function busy(path: string): StoreError {
+  return new StoreError("busy", `${path} can't be used: it is already open by another process`);
+}
+
+const exclusively = 2;
+const withoutWaiting = 4;
+
+/** The data file of a store that this process owns. */
+export class OwnData {
+  private readonly descriptor: number;
+  /** The last transaction of this process. */
+  private transaction: bigint;
+
+  /** Throws `busy` when another process has it. */
+  constructor(private readonly file: string) {
+    this.descriptor = openSync(file, "r+");
+    const outcome = systemCalls?.flock(this.descriptor, exclusively | withoutWaiting) ?? 0;
+    if (outcome !== 0) {
+      this.close();
+      throw busy(file);
+    }
+    this.transaction = lastTransaction(this.descriptor);
+  }
+
+  /** Throws when another process has written the file. Costs 3 µs. */
+  checkAlone(): void {
+    if (lastTransaction(this.descriptor) !== this.transaction)
+      throw new Error("another process has written the data file");
+  }
+
+  /** This process has committed a transaction. */
+  committed(): void {
+    this.transaction++;
+  }
+
+  /** Throws `unavailable` while the file is not where the next start looks for it. Costs 2 µs. */
+  checkPlace(): void {
+    const own = fstatSync(this.descriptor);
+    try {
+      const { ino, dev } = statSync(this.file);
+      if (ino === own.ino && dev === own.dev) return;
+    } catch (error) {
+      throw new StoreError("unavailable", `${this.file} can't be found: ${errorText(error)}`);
+    }
+    throw new StoreError("unavailable", `${this.file} is not the file that was opened`);
+  }
+
+  /** Lets another process have it. */
+  close(): void {
+    closeSync(this.descriptor);
+  }
+}
