@@ -6,12 +6,13 @@
 import { type ReloadPlan, reload } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
+import { checkpointIn, type LogKey } from "../nodes/directory/log.ts";
 import { joinOutages, type Log } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { type Listener, removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { certificateOf } from "./certificate.ts";
-import { endInTime, endingMsMax } from "./failure.ts";
+import { endInTime, endingMsMax, failed } from "./failure.ts";
 import { openKeys } from "./keys.ts";
 import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
@@ -58,6 +59,10 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
   const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
   const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
+  await checkLedger(stores, keys.logKey).catch(async (error: unknown) => {
+    await stores.close();
+    throw error;
+  });
   const bus = await openConfiguredBus(config, { log });
   let nodes: ComposedNodes | null = null;
   try {
@@ -98,6 +103,20 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await stores.close();
     throw error;
   }
+}
+
+/** An empty ledger whose log was signed is not the one that was meant: its volume may not be mounted. */
+async function checkLedger(stores: OpenStores, logKey: LogKey | null): Promise<void> {
+  if (logKey === null) return;
+  const signed = checkpointIn(await logKey.readSigned(), logKey.key);
+  if (signed === null || signed === "unreadable" || signed.origin !== logKey.key.name) return;
+  const { finalized } = await stores.capability("directory.ledger", "ledger").head();
+  const size = (await stores.capability("directory.ledger", "logs").head(""))?.size ?? 0;
+  if (finalized.number > 0n || size >= signed.size) return;
+  throw failed(
+    `the ledger is empty, but its log was signed with ${signed.size} entries: is the volume of the store mounted? ` +
+      "Restore a backup, or begin the log anew: waypost key restart-log",
+  );
 }
 
 const urlsOf = (listeners: readonly Listener[]) => listeners.map(({ url }) => url);

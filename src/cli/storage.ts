@@ -232,10 +232,13 @@ async function exportStore(options: Options & { readonly to?: string }): Promise
     if (!(out === process.stdout ? print(text) : out.write(text))) await once(out, "drain");
   };
   try {
+    const found = work.records((problem) => void skipped.push(problem))[Symbol.asyncIterator]();
+    // A store that can't be read is refused before a word of an export.
+    let next = await found.next();
     await write(exportHeader);
-    for await (const record of work.records((problem) => void skipped.push(problem))) {
+    for (; next.done !== true; next = await found.next()) {
       records++;
-      await write(encodeRecord(record));
+      await write(encodeRecord(next.value));
     }
     await write(exportEnd(records, hash.copy().digest()));
   } catch (error) {

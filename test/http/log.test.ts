@@ -307,6 +307,16 @@ describe("after a restore", () => {
     expect(readMapProof(entry, keyOfDid(did))?.value).toBeNull();
   }, 60_000);
 
+  test("a node whose ledger is empty doesn't start, because its volume may not be mounted", async () => {
+    const { start, backup } = await lossy("zeta");
+    const empty = paths();
+    for (let tries = 0; tries < 2; tries++)
+      expect(String(await start(empty).catch((error: unknown) => error))).toContain(
+        "is the volume of the store mounted?",
+      );
+    stopping(await start(backup));
+  }, 60_000);
+
   test("without a witness it signs nothing shorter, until its log begins anew under another name", async () => {
     const { start, backup, signed, file, log, cosigner, witness, port } = await lossy("epsilon");
     await witness.stop();

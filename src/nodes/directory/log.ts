@@ -219,7 +219,7 @@ function ownSignature({ text }: Note, lines: string, key: NoteKey): Note["signat
 /** Why nothing may be signed yet; `null` when the store continues everything that was signed. */
 async function compare(parts: LogParts): Promise<string | null> {
   const { logKey, witnesses, logs } = parts;
-  const last = checkpointOf(await logKey.readSigned(), logKey.key);
+  const last = checkpointIn(await logKey.readSigned(), logKey.key);
   if (last === "unreadable")
     return "the file beside the log's key is no note of this key: restore it, or remove it if there was no log";
   if (last !== null && last.origin !== logKey.key.name) await restart(parts, last);
@@ -248,7 +248,7 @@ async function continues(logs: Logs, head: Checkpoint): Promise<boolean> {
 }
 
 /** Of a note that this log has signed, under this or an earlier name. */
-function checkpointOf(text: string, key: NoteKey): Checkpoint | null | "unreadable" {
+export function checkpointIn(text: string, key: NoteKey): Checkpoint | null | "unreadable" {
   if (text === "") return null;
   const note = parseNote(text);
   const checkpoint = note === null ? null : parseCheckpoint(note.text);
