@@ -118,6 +118,16 @@ export function createReport(json: boolean) {
   };
 }
 
+/** Whether this program is one file. */
+export function isCompiled(): boolean {
+  return Bun.main.startsWith("/$bunfs/") || Bun.main.includes("~BUN");
+}
+
+/** What starts this program again. */
+export function ownCommand(): string[] {
+  return isCompiled() ? [process.execPath] : [process.execPath, Bun.main];
+}
+
 /** `1 message`, `2 messages` */
 export function countOf(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;

@@ -17,7 +17,7 @@ import type { Config, ConfigInput } from "../config/schema.ts";
 import { isPublicAddress, parseAddress } from "../core/message/address.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { version } from "../version.ts";
-import { parseBetween } from "./command.ts";
+import { isCompiled, parseBetween } from "./command.ts";
 import { checkEnvironment, defaultConfigFile, readConfig, warningsOf } from "./config.ts";
 import { devFolder, devSocketName } from "./operations.ts";
 
@@ -187,7 +187,7 @@ function adminListen(folder: string): string[] {
 }
 
 function welcome({ host, port, folder }: DevPlace): string {
-  const waypost = ownCommand();
+  const waypost = typedCommand();
   const [url, app] = [`http://${host}:${port}`, `http://${host}:${port + 1}`];
   const elsewhere = url === usualUrl ? "" : `  export WAYPOST_URL=${url}\n`;
   const shown =
@@ -213,10 +213,8 @@ ${elsewhere}  ${waypost} did create --name alice
 }
 
 /** What the user can type to start another command: the executable itself, or the package script. */
-function ownCommand(): string {
-  const compiled = Bun.main.startsWith("/$bunfs/") || Bun.main.includes("~BUN");
-  if (compiled) return process.execPath;
-  return "npx -y bun@1.4.5 run waypost";
+function typedCommand(): string {
+  return isCompiled() ? process.execPath : "npx -y bun@1.4.5 run waypost";
 }
 
 function logTo(stream: NodeJS.WriteStream, { server }: Config): LogSink {

@@ -10,16 +10,18 @@ import * as fs from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { finished } from "node:stream/promises";
-import { type Command, InvalidArgumentError } from "commander";
+import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { isSystemError, syncFolder } from "../app/files.ts";
 import { storesOf, toFailure } from "../app/stores.ts";
+import { errorText } from "../core/fault.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import type {
   FileMaintenance,
   PlaceMove,
   StoreMaintenance,
   StoreRecord,
+  VerifyReport,
 } from "../storage/contract.ts";
 import {
   encodeRecord,
@@ -28,7 +30,7 @@ import {
   importRecords,
   parseRecord,
 } from "../storage/transfer.ts";
-import { createReport, parseBetween, print } from "./command.ts";
+import { createReport, ownCommand, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { askNode } from "./operations.ts";
 
@@ -62,7 +64,9 @@ export function registerStorageCommand(program: Command): void {
   command("restore", "create the stores from a backup; existing ones are renamed")
     .requiredOption("--from <folder>", "folder that `backup` wrote")
     .action(restore);
-  command("verify", "check every record of the stores, beside running nodes").action(verify);
+  command("verify", "check every record of the stores, beside running nodes")
+    .addOption(new Option("--apart").hideHelp())
+    .action(verify);
   command("export", "write everything a store holds as JSON lines, beside running nodes")
     .option("--to <file>", "file to write; standard output without it")
     .action(exportStore);
@@ -195,16 +199,20 @@ async function restore(options: From): Promise<void> {
   await reportEach(options, stores, ({ name, work }) => work.restore(join(folder, name)));
 }
 
-async function verify(options: Options): Promise<void> {
-  const reports: {
-    readonly name: string;
-    readonly records: number;
-    readonly problems: readonly string[];
-  }[] = [];
-  for (const { name, work } of await maintained(options))
-    reports.push({ name, ...(await work.verify().catch(toFailure)) });
-  const lines = reports.flatMap(({ name, records, problems }) => [
+async function verify(options: Options & { readonly apart?: true }): Promise<void> {
+  const stores = await maintained(options);
+  if (options.apart === true) {
+    const report: Verified = await theOne(stores)
+      .work.verify()
+      .catch((error: unknown) => ({ failure: errorText(error) }));
+    print(`${JSON.stringify(report)}\n`);
+    return;
+  }
+  const reports: (VerifyReport & { readonly name: string })[] = [];
+  for (const { name } of stores) reports.push({ name, ...(await verifiedApart(options, name)) });
+  const lines = reports.flatMap(({ name, records, problems, isTried }) => [
     `${name}: ${records} records, ${problems.length === 0 ? "sound" : `${problems.length} problems`}`,
+    ...(isTried || problems.length > 0 ? [] : ["  not tried to write: no room for a copy"]),
     ...problems.map((problem) => `  ${problem}`),
   ]);
   createReport(options.json === true).result(reports, lines.join("\n"));
@@ -213,6 +221,28 @@ async function verify(options: Options): Promise<void> {
       "a store is damaged: restore a backup, or export what is left and import it into a new store",
     );
 }
+
+type Verified = VerifyReport | { readonly failure: string };
+
+/** In a process of its own, which a damaged page may end. */
+async function verifiedApart({ config }: Options, store: string): Promise<VerifyReport> {
+  const words = ["storage", "verify", "--apart", "--config", config, "--store", store];
+  const child = Bun.spawn([...ownCommand(), ...words], { stdout: "pipe", stderr: "ignore" });
+  const text = await new Response(child.stdout).text();
+  const code = await child.exited;
+  if (child.signalCode === null && code === 0) {
+    const found = JSON.parse(text) as Verified;
+    if ("failure" in found) throw failed(found.failure);
+    return found;
+  }
+  const end = String(child.signalCode ?? `code ${code}`);
+  if (endsByRequest.includes(end)) throw failed(`the check of "${store}" was stopped (${end})`);
+  const problem = `reading its pages, or writing them in a copy, ended a process (${end})`;
+  return { records: 0, bytes: 0, isTried: true, problems: [problem] };
+}
+
+/** Of these, a person or the system is the cause, and not the file. */
+const endsByRequest = ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"];
 
 // --------------------------------------------------------------------------------------------------------- records
 

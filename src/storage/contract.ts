@@ -435,6 +435,8 @@ export type StoreRecord =
 export type VerifyReport = {
   readonly records: number;
   readonly bytes: number;
+  /** Whether every record was written anew in a copy: not where the disk has no room for one. */
+  readonly isTried: boolean;
   /** The first problems; empty when the store is sound. */
   readonly problems: readonly string[];
 };

@@ -283,7 +283,7 @@ type Note = (problem: string) => void;
 export function verifyTables(
   tables: Tables,
   transaction: Transaction,
-): Omit<VerifyReport, "bytes"> {
+): Omit<VerifyReport, "bytes" | "isTried"> {
   const problems: string[] = [];
   const note: Note = (problem) => void (problems.length < problemsMax && problems.push(problem));
   const written = attempted(() => countsIn(tables.meta.get(countsKey, { transaction })), note);

@@ -14,6 +14,7 @@ import {
   openSync,
   renameSync,
   rmSync,
+  statfsSync,
   statSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
@@ -127,19 +128,70 @@ async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>
   }
 }
 
-/** Checks every record. Beside a running node a pinned state is read. */
+/**
+ * Checks every record, and writes each anew in a copy. Beside a running node a pinned state is read. Damaged pages may end
+ * this process by a signal.
+ */
 export async function verifyStore(path: string): Promise<VerifyReport> {
   const { bytes } = sizeOf(path);
   try {
     const snapshot = await openSnapshot(path);
     try {
-      return { ...verifyTables(snapshot.tables, snapshot.transaction), bytes };
+      const report = verifyTables(snapshot.tables, snapshot.transaction);
+      const isTried = report.problems.length === 0 && (await isCopyWritten(snapshot.root, path));
+      return { ...report, bytes, isTried };
     } finally {
       await snapshot.close();
     }
   } catch (error) {
     if (!(error instanceof StoreError && error.code === "corrupt")) throw error;
-    return { records: 0, bytes, problems: [error.message.replace(howToGoOn, "")] };
+    return { records: 0, bytes, isTried: false, problems: [error.message.replace(howToGoOn, "")] };
+  }
+}
+
+const trialFolder = "trial";
+/** Of a trial's copy that grows while its pages are written. */
+const trialGrowth = 1.25;
+const trialMarginBytes = 256 * 1024 ** 2;
+const recordsPerTrial = 1_000;
+
+/**
+ * Writes every record anew in a copy that has the pages as they are: a page with a damaged number is read without a
+ * problem, and ends the process that changes it. `false` where the disk has no room for that.
+ */
+async function isCopyWritten(root: Root, path: string): Promise<boolean> {
+  const folder = join(resolve(path), trialFolder);
+  const { bavail, bsize } = statfsSync(path);
+  const end = checkNow(join(resolve(path), dataFile)) ?? 0;
+  if (Number(bavail) * Number(bsize) < trialGrowth * end + trialMarginBytes) return false;
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { mode: 0o700 });
+  try {
+    await root.backup(folder, false);
+    const copy = openRoot(folder);
+    await writeAgain(copy).finally(() => copy.close());
+    return true;
+  } catch (error) {
+    throw new StoreError("corrupt", `a copy of the file can't be written: ${errorText(error)}`);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function writeAgain(root: Root): Promise<void> {
+  for (const table of Object.values(tablesOf(root))) {
+    let start = Buffer.of(0);
+    for (let isMore = true; isMore; ) {
+      const some = Array.from(
+        table.getRange({ start, limit: recordsPerTrial }),
+        ({ key, value }) => [Buffer.from(key), Buffer.from(value)] as const,
+      );
+      await root.batch(() => {
+        for (const [key, value] of some) table.put(key, value);
+      });
+      isMore = some.length === recordsPerTrial;
+      if (isMore) start = Buffer.concat([some.at(-1)![0], Buffer.of(0)]);
+    }
   }
 }
 
