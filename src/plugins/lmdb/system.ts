@@ -4,7 +4,7 @@ import { dlopen, FFIType } from "bun:ffi";
 const { i32, i64 } = FFIType;
 const libraries = ["libc.so.6", "libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"];
 
-export type SystemCalls = {
+type SystemCalls = {
   readonly fallocate: (descriptor: number, mode: number, offset: bigint, bytes: bigint) => number;
   readonly flock: (descriptor: number, operation: number) => number;
 };
