@@ -103,8 +103,10 @@ async function receive(
     const problems = [...unreadable.values(), ...[...unreachable, ...missed].map(unreachableOf)];
     if (waitFor > 0 && isComplete && received.length + problems.length === 0)
       throw timedOut("nothing arrived");
-    reportRound(session, { received, problems }, isComplete);
+    reportRound(session, { received, problems }, isComplete && problems.length === 0);
     if (!isComplete) throw failedInResult("something could not be fetched: receive again");
+    if (problems.length > 0)
+      throw failedInResult(`${countOf(problems.length, "message")} can't be opened`);
     return;
   }
 }
@@ -148,7 +150,7 @@ const unreachableOf = ({ endpoint: what, error: { code, message } }: Unreachable
   message,
 });
 
-function reportRound({ report }: Session, { received, problems }: Round, isComplete = true): void {
+function reportRound({ report }: Session, { received, problems }: Round, isWhole = true): void {
   const files = received.map(({ message, path, sha256 }) => ({
     path,
     name: message.name,
@@ -161,18 +163,18 @@ function reportRound({ report }: Session, { received, problems }: Round, isCompl
     from_trust: message.trust,
     from_distrusted: message.distrusted,
   }));
-  const lines = [
-    ...received.map(
-      ({ message, path }) =>
-        `${path} (${renderBytes(message.sizeBytes)}) ${describeSender(message)}`,
-    ),
-    ...problems.map(
-      ({ what, message, code, remove }) =>
-        `${what}: ${message} (${code})${remove === undefined ? "" : `; to remove it unread: ${remove}`}`,
-    ),
-  ];
-  const text = lines.map(printable).join("\n") || "Nothing is waiting.";
-  report.result({ ok: isComplete, received: files, problems }, text);
+  const lines = received.map(
+    ({ message, path }) => `${path} (${renderBytes(message.sizeBytes)}) ${describeSender(message)}`,
+  );
+  for (const { what, message, code, remove } of problems) {
+    const removal = remove === undefined ? "" : `; to remove it unread: ${remove}`;
+    report.note(printable(`${what}: ${message} (${code})${removal}`));
+  }
+  const nothing = problems.length === 0 ? "Nothing is waiting." : "Nothing was received.";
+  report.result(
+    { ok: isWhole, received: files, problems },
+    lines.map(printable).join("\n") || nothing,
+  );
 }
 
 function describeSender({ from, verified, trust, distrusted }: StoredMessage): string {

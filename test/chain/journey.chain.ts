@@ -1,6 +1,6 @@
 /**
- * The journey of the README on the compiled executable with `examples/chain.toml`: only the ports are
- * others. Then the process is killed with registrations on their way, and the chain is taken away.
+ * The journey of the README on the compiled executable with `examples/chain.toml`: only the places
+ * are others. Then the process is killed with registrations on their way, and the chain is taken away.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -16,6 +16,7 @@ import {
   startNode,
 } from "../support/executable.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
+import { chainExampleAt } from "./example.ts";
 import { type NodeProxy, openProxy } from "./proxy.ts";
 import { endStand, type Node, startNode as startChain, until } from "./stand.ts";
 
@@ -40,12 +41,10 @@ beforeAll(async () => {
   chain = await startChain({ intervalMs: 50 });
   proxy = openProxy(chain.endpoint);
   await executable();
-  const example = readFileSync(new URL("../../examples/chain.toml", import.meta.url), "utf8");
   const endpoint = `${proxy.endpoint}/v1/${secrets[0]}?apikey=${secrets[1]}`;
   writeFileSync(
     join(cwd, "chain.toml"),
-    example
-      .replaceAll("127.0.0.1:7400", new URL(url).host)
+    chainExampleAt(join(cwd, "data"), url)
       .replace("ws://127.0.0.1:9944", endpoint)
       // A busy machine is no outage.
       .replace('plugin = "chain"\n', 'plugin = "chain"\nrequest_timeout_ms = 60000\n')

@@ -536,6 +536,29 @@ describe("commands", () => {
     expect(received[0].from_verified).toBe(true);
   }, 120_000);
 
+  test("a message that can't be opened is named on standard error, and the command fails", async () => {
+    const { did } = await parsed("did", "show", "--as", "gil");
+    const id = crypto.randomUUID();
+    const payload = { profile: "svc:plaintext-cbor:v1", ciphertext_b64: "AAAA" };
+    const envelope = { message_id: id, to: did, timestamp: new Date().toISOString(), payload };
+    const stored = await fetch(`${nodes.url}/cache/store`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(envelope),
+    });
+    expect(stored.status).toBe(202);
+    const { code, stdout, stderr } = await waypost("receive", "--as", "gil", "--out", "mail");
+    expect([code, stdout.trim()]).toEqual([1, "Nothing was received."]);
+    expect(stderr).toContain(`waypost purge --id ${id}`);
+    const asJson = await waypost("receive", "--as", "gil", "--out", "mail", "--json");
+    expect([asJson.code, JSON.parse(asJson.stdout)]).toMatchObject([
+      1,
+      { ok: false, received: [], problems: [{ what: id, code: "unknown_profile" }] },
+    ]);
+    expect((await waypost("purge", "--as", "gil", "--id", id, "--yes")).code).toBe(0);
+    expect((await waypost("receive", "--as", "gil", "--out", "mail")).code).toBe(0);
+  }, 120_000);
+
   const failures: [name: string, args: string[], code: number, said: string][] = [
     ["a name that is taken", ["did", "create", "--name", "fay"], 1, "already exists"],
     [

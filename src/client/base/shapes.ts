@@ -8,13 +8,14 @@ import { encodeHex } from "../../core/codec/bytes.ts";
 
 export type Shape<T> = z.ZodMiniType<T>;
 
-/** What is wrong with a value, with its place, or `null`. */
-export function problemOf(shape: Shape<unknown>, value: unknown): string | null {
+/** What is wrong with a value, with its place (`whole` names the value itself), or `null`. */
+export function problemOf(shape: Shape<unknown>, value: unknown, whole: string): string | null {
   const [issue] = z.safeParse(shape, value).error?.issues ?? [];
   if (issue === undefined) return null;
   if (issue.code === "unrecognized_keys") return "it has members that are not known";
   const expected = issue.code === "invalid_type" ? issue.expected : issue.message;
-  return `${issue.path.length === 0 ? "the answer" : `/${issue.path.map(String).join("/")}`} must be ${expected}`;
+  const place = issue.path.map((step) => `/${String(step)}`).join("");
+  return `${place || whole} must be ${expected}`;
 }
 
 /** What programs keep between runs, as text: JSON with bytes in lower hex and counters in decimal. */

@@ -103,8 +103,9 @@ function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
       `the message decrypts, but its sealed record can't be read: ${why}`,
     );
   const decoded = decodeRecord(plaintext);
+  if (decoded === null) throw unreadable("it must be one map of CBOR in its deterministic form");
   const record = parseValue(decoded, recordShape);
-  if (record === null) throw unreadable(problemOf(recordShape, decoded) ?? "");
+  if (record === null) throw unreadable(problemOf(recordShape, decoded, "the record") ?? "");
   const { name, media_type: mediaType, size_bytes: sizeBytes, sha256, data } = record;
   const expected = Object.entries({ format: recordFormat, ...placeOf(binding) });
   const other = expected.find(([member, value]) => decoded?.[member] !== value);

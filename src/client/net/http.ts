@@ -145,7 +145,7 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
   const received = await exchange(to, request);
   if (received.status < 200 || received.status > 299) throw refusal(to, received);
   const answer = jsonOf(to, received);
-  const problem = problemOf(shape, answer);
+  const problem = problemOf(shape, answer, "the answer");
   if (problem === null) return answer as T;
   const extra = { status: received.status, answer };
   throw new ClientError(

@@ -7,6 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { readConfig } from "../../../src/cli/config.ts";
+import { configWarnings } from "../../../src/config/checks.ts";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-config-"));
@@ -530,4 +531,18 @@ describe("a wrong file", () => {
     expect(cases.length).toBeGreaterThan(40);
     expect(new Set(cases.map(([, file]) => file)).size).toBe(cases.length);
   });
+});
+
+// Those of examples/providers are for two providers on one machine, who reach each other at its loopback.
+test("every example of a server passes its own check without a warning", async () => {
+  const root = join(import.meta.dir, "..", "..", "..", "examples");
+  const names = [...new Bun.Glob("**/*.toml").scanSync(root)].filter(
+    (name) => !name.startsWith("providers/"),
+  );
+  expect(names.length).toBeGreaterThanOrEqual(6);
+  for (const name of names) {
+    const file = join(root, name);
+    // The warnings of the machine that runs this test are its own.
+    expect([name, [...configWarnings(await readConfig(file))]]).toEqual([name, []]);
+  }
 });

@@ -83,6 +83,16 @@ describe("the next steps", () => {
     ]);
   });
 
+  test("are those of docs/install.md", async () => {
+    const page = await Bun.file(`${import.meta.dir}/../../../docs/install.md`).text();
+    const [, block = ""] = /^```sh\n([\s\S]*?)^```/m.exec(page) ?? [];
+    const url = "https://waypost.example.org";
+    const [init, ...steps] = block.trimEnd().split("\n");
+    expect(init).toBe(`./waypost init --url ${url} --out ${places.folder}`);
+    const [, ...printed] = nextSteps({ ...places, url }).split("\n");
+    expect(printed.map((line) => line.trim())).toEqual(steps);
+  });
+
   test("look for the program where the unit starts it, and leave the unit of the package in force", () => {
     const text = nextSteps(places);
     expect(text).toContain(

@@ -232,6 +232,12 @@ describe("a record that a stranger sealed", () => {
       "sha256 must be a byte string of 32 bytes",
     );
   });
+  test("is called a record, and no answer, when it is no map", async () => {
+    for (const plaintext of [utf8("{}"), concatBytes(encode(record), new Uint8Array(1))])
+      expect(openPayload(await sealBytes(plaintext), binding, secretsOf)).rejects.toThrow(
+        "its sealed record can't be read: it must be one map of CBOR in its deterministic form",
+      );
+  });
   for (const [name, plaintext] of rows) {
     test(`is unreadable, not tampered with, when it ${name}`, async () => {
       expect(

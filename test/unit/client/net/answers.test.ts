@@ -37,13 +37,13 @@ describe("answers", () => {
         ...(sampleOf(schema, Object.keys(schema["properties"])) as object),
         added_later: true,
       };
-      expect(problemOf(shape, answer)).toBeNull();
+      expect(problemOf(shape, answer, "the answer")).toBeNull();
     });
   }
 
   test("a missing member, or one of another type, is reported with its place", () => {
     const good = { count: 1, messages: [{ message_id: "a", envelope: {} }] };
-    expect(problemOf(cache.messagesShape, good)).toBeNull();
+    expect(problemOf(cache.messagesShape, good, "the answer")).toBeNull();
     const bad: [unknown, string][] = [
       [null, "the answer must be object"],
       [{ count: 1 }, "/messages must be array"],
@@ -55,6 +55,6 @@ describe("answers", () => {
       [{ ...good, next_cursor: 7 }, "/next_cursor must be string"],
     ];
     for (const [answer, problem] of bad)
-      expect(problemOf(cache.messagesShape, answer)).toBe(problem);
+      expect(problemOf(cache.messagesShape, answer, "the answer")).toBe(problem);
   });
 });
