@@ -111,7 +111,10 @@ export async function openNatsBus(
   return bus;
 }
 
-/** `server` with its scheme, or as a server names others of its cluster. Every server begins with a line, also with TLS. */
+/**
+ * `server` with its scheme, or as a server names others of its cluster. Every server begins with a line, also with TLS.
+ * The library leaves the socket of a silent server open (docs/upstream.md).
+ */
 async function isAwake(server: string): Promise<boolean> {
   const { hostname, port } = new URL(server.includes("://") ? server : `nats://${server}`);
   const { promise, resolve } = Promise.withResolvers<boolean>();
