@@ -19,7 +19,7 @@ import { version } from "../version.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
 import type { ComposedNodes, ComposeParts } from "./nodes.ts";
-import { siteHeaders, siteRoutes } from "./site.ts";
+import { appUrl, doorRoute, siteHeaders, siteRoutes } from "./site.ts";
 
 type AppParts = ComposeParts & {
   readonly nodes: ComposedNodes;
@@ -68,7 +68,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
-  const routes = [...nodes.routes, aboutRoute(() => aboutOf(config, parts))];
+  const routes = [...nodes.routes, aboutRoute(() => aboutOf(config, parts)), doorRoute(config)];
   const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
   const servers = [
     ...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints]),
@@ -92,7 +92,15 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
   metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);
   const operator = server.admin_listen.some(isSocket)
-    ? buildApart(operationRoutes({ ...nodes.operated, reload: parts.reload, now, log }))
+    ? buildApart(
+        operationRoutes({
+          ...nodes.operated,
+          reload: parts.reload,
+          app: appUrl(config),
+          now,
+          log,
+        }),
+      )
     : null;
   return { main, admin: hasAdmin ? buildApart([]) : null, operator, site };
 }

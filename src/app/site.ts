@@ -7,7 +7,10 @@
 import { webFiles } from "#web";
 import type { Config } from "../config/schema.ts";
 import { encodeBase64 } from "../core/codec/bytes.ts";
+import { fault } from "../core/fault.ts";
+import { isPrivateHost } from "../core/message/address.ts";
 import type { Route } from "../nodes/http/route.ts";
+import { nodeRoute } from "../nodes/http/status.ts";
 import { version } from "../version.ts";
 
 /** Where a new identity of the app registers, sends and receives. */
@@ -78,6 +81,56 @@ export async function siteRoutes(config: Config): Promise<Route[]> {
     fileRoute(path, file, path === "/worker.js" ? ofWorker : headers),
   );
 }
+
+/** Where people find the app: by `https`, or without it at a host that only this machine or its network reaches. */
+export function appUrl({ server }: Config): string | null {
+  if (server.app === null) return null;
+  const isPlain = server.tls_cert_file === null && isPrivateHost(server.app);
+  return `${isPlain ? "http" : "https"}://${server.app}`;
+}
+
+/**
+ * `/` of the nodes' own host, where people come who were given that address: a browser is led to the app, and keeps what
+ * stands behind `#`, an invitation too. Programs get the refusal that they got from every path without a route.
+ */
+export function doorRoute(config: Config): Route {
+  const app = appUrl(config);
+  const page = { contentType: "text/html; charset=utf-8", content: doorPage };
+  return {
+    ...nodeRoute({
+      path: "/",
+      id: "door",
+      summary: "For a browser: the way to the app",
+      answer: [200, "A page that says what this address is, where the node has no app."],
+      codes: ["not_found"],
+      handle: ({ headers }) => {
+        if (!/\btext\/html\b/.test(headers.get("accept") ?? ""))
+          return fault("not_found", "there is no such route");
+        return app === null
+          ? { status: 200, headers: doorHeaders, body: page }
+          : { status: 302, headers: { ...doorHeaders, location: `${app}/` }, body: page };
+      },
+    }),
+    also: [302, "The app is there."],
+  };
+}
+
+const doorHeaders = {
+  "content-security-policy":
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-content-type-options": "nosniff",
+  vary: "Accept",
+};
+
+const doorPage = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Waypost</title>
+<h1>Waypost</h1>
+<p>This address is for Waypost apps, not for people. Ask the person who gave it to you where the app is.
+</html>
+`;
 
 type File = { readonly contentType: string; readonly bytes: Uint8Array };
 

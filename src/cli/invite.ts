@@ -2,11 +2,9 @@
  * Who may be on the running node: `waypost invite` makes, lists and revokes invitations, and `waypost erase` removes what
  * the node holds of a DID. Both use the node's Unix socket, as `waypost block` does.
  */
-import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { renderUnicodeCompact } from "uqr";
 import { failed } from "../app/failure.ts";
-import type { Config } from "../config/schema.ts";
 import { dayMs, secondMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import {
@@ -18,7 +16,6 @@ import {
   printable,
   renderBytes,
 } from "./command.ts";
-import { defaultConfigFile, readConfig } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
 
@@ -41,7 +38,7 @@ export function registerInviteCommands(program: Command): void {
       .option("--note <text>", "for whom, for the list")
       .option(
         "--link <url>",
-        "address of the app (default: the first public endpoint of the configuration)",
+        "address of the app (default: that of server.app; without an app there is no link)",
         parseUrl,
       ),
   ).action(create);
@@ -76,25 +73,17 @@ type CreateFlags = NodeFlags & {
 };
 
 async function create({ uses, expires, note = null, link, ...flags }: CreateFlags): Promise<void> {
-  const config = await configOf(flags);
-  const app =
-    link ?? config?.relay.public_endpoints[0] ?? config?.cache.public_endpoints[0] ?? null;
   const body = { uses, life_seconds: Math.floor(expires / secondMs), note };
-  const made = await askNode(flags, "/operations/invitations", body);
+  const { app, ...made } = await askNode(flags, "/operations/invitations", body);
   const code = String(made["code"]);
-  const url = app === null ? null : `${withoutTrailingSlashes(app)}/#invite=${code}`;
+  const place = link ?? (typeof app === "string" ? app : null);
+  const url = place === null ? null : `${withoutTrailingSlashes(place)}/#invite=${code}`;
   const lines = [
     ...(url === null ? [] : [renderUnicodeCompact(url), "", url]),
     `code ${code}`,
     `registers ${countOf(uses, "DID")} until ${made["expires_at"]}; the code is not shown again`,
   ];
   createReport(flags.json === true).result({ ok: true, ...made, link: url }, lines.join("\n"));
-}
-
-/** `null` for a node that is named by its socket. */
-async function configOf({ config, socket }: NodeFlags): Promise<Config | null> {
-  if (socket !== undefined || (config === undefined && !existsSync(defaultConfigFile))) return null;
-  return readConfig(config ?? defaultConfigFile);
 }
 
 type Listed = Readonly<Record<"id" | "expires_at", string>> & {

@@ -164,12 +164,14 @@ const url = `http://127.0.0.1:${port}`;
 const config = join(folder.path, "waypost.toml");
 const socket = join(folder.path, "admin.sock");
 
-const configure = (registration: string, blockTimeMs = 20): void =>
+const appHost = "chat.example.org";
+const configure = (registration: string, { blockTimeMs = 20, hasApp = true } = {}): void =>
   writeFileSync(
     config,
     `[server]
 listen = ["127.0.0.1:${port}"]
 admin_listen = ["unix:${socket}"]
+${hasApp ? `app = "${appHost}"` : ""}
 [directory]
 enabled = true
 registration = "${registration}"
@@ -219,10 +221,11 @@ test("an invitation goes from the command over its link and QR code to the SDK, 
     expect([refused.code, refused.json["code"]]).toEqual([1, "invitation_required"]);
     const made = (await operate("invite", "create", "--uses", "3", "--note", "choir")).json;
     const link = String(made["link"]);
-    expect(link).toBe(`${url}/#invite=${made["code"]}`);
+    expect(link).toBe(`https://${appHost}/#invite=${made["code"]}`);
     const shown = await run(["invite", "create", "--config", config], { cwd: folder.path });
     const [drawn = "", shownLink = ""] = shown.stdout.split("\n\n");
-    expect(shownLink).toStartWith(`${url}/#invite=${readQr(drawn)?.split("=").at(-1)}\n`);
+    expect(shownLink).toStartWith(`${readQr(drawn)}\n`);
+    expect(shownLink).toStartWith(`https://${appHost}/#invite=`);
 
     expect((await waypost("did", "create", "--name", "ann", "--invitation", link)).code).toBe(0);
     await node.kill("SIGKILL");
@@ -248,6 +251,53 @@ test("an invitation goes from the command over its link and QR code to the SDK, 
     await node.kill("SIGTERM");
   }
 }, 120_000);
+
+const page = { accept: "text/html,application/xhtml+xml,*/*;q=0.8" };
+const openInBrowser = (host: string, path = "/") =>
+  fetch(url + path, { headers: { ...page, host, connection: "close" }, redirect: "manual" });
+
+test("the nodes' own name leads a browser to the app, and the link of an invitation opens it", async () => {
+  configure("invite");
+  const node = await serve();
+  try {
+    const door = await openInBrowser("waypost.example.org");
+    expect([door.status, door.headers.get("location")]).toEqual([302, `https://${appHost}/`]);
+    const link = new URL(String((await operate("invite", "create")).json["link"]));
+    const app = await openInBrowser(link.host, link.pathname);
+    expect([app.status, app.headers.get("content-type")]).toEqual([
+      200,
+      "text/html; charset=utf-8",
+    ]);
+    const program = await fetch(`${url}/`, { headers: { accept: "application/json" } });
+    expect([program.status, ((await program.json()) as { code: string }).code]).toEqual([
+      404,
+      "not_found",
+    ]);
+  } finally {
+    await node.kill("SIGTERM");
+  }
+}, 60_000);
+
+test("without an app an invitation is its code alone, unless --link names one, and a browser gets a page", async () => {
+  configure("invite", { hasApp: false });
+  const node = await serve();
+  try {
+    const { stdout } = await run(["invite", "create", "--config", config], { cwd: folder.path });
+    expect(stdout).toStartWith("code ");
+    expect(stdout).not.toContain("http");
+    const elsewhere = "https://chat.elsewhere.example";
+    const made = (await operate("invite", "create", "--link", elsewhere)).json;
+    expect(made["link"]).toBe(`${elsewhere}/#invite=${made["code"]}`);
+    const door = await openInBrowser("waypost.example.org");
+    expect([door.status, door.headers.get("content-type")]).toEqual([
+      200,
+      "text/html; charset=utf-8",
+    ]);
+    expect(await door.text()).toContain("where the app is");
+  } finally {
+    await node.kill("SIGTERM");
+  }
+}, 60_000);
 
 /** The line of the log. */
 async function removedBy(node: RunningNode): Promise<string> {
@@ -299,7 +349,7 @@ test("a deleted DID's mail goes also when the node is killed between the deletio
     await fay.send(did, "hello", { anonymous: true });
     await fay.close();
     await node.kill("SIGTERM");
-    configure("open", 3_600_000);
+    configure("open", { blockTimeMs: 3_600_000 });
     node = await serve();
     expect((await waypost("did", "delete", "--as", "hal", "--yes", "--timeout", "1s")).code).toBe(
       2,

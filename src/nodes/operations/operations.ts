@@ -36,6 +36,8 @@ type OperationsParts = Erasing & {
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
   readonly explain: ExplainParts;
+  /** URL of the app, where links of invitations lead. */
+  readonly app: string | null;
   readonly now: () => number;
   readonly log: Log;
 };
@@ -72,7 +74,7 @@ export function operationRoutes(parts: OperationsParts): Route[] {
   return [
     ...nodeOperations(parts),
     ...blockRoutes(parts),
-    ...(directory === null ? [] : invitationRoutes(directory.invitations, parts.log)),
+    ...(directory === null ? [] : invitationRoutes(directory.invitations, parts)),
     operation({
       path: "/operations/explain",
       id: "explain",
@@ -170,7 +172,10 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
 
 // ------------------------------------------------------------------------------------------------ invitations
 
-function invitationRoutes(invitations: Invitations, log: Log): Route[] {
+function invitationRoutes(
+  invitations: Invitations,
+  { app, log }: Pick<OperationsParts, "app" | "log">,
+): Route[] {
   const path = "/operations/invitations";
   return [
     operation({
@@ -194,7 +199,7 @@ function invitationRoutes(invitations: Invitations, log: Log): Route[] {
         const made = await invitations.create({ uses, lifeMs: life_seconds * secondMs, note });
         if (isFault(made)) return made;
         log("info", "an invitation was made", { invitation: made.id, uses });
-        return { ...renderInvitation(made), code: made.code };
+        return { ...renderInvitation(made), code: made.code, app };
       },
     }),
     operation({
