@@ -7,12 +7,13 @@ import { type ReloadPlan, reload } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { checkpointIn, type LogKey } from "../nodes/directory/log.ts";
-import { joinOutages, type Log } from "../nodes/http/log.ts";
+import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { type Listener, removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { certificateOf } from "./certificate.ts";
 import { endInTime, endingMsMax, failed } from "./failure.ts";
+import { watchDescriptors } from "./descriptors.ts";
 import { openKeys } from "./keys.ts";
 import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
@@ -53,6 +54,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const now = options.now ?? Date.now;
   const startedAtMs = now();
   const metrics = createMetrics();
+  const descriptors = watchDescriptors(metrics);
   const log = joinOutages(options.log, now);
   const keys = await openKeys(config, log);
   const certificate = certificateOf(config, startedAtMs);
@@ -77,6 +79,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const readAgain = () => reloadFile(config, options, log);
     const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
     const listeners = bindListeners(config, { ...apps, ...nodes, certificate });
+    descriptors.guard({ ...listeners, log, isDue: onceAMinute(now) });
     const sweepers = startSweepers(stores, { now, log });
     registerProcessMetrics(metrics, {
       startedAtMs,
@@ -84,6 +87,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       certificate,
     });
     const end = async (): Promise<void> => {
+      descriptors.close();
       const drainMs = config.server.drain_timeout;
       await endInTime(log, "requests", drain(listeners, composed, drainMs), drainMs + partMsMax);
       await endInTime(log, "bus", bus.close(), partMsMax);
@@ -98,6 +102,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const [urls, adminUrls] = [urlsOf(listeners.main), urlsOf(listeners.admin)];
     return { url: urls[0] ?? "", urls, adminUrls, stores, reloadFile: readAgain, stop };
   } catch (error) {
+    descriptors.close();
     nodes?.close();
     await bus.close();
     await stores.close();

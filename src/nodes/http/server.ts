@@ -34,6 +34,10 @@ export type Certificate = { readonly cert: string; readonly key: string };
 export type Listener = {
   /** Base URL without a trailing slash, or the socket path with `unix:`. */
   readonly url: string;
+  /** Refuses new connections, and those that wait; the others go on. */
+  readonly pause: () => void;
+  /** Listens at the same address again. Throws when it can't; then it is still paused. */
+  readonly resume: () => void;
   /** Accepts no new connection. Resolves when the requests in flight are answered, or after the time. */
   readonly drain: (timeoutMs: number) => Promise<void>;
 };
@@ -47,27 +51,50 @@ export function listen(options: ListenOptions): Listener {
   if (place === null) throw new Error(`${address} is not an address to listen on`);
   const handlers = handlersOf(options);
   const apps = site === undefined ? [app] : [app, site.app];
-  const listener = (url: string, server: Server<unknown>): Listener => {
-    return { url, drain: (timeoutMs) => drain(apps, server, timeoutMs) };
-  };
   if ("unix" in place) {
     const serveAt = () => Bun.serve<unknown, string>({ ...handlers, unix: place.unix });
-    return listener(address, options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt());
+    const bind = () => (options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt());
+    return listenerOf(apps, address, { first: bind(), again: bind });
   }
   const tls = certificate === undefined ? {} : { tls: certificate };
-  // Bun shares a port with other processes by default.
-  const alone = { ...place, reusePort: false };
-  const server = Bun.serve<unknown, string>({
-    ...handlers,
-    ...alone,
-    ...tls,
-    idleTimeout: idleTimeoutSeconds,
-  });
+  const bind = (port: number) =>
+    Bun.serve<unknown, string>({
+      ...handlers,
+      hostname: place.hostname,
+      port,
+      // Bun shares a port with other processes by default.
+      reusePort: false,
+      ...tls,
+      idleTimeout: idleTimeoutSeconds,
+    });
+  const first = bind(place.port);
+  const port = first.port ?? place.port;
   const host = place.hostname.includes(":") ? `[${place.hostname}]` : place.hostname;
-  return listener(
-    `${certificate === undefined ? "http" : "https"}://${host}:${server.port}`,
-    server,
-  );
+  const url = `${certificate === undefined ? "http" : "https"}://${host}:${port}`;
+  return listenerOf(apps, url, { first, again: () => bind(port) });
+}
+
+type Binding = { readonly first: Server<unknown>; readonly again: () => Server<unknown> };
+
+function listenerOf(apps: readonly App[], url: string, { first, again }: Binding): Listener {
+  /** Those that were paused, until their last connection has ended. */
+  const former = new Set<Server<unknown>>();
+  let current: Server<unknown> | null = first;
+  return {
+    url,
+    pause: () => {
+      if (current === null) return;
+      const server = current;
+      current = null;
+      former.add(server);
+      void server.stop(false).finally(() => former.delete(server));
+    },
+    resume: () => {
+      current ??= again();
+    },
+    drain: (timeoutMs) =>
+      drain(apps, [...former, ...(current === null ? [] : [current])], timeoutMs),
+  };
 }
 
 /** The system gives a socket its mode when it is bound, so that it is never open to others. */
@@ -140,13 +167,13 @@ const drainPollMs = 20;
 /** The server has stopped when its clients are answered; of those who have left, the work goes on. */
 async function drain(
   apps: readonly App[],
-  server: Server<unknown>,
+  servers: readonly Server<unknown>[],
   timeoutMs: number,
 ): Promise<void> {
   for (const app of apps) app.startDraining();
   const endsAtMs = performance.now() + timeoutMs;
-  await withDeadline(server.stop(false), timeoutMs);
+  await withDeadline(Promise.all(servers.map((server) => server.stop(false))), timeoutMs);
   const isBusy = (app: App) => app.inFlight().requests + app.inFlight().bodyBytes > 0;
   while (apps.some(isBusy) && performance.now() < endsAtMs) await Bun.sleep(drainPollMs);
-  await server.stop(true);
+  await Promise.all(servers.map((server) => server.stop(true)));
 }
