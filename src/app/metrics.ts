@@ -45,10 +45,14 @@ export function registerProcessMetrics(
     () => startedAtMs / 1_000,
   );
   gauge("process_resident_memory_bytes", "Resident memory.", () => process.memoryUsage.rss());
-  gauge("process_cpu_seconds", "Processor time used since the start.", () => {
+  const cpuSeconds = () => {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1e6;
-  });
+  };
+  metrics.count(
+    { name: "process_cpu_seconds_total", help: "Processor time used since the start." },
+    cpuSeconds,
+  );
   gauge(
     "event_loop_lag_seconds",
     "Largest delay of the event loop in the last ten seconds.",

@@ -196,5 +196,8 @@ export function registerBusMetrics(metrics: Metrics, bus: Bus): void {
     "Subjects that this process listens to.",
     () => bus.stats().subscriptions,
   );
-  gauge("bus_messages_dropped", "Messages lost here since the start.", () => bus.stats().dropped);
+  metrics.count(
+    { name: "bus_messages_dropped_total", help: "Messages lost here since the start." },
+    () => bus.stats().dropped,
+  );
 }

@@ -12,7 +12,12 @@ import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import type { MailboxShare, MailboxStats, StoreOutcome } from "../../storage/contract.ts";
+import {
+  type MailboxShare,
+  type MailboxStats,
+  StoreError,
+  type StoreOutcome,
+} from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 
@@ -119,9 +124,23 @@ export function storeShareOf({ network }: Origin, settings: Config["cache"]): Ma
 
 /** What is used up: a share of the mailbox or all of it, the share of a network in the store (`store`) or all of that. */
 type Scope = "strangers" | "network" | "sender" | "mailbox" | "store" | "whole";
+/** `disk`: the store has no room although its quota does. */
+const scopes: readonly (Scope | "disk")[] = [
+  "strangers",
+  "network",
+  "sender",
+  "mailbox",
+  "store",
+  "whole",
+  "disk",
+];
 type Full = Extract<StoreOutcome, { kind: "full" }>;
 
-export type FullReports = { readonly refuse: (full: Full, recipient: Did) => Fault };
+export type FullReports = {
+  readonly refuse: (full: Full, recipient: Did) => Fault;
+  /** Counts a store whose disk is full, and throws what it threw. */
+  readonly failed: (error: unknown) => never;
+};
 
 const warnedMax = 1_000;
 
@@ -137,8 +156,9 @@ type ReportParts = {
 export function createFullReports({ log, metrics, now, digest }: ReportParts): FullReports {
   const refusals = metrics.counter({
     name: "cache_share_refusals_total",
-    help: "Stores refused because a mailbox, the store, or a share of them is used up.",
+    help: "Stores refused because a mailbox, the store, its disk, or a share of them is used up.",
     labels: ["scope"],
+    start: scopes.map((scope) => [scope]),
   });
   const warned = new BoundedMap<string, number>(warnedMax);
   return {
@@ -154,6 +174,10 @@ export function createFullReports({ log, metrics, now, digest }: ReportParts): F
         else if (!isStore) log("warn", "a mailbox refuses envelopes", { scope, recipient: what });
       }
       return fault(isStore ? "storage_full" : "mailbox_full", details[scope]);
+    },
+    failed: (error) => {
+      if (error instanceof StoreError && error.code === "full") refusals.add(["disk"]);
+      throw error;
     },
   };
 }

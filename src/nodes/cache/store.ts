@@ -84,7 +84,8 @@ export async function storeEnvelope(
     labels: labelsOf(sending, submitted),
     nowMs,
   });
-  const outcome = await parts.mailbox.store(entry, quotaOf(parts.settings, sending, submitted));
+  const quota = quotaOf(parts.settings, sending, submitted);
+  const outcome = await parts.mailbox.store(entry, quota).catch(parts.reports.failed);
   const refused = checkOutcome(parts, outcome, envelope.to);
   if (refused !== null) return refused;
   const deduped = outcome.kind === "duplicate";

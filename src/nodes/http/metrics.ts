@@ -3,6 +3,7 @@
  * (routes, codes, channels), never from requests; a family still holds at most `seriesMax` series, so
  * that a mistake costs a number and not the memory of the node.
  */
+import { faultCodes } from "../../core/fault.ts";
 
 type Counter = { readonly add: (labels: readonly string[], by?: number) => void };
 type Histogram = { readonly observe: (labels: readonly string[], value: number) => void };
@@ -17,8 +18,16 @@ type Family = {
   readonly labels?: readonly string[];
 };
 
+/**
+ * `start`: the series that are there at 0 from the beginning. What makes a new series is not an increase to Prometheus, so
+ * an alert would miss the first burst.
+ */
+type CounterFamily = Family & { readonly start?: readonly (readonly string[])[] };
+
 export type Metrics = {
-  readonly counter: (family: Family) => Counter;
+  readonly counter: (family: CounterFamily) => Counter;
+  /** A counter that something else keeps; `read` as of a gauge. */
+  readonly count: (family: Family, read: () => number) => void;
   /** `read` is called when `/metrics` is read; it must be cheap. */
   readonly gauge: (family: Family, read: () => GaugeReading | Promise<GaugeReading>) => void;
   readonly histogram: (family: Family, buckets: readonly number[]) => Histogram;
@@ -42,8 +51,9 @@ export function createMetrics(): Metrics {
   return {
     render: async () => (await Promise.all([...families.values()].map((read) => read()))).join(""),
     counter: (family) => {
-      const { name, labels = [] } = family;
+      const { name, labels = [], start = labels.length === 0 ? [[]] : [] } = family;
       const series = new Map<string, { value: number }>();
+      for (const values of start) seriesOf(series, values, () => ({ value: 0 }));
       register(family, "counter", () =>
         [...series].map(([key, { value }]) => lineOf(name, labels, key.split("\0"), value)),
       );
@@ -53,6 +63,8 @@ export function createMetrics(): Metrics {
         },
       };
     },
+    count: (family, read) =>
+      register(family, "counter", () => [lineOf(family.name, [], [], read())]),
     gauge: (family, read) => {
       const { name, labels = [] } = family;
       register(family, "gauge", async () => {
@@ -161,6 +173,7 @@ export function httpMetrics(metrics: Metrics): HttpMetrics {
       name: "http_refusals_total",
       help: "Refusals by code.",
       labels: ["code"],
+      start: faultCodes.map((code) => [code]),
     }),
   };
 }

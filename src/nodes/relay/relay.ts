@@ -308,6 +308,8 @@ type RelayMetrics = {
   readonly attempt: (channel: Channel, outcome: AttemptOutcome) => void;
 };
 
+const successCodes: readonly DeliveryResult["code"][] = ["delivered", "forwarded", "cached"];
+
 /** Labels come from fixed lists, never from a sender or a destination. */
 function relayMetrics(
   { metrics, egress, sessions }: RelayParts,
@@ -317,6 +319,7 @@ function relayMetrics(
     name: "relay_results_total",
     help: "Delivery results by code; deduped ones repeat an earlier result.",
     labels: ["code", "deduped"],
+    start: [...successCodes, ...codes].map((code) => [code, "false"]),
   });
   const attempts = metrics.counter({
     name: "relay_attempts_total",
