@@ -1,10 +1,10 @@
 /** A backup whose reader gives up, one that comes byte by byte, and one of many rows that are mostly keys. */
 import { expect, test } from "bun:test";
-import { backup, restore } from "../../../../src/client/identity/backup.ts";
-import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
-import { createIdentity, freshSeed, renderIdentity } from "../../../../src/client/keys/keys.ts";
-import { memoryStore } from "../../../../src/client/store/driver.ts";
-import { Table } from "../../../../src/client/store/table.ts";
+import { backup, restore } from "../../src/client/identity/backup.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { createIdentity, freshSeed, renderIdentity } from "../../src/client/keys/keys.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Table } from "../../src/client/store/table.ts";
 
 /** A store of as many rows, each a piece of a backup, and how often it was read. */
 async function storeOf(rows: number) {

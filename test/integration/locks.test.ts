@@ -1,13 +1,8 @@
 /** Locked keys: what lies in the store below, what opens it, and that a lock can be replaced. */
 import { expect, test } from "bun:test";
-import { type KeyStore, memoryKeys } from "../../../../src/client/keys/key-stores.ts";
-import {
-  createIdentity,
-  parseIdentity,
-  renderIdentity,
-  wipe,
-} from "../../../../src/client/keys/keys.ts";
-import { lockedKeys, passphraseLock, recoveryCode } from "../../../../src/client/keys/locks.ts";
+import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { createIdentity, parseIdentity, renderIdentity, wipe } from "../../src/client/keys/keys.ts";
+import { lockedKeys, passphraseLock, recoveryCode } from "../../src/client/keys/locks.ts";
 
 const codeOf = (work: Promise<unknown>) =>
   work.then(

@@ -1,20 +1,20 @@
 /** Content between devices: small content follows its message, large content comes when it is opened, of whoever has it. */
 import { afterEach, expect, test } from "bun:test";
-import { ClientError } from "../../../../src/client/base/failure.ts";
-import { isCurrent, type PeerRow, Sync } from "../../../../src/client/devices/sync.ts";
-import { memoryStore } from "../../../../src/client/store/driver.ts";
-import { type Body, saveContent, wholeBody } from "../../../../src/client/store/files.ts";
-import { peerKey } from "../../../../src/client/store/keys.ts";
+import { ClientError } from "../../src/client/base/failure.ts";
+import { isCurrent, type PeerRow, Sync } from "../../src/client/devices/sync.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { type Body, saveContent, wholeBody } from "../../src/client/store/files.ts";
+import { peerKey } from "../../src/client/store/keys.ts";
 import {
   addMessage,
   type MessageRow,
   messageById,
   removeMessage,
-} from "../../../../src/client/store/rows.ts";
-import { Table } from "../../../../src/client/store/table.ts";
-import type { Did } from "../../../../src/core/codec/did.ts";
-import { DeviceMail, type Letter, saidIn } from "../../../support/device-mail.ts";
-import { identityOf } from "../../../support/identity.ts";
+} from "../../src/client/store/rows.ts";
+import { Table } from "../../src/client/store/table.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { DeviceMail, type Letter, saidIn } from "../support/device-mail.ts";
+import { identityOf } from "../support/identity.ts";
 
 const person = identityOf("person").did;
 const mebibyte = 1_048_576;
