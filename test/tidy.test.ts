@@ -231,7 +231,7 @@ describe("exports", () => {
     "client/identity/change.ts": ["replaceDocument", "signOwnerUpdate"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
-    "plugins/chain/trie.ts": ["orderedRoot"],
+    "plugins/chain/trie.ts": ["orderedRoot", "orderedRootNode"],
     // Tables that tests go through row by row.
     "core/ledger/refusals.ts": ["ledgerErrors"],
     "cli/program.ts": ["createProgram"],

@@ -14,7 +14,12 @@ import { setupWithServer } from "@acala-network/chopsticks";
 import { BuildBlockMode, setStorage } from "@acala-network/chopsticks-core";
 import { bnToU8a, u8aToHex } from "@polkadot/util";
 import { blake2AsHex, xxhashAsHex } from "@polkadot/util-crypto";
-import { letPoolTakeGeneralExtrinsics, runFaster, specificationFile } from "./start.ts";
+import {
+  giveTrueRoots,
+  letPoolTakeGeneralExtrinsics,
+  runFaster,
+  specificationFile,
+} from "./start.ts";
 
 function option(name: string): string | undefined {
   const at = process.argv.indexOf(`--${name}`);
@@ -27,6 +32,7 @@ const idleMs = Number(option("idle") ?? "0");
 const runtimeFile = option("runtime");
 
 letPoolTakeGeneralExtrinsics();
+giveTrueRoots();
 const server = await setupWithServer({
   "chain-spec": specificationFile,
   "build-block-mode": BuildBlockMode.Manual,

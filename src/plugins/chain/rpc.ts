@@ -9,7 +9,7 @@
  * Law: nothing that leaves this file holds more of an endpoint than its scheme, host and port, because the
  * rest may be a provider's access key.
  */
-import { compactToU8a } from "@polkadot/util";
+import { compactFromU8a, compactToU8a } from "@polkadot/util";
 import { z } from "zod";
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
@@ -322,11 +322,23 @@ function withHash({
   return { number: height, parentHash, extrinsicsRoot, hash: encodeHex0x(blake2b256(encoded)) };
 }
 
-/** The extrinsics are those that the header names. `null` when the node no longer has the block. */
+/**
+ * The extrinsics are those that the header names, and each is one: its length before it. `null` when the node no longer
+ * has the block.
+ */
 export function parseBlock(answer: unknown): SignedBlock | null {
   const found = parseAnyBlock(answer)?.block ?? null;
-  if (found === null || isRootOf(found.header.extrinsicsRoot, found.extrinsics)) return found;
-  throw new Error("its extrinsics are not those of its header");
+  if (found === null) return null;
+  if (!found.extrinsics.every(isFramed) || !isRootOf(found.header.extrinsicsRoot, found.extrinsics))
+    throw new Error("its extrinsics are not those of its header");
+  return found;
+}
+
+/** Whatever a block holds, its author and every node have read by its length. */
+function isFramed(extrinsic: Uint8Array): boolean {
+  if (extrinsic.length === 0) return false;
+  const [at, length] = compactFromU8a(extrinsic);
+  return length.eqn(extrinsic.length - at);
 }
 
 export const parseSyncing = (answer: unknown): boolean =>

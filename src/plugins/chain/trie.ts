@@ -25,23 +25,18 @@ type Version = 0 | 1;
 /** Path: a nibble an element. */
 type Item = { readonly path: readonly number[]; readonly value: Uint8Array };
 
-/**
- * Whether a header with this root names exactly these extrinsics: by one of the two versions, or as Chopsticks does, which
- * has no trie and hashes them in a row. Each has its length before it, so that names every one of them as well.
- */
+/** Whether a header with this root names exactly these extrinsics, by one of the two versions. */
 export function isRootOf(root: string, extrinsics: readonly Uint8Array[]): boolean {
-  return (
-    orderedRoot(extrinsics, 0) === root ||
-    orderedRoot(extrinsics, 1) === root ||
-    encodeHex0x(blake2b256(concatBytes(...extrinsics))) === root
-  );
+  return orderedRoot(extrinsics, 0) === root || orderedRoot(extrinsics, 1) === root;
 }
 
-export function orderedRoot(list: readonly Uint8Array[], version: Version): string {
+export const orderedRoot = (list: readonly Uint8Array[], version: Version): string =>
+  encodeHex0x(blake2b256(orderedRootNode(list, version)));
+
+/** The bytes whose hash is the root. They are the body of no block, although a hash of them alone would be its root. */
+export function orderedRootNode(list: readonly Uint8Array[], version: Version): Uint8Array {
   const items = list.map((value, index) => ({ path: nibblesOf(compactToU8a(index)), value }));
-  return encodeHex0x(
-    blake2b256(items.length === 0 ? Uint8Array.of(0) : encodeNode(items, 0, version)),
-  );
+  return items.length === 0 ? Uint8Array.of(0) : encodeNode(items, 0, version);
 }
 
 const nibblesOf = (bytes: Uint8Array): number[] =>
