@@ -25,19 +25,24 @@ import type { Chance, VirtualTime } from "./virtual-time.ts";
 import type { Call, VerdictParts } from "./virtual-verdict.ts";
 
 const minuteMs = 60_000;
-const callsUntilMs = 15 * minuteMs;
 
 export type World = VerdictParts & {
   readonly time: VirtualTime;
   readonly chance: Chance;
   readonly key: OperatorKey;
+  /** Between these times since the beginning, clients hand over their first call. */
+  readonly callsFromMs: number;
+  readonly callsUntilMs: number;
   driver: OpenLedger | null;
 };
+
+const firstCallMs = ({ chance, callsFromMs, callsUntilMs }: World): number =>
+  callsFromMs + chance.below(callsUntilMs - callsFromMs);
 
 /** Registers a DID; then, for some, an alias with a proof, or a primary alias by the operator. */
 export async function client(world: World, label: string): Promise<void> {
   const { time, chance } = world;
-  await time.sleep(chance.below(callsUntilMs));
+  await time.sleep(firstCallMs(world));
   const identity = identityOf(label);
   const done = await perform(world, identity, registration(identity));
   if (done.state !== "finalized") return;
@@ -65,8 +70,8 @@ export async function client(world: World, label: string): Promise<void> {
 
 /** Registers a self-certifying DID, changes its document and its root key, and looks at its proof after each change. */
 export async function namedClient(world: World, label: string): Promise<void> {
-  const { time, chance, chain, key } = world;
-  await time.sleep(chance.below(callsUntilMs));
+  const { time, chain, key } = world;
+  await time.sleep(firstCallMs(world));
   const genesisHash = Uint8Array.fromHex(chain.genesis.hash.slice(2));
   const expiry = () => time.nowMs + 55 * minuteMs;
   let identity = certifiedOf(label, genesisHash);

@@ -6,10 +6,9 @@
  */
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
-import { parseHeader, type SignedBlock } from "../../src/plugins/chain/rpc.ts";
-import { Session } from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import {
+  believeBodies,
   methodOf,
   ownValues,
   replace,
@@ -169,24 +168,6 @@ describe("without a second endpoint", () => {
     }
   });
 });
-
-/** The body as the node gives it, without the root of its header. */
-const believeBodies = () =>
-  replace(Session.prototype, {
-    async block(this: Session, hash: string): Promise<SignedBlock> {
-      const ask = methodOf<
-        (method: string, params: unknown[], parse: (answer: unknown) => unknown) => unknown
-      >(this, "ask");
-      const answer = await ask.call(this, "chain_getBlock", [hash], (given) => given);
-      const { header, extrinsics } = (
-        answer as { block: { header: unknown; extrinsics: string[] } }
-      ).block;
-      return {
-        header: { ...parseHeader(header), hash },
-        extrinsics: extrinsics.map((hex) => Uint8Array.fromHex(hex.slice(2))),
-      };
-    },
-  });
 
 const liesAboutBodies = { endpoints: 2, lasting: [{ node: 0, fault: "body" }] } as const;
 

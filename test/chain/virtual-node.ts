@@ -9,6 +9,7 @@ import { emptyAccount, recordCodec } from "../../src/core/ledger/account.ts";
 import { type ItemName, items } from "../../src/plugins/chain/layouts.ts";
 import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { parseHeader, type Socket, type SocketEvents } from "../../src/plugins/chain/rpc.ts";
+import { orderedRootNode } from "../../src/plugins/chain/trie.ts";
 import {
   type DecodedExtrinsic,
   decodeExtrinsic,
@@ -28,6 +29,8 @@ export type Lie =
   | "nonce"
   | "hash"
   | "body"
+  /** The body is the root node of the trie: hashed as a whole it has the header's root. */
+  | "root node"
   /** It has no bodies, and no record of a DID. */
   | "records"
   /** It calls every proof invalid, and its state says why: from then on the DID is deactivated. */
@@ -42,6 +45,8 @@ export type NodeState = {
   /** Its pool looks at a block whose state is gone, and can't check anything. */
   poolFails: boolean;
   lie: Lie | null;
+  /** By how much a wrong nonce is too high. */
+  nonceAhead: number;
   /** Stands still at this block; its final one is a few before, or a given one. */
   frozen: VirtualBlock | null;
   frozenFinal: VirtualBlock | null;
@@ -86,6 +91,7 @@ export class VirtualNode {
     bans: false,
     poolFails: false,
     lie: null,
+    nonceAhead: 40,
     frozen: null,
     frozenFinal: null,
     fork: null,
@@ -235,7 +241,9 @@ export class VirtualNode {
         // A true header over a body without the operator's calls.
         const shown =
           lie === "body" ? extrinsics.filter(({ nonce }) => nonce === null) : extrinsics;
-        return { block: { header, extrinsics: shown.map(({ hex }) => hex) } };
+        const bytes = shown.map(({ hex }) => hex);
+        const node = () => encodeHex0x(orderedRootNode(bytes.map(bytesOf), 0));
+        return { block: { header, extrinsics: lie === "root node" ? [node()] : bytes } };
       }
       case "state_getRuntimeVersion": {
         const { specVersion } = this.stateOf(params[0]).state;
@@ -313,7 +321,8 @@ export class VirtualNode {
     const { lie } = this.state;
     if (map === "PlainProofs") return Uint8Array.of(1);
     if (map === "Now") return u64(isFake ? this.parts.time.nowMs : block.timeMs);
-    if (map === "Account") return accountOf(block.state.nonce + (lie === "nonce" ? 40 : 0));
+    if (map === "Account")
+      return accountOf(block.state.nonce + (lie === "nonce" ? this.state.nonceAhead : 0));
     const name = new TextDecoder().decode(key.subarray(((key[48] ?? 0) & 3) === 0 ? 49 : 50));
     const { accounts, aliases } = block.state;
     if (map === "AliasIndex") {
@@ -410,6 +419,8 @@ export class VirtualNode {
     }
   }
 }
+
+const bytesOf = (hex: string): Uint8Array => Uint8Array.fromHex(hex.slice(2));
 
 function u64(value: number | bigint): Uint8Array {
   const bytes = new Uint8Array(8);

@@ -2,7 +2,9 @@
 import type { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
 import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
-import type { Anchor } from "../../src/plugins/chain/session.ts";
+import { parseHeader, type SignedBlock } from "../../src/plugins/chain/rpc.ts";
+import { type Anchor, Session } from "../../src/plugins/chain/session.ts";
+import { StoreError } from "../../src/storage/contract.ts";
 
 type Methods = Record<string, (...given: never[]) => unknown>;
 
@@ -55,3 +57,28 @@ export const replaceAnchor = (change: (anchor: Anchor | null) => Anchor | null) 
     },
   });
 };
+
+/** The body as the node gives it, by another rule than that of the trie, or none. */
+export const believeBodies = (
+  isRootOf: (root: string, extrinsics: readonly Uint8Array[]) => boolean = () => true,
+) =>
+  replace(Session.prototype, {
+    async block(this: Session, hash: string): Promise<SignedBlock> {
+      type Ask = (
+        method: string,
+        params: unknown[],
+        parse: (answer: unknown) => unknown,
+      ) => unknown;
+      const answer = await methodOf<Ask>(this, "ask").call(
+        this,
+        "chain_getBlock",
+        [hash],
+        (a) => a,
+      );
+      const { block } = answer as { block: { header: unknown; extrinsics: string[] } };
+      const header = { ...parseHeader(block.header), hash };
+      const extrinsics = block.extrinsics.map((hex) => Uint8Array.fromHex(hex.slice(2)));
+      if (isRootOf(header.extrinsicsRoot, extrinsics)) return { header, extrinsics };
+      throw new StoreError("unavailable", "the body has another root");
+    },
+  });

@@ -20,6 +20,10 @@ import { isClean, type Verdict, verdictOf } from "./virtual-verdict.ts";
 export type Lasting = {
   readonly node: number;
   readonly fromMs?: number;
+  /** When it is over, if it ends. */
+  readonly untilMs?: number;
+  /** By how much a wrong nonce is too high; by default 40. */
+  readonly nonceAhead?: number;
   readonly fault: "stands" | "gone" | "silent" | "swallows" | "bans" | Lie;
 };
 
@@ -46,6 +50,9 @@ export type ScheduleOptions = {
   readonly keepsBodies?: readonly number[];
   /** When a node is down. */
   readonly outage?: { readonly node: number; readonly fromMs: number; readonly untilMs: number };
+  /** When clients hand over their calls, in ms since the beginning; by default within 15 minutes. */
+  readonly callsFromMs?: number;
+  readonly callsUntilMs?: number;
   /** How long the world goes on after the last client. */
   readonly restMs?: number;
 };
@@ -114,6 +121,8 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     key,
     clockMs: () => time.nowMs + (given.clock?.(time.nowMs - startMs) ?? 0),
     startMs,
+    callsFromMs: given.callsFromMs ?? 0,
+    callsUntilMs: given.callsUntilMs ?? 15 * minuteMs,
     lines: 0,
     driver: null,
     kill: () => {},
@@ -128,8 +137,10 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   startDriver(world);
   if (given.lasting === undefined) planFaults(world, given, startMs);
   else
-    for (const one of given.lasting)
+    for (const one of given.lasting) {
       time.after(one.fromMs ?? 10 * blockTimeMs, () => beginLasting(nodes, one));
+      if (one.untilMs !== undefined) time.after(one.untilMs, () => endLasting(nodes, one));
+    }
   const { kill, outage } = given;
   if (outage !== undefined) {
     const node = nodes[outage.node] as VirtualNode;
@@ -374,14 +385,21 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
   }
 }
 
-function beginLasting(nodes: readonly VirtualNode[], { node: index, fault }: Lasting): void {
-  const node = nodes[index] as VirtualNode;
+function beginLasting(nodes: readonly VirtualNode[], given: Lasting): void {
+  const { fault, nonceAhead = 40 } = given;
+  const node = nodes[given.node] as VirtualNode;
+  node.state.nonceAhead = nonceAhead;
   if (fault === "gone") node.stop();
   else if (fault === "stands")
     Object.assign(node.state, { frozen: node.best, frozenFinal: node.finalized });
   else if (fault === "silent") node.state.isSilent = true;
   else if (fault === "swallows" || fault === "bans") node.state[fault] = true;
   else node.state.lie = fault;
+}
+
+function endLasting(nodes: readonly VirtualNode[], { node }: Lasting): void {
+  const healed = { isDown: false, isSilent: false, swallows: false, bans: false, lie: null };
+  Object.assign((nodes[node] as VirtualNode).state, healed, { frozen: null, frozenFinal: null });
 }
 
 function killDriver(world: World, awayMs: number): void {

@@ -57,6 +57,12 @@ const calmMs = 60_000;
 type Agreement<T> = { readonly agreed: T | null; readonly isAlone: boolean };
 type Ask<T> = (other: OpenSession, node: Node) => Promise<T | "differs" | "silent">;
 
+type Confirming = {
+  readonly session: OpenSession;
+  readonly hash: string;
+  readonly answer: Promise<ChainHead | null>;
+};
+
 export class Endpoints {
   private readonly nodes: readonly Node[];
   private current: Node | null = null;
@@ -64,6 +70,9 @@ export class Endpoints {
   /** Is asked before the others, so that a silent or false one delays a single question. */
   private agreedLast: Node | null = null;
   private anchorBlock: Anchor | null;
+  /** What `confirm` answered last, and the question that it is being asked or has settled. */
+  private agreedHead: ChainHead | null = null;
+  private confirming: Confirming | null = null;
   private genesis: string | null;
   /** Aborted when the store closes. */
   private readonly stop = new AbortController();
@@ -307,9 +316,23 @@ export class Endpoints {
 
   /**
    * The head by which calls may end: `head` itself, or the newest before it that a second endpoint has finalized as
-   * well and whose state gives the operator the same account; `null` when there is none for now.
+   * well and whose state gives the operator the same account; `null` when there is none for now. Once for all who ask
+   * about one head; an older head or none is looked for again.
    */
-  async confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
+  confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
+    const { confirming } = this;
+    if (confirming?.session === session && confirming.hash === head.hash) return confirming.answer;
+    const answer = this.confirmOnce(session, head);
+    const asked = { session, hash: head.hash, answer };
+    this.confirming = asked;
+    const forget = () => {
+      if (this.confirming === asked) this.confirming = null;
+    };
+    answer.then((agreed) => agreed === head || forget(), forget);
+    return answer;
+  }
+
+  private async confirmOnce(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
     const { agreed, isAlone } = await this.agreement(this.current, head, async (other, node) => {
       if (this.isBehind(node, other.head, head)) return "silent";
       const { number } = other.head;
@@ -320,9 +343,21 @@ export class Endpoints {
       if (common.hash !== hash || !isSameState(common, await other.headAt(hash))) return "differs";
       return common;
     });
-    if (agreed !== null && !isAlone && agreed.number >= (this.anchorBlock?.number ?? 0n))
+    if (agreed === null) return null;
+    if (!isAlone && agreed.number >= (this.anchorBlock?.number ?? 0n))
       this.anchorBlock = { number: agreed.number, hash: agreed.hash, timeMs: agreed.timeMs };
+    if (agreed.number >= (this.agreedHead?.number ?? 0n)) this.agreedHead = agreed;
     return agreed;
+  }
+
+  /**
+   * The operator's nonce to sign by: of the last head that was agreed about. Before the first one it is the lowest that an
+   * endpoint claims: a nonce that was used costs a signature, and one that is too high would wait for all below it.
+   */
+  nonce(): number {
+    const { head } = this.session();
+    if (this.nodes.length === 1) return head.nonce;
+    return this.agreedHead?.nonce ?? Math.min(...this.open().map((session) => session.head.nonce));
   }
 
   /**

@@ -25,7 +25,8 @@
  * 3. The extrinsics of an entry that may still enter have one nonce, so at most one of them enters; a call with its own
  *    proof has one effect in however many. So what a node bans, or a new runtime refuses, is signed again for its nonce an
  *    eighth of a life later, and for another nonce only when none of them can enter any more.
- * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it.
+ * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it. They
+ *    do, because nothing is signed again for a nonce above a gap: law 3 would give it another life each time.
  * 5. Calls are sent by nonce, then those with their own proof; a node whose pool is full gets them again later.
  *
  * Source: docs/decisions.md D74, D75.
@@ -252,10 +253,16 @@ export class SubmissionPool<E extends Entry = Entry> {
     if (verdict !== "invalid" && verdict !== "banned") return [];
     // The state may say why a proof is invalid.
     if (verdict === "invalid" && entry.nonce === null) return this.inspect(entry);
+    if (this.isAboveGap(entry)) return [];
     // A ban is of bytes, and a new runtime takes those that are signed for it.
     const { lifetimeBlocks } = this.limits;
     const ageBlocks = (this.head?.number ?? 0n) - entry.signed.death + BigInt(lifetimeBlocks);
     return ageBlocks >= BigInt(Math.max(1, lifetimeBlocks >> 3)) ? this.signAgain(entry) : [];
+  }
+
+  /** Whether a lower nonce is free: until an entry takes it, no node puts this one into a block. */
+  private isAboveGap({ nonce }: E): boolean {
+    return nonce !== null && this.head !== null && this.freeNonce(this.head.nonce) < nonce;
   }
 
   /** It was signed again, and stored. */
@@ -309,8 +316,10 @@ export class SubmissionPool<E extends Entry = Entry> {
   }
 
   private reconsider(entry: E, head: PoolHead): PoolAction<E>[] {
-    if (entry.isOut && (entry.nonce === null || entry.nonce === head.nonce))
-      entry.eligibleSince ??= head.number;
+    const isNext = entry.nonce === null || entry.nonce === head.nonce;
+    if (entry.isOut && isNext) entry.eligibleSince ??= head.number;
+    // By an endpoint that took its nonce back: what no node could include had no chance.
+    if (!isNext) entry.eligibleSince = null;
     return isOver(entry.signed, head) ? this.inspect(entry) : [];
   }
 

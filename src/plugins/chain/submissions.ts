@@ -140,8 +140,7 @@ export class Submissions {
     if (this.pool.size >= settings.pending_max) {
       throw new StoreError("full", `the ledger already has ${settings.pending_max} pending calls`);
     }
-    const { head } = endpoints.session();
-    const signed = this.sign(call, isOwned(call) ? this.pool.freeNonce(head.nonce) : null);
+    const signed = this.sign(call, isOwned(call) ? this.pool.freeNonce(endpoints.nonce()) : null);
     const holder = this.pool.holder(signed.fingerprint);
     // The same proof is already pending, and no block can hold it twice.
     if (holder !== undefined) return whenDurable(holder);
