@@ -26,6 +26,7 @@ import {
   type RecipientSource,
   withHomes,
 } from "../nodes/parties/recipients.ts";
+import { rememberRecipients } from "../nodes/parties/remembered.ts";
 import { announceChange, createBell } from "../nodes/parties/signals.ts";
 import { createSessions } from "../nodes/relay/live/session.ts";
 import { createRelay } from "../nodes/relay/relay.ts";
@@ -327,6 +328,13 @@ function ledgerOf({ server }: Config, stores: OpenStores): Ledger {
   );
 }
 
+/** Whether the ledger is in a database that can be away while others work. */
+function isShared({ server, directory, stores }: Config): boolean {
+  const name =
+    server.recipients === "local" ? directory.ledger : server.recipients.slice("ledger:".length);
+  return stores[name]?.plugin === "postgres";
+}
+
 /** Where the nodes of this process look up recipients and senders. */
 function recipientsOf(
   config: Config,
@@ -336,6 +344,7 @@ function recipientsOf(
   if (!config.directory.enabled && !config.relay.enabled && !config.cache.enabled)
     return noRecipients;
   if (isPublicEndpoint(recipients)) return directoryRecipients(recipients, { bus });
-  const source = ledgerRecipients(ledgerOf(config, stores));
+  const ledger = ledgerRecipients(ledgerOf(config, stores));
+  const source = isShared(config) ? rememberRecipients(ledger, { bus }) : ledger;
   return recipients === "local" ? withHomes(source, homes) : source;
 }

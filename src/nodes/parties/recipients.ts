@@ -59,16 +59,16 @@ export interface RecipientSource {
 }
 
 /** Subjects that a cache may hold, and what they may take of memory: strangers choose the size of their documents. */
-const subjectsMax = 10_000;
-const subjectBytesMax = 64 * 1024 ** 2;
+export const subjectsMax = 10_000;
+export const subjectBytesMax = 64 * 1024 ** 2;
 
 /** About what a subject takes of memory: five times its JSON (measured: a document of 905 bytes takes 5.9 KB). */
-function subjectBytes(subject: Subject | null): number {
+export function subjectBytes(subject: Subject | null): number {
   if (subject === null) return 256;
   return 1_024 + 5 * JSON.stringify([subject.document, subject.links]).length;
 }
 
-function personaBytes(policy: PersonaPolicy | null): number {
+export function personaBytes(policy: PersonaPolicy | null): number {
   return 512 + 5 * JSON.stringify(policy?.allowedRelays ?? []).length;
 }
 

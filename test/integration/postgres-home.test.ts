@@ -1,0 +1,136 @@
+/**
+ * The first of several databases, which has the ledger, is away: the mailboxes in the others are served, what can't be is
+ * refused at once, and the ledger is read from a standby that has all of it.
+ */
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { firstDocument, register } from "../../src/client/identity/registration.ts";
+import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
+import { settleRegistration } from "../../src/client/net/directory.ts";
+import { connect } from "../../src/client/trust/client.ts";
+import { cachesOf } from "../../src/client/trust/readers.ts";
+import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
+import { placeOf } from "../../src/plugins/postgres/records.ts";
+import { optionsOf } from "../conformance/options.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { PostgresPair } from "../support/postgres-pair.ts";
+
+const absence = postgresAbsence();
+if (absence !== null) console.log(`SKIPPED: ${absence}`);
+const settings = ["fsync=on", "max_connections=60", "shared_buffers=64MB"];
+
+let east: PostgresServer;
+let home: PostgresPair;
+beforeAll(async () => {
+  if (absence !== null) return;
+  [home, east] = await Promise.all([PostgresPair.start(settings), startPostgres(settings)]);
+}, 120_000);
+afterAll(async () => {
+  await Promise.all([home?.end(), east?.end()]);
+});
+
+const waiting = { timeoutMs: 60_000, intervalMs: 50 };
+
+/** One whose mailbox is in the database that has this half of the places. */
+async function registered(url: string, half: "home" | "east") {
+  const isThere = ({ did }: Identity) => placeOf(did) < 512 === (half === "home");
+  let identity = createIdentity(half);
+  while (!isThere(identity)) identity = createIdentity(half);
+  const client = connect({ directoryUrl: url, relayUrl: url });
+  const document = await firstDocument(identity, { relayUrl: url, cacheUrl: url });
+  const submitted = await register(client, identity, { document, alias: null });
+  await settleRegistration(client, submitted, waiting);
+  const [cache] = await cachesOf(client, identity);
+  return { identity, cache: cache! };
+}
+
+async function send(url: string, path: string, to: Identity): Promise<number> {
+  const body = JSON.stringify({
+    message_id: crypto.randomUUID(),
+    to: to.did,
+    timestamp: new Date().toISOString(),
+    payload: { ciphertext_b64: "AAAA" },
+  });
+  const headers = { "content-type": "application/json" };
+  return (await fetch(`${url}${path}`, { method: "POST", headers, body })).status;
+}
+
+async function timed<T>(work: Promise<T>): Promise<readonly [T, number]> {
+  const begunMs = performance.now();
+  return [await work, performance.now() - begunMs];
+}
+
+async function nodesOver(schema: string): Promise<TestNodes> {
+  const main = {
+    urls: home.urls,
+    schema,
+    shards: { east: { urls: [east.url], schema } },
+    connections: 4,
+    block_time_ms: 200,
+  };
+  await postgresPlugin.migrate?.(optionsOf(postgresPlugin, main));
+  return startTestNodes({ stores: { main: { plugin: "postgres", ...main } } });
+}
+
+test.skipIf(absence !== null)(
+  "a frozen first database stops its own mailboxes only, and they are refused at once",
+  async () => {
+    const nodes = await nodesOver("away");
+    const { url } = nodes;
+    const [here, there] = [await registered(url, "home"), await registered(url, "east")];
+    for (const { identity, cache } of [here, there])
+      for (const path of ["/relay", "/cache/store"]) {
+        expect(await send(url, path, identity)).toBe(202);
+        expect((await cache.messages(undefined, 10)).messages.length).toBeGreaterThan(0);
+      }
+    home.freezePrimary();
+    try {
+      // The first find out that it is away.
+      await Promise.all([send(url, "/relay", here.identity), send(url, "/relay", there.identity)]);
+      for (let n = 0; n < 5; n++)
+        for (const path of ["/relay", "/cache/store"]) {
+          const [stored, storeMs] = await timed(send(url, path, there.identity));
+          expect([stored, storeMs < 2_000]).toEqual([202, true]);
+          const [page, pageMs] = await timed(there.cache.messages(undefined, 50));
+          expect([page.messages.length > 2, pageMs < 2_000]).toEqual([true, true]);
+          const [refused, refusedMs] = await timed(send(url, path, here.identity));
+          expect([refused, refusedMs < 2_000]).toEqual([503, true]);
+        }
+      const ready = await fetch(`${url}/readyz`);
+      expect([ready.status, await ready.text()]).toEqual([200, expect.stringContaining("home")]);
+      // From the standby, of one that no message was for.
+      const resolved = await fetch(`${url}/resolve/${here.identity.did}`);
+      expect(resolved.status).toBe(200);
+    } finally {
+      home.thawPrimary();
+    }
+    while ((await send(url, "/relay", here.identity)) !== 202) await Bun.sleep(50);
+    await nodes.stop();
+  },
+  120_000,
+);
+
+test.skipIf(absence !== null)(
+  "a standby that lacks the last block is not read",
+  async () => {
+    const nodes = await nodesOver("lagging");
+    const { url } = nodes;
+    const { identity } = await registered(url, "east");
+    await home.pauseReplay();
+    const other = await registered(url, "east");
+    home.freezePrimary();
+    try {
+      const statuses = new Set<number>();
+      for (const { did } of [identity, other.identity])
+        for (let n = 0; n < 3; n++) statuses.add((await fetch(`${url}/resolve/${did}`)).status);
+      expect([...statuses].every((status) => status >= 500)).toBe(true);
+    } finally {
+      home.thawPrimary();
+      await home.resumeReplay();
+    }
+    while ((await fetch(`${url}/resolve/${other.identity.did}`)).status !== 200)
+      await Bun.sleep(50);
+    await nodes.stop();
+  },
+  120_000,
+);
