@@ -15,7 +15,7 @@ import { certificateOf } from "./certificate.ts";
 import { watchDescriptors } from "./descriptors.ts";
 import { endInTime, endingMsMax, failed } from "./failure.ts";
 import { openKeys } from "./keys.ts";
-import { registerProcessMetrics, registerStoreMetrics } from "./metrics.ts";
+import { registerProcessMetrics, registerStoreMetrics, storeGauges } from "./metrics.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
 import { bindListeners, createApps, type Listeners } from "./serving.ts";
 import {
@@ -60,12 +60,18 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const certificate = certificateOf(config, startedAtMs);
   const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
   const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
-  const stores = await openConfiguredStores(config, { now, log, fatal: options.onFatal, ...named });
+  const bus = await openConfiguredBus(config, { log });
+  const fatal = options.onFatal;
+  const environment = { now, log, fatal, bus, gauge: storeGauges(metrics), ...named };
+  const closeBus = async (error: unknown) => {
+    await bus.close();
+    throw error;
+  };
+  const stores = await openConfiguredStores(config, environment).catch(closeBus);
   await checkLedger(stores, keys.logKey).catch(async (error: unknown) => {
     await stores.close();
-    throw error;
+    return closeBus(error);
   });
-  const bus = await openConfiguredBus(config, { log });
   let nodes: ComposedNodes | null = null;
   try {
     registerStoreMetrics(metrics, { config, stores, now });

@@ -9,6 +9,7 @@ import type { App } from "../nodes/http/app.ts";
 import type { GaugeReading, Metrics } from "../nodes/http/metrics.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Store } from "../storage/contract.ts";
+import type { GaugeValues, RegisterGauge } from "../storage/gauge.ts";
 import { version } from "../version.ts";
 
 /** `null` for a store without a folder. */
@@ -136,4 +137,19 @@ async function readingsOf(
     }),
   );
   return readings.flat();
+}
+
+/** Registers the figures of drivers: several stores may have one of them. */
+export function storeGauges(metrics: Metrics): RegisterGauge {
+  const readers = new Map<string, (() => GaugeValues)[]>();
+  return ({ name, help }, read) => {
+    const known = readers.get(name);
+    if (known !== undefined) {
+      known.push(read);
+      return;
+    }
+    const all = [read];
+    readers.set(name, all);
+    metrics.gauge({ name, help, labels: ["store", "database"] }, () => all.flatMap((one) => one()));
+  };
 }

@@ -15,6 +15,7 @@ import {
   StoreError,
   type StoreMaintenance,
 } from "./contract.ts";
+import type { RegisterGauge } from "./gauge.ts";
 import { meant } from "./setting-problem.ts";
 
 /** One configured store: the plugin's name, and the plugin's own options. */
@@ -174,8 +175,10 @@ async function openNamed(
   const log: StoreEnvironment["log"] = (level, message, fields) =>
     environment.log(level, message, { store: name, ...fields });
   const fatal = (reason: string) => environment.fatal(`store "${name}": ${reason}`);
+  const gauge: RegisterGauge = (family, read) =>
+    environment.gauge?.(family, () => read().map(([labels, value]) => [[name, ...labels], value]));
   try {
-    return await open({ ...environment, log, fatal });
+    return await open({ ...environment, log, fatal, gauge });
   } catch (error) {
     const code = error instanceof StoreError ? error.code : "unavailable";
     throw new StoreError(code, `store "${name}" can't be opened: ${errorText(error)}`, {

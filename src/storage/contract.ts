@@ -5,7 +5,8 @@
  * - It is atomic: it happens wholly or not at all, and concurrent calls behave as if they ran in some order.
  * - Its promise settles only when the outcome survives the death of the machine: a `202` promises that. Only a driver that
  *   keeps everything in memory is exempt.
- * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does).
+ * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does). A
+ *   shared database removes nothing before its end by its own clock, and is `unavailable` while the two are far apart.
  *   Several nodes may share a store, so a call may have an earlier time than the call before it, by as much
  *   as the clocks of the nodes differ. What has ended at one time may stay ended for every later call.
  * - Bytes and objects are not shared: after the promise settles, the caller owns what it passed in and what it got.
@@ -29,6 +30,8 @@ import type { LogHead } from "../core/trust/log.ts";
 import type { MapProof } from "../core/trust/map.ts";
 import type { NoteKey } from "../core/trust/note.ts";
 import type { TilePlace } from "../core/trust/tree.ts";
+import type { Bus } from "./bus.ts";
+import type { RegisterGauge } from "./gauge.ts";
 
 /**
  * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
@@ -413,6 +416,8 @@ export type StoreEnvironment = {
   readonly fatal: (reason: string) => void;
   /** Names the log of a new embedded ledger; `elsewhere`: another process has the Directory, and names it. */
   readonly logKey?: NoteKey | "elsewhere";
+  readonly bus?: Bus;
+  readonly gauge?: RegisterGauge;
 };
 
 /** One record of a store, for moving between drivers and formats. `ledger` pairs belong to the embedded ledger. */

@@ -4,7 +4,7 @@ import { PostgresTable } from "../../src/plugins/postgres/records.ts";
 import { openPool } from "../../src/plugins/postgres/store.ts";
 
 self.onmessage = async ({ data }: MessageEvent<PostgresOptions>) => {
-  const table = new PostgresTable(await openPool(data), Date.now);
+  const table = new PostgresTable(await openPool(data));
   await table.commit(() => {
     postMessage("holds the lock");
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);

@@ -60,6 +60,8 @@ test.each(["prometheus/alerts.yml", "grafana/waypost.json"])(
     );
     // Of nodes with a certificate: tls.test.ts.
     known.add("waypost_tls_certificate_not_after_seconds");
+    // Of nodes with a database: postgres-clock.test.ts and postgres-standby.test.ts.
+    known.add("waypost_store_clock_ahead_seconds").add("waypost_store_standbys");
     const text = await Bun.file(`${import.meta.dir}/../../examples/${name}`).text();
     const named = [...text.matchAll(/\bwaypost_\w+/g)].map(([metric]) =>
       metric.replace(/_bucket$/, ""),

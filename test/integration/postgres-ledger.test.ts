@@ -54,7 +54,7 @@ describe.skipIf(absence !== null)("the ledger over PostgreSQL", () => {
 
   test("changes of the ledger that commit together read all their keys with one statement", async () => {
     const pool = await openCounting();
-    const table = new PostgresTable(pool, Date.now);
+    const table = new PostgresTable(pool);
     const commit = (n: number) =>
       table.commit((view) => {
         const keys = Array.from({ length: 5 }, (_, k) => `key-${n}-${k}`);
@@ -77,7 +77,7 @@ describe.skipIf(absence !== null)("the ledger over PostgreSQL", () => {
   test("a block reads all its keys with few statements, also while it forgets settled calls", async () => {
     const pool = await openCounting();
     const ledger = await openEmbeddedLedger({
-      table: new PostgresTable(pool, Date.now),
+      table: new PostgresTable(pool),
       blockTimeMs: 200,
       ...environment,
       operator: new Uint8Array(32),

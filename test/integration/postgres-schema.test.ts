@@ -4,6 +4,7 @@ import { postgresOptions } from "../../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../../src/plugins/postgres/schema.ts";
 import { migratePostgres, openPool, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { failureOf } from "../conformance/samples.ts";
+import { startPooler } from "../support/pooler.ts";
 import { postgresAbsence, startPostgres } from "../support/postgres.ts";
 
 const absence = postgresAbsence();
@@ -63,6 +64,25 @@ suite("the schema", () => {
       ])
         expect(String(await failureOf(begin))).toContain("coordinator");
     } finally {
+      await own.end();
+    }
+  }, 60_000);
+});
+
+suite("a pooler", () => {
+  test("that gives each transaction another session is refused at the start", async () => {
+    const own = await startPostgres(["max_connections=30"]);
+    const pooler = await startPooler(own.port);
+    try {
+      const options = postgresOptions.parse({ urls: [own.url], connections: 2 });
+      await migratePostgres(options);
+      const pooled = { ...options, urls: [pooler.url] };
+      expect(String(await failureOf(() => openPostgres(pooled, environment)))).toContain(
+        "set its mode to session",
+      );
+      await (await openPostgres(options, environment)).close();
+    } finally {
+      pooler.end();
       await own.end();
     }
   }, 60_000);

@@ -73,6 +73,24 @@ export class PostgresPair {
     return Number(calls);
   }
 
+  /** Only the primary stays silent. */
+  freezePrimary(): void {
+    this.primary.freeze();
+  }
+
+  thawPrimary(): void {
+    this.primary.thaw();
+  }
+
+  /** The standby still gets everything, and shows nothing of it. */
+  async pauseReplay(): Promise<void> {
+    await this.standby.sql("select pg_wal_replay_pause()");
+  }
+
+  async resumeReplay(): Promise<void> {
+    await this.standby.sql("select pg_wal_replay_resume()");
+  }
+
   /** Both are away: at first they stay silent, then their ports are closed. */
   async leave(silentMs: number, closedMs: number): Promise<void> {
     const both = [this.primary, this.standby];
@@ -89,7 +107,8 @@ export class PostgresPair {
     await Promise.all([this.primary.end(), this.standby.end()]);
   }
 
-  private async waitFor(standbys: "" | "*"): Promise<void> {
+  /** Whether commits wait for a standby from now on. */
+  async waitFor(standbys: "" | "*"): Promise<void> {
     await this.sql(`alter system set synchronous_standby_names = '${standbys}'`);
     await this.sql("select pg_reload_conf()");
   }

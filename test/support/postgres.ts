@@ -23,6 +23,7 @@ export type PostgresServer = {
   readonly follow: (primary: PostgresServer) => Promise<void>;
   /** Its processes stand still: connections stay open, and nothing answers. */
   readonly freeze: () => void;
+  readonly thaw: () => void;
   /** Its machine is lost, also where it was frozen. */
   readonly kill: () => Promise<void>;
   /** Dumps a schema, drops it, and makes it again from the dump. */
@@ -105,10 +106,19 @@ function newFolder(within = tmpdir()): string {
 
 /** The main process first, so that it starts no other; returns all. */
 function freeze(data: string): number[] {
-  const main = Number(readFileSync(join(data, "postmaster.pid"), "utf8").split("\n")[0]);
-  process.kill(main, "SIGSTOP");
+  process.kill(mainOf(data), "SIGSTOP");
+  const all = processesOf(data);
+  for (const pid of all) process.kill(pid, "SIGSTOP");
+  return all;
+}
+
+function mainOf(data: string): number {
+  return Number(readFileSync(join(data, "postmaster.pid"), "utf8").split("\n")[0]);
+}
+
+function processesOf(data: string): number[] {
+  const main = mainOf(data);
   const others = readFileSync(`/proc/${main}/task/${main}/children`, "utf8").match(/\d+/g) ?? [];
-  for (const pid of others) process.kill(Number(pid), "SIGSTOP");
   return [main, ...others.map(Number)];
 }
 
@@ -198,6 +208,9 @@ async function startIn(given: {
       await start();
     },
     freeze: () => void freeze(data),
+    thaw: () => {
+      for (const pid of processesOf(data)) process.kill(pid, "SIGCONT");
+    },
     kill: async () => {
       const pids = freeze(data);
       for (const pid of pids) process.kill(pid, "SIGKILL");

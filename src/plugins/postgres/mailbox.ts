@@ -23,10 +23,10 @@ import {
 } from "../../storage/contract.ts";
 import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
 import { checkText } from "../../storage/records.ts";
-import type { Row } from "./connection.ts";
 import { batchLimits, type Pool } from "./pool.ts";
 import { packed, tagKeyOf } from "./records.ts";
 import type { Expiry } from "./schema.ts";
+import type { Row } from "./servers.ts";
 import type { StoreTotals } from "./totals.ts";
 
 type Storing = { readonly entry: MailboxEntry; readonly quota: MailboxQuota };

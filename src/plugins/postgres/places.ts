@@ -28,8 +28,6 @@ type Sharded = { readonly mailbox: Mailbox; readonly replay: Replay; readonly re
 /** A database of the store. One that is away when the node starts is opened when it is back. */
 export class Shard {
   private opened: Promise<Sharded> | null = null;
-  private running = 0;
-  private isAway = false;
 
   constructor(
     readonly name: string,
@@ -45,24 +43,8 @@ export class Shard {
     return this.opened;
   }
 
-  /** While the database is away, one operation at a time tries it, and the others fail at once. */
   async run<T>(call: (parts: Sharded) => Promise<T>): Promise<T> {
-    if (this.isAway && this.running > 0) {
-      throw new StoreError("unavailable", `the database "${this.name}" does not answer`);
-    }
-    this.running++;
-    try {
-      const answer = await call(await this.parts());
-      this.isAway = false;
-      return answer;
-    } catch (error) {
-      if (error instanceof StoreError && error.code === "unavailable") {
-        this.isAway = !(error.cause instanceof StatementError);
-      }
-      throw error;
-    } finally {
-      this.running--;
-    }
+    return call(await this.parts());
   }
 }
 
@@ -204,18 +186,22 @@ export class Places {
 
 // ------------------------------------------------------------------------------------------------ capabilities
 
-/** Shards that do not answer in time; throws when the first, which has the ledger, is one of them. */
-export async function probeShards([home, ...others]: readonly Shard[]): Promise<void> {
-  const isAway = async ({ pool }: Shard) =>
-    (await withDeadline(
-      pool.query("select 1").catch(() => late),
-      lookMsMax,
-    )) === late;
-  await home?.pool.query("select 1");
-  const away = await Promise.all(others.map(isAway));
-  const names = others.filter((_, n) => away[n]).map(({ name }) => name);
-  if (names.length > 0)
-    throw new StoreError("partial", `these databases do not answer: ${names.join(", ")}`);
+/** Throws the failure of the only shard, or of all; `partial` while some do not answer in time, the first among them. */
+export async function probeShards(shards: readonly Shard[]): Promise<void> {
+  const failures = await Promise.all(shards.map(failureOf));
+  const names = shards.filter((_, n) => failures[n] !== null).map(({ name }) => name);
+  if (names.length === 0) return;
+  if (names.length === shards.length) throw failures[0];
+  throw new StoreError("partial", `these databases do not answer: ${names.join(", ")}`);
+}
+
+async function failureOf({ pool }: Shard): Promise<unknown> {
+  const probed = pool.probe().then(
+    () => null,
+    (error: unknown) => error,
+  );
+  const found = await withDeadline(probed, lookMsMax);
+  return found === late ? new StoreError("unavailable", "the database does not answer") : found;
 }
 
 /** All shards in turn, also when one fails. */

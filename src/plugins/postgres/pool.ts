@@ -6,16 +6,11 @@
  */
 import { errorText } from "../../core/fault.ts";
 import type { BatchLimits } from "../../storage/batcher.ts";
-import { StoreError } from "../../storage/contract.ts";
-import {
-  Connection,
-  OutcomeUnknown,
-  type Parameter,
-  type PoolSettings,
-  type Row,
-  StatementError,
-  Timelines,
-} from "./connection.ts";
+import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
+import { clockColumn, DatabaseClock } from "./clock.ts";
+import { Connection, OutcomeUnknown, StatementError, stateOf } from "./connection.ts";
+import { Pulse } from "./pulse.ts";
+import { type Parameter, type PoolSettings, type Primary, type Row, Servers } from "./servers.ts";
 
 export const batchLimits: BatchLimits = {
   operationsMax: 256,
@@ -37,6 +32,13 @@ const againMs = 100;
 const againCodes = new Set(["40001", "40P01", "23514"]);
 const againMax = 5;
 
+/** The database says that a write comes from its future (`check_time` in schema.sql). */
+const tooEarlyCode = "WP003";
+/** A server that answers so is there, and has no connection left. */
+const crowdedCode = "53300";
+/** A node whose clock is wrong looks again so often. */
+const clockAgainMs = 1_000;
+
 function isTransient(error: unknown): boolean {
   return error instanceof StatementError && againCodes.has(error.code);
 }
@@ -50,26 +52,98 @@ type Repeating = {
 };
 export type Query = (text: string, parameters?: readonly Parameter[]) => Promise<Row[]>;
 
+/** What a pool uses of the program. */
+export type PoolContext = Pick<StoreEnvironment, "now" | "log"> & {
+  readonly onPrimary?: (found: Primary) => void;
+};
+
+/** One that waits for a connection. */
+type Waiter = {
+  readonly give: (slot: Slot) => void;
+  readonly refuse: (reason: StoreError) => void;
+};
+
 export class Pool {
+  readonly clock: DatabaseClock;
+  readonly servers: Servers;
+  private readonly pulse: Pulse;
   private readonly free: Slot[];
   private readonly all: readonly Slot[];
-  private readonly waiting: ((slot: Slot) => void)[] = [];
+  private readonly waiting: Waiter[] = [];
   private closing: Promise<void> | null = null;
   private busy = 0;
+  private clockReadAtMs = Number.NEGATIVE_INFINITY;
   private readonly idle = Promise.withResolvers<void>();
 
-  constructor(private readonly settings: PoolSettings) {
-    const timelines = new Timelines(settings);
+  constructor(
+    private readonly settings: PoolSettings,
+    { now, log, onPrimary }: PoolContext = { now: Date.now, log: () => {} },
+  ) {
+    this.clock = new DatabaseClock(now, log);
+    this.servers = new Servers(settings, onPrimary);
+    this.pulse = new Pulse(
+      () => this.look(),
+      (reason) => this.refuseWaiting(reason),
+    );
     this.all = Array.from({ length: settings.connections }, () => ({
-      connection: new Connection(settings, timelines),
+      connection: this.newConnection(),
       writer: crypto.randomUUID(),
       seq: 0n,
     }));
     this.free = [...this.all];
   }
 
+  /** Comes before what writes, in one statement with it. */
+  private get guard(): string {
+    return this.settings.standby === "required" ? "{s}.need_standby(), " : "";
+  }
+
+  /** Beside those of the pool. The caller closes it. */
+  newConnection(): Connection {
+    return new Connection(this.servers, this.pulse);
+  }
+
+  /** As `Servers.askStandby`. */
+  askStandby(text: string, parameters: readonly Parameter[]): Promise<Row[] | null> {
+    return this.servers.askStandby(this.named(text), parameters);
+  }
+
+  /** Resolves when a server answers that takes writes. */
+  private async look(): Promise<void> {
+    try {
+      const { client } = await this.servers.connect(() => {});
+      await client.close({ timeout: 0 });
+    } catch (error) {
+      if (stateOf(error) !== crowdedCode) throw error;
+    }
+  }
+
+  /** Looks whether reads and writes work, and at the database's clock. */
+  async probe(): Promise<void> {
+    await this.readClock();
+    this.clock.check();
+  }
+
+  private async readClock(): Promise<void> {
+    this.clockReadAtMs = performance.now();
+    const sentMs = this.clock.now();
+    const row = await this.withSlot(({ connection }) => connection.query(`select ${clockColumn}`), {
+      again: (error, tried) => tried < againMax && error instanceof OutcomeUnknown,
+      msMax: this.settings.statement_timeout_ms,
+    });
+    this.clock.follow(Number(row[0]?.["now_ms"]), sentMs);
+  }
+
+  /** Before any work: a wrong clock decides nothing. */
+  private async checkClock(): Promise<void> {
+    if (this.clock.problem() === null) return;
+    if (performance.now() - this.clockReadAtMs > clockAgainMs) await this.readClock();
+    this.clock.check();
+  }
+
   /** Rows of a statement that may run twice without harm. */
-  query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+  async query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+    await this.checkClock();
     const named = this.named(text);
     const again = (error: unknown, tried: number) =>
       tried < againMax && error instanceof OutcomeUnknown;
@@ -83,23 +157,30 @@ export class Pool {
    * Calls a writing function of the schema, whose first parameters are the writer and the number of the
    * write, and answers its result: it runs exactly once, whatever happens to connections.
    */
-  write(name: string, parameters: readonly Parameter[]): Promise<unknown> {
+  async write(name: string, parameters: readonly Parameter[]): Promise<unknown> {
+    await this.checkClock();
     const places = parameters.map((_, i) => `$${i + 3}`);
-    const text = this.named(`select {s}.${name}(${["$1", "$2", ...places].join(", ")}) as answer`);
+    const call = `{s}.${name}(${["$1", "$2", ...places].join(", ")})`;
+    const text = this.named(`select ${this.guard}${call} as answer, ${clockColumn}`);
     let seq: bigint | null = null;
     let sent = false;
     const again = (error: unknown, tried: number) => {
       sent ||= error instanceof OutcomeUnknown;
       return error instanceof StatementError ? isTransient(error) && tried < againMax : sent;
     };
-    return this.withSlot(
-      async (slot) => {
-        seq ??= ++slot.seq;
-        const [row] = await slot.connection.query(text, [slot.writer, seq, ...parameters]);
-        return row?.["answer"];
-      },
-      { again, msMax: findOutMsMax },
-    );
+    const work = async (slot: Slot): Promise<unknown> => {
+      seq ??= ++slot.seq;
+      const sentMs = this.clock.now();
+      const [row] = await slot.connection.query(text, [slot.writer, seq, ...parameters]);
+      this.clock.follow(Number(row?.["now_ms"]), sentMs);
+      return row?.["answer"];
+    };
+    try {
+      return await this.withSlot(work, { again, msMax: findOutMsMax });
+    } catch (error) {
+      if (isTooEarly(error)) await this.probe();
+      throw error;
+    }
   }
 
   /**
@@ -107,19 +188,31 @@ export class Pool {
    * before the commit; when it broke in the commit, the database answers whether it was committed. A migration is not
    * numbered: there may be no table for it.
    */
-  transaction<T>(
+  async transaction<T>(
     work: (query: Query) => Promise<T>,
     numbering: "numbered" | "none" = "numbered",
   ): Promise<T> {
+    await this.checkClock();
     const again = (error: unknown, tried: number) =>
       tried < againMax && (error instanceof OutcomeUnknown || isTransient(error));
     return this.withSlot(
-      (slot) => this.attempt(slot, numbering === "numbered" ? numbered(slot, work) : work),
+      (slot) => this.attempt(slot, numbering === "numbered" ? this.numbered(slot, work) : work),
       {
         again,
         msMax: findOutMsMax,
       },
     );
+  }
+
+  /** The work between the begin and the end of a numbered write. */
+  private numbered<T>(slot: Slot, work: (query: Query) => Promise<T>) {
+    return async (query: Query): Promise<T> => {
+      const given = [slot.writer, slot.seq];
+      await query(`select ${this.guard}{s}.begin_write($1, $2)`, given);
+      const value = await work(query);
+      await query("select {s}.end_write($1, $2, null)", given);
+      return value;
+    };
   }
 
   private async attempt<T>(slot: Slot, work: (query: Query) => Promise<T>): Promise<T> {
@@ -179,34 +272,42 @@ export class Pool {
     } finally {
       this.busy--;
       const next = this.waiting.shift();
-      if (next !== undefined) next(slot);
+      if (next !== undefined) next.give(slot);
       else this.free.push(slot);
       if (this.closing !== null && this.busy === 0 && this.waiting.length === 0)
         this.idle.resolve();
     }
   }
 
-  private slot(): Promise<Slot> {
-    if (this.closing !== null)
-      return Promise.reject(new StoreError("closed", "the store is closed"));
+  private async slot(): Promise<Slot> {
+    if (this.closing !== null) throw new StoreError("closed", "the store is closed");
+    this.pulse.check();
     const slot = this.free.pop();
-    if (slot !== undefined) return Promise.resolve(slot);
+    if (slot !== undefined) return slot;
     if (this.waiting.length >= waitingMax) {
-      return Promise.reject(
-        new StoreError("unavailable", "all database connections are busy and their queue is full"),
-      );
+      throw new StoreError("unavailable", "all connections are busy and their queue is full");
     }
     const { promise, resolve, reject } = Promise.withResolvers<Slot>();
-    const waiter = (given: Slot) => {
+    const refuse = (reason: StoreError): void => {
+      clearTimeout(timer);
+      this.waiting.splice(this.waiting.indexOf(waiter), 1);
+      reject(reason);
+    };
+    const timer = setTimeout(
+      () => refuse(new StoreError("unavailable", "no connection became free in time")),
+      this.settings.statement_timeout_ms,
+    );
+    const give = (given: Slot): void => {
       clearTimeout(timer);
       resolve(given);
     };
-    const timer = setTimeout(() => {
-      this.waiting.splice(this.waiting.indexOf(waiter), 1);
-      reject(new StoreError("unavailable", "no connection became free in time"));
-    }, this.settings.statement_timeout_ms);
+    const waiter = { give, refuse };
     this.waiting.push(waiter);
     return promise;
+  }
+
+  private refuseWaiting(reason: StoreError): void {
+    for (const waiter of [...this.waiting]) waiter.refuse(reason);
   }
 
   /** Waits for the operations that have begun. */
@@ -217,19 +318,16 @@ export class Pool {
 
   private async end(): Promise<void> {
     await Promise.resolve();
+    this.pulse.close();
+    this.servers.leaveStandby();
     if (this.busy > 0 || this.waiting.length > 0) await this.idle.promise;
     await Promise.all(this.all.map(({ connection }) => connection.close()));
   }
 }
 
-/** The work between the begin and the end of a numbered write. */
-function numbered<T>(slot: Slot, work: (query: Query) => Promise<T>) {
-  return async (query: Query): Promise<T> => {
-    await query("select {s}.begin_write($1, $2)", [slot.writer, slot.seq]);
-    const value = await work(query);
-    await query("select {s}.end_write($1, $2, null)", [slot.writer, slot.seq]);
-    return value;
-  };
+function isTooEarly(error: unknown): boolean {
+  const cause = error instanceof StoreError ? error.cause : null;
+  return cause instanceof StatementError && cause.code === tooEarlyCode;
 }
 
 const corruptCodes = /^XX00[12]$/;

@@ -67,6 +67,12 @@ export const postgresOptions = z.strictObject({
     .describe(
       "More databases, by name, that share the mailboxes; the first, named `home`, also has the ledger. `waypost storage move-places` moves mailboxes",
     ),
+  standby: z
+    .enum(["wanted", "required"])
+    .default("wanted")
+    .describe(
+      "With several `urls`, a primary that waits for no standby is warned of. `required` refuses writes there, and so retrieval, too",
+    ),
   connections: z.int().min(2).max(100).default(8).describe("Connections of this process"),
   statement_timeout_ms: z
     .int()

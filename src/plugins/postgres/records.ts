@@ -15,6 +15,7 @@ import { sha256 } from "../../core/codec/crypto.ts";
 import { errorText } from "../../core/fault.ts";
 import { Batcher } from "../../storage/batcher.ts";
 import { type Receipts, type Replay, StoreError } from "../../storage/contract.ts";
+import { decodeHead, headKey } from "../../storage/embedded-records.ts";
 import { checkPrefix, checkReceipt, checkText, isScanned } from "../../storage/records.ts";
 import {
   Overlay,
@@ -23,8 +24,9 @@ import {
   type TableView,
 } from "../../storage/table.ts";
 import { endOfPrefix } from "../shared/drivers.ts";
-import type { Row } from "./connection.ts";
+import { clockColumn } from "./clock.ts";
 import { batchLimits, type Pool, type Query } from "./pool.ts";
+import type { Parameter, Row } from "./servers.ts";
 
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];
@@ -92,36 +94,18 @@ type Outcome =
 export class PostgresTable implements SharedTable {
   private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
   private readonly commits: Batcher<Change, Outcome>;
-  /** How far the database's clock is ahead of this machine's: blocks of all nodes follow one clock. */
-  private aheadMs = 0;
+  /** The last record of the ledger's head that this process has seen. */
+  private knownHead: Uint8Array | null = null;
 
-  constructor(
-    private readonly pool: Pool,
-    private readonly now: () => number,
-  ) {
+  constructor(private readonly pool: Pool) {
     this.reads = new Batcher((sets) => this.fetchSets(sets), Number.MAX_SAFE_INTEGER, batchLimits);
     const limits = { operationsMax: 64, bytesMax: 1 << 20, runningMax: 1 };
     this.commits = new Batcher((given) => this.commitBatch(given), Number.MAX_SAFE_INTEGER, limits);
   }
 
+  /** Blocks of all nodes follow the database's clock. */
   databaseNow(): number {
-    return this.now() + this.aheadMs;
-  }
-
-  /** Messages expire by the clocks of nodes: one that is far from the others' would end short lives early, or late. */
-  async readClock(): Promise<void> {
-    const [row] = await this.pool.query(clockQuery);
-    this.followClock(row);
-    if (Math.abs(this.aheadMs) <= clockMsMax) return;
-    const apart = `${Math.abs(this.aheadMs / 1_000).toFixed(0)} s ${this.aheadMs > 0 ? "behind" : "ahead of"}`;
-    throw new StoreError(
-      "unavailable",
-      `this machine's clock is ${apart} the database's: synchronize both`,
-    );
-  }
-
-  private followClock(row: Row | undefined): void {
-    this.aheadMs = Math.round(Number(row?.["now_ms"])) - this.now();
+    return this.pool.clock.now() + this.pool.clock.aheadMs;
   }
 
   /** Everything that the last run reads was fetched by one statement. */
@@ -143,11 +127,36 @@ export class PostgresTable implements SharedTable {
   private async fetchSets(
     sets: readonly (readonly string[])[],
   ): Promise<ReadonlyMap<string, Uint8Array>[]> {
-    const found = await fetchKeys(
-      (text, given) => this.pool.query(text, given),
-      [...new Set(sets.flat())],
-    );
+    const keys = [...new Set([headKey, ...sets.flat()])];
+    const found = await fetchKeys((text, given) => this.pool.query(text, given), keys)
+      .then((fetched) => this.keepHead(fetched))
+      .catch(async (error: unknown) => await this.fetchFromStandby(keys, error));
     return sets.map(() => found);
+  }
+
+  private keepHead<M extends ReadonlyMap<string, Uint8Array | null>>(seen: M): M {
+    this.knownHead = seen.get(headKey) ?? this.knownHead;
+    return seen;
+  }
+
+  /** While no server takes writes: from a standby that has the last block and call that this process knows of. */
+  private async fetchFromStandby(
+    keys: readonly string[],
+    failure: unknown,
+  ): Promise<Map<string, Uint8Array>> {
+    if (!(failure instanceof StoreError && failure.code === "unavailable")) throw failure;
+    if (this.pool.clock.problem() !== null) throw failure;
+    const ask = async (text: string, given: readonly Parameter[] = []) => {
+      const rows = await this.pool.askStandby(text, given);
+      if (rows === null) throw failure;
+      return rows;
+    };
+    const found = await fetchKeys(ask, keys);
+    const head = found.get(headKey);
+    if (head === undefined || this.knownHead === null) throw failure;
+    const [there, known] = [decodeHead(head), decodeHead(this.knownHead)];
+    if (there.last.number < known.last.number || there.poolNext < known.poolNext) throw failure;
+    return found;
   }
 
   async commit<T>(change: (view: TableChange) => T): Promise<T> {
@@ -155,33 +164,37 @@ export class PostgresTable implements SharedTable {
   }
 
   /** A change sees the writes of those before it; one that throws leaves nothing. */
-  private commitBatch(batch: readonly Change[]): Promise<Outcome[]> {
-    return this.pool.transaction(async (query) => {
+  private async commitBatch(batch: readonly Change[]): Promise<Outcome[]> {
+    let written: ReadonlyMap<string, Uint8Array | null> = new Map();
+    const outcomes = await this.pool.transaction(async (query) => {
+      const sentMs = this.pool.clock.now();
       const [locked] = await query(lockQuery);
-      this.followClock(locked);
+      this.pool.clock.follow(Number(locked?.["now_ms"]), sentMs);
+      this.pool.clock.check();
       const fetched = new Fetched();
       for (let run = 0; run < runsMax; run++) {
         const changes = new Overlay(fetched);
         const outcomes = batch.map((change) => outcomeOf(() => changes.attempt(change)));
         if (fetched.isWhole) {
-          await writeAll(query, changes.written);
+          written = changes.written;
+          await writeAll(query, written);
           return outcomes;
         }
         await fetched.fetch(query);
       }
       throw new StoreError("unavailable", "a change of the ledger did not finish");
     });
+    this.keepHead(written);
+    return outcomes;
   }
 }
 
-const clockMsMax = 5_000;
-const clockQuery = "select extract(epoch from clock_timestamp()) * 1000 as now_ms";
 /** A node that stops in the middle of a commit loses the lock after this time. */
 const frozenMs = 2_000;
 const lockQuery = `with locked as materialized (
     select set_config('idle_in_transaction_session_timeout', '${frozenMs}', true),
       pg_advisory_xact_lock(hashtextextended('{s}', 3)))
-  select extract(epoch from clock_timestamp()) * 1000 as now_ms from locked`;
+  select ${clockColumn} from locked`;
 
 function outcomeOf(work: () => unknown): Outcome {
   try {

@@ -136,6 +136,27 @@ create index mailbox_place on {s}.mailbox ({s}.place_of(key));
 
 ---------------------------------------------------------------------------------------------------------------- writes
 
+-- Nodes give the time, and the database's own bounds it: a node whose clock is ahead removes nothing before its end.
+create function {s}.clock_ms() returns bigint language sql volatile as $$
+  select (extract(epoch from clock_timestamp()) * 1000)::bigint
+$$;
+-- For a write, which replaces what has ended by its time.
+create function {s}.check_time(p_now bigint) returns void language plpgsql as $$
+begin
+  if p_now > {s}.clock_ms() + {skew} then
+    raise exception 'the time of a write is % s ahead of the database''s', (p_now - {s}.clock_ms()) / 1000
+      using errcode = 'WP003';
+  end if;
+end $$;-- For a write of a node with `standby = "required"`. Without the right to see them, all standbys that follow count.
+create function {s}.need_standby() returns void language plpgsql as $$
+begin
+  if current_setting('synchronous_standby_names') = '' or not exists (
+    select 1 from pg_stat_replication where coalesce(sync_state, 'sync') in ('sync', 'quorum')
+  ) then
+    raise exception 'the primary waits for no standby' using errcode = 'WP004';
+  end if;
+end $$;
+
 -- Begins a write: returns its outcome if it was committed before, else null. The row lock waits for a lost copy of it.
 create function {s}.begin_write(p_writer uuid, p_seq bigint) returns json language plpgsql as $$
 declare
@@ -495,6 +516,7 @@ begin
     return done;
   end if;
   given := array(select e from json_populate_recordset(null::{s}.entry, p_given::json) e order by e.n);
+  perform {s}.check_time((select max(e.at) from unnest(given) e));
   select array_agg(distinct e.box), array_agg(distinct e.expires), array_agg(distinct e.kept) filter (where e.kept > e.expires)
     into boxes, ends, kept_ends from unnest(given) e;
   perform {s}.check_places(array(select distinct {s}.place_of(b) from unnest(boxes) b));
@@ -542,6 +564,7 @@ begin
   if done is not null then
     return done;
   end if;
+  perform {s}.check_time((select max(g.at) from unnest(given) g));
   perform {s}.check_places(array(select distinct {s}.place_of(g.box) from unnest(given) g));
   with tagged as materialized (
     select distinct on (g.tag) g.tag, g.n, g.until, g.at, {s}.place_of(g.box) as place from unnest(given) g
@@ -673,6 +696,7 @@ begin
   if done is not null then
     return done;
   end if;
+  perform {s}.check_time((select max(g.at) from json_to_recordset(p_given::json) as g(at bigint)));
   perform {s}.check_places(array(
     select distinct g.place from json_to_recordset(p_given::json) as g(place integer)));
   -- Only now: a move that the check waited for may have brought claims.
@@ -692,12 +716,13 @@ begin
 end $$;
 create function {s}.expire_claims(p_now bigint, p_limit integer) returns integer language plpgsql as $$
 declare
+  ended bigint := least(p_now, {s}.clock_ms());
   last bigint;
   freed integer;
 begin
   with gone as (
     delete from {s}.claim where ctid = any (array(select ctid from {s}.claim
-      where until_ms <= p_now order by until_ms limit p_limit for update skip locked))
+      where until_ms <= ended order by until_ms limit p_limit for update skip locked))
     returning until_ms
   )
   select max(until_ms), count(*) into last, freed from gone;
@@ -706,10 +731,11 @@ begin
 end $$;
 create function {s}.expire_receipts(p_now bigint, p_limit integer) returns integer language plpgsql as $$
 declare
+  ended bigint := least(p_now, {s}.clock_ms());
   freed integer;
 begin
   delete from {s}.receipt where ctid = any (array(select ctid from {s}.receipt
-    where until_ms <= p_now order by until_ms limit p_limit for update skip locked));
+    where until_ms <= ended order by until_ms limit p_limit for update skip locked));
   get diagnostics freed = row_count;
   return freed;
 end $$;
@@ -736,6 +762,7 @@ begin
   if done is not null then
     return done;
   end if;
+  perform {s}.check_time((select max(g.at) from unnest(given) g));
   perform {s}.check_places(array(select distinct {s}.place_of(g.key) from unnest(given) g));
   -- Rows are locked in the order of their keys, whatever happens to them.
   perform 1 from {s}.receipt r where r.key in (select g.key from unnest(given) g) order by r.key for update;
@@ -813,6 +840,7 @@ begin
 end $$;
 create function {s}.expire(p_now bigint, p_grace bigint, p_limit integer) returns integer language plpgsql as $$
 declare
+  ended bigint := least(p_now, {s}.clock_ms()) - p_grace;
   due record;
   nos bigint[];
   freed integer := 0;
@@ -823,7 +851,7 @@ begin
   end if;
   -- Acknowledged ids go after the messages that may still become such.
   for due in
-    select kind, upper_ms, settled_no from {s}.part where upper_ms <= p_now - p_grace order by upper_ms, kind desc
+    select kind, upper_ms, settled_no from {s}.part where upper_ms <= ended order by upper_ms, kind desc
   loop
     exit when freed >= p_limit;
     if due.kind = 'held' then
@@ -846,17 +874,20 @@ begin
     delete from {s}.part where kind = due.kind and upper_ms = due.upper_ms;
     freed := freed + 1;
   end loop;
-  delete from {s}.tally where upper_ms <= p_now - p_grace;
+  delete from {s}.tally where upper_ms <= ended;
   return freed;
 end $$;
 -- Drops empty mailboxes from a number on; returns the number to go on from, or null at the end.
-create function {s}.drop_idle(p_after bigint, p_before_ms bigint, p_limit integer) returns bigint language plpgsql as $$
+create function {s}.drop_idle(
+  p_after bigint, p_now bigint, p_idle_ms bigint, p_limit integer
+) returns bigint language plpgsql as $$
 declare
+  before bigint := least(p_now, {s}.clock_ms()) - p_idle_ms;
   last bigint;
 begin
   select max(no) into last from (select no from {s}.mailbox where no > p_after order by no limit p_limit) page;
   delete from {s}.mailbox where no in (
-    select no from {s}.mailbox where no > p_after and no <= last and until_ms < p_before_ms for update skip locked);
+    select no from {s}.mailbox where no > p_after and no <= last and until_ms < before for update skip locked);
   delete from {s}.writer where used_at < now() - interval '7 days';
   return last;
 end $$;

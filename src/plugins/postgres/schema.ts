@@ -5,6 +5,7 @@
 /// <reference path="./sql.d.ts" />
 import { dayMs } from "../../core/codec/time.ts";
 import { StoreError } from "../../storage/contract.ts";
+import { clockMsMax } from "./clock.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import definitions from "./schema.sql" with { type: "text" };
@@ -44,9 +45,10 @@ export class Expiry {
   private async dropIdle(nowMs: number): Promise<void> {
     if (nowMs - this.idleLookedAtMs < 1_000 && nowMs >= this.idleLookedAtMs) return;
     this.idleLookedAtMs = nowMs;
-    const [row] = await this.pool.query("select {s}.drop_idle($1, $2, $3) as last", [
+    const [row] = await this.pool.query("select {s}.drop_idle($1, $2, $3, $4) as last", [
       this.idleAfter,
-      nowMs - dayMs,
+      nowMs,
+      dayMs,
       idleMailboxesAtOnce,
     ]);
     this.idleAfter = Number(row?.["last"] ?? 0);
@@ -127,7 +129,7 @@ export async function dropUnfinished(pool: Pool): Promise<void> {
 
 /** One statement each: the next begins a line. */
 function statementsOf(script: string): string[] {
-  const text = script.replace(/^--.*\n/gm, "");
+  const text = script.replace(/^--.*\n/gm, "").replaceAll("{skew}", String(clockMsMax));
   return text.split(/;\n(?=\n*(?:create|do) )/).map((one) => one.trim().replace(/;$/, ""));
 }
 

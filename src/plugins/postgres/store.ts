@@ -11,15 +11,17 @@ import {
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { openLedger } from "../shared/drivers.ts";
-import type { PoolSettings } from "./connection.ts";
 import { PostgresMailbox } from "./mailbox.ts";
 import { movePlaces } from "./move.ts";
 import { openShards, Places, probeShards, readPlaces, Shard } from "./places.ts";
-import { Pool } from "./pool.ts";
+import { Pool, type PoolContext } from "./pool.ts";
+import { refusePooler } from "./pooler.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./records.ts";
 import { allPlaces, checkSchema, Expiry, migrateSchema, SchemaProblem } from "./schema.ts";
+import type { PoolSettings } from "./servers.ts";
 import { StoreTotals } from "./totals.ts";
+import { contextOf, watchDatabases } from "./watch.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
 type PostgresTestSettings = {
@@ -39,8 +41,8 @@ export async function settingsOf(options: PostgresOptions): Promise<PoolSettings
   return { ...options, ca: tls_ca_file === null ? null : await readCertificates(tls_ca_file) };
 }
 
-export async function openPool(options: PostgresOptions): Promise<Pool> {
-  return new Pool(await settingsOf(options));
+export async function openPool(options: PostgresOptions, context?: PoolContext): Promise<Pool> {
+  return new Pool(await settingsOf(options), context);
 }
 
 function readCertificates(file: string): Promise<string> {
@@ -122,6 +124,8 @@ export function shardsOf(
     const open = async () => {
       await checkSchema(pool, schema);
       await checkDurability(pool);
+      await pool.probe();
+      await refusePooler(pool);
       const expiry = new Expiry(pool, test.graceMs ?? graceMs);
       const mailbox = new PostgresMailbox(pool, expiry, totals, n, test.batches);
       return { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool) };
@@ -135,13 +139,22 @@ export async function openPostgres(
   environment: StoreEnvironment,
   test: PostgresTestSettings = {},
 ): Promise<Store> {
-  const pools = await Promise.all(shardOptions(options).map(([, one]) => openPool(one)));
-  const close = async () => void (await Promise.all(pools.map((pool) => pool.close())));
+  const ones = shardOptions(options);
+  const pools = await Promise.all(
+    ones.map(([name, one]) => openPool(one, contextOf(name, one, environment))),
+  );
+  const unwatch = watchDatabases(
+    ones.map(([name], n) => [name, pools[n]!] as const),
+    environment,
+  );
+  const close = async () => {
+    unwatch();
+    await Promise.all(pools.map((pool) => pool.close()));
+  };
   try {
     const shards = shardsOf(options, pools, test);
     const home = await shards[0]!.parts();
-    const table = new PostgresTable(pools[0]!, environment.now);
-    await table.readClock();
+    const table = new PostgresTable(pools[0]!);
     const now = () => table.databaseNow();
     const ledger = await openLedger(table, options.block_time_ms, { ...environment, now });
     const places = new Places(shards, options.statement_timeout_ms);

@@ -8,12 +8,14 @@ import {
   type StoreRecord,
 } from "../../storage/contract.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
-import { Connection, type PoolSettings, type Row, Timelines } from "./connection.ts";
+import { Connection } from "./connection.ts";
 import { chunkOf } from "./mailbox.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
+import { Pulse } from "./pulse.ts";
 import { PostgresTable, textOfRow, textOfTag } from "./records.ts";
 import { checkSchema, dropUnfinished, migrateSchema, setUnfinished } from "./schema.ts";
+import { type PoolSettings, type Row, Servers } from "./servers.ts";
 import { openPool, settingsOf, shardOptions, shardsOf } from "./store.ts";
 
 const nothing = new Uint8Array(0);
@@ -105,7 +107,7 @@ export async function* postgresRecords(options: PostgresOptions): AsyncGenerator
 }
 
 async function* recordsOf(settings: PoolSettings): AsyncGenerator<StoreRecord> {
-  const connection = new Connection(settings, new Timelines(settings));
+  const connection = new Connection(new Servers(settings), new Pulse(async () => {}));
   const query = (text: string) => connection.query(text.replaceAll("{s}", settings.schema));
   try {
     await query("begin isolation level repeatable read read only");
@@ -167,7 +169,7 @@ async function refuseUsed(pool: Pool, schema: string): Promise<void> {
 
 async function targetOf(options: PostgresOptions, pool: Pool): Promise<ImportTarget> {
   const { mailbox, replay, receipts } = await shardsOf(options, [pool])[0]!.parts();
-  const table = new PostgresTable(pool, Date.now);
+  const table = new PostgresTable(pool);
   const putLedger: ImportTarget["putLedger"] = (pairs) =>
     table.commit((view) => {
       for (const [key, value] of pairs) view.put(key, value);
