@@ -30,7 +30,7 @@ import type { LogHead } from "../core/trust/log.ts";
 import type { MapProof } from "../core/trust/map.ts";
 import type { NoteKey } from "../core/trust/note.ts";
 import type { TilePlace } from "../core/trust/tree.ts";
-import type { Bus } from "./bus.ts";
+import type { Bus, BusEnvironment } from "./bus.ts";
 import type { RegisterGauge } from "./gauge.ts";
 
 /**
@@ -404,11 +404,7 @@ export interface Store {
 export type StoreEnvironment = {
   /** Clock for block times. */
   readonly now: () => number;
-  readonly log: (
-    level: "info" | "warn" | "error",
-    message: string,
-    fields?: Record<string, unknown>,
-  ) => void;
+  readonly log: BusEnvironment["log"];
   /**
    * Reports, once, that the store broke a promise or can't keep one: the program stops at once. An unreachable
    * database is `unavailable`, not fatal.
