@@ -274,10 +274,14 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
   const { limits, server } = config;
   const bell = createBell(bus);
   const of = { ...parts, bell, limits };
-  const pushing =
-    pushKey === null
-      ? null
-      : createEgress({ settings: config.relay, hosts: pushHosts, ...definedOf(parts) });
+  const pushing = (requestsMax: number) =>
+    createEgress({
+      settings: config.relay,
+      hosts: pushHosts,
+      requestsMax,
+      byRegisteredName: true,
+      ...definedOf(parts),
+    });
   const cache = config.cache.enabled
     ? createCache({
         ...of,
@@ -286,9 +290,16 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
         receipts: stores.capability("cache.store", "receipts"),
         sign: eventKey.sign,
         settings: config.cache,
-        ...(pushKey === null || pushing === null
+        ...(pushKey === null
           ? {}
-          : { push: { key: pushKey, egress: pushing, settings: config.push } }),
+          : {
+              push: {
+                key: pushKey,
+                egress: pushing(pushesMax),
+                confirmations: pushing(confirmationsMax),
+                settings: config.push,
+              },
+            }),
       })
     : null;
   if (!config.relay.enabled) return { cache, sessions: null, relay: null };
@@ -313,6 +324,8 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
   return { cache, sessions, relay };
 }
 
+/** Of the 256 requests that Bun sends at once. */
+const [pushesMax, confirmationsMax] = [64, 32];
 /** Most devices of the world are behind three push services. */
 const pushHosts = { ...hostLimits, concurrent: 32, queued: 128 };
 

@@ -26,6 +26,8 @@ export type StageOptions = {
   readonly lines?: Readonly<
     Partial<Record<"server" | "stores.main" | "directory" | "relay" | "cache", readonly string[]>>
   >;
+  /** Files beside the configuration, by name. */
+  readonly files?: Readonly<Record<string, string>>;
   readonly env?: Readonly<Record<string, string>>;
   /** Where everything is stored; `lmdb` by default. */
   readonly store?: StoreName;
@@ -50,8 +52,10 @@ export type Stage = {
 };
 
 export async function openStage(options: StageOptions = {}): Promise<Stage> {
-  const { mode = "serve", lines = {}, env = {}, store = "lmdb" } = options;
+  const { mode = "serve", lines = {}, files = {}, env = {}, store = "lmdb" } = options;
   const scratch = scratchFolder();
+  for (const [name, text] of Object.entries(files))
+    writeFileSync(join(scratch.path, name), text, { mode: 0o600 });
   const port = await lastingPort();
   const url = `http://127.0.0.1:${port}`;
   writeFileSync(

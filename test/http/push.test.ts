@@ -61,7 +61,12 @@ async function nodeAt({
   let looked = 0;
   const node = await cacheFor({
     push_interval: interval,
-    push: { key, egress: createEgress({ settings: network }), settings },
+    push: {
+      key,
+      egress: createEgress({ settings: network }),
+      confirmations: createEgress({ settings: network }),
+      settings,
+    },
     bell: { ring: () => undefined, isHeard: connected },
     receipts: (receipts) => ({
       scan: (prefix, page) => {
@@ -213,18 +218,6 @@ describe("a subscription", () => {
     await store(node);
     await looks(node);
     expect(device.woken().length).toBe(1);
-  });
-
-  test("makes a client network ask a host at a bounded pace", async () => {
-    const { node, service } = await stage();
-    const answers: string[] = [];
-    for (let n = 0; n < 22; n++) answers.push(await ask(node, service.device(`${n}`).subscription));
-    expect(answers).toEqual([
-      ...Array(20).fill("202 unconfirmed"),
-      ...Array(2).fill("429 rate_limited"),
-    ]);
-    const other = await stage();
-    expect(await ask(node, other.service.device("a").subscription)).toBe("202 unconfirmed");
   });
 
   const device = {

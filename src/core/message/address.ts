@@ -100,6 +100,8 @@ export type EndpointRules = {
   readonly allowPrivate: readonly Network[];
   /** Public endpoints of this Relay (`https://relay.example`): it never sends an envelope to itself. */
   readonly ownRelays: readonly string[];
+  /** A public host is asked at the port of its scheme alone, where `http` is not allowed. */
+  readonly usualPorts?: boolean;
 };
 
 export type Endpoint = {
@@ -152,8 +154,31 @@ export function parseEndpoint(text: string, suffix: string, rules: EndpointRules
   const target = joinTarget(url, suffix);
   if (scope === null || target === null || isOwnRelay(url.origin + target, rules.ownRelays))
     return null;
+  if (rules.usualPorts === true && scope === "global" && !rules.allowHttp && port !== 443)
+    return null;
   const host = written.startsWith("[") ? written.slice(1, -1) : written;
   return { scheme, host, port, target, origin: url.origin, localOnly: scope === "local" };
+}
+
+/** Whether a host alone shows that it is not reached: a literal address, or a local name where none is allowed. */
+export function isUnreachable({ host, localOnly }: Endpoint, rules: EndpointRules): boolean {
+  const address = parseAddress(host);
+  if (address === null) return localOnly && rules.allowPrivate.length === 0;
+  return !rules.allowPrivate.some((network) => networkHolds(network, address));
+}
+
+/** Under a suffix like `co.uk`, which has two short labels, names are registered one label deeper. */
+const countrySuffix = /^(?:ac|co|com|edu|gov|ne|net|or|org)\.[a-z]{2}$/;
+
+/**
+ * The name that its owner registered (`push.example` of `a.b.push.example`), which all hosts below it share; an address is
+ * itself. Free hosts below one name (`*.duckdns.example`) count as one owner.
+ */
+export function registeredName(host: string): string {
+  if (parseAddress(host) !== null) return host;
+  const labels = host.split(".");
+  const depth = countrySuffix.test(labels.slice(-2).join(".")) ? 3 : 2;
+  return labels.slice(-depth).join(".");
 }
 
 /** Whether a URL leads to `/relay` below one of the endpoints: an envelope sent there would come back. */

@@ -87,7 +87,9 @@ export type CacheParts = {
   /** The operator's block list. */
   readonly blocks?: Blocks;
   /** How pushes go out; without it none do. */
-  readonly push?: Pick<SenderParts, "egress" | "key"> & { readonly settings: Config["push"] };
+  readonly push?: Pick<SenderParts, "egress" | "confirmations" | "key"> & {
+    readonly settings: Config["push"];
+  };
   /** Live sessions of the recipients. */
   readonly bell: Pick<Bell, "ring" | "isHeard">;
 };

@@ -2,8 +2,9 @@
  * Sends the pushes that are due: at once when something was stored, and again at the start and every 30 s, so that no crash
  * and no outage loses one. Of the nodes that share a store, one pushes to a subscription in 30 s. Nothing is pushed while a
  * live session of the recipient is open, or when its mailbox is empty: it has fetched all.
- * A push holds what the device asked for, and nothing about senders and messages. Bounded: pushes at once, of strangers
- * six an hour, pauses after failures.
+ * A push holds what the device asked for, and nothing about senders and messages. Bounded: pushes at once, shared by the
+ * registered names of their hosts, of strangers six an hour, pauses after failures. The pushes of tokens have places of
+ * their own, shared by the client networks that subscribe: whoever subscribes keeps no sleeping device from being woken.
  * Source: D392; RFC 8030 sections 5 and 7.
  */
 
@@ -11,8 +12,11 @@ import { utf8 } from "../../core/codec/bytes.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { isFault } from "../../core/fault.ts";
+import { registeredName } from "../../core/message/address.ts";
+import { withDeadline } from "../../core/std/bounded.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
-import type { Egress } from "../egress/egress.ts";
+import type { Egress, EgressAnswer, EgressRequest } from "../egress/egress.ts";
+import { createFairShare, type FairShare } from "../http/capacity.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import { decodeRecord, encodeRecord, scanRecords } from "../parties/records.ts";
@@ -56,11 +60,15 @@ export function targetOf({
   return p256dh?.length === 65 && auth?.length === 16 ? { endpoint, p256dh, auth } : null;
 }
 
+type PushEgress = Pick<Egress, "send" | "refuses" | "close">;
+
 export type SenderParts = {
   readonly receipts: Receipts;
   readonly replay: Pick<Replay, "claim">;
   readonly mailbox: Pick<Mailbox, "summary">;
-  readonly egress: Pick<Egress, "send" | "refuses" | "close">;
+  readonly egress: PushEgress;
+  /** For the tokens of new subscriptions. */
+  readonly confirmations: PushEgress;
   readonly key: PushKey;
   /** Whom a push service may write to: `mailto:` or `https:`. */
   readonly settings: { readonly contact: () => string | null; readonly interval: number };
@@ -74,32 +82,51 @@ export type SenderParts = {
 export type Sender = {
   /** Something is due: tries at once, without waiting. */
   readonly ring: (mailbox: MailboxKey, id: string) => void;
-  /** Pushes the token that the device returns. */
+  /** Pushes the token that the device returns. `false` when the network has no room among those that wait. */
   readonly confirm: (
     subscription: Subscription,
-    confirmation: { readonly id: string; readonly token: string },
-  ) => void;
+    confirmation: { readonly id: string; readonly token: string; readonly network: string },
+  ) => boolean;
   readonly close: () => void;
 };
 
-const attemptsMax = 64;
+/** Pushes and tokens that wait for a place, or are under way. */
+const waitingMax = 512;
+/** A look asks so many at once, and waits for each no longer than for a host that answers. */
+const [lookedMax, lookMsMax] = [32, secondMs];
+/** Reads of the store at once, before it is known where a push goes. */
+const runningMax = 2_048;
+const placeMs = 100;
+const placeMsMax = 20 * secondMs;
 const strangersPerHour = 6;
 const timeoutMs = 10 * secondMs;
 const [pauseMsMin, pauseMsMax] = [5 * minuteMs, 6 * hourMs];
 /** How long a push service keeps a push for a device that is away. */
 const ttlSeconds = 86_400;
 
-type SenderNode = SenderParts & ReturnType<typeof pushMetrics>;
+type SenderNode = SenderParts &
+  ReturnType<typeof pushMetrics> & {
+    /** By the registered name of the host. */
+    readonly pushes: FairShare;
+    /** By the client network that subscribes. */
+    readonly tokens: FairShare;
+    isClosed: boolean;
+  };
 type Place = { readonly mailbox: MailboxKey; readonly id: string };
 
 export function createSender(parts: SenderParts): Sender {
-  const node: SenderNode = { ...parts, ...pushMetrics(parts.metrics) };
+  const node: SenderNode = {
+    ...parts,
+    ...pushMetrics(parts.metrics),
+    pushes: createFairShare(waitingMax, { shrinks: true }),
+    tokens: createFairShare(waitingMax, { shrinks: true }),
+    isClosed: false,
+  };
   const running = new Map<string, Promise<void>>();
-  let closed = false;
   const run = (name: string, work: () => Promise<void>): Promise<void> => {
     const attempt = work()
       .catch((error: unknown) => {
-        if (!closed) parts.log("warn", "a push failed and is tried again", { error });
+        if (!node.isClosed) parts.log("warn", "a push failed and is tried again", { error });
       })
       .finally(() => running.delete(name));
     running.set(name, attempt);
@@ -108,43 +135,54 @@ export function createSender(parts: SenderParts): Sender {
   const ring = async ({ mailbox, id }: Place): Promise<void> => {
     const name = `${mailbox}/${id}`;
     // What finds no room is found by the next look.
-    if (!closed && !running.has(name) && running.size < attemptsMax)
+    if (!node.isClosed && !running.has(name) && running.size < runningMax)
       await run(name, () => push(node, { mailbox, id }));
   };
   const look = async (): Promise<void> => {
     let count = 0;
+    const looked = new Set<Promise<unknown>>();
     for await (const page of scanRecords(parts.receipts, duePrefix, parts.now)) {
       count += page.length;
       for (const [key] of page) {
-        while (running.size >= attemptsMax / 2) await Promise.race(running.values());
-        void ring(placeOf(key));
+        while (looked.size >= lookedMax) await Promise.race(looked);
+        const asked = withDeadline(ring(placeOf(key)), lookMsMax).finally(() =>
+          looked.delete(asked),
+        );
+        looked.add(asked);
       }
-      await Promise.all(running.values());
-      if (closed) return;
+      await Promise.all(looked);
+      if (node.isClosed) return;
     }
     node.due.count = count;
   };
   let timer: ReturnType<typeof setTimeout> | null = null;
   const lookAgain = async (): Promise<void> => {
     await look().catch((error: unknown) => {
-      if (!closed)
+      if (!node.isClosed)
         parts.log("warn", "due pushes could not be read; they are read again", { error });
     });
-    if (!closed) timer = setTimeout(lookAgain, parts.settings.interval);
+    if (!node.isClosed) timer = setTimeout(lookAgain, parts.settings.interval);
   };
   void lookAgain();
   return {
     ring: (mailbox, id) => void ring({ mailbox, id }),
-    confirm: (subscription, confirmation) => {
+    confirm: (subscription, { network, ...confirmation }) => {
+      const name = `confirm ${confirmation.token}`;
+      // A repeat while the token is on its way.
+      if (node.isClosed || running.has(name)) return true;
+      if (!node.tokens.take(network, 1)) return false;
       const content = encodeRecord({ waypost: confirmation });
-      const work = async () =>
-        void (await post(node, subscription, { content, topic: "waypost-confirm" }));
-      if (!closed && running.size < attemptsMax) void run(`confirm ${confirmation.token}`, work);
+      const pushed = { content, topic: "waypost-confirm", through: parts.confirmations, network };
+      void run(name, async () => void (await post(node, subscription, pushed))).finally(() =>
+        node.tokens.give(network, 1),
+      );
+      return true;
     },
     close: () => {
-      closed = true;
+      node.isClosed = true;
       if (timer !== null) clearTimeout(timer);
       parts.egress.close();
+      parts.confirmations.close();
     },
   };
 }
@@ -158,7 +196,7 @@ type Due = { readonly key: string; readonly value: Uint8Array; readonly atMs: nu
 
 /** One push to one subscription, if one is due and may go out now. */
 async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
-  const { receipts, now, settings, isConnected } = node;
+  const { receipts, now, isConnected } = node;
   const nowMs = now();
   const found = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, {
     after: null,
@@ -178,29 +216,47 @@ async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
   const rung = `/push-strangers/${mailbox}/${id}/`;
   const page = { after: null, limit: strangersPerHour, nowMs };
   if (isOfStrangers && (await receipts.scan(rung, page)).length === strangersPerHour) return;
+  // The next look finds what has no room now.
+  const network = registeredName(new URL(subscription.endpoint).hostname);
+  if (!node.pushes.take(network, 1)) return;
+  const ringing = { mailbox, id, subscription, value, due, network, rung, isOfStrangers };
+  await wake(node, ringing).finally(() => node.pushes.give(network, 1));
+}
+
+type Ringing = Place & {
+  readonly subscription: Subscription;
+  /** As it is kept. */
+  readonly value: Uint8Array;
+  readonly due: readonly Due[];
+  readonly network: string;
+  /** Where pushes for strangers are counted. */
+  readonly rung: string;
+  readonly isOfStrangers: boolean;
+};
+
+async function wake(node: SenderNode, ringing: Ringing): Promise<void> {
+  const { receipts, now, settings } = node;
+  const { mailbox, id, subscription, due, network } = ringing;
+  const nowMs = now();
   if (!(await node.replay.claim(`push:${mailbox}/${id}`, nowMs + settings.interval, nowMs))) return;
   // The claim lets one at a time count.
-  if (isOfStrangers)
-    await receipts.put(`${rung}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
-  const answer = await post(node, subscription, {
-    content: utf8(subscription.data),
-    topic: "waypost",
-  });
+  if (ringing.isOfStrangers)
+    await receipts.put(`${ringing.rung}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
+  const content = utf8(subscription.data);
+  const pushed = { content, topic: "waypost", through: node.egress, network };
+  const answer = await post(node, subscription, pushed);
   if (answer === "refused") return;
   if (answer.kind === "taken") {
     for (const { atMs } of due) node.seconds.observe([], Math.max(0, now() - atMs) / secondMs);
     await removeDue(node, due);
   } else if (answer.kind === "gone") {
     // Unless the device has replaced it since.
-    await receipts.remove(subscriptionKey(mailbox, id), value);
+    await receipts.remove(subscriptionKey(mailbox, id), ringing.value);
     await removeDue(node, due);
   } else {
     const pauseMs = Math.min(Math.max(answer.retryAfterMs, pauseMsMin), pauseMsMax);
-    await receipts.put(
-      pauseKey(mailbox, id),
-      encodeRecord({ status: answer.status } satisfies Pause),
-      now() + pauseMs,
-    );
+    const pause = encodeRecord({ status: answer.status } satisfies Pause);
+    await receipts.put(pauseKey(mailbox, id), pause, now() + pauseMs);
   }
 }
 
@@ -229,17 +285,25 @@ type Answered = {
   readonly retryAfterMs: number;
 };
 
-/** `refused`: the address is one that this node sends nothing to, or the node is closing. */
+type Pushed = {
+  readonly content: Uint8Array;
+  readonly topic: string;
+  readonly through: PushEgress;
+  /** Whose place it takes. */
+  readonly network: string;
+};
+
+/** `refused`: nothing was sent, because the address is refused, the host hangs, or no place came in time. */
 async function post(
   node: SenderNode,
   subscription: Subscription,
-  { content, topic }: { readonly content: Uint8Array; readonly topic: string },
+  { content, topic, through, network }: Pushed,
 ): Promise<Answered | "refused"> {
   const { endpoint } = subscription;
   const target = targetOf(subscription);
   if (target === null) return "refused";
   const claims = { endpoint, contact: node.settings.contact() ?? "", nowMs: node.now() };
-  const answer = await node.egress.send({
+  const request = {
     endpoint,
     suffix: "",
     body: await encryptPush(target, content),
@@ -252,8 +316,11 @@ async function post(
       topic,
     },
     wantsBody: false,
+    client: network,
     timeoutMs,
-  });
+  };
+  const answer = await sendInPlace(node, through, request);
+  if (answer.notAsked !== undefined) return "refused";
   const kind = kindOf(answer.httpStatus);
   node.requests.add([kind]);
   const { httpStatus: status } = answer;
@@ -266,6 +333,21 @@ async function post(
     });
   }
   return { kind, status, retryAfterMs: retryAfterOf(answer.retryAfter, node.now()) };
+}
+
+/** Tries again while this node has no place: those of hosts that hang come free within a second. */
+async function sendInPlace(
+  node: SenderNode,
+  through: PushEgress,
+  request: EgressRequest,
+): Promise<EgressAnswer> {
+  const untilMs = performance.now() + placeMsMax;
+  let answer = await through.send(request);
+  while (answer.notAsked === "node" && !node.isClosed && performance.now() < untilMs) {
+    await Bun.sleep(placeMs);
+    answer = await through.send(request);
+  }
+  return answer;
 }
 
 function kindOf(status: number | null): Answered["kind"] {

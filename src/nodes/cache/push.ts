@@ -11,6 +11,7 @@ import type { MailboxKey } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
+import { storingNetwork } from "../../core/message/address.ts";
 import { pushBodyShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
@@ -52,6 +53,8 @@ export type Push = {
 type Owner = { readonly mailbox: MailboxKey; readonly id: string };
 
 const tokenLifeMs = hourMs;
+/** New subscriptions of a client network: each makes this node ask a host of the client's choice. */
+const subscriptionRate = { perSecond: 0.5, burst: 100 };
 const subscriptionsMax = 10;
 const dataBytesMax = 1_024;
 const idForm = /^[A-Za-z0-9_-]{1,64}$/;
@@ -68,11 +71,11 @@ type PushNode = SenderParts & { readonly sender: Sender; readonly pace: RateLimi
 
 export function createPush(parts: SenderParts): Push {
   const sender = createSender(parts);
-  // One network can't make this node ask one host often, whatever the endpoints below it are.
+  // Over all hosts: a stranger names hosts and ports as he likes, and an office behind one address has one push service.
   const node: PushNode = {
     ...parts,
     sender,
-    pace: createRateLimiter({ perSecond: 0.2, burst: 20 }),
+    pace: createRateLimiter(subscriptionRate),
   };
   return {
     stored: (arrival) => stored(node, arrival),
@@ -147,17 +150,18 @@ async function subscribe(
     return fault("rate_limited", `${subscriptionsMax} subscriptions are there: remove one`, {
       retryAfterSeconds: 3_600,
     });
-  const tooFast =
-    token === null
-      ? null
-      : checkRate(node.pace, `${call.network} ${new URL(wanted.endpoint).host}`, nowMs);
+  const network = storingNetwork(call.network);
+  const tooFast = token === null ? null : checkRate(node.pace, network, nowMs);
   if (tooFast !== null) return tooFast;
   const subscription = { ...wanted, token };
   const untilMs = nowMs + (token === null ? subscriptionLifeMs : tokenLifeMs);
   await receipts.put(subscriptionKey(mailbox, id), encodeRecord(subscription), untilMs);
   if (!isSame) await receipts.remove(pauseKey(mailbox, id));
   if (token === null) return { status: 200, json: { id, state: "confirmed" } };
-  sender.confirm(subscription, { id, token });
+  if (!sender.confirm(subscription, { id, token, network }))
+    return fault("rate_limited", "too many subscriptions of this network wait for their token", {
+      retryAfterSeconds: 10,
+    });
   return { status: 202, json: { id, state: "unconfirmed" } };
 }
 
@@ -177,7 +181,7 @@ async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Sub
     return badInput(
       "invalid_request",
       "/endpoint",
-      "must be an https URL that this node may send to",
+      "must be an https URL, at port 443, that this node may send to",
     );
   const target = targetOf({ endpoint, ...keys });
   if (target === null || (await deviceKey(target.p256dh)) === null)

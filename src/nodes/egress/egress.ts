@@ -16,10 +16,12 @@ import {
   decideAddresses,
   type Endpoint,
   type EndpointRules,
+  isUnreachable,
   type Network,
   parseAddress,
   parseEndpoint,
   parseNetwork,
+  registeredName,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
 import { BoundedMap, late, withDeadline } from "../../core/std/bounded.ts";
@@ -41,6 +43,10 @@ export type EgressSettings = Pick<
 export type EgressOptions = {
   readonly settings: EgressSettings;
   readonly hosts?: HostLimits;
+  /** Requests in flight or waiting for their destination at once. */
+  readonly requestsMax?: number;
+  /** All hosts of one registered name share slots and circuit, and public hosts are asked at the usual ports alone. */
+  readonly byRegisteredName?: boolean;
   readonly resolve?: Resolver;
   /** Certificates that are trusted besides those of the system, in PEM. */
   readonly ca?: readonly string[];
@@ -48,7 +54,7 @@ export type EgressOptions = {
   readonly now?: () => number;
 };
 
-type EgressRequest = {
+export type EgressRequest = {
   /** A URL as a recipient publishes it. */
   readonly endpoint: string;
   /** Path behind the endpoint's own. */
@@ -72,6 +78,8 @@ export type EgressAnswer = {
   readonly retryAfter?: string | undefined;
   /** Trying again at once is pointless. */
   readonly giveUp: boolean;
+  /** Nothing was sent: this node has no place, or the host has no slot or failed too often. */
+  readonly notAsked?: "node" | "host";
 };
 
 export type Egress = {
@@ -84,8 +92,8 @@ export type Egress = {
   close(): void;
 };
 
-/** Requests in flight or waiting for their destination: as many as Bun sends at once. */
-const requestsMax = 256;
+/** As many as Bun sends at once. */
+const requestsMaxDefault = 256;
 /** A request that takes longer ends for another one when there is no room. */
 const slowMs = 1_000;
 const resolveMs = 2_000;
@@ -101,11 +109,13 @@ export function createEgress(options: EgressOptions): Egress {
     options.hosts ?? { ...hostLimits, concurrent: settings.destination_requests_max },
     now,
   );
-  const requests = createPlaces(now);
+  const requests = createPlaces(now, options.requestsMax ?? requestsMaxDefault);
+  const slotOf = ({ host, origin }: Endpoint): string =>
+    options.byRegisteredName === true ? registeredName(host) : origin;
   let closed = false;
   const state: EgressState = {
     options,
-    rules: endpointRules(settings),
+    rules: { ...endpointRules(settings), usualPorts: options.byRegisteredName === true },
     now,
     recent: new BoundedMap(namesMax),
   };
@@ -115,8 +125,8 @@ export function createEgress(options: EgressOptions): Egress {
     request: EgressRequest,
     place: Place,
   ): Promise<EgressAnswer> => {
-    const release = await hosts.acquire(endpoint.origin, place.abort.signal);
-    if (typeof release === "string") return place.end ?? busy;
+    const release = await hosts.acquire(slotOf(endpoint), place.abort.signal);
+    if (typeof release === "string") return place.end ?? hostBusy;
     let outcome = unavailable;
     try {
       outcome = place.end ?? (await send(state, endpoint, { ...request, place }));
@@ -143,7 +153,10 @@ export function createEgress(options: EgressOptions): Egress {
         requests.give(place);
       }
     },
-    refuses: (endpoint) => parseEndpoint(endpoint, "", state.rules) === null,
+    refuses: (text) => {
+      const endpoint = parseEndpoint(text, "", state.rules);
+      return endpoint === null || isUnreachable(endpoint, state.rules);
+    },
     stats: hosts.stats,
     close: () => {
       closed = true;
@@ -159,14 +172,17 @@ type Place = {
   readonly untilMs: number;
   /** The answer of a request that was ended: too late, to give way, or because the node closes. */
   end: EgressAnswer | null;
+  /** Of its host, once that was resolved. */
+  address: string | null;
 };
 
 /**
  * Places of requests, those included that wait for a slot of their host: with a host that hangs, they wait as long. A
- * client network gets half of what the others leave. Where that is too little, the oldest slow requests of the network
- * with the most give way while it has more than this one: hosts that hang cost those who chose them their places.
+ * client network gets half of what the others leave. Where that is too little, the oldest slow requests of the network,
+ * or to the address, with the most give way while it has more than this one: hosts that hang cost those who chose them
+ * their places, and many names of one machine count as one.
  */
-function createPlaces(now: () => number) {
+function createPlaces(now: () => number, requestsMax: number) {
   const share = createFairShare(requestsMax, { shrinks: true });
   const held = new Set<Place>();
   /** Whatever still runs is cut: a body that has not ended, say. */
@@ -178,11 +194,15 @@ function createPlaces(now: () => number) {
   };
   /** Whether a request gave way to one of this client. */
   const makeRoom = (client: string): boolean => {
-    const all = Map.groupBy(held, (place) => place.client);
-    const countOf = (network: string) => all.get(network)?.length ?? 0;
+    const ofClient = Map.groupBy(held, (place) => place.client);
+    const ofAddress = Map.groupBy(held, ({ address }) => address);
+    const countOf = ({ client, address }: Place): number => {
+      const there = address === null ? 0 : (ofAddress.get(address)?.length ?? 0);
+      return Math.max(ofClient.get(client)?.length ?? 0, there);
+    };
     const slow = [...held].filter(({ takenAtMs }) => now() - takenAtMs >= slowMs);
-    const [first] = slow.sort((a, b) => countOf(b.client) - countOf(a.client));
-    if (first === undefined || countOf(first.client) <= countOf(client)) return false;
+    const [first] = slow.sort((a, b) => countOf(b) - countOf(a));
+    if (first === undefined || countOf(first) <= (ofClient.get(client)?.length ?? 0)) return false;
     give(first, gaveWay);
     return true;
   };
@@ -196,6 +216,7 @@ function createPlaces(now: () => number) {
         takenAtMs,
         untilMs: takenAtMs + timeoutMs,
         end: null,
+        address: null,
       };
       held.add(place);
       const timer = setTimeout(() => {
@@ -227,8 +248,9 @@ function noAnswer(error: AttemptError, more: Partial<EgressAnswer> = {}): Egress
 const refused = noAnswer("destination_refused", { giveUp: true });
 const timedOut = noAnswer("upstream_timeout");
 const gaveWay = noAnswer("upstream_timeout", { giveUp: true });
-/** `busy`: of this node, so trying again at once is pointless. */
-const busy = noAnswer("destination_unavailable", { giveUp: true });
+/** Trying again at once is pointless. */
+const busy = noAnswer("destination_unavailable", { giveUp: true, notAsked: "node" });
+const hostBusy = noAnswer("destination_unavailable", { giveUp: true, notAsked: "host" });
 const unavailable = noAnswer("destination_unavailable");
 
 type EgressState = {
@@ -252,6 +274,7 @@ async function send(
   if (found === null) return unavailable;
   const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: ownAddresses() };
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
+  place.address = found[0] ?? null;
   const address = await reachable(state, endpoint, { addresses: found, deadlineMs: place.untilMs });
   if (address === null) return place.untilMs <= state.now() ? timedOut : unavailable;
   const answer =
