@@ -11,6 +11,7 @@ import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { type Listener, removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
+import { RemovalTime } from "../storage/removal-time.ts";
 import { certificateOf } from "./certificate.ts";
 import { watchDescriptors } from "./descriptors.ts";
 import { endInTime, endingMsMax, failed } from "./failure.ts";
@@ -22,14 +23,18 @@ import {
   openConfiguredBus,
   openConfiguredStores,
   registerBusMetrics,
-  startSweepers,
   toFailure,
 } from "./stores.ts";
+import { startSweeps } from "./sweeps.ts";
 
-/** Tests set another clock and resolver. */
+/** Tests set other clocks and another resolver. */
 export type StartOptions = NodeOverrides & {
   readonly log: Log;
   readonly now?: () => number;
+  /** Monotonic. */
+  readonly uptimeMs?: () => number;
+  /** Between two sweeps. */
+  readonly sweepRoundMs?: number;
   /** Reads the configuration again; throws a `CommandFailure` that names what is wrong with it. */
   readonly readConfig?: () => Promise<Config>;
   /** After a reload: the level counts outside of the nodes too. */
@@ -61,8 +66,16 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
   const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
   const bus = await openConfiguredBus(config, { log });
-  const fatal = options.onFatal;
-  const environment = { now, log, fatal, bus, gauge: storeGauges(metrics), ...named };
+  const removal = new RemovalTime({ now, uptimeMs: options.uptimeMs ?? (() => performance.now()) });
+  const environment = {
+    now,
+    log,
+    fatal: options.onFatal,
+    removableMs: () => removal.recordsMs(),
+    bus,
+    gauge: storeGauges(metrics),
+    ...named,
+  };
   const closeBus = async (error: unknown) => {
     await bus.close();
     throw error;
@@ -86,7 +99,11 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
     const listeners = bindListeners(config, { ...apps, ...nodes, certificate });
     descriptors.guard({ ...listeners, log, isDue: onceAMinute(now) });
-    const sweepers = startSweepers(stores, { now, log });
+    const sweepers = startSweeps(stores, {
+      removal,
+      log,
+      ...(options.sweepRoundMs === undefined ? {} : { roundMs: options.sweepRoundMs }),
+    });
     registerProcessMetrics(metrics, {
       startedAtMs,
       loopLagSeconds: sweepers.loopLagSeconds,

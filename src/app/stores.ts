@@ -1,13 +1,8 @@
 /**
  * The stores and the bus of a process, out of its configuration: the stores with their plugins and the needs of the
- * nodes that are enabled, each under the setting that names its store; the sweepers, which free expired records in small
- * batches, so that a sweep never stalls the writes of requests for long; the bus that `[bus]` names. Nothing depends on
- * a sweep for correctness: what has expired is invisible before.
- * Source: rules section 6 ("Expiry").
+ * nodes that are enabled, each under the setting that names its store; and the bus that `[bus]` names.
  */
 import type { Config } from "../config/schema.ts";
-import { Waiters } from "../core/std/bounded.ts";
-import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import { openLocalBus } from "../plugins/bus/local.ts";
 import { type NatsBusOptions, natsOptions, openNatsBus } from "../plugins/bus/nats.ts";
@@ -99,63 +94,6 @@ function needsOf({ server, directory, relay, cache, witness }: Config): Need[] {
 /** The store that `ledger:<store>` names, or `null` for another source of recipients. */
 function ledgerOfRecipients(recipients: string): string | null {
   return recipients.startsWith("ledger:") ? recipients.slice("ledger:".length) : null;
-}
-
-// ----------------------------------------------------------------------------------------------- sweepers
-
-/** An idle process wakes for each round. */
-const roundMs = 2_000;
-const lagsMax = 5;
-const batchMax = 256;
-/** A store with a backlog gives way to requests between two batches. */
-const betweenBatchesMs = 5;
-
-type Expiring = { readonly expire: (nowMs: number, limit: number) => Promise<number> };
-
-export function startSweepers(
-  stores: OpenStores,
-  environment: { readonly now: () => number; readonly log: Log },
-) {
-  let running = true;
-  const rounds = [...stores.stores].flatMap(([name, { capabilities }]) =>
-    ([capabilities.mailbox, capabilities.replay, capabilities.receipts] as const).flatMap(
-      (capability) => (capability === undefined ? [] : [{ name, capability }]),
-    ),
-  );
-  const stopping = new Waiters();
-  const lagsMs = [0];
-  const sweepAll = async (): Promise<void> => {
-    while (running) {
-      for (const { name, capability } of rounds) await sweep(capability, name);
-      if (!running) return;
-      const dueMs = performance.now() + roundMs;
-      await stopping.wait(roundMs);
-      lagsMs.push(Math.max(0, performance.now() - dueMs));
-      if (lagsMs.length > lagsMax) lagsMs.shift();
-    }
-  };
-  const sweep = async (capability: Expiring, name: string): Promise<void> => {
-    try {
-      while (running && (await capability.expire(environment.now(), batchMax)) >= batchMax)
-        await Bun.sleep(betweenBatchesMs);
-    } catch (error) {
-      if (running)
-        environment.log("warn", "a sweep failed", {
-          store: name,
-          error: error instanceof StoreError ? error : String(error),
-        });
-    }
-  };
-  const ended = sweepAll();
-  return {
-    /** How late a round began, at most, of the last ten seconds: so long the event loop was busy. */
-    loopLagSeconds: () => Math.max(...lagsMs) / 1_000,
-    stop: async () => {
-      running = false;
-      stopping.release();
-      await ended;
-    },
-  };
 }
 
 // ---------------------------------------------------------------------------------------------------- bus

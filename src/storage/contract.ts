@@ -228,12 +228,14 @@ export type TagClaim = { readonly tag: string; readonly untilMs: number };
 export interface Replay {
   /**
    * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
-   * lasts (`untilMs > nowMs`); a refused claim does not change that time. A claim that ends no later than one that was
-   * forgotten is refused too, also after a restart: after the clock went ahead and back, it might be that one. A tag is
-   * a text of 1 to 512 arbitrary characters, U+0000 included, compared exactly.
+   * lasts (`untilMs > nowMs`); a refused claim does not change that time. A driver may also refuse a claim that ends no
+   * later than one that was forgotten. A tag is a text of 1 to 512 arbitrary characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
-  /** Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. */
+  /**
+   * Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. The caller gives a time that
+   * the clock will not go back behind (removal-time.ts).
+   */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
@@ -410,6 +412,11 @@ export type StoreEnvironment = {
    * database is `unavailable`, not fatal.
    */
   readonly fatal: (reason: string) => void;
+  /**
+   * Entries of a mailbox that ended later may not be removed yet, because the clock may be wrong (removal-time.ts);
+   * `expire` gets such a time as its own. Absent: whatever has ended.
+   */
+  readonly removableMs?: () => number;
   /** Names the log of a new embedded ledger; `elsewhere`: another process has the Directory, and names it. */
   readonly logKey?: NoteKey | "elsewhere";
   readonly bus?: Bus;

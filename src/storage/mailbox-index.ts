@@ -70,6 +70,8 @@ type IndexDriver = {
   readonly onChange: (slot: number, change: RowChange) => void;
   /** A number names another text from now on, or none. */
   readonly onText: (number: number) => void;
+  /** Rows that ended later may not be taken out yet. */
+  readonly removableMs: () => number;
 };
 
 export class MailboxIndex {
@@ -119,7 +121,8 @@ export class MailboxIndex {
   /** Throws `unavailable` when it can't tell, because rows that are still due may be all that stands in the way. */
   admit(entry: MailboxEntry, quota: MailboxQuota): Admission {
     const { storedAtMs } = entry;
-    this.dueLeft -= this.expire(storedAtMs, this.dueLeft);
+    const dueMs = Math.min(storedAtMs, this.driver.removableMs());
+    this.dueLeft -= this.expire(dueMs, this.dueLeft);
     const words = idWords(entry.messageId);
     const recipient = this.recipients.find(entry.recipient);
     const before = recipient === undefined ? none : this.rows.find(recipient, words);

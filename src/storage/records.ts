@@ -43,17 +43,17 @@ export class Claims {
   /** The first to end is in front. */
   private readonly queue = new TinyQueue<TagClaim>([], (a, b) => a.untilMs - b.untilMs);
 
-  constructor(
-    private readonly max: number,
-    /** The latest end of a claim that was forgotten. */
-    public forgottenMs = 0,
-  ) {}
+  constructor(private readonly max: number) {}
+
+  /** When the first claim ends; infinite without any. */
+  get firstEndMs(): number {
+    return this.queue.peek()?.untilMs ?? Number.POSITIVE_INFINITY;
+  }
 
   claim(claim: TagClaim, nowMs: number): boolean {
-    const { tag, untilMs } = claim;
-    checkText("tag", tag);
-    const before = this.ends.get(tag);
-    if (untilMs <= this.forgottenMs || (before !== undefined && before > nowMs)) return false;
+    checkText("tag", claim.tag);
+    const before = this.ends.get(claim.tag);
+    if (before !== undefined && before > nowMs) return false;
     if (before === undefined && this.queue.length >= this.max) {
       throw new StoreError("full", `the store knows ${this.max} claims`);
     }
@@ -67,20 +67,14 @@ export class Claims {
     this.queue.push(claim);
   }
 
-  isDue(nowMs: number): boolean {
-    const next = this.queue.peek();
-    return next !== undefined && next.untilMs <= nowMs;
-  }
-
   /** Forgets claims that have ended, at most `limit`; returns how many. */
   expire(nowMs: number, limit: number): number {
     let freed = 0;
-    while (freed < limit && this.isDue(nowMs)) {
+    while (freed < limit && this.firstEndMs <= nowMs) {
       const { tag, untilMs } = this.queue.pop()!;
       // A tag that was claimed again ends later.
       if (this.ends.get(tag) !== untilMs) continue;
       this.ends.delete(tag);
-      this.forgottenMs = Math.max(this.forgottenMs, untilMs);
       freed++;
     }
     return freed;

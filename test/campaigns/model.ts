@@ -31,6 +31,7 @@ type Known = {
   state: "begun" | "held" | "delivered" | "acked" | "gone";
   /** An acknowledgement was begun whose answer never came. */
   unsure: boolean;
+  isHidden: boolean;
 };
 
 type Member = {
@@ -158,9 +159,9 @@ export class Model {
     this.client.close();
   }
 
-  /** The node's clock has passed the life of everything: it may be gone, and must not be doubled. */
-  outlive(): void {
-    for (const { known } of this.members) for (const one of known.values()) one.unsure = true;
+  /** The node's clock has passed the life of everything that there is: until it is back, that need not be seen. */
+  hideAll(isHidden: boolean): void {
+    for (const { known } of this.members) for (const one of known.values()) one.isHidden = isHidden;
   }
 
   private async loop(step: () => Promise<unknown>): Promise<void> {
@@ -188,7 +189,7 @@ export class Model {
     const timestamp = new Date(Date.now()).toISOString();
     const plain = envelopeTo(member.person, { payload: { ciphertext_b64: ciphertext }, timestamp });
     const envelope = Math.random() < 0.5 ? plain : signedBy(sender.person, plain);
-    const known: Known = { ciphertext, state: "begun", unsure: false };
+    const known: Known = { ciphertext, state: "begun", unsure: false, isHidden: false };
     const id = String(envelope["message_id"]);
     member.known.set(id, known);
     return { id, known, text: JSON.stringify(envelope) };
@@ -423,6 +424,7 @@ export class Model {
     }
     for (const [id, known] of member.known) {
       const isThere = seen.has(id);
+      if (known.isHidden && !isThere && known.state !== "acked") continue;
       if (known.state === "held" && !isThere && !known.unsure)
         this.options.find(`${id} was answered and is lost`);
       if (!isThere && known.state !== "acked") known.state = "gone";

@@ -43,6 +43,7 @@ type MailboxSettings = {
   readonly rowsMax: number;
   /** Claims in the commit that is being decided; `false` while an earlier claim lasts. */
   readonly claim: (claim: TagClaim, nowMs: number) => boolean;
+  readonly removableMs: () => number;
 };
 
 export class DiskMailbox extends IndexedMailbox implements Mailbox {
@@ -64,6 +65,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
       checkRoom: () => this.checkRows(),
       onChange: (slot, change) => this.changed(slot, change),
       onText: (number) => this.pages.textChanges(number),
+      removableMs: settings.removableMs,
     });
     this.pages = new IndexPages(this.index);
     this.bodies = new Bodies(environment, this.index.rows, log);

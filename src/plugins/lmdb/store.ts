@@ -50,7 +50,8 @@ function openMailbox(
 ) {
   const claims = new DiskClaims(environment, test.claimsMax);
   const claim = (...given: Parameters<DiskClaims["take"]>) => claims.take(...given);
-  const mailbox = new DiskMailbox(environment, { rowsMax, claim }, host.log);
+  const { log, removableMs = () => Number.POSITIVE_INFINITY } = host;
+  const mailbox = new DiskMailbox(environment, { rowsMax, claim, removableMs }, log);
   return { claims, mailbox, receipts: new TableReceipts(new DiskTable(environment, "receipts")) };
 }
 
@@ -192,12 +193,7 @@ class DiskClaims implements Replay {
     private readonly environment: Environment,
     max = claimsMax,
   ) {
-    const forgotten = environment.get("meta", forgottenKey);
-    const what = "the end of the claims that were forgotten";
-    this.claims = new Claims(
-      max,
-      forgotten === null ? 0 : orderedNumber(unsealed(forgottenKey, forgotten, what)),
-    );
+    this.claims = new Claims(max);
     for (const key of environment.keys("claims", {
       start: orderedKey(0),
       limit: Number.MAX_SAFE_INTEGER,
@@ -231,19 +227,18 @@ class DiskClaims implements Replay {
   async expire(nowMs: number, limit: number): Promise<number> {
     const { environment, claims } = this;
     environment.checkOpen();
-    if (limit <= 0 || !claims.isDue(nowMs)) return 0;
+    if (limit <= 0 || claims.firstEndMs > nowMs) return 0;
     return environment.join(removal, (batch) => {
       const freed = claims.expire(nowMs, limit);
-      const over = { start: orderedKey(0), end: orderedKey(claims.forgottenMs + 1), limit };
+      const firstMs = Math.min(claims.firstEndMs, Number.MAX_SAFE_INTEGER);
+      const over = { start: orderedKey(0), end: orderedKey(firstMs), limit };
       for (const key of environment.keys("claims", over)) batch.remove("claims", key);
-      batch.put("meta", forgottenKey, sealed(forgottenKey, orderedKey(claims.forgottenMs)));
       return freed;
     });
   }
 }
 
 const removal = { kind: "removal", bytes: 64 } as const;
-const forgottenKey = Buffer.from("claims forgotten");
 
 export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
   return JSON.parse(decoder.decode(unsealed(key, record, "a record of claims"))) as TagClaim[];

@@ -23,6 +23,7 @@ type MailboxOptions = {
   /** Throws once the store is closed. */
   readonly checkOpen: () => void;
   readonly claims: Claims;
+  readonly removableMs: () => number;
 };
 
 export class MemoryMailbox extends IndexedMailbox implements Mailbox {
@@ -38,6 +39,7 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
       checkRoom: (entry) => this.checkRoom(entry),
       onChange: (slot, change) => this.changed(slot, change),
       onText: () => {},
+      removableMs: options.removableMs,
     });
   }
 

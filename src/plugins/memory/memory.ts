@@ -65,11 +65,12 @@ async function openMemory(options: MemoryOptions, environment: StoreEnvironment)
   const receipts = new MemoryTable(options.table_bytes_max);
   const ledger = await openLedger(table, options.block_time_ms, environment);
   const claims = new Claims(options.claims_max);
+  const { removableMs = () => Number.POSITIVE_INFINITY } = environment;
   const room = { entries: options.message_ids_max, bytes: options.mailbox_bytes_max };
   return {
     plugin: "memory",
     capabilities: {
-      mailbox: new MemoryMailbox({ room, checkOpen, claims }),
+      mailbox: new MemoryMailbox({ room, checkOpen, claims, removableMs }),
       replay: openReplay(claims, checkOpen),
       receipts: new TableReceipts(receipts),
       ledger,

@@ -3,7 +3,7 @@
  * stop on request.
  */
 import { expect, test } from "bun:test";
-import { startSweepers } from "../../../src/app/stores.ts";
+import { startSweeps } from "../../../src/app/sweeps.ts";
 import type { OpenStores } from "../../../src/storage/bind.ts";
 import {
   type Capabilities,
@@ -11,6 +11,7 @@ import {
   type Store,
   StoreError,
 } from "../../../src/storage/contract.ts";
+import { RemovalTime } from "../../../src/storage/removal-time.ts";
 import { startOwnTime } from "../../support/own-time.ts";
 
 /** A store whose replay claims are due already: `due` counts down. */
@@ -48,6 +49,9 @@ function openOf(stores: Record<string, Store>): OpenStores {
   };
 }
 
+const removalAt = (now: () => number) =>
+  new RemovalTime({ now, uptimeMs: () => performance.now() });
+
 test("what is due is freed in batches until nothing is left, whatever another store does", async () => {
   const due = { left: 1_000, batches: [] as number[] };
   let rounds = 0;
@@ -60,15 +64,12 @@ test("what is due is freed in batches until nothing is left, whatever another st
     },
   };
   const messages: string[] = [];
-  const sweepers = startSweepers(
+  const sweepers = startSweeps(
     openOf({
       broken: storeOf({ replay: broken }),
       main: storeWithDue(due, () => roundsOfBatch.push(rounds)),
     }),
-    {
-      now: () => 1,
-      log: (_level, message) => messages.push(message),
-    },
+    { removal: removalAt(() => 1), log: (_level, message) => messages.push(message) },
   );
   while (due.left > 0) await Bun.sleep(1);
   await sweepers.stop();
@@ -80,8 +81,8 @@ test("what is due is freed in batches until nothing is left, whatever another st
 
 test("stopping does not wait for the next round, and nothing is swept afterwards", async () => {
   const due = { left: 0, batches: [] as number[] };
-  const sweepers = startSweepers(openOf({ main: storeWithDue(due) }), {
-    now: () => 1,
+  const sweepers = startSweeps(openOf({ main: storeWithDue(due) }), {
+    removal: removalAt(() => 1),
     log: () => undefined,
   });
   while (due.batches.length === 0) await Bun.sleep(1);
