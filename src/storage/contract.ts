@@ -232,10 +232,7 @@ export interface Replay {
    * later than one that was forgotten. A tag is a text of 1 to 512 arbitrary characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
-  /**
-   * Forgets claims that have ended at `nowMs`, at most `limit` in one write; returns how many. The caller gives a time that
-   * the clock will not go back behind (removal-time.ts).
-   */
+  /** Forgets claims that have ended at `nowMs` (removal-time.ts), at most `limit` in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
@@ -412,10 +409,7 @@ export type StoreEnvironment = {
    * database is `unavailable`, not fatal.
    */
   readonly fatal: (reason: string) => void;
-  /**
-   * Entries of a mailbox that ended later may not be removed yet, because the clock may be wrong (removal-time.ts);
-   * `expire` gets such a time as its own. Absent: whatever has ended.
-   */
+  /** Entries that ended later may not be removed yet, because the clock may be wrong (removal-time.ts). */
   readonly removableMs?: () => number;
   /** Names the log of a new embedded ledger; `elsewhere`: another process has the Directory, and names it. */
   readonly logKey?: NoteKey | "elsewhere";

@@ -14,7 +14,7 @@ const jumpMsMin = 5 * minuteMs;
 const recordsHoldMs = hourMs;
 const claimsHoldMs = 10 * minuteMs;
 
-export type Clocks = {
+type Clocks = {
   readonly now: () => number;
   /** Monotonic milliseconds from any beginning; a machine that sleeps may stop it. */
   readonly uptimeMs: () => number;
