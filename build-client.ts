@@ -15,7 +15,6 @@ const dependencies = [
   "@scure/base",
   "canonicalize",
   "shamir-secret-sharing",
-  "zod",
 ];
 
 type Manifest = { version: string; license: string; dependencies: Record<string, string> };

@@ -5,9 +5,12 @@
  */
 import { type Command, Option } from "commander";
 import { retriesDefault } from "../client/base/failure.ts";
+import { memoryKeys } from "../client/keys/key-stores.ts";
+import { createIdentity } from "../client/keys/keys.ts";
 import type { Source } from "../client/mail/content.ts";
-import { sendTo } from "../client/mail/plan.ts";
+import { OwnIdentity } from "../client/mail/own-identity.ts";
 import type { MessageOptions, Sent } from "../client/mail/send.ts";
+import { Passing } from "../client/store/passing.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
@@ -136,8 +139,11 @@ async function sendUnsigned(
   options: MessageOptions,
 ): Promise<Sent> {
   await session.recallChosen();
-  const { trust = null, ...others } = options;
-  return sendTo(session.client, { ...others, to, source, trust, sender: async () => null });
+  const nobody = new OwnIdentity(session.client, createIdentity("unsigned"), {
+    keys: memoryKeys(),
+  });
+  const passing = await Passing.open(nobody);
+  return passing.send(to, source, options).finally(() => passing.close());
 }
 
 /** The result in words, by the delivery mode of the last chunk. */

@@ -28,7 +28,8 @@ export {
   type StoreDriver,
   type StoreOptions,
 } from "./store/driver.ts";
-export type { Group, GroupFacts, Groups } from "./store/groups.ts";
+export type { GroupFacts } from "./store/group-rows.ts";
+export type { Group, Groups } from "./store/groups.ts";
 export type { Profile } from "./store/profiles.ts";
 export type { DeliveryState, Person, StoredMessage } from "./store/rows.ts";
 export type { Conversation, LocalStore } from "./store/store.ts";

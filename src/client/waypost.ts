@@ -3,12 +3,20 @@
  * settled; later it loads the identity. The functions below (`client.ts` and the routes) can be used alone.
  * Source: docs/client.md.
  */
+
 import type { Did } from "../core/codec/did.ts";
-import { inOrder } from "../core/std/order.ts";
-import { attempt, ClientError, localError, retryTemporary } from "./base/failure.ts";
-import type { Devices } from "./devices/devices.ts";
 import {
-  linkOptions,
+  abortedError,
+  attempt,
+  ClientError,
+  localError,
+  retryTemporary,
+  untilAborted,
+} from "./base/failure.ts";
+import type { DeviceLink, Devices } from "./devices/devices.ts";
+import {
+  checkOptions,
+  deviceOptions,
   makeIdentity,
   settleIdentity,
   urlsOf,
@@ -17,69 +25,60 @@ import {
 import type { PushOptions, PushSubscriptionLike } from "./identity/push.ts";
 import { randomUuid } from "./keys/crypto.ts";
 import { memoryOf, reliable } from "./keys/key-stores.ts";
-import {
-  type Identity,
-  isRotationDue,
-  renderIdentity,
-  rotationMsDefault,
-  takeOver,
-  wipe,
-} from "./keys/keys.ts";
-import { changeIdentity, type EditIdentity, loadIdentity } from "./keys/stored.ts";
-import {
-  type Content,
-  type Relations,
-  reactionType,
-  receiptType,
-  sourceOf,
-} from "./mail/content.ts";
+import { type Identity, isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
+import { type EditIdentity, loadIdentity } from "./keys/stored.ts";
+import { type Content, reactionType } from "./mail/content.ts";
 import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
-import { sendTo } from "./mail/plan.ts";
-import type { MessageFacts } from "./mail/retrieve.ts";
-import type { MessageOptions, SendPlan, Sent } from "./mail/send.ts";
-import { waitingDefault } from "./net/directory.ts";
+import { OwnIdentity } from "./mail/own-identity.ts";
+import type { readMessage } from "./mail/retrieve.ts";
+import type { MessageOptions, Sent } from "./mail/send.ts";
+import { checkMessage } from "./mail/send.ts";
 import { clockProblem } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
-import type { PollResult, Receiver, ReceiverStorage } from "./store/receiver.ts";
+import { Passing } from "./store/passing.ts";
+import type { Inbox, PollResult, Receiver } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
-import { askDid, type Client, connect, lookUp, senderOf } from "./trust/client.ts";
+import { type Client, connect, find } from "./trust/client.ts";
 
 export class Waypost {
-  /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
-  readonly client: Client;
+  readonly #identity: OwnIdentity;
   readonly #options: WaypostOptions;
-  readonly #listeners = new Set<Listener>();
-  readonly #sending = inOrder<Did>();
-  readonly #finding = inOrder<"">();
-  #identity: Identity;
-  #sender: Promise<NonNullable<SendPlan["sender"]>> | null = null;
-  #receiver: Promise<Receiver> | null = null;
-  /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
-  readonly #changing = inOrder<"">();
-  /** Each write of the key store begins with what is stored, and the last one is what this instance goes on with. */
-  readonly #storing = inOrder<"">();
   readonly #closed = new AbortController();
-  /** The secrets are zero: nothing is stored, or said of the identity, from then on. */
-  #isLocked = false;
+  /** Sends where no store keeps anything. */
+  readonly #passing: Promise<Passing> | null;
   #session: StoreSession | null = null;
+  /** Of the `messages()` that is being read. */
+  #receiver: Receiver | null = null;
 
-  private constructor(client: Client, options: WaypostOptions, identity: Identity) {
-    this.client = client;
+  private constructor(identity: OwnIdentity, options: WaypostOptions) {
+    this.#identity = identity;
     this.#options = options;
-    this.#identity = takeOver(identity, identity);
+    this.#passing = options.store === undefined ? Passing.open(identity) : null;
+    identity.on((event) => this.#react(event));
     if (options.onEvent !== undefined) this.on(options.onEvent);
+    identity.renewKeys = async (force) => {
+      await (force ? this.rotate() : this.#rotateIfDue());
+      await this.watch();
+    };
   }
 
   /**
    * Opens the identity of the key store, or creates and registers one. Throws refusals of the Directory, such as
-   * `alias_taken`.
+   * `alias_taken`, and `aborted` when the signal was.
    */
   static async open(options: WaypostOptions): Promise<Waypost> {
+    checkOptions(options);
+    const { signal } = options;
+    const opening = Waypost.#open(options);
+    if (signal === undefined) return opening;
+    return untilAborted(opening, signal, (me) => me.close());
+  }
+
+  static async #open(options: WaypostOptions): Promise<Waypost> {
+    const { retries, signal } = options;
     const urls = urlsOf(options);
-    if (options.receipts === true && options.store === undefined)
-      throw localError("no_store", "receipts need a local store: give memoryStore(), for example");
     const client = connect({
       ...urls,
       ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
@@ -90,34 +89,41 @@ export class Waypost {
     const name = options.name ?? "default";
     const keys = reliable(options.keys);
     const opening = async () => {
-      const identity =
+      const secrets =
         (await loadIdentity(keys, name)) ??
         (await makeIdentity(client, { ...options, keys }, name));
-      client.known.ledger = identity.ledger;
+      client.known.ledger = secrets.ledger;
       client.known.memory = memoryOf(keys, name);
-      const me = new Waypost(client, { ...options, keys }, identity);
-      client.known.doubt = (error) => me.#emit({ type: "failed", what: "log", error });
-      return me;
+      return new OwnIdentity(client, secrets, { ...options, keys });
     };
-    const me = await retryTemporary(opening, options);
+    const identity = await retryTemporary(opening, { retries, signal });
+    client.known.doubt = (error) => identity.emit({ type: "failed", what: "log", error });
+    const me = new Waypost(identity, { ...options, keys });
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
-      await settleIdentity(me.client, me.#identity, { ...options, urls });
+      await settleIdentity(client, identity.secrets, { ...options, urls });
       await me.#rotateIfDue();
-      await (await import("./store/resume.ts")).change(me.client.known.memory, (sets) => sets);
+      // What can't go on any more is forgotten, with its secrets.
+      await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
       void me.#orFailed("watch", () => me.#renewGuardians());
     };
     try {
       // What was settled once opens without a network, and looks when there is one.
       if ((await me.#session?.isSettled()) === true) void me.#orFailed("watch", begin);
-      else await retryTemporary(begin, { retries: options.retries });
+      else await retryTemporary(begin, { retries, signal });
+      if (signal?.aborted === true) throw abortedError();
       await me.#session?.settled();
       me.#session?.start();
       return me;
     } catch (error) {
-      await me.#session?.close();
+      await me.close();
       throw error;
     }
+  }
+
+  /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
+  get client(): Client {
+    return this.#identity.client;
   }
 
   get did(): Did {
@@ -148,35 +154,41 @@ export class Waypost {
     readonly opened: Promise<Waypost>;
     readonly cancel: () => Promise<void>;
   }> {
+    checkOptions(options);
+    const { signal } = options;
     const { beginLink } = await import("./devices/devices.ts");
     const { name = "default", store: driver, nowMs = Date.now } = options;
     const place = { keys: reliable(options.keys), name, driver, nowMs };
-    const { code, accepted, cancel } = await beginLink(
-      () => Waypost.open(linkOptions(options)),
-      place,
-    );
-    const opened = accepted.then(() => Waypost.open(options));
+    const openLink = () => Waypost.open(deviceOptions(options));
+    const { code, accepted, cancel } = await beginLink(openLink, place);
+    signal?.addEventListener("abort", () => void cancel(), { once: true });
+    const opened = accepted
+      .catch((error: unknown) => {
+        throw signal?.aborted === true ? abortedError() : error;
+      })
+      .then(() => Waypost.open(options));
     opened.catch(() => undefined);
+    if (signal?.aborted === true) await cancel();
     return { code, opened, cancel };
   }
 
   /** The current secrets of this identity. */
   get identity(): Identity {
-    return this.#identity;
+    return this.#identity.secrets;
   }
 
   /** Calls back for every event until the returned function is called. */
   on(listener: Listener): () => void {
     if (typeof listener !== "function")
       throw localError("invalid_argument", "a listener is a function");
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
+    return this.#identity.on(listener);
   }
 
   /** A text to compare with a correspondent, by phone say: both see the same, 20 characters for each of the two. */
   async fingerprint(to: string): Promise<string> {
     const { fingerprintBetween } = await import("./trust/own.ts");
-    return fingerprintBetween(this.client, this.did, await lookUp(this.client, to));
+    const { did } = await find(this.client, to, this.#identity.trust);
+    return fingerprintBetween(this.client, this.did, did);
   }
 
   /**
@@ -193,26 +205,30 @@ export class Waypost {
       const { watchOwn } = await import("./trust/own.ts");
       const { alias = null } = this.#options;
       // Keys that another process or tab has made are no stranger's; the session proves with them from now on.
-      const before = renderIdentity(this.#identity);
-      if (renderIdentity(await this.#change((stored) => stored)) !== before)
+      const before = renderIdentity(this.#identity.secrets);
+      if (renderIdentity(await this.#identity.change((stored) => stored)) !== before)
         this.#session?.reconnect();
-      const changed = await watchOwn(this.client, this.#identity, alias);
+      const changed = await watchOwn(this.client, this.#identity.secrets, alias);
       // Without its secrets every key looks like a stranger's.
-      if (!this.#isLocked)
-        for (const what of changed) this.#emit({ type: "stranger_change", what });
+      if (!this.#identity.isLocked)
+        for (const what of changed) this.#identity.emit({ type: "stranger_change", what });
     });
   }
 
   // ---------------------------------------------------------------------------------------------- sending
 
   /**
-   * Sends to a DID or an alias, after what was sent there before. After a temporary failure it tries again with
-   * identical bytes.
+   * Sends to a DID or an alias. After a temporary failure it tries again with identical bytes. Times give the order of what
+   * was sent to one recipient. Throws `closed` after `close`.
    */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
-    if (this.#session !== null)
-      return (await this.#session.send([to], content, options))[0] as Sent;
-    return this.#inOrder(to, () => this.#send(to, content, options));
+    checkMessage(options);
+    if (this.#closed.signal.aborted) throw localError("closed", "close() was called");
+    if (options.signal?.aborted === true) throw abortedError();
+    if (this.#session !== null) return (await this.#session.send(to, content, options))[0] as Sent;
+    // Nothing would see the receipt.
+    if (options.receipt === true) this.#stored();
+    return ((await this.#passing) as Passing).send(to, content, options);
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
@@ -237,23 +253,30 @@ export class Waypost {
   // -------------------------------------------------------------------------------------------- receiving
 
   /**
-   * Yields every message to this identity, the waiting ones first, then new ones, until the loop ends or `close` is
-   * called. Acknowledge each message after you have stored it.
+   * Yields every message to this identity, the waiting ones first, then new ones, until the loop ends, the signal is aborted,
+   * or `close` is called. Acknowledge each message after you have stored it.
    */
-  async *messages(): AsyncGenerator<Message, void, undefined> {
+  async *messages({
+    signal = new AbortController().signal,
+  }: {
+    readonly signal?: AbortSignal;
+  } = {}): AsyncGenerator<Message, void, undefined> {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand")
-      return yield* this.#session.messages();
+      return yield* this.#session.messages(signal);
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
-    this.#receiver = this.#receiverFor(this.#session?.incoming.byHand);
-    const receiver = await this.#receiver;
+    const receiver = await this.#receiverByHand();
     const wrong = clockProblem(this.client.directory.endpoint);
-    if (wrong !== null) this.#emit({ type: "failed", what: "clock", error: wrong });
+    if (wrong !== null) this.#identity.emit({ type: "failed", what: "clock", error: wrong });
+    const stop = () => void receiver.stop();
+    signal.addEventListener("abort", stop, { once: true });
     try {
       receiver.start();
+      if (signal.aborted) stop();
       void this.watch();
       for (let message = await receiver.next(); message !== null; message = await receiver.next())
         yield message;
     } finally {
+      signal.removeEventListener("abort", stop);
       this.#receiver = null;
       await receiver.stop();
     }
@@ -264,24 +287,28 @@ export class Waypost {
     return this.#stored().receiveWaiting();
   }
 
-  async #receiverFor(storage?: ReceiverStorage): Promise<Receiver> {
-    // A page that only sends does not load it.
-    const { pollMsDefault, Receiver } = await import("./store/receiver.ts");
-    const session = this.#session;
-    return new Receiver({
-      ...(storage === undefined ? {} : { storage }),
-      client: this.client,
-      identity: () => this.#identity,
-      pollMs: this.#options.pollMs ?? pollMsDefault,
-      device: this.#options.device ?? session?.device ?? randomUuid().slice(0, 8),
-      emit: (event) => this.#emit(event),
+  async #receiverByHand(): Promise<Receiver> {
+    if (this.#session !== null) this.#receiver = this.#session.receiver("by-hand");
+    else {
+      const inbox = await this.#unkept();
+      // A page that only sends does not load it.
+      const { Receiver } = await import("./store/receiver.ts");
+      const { device = randomUuid().slice(0, 8), pollMs } = this.#options;
+      this.#receiver = new Receiver(this.#identity, inbox, { device, pollMs });
+    }
+    return this.#receiver;
+  }
+
+  /** Without a store: messages are in memory, and known for one run. */
+  async #unkept(): Promise<Inbox> {
+    const { readMessage } = await import("./mail/retrieve.ts");
+    return {
+      isSaved: false,
+      has: async () => false,
+      read: readMessage,
+      acked: async () => undefined,
       send: (to, content, options) => this.send(to, content, options),
-      onAcked: (facts) => void this.#sendReceipt(facts),
-      refreshKeys: async (force) => {
-        await (force ? this.rotate() : this.#rotateIfDue());
-        await this.watch();
-      },
-    });
+    };
   }
 
   /** What `pushManager.subscribe` needs as `applicationServerKey`. Throws `no_push`. */
@@ -298,7 +325,7 @@ export class Waypost {
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
     const table = this.#session?.table ?? null;
     return (await import("./identity/backup.ts")).backup(
-      renderIdentity(this.#identity),
+      renderIdentity(this.#identity.secrets),
       table,
       options.passphrase,
     );
@@ -317,49 +344,55 @@ export class Waypost {
   async lock(): Promise<void> {
     await this.close();
     await this.#session?.devices.end("lock");
-    this.#isLocked = true;
-    this.#options.keys.lock?.();
-    // After the write that is under way.
-    await this.#storing("", async () => wipe(this.#identity));
+    await this.#identity.lock();
   }
 
-  /** Ends `messages()`. The next run gets every message that was not acknowledged. */
+  /** Ends `messages()`, and nothing is sent from then on. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
     this.#closed.abort();
-    await (await this.#receiver)?.stop();
+    (await this.#passing)?.close();
+    await this.#receiver?.stop();
     await this.#session?.close();
   }
 
-  async #openStore(driver: StoreDriver): Promise<StoreSession> {
-    const { StoreSession } = await import("./session.ts");
-    const { trust = null, acknowledge, nowMs = Date.now } = this.#options;
-    return StoreSession.open({
-      ...{ client: this.client, did: this.did, driver, trust, nowMs },
-      storeKey: this.#identity.storeKey,
-      isByHand: acknowledge === "by-hand",
-      emit: (event) => this.#emit(event),
-      sender: () => this.#asSender(),
-      forgetSender: () => {
-        this.#sender = null;
-      },
-      relationsOf: (options) => this.#relationsOf(options),
+  #openStore(driver: StoreDriver): Promise<StoreSession> {
+    const { acknowledge, receipts = false, device, pollMs } = this.#options;
+    const openLink = async (): Promise<DeviceLink> => {
+      const link = await Waypost.open(deviceOptions(this.#options));
+      return link.#asLink();
+    };
+    const isByHand = acknowledge === "by-hand";
+    const options = { driver, isByHand, receipts, device, pollMs, openLink };
+    return import("./session.ts").then(({ StoreSession }) =>
+      StoreSession.open(this.#identity, options),
+    );
+  }
+
+  /** As the DID of a device. */
+  #asLink(): DeviceLink {
+    return {
+      did: this.did,
+      client: this.client,
+      identity: this.identity,
       send: (to, content, options) => this.send(to, content, options),
-      receiver: (storage) => this.#receiverFor(storage),
-      openDevice: async () => {
-        const own = await Waypost.open(linkOptions(this.#options));
-        return [own, (storage) => own.#receiverFor(storage)];
+      // What `take` has stored is acknowledged.
+      receive: async (take, signal) => {
+        const { readChunks } = await import("./mail/retrieve.ts");
+        const { Receiver } = await import("./store/receiver.ts");
+        const read: typeof readMessage = async (version, recipient) => {
+          const facts = await take((write) => readChunks(version, recipient, write));
+          return { ...facts, data: new Uint8Array(0) };
+        };
+        const inbox = { ...(await this.#unkept()), isSaved: true, read };
+        const { device = randomUuid().slice(0, 8), pollMs } = this.#options;
+        const receiver = new Receiver(this.#identity, inbox, { device, pollMs });
+        signal.addEventListener("abort", () => void receiver.stop());
+        receiver.start();
+        if (!signal.aborted) await receiver.next();
       },
-      keys: this.#options.keys,
-      identity: () => this.#identity,
-      inOrder: (work) => this.#changing("", work),
-      change: async (edit) => {
-        const identity = await this.#change(edit);
-        this.#sender = null;
-        return identity;
-      },
-      waiting: this.#options.waiting ?? waitingDefault,
-      deviceName: this.#options.device ?? "device",
-    });
+      close: () => this.close(),
+      lock: () => this.lock(),
+    };
   }
 
   // ------------------------------------------------------------------------------------------------- keys
@@ -369,32 +402,26 @@ export class Waypost {
    * secrets. `open` and `messages` call it.
    */
   async rotate(): Promise<void> {
-    const {
-      rotateMs: everyMs = rotationMsDefault,
-      nowMs = Date.now,
-      waiting = waitingDefault,
-    } = this.#options;
+    const { rotateMs: everyMs = rotationMsDefault } = this.#options;
     if (everyMs === false) return;
+    const { nowMs, waiting } = this.#identity;
     const rotate = async () => {
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./identity/change.ts");
-      const options = {
-        nowMs: nowMs(),
-        everyMs,
-        waiting,
-        change: (edit: EditIdentity) => this.#change(edit),
-      };
+      const change = (edit: EditIdentity) => this.#identity.change(edit);
+      const options = { nowMs: nowMs(), everyMs, waiting, change };
       const { rotated, holdsPublished } = await rotateAgreement(this.client, this.did, options);
-      if (!holdsPublished) this.#emit({ type: "stranger_change", what: "sealing_key" });
-      else if (rotated) this.#emit({ type: "rotated" });
+      if (!holdsPublished) this.#identity.emit({ type: "stranger_change", what: "sealing_key" });
+      else if (rotated) this.#identity.emit({ type: "rotated" });
     };
     // After a failure the old key still works, and the next run tries again.
-    await this.#changing("", () => this.#orFailed("rotation", rotate));
+    await this.#identity.inOrder(() => this.#orFailed("rotation", rotate));
   }
 
   async #rotateIfDue(): Promise<void> {
-    const { rotateMs = rotationMsDefault, nowMs = Date.now } = this.#options;
-    if (rotateMs !== false && isRotationDue(this.#identity, nowMs(), rotateMs)) await this.rotate();
+    const { rotateMs = rotationMsDefault } = this.#options;
+    const { secrets, nowMs } = this.#identity;
+    if (rotateMs !== false && isRotationDue(secrets, nowMs(), rotateMs)) await this.rotate();
   }
 
   /** After a rotation of the root key the shares of the old one are worth nothing. */
@@ -404,94 +431,20 @@ export class Waypost {
       await (await import("./identity/guardians.ts")).renewGuardians(this, memory);
   }
 
-  #change(edit: EditIdentity): Promise<Identity> {
-    return this.#storing("", async () => {
-      if (this.#isLocked) throw localError("locked", "this identity was locked: open it again");
-      this.#identity = takeOver(
-        this.#identity,
-        await changeIdentity(this.#options.keys, this.#identity, edit),
-      );
-      return this.#identity;
-    });
-  }
-
-  async #send(to: string, content: Content, options: MessageOptions): Promise<Sent> {
-    const source = await sourceOf(content, options, this.#relationsOf(options));
-    const trust = options.trust ?? this.#options.trust ?? null;
-    const sender = async () => (options.anonymous === true ? null : this.#asSender());
-    // What is still to be sent when it is closed has one attempt.
-    return sendTo(this.client, {
-      ...options,
-      to,
-      source,
-      trust,
-      sender,
-      signal: this.#closed.signal,
-    });
-  }
-
-  /**
-   * One after the other for each recipient, so that messages arrive in the order of the calls. Names are resolved in that
-   * order too, so an alias waits for what is sent to its DID.
-   */
-  async #inOrder<T>(to: string, work: () => Promise<T>): Promise<T> {
-    const did = await this.#finding("", () => askDid(this.client, to));
-    return this.#sending(did, async () => {
-      const result = await attempt(work);
-      if (!(result instanceof ClientError)) return result;
-      // The key that signs may have been replaced: the next message reads the document again.
-      if (result.code === "sender_signature_invalid") this.#sender = null;
-      throw result;
-    });
-  }
-
-  #asSender(): Promise<NonNullable<SendPlan["sender"]>> {
-    this.#sender ??= senderOf(this.client, this.#identity).catch((error: unknown) => {
-      this.#sender = null;
-      throw error;
-    });
-    return this.#sender;
-  }
-
-  #relationsOf({ replyTo, group, receipt }: MessageOptions): Relations {
-    const wantsReceipt = receipt ?? this.#options.receipts ?? false;
-    // Nothing would hear of it.
-    if (wantsReceipt) this.#stored();
-    return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
-  }
-
-  /** Only to a verified sender whom this user knows: nobody else may make this identity send. */
-  async #sendReceipt({ id, from, verified, wantsReceipt }: MessageFacts): Promise<void> {
-    if (this.#options.receipts !== true || !wantsReceipt || verified !== true || from === null)
-      return;
-    await this.#orFailed("receipt", async () => {
-      if (await this.#stored().listensTo(from))
-        await this.send(
-          from,
-          { v: 1, delivered: [id] },
-          { mediaType: receiptType, receipt: false },
-        );
-    });
-  }
-
   /** Work in the background: its failure is an event. */
-  async #orFailed(
-    what: "receipt" | "rotation" | "watch",
-    work: () => Promise<unknown>,
-  ): Promise<void> {
+  async #orFailed(what: "rotation" | "watch", work: () => Promise<unknown>): Promise<void> {
     const result = await attempt(work);
     if (result instanceof ClientError && !this.#closed.signal.aborted)
-      this.#emit({ type: "failed", what, error: result });
+      this.#identity.emit({ type: "failed", what, error: result });
   }
 
-  #emit(event: WaypostEvent): void {
-    if (event.type === "connected") this.#session?.retry();
+  #react(event: WaypostEvent): void {
+    if (event.type === "connected") void this.#passing?.then((passing) => passing.retry());
     // A proof that is refused: the keys may be replaced.
     if (
       event.type === "disconnected" &&
       (event.error?.status === 401 || event.error?.code === "proof_not_authorized")
     )
       void this.watch();
-    for (const listener of this.#listeners) listener(event);
   }
 }

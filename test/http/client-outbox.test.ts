@@ -6,6 +6,7 @@ import { expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import type { Message } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { peopleAtNodes } from "../support/people.ts";
@@ -13,13 +14,14 @@ import { peopleAtNodes } from "../support/people.ts";
 const people = peopleAtNodes();
 const { open } = people;
 
+/** In the order of their times: several are sent at once. */
 async function take(me: Waypost, count: number): Promise<(string | null)[]> {
-  const taken: (string | null)[] = [];
+  const taken: Message[] = [];
   for await (const message of me.messages()) {
     await message.ack();
-    if (taken.push(message.text) === count) break;
+    if (taken.push(message) === count) break;
   }
-  return taken;
+  return taken.toSorted((a, b) => a.sentMs - b.sentMs).map(({ text }) => text);
 }
 
 /** With a store, behind a Relay that does not name this address: registered at the nodes before. */

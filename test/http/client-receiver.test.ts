@@ -4,8 +4,12 @@ import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { type Identity, parseIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
+import { OwnIdentity } from "../../src/client/mail/own-identity.ts";
+import { readMessage } from "../../src/client/mail/retrieve.ts";
 import type { CacheClient } from "../../src/client/net/caches.ts";
+import type { Inbox } from "../../src/client/store/receiver.ts";
 import { type PollResult, Receiver } from "../../src/client/store/receiver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -37,20 +41,27 @@ class Blind extends Receiver {
   }
 }
 
-const hostOf = (me: Waypost, emit: (event: WaypostEvent) => void) => ({
-  client: me.client,
-  identity: () => me.identity,
-  device: "phone",
-  emit,
-  pollMs: 1_000,
-  send: () => Promise.reject(new Error("sends nothing")),
-  onAcked: () => undefined,
-  refreshKeys: async () => undefined,
-});
+/** A receiver of its own, beside an identity that receives nothing itself. */
+function receives(me: Waypost, emit: (event: WaypostEvent) => void) {
+  const own = new OwnIdentity(me.client, copyOf(me.identity), { keys: memoryKeys() });
+  own.on(emit);
+  const inbox: Inbox = {
+    isSaved: false,
+    has: async () => false,
+    read: readMessage,
+    acked: async () => undefined,
+    send: () => Promise.reject(new Error("sends nothing")),
+  };
+  return [own, inbox, { device: "phone", pollMs: 1_000 }] as const;
+}
+
+/** An identity wipes the secrets that it replaces. */
+const copyOf = (identity: Identity): Identity =>
+  parseIdentity(renderIdentity(identity), identity.name) ?? identity;
 
 test("a bug in a loop is thrown, and is no end", async () => {
   const me = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
-  const receiver = new Broken(hostOf(me, () => undefined));
+  const receiver = new Broken(...receives(me, () => undefined));
   receiver.start();
   await expect(receiver.next()).rejects.toThrow("a bug");
   await receiver.stop();
@@ -63,7 +74,7 @@ test("a live session that begins does not wait for a Cache that is lost", async 
   const both = Promise.withResolvers<void>();
   const seen = new Set<string>();
   const receiver = new Blind(
-    hostOf(me, ({ type }) => {
+    ...receives(me, ({ type }) => {
       if (seen.add(type).size === 2) both.resolve();
     }),
   );

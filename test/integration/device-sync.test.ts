@@ -1,4 +1,5 @@
 /** What a device tells another: all rows that do not fit one message, and each that changed as it is when it is sent. */
+
 import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { applyItem, type Item, queueHistory } from "../../src/client/devices/items.ts";
@@ -21,11 +22,11 @@ import {
   putPerson,
   removeMessage,
 } from "../../src/client/store/rows.ts";
-import { LocalStore } from "../../src/client/store/store.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { DeviceMail, type Letter, saidIn } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
+import { ownStoreOf, partsOf } from "../support/own-store.ts";
 
 const [device, other, own] = [
   identityOf("device").did,
@@ -358,8 +359,6 @@ test("all that is queued again while it is told is told again", async () => {
   ]);
 });
 
-const nothing = { sendReceipt: async () => undefined, want: () => undefined };
-
 /** After a device has heard all this of another one. */
 async function after(items: readonly Item[], table?: Table): Promise<Table> {
   const at = table ?? (await openTable());
@@ -380,13 +379,7 @@ test("a message that was removed stays so, also when another device tells of it 
       expect(await (await after(told)).values("m/")).toEqual([]);
     // Also where the user removed it.
     const table = await after([item]);
-    const host = { table, did: device, nowMs: Date.now, tell: () => undefined };
-    const store = new LocalStore({
-      ...host,
-      resend: async () => undefined,
-      leads: () => true,
-      ...nothing,
-    });
+    const { store } = await partsOf(await ownStoreOf(table, device));
     const [message] = await store.messages(other);
     if (message === undefined) throw new Error("no message");
     await store.remove(message);

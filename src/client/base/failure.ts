@@ -2,7 +2,9 @@
  * One kind of error for every failure of the SDK, and what may be tried again, when.
  * Source: interface "Errors", rules section 3.
  */
+
 import { minuteMs } from "../../core/codec/time.ts";
+import { deferred } from "../../core/std/deferred.ts";
 
 /**
  * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one that signatures or the
@@ -125,4 +127,35 @@ export async function retryTemporary<T>(
     await pause(Math.max(backoffMs(failures), askedPauseMs(result)), signal);
     if (signal.aborted) throw result;
   }
+}
+
+/** What is thrown when the signal of a call was aborted. */
+export const abortedError = (): ClientError =>
+  localError("aborted", "the signal of this call was aborted");
+
+/** The result of the work, unless the signal comes first; what comes later is undone. */
+export async function untilAborted<T>(
+  work: Promise<T>,
+  signal: AbortSignal,
+  undo: (late: T) => unknown,
+): Promise<T> {
+  const stopped = deferred<never>();
+  const stop = () => stopped.reject(abortedError());
+  if (signal.aborted) stop();
+  else signal.addEventListener("abort", stop, { once: true });
+  stopped.promise.catch(() => undefined);
+  try {
+    return await Promise.race([work, stopped.promise]);
+  } catch (error) {
+    if (signal.aborted) work.then(undo, () => undefined);
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", stop);
+  }
+}
+
+/** Throws `invalid_argument` for a name that is no option: a typing error would be ignored otherwise. */
+export function checkNames(given: object, known: Readonly<Record<string, true>>): void {
+  const unknown = Object.keys(given).find((name) => known[name] === undefined);
+  if (unknown !== undefined) throw localError("invalid_argument", `there is no option ${unknown}`);
 }

@@ -1,21 +1,111 @@
 /**
- * Shapes of untrusted values, of which `net/answers.ts` and `kept.ts` are made, and texts that programs keep between runs:
- * JSON with bytes in lower hex and counters in decimal. The nodes' own checker is compiled at run time, which the policy of
- * a page may forbid.
+ * Shapes of untrusted values, of which `net/answers.ts` and `kept.ts` are made: combined from few parts, checked without
+ * compiling anything, which the policy of a page may forbid, and small, because every page loads them. And texts that
+ * programs keep between runs: JSON with bytes in lower hex and counters in decimal.
  */
-import * as z from "zod/mini";
 import { encodeHex } from "../../core/codec/bytes.ts";
 
-export type Shape<T> = z.ZodMiniType<T>;
+/** Where a value is wrong, and what it must be there. */
+class Problem {
+  readonly at: string;
+  readonly expected: string;
+
+  constructor(at: string, expected: string) {
+    this.at = at;
+    this.expected = expected;
+  }
+}
+
+/** A value of the shape, of an object the members that it names; or where the value has another one. */
+export type Shape<T> = { readonly read: (value: unknown, at: string) => T | Problem };
+type Optional<T> = Shape<T | undefined> & { readonly isOptional: true };
+
+/** The type of the values of a shape. */
+export type Of<S> = S extends Shape<infer T> ? T : never;
+
+type Members = Readonly<Record<string, Shape<unknown>>>;
+type OptionalIn<M extends Members> = {
+  [Name in keyof M]: M[Name] extends { readonly isOptional: true } ? Name : never;
+}[keyof M];
+type ObjectOf<M extends Members> = {
+  [Name in Exclude<keyof M, OptionalIn<M>>]: Of<M[Name]>;
+} & { [Name in OptionalIn<M>]?: Of<M[Name]> };
+
+const unknownMembers = "members that are not known";
 
 /** What is wrong with a value, with its place (`whole` names the value itself), or `null`. */
 export function problemOf(shape: Shape<unknown>, value: unknown, whole: string): string | null {
-  const [issue] = z.safeParse(shape, value).error?.issues ?? [];
-  if (issue === undefined) return null;
-  if (issue.code === "unrecognized_keys") return "it has members that are not known";
-  const expected = issue.code === "invalid_type" ? issue.expected : issue.message;
-  const place = issue.path.map((step) => `/${String(step)}`).join("");
-  return `${place || whole} must be ${expected}`;
+  const problem = shape.read(value, "");
+  if (!(problem instanceof Problem)) return null;
+  if (problem.expected === unknownMembers) return `it has ${unknownMembers}`;
+  return `${problem.at === "" ? whole : problem.at} must be ${problem.expected}`;
+}
+
+export function custom<T>(isFit: (value: unknown) => boolean, expected: string): Shape<T> {
+  return { read: (value, at) => (isFit(value) ? (value as T) : new Problem(at, expected)) };
+}
+
+/** With what is made of its values. */
+export function mapped<T, U>(shape: Shape<T>, change: (value: T) => U): Shape<U> {
+  return {
+    read: (value, at) => {
+      const read = shape.read(value, at);
+      return read instanceof Problem ? read : change(read);
+    },
+  };
+}
+
+export function optional<T>(shape: Shape<T>): Optional<T> {
+  const read = (value: unknown, at: string) =>
+    value === undefined ? undefined : shape.read(value, at);
+  return { isOptional: true, read };
+}
+
+export function nullable<T>(shape: Shape<T>): Shape<T | null> {
+  return { read: (value, at) => (value === null ? null : shape.read(value, at)) };
+}
+
+export function array<T>(shape: Shape<T>): Shape<T[]> {
+  return {
+    read: (value, at) => {
+      if (!Array.isArray(value)) return new Problem(at, "array");
+      const items: T[] = [];
+      for (const [i, one] of value.entries()) {
+        const read = shape.read(one, `${at}/${i}`);
+        if (read instanceof Problem) return read;
+        items.push(read);
+      }
+      return items;
+    },
+  };
+}
+
+/** Further members are left out. */
+export function object<const M extends Members>(members: M): Shape<ObjectOf<M>> {
+  return {
+    read: (value, at) => {
+      if (!isRecord(value)) return new Problem(at, "object");
+      const found: Record<string, unknown> = {};
+      for (const [name, shape] of Object.entries(members)) {
+        const read = shape.read(value[name], `${at}/${name}`);
+        if (read instanceof Problem) return read;
+        if (read !== undefined) found[name] = read;
+      }
+      return found as ObjectOf<M>;
+    },
+  };
+}
+
+/** Of exactly these members. */
+export function strictObject<const M extends Members>(members: M): Shape<ObjectOf<M>> {
+  const { read } = object(members);
+  return {
+    read: (value, at) => {
+      const isMore = isRecord(value) && Object.keys(value).some((name) => !(name in members));
+      const found = read(value, at);
+      return isMore && !(found instanceof Problem) ? new Problem(at, unknownMembers) : found;
+    },
+  };
 }
 
 /** What programs keep between runs, as text: JSON with bytes in lower hex and counters in decimal. */
@@ -38,7 +128,8 @@ export function parseKept<T>(text: string, shape: Shape<T>): T | null {
 }
 
 export function parseValue<T>(value: unknown, shape: Shape<T>): T | null {
-  return z.safeParse(shape, value).data ?? null;
+  const read = shape.read(value, "");
+  return read instanceof Problem ? null : read;
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -59,18 +150,18 @@ export function parseRecord(text: string): Record<string, unknown> | null {
   }
 }
 
-export const text = z.string();
-/** Smaller than the checks of the library, which a page would load. */
-export const integer = z.custom<number>(isInteger, "an integer");
-export const natural = z.custom<number>(
+export const text = custom<string>((value) => typeof value === "string", "string");
+export const truth = custom<boolean>((value) => typeof value === "boolean", "boolean");
+export const integer = custom<number>(isInteger, "an integer");
+export const natural = custom<number>(
   (value) => isInteger(value) && value >= 0,
   "a natural number",
 );
-export const decimal = z.custom<string>(
+export const decimal = custom<string>(
   (value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value),
   "decimal text",
 );
 
 export function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
-  return z.custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
+  return custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
 }

@@ -13,16 +13,14 @@ import { inForce, nextIdentity, publishKeys } from "../identity/change.ts";
 import { deviceName, type KeyStore } from "../keys/key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
-import { bytesSource, type Content } from "../mail/content.ts";
+import { bytesSource } from "../mail/content.ts";
 import type { Message, StoreChange } from "../mail/message.ts";
 import { planSend } from "../mail/plan.ts";
-import { readChunks, type readMessage } from "../mail/retrieve.ts";
-import { type MessageOptions, recipientKey, type Sent, sendPlan } from "../mail/send.ts";
-import type { Waiting } from "../net/directory.ts";
+import { recipientKey, sendPlan } from "../mail/send.ts";
 import { jsonBody } from "../net/http.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import { historyOf, keysKey, peerKey, removedKey, rowsOf } from "../store/keys.ts";
-import type { Receiver, ReceiverStorage } from "../store/receiver.ts";
+import type { OwnStore } from "../store/own-store.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import { activeDocument, type Client, senderOf } from "../trust/client.ts";
@@ -41,60 +39,24 @@ type OwnDid = {
   readonly did: Did;
   readonly client: Client;
   readonly identity: Identity;
-  readonly send: (to: string, content: Content, options: MessageOptions) => Promise<Sent>;
   readonly messages: () => AsyncGenerator<Message, void, undefined>;
+  readonly close: () => Promise<void>;
+};
+
+/** It sends to own devices, and receives from them. */
+export type DeviceLink = Pick<SyncHost, "receive" | "send"> & {
+  readonly did: Did;
+  readonly client: Client;
+  readonly identity: Identity;
   readonly close: () => Promise<void>;
   readonly lock: () => Promise<void>;
 };
 
-export type DeviceLink = Omit<OwnDid, "messages"> & Pick<SyncHost, "receive">;
-
-export function linkOf(
-  own: OwnDid,
-  receiverFor: (storage: ReceiverStorage) => Promise<Receiver>,
-): DeviceLink {
-  return {
-    ...{ did: own.did, client: own.client },
-    get identity() {
-      return own.identity;
-    },
-    send: (to, content, options) => own.send(to, content, options),
-    // What `take` has stored is acknowledged.
-    receive: async (take, signal) => {
-      const read: typeof readMessage = async (version, recipient) => {
-        const facts = await take((write) => readChunks(version, recipient, write));
-        return { ...facts, data: new Uint8Array(0) };
-      };
-      const receiver = await receiverFor({ has: async () => false, read });
-      signal.addEventListener("abort", () => void receiver.stop());
-      receiver.start();
-      if (!signal.aborted) await receiver.next();
-    },
-    close: () => own.close(),
-    lock: () => own.lock(),
-  };
-}
-
-export type DevicesHost = {
-  readonly table: Table;
-  readonly keys: KeyStore;
-  readonly nowMs: () => number;
-  readonly tell: (change: StoreChange) => void;
+/** This device among the others. */
+type ThisDevice = {
+  readonly name: string;
+  /** Opens its own DID. */
   readonly openLink: () => Promise<DeviceLink>;
-  readonly identity: () => Identity;
-  /** Changes the stored identity (`changeIdentity`). */
-  readonly change: (edit: EditIdentity) => Promise<Identity>;
-  /** After other changes of the keys, and before the next. */
-  readonly inOrder: <T>(work: () => Promise<T>) => Promise<T>;
-  readonly client: Client;
-  /** For the settlement of new keys. */
-  readonly waiting: Waiting;
-  readonly deviceName: string;
-  readonly leading: Promise<void>;
-  /** Keys in force have changed: connections begin anew, with proofs by the new ones. */
-  readonly reconnect: () => void;
-  /** What fails in the background. */
-  readonly failed: (error: ClientError) => void;
 };
 
 const linkType = "application/vnd.waypost.link+json";
@@ -132,7 +94,9 @@ function parseCode(text: string, nowMs: number): Code {
   return { did, key, secret, untilMs };
 }
 
-type LinkPlace = Pick<DevicesHost, "keys" | "nowMs"> & {
+type LinkPlace = {
+  readonly keys: KeyStore;
+  readonly nowMs: () => number;
   readonly name: string;
   readonly driver: StoreDriver;
 };
@@ -235,7 +199,8 @@ const isDevice = (one: unknown): one is NewDevice =>
 // -------------------------------------------------------------------------------------------------------- devices
 
 export class Devices {
-  readonly #host: DevicesHost;
+  readonly #own: OwnStore;
+  readonly #this: ThisDevice;
   readonly #table: Table;
   readonly #signal: AbortSignal;
   /** With the other devices, as soon as the DID of this one is open. @internal */
@@ -243,17 +208,18 @@ export class Devices {
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
-  constructor(host: DevicesHost, signal: AbortSignal) {
-    this.#host = host;
-    this.#table = host.table;
-    this.#signal = signal;
+  constructor(own: OwnStore, device: ThisDevice) {
+    this.#own = own;
+    this.#this = device;
+    this.#table = own.table;
+    this.#signal = own.signal;
   }
 
   async list(): Promise<Device[]> {
     const { deviceDid } = await this.#table.meta();
     const own = {
       did: deviceDid as Did,
-      name: this.#host.deviceName,
+      name: this.#this.name,
       isThis: true,
       addedAt: null,
       isCurrent: true,
@@ -295,9 +261,11 @@ export class Devices {
 
   #failed(error: unknown): void {
     if (!this.#signal.aborted)
-      this.#host.failed(
-        error instanceof ClientError ? error : localError("unusable", String(error)),
-      );
+      this.#own.identity.emit({
+        type: "failed",
+        what: "devices",
+        error: error instanceof ClientError ? error : localError("unusable", String(error)),
+      });
   }
 
   /** The DID of this device has secrets of its own. @internal */
@@ -315,14 +283,15 @@ export class Devices {
   }
 
   async #begin() {
-    const link = await this.#host.openLink();
+    const link = await this.#this.openLink();
     await this.#table.change(async (batch) => {
       batch.meta = { deviceDid: link.did };
     });
     const { logged } = await this.#table.meta();
-    const { table, nowMs, tell, identity } = this.#host;
+    const { table, nowMs, identity } = this.#own;
+    const tell = (change: StoreChange) => this.#own.tell(change);
     const take = (item: DeviceItem, from: Did) => this.#take(item, from);
-    const keysText = () => withoutStoreKey(identity());
+    const keysText = () => withoutStoreKey(identity.secrets);
     const sync = new Sync({ table, nowMs, tell, keysText, take, ...link }, logged, this.#signal);
     this.sync = sync;
     sync.run().catch((error: unknown) => this.#failed(error));
@@ -331,7 +300,7 @@ export class Devices {
 
   /** A tab that has just opened the store leads a moment later. */
   async #mustLead(): Promise<void> {
-    if ((await withDeadline(this.#host.leading, leadMs)) === late)
+    if ((await withDeadline(this.#own.leading, leadMs)) === late)
       throw localError("not_leading", "another tab leads: only it speaks with other devices");
   }
 
@@ -339,7 +308,7 @@ export class Devices {
 
   /** Gives a new device the keys, and then the history. Throws `invalid_code`, `code_expired` or `too_many_devices`. */
   async acceptLink(text: string, name = "device"): Promise<void> {
-    const code = parseCode(text, this.#host.nowMs());
+    const code = parseCode(text, this.#own.nowMs());
     await this.#mustLead();
     const { sync, link } = await this.#open();
     if ((await this.#table.get(removedKey(this.#table, code.did))) !== null)
@@ -347,17 +316,21 @@ export class Devices {
     if ((await peersOf(this.#table)).length + 2 > devicesMax)
       throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
     // Known before it has the keys: from its first word on it is answered.
-    await addPeers(this.#table, [{ did: code.did, name }], this.#host.nowMs());
+    await addPeers(this.#table, [{ did: code.did, name }], this.#own.nowMs());
     await queueHistory(this.#table, code.did, this.#signal);
     const peers = await peersOf(this.#table);
     const removed = await this.#table.values<Did>(rowsOf.removedDevices);
     const { sent: seen } = peers.find(({ did }) => did === code.did) ?? { sent: 0 };
-    const own = { did: link.did, name: this.#host.deviceName, seen };
+    const own = { did: link.did, name: this.#this.name, seen };
     // What each has logged until then is in the history of this one.
     const others = peers
       .filter(({ did }) => did !== code.did)
       .map(({ did, name, seen }) => ({ did, name, seen }));
-    const keys = { v: 1, secret: code.secret, identity: withoutStoreKey(this.#host.identity()) };
+    const keys = {
+      v: 1,
+      secret: code.secret,
+      identity: withoutStoreKey(this.#own.identity.secrets),
+    };
     const sent = await attempt(() =>
       this.#give(link, code, { ...keys, devices: [own, ...others], removed }),
     );
@@ -401,24 +374,24 @@ export class Devices {
   /** What another device says about keys and devices. */
   async #take({ is, row }: DeviceItem, from: Did): Promise<void> {
     if (is === "k") {
-      return this.#host.inOrder(async () => {
-        const { name, did } = this.#host.identity();
+      return this.#own.identity.inOrder(async () => {
+        const { name, did } = this.#own.identity.secrets;
         const given = parseIdentity(row, name);
         if (given?.did !== did) return;
         let isLater = false;
-        await this.#host.change((stored) => {
+        await this.#change((stored) => {
           isLater = areLater(given, stored);
           return isLater ? withGiven(stored, given) : stored;
         });
         if (!isLater || given.nextRootSeed !== null) return;
-        this.#host.reconnect();
+        this.#own.onNewKeys();
         await this.#resume();
       });
     }
     const { deviceDid } = await this.#table.meta();
     if (is === "x") await this.#forget(row);
     else if (isDevice(row) && ![deviceDid, from].includes(row.did))
-      await addPeers(this.#table, [row], this.#host.nowMs());
+      await addPeers(this.#table, [row], this.#own.nowMs());
     await this.sync?.refresh();
   }
 
@@ -429,7 +402,7 @@ export class Devices {
    * or publish. What it has it keeps. Called again, it goes on where it was interrupted.
    */
   remove(did: string): Promise<void> {
-    return this.#host.inOrder(() => this.#remove(did as Did));
+    return this.#own.identity.inOrder(() => this.#remove(did as Did));
   }
 
   async #remove(did: Did): Promise<void> {
@@ -451,22 +424,30 @@ export class Devices {
     await this.#publish(next);
     await this.#forget(did);
     await sync.refresh();
-    this.#host.tell({ type: "changed", conversation: null, id: did, what: "removed" });
+    this.#own.tell({ type: "changed", conversation: null, id: did, what: "removed" });
+  }
+
+  /** The next message is signed with the keys of then. */
+  async #change(edit: EditIdentity): Promise<Identity> {
+    const changed = await this.#own.identity.change(edit);
+    this.#own.identity.forgetAuthor();
+    return changed;
   }
 
   /** New keys. Those of a replacement that was interrupted, which that device may have, end first. */
   async #newKeys(): Promise<Identity> {
-    const held = await this.#host.change((stored) => stored);
+    const held = await this.#change((stored) => stored);
     if (held.nextRootSeed !== null) await this.#publish(held);
-    const next = await this.#host.change((stored) => nextIdentity(stored, this.#host.nowMs()));
+    const next = await this.#change((stored) => nextIdentity(stored, this.#own.nowMs()));
     await this.#table.change(async (batch) => batch.log(keysKey));
     return next;
   }
 
   async #publish(next: Identity): Promise<void> {
-    const renewed = await publishKeys(this.#host.client, next, this.#host.waiting);
-    await this.#host.change((stored) => inForce(stored, renewed));
-    this.#host.reconnect();
+    const { identity } = this.#own;
+    const renewed = await publishKeys(identity.client, next, identity.waiting);
+    await this.#change((stored) => inForce(stored, renewed));
+    this.#own.onNewKeys();
     await this.#table.change(async (batch) => batch.log(keysKey));
   }
 }

@@ -2,10 +2,11 @@
  * How an identity is opened: the options, the nodes, and the keys, which are made when there are none.
  * Source: docs/client.md "Opening".
  */
+
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { deriveDid, isSelfCertifying } from "../../core/ledger/names.ts";
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";
-import { localError } from "../base/failure.ts";
+import { checkNames, localError } from "../base/failure.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import { deviceName, type KeyStore } from "../keys/key-stores.ts";
 import {
@@ -57,6 +58,8 @@ export type WaypostOptions = {
   readonly waiting?: Waiting;
   /** Hears every event from the beginning, also those of `open`; `on` adds further listeners. */
   readonly onEvent?: Listener;
+  /** Ends the opening: `aborted` is thrown. */
+  readonly signal?: AbortSignal;
   /** The clock of key rotation, for tests. */
   readonly nowMs?: () => number;
 };
@@ -112,18 +115,47 @@ export async function makeIdentity(
   return (await loadIdentity(keys, name)) ?? identity;
 }
 
-/** Of the DID of a device: in the same key store, without alias or store. */
-export function linkOptions(options: WaypostOptions): WaypostOptions {
-  const {
-    store: _,
-    alias: __,
-    acknowledge: ___,
-    receipts: ____,
-    onEvent: _____,
-    name = "default",
-    ...same
-  } = options;
-  return { ...same, name: deviceName(name) };
+/** Of the DID of a device: in the same key store, of the same nodes and demands, and without alias or store. */
+export function deviceOptions(options: WaypostOptions): WaypostOptions {
+  const own = ["store", "alias", "acknowledge", "receipts", "onEvent", "name", "signal"];
+  const same = Object.entries(options).filter(([name]) => !own.includes(name));
+  const { keys, name = "default" } = options;
+  return { ...Object.fromEntries(same), keys, name: deviceName(name) };
+}
+
+const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
+  url: true,
+  directoryUrl: true,
+  relayUrl: true,
+  cacheUrl: true,
+  keys: true,
+  store: true,
+  acknowledge: true,
+  name: true,
+  alias: true,
+  invitation: true,
+  device: true,
+  receipts: true,
+  trust: true,
+  policy: true,
+  rotateMs: true,
+  timeoutMs: true,
+  pollMs: true,
+  retries: true,
+  waiting: true,
+  onEvent: true,
+  signal: true,
+  nowMs: true,
+};
+
+/** Throws `invalid_argument` for an unknown option, and `no_store` for one that needs a store. */
+export function checkOptions(options: WaypostOptions): void {
+  checkNames(options, optionNames);
+  const { store, receipts, acknowledge } = options;
+  if (receipts === true && store === undefined)
+    throw localError("no_store", "receipts need a local store: give memoryStore(), for example");
+  if (acknowledge === "saved" && store === undefined)
+    throw localError("no_store", "messages are saved in a local store: give memoryStore()");
 }
 
 type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };

@@ -3,10 +3,12 @@
  * the identity, and confirmed with the token that the first push brings. Loaded on demand.
  * Source: docs/client.md "Push", interface "Push".
  */
+
 import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
+import { deferred } from "../../core/std/deferred.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
 import type { Identity } from "../keys/keys.ts";
 import { aboutShape, pushShape } from "../net/answers.ts";
@@ -68,7 +70,7 @@ export async function subscribe(
   for (const { reader } of await cachesOf(pushing.client, pushing.identity)) {
     if ((await keyAt(reader)) !== key) continue;
     const id = idOf(endpoint);
-    const arrived = Promise.withResolvers<string>();
+    const arrived = deferred<string>();
     const close = listenForTokens(id, arrived.resolve);
     try {
       const { state } = await request(reader, "PUT", id, body);

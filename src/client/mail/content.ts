@@ -93,11 +93,18 @@ export async function sourceOf(
 const isSource = (content: Content): content is Source =>
   isRecord(content) && isRecord(content["file"]) && typeof content["read"] === "function";
 
-/** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles. */
+/** JSON would show them as `{}`. */
+function refuseMaps(_name: string, value: unknown): unknown {
+  if (value instanceof Map || value instanceof Set)
+    throw new TypeError("a Map or Set has no form in JSON");
+  return value;
+}
+
+/** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles, a `Map` or `Set`. */
 function jsonOf(content: JsonContent): string {
   let cause: unknown;
   try {
-    const text: string | undefined = JSON.stringify(content);
+    const text: string | undefined = JSON.stringify(content, refuseMaps);
     if (text !== undefined) return text;
   } catch (error) {
     cause = error;

@@ -8,23 +8,20 @@ import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { movedType } from "../../core/ledger/home.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
-import { ClientError, localError, orNull, retryTemporary } from "../base/failure.ts";
+import { ClientError, localError, orNull } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import type { Resolution } from "../net/answers.ts";
-import { type Client, find, readDocument, readLimits, trustIn } from "../trust/client.ts";
-import { distrust, type NameTrust, type TrustDemand } from "../trust/trust.ts";
-import type { Source } from "./content.ts";
+import { type Client, readDocument, readLimits, trustIn } from "../trust/client.ts";
+import { distrust, type NameTrust } from "../trust/trust.ts";
+import type { OwnIdentity } from "./own-identity.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
-  type ChunkProgress,
   chunkBytesDefault,
   chunkCount,
   type MessageOptions,
   recipientKey,
   type SendPlan,
-  type Sent,
   sealedBytesMargin,
-  sendPlan,
 } from "./send.ts";
 
 /** Options of a message, and who sends it. */
@@ -84,35 +81,17 @@ export async function planSend(
   return plan;
 }
 
-type Prepared = Omit<MessageOptions, "trust"> & {
-  readonly to: string;
-  readonly source: Source;
-  readonly trust: TrustDemand | null;
-  /** Who signs; of an anonymous message `null`, and then no node is asked about an identity of this machine. */
-  readonly sender: () => Promise<SendPlan["sender"]>;
-  /** When it is aborted, nothing is tried again. */
-  readonly signal?: AbortSignal;
-};
-
-/** Fixes everything about a message, and sends it, again with the same bytes after a temporary failure. */
-export async function sendTo(client: Client, options: Prepared): Promise<Sent> {
-  const { to, source, trust, sender, signal, retries, onProgress } = options;
-  const { relay, known } = client;
-  const planned = async () => {
-    const { did, name } = await find(client, to, trust);
-    return planSend(client, did, source.file, { ...options, name, sender: await sender() });
-  };
-  const wanted = await retryTemporary(planned, { retries, signal });
-  const resumed =
-    chunkCount(wanted) > 1
-      ? await (await import("../store/resume.ts")).resume(known.memory, wanted)
-      : null;
-  const onDelivered = async ({ chunk, sentBytes, totalBytes }: ChunkProgress) => {
-    await resumed?.save(chunk + 1);
-    await onProgress?.({ sentBytes, totalBytes });
-  };
-  const { plan, delivered: from } = resumed ?? { plan: wanted, delivered: 0 };
-  return sendPlan(plan, source, { relay, retries, signal, from, onDelivered });
+/** The same, signed by an identity unless it is anonymous, and with the trust that the identity demands. */
+export async function planFor(
+  identity: OwnIdentity,
+  to: Did,
+  file: FileFacts,
+  options: MessageOptions & { readonly id: string },
+): Promise<SendPlan> {
+  const { id, ttl, tag, hint, chunkBytes, trust = identity.trust } = options;
+  // Of an anonymous message no node is asked about an identity of this machine.
+  const sender = options.anonymous === true ? null : await identity.author();
+  return planSend(identity.client, to, file, { id, ttl, tag, hint, chunkBytes, trust, sender });
 }
 
 /** By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. */

@@ -15,6 +15,7 @@ import { chunksMax } from "../../core/schema/chunks.ts";
 import {
   attempt,
   ClientError,
+  checkNames,
   localError,
   type Retrying,
   retryTemporary,
@@ -239,7 +240,30 @@ export type MessageOptions = ContentNames &
     readonly trust?: TrustDemand;
     /** Signs nothing: the recipient does not learn who sent it. */
     readonly anonymous?: boolean;
+    /** Ends it: nothing of it is sent from then on, and `aborted` is thrown. */
+    readonly signal?: AbortSignal;
   };
+
+const messageOptionNames: Readonly<Record<keyof MessageOptions, true>> = {
+  name: true,
+  mediaType: true,
+  onProgress: true,
+  retries: true,
+  ttl: true,
+  tag: true,
+  hint: true,
+  chunkBytes: true,
+  replyTo: true,
+  group: true,
+  receipt: true,
+  trust: true,
+  anonymous: true,
+  signal: true,
+};
+
+/** Throws `invalid_argument` for an unknown option. */
+export const checkMessage = (options: MessageOptions): void =>
+  checkNames(options, messageOptionNames);
 
 // -------------------------------------------------------------------------------------------------- posting to a Relay
 

@@ -1,16 +1,14 @@
 /**
- * One live session at a Relay, and waking of loops that wait.
+ * One live session at a Relay.
  * Source: interface "Live sessions", rules section 5.
  */
 import { parseUuid } from "../../core/codec/did.ts";
 import { dayMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { ackMembers } from "../../core/message/proof.ts";
-import { ClientError, localError, pause } from "../base/failure.ts";
+import { ClientError, localError } from "../base/failure.ts";
 import { parseRecord } from "../base/shapes.ts";
 import { type EnvelopeJson, type LiveEnvelope, prove, type Reader } from "./caches.ts";
 import { path } from "./http.ts";
-
-// ------------------------------------------------------------------------------------------------------- live sessions
 
 type LiveEvents = {
   /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */
@@ -112,28 +110,4 @@ function expiryOf({ timestamp, ttl }: Record<string, unknown>): number {
   const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
   const lifeMs = typeof ttl === "string" ? parseDuration(ttl) : null;
   return (sentAtMs ?? Date.now()) + (lifeMs ?? dayMs);
-}
-
-// ------------------------------------------------------------------------------------------------------------- waiting
-
-/** Wakes a waiting loop. It calls `begin` before it reads, and `next` when nothing is left: what came since ends that wait. */
-export class Wakeup {
-  #isWoken = false;
-  #abortWait: () => void = () => undefined;
-
-  begin(): void {
-    this.#isWoken = false;
-  }
-
-  wake(): void {
-    this.#isWoken = true;
-    this.#abortWait();
-  }
-
-  async next(timeoutMs: number, signal: AbortSignal): Promise<void> {
-    if (this.#isWoken) return;
-    const woken = new AbortController();
-    this.#abortWait = () => woken.abort();
-    await pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
-  }
 }

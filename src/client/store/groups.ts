@@ -1,16 +1,15 @@
 /**
- * Groups in the local store, and as an object. Changes come as messages, own ones too, and are applied by the same rules.
- * Sealing a message for a group is one function, `GroupsHost.send`: a copy for each member.
+ * The groups of an identity, as objects. A message to a group is sealed for each member (`Sending.send`).
  * Source: docs/client.md "People and groups".
  */
+
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
-import type { GroupRow, GroupState } from "../groups/group-rules.ts";
 import {
   changeTo,
   decideChange,
-  decideFirst,
-  type GroupChange,
+  type GroupRow,
+  type GroupState,
   groupIdOf,
   isIn,
   membersMax,
@@ -20,94 +19,16 @@ import {
 } from "../groups/group-rules.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { type Content, groupType, reactionType } from "../mail/content.ts";
-import type { StoreChange } from "../mail/message.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
+import { putGroup } from "./group-rows.ts";
 import { keyOfGroup, rowsOf } from "./keys.ts";
+import type { OwnStore } from "./own-store.ts";
 import type { StoredMessage } from "./rows.ts";
-import type { Batch, StoreBase, Table } from "./table.ts";
-
-/** Of all, and of those whom strangers put this identity into: further ones are ignored. */
-const [groupsMax, askedMax] = [1_000, 50];
-
-// ----------------------------------------------------------------------------------------------------------- rows
-
-type Putting = GroupChange & { readonly own: Did; readonly isKnown: boolean };
-
-/** Applies a change. `false` when it changes nothing here. Who isn't known asks first. */
-export async function putChange(
-  table: Table,
-  batch: Batch,
-  { own, isKnown, ...change }: Putting,
-): Promise<boolean> {
-  const { id, from } = change;
-  const before = await batch.get<GroupRow>(keyOfGroup(table, id));
-  const state = decideChange(before, change) ?? decideFirst(before, change, own);
-  if (state === null) return false;
-  const joined = from === own ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
-  const row = { ...state, joined };
-  if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return false;
-  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return false;
-  putGroup(table, batch, row);
-  return true;
-}
-
-async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
-  const rows = await table.scan<GroupRow>({ prefix: rowsOf.groups, limit: groupsMax });
-  const asked = rows.filter(([, row]) => standingOf(row, own) === "asked");
-  return rows.length < groupsMax && (standing === "joined" || asked.length < askedMax);
-}
-
-function putGroup(table: Table, batch: Batch, group: GroupRow): void {
-  const key = keyOfGroup(table, group.id);
-  batch.put(key, group);
-  batch.log(key);
-}
-
-type Said = {
-  readonly group: string;
-  readonly from: Did;
-  readonly own: Did;
-  readonly isKnown: boolean;
-};
-
-/**
- * Where a message belongs that somebody sent to a group: to the group when they are in it. Else to themselves, as a
- * stranger's request if they are one. `null`: nowhere, since this identity has left.
- */
-export async function conversationOf(
-  table: Table,
-  batch: Batch,
-  said: Said,
-): Promise<string | null> {
-  const { group, from, own, isKnown } = said;
-  const row = await batch.get<GroupRow>(keyOfGroup(table, group));
-  // A group without a state, of a program without a store.
-  if (row === null) return isKnown ? group : from;
-  if (standingOf(row, own) === "out") return null;
-  return isIn(row, from) ? group : from;
-}
-
-// --------------------------------------------------------------------------------------------------------- object
-
-export type GroupFacts = Pick<Group, "id" | "name" | "admin" | "members" | "standing">;
-
-export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
-  const { id, name, admin } = row;
-  return { id, name, admin, members: membersOf(row), standing: standingOf(row, own) };
-};
+import type { Sending } from "./sending.ts";
+import type { LocalStore } from "./store.ts";
+import type { Batch } from "./table.ts";
 
 type Page = { readonly before?: StoredMessage; readonly limit?: number };
-
-type GroupsHost = StoreBase<StoreChange> & {
-  readonly messages: (id: string, page?: Page) => Promise<StoredMessage[]>;
-  readonly find: (to: string) => Promise<Did>;
-  /** Seals a message for each, in the conversation that its options name. */
-  readonly send: (
-    members: readonly Did[],
-    content: Content,
-    options: MessageOptions,
-  ) => Promise<Sent[]>;
-};
 
 type Changes = {
   readonly name?: string;
@@ -124,20 +45,20 @@ export class Group {
   readonly members: readonly Did[];
   /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
   readonly standing: Standing;
-  readonly #host: GroupsHost;
+  readonly #groups: Groups;
 
   /** @internal */
-  constructor(row: GroupRow, host: GroupsHost) {
+  constructor(row: GroupRow, groups: Groups) {
     ({ id: this.id, name: this.name, admin: this.admin } = row);
     this.members = membersOf(row);
-    this.standing = standingOf(row, host.did);
-    this.#host = host;
+    this.standing = standingOf(row, groups.own.did);
+    this.#groups = groups;
   }
 
   /** Sends to all who are in it now. Throws `not_member`. */
   async send(content: Content, options: MessageOptions = {}): Promise<Sent[]> {
-    const others = othersIn(await this.#row(["joined"]), this.#host);
-    return this.#host.send(others, content, { ...options, group: this.id });
+    const others = othersIn(await this.#row(["joined"]), this.#groups.own);
+    return this.#groups.sending.send(others, content, { ...options, group: this.id });
   }
 
   /** Empty text withdraws the reaction. */
@@ -150,12 +71,13 @@ export class Group {
 
   /** A page of its history, with its changes, as `store.messages`. */
   messages(page?: Page): Promise<StoredMessage[]> {
-    return this.#host.messages(this.id, page);
+    return this.#groups.store.messages(this.id, page);
   }
 
   /** For its admin, who may name another one. Throws `not_admin`. */
   async change({ name, add = [], remove = [], admin: next }: Changes): Promise<void> {
-    const { did, find, nowMs } = this.#host;
+    const { did, nowMs } = this.#groups.own;
+    const find = (to: string) => this.#groups.find(to);
     const row = await this.#row(["joined"]);
     const admin = next === undefined ? row.admin : await find(next);
     if (row.admin !== did) throw localError("not_admin", "only the admin of a group changes it");
@@ -169,7 +91,7 @@ export class Group {
     for (const to of add) members[await find(to)] ??= version;
     if (members[admin] === undefined)
       throw localError("not_member", "who is to be the admin is not in the group");
-    await publish(this.#host, row, { ...row, version, members, name: name ?? row.name, admin });
+    await publish(this.#groups, row, { ...row, version, members, name: name ?? row.name, admin });
   }
 
   /** Accepts to be in a group into which somebody unknown put this identity. */
@@ -182,28 +104,30 @@ export class Group {
    * to anybody. The history stays.
    */
   async leave(): Promise<void> {
-    const { did, send } = this.#host;
+    const { own, sending } = this.#groups;
+    const { did } = own;
     const row = await this.#row(["joined", "asked"]);
     if (standingOf(row, did) === "asked")
       return this.#mark((now) => ({ ...now, left: { ...now.left, [did]: now.version } }));
-    const [first] = othersIn(row, this.#host);
+    const [first] = othersIn(row, own);
     if (row.admin === did && first !== undefined) await this.change({ admin: first });
-    await send(othersIn(row, this.#host), { v: 1, left: row.version }, changing(row.id));
+    await sending.send(othersIn(row, own), { v: 1, left: row.version }, changing(row.id));
   }
 
   async #mark(change: (row: GroupRow) => GroupRow): Promise<void> {
-    const { table, tell } = this.#host;
+    const { own } = this.#groups;
+    const { table } = own;
     await table.change(async (batch) =>
       putGroup(table, batch, change(await this.#row(["asked"], batch))),
     );
-    tell({ type: "changed", conversation: this.id, id: null, what: "group" });
+    own.tell({ type: "changed", conversation: this.id, id: null, what: "group" });
   }
 
   async #row(
     standings: readonly Standing[],
-    from: Pick<Batch, "get"> = this.#host.table,
+    from: Pick<Batch, "get"> = this.#groups.own.table,
   ): Promise<GroupRow> {
-    const { table, did } = this.#host;
+    const { table, did } = this.#groups.own;
     const row = await from.get<GroupRow>(keyOfGroup(table, this.id));
     if (row !== null && standings.includes(standingOf(row, did))) return row;
     throw notIn();
@@ -220,56 +144,63 @@ const changing = (group: string): MessageOptions => ({
   ttl: "30d",
 });
 
-const othersIn = (state: GroupState, { did }: Pick<GroupsHost, "did">): Did[] =>
+const othersIn = (state: GroupState, { did }: Pick<OwnStore, "did">): Did[] =>
   membersOf(state).filter((one) => one !== did);
 
 /** To those who are in it and those who were. */
 async function publish(
-  host: GroupsHost,
+  { own, sending }: Groups,
   before: GroupState | null,
   state: GroupState,
 ): Promise<void> {
   const { id } = state;
   const change = changeTo(state);
-  if (decideChange(before, { id, from: host.did, json: change }) === null)
+  if (decideChange(before, { id, from: own.did, json: change }) === null)
     throw localError(
       "invalid_argument",
       `a group has at most ${membersMax} members, and a name of 100 characters`,
     );
   const recipients = new Set([
-    ...othersIn(state, host),
-    ...(before === null ? [] : othersIn(before, host)),
+    ...othersIn(state, own),
+    ...(before === null ? [] : othersIn(before, own)),
   ]);
-  await host.send([...recipients], change, changing(id));
+  await sending.send([...recipients], change, changing(id));
 }
 
 /** The groups of an identity. Needs a store. */
 export class Groups {
-  readonly #host: GroupsHost;
+  /** @internal */
+  readonly own: OwnStore;
+  /** @internal */
+  readonly sending: Sending;
+  /** @internal */
+  readonly store: LocalStore;
 
   /** @internal */
-  constructor(host: GroupsHost) {
-    this.#host = host;
+  constructor(own: OwnStore, sending: Sending, store: LocalStore) {
+    this.own = own;
+    this.sending = sending;
+    this.store = store;
   }
 
   async list(): Promise<Group[]> {
-    const rows = await this.#host.table.values<GroupRow>(rowsOf.groups);
-    return rows.map((row) => new Group(row, this.#host));
+    const rows = await this.own.table.values<GroupRow>(rowsOf.groups);
+    return rows.map((row) => new Group(row, this));
   }
 
   async get(id: string): Promise<Group | null> {
-    const row = await this.#host.table.get<GroupRow>(keyOfGroup(this.#host.table, id));
-    return row === null ? null : new Group(row, this.#host);
+    const row = await this.own.table.get<GroupRow>(keyOfGroup(this.own.table, id));
+    return row === null ? null : new Group(row, this);
   }
 
   /** Makes a group of this identity, its admin, and of DIDs or aliases. */
   async create(name: string, others: readonly string[]): Promise<Group> {
-    const { did: admin, find } = this.#host;
-    const dids = [admin, ...(await Promise.all(others.map(find)))];
+    const admin = this.own.did;
+    const dids = [admin, ...(await Promise.all(others.map((to) => this.find(to))))];
     const nonce = randomUuid();
     const id = groupIdOf(admin, nonce);
     const members = Object.fromEntries(dids.map((did) => [did, 1]));
-    await publish(this.#host, null, {
+    await publish(this, null, {
       id,
       admin,
       maker: admin,
@@ -280,5 +211,10 @@ export class Groups {
       left: {},
     });
     return (await this.get(id)) as Group;
+  }
+
+  /** @internal */
+  async find(to: string): Promise<Did> {
+    return (await this.sending.find(to)).did;
   }
 }

@@ -3,8 +3,10 @@
  * to a program once. Receipts and reactions change the messages that they name.
  * Source: docs/client.md "A local store", rules section 6 ("Receiving").
  */
+
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
+import { Wakeup } from "../base/wakeup.ts";
 import { groupType, typingType } from "../mail/content.ts";
 import {
   essenceOf,
@@ -14,17 +16,12 @@ import {
   messageOf,
   noteIn,
   reactionIn,
-  type WaypostEvent,
 } from "../mail/message.ts";
 import type { Note } from "../mail/notes.ts";
-import {
-  type ReadMessage,
-  type Recipient,
-  readChunks,
-  type readMessage,
-} from "../mail/retrieve.ts";
+import { type ReadMessage, type Recipient, readChunks, readMessage } from "../mail/retrieve.ts";
+import type { Sent } from "../mail/send.ts";
 import { expiryOf, type PendingMessage } from "../net/caches.ts";
-import { Wakeup } from "../net/connections.ts";
+import type { Copies } from "./copies.ts";
 import {
   type Body,
   deleteBody,
@@ -33,23 +30,21 @@ import {
   type Write,
   wholeBody,
 } from "./files.ts";
-import { conversationOf, putChange } from "./groups.ts";
-import { deliveryKey, handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
+import { conversationOf, putChange } from "./group-rows.ts";
+import { handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
+import type { OwnStore, StoreNews } from "./own-store.ts";
 import { putProfile } from "./profiles.ts";
-import type { OpenedMessage, ReceiverStorage } from "./receiver.ts";
+import type { Inbox, OpenedMessage } from "./receiver.ts";
 import {
-  type Copy,
-  laterState,
   type MessageRow,
-  messageById,
   type Person,
   placeMessage,
   putPerson,
   type RemovalRow,
-  stateChange,
   unverified,
 } from "./rows.ts";
-import type { Batch, StoreBase, Table } from "./table.ts";
+import type { Sending } from "./sending.ts";
+import type { Batch, Table } from "./table.ts";
 
 /** Whether own devices have what is here. */
 type Synced = {
@@ -60,10 +55,11 @@ type Synced = {
 /** How long a message waits for own devices before it is acknowledged. */
 export const devicesWaitMs = 4 * secondMs;
 
-type IncomingHost = StoreBase<StoreNews> & {
-  readonly send: MessageActions["send"];
-  /** With own devices, when there are any. */
-  readonly sync: () => Synced | null;
+type Beside = {
+  readonly sending: Sending;
+  readonly copies: Copies;
+  /** `null` while there are no other ones. */
+  readonly devices: { readonly sync: Synced | null };
 };
 
 /** Longest name and media type that are kept; a sender may write millions of characters. */
@@ -75,42 +71,50 @@ const handOverMs = 366 * dayMs;
 type By = { readonly sender: Did; readonly person: Person | null };
 
 type LogRow = { readonly key: string; readonly atMs: number };
-/** For the program, in every tab. */
-export type StoreNews = Extract<
-  WaypostEvent,
-  { type: "changed" | "typing" | "receipt" | "read" | "store_full" }
->;
-
 export class Incoming {
-  readonly #host: IncomingHost;
+  readonly #own: OwnStore;
+  readonly #sending: Sending;
+  readonly #copies: Copies;
+  readonly #devices: Beside["devices"];
   readonly #table: Table;
   readonly #news = new Wakeup();
 
-  constructor(host: IncomingHost) {
-    this.#host = host;
-    this.#table = host.table;
+  constructor(own: OwnStore, { sending, copies, devices }: Beside) {
+    this.#own = own;
+    this.#sending = sending;
+    this.#copies = copies;
+    this.#devices = devices;
+    this.#table = own.table;
   }
 
-  /** For the receiver: what it reads is stored when it returns. */
-  get storage(): ReceiverStorage & { readonly read: typeof readMessage } {
+  /** What the receiver reads is stored when it returns. */
+  get saved(): Inbox {
     return {
+      isSaved: true,
       // A message of which own devices are not synced yet is read again, and acknowledged after that.
-      has: async (digest) => this.#host.sync()?.isSyncing !== true && (await this.#has(digest)),
+      has: async (digest) => this.#devices.sync?.isSyncing !== true && (await this.#has(digest)),
       waitMs: devicesWaitMs,
       read: (version, recipient) => this.#read(version, recipient),
+      acked: async (_version, { data: _, ...facts }) => void this.#sending.acked(facts),
+      send: this.#send,
     };
   }
 
-  /** For a receiver whose messages are saved when the program acknowledges them. */
-  get byHand(): ReceiverStorage {
+  /** Messages are saved when the program acknowledges them. */
+  get byHand(): Inbox {
     const save = async (version: PendingMessage, { data, ...read }: OpenedMessage) => {
       await this.#save(version, async (write) => {
         await write(data);
         return read;
       });
+      void this.#sending.acked(read);
     };
-    return { has: (digest) => this.#has(digest), save };
+    const has = (digest: string) => this.#has(digest);
+    return { isSaved: false, has, read: readMessage, acked: save, send: this.#send };
   }
+
+  readonly #send: MessageActions["send"] = async (to, content, options) =>
+    (await this.#sending.send([to], content, options))[0] as Sent;
 
   async #has(text: string): Promise<boolean> {
     return (await this.#table.bytes(seenKey(this.#table, text))) !== null;
@@ -126,7 +130,7 @@ export class Incoming {
     version: PendingMessage,
     fill: (write: Write) => Promise<ReadMessage>,
   ): Promise<ReadMessage> {
-    const { nowMs, tell, sync } = this.#host;
+    const { nowMs } = this.#own;
     const rows = async (
       batch: Batch,
       body: Body,
@@ -138,9 +142,9 @@ export class Incoming {
       return this.#add(batch, rowOf(read, body, nowMs()), data);
     };
     const { filled, saved } = await saveContent(this.#table, nowMs, { fill, rows });
-    for (const news of saved ?? []) tell(news);
+    for (const news of saved ?? []) this.#own.tell(news);
     if (saved !== null) this.#news.wake();
-    await sync()?.synced();
+    await this.#devices.sync?.synced();
     return filled;
   }
 
@@ -150,7 +154,7 @@ export class Incoming {
     version: PendingMessage,
     { digests, messageIds }: ReadMessage,
   ): Promise<boolean> {
-    const nowMs = this.#host.nowMs();
+    const nowMs = this.#own.nowMs();
     let isNew = false;
     for (const digest of digests)
       isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
@@ -198,7 +202,7 @@ export class Incoming {
   ): Promise<MessageRow | null> {
     const { group } = row;
     if (group === null) return isGroupChange(row) ? null : row;
-    const { did: own } = this.#host;
+    const { did: own } = this.#own;
     const said = { from: sender, own, isKnown: person?.isKnown === true };
     if (isGroupChange(row))
       return (await putChange(this.#table, batch, { ...said, id: group, json: jsonIn(data) }))
@@ -223,7 +227,7 @@ export class Incoming {
       return isHeard ? [{ type: "typing", from: sender, conversation, isTyping }] : [];
     }
     // The own profile is not what came in a message to oneself.
-    if (note.is === "nothing" || sender === this.#host.did) return [];
+    if (note.is === "nothing" || sender === this.#own.did) return [];
     const { name, picture } = note;
     const profile = {
       did: sender,
@@ -241,21 +245,8 @@ export class Incoming {
     from: Did,
     { state, ids }: Extract<Note, { is: "receipt" }>,
   ): Promise<readonly StoreNews[]> {
-    const news: StoreNews[] = [];
-    for (const id of ids) {
-      const found = await messageById(this.#table, id, batch);
-      const isOf = (copy: Copy) =>
-        copy.did === from && copy.id === id && laterState(copy.state, state) !== copy.state;
-      if (found === null || !found.row.to.some(isOf)) continue;
-      const { key, row } = found;
-      batch.put(key, {
-        ...row,
-        to: row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy)),
-      });
-      batch.log(deliveryKey(key));
-      news.push(stateChange(row));
-    }
-    return [...news, { type: state === "read" ? "read" : "receipt", from, messageIds: ids }];
+    const changes = await this.#copies.received(batch, from, state, ids);
+    return [...changes, { type: state === "read" ? "read" : "receipt", from, messageIds: ids }];
   }
 
   // ------------------------------------------------------------------------------------------- handing over
@@ -274,7 +265,7 @@ export class Incoming {
       try {
         if (row === null) continue;
         const data = row.body.is === "removed" ? null : await wholeBody(this.#table, row.body);
-        yield messageOf(row, data, { ack: async () => undefined, send: this.#host.send });
+        yield messageOf(row, data, { ack: async () => undefined, send: this.#send });
       } finally {
         await this.#table.change(async (batch) => batch.delete(place));
       }
@@ -283,7 +274,7 @@ export class Incoming {
 
   /** Forgets what has expired. */
   async sweep(signal: AbortSignal): Promise<void> {
-    const nowMs = this.#host.nowMs();
+    const nowMs = this.#own.nowMs();
     await this.#table.sweep<number>(rowsOf.seen, (untilMs) => untilMs < nowMs, signal);
     await this.#table.sweep<RemovalRow>(rowsOf.removals, ({ untilMs }) => untilMs < nowMs, signal);
     await this.#table.sweep<LogRow>(

@@ -120,7 +120,8 @@ export const unfinishedIdOf = (key: string): string => key.slice(rowsOf.unfinish
 
 /** Of one recipient: files go beside what is short. */
 export const laneOf = (names: Names, did: string, is: "short" | "file"): string =>
-  `${rowsOf.outbox}${names.name(is === "file" ? `${did} files` : did)}/`;
+  `${rowsOf.outbox}${names.name(did)}${is === "file" ? "+" : ""}/`;
+export const isFileLane = (lane: string): boolean => lane.endsWith("+/");
 export const laneIn = (place: string): string => place.slice(0, place.lastIndexOf("/") + 1);
 export const asideOf = (place: string): string =>
   `${rowsOf.aside}${place.slice(rowsOf.outbox.length)}`;

@@ -1,53 +1,45 @@
 /**
- * Messages on their way out, kept in the local store until the Relay has them: of each recipient one after the other.
- * Content waits sealed; key and bytes are fixed and saved before the first attempt, and the same bytes go out until their
- * `ttl` ends. Then a message that surely never left is prepared anew, and one with an unknown outcome is `uncertain`.
- * Source: docs/client.md "A local store", interface "Relay".
+ * Messages on their way out: the outbox owns a copy from the moment it is added until the Relay has it or will not get it,
+ * and reports what became of it. Key and bytes are fixed and saved before the first attempt, and the same bytes go out until
+ * their `ttl` ends. Then a message that surely never left is prepared anew, and one with an unknown outcome is `uncertain`.
+ * Files go beside what is short, so that no text waits for a file.
+ * Source: docs/client.md "Sending" and "A local store", interface "Relay".
  */
 
-import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
+import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { hourMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
-import { Waiters } from "../../core/std/bounded.ts";
+import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
+import { deferred } from "../../core/std/deferred.ts";
 import {
+  abortedError,
   askedPauseMs,
   attempt,
-  backoffMs,
   ClientError,
   isTemporary,
   localError,
 } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
-import { profileType, type Source } from "../mail/content.ts";
-import type { StoreChange } from "../mail/message.ts";
+import { groupType, profileType, type Source } from "../mail/content.ts";
+import { planFor } from "../mail/plan.ts";
 import type { FileFacts } from "../mail/seal.ts";
 import {
   type ChunkProgress,
+  chunkBytesDefault,
+  chunkCount,
   type MessageOptions,
   parsePlan,
   renderPlan,
   type SendPlan,
+  type SendProgress,
   type Sent,
   sendPlan,
 } from "../mail/send.ts";
-import { Wakeup } from "../net/connections.ts";
-import type { Endpoint } from "../net/http.ts";
-import { type Body, bodySource, deleteBody } from "./files.ts";
-import {
-  asideOf,
-  deliveryKey,
-  digits,
-  endOf,
-  isAside,
-  keyOfFile,
-  keyOfId,
-  laneIn,
-  laneOf,
-  numberOf,
-  rowsOf,
-} from "./keys.ts";
-import { type Copy, laterState, type MessageRow, orderOf, putPerson, stateChange } from "./rows.ts";
-import type { Batch, StoreBase, Table } from "./table.ts";
+import type { NameTrust } from "../trust/trust.ts";
+import type { Body } from "./files.ts";
+import { digits, endOf, isFileLane, laneIn, laneOf, numberOf, rowsOf } from "./keys.ts";
+import { type Courier, type Flight, Lane, Slots } from "./lane.ts";
+import type { OutNews, OwnStore, StoreNews } from "./own-store.ts";
+import type { Batch, Table } from "./table.ts";
 
 /** One copy of a message to one recipient. */
 export type OutRow = {
@@ -56,34 +48,51 @@ export type OutRow = {
   /** The own message; `null` for what no conversation shows, such as a receipt. */
   readonly key: string | null;
   readonly file: Omit<FileFacts, "sha256"> & { readonly sha256: string };
-  readonly body: Body;
-  readonly options: Pick<
-    MessageOptions,
-    "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous"
-  >;
+  /** `given`: the program has it, and the copy ends with the program. */
+  readonly body: Body | { readonly is: "given" };
+  readonly options: SendChoices;
   /** `renderPlan`, from the first attempt on. */
   readonly plan: string | null;
   /** The Relay may have it, or a part of it. */
   readonly hasLeft: boolean;
 };
 
-/** What became of a message, for whoever waits for it in this tab or another. */
-export type OutNews = {
-  readonly type: "out";
-  readonly place: string;
-  readonly sent?: Sent;
-  readonly error?: { readonly code: string; readonly message: string };
+type SendChoices = Pick<
+  MessageOptions,
+  "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous"
+>;
+
+/** What became of a copy. `waiting`: why it has not left so far. */
+export type Outcome =
+  | { readonly state: "sent"; readonly sent: Sent }
+  | { readonly state: "failed" | "uncertain" | "waiting"; readonly error: ClientError };
+
+/** Who keeps the messages that are sent. Each is called in the change of the copy itself. */
+export type Keeper = {
+  readonly sourceOf: (row: OutRow) => Source;
+  readonly changed: (batch: Batch, copy: PlacedRow, outcome: Outcome) => Promise<StoreNews | null>;
+};
+type PlacedRow = { readonly place: string; readonly row: OutRow };
+
+/** Who waits for a copy in this tab. */
+type Follower = Pick<MessageOptions, "onProgress" | "signal"> & {
+  /** Content that is not kept. */
+  readonly source?: Source;
+  /** After so many temporary failures it is given up; without it, it is tried until its `ttl` ends. */
+  readonly retries?: number;
+  readonly name: NameTrust | null;
+};
+type Followed = Follower & {
+  readonly resolve: (sent: Sent) => void;
+  readonly reject: (error: unknown) => void;
+  /** Temporary failures one after the other. */
+  failures: number;
+  /** What the program's `onProgress` threw. */
+  thrown: { readonly error: unknown } | null;
 };
 
-type OutboxHost = Omit<StoreBase<StoreChange | OutNews>, "did"> & {
-  readonly relay: Endpoint;
-  readonly plan: (row: OutRow, source: Source) => Promise<SendPlan>;
-  /** `null` signs nothing. Forgotten after a Relay refused its signature. */
-  readonly sender: () => Promise<NonNullable<SendPlan["sender"]>>;
-  readonly forgetSender: () => void;
-};
-
-const sendsAtOnce = 8;
+/** Texts, and files, that are sent at once to all recipients together. */
+const [shortAtOnce, filesAtOnce] = [16, 4];
 
 /** Puts a copy at the end of its recipient's lane, and returns its place. Lanes are in the order of the changes. */
 export async function enqueue(
@@ -92,7 +101,9 @@ export async function enqueue(
   row: Omit<OutRow, "plan" | "hasLeft">,
   nowMs: number,
 ): Promise<string> {
-  const prefix = laneOf(table, row.did, "short");
+  const { file, options } = row;
+  const shortBytes = Math.min(options.chunkBytes ?? chunkBytesDefault, chunkBytesDefault);
+  const prefix = laneOf(table, row.did, file.sizeBytes <= shortBytes ? "short" : "file");
   const [last] = await table.scan({ prefix, limit: 1, isReverse: true });
   const number = last === undefined ? nowMs : Math.max(nowMs, numberOf(last[0]) + 1);
   let place = prefix + digits(number);
@@ -102,142 +113,237 @@ export async function enqueue(
   return place;
 }
 
-export class Outbox {
-  readonly #host: OutboxHost;
-  readonly #table: Table;
-  readonly #lanes = new Map<string, { readonly news: Wakeup; readonly ended: Promise<void> }>();
-  /** Of messages that were sent here, by their places. */
-  readonly progress = new Map<string, MessageOptions["onProgress"]>();
-  readonly #signal: AbortSignal;
-  readonly #slots = new Waiters();
-  #free = sendsAtOnce;
-  isLeading = false;
+/** The options of a message that count when it is sent. */
+export function choicesOf(options: MessageOptions): SendChoices {
+  const { ttl, tag, hint, chunkBytes, trust, anonymous } = options;
+  const given = Object.entries({ ttl, tag, hint, chunkBytes, trust, anonymous });
+  return Object.fromEntries(given.filter(([, one]) => one !== undefined));
+}
 
-  constructor(host: OutboxHost, signal: AbortSignal) {
-    this.#host = host;
-    this.#table = host.table;
-    this.#signal = signal;
+export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({
+  ...file,
+  sha256: encodeHex(sha256),
+});
+
+export class Outbox {
+  /** `null`: nothing is kept of what was sent. */
+  keeper: Keeper | null = null;
+  isLeading = false;
+  readonly #own: OwnStore;
+  readonly #table: Table;
+  readonly #lanes = new Map<string, Lane<OutRow>>();
+  readonly #slots = { short: new Slots(shortAtOnce), file: new Slots(filesAtOnce) };
+  readonly #followed = new Map<string, Followed>();
+  /** On their way at this moment. */
+  readonly #flying = new Set<string>();
+  #isClosing = false;
+
+  constructor(own: OwnStore) {
+    this.#own = own;
+    this.#table = own.table;
+    own.onOut = (news) => this.#hear(news);
   }
+
+  // ------------------------------------------------------------------------------------------------------ adding
+
+  /** Adds a copy of what the program has: neither content nor history is kept. Returns its place. */
+  addGiven(did: Did, { file }: Source, options: MessageOptions): Promise<string> {
+    const out: Omit<OutRow, "plan" | "hasLeft"> = {
+      did,
+      id: randomUuid(),
+      key: null,
+      file: outFile(file),
+      body: { is: "given" },
+      options: choicesOf(options),
+    };
+    return this.#table.change((batch) => enqueue(this.#table, batch, out, this.#own.nowMs()));
+  }
+
+  /** What becomes of a copy that was added. A program need not wait for it. */
+  follow(place: string, follower: Follower): Promise<Sent> {
+    const { promise, resolve, reject } = deferred<Sent>();
+    promise.catch(() => undefined);
+    this.#followed.set(place, { ...follower, resolve, reject, failures: 0, thrown: null });
+    const { signal } = follower;
+    // What is on its way sees it itself.
+    const end = () => {
+      if (!this.#flying.has(place))
+        void this.#end(place, { state: "failed", error: abortedError() });
+    };
+    signal?.addEventListener("abort", end, { once: true });
+    promise.catch(() => undefined).finally(() => signal?.removeEventListener("abort", end));
+    this.#own.tell({ type: "out", place });
+    return promise;
+  }
+
+  // ----------------------------------------------------------------------------------------------------- leading
 
   /** Sends what waits, from now on. */
   async lead(): Promise<void> {
     this.isLeading = true;
     for (let from: string = rowsOf.outbox; ; ) {
-      const [next] = await this.#table.scan<OutRow>({ prefix: rowsOf.outbox, from, limit: 1 });
+      const [next] = await this.#table.scan({ prefix: rowsOf.outbox, from, limit: 1 });
       if (next === undefined) return;
-      this.wake(next[0]);
+      this.#wake(next[0]);
       from = endOf(laneIn(next[0]));
     }
   }
 
-  /** Something is new at a place. */
-  wake(place: string): void {
-    if (!this.isLeading || this.#signal.aborted) return;
-    const prefix = laneIn(place);
-    const running = this.#lanes.get(prefix);
-    const news = running?.news ?? new Wakeup();
-    news.wake();
-    if (running === undefined) this.#lanes.set(prefix, { news, ended: this.#run(prefix, news) });
-  }
-
   /** The network may be back: nothing waits for the end of its pause. */
   retry(): void {
-    for (const { news } of this.#lanes.values()) news.wake();
+    for (const lane of this.#lanes.values()) lane.retry();
   }
 
-  async ended(): Promise<void> {
-    await Promise.allSettled([...this.#lanes.values()].map(({ ended }) => ended));
+  /** What is on its way ends; with `retries` each of the others has one attempt. What waits is kept. */
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    this.retry();
+    await Promise.allSettled([...this.#lanes.values()].map((lane) => lane.ended()));
+    for (const { reject } of this.#followed.values())
+      reject(localError("closed", "close() was called: it waits in the store"));
+    this.#followed.clear();
   }
 
-  async #run(prefix: string, news: Wakeup): Promise<void> {
-    for (let failures = 0; !this.#signal.aborted; ) {
-      news.begin();
-      // A store that fails has changed nothing: the same is tried again.
-      const tried = await attempt(async () => {
-        const [first] = await this.#table.scan<OutRow>({ prefix, limit: 1 });
-        return first === undefined ? "empty" : this.#inSlot(() => this.#send(...first));
-      });
-      if (tried === "empty") await news.next(hourMs, this.#signal);
-      failures = tried === "empty" || tried === null ? 0 : failures + 1;
-      const askedMs = typeof tried === "number" ? tried : 0;
-      if (failures > 0)
-        await news.next(askedMs > 0 ? askedMs : backoffMs(failures - 1), this.#signal);
-    }
+  #wake(place: string): void {
+    if (!this.isLeading || this.#own.signal.aborted) return;
+    const prefix = laneIn(place);
+    const lane = this.#lanes.get(prefix) ?? this.#laneAt(prefix);
+    this.#lanes.set(prefix, lane);
+    lane.wake();
   }
 
-  async #inSlot<T>(work: () => Promise<T>): Promise<T> {
-    while (this.#free === 0) await this.#slots.wait(hourMs);
-    this.#free--;
-    try {
-      return await work();
-    } finally {
-      this.#free++;
-      this.#slots.release();
-    }
+  #laneAt(prefix: string): Lane<OutRow> {
+    const isFile = isFileLane(prefix);
+    const courier: Courier<OutRow> = {
+      waiting: (lane, limit) => this.#table.scan<OutRow>({ prefix: lane, limit }),
+      isAlone: ({ file }) => isFile || changesReading(file),
+      prepare: (place, row) => this.#prepare(place, row),
+    };
+    return new Lane(prefix, courier, this.#slots[isFile ? "file" : "short"], this.#own.signal);
   }
 
-  /** `null` when the lane may go on; otherwise how long the node asks to wait, 0 for the usual pause. */
-  async #send(place: string, row: OutRow): Promise<number | null> {
-    const result = await attempt(() => this.#attempt(place, row));
-    if (this.#signal.aborted && result instanceof ClientError) return 0;
-    if (!(result instanceof ClientError)) {
-      if (result !== null) await this.#end(place, { state: "sent", sent: result });
-      return null;
-    }
-    // The store itself fails: nothing is known to have changed.
-    const isStoreFault = ["store_full", "unusable", "store_unreadable"].includes(result.code);
-    if (isStoreFault || isTemporary(result)) return askedPauseMs(result);
-    await this.#end(place, {
-      state: result.code === "uncertain" ? "uncertain" : "failed",
-      error: result,
-    });
+  #hear({ place, sent, error }: OutNews): void {
+    const followed = this.#followed.get(place);
+    if (sent === undefined && error === undefined) this.#wake(place);
+    else this.#followed.delete(place);
+    if (error !== undefined) followed?.reject(localError(error.code, error.message));
+    else if (sent !== undefined) followed?.resolve(namedIn(sent, followed));
+  }
+
+  // ----------------------------------------------------------------------------------------------------- sending
+
+  /** Fixes and saves what is sent; nothing has left so far. */
+  async #prepare(place: string, row: OutRow): Promise<Flight | number | null> {
+    const prepared = await attempt(() => this.#planned(place, row));
+    if (prepared === null) return null;
+    if (prepared instanceof ClientError)
+      return orPause(() => this.#failed({ place, row }, prepared));
+    return () => orPause(() => this.#fly({ place, row }, prepared));
+  }
+
+  async #fly(copy: PlacedRow, prepared: Prepared): Promise<number | null> {
+    const { place } = copy;
+    this.#flying.add(place);
+    const sent = await attempt(() => this.#post(place, prepared));
+    this.#flying.delete(place);
+    if (sent instanceof ClientError) return this.#failed(copy, sent);
+    if (sent !== null) await this.#end(place, { state: "sent", sent });
     return null;
   }
 
-  /** One attempt; `null` when the row has changed and another is due. Throws why it failed. */
-  async #attempt(place: string, row: OutRow): Promise<Sent | null> {
-    const file = { ...row.file, sha256: decodeHex(row.file.sha256) ?? new Uint8Array(0) };
-    const source = bodySource(this.#table, row.body, file);
+  async #planned(place: string, row: OutRow): Promise<Prepared | null> {
+    const followed = this.#followed.get(place);
+    if (followed?.signal?.aborted === true) throw abortedError();
+    const source = this.#sourceOf(place, row);
     const known = row.plan === null ? null : parsePlan(row.plan);
-    const plan = known === null ? await this.#host.plan(row, source) : await this.#signed(known);
-    if (plan === null) {
+    if (known !== null) {
+      const plan = await this.#signed(known);
+      if (plan !== null) return { row, source, plan, delivered: known.delivered, isNew: false };
       if (row.hasLeft)
         throw localError("uncertain", "the Relay may have it or not; its time or its key is over");
       return this.#put(place, { ...row, plan: null });
     }
-    let delivered = known?.delivered ?? 0;
+    const { did: to, id, options } = row;
+    const { identity } = this.#own;
+    const wanted = await planFor(identity, to, source.file, { ...options, id });
+    const begun = await this.#begun(wanted, row);
+    const { plan, delivered } = begun ?? { plan: wanted, delivered: 0 };
+    const fixed: OutRow = { ...row, plan: renderPlan(plan, delivered), hasLeft: true };
+    await this.#put(place, fixed, plan);
+    return { row: fixed, source, plan, delivered, isNew: true, saved: begun?.save };
+  }
+
+  #sourceOf(place: string, row: OutRow): Source {
+    const source = this.#followed.get(place)?.source ?? this.keeper?.sourceOf(row);
+    if (source !== undefined) return source;
+    throw localError("removed", "the program that had the content has ended");
+  }
+
+  /** What is not kept here, and was interrupted, goes on with the bytes that were fixed before. */
+  async #begun(wanted: SendPlan, { body }: OutRow) {
+    if (body.is !== "given" || chunkCount(wanted) === 1) return null;
+    return (await import("./resume.ts")).resume(this.#own.identity.client.known.memory, wanted);
+  }
+
+  /** One attempt; `null` when the row has changed and another is due. Throws why it failed. */
+  async #post(place: string, prepared: Prepared): Promise<Sent | null> {
+    const { row, source, plan, isNew, saved } = prepared;
+    const { identity } = this.#own;
+    const followed = this.#followed.get(place);
+    let { delivered } = prepared;
     const left = (): OutRow => ({ ...row, plan: renderPlan(plan, delivered), hasLeft: true });
-    if (known === null || !row.hasLeft) await this.#put(place, left(), plan);
+    if (!row.hasLeft) await this.#put(place, left());
     const onDelivered = async ({ chunk, chunks, sentBytes, totalBytes }: ChunkProgress) => {
       delivered = chunk + 1;
+      if (followed !== undefined) followed.failures = 0;
+      await saved?.(delivered);
       if (delivered < chunks) await this.#put(place, left());
-      await this.progress.get(place)?.({ sentBytes, totalBytes });
+      await this.#report(place, { sentBytes, totalBytes });
+      if (delivered < chunks) this.#checkGoesOn(place);
     };
-    const once = { relay: this.#host.relay, retries: 0, from: delivered, onDelivered };
+    const { relay } = identity.client;
+    const once = { relay, retries: 0, from: delivered, onDelivered };
     const sent = await attempt(() => sendPlan(plan, source, once));
     if (!(sent instanceof ClientError)) return sent;
     const isUnknown = mayHaveIt(sent);
-    const hasLeft = row.hasLeft || isUnknown || delivered > 0;
+    const hasLeft = (row.hasLeft && !isNew) || isUnknown || delivered > 0;
     // The key that signs was replaced: once more with the one that signs now.
-    const isStale = sent.code === "sender_signature_invalid" && !hasLeft && known !== null;
-    if (sent.code === "sender_signature_invalid") this.#host.forgetSender();
+    const isStale = sent.code === "sender_signature_invalid" && !hasLeft && !isNew;
+    if (sent.code === "sender_signature_invalid") identity.forgetAuthor();
     if (!hasLeft)
       await this.#put(place, { ...left(), hasLeft, ...(isStale ? { plan: null } : {}) });
     if (isStale) return null;
-    if (isUnknown && !isTemporary(sent))
+    if (isUnknown && !isTemporary(sent) && followed?.retries === undefined)
       throw localError("uncertain", `the Relay may have it or not: ${sent.message} (${sent.code})`);
     throw sent;
   }
 
+  /** Between two chunks. */
+  #checkGoesOn(place: string): void {
+    const followed = this.#followed.get(place);
+    if (followed?.signal?.aborted === true) throw abortedError();
+    if (followed !== undefined && followed.thrown !== null)
+      throw localError("aborted", "onProgress has thrown");
+    if (this.#own.signal.aborted) throw localError("closed", "close() was called");
+  }
+
+  /** What the program throws there ends the message, and is what it gets. */
+  async #report(place: string, progress: SendProgress): Promise<void> {
+    const followed = this.#followed.get(place);
+    try {
+      await followed?.onProgress?.(progress);
+    } catch (error) {
+      if (followed !== undefined) followed.thrown = { error };
+    }
+  }
+
   /** `null` when its time is over, or another key signs now. */
-  async #signed({
-    plan,
-    senderKeyId,
-  }: NonNullable<ReturnType<typeof parsePlan>>): Promise<SendPlan | null> {
+  async #signed({ plan, senderKeyId }: Kept): Promise<SendPlan | null> {
+    const { identity } = this.#own;
     const endsMs = (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
-    if (endsMs <= this.#host.nowMs() + this.#host.relay.clock.aheadMs) return null;
+    if (endsMs <= identity.nowMs() + identity.client.relay.clock.aheadMs) return null;
     if (senderKeyId === null) return { ...plan, sender: null };
-    const sender = await this.#host.sender();
+    const sender = await identity.author();
     return sender.keyId === senderKeyId ? { ...plan, sender } : null;
   }
 
@@ -253,90 +359,89 @@ export class Outbox {
     return null;
   }
 
-  /** The row leaves its lane: for ever, or to wait aside for the program. */
-  async #end(
-    place: string,
-    {
-      state,
-      sent,
-      error,
-    }: { readonly state: Copy["state"]; readonly sent?: Sent; readonly error?: ClientError },
-  ): Promise<void> {
-    const change = await this.#table.change(async (batch): Promise<StoreChange | null> => {
-      const out = await batch.get<OutRow>(place);
-      if (out === null) return null;
-      batch.delete(place);
-      const row = out.key === null ? null : await batch.get<MessageRow>(out.key);
-      if (out.key === null || row === null) {
-        deleteBody(batch, out.body);
-        // The next message brings the own profile once more.
-        const isUntold = state !== "sent" && out.file.mediaType === profileType;
-        if (isUntold) await putPerson(this.#table, batch, out.did, { toldMs: 1 });
-        return null;
-      }
-      const aside = state === "sent" ? null : asideOf(place);
-      if (aside !== null) batch.put(aside, { ...out, plan: null, hasLeft: false });
-      const why = { code: error?.code ?? null, reason: error?.message ?? null };
-      const isThis = (copy: Copy) => copy.out === place;
-      const to = row.to.map(
-        (copy): Copy =>
-          isThis(copy)
-            ? { ...copy, ...why, out: aside, state: laterState(copy.state, state) }
-            : copy,
-      );
-      batch.put(out.key, { ...row, to });
-      batch.log(deliveryKey(out.key));
-      const { body } = row;
-      if (body.is === "pieces" && to.every((copy) => copy.out === null))
-        batch.put(keyOfFile({ at: orderOf(row), id: body.id }), out.key);
-      return stateChange(row);
-    });
-    this.progress.delete(place);
-    if (change !== null) this.#host.tell(change);
-    const why = error === undefined ? {} : { error: { code: error.code, message: error.message } };
-    this.#host.tell({ type: "out", place, ...(sent === undefined ? {} : { sent }), ...why });
+  // ------------------------------------------------------------------------------------------------------ ending
+
+  /** `null` when the lane may go on; otherwise how long the node asks to wait, 0 for the usual pause. */
+  async #failed({ place, row }: PlacedRow, error: ClientError): Promise<number | null> {
+    if (this.#own.signal.aborted) return 0;
+    const followed = this.#followed.get(place);
+    // The store itself fails: nothing is known to have changed.
+    const isStoreFault = ["store_full", "unusable", "store_unreadable"].includes(error.code);
+    const isLater = isStoreFault || isTemporary(error);
+    if (isLater && !(followed !== undefined && this.#isGivenUp(followed, error))) {
+      if (!isStoreFault) await this.#change({ place, row }, { state: "waiting", error });
+      return askedPauseMs(error);
+    }
+    const state = error.code === "uncertain" ? "uncertain" : "failed";
+    await this.#end(place, { state, error });
+    return null;
   }
 
-  /** Puts `failed` and `uncertain` copies of a message back, under new ids: their old bytes count no more. */
-  async resend(key: string): Promise<void> {
-    const places = await this.#table.change(async (batch) => {
-      const row = await batch.get<MessageRow>(key);
-      const queued: string[] = [];
-      const to: Copy[] = [];
-      for (const copy of row?.to ?? []) {
-        const aside = copy.out !== null && isAside(copy.out) ? copy.out : null;
-        const out = aside === null ? null : await batch.get<OutRow>(aside);
-        if (aside === null || out === null) {
-          to.push(copy);
-          continue;
-        }
-        const id = randomUuid();
-        const place = await enqueue(this.#table, batch, { ...out, id }, this.#host.nowMs());
-        batch.delete(aside);
-        batch.put(keyOfId(this.#table, id), key);
-        to.push({ ...copy, id, state: "waiting", code: null, reason: null, out: place });
-        queued.push(place);
-      }
-      if (row !== null && queued.length > 0) {
-        batch.put(key, { ...row, to });
-        batch.log(deliveryKey(key));
-      }
-      return queued;
+  #isGivenUp(followed: Followed, error: ClientError): boolean {
+    if (followed.retries === undefined) return false;
+    followed.failures++;
+    // After 504 the Relay has tried for as long as its destinations may take.
+    return this.#isClosing || followed.failures > followed.retries || error.status === 504;
+  }
+
+  async #change(copy: PlacedRow, outcome: Outcome): Promise<void> {
+    const { keeper } = this;
+    if (keeper === null) return;
+    const news = await this.#table.change((batch) => keeper.changed(batch, copy, outcome));
+    if (news !== null) this.#own.tell(news);
+  }
+
+  /** The row leaves its lane: for ever, or to wait aside for the program. */
+  async #end(place: string, outcome: Exclude<Outcome, { state: "waiting" }>): Promise<void> {
+    const change = await this.#table.change(async (batch) => {
+      const row = await batch.get<OutRow>(place);
+      if (row === null) return null;
+      batch.delete(place);
+      return (await this.keeper?.changed(batch, { place, row }, outcome)) ?? null;
     });
-    const row = await this.#table.get<MessageRow>(key);
-    if (row !== null) this.#host.tell(stateChange(row));
-    for (const place of places) {
-      this.wake(place);
-      this.#host.tell({ type: "out", place });
+    if (change !== null) this.#own.tell(change);
+    const followed = this.#followed.get(place);
+    this.#followed.delete(place);
+    if (outcome.state === "sent") {
+      const { sent } = outcome;
+      followed?.resolve(namedIn(sent, followed));
+      return this.#own.tell({ type: "out", place, sent });
     }
+    const { error } = outcome;
+    followed?.reject(followed.thrown === null ? error : followed.thrown.error);
+    this.#own.tell({ type: "out", place, error: { code: error.code, message: error.message } });
   }
 }
+
+type Kept = NonNullable<ReturnType<typeof parsePlan>>;
+
+type Prepared = {
+  readonly row: OutRow;
+  readonly source: Source;
+  readonly plan: SendPlan;
+  readonly delivered: number;
+  /** The plan was made for this attempt. */
+  readonly isNew: boolean;
+  /** Awaited after each chunk. */
+  readonly saved?: ((delivered: number) => Promise<unknown>) | undefined;
+};
+
+/** A store that fails has changed nothing: the same is tried again. */
+async function orPause(work: () => Promise<number | null>): Promise<number | null> {
+  const done = await attempt(work);
+  return done instanceof ClientError ? 0 : done;
+}
+
+/** What comes behind it is understood by it: a group's members, somebody's name. */
+const changesReading = ({ mediaType }: OutRow["file"]): boolean =>
+  mediaType.startsWith(groupType) || mediaType.startsWith(profileType);
+
+/** How the recipient's name was found is known to who called. */
+const namedIn = (sent: Sent, followed: Followed | undefined): Sent =>
+  followed === undefined
+    ? sent
+    : { ...sent, recipient: { ...sent.recipient, name: followed.name } };
 
 /** The Relay, or a destination behind it, has failed or has not answered: it may have taken what was sent. */
 const mayHaveIt = ({ kind, status }: ClientError): boolean =>
   kind === "refused" ? [500, 502, 504].includes(status ?? 0) : kind !== "local";
-
-export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({
-  ...file,
-  sha256: encodeHex(sha256),
-});

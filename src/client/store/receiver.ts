@@ -4,10 +4,12 @@
  * program, or by the storage that keeps it. One that can't be opened is an event; other messages still arrive.
  * Source: docs/client.md "Receiving", interface "Cache" and "Live sessions", rules sections 5 and 6.
  */
+
 import { hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, orNull, pause } from "../base/failure.ts";
-import { agreementSecrets, type Identity } from "../keys/keys.ts";
+import { Wakeup } from "../base/wakeup.ts";
+import { agreementSecrets } from "../keys/keys.ts";
 import {
   type Message,
   type MessageActions,
@@ -15,12 +17,12 @@ import {
   noteIn,
   type WaypostEvent,
 } from "../mail/message.ts";
+import type { OwnIdentity } from "../mail/own-identity.ts";
 import {
   acknowledge,
   isUnreadable,
-  type MessageFacts,
   type Recipient,
-  readMessage,
+  type readMessage,
   recipientOf,
   removeUnread,
 } from "../mail/retrieve.ts";
@@ -40,36 +42,30 @@ import {
   type Unreachable,
   versionsOf,
 } from "../net/caches.ts";
-import { listenLive, Wakeup } from "../net/connections.ts";
-import { type Client, readLimits } from "../trust/client.ts";
+import { listenLive } from "../net/connections.ts";
+import { readLimits } from "../trust/client.ts";
 import { cachesOf, liveEndpoints } from "../trust/readers.ts";
 
-/** What the receiver needs of the identity it receives for. */
-type ReceiverHost = {
-  readonly client: Client;
-  readonly identity: () => Identity;
-  /** Names the live session; a second session of the same device replaces the first. */
-  readonly device: string;
-  readonly emit: (event: WaypostEvent) => void;
-  /** Pause between two looks when nothing wakes. */
-  readonly pollMs: number;
-  readonly send: MessageActions["send"];
-  readonly onAcked: (facts: MessageFacts) => void;
-  /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
-  readonly refreshKeys: (force: boolean) => Promise<void>;
-  /** Remembers between runs; without it, messages are in memory, and known for one run. */
-  readonly storage?: ReceiverStorage;
-};
-
-export type ReceiverStorage = {
-  /** Whether an envelope was saved, by its id in lower case or its digest. */
+/** Where messages go that are received: to the program, or into the local store. */
+export type Inbox = {
+  /** What is read is saved when `read` returns: it is acknowledged, and not handed over here. */
+  readonly isSaved: boolean;
+  /** Whether an envelope was received, by its id in lower case or its digest. */
   readonly has: (name: string) => Promise<boolean>;
-  /** Saves a message before it returns: nothing is handed over, and what was read is acknowledged. */
-  readonly read?: typeof readMessage;
+  readonly read: typeof readMessage;
   /** How long a live message may take to be read; `liveAckMs` when it isn't given. */
   readonly waitMs?: number;
-  /** Saves what the program acknowledges. */
-  readonly save?: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
+  /** Before it is acknowledged. */
+  readonly acked: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
+  /** For replies. */
+  readonly send: MessageActions["send"];
+};
+
+type ReceiverOptions = {
+  /** Names the live session; a second session of the same device replaces the first. */
+  readonly device: string;
+  /** Pause between two looks when nothing wakes. */
+  readonly pollMs?: number | undefined;
 };
 
 /** One look into the Caches. After an incomplete one, the next follows soon. */
@@ -80,7 +76,7 @@ export type PollResult = {
   readonly failed: readonly Unreachable[];
 };
 
-export const pollMsDefault = 30_000;
+const pollMsDefault = 30_000;
 /** Messages that are opened and not yet read by the program. */
 const queuedMax = 32;
 /** How long the sender of a live message waits for the program to acknowledge it. */
@@ -109,7 +105,10 @@ export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 type Place = Extract<WaypostEvent, { type: "disconnected" }>["what"];
 
 export class Receiver {
-  readonly #host: ReceiverHost;
+  readonly #own: OwnIdentity;
+  readonly #inbox: Inbox;
+  readonly #device: string;
+  readonly #pollMs: number;
   readonly #recipient: Recipient;
   /** For the program. */
   readonly #queue: Message[] = [];
@@ -118,8 +117,7 @@ export class Receiver {
   /** By the digests and the ids of their envelopes; of an id the last one. */
   readonly #known = new Map<string, Known>();
   readonly #before = {
-    has: async (name: string) =>
-      this.#known.has(name) || ((await this.#host.storage?.has(name)) ?? false),
+    has: async (name: string) => this.#known.has(name) || (await this.#inbox.has(name)),
   };
   readonly #digests = new Map<string, string>();
   readonly #news = new Wakeup();
@@ -138,12 +136,14 @@ export class Receiver {
   #failure: unknown = null;
   #refreshedMs = Number.NEGATIVE_INFINITY;
 
-  constructor(host: ReceiverHost) {
-    this.#host = host;
-    const { client, identity } = host;
+  constructor(own: OwnIdentity, inbox: Inbox, { device, pollMs }: ReceiverOptions) {
+    this.#own = own;
+    this.#inbox = inbox;
+    this.#device = device;
+    this.#pollMs = pollMs ?? pollMsDefault;
     // Keys are replaced while it receives.
-    const secretsOf = (keyId: string) => agreementSecrets(identity(), keyId);
-    this.#recipient = { ...recipientOf(client, identity()), secretsOf };
+    const secretsOf = (keyId: string) => agreementSecrets(own.secrets, keyId);
+    this.#recipient = { ...recipientOf(own.client, own.secrets), secretsOf };
   }
 
   start(): void {
@@ -195,14 +195,14 @@ export class Receiver {
     readonly caches: readonly CacheClient[];
     readonly relays: readonly Reader[];
   }> {
-    const { client, identity } = this.#host;
+    const { client } = this.#own;
     const { url } = client.directory.endpoint;
     for (let failures = 0; !this.#stop.signal.aborted; failures++) {
       const found = await attempt(async () => {
-        const caches = await cachesOf(client, identity());
+        const caches = await cachesOf(client, this.#own.secrets);
         const canListen = typeof WebSocket !== "undefined";
         const relays = canListen
-          ? await orNull(liveEndpoints(client, identity()), "no_relay")
+          ? await orNull(liveEndpoints(client, this.#own.secrets), "no_relay")
           : null;
         return { caches, relays: relays ?? [] };
       });
@@ -220,10 +220,10 @@ export class Receiver {
     const wasLost = this.#lost.has(name);
     if (error === undefined) {
       this.#lost.delete(name);
-      if (wasLost || what === "live") this.#host.emit({ type: "connected", what, url });
+      if (wasLost || what === "live") this.#own.emit({ type: "connected", what, url });
     } else if (!wasLost) {
       this.#lost.add(name);
-      this.#host.emit({ type: "disconnected", what, url, error });
+      this.#own.emit({ type: "disconnected", what, url, error });
     }
   }
 
@@ -239,8 +239,7 @@ export class Receiver {
       };
       const onEnvelope = (envelope: LiveEnvelope) => this.#receiveLive(envelope);
       const events = { onReady, onEnvelope, onStored: () => this.#news.wake() };
-      const error =
-        (await attempt(() => listenLive(relay, this.#host.device, events, signal))) ?? null;
+      const error = (await attempt(() => listenLive(relay, this.#device, events, signal))) ?? null;
       // Made again with the node's time, which its answer states.
       if (
         error?.code === "proof_invalid" &&
@@ -268,7 +267,7 @@ export class Receiver {
         if (error === undefined || !signal.aborted) this.#report("cache", url, error);
       }
       // A Cache elsewhere does not say when it has what was passed.
-      const waitMs = this.#passed.size > 0 ? secondMs : this.#host.pollMs;
+      const waitMs = this.#passed.size > 0 ? secondMs : this.#pollMs;
       await this.#news.next(failures === 0 ? waitMs : backoffMs(failures), signal);
     }
   }
@@ -277,7 +276,7 @@ export class Receiver {
     const { signal } = this.#stop;
     while (!signal.aborted) {
       await pause(hourMs, signal);
-      if (!signal.aborted) await this.#host.refreshKeys(false);
+      if (!signal.aborted) await this.#own.renewKeys(false);
     }
   }
 
@@ -361,14 +360,14 @@ export class Receiver {
   }
 
   #read(version: PendingMessage): Promise<OpenedMessage> {
-    return (this.#host.storage?.read ?? readMessage)(version, this.#recipient);
+    return this.#inbox.read(version, this.#recipient);
   }
 
   /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
   async #refreshSoon(): Promise<boolean> {
     if (performance.now() - this.#refreshedMs < minuteMs) return false;
     this.#refreshedMs = performance.now();
-    await this.#host.refreshKeys(true);
+    await this.#own.renewKeys(true);
     return true;
   }
 
@@ -388,7 +387,7 @@ export class Receiver {
       await removeUnread([...first, ...others.flat().filter(isBeside)]);
     };
     const { code, message: reason } = error;
-    this.#host.emit({
+    this.#own.emit({
       type: "unreadable",
       messageIds: messageIdsOf(version),
       code,
@@ -482,7 +481,7 @@ export class Receiver {
     const opening = attempt(() => this.#read(version)).then((read) =>
       read instanceof ClientError || this.#isFull ? null : this.#handOver(version, read),
     );
-    const waitMs = this.#host.storage?.waitMs ?? liveAckMs;
+    const waitMs = this.#inbox.waitMs ?? liveAckMs;
     return Promise.race([opening, pause(waitMs, this.#stop.signal).then(() => null)]);
   }
 
@@ -496,10 +495,10 @@ export class Receiver {
       .find((known) => known !== undefined);
     if (same !== undefined) return same;
     const known = this.#remember(version, { state: "queued", digests: facts.digests });
-    const { storage, send, onAcked } = this.#host;
+    const { isSaved, send } = this.#inbox;
     // A Cache that can't be reached offers it again; the acknowledgement follows then.
     const ack = async () => {
-      if (known.state !== "acked") await storage?.save?.(version, opened);
+      if (known.state !== "acked") await this.#inbox.acked(version, opened);
       if (known.state === "acked") return;
       known.state = "acked";
       known.acked.abort();
@@ -507,10 +506,9 @@ export class Receiver {
       const { copies } = known;
       known.copies = [];
       await acknowledge(copies, known.digests);
-      onAcked(facts);
     };
     // A note is no message of its own, and without a store nothing hears of it. A store without room gets it again later.
-    if (storage?.read !== undefined || noteIn(facts, data) !== null) await attempt(ack);
+    if (isSaved || noteIn(facts, data) !== null) await attempt(ack);
     else {
       this.#queue.push(messageOf(facts, data, { ack, send }));
       this.#changed.release();

@@ -7,10 +7,10 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
 import type { GroupRow } from "../groups/group-rules.ts";
-import type { StoreChange } from "../mail/message.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
+import type { Copies } from "./copies.ts";
 import { type Body, readBody } from "./files.ts";
-import { factsOf, type GroupFacts } from "./groups.ts";
+import { factsOf, type GroupFacts } from "./group-rows.ts";
 import {
   endOf,
   keyOfConversation,
@@ -21,6 +21,8 @@ import {
   reactionsOf,
   rowsOf,
 } from "./keys.ts";
+import type { Outbox } from "./outbox.ts";
+import type { OwnStore } from "./own-store.ts";
 import { type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import {
   type ConversationRow,
@@ -36,7 +38,8 @@ import {
   stateChange,
   viewOf,
 } from "./rows.ts";
-import type { Batch, StoreBase, Table } from "./table.ts";
+import type { Sending } from "./sending.ts";
+import type { Batch, Table } from "./table.ts";
 
 export type Conversation = {
   /** A person's DID, the id of a group, or `unverified`. */
@@ -47,32 +50,30 @@ export type Conversation = {
   readonly last: StoredMessage | null;
 };
 
-type StoreHost = StoreBase<StoreChange> & {
-  /** Says that these messages were read, to somebody who is known. */
-  readonly sendReceipt: (to: Did, ids: readonly string[]) => Promise<void>;
-  /** Sends copies of an own message once more, under new ids. */
-  readonly resend: (key: string) => Promise<void>;
-  readonly leads: () => boolean;
-  /** Has the tab that leads ask for content that another device has. */
-  readonly want: (key: string) => void;
-};
+type Beside = { readonly copies: Copies; readonly sending: Sending };
 
 const pageMessages = 50;
 const pageMessagesMax = 1_000;
 
 export class LocalStore {
-  readonly #host: StoreHost;
+  readonly #own: OwnStore;
+  readonly #outbox: Outbox;
+  readonly #copies: Copies;
+  readonly #sending: Sending;
   readonly #table: Table;
 
   /** @internal */
-  constructor(host: StoreHost) {
-    this.#host = host;
-    this.#table = host.table;
+  constructor(own: OwnStore, outbox: Outbox, { copies, sending }: Beside) {
+    this.#own = own;
+    this.#outbox = outbox;
+    this.#copies = copies;
+    this.#sending = sending;
+    this.#table = own.table;
   }
 
   /** Whether this tab receives and delivers for all. */
   get leads(): boolean {
-    return this.#host.leads();
+    return this.#outbox.isLeading;
   }
 
   // ---------------------------------------------------------------------------------------------- people
@@ -95,7 +96,7 @@ export class LocalStore {
     const person = await this.#table.change(async (batch) => {
       const { setMs = 0 } = (await batch.get<Person>(keyOfPerson(this.#table, did))) ?? {};
       const saved = await putPerson(this.#table, batch, did, {
-        setMs: Math.max(this.#host.nowMs(), setMs + 1),
+        setMs: Math.max(this.#own.nowMs(), setMs + 1),
         ...(name === undefined ? {} : { name }),
         ...(isBlocked === undefined ? {} : { isBlocked }),
         ...(isKnown || change.isKnown === false ? { isKnown } : {}),
@@ -103,23 +104,23 @@ export class LocalStore {
       batch.log(keyOfPerson(this.#table, did));
       return saved;
     });
-    this.#host.tell({ type: "changed", conversation: did, id: null, what: "person" });
+    this.#own.tell({ type: "changed", conversation: did, id: null, what: "person" });
     return person;
   }
 
   /** What somebody calls themselves, or the own profile. */
-  async profile(did: string = this.#host.did): Promise<Profile> {
+  async profile(did: string = this.#own.did): Promise<Profile> {
     return profileOf(await this.#table.get(keyOfProfile(this.#table, did)));
   }
 
   /** Changes the own profile, which goes to each person ahead of the next message to them. */
   async saveProfile(change: Partial<Profile>): Promise<void> {
-    const { did, nowMs, tell } = this.#host;
+    const { did, nowMs } = this.#own;
     const before = await this.#table.get<ProfileRow>(keyOfProfile(this.#table, did));
     const profile = await profileWith(before, change);
     const atMs = Math.max(nowMs(), (before?.atMs ?? 0) + 1);
     await this.#table.change((batch) => putProfile(this.#table, batch, { ...profile, did, atMs }));
-    tell({ type: "changed", conversation: did, id: null, what: "person" });
+    this.#own.tell({ type: "changed", conversation: did, id: null, what: "person" });
   }
 
   // --------------------------------------------------------------------------------------- conversations
@@ -135,7 +136,7 @@ export class LocalStore {
         const group = isDid(row.id)
           ? null
           : await this.#table.get<GroupRow>(keyOfGroup(this.#table, row.id));
-        const facts = group === null ? null : factsOf(group, this.#host.did);
+        const facts = group === null ? null : factsOf(group, this.#own.did);
         return {
           id: row.id,
           person: await this.person(row.id),
@@ -216,7 +217,7 @@ export class LocalStore {
       return row;
     });
     if (before === null) return;
-    this.#host.tell({ type: "changed", conversation, id: null, what: "read" });
+    this.#own.tell({ type: "changed", conversation, id: null, what: "read" });
     if ((await this.profile()).isOpen) await this.#tellRead(before);
   }
 
@@ -230,7 +231,7 @@ export class LocalStore {
         !isOwn && wantsReceipt && verified === true && arrivedMs > readMs && arrivedMs <= untilMs;
       if (isAsked && from !== null) read.set(from, [...(read.get(from) ?? []), row.id]);
     }
-    for (const [from, ids] of read) await this.#host.sendReceipt(from, ids);
+    for (const [from, ids] of read) await this.#sending.wereRead(from, ids);
   }
 
   // ------------------------------------------------------------------------------------------------ content
@@ -241,7 +242,7 @@ export class LocalStore {
    */
   async *pieces(message: StoredMessage): AsyncGenerator<Uint8Array> {
     const row = await this.#table.get<MessageRow>(message.key);
-    if (row?.body.is === "elsewhere") this.#host.want(message.key);
+    if (row?.body.is === "elsewhere") this.#own.tell({ type: "want", key: message.key });
     yield* readBody(this.#table, row?.body ?? { is: "removed" });
   }
 
@@ -281,7 +282,7 @@ export class LocalStore {
   /** Removes a message here, and keeps it from being sent when it waits for that. */
   async remove(message: StoredMessage): Promise<void> {
     await this.#table.change((batch) => this.#remove(batch, message.key));
-    this.#host.tell({
+    this.#own.tell({
       type: "changed",
       conversation: message.conversation,
       id: message.id,
@@ -292,14 +293,14 @@ export class LocalStore {
   async removeConversation(conversation: string): Promise<void> {
     for await (const [key] of this.#table.all<MessageRow>(messagesOf(this.#table, conversation)))
       await this.#table.change((batch) => this.#remove(batch, key));
-    this.#host.tell({ type: "changed", conversation, id: null, what: "removed" });
+    this.#own.tell({ type: "changed", conversation, id: null, what: "removed" });
   }
 
   async #remove(batch: Batch, key: string): Promise<void> {
     const row = await batch.get<MessageRow>(key);
     if (row === null) return;
     await removeMessage(this.#table, batch, key);
-    putRemoval(this.#table, batch, row, this.#host.nowMs());
+    putRemoval(this.#table, batch, row, this.#own.nowMs());
   }
 
   // -------------------------------------------------------------------------------------------------- sending
@@ -308,7 +309,7 @@ export class LocalStore {
   async resend(id: string): Promise<void> {
     const found = await messageById(this.#table, id);
     if (found === null) throw localError("no_message", `no stored message has the id ${id}`);
-    await this.#host.resend(found.key);
+    await this.#copies.resend(found.key);
   }
 
   async usage(): Promise<{ readonly bytes: number; readonly bytesMax: number }> {
@@ -317,10 +318,8 @@ export class LocalStore {
 }
 
 /** Of the oldest message, which stays. `false`: there is none. */
-export async function removeOldestFile({
-  table,
-  tell,
-}: Pick<StoreHost, "table" | "tell">): Promise<boolean> {
+export async function removeOldestFile(own: OwnStore): Promise<boolean> {
+  const { table } = own;
   const [oldest] = await table.scan<string>({ prefix: rowsOf.files, limit: 1 });
   if (oldest === undefined) return false;
   const [place, key] = oldest;
@@ -332,6 +331,6 @@ export async function removeOldestFile({
     batch.put(key, { ...row, body: { is: "removed" } satisfies Body });
     return row;
   });
-  if (removed !== null) tell(stateChange(removed));
+  if (removed !== null) own.tell(stateChange(removed));
   return true;
 }

@@ -7,7 +7,6 @@
 
 import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
-import type { Did } from "../../core/codec/did.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { hkdf, openBytes, sealBytes } from "../keys/crypto.ts";
@@ -44,14 +43,6 @@ const noMeta = {
 
 /** A store that goes on from an older copy of itself uses no number twice. */
 const numbersPerMs = 1_000;
-
-/** What every part of a local store works with. */
-export type StoreBase<News> = {
-  readonly table: Table;
-  readonly did: Did;
-  readonly nowMs: () => number;
-  readonly tell: (news: News) => void;
-};
 
 type TableScan = Partial<Range> & { readonly prefix: string };
 

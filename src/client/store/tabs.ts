@@ -5,25 +5,14 @@
  */
 import { localError, pause } from "../base/failure.ts";
 import type { StoreDriver } from "./driver.ts";
-
-export type Tabs = {
-  /** Hears what other tabs tell. */
-  onNews: (news: unknown) => void;
-  /** Informs the other tabs. */
-  readonly tell: (news: unknown) => void;
-  /** Resolves when this tab leads; never when it is closed before. */
-  readonly leading: Promise<void>;
-  readonly close: () => void;
-};
+import { soleTab, type Tabs } from "./own-store.ts";
 
 /** How long a tab without Web Locks waits for another to say that it has the store. */
 const answerMs = 300;
 
 export async function joinTabs(driver: StoreDriver, place: string): Promise<Tabs> {
   const { sharedAs } = driver;
-  const nothing = () => undefined;
-  if (sharedAs === null)
-    return { onNews: nothing, tell: nothing, leading: Promise.resolve(), close: nothing };
+  if (sharedAs === null) return { ...soleTab };
   const name = `waypost:${sharedAs}:${place}`;
   const channel = new BroadcastChannel(name);
   const stop = new AbortController();

@@ -4,6 +4,7 @@
  * each only when it needs it. Tests compare both sides.
  * Source: rules section 8.
  */
+
 import {
   createHash,
   createPrivateKey,
@@ -13,6 +14,7 @@ import {
   sign,
   verify,
 } from "node:crypto";
+import { deferred } from "../std/deferred.ts";
 import { publicKeyBytes, signatureBytes } from "./bytes.ts";
 
 /** DER of SubjectPublicKeyInfo for Ed25519, up to the 32 key bytes (RFC 8410). */
@@ -58,7 +60,7 @@ async function verifyInPool(
 ): Promise<boolean> {
   poolQueue++;
   try {
-    const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+    const { promise, resolve, reject } = deferred<boolean>();
     const end = (error: Error | null, isValid: boolean) =>
       error ? reject(error) : resolve(isValid);
     verify(null, message, importKey(publicKey), signature, end);

@@ -2,6 +2,7 @@
  * Bounds on memory and time: a map of bounded size and a deadline for a promise. The timer of `withDeadline` is the
  * only clock in the core.
  */
+import { deferred } from "./deferred.ts";
 
 /** For values whose size strangers choose. `of` must return the same size for as long as the value is in the map. */
 type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
@@ -74,7 +75,7 @@ export async function withDeadline<T>(
   timeoutMs: number,
   after: After = afterByTimer,
 ): Promise<T | typeof late> {
-  const { promise: deadline, resolve } = Promise.withResolvers<typeof late>();
+  const { promise: deadline, resolve } = deferred<typeof late>();
   const cancel = after(Math.min(Math.max(0, timeoutMs), timerMsMax), () => resolve(late));
   try {
     return await Promise.race([work, deadline]);
@@ -97,7 +98,7 @@ export class Waiters {
 
   /** The outcome of `work`, or `late` when the event comes first. */
   async orEvent<T>(work: PromiseLike<T>): Promise<T | typeof late> {
-    const { promise: event, resolve } = Promise.withResolvers<typeof late>();
+    const { promise: event, resolve } = deferred<typeof late>();
     const end = () => resolve(late);
     this.ends.add(end);
     try {

@@ -4,7 +4,6 @@ import { ClientError } from "../../../../src/client/base/failure.ts";
 import { type DeviceLink, Devices } from "../../../../src/client/devices/devices.ts";
 import type { DeviceItem, PeerRow } from "../../../../src/client/devices/sync.ts";
 import { nextIdentity } from "../../../../src/client/identity/change.ts";
-import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import {
   advanceChain,
   createIdentity,
@@ -12,13 +11,13 @@ import {
   renderIdentity,
 } from "../../../../src/client/keys/keys.ts";
 import { syncType } from "../../../../src/client/mail/content.ts";
-import { waitingDefault } from "../../../../src/client/net/directory.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { peerKey } from "../../../../src/client/store/keys.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import type { Client } from "../../../../src/client/trust/client.ts";
 import { DeviceMail } from "../../../support/device-mail.ts";
 import { identityOf } from "../../../support/identity.ts";
+import { ownStoreOf } from "../../../support/own-store.ts";
 
 const didOf = (name: string) => identityOf(name).did;
 const [own, phone, laptop, thief] = [
@@ -31,7 +30,6 @@ type Told = readonly [from: typeof phone, item: DeviceItem];
 
 /** A device with phone and laptop, after it has heard all: its identity, and the others that it knows. */
 async function heard(identity: Identity, told: readonly Told[]) {
-  const held = { identity };
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
   const begun = { name: "", addedMs: 0, seen: 0, sent: 0, isLeaving: false };
   await table.change(async (batch) => {
@@ -54,38 +52,13 @@ async function heard(identity: Identity, told: readonly Told[]) {
     },
     ...{ send: () => Promise.reject(new Error("nothing is sent")), receive },
   } as DeviceLink;
-  const devices = new Devices(
-    {
-      ...{
-        table,
-        keys: memoryKeys(),
-        nowMs: Date.now,
-        tell: () => undefined,
-        openLink: async () => link,
-      },
-      ...{
-        identity: () => held.identity,
-        inOrder: (work) => work(),
-        client: {} as Client,
-        waiting: waitingDefault,
-      },
-      change: async (edit) => {
-        held.identity = await edit(held.identity);
-        return held.identity;
-      },
-      ...{
-        deviceName: "",
-        leading: Promise.resolve(),
-        reconnect: () => undefined,
-        failed: () => undefined,
-      },
-    },
-    stop.signal,
-  );
+  const store = await ownStoreOf(table, own, { secrets: identity });
+  stop.signal.addEventListener("abort", () => store.stop());
+  const devices = new Devices(store, { name: "", openLink: async () => link });
   await devices.start();
   while (mail.boxOf(own).length > 0) await Bun.sleep(1);
   stop.abort();
-  return { identity: held.identity, dids: (await devices.list()).map(({ did }) => did) };
+  return { identity: store.identity.secrets, dids: (await devices.list()).map(({ did }) => did) };
 }
 
 const added = (did: typeof phone): DeviceItem => ({ is: "d", row: { did, name: "" } });
@@ -198,23 +171,12 @@ test("a device goes on to open its own DID whatever the answer was, until it is 
     opened.resolve();
     return link as DeviceLink;
   };
-  const devices = new Devices(
-    {
-      ...{ table, keys: memoryKeys(), nowMs: Date.now, tell: () => undefined, openLink },
-      ...{ identity: () => createIdentity("own"), inOrder: (work) => work(), client: {} as Client },
-      ...{
-        waiting: waitingDefault,
-        change: async () => createIdentity("own"),
-        deviceName: "",
-        leading: Promise.resolve(),
-      },
-      ...{
-        reconnect: () => undefined,
-        failed: (error: ClientError) => void failures.push(error.code),
-      },
-    },
-    stop.signal,
-  );
+  const store = await ownStoreOf(table, own);
+  stop.signal.addEventListener("abort", () => store.stop());
+  store.identity.on((event) => {
+    if (event.type === "failed") failures.push(event.error.code);
+  });
+  const devices = new Devices(store, { name: "", openLink });
   await devices.start();
   await opened.promise;
   expect([tried, failures]).toEqual([3, []]);

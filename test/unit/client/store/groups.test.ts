@@ -3,11 +3,12 @@ import { expect, test } from "bun:test";
 import type { GroupRow } from "../../../../src/client/groups/group-rules.ts";
 import { groupIdOf, mergeGroups, standingOf } from "../../../../src/client/groups/group-rules.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
-import { factsOf, Groups, putChange } from "../../../../src/client/store/groups.ts";
+import { factsOf, putChange } from "../../../../src/client/store/group-rows.ts";
 import { keyOfGroup } from "../../../../src/client/store/keys.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { identityOf } from "../../../support/identity.ts";
+import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
 
 const [admin, own, other] = [
   identityOf("admin").did,
@@ -61,19 +62,7 @@ test("who put themselves into somebody's group first keeps nobody from the true 
   expect(await put(other, Number.MAX_SAFE_INTEGER)).toBe(true);
   expect(await put(admin, 1)).toBe(true);
   expect(factsOf(await seen(), own)).toMatchObject({ admin, standing: "asked" });
-  const tell = () => undefined;
-  const nothing = async () => [];
-  const groups = new Groups({
-    ...{
-      table,
-      did: own,
-      nowMs: () => 0,
-      tell,
-      messages: nothing,
-      send: nothing,
-      find: async (to) => to as Did,
-    },
-  });
+  const { groups } = await partsOf(await ownStoreOf(table, own, { nowMs: () => 0 }));
   await (await groups.get(id))?.join();
   expect(await put(other, Number.MAX_SAFE_INTEGER)).toBe(false);
   expect(factsOf(await seen(), own)).toMatchObject({ admin, standing: "joined" });
@@ -176,16 +165,12 @@ test("changes of an admin count who was restored from an older store", async () 
   await restored.change(async (batch) => batch.put(keyOfGroup(restored, row.id), row));
   const members = await groupOf(rowOf({ version: 1_700_000_000, members: row.members }));
   const said: unknown[] = [];
-  const groups = new Groups({
-    ...{ table: restored, did: admin, nowMs: () => 1_800_000_000_999 },
-    messages: async () => [],
-    tell: () => undefined,
-    find: async (to) => to as Did,
-    send: async (_, content) => {
-      said.push(content);
-      return [];
-    },
-  });
+  const send = async (_: readonly string[], content: unknown) => {
+    said.push(content);
+    return [];
+  };
+  const nowMs = () => 1_800_000_000_999;
+  const { groups } = await partsOf(await ownStoreOf(restored, admin, { nowMs }), { send });
   await (await groups.get(row.id))?.change({ name: "restored" });
   expect(await members.told(admin, said[0] as object)).toBe(true);
   expect(await members.facts()).toMatchObject({ name: "restored", standing: "joined" });

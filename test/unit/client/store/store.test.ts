@@ -10,16 +10,15 @@ import { applyItem } from "../../../../src/client/devices/items.ts";
 import { buildEnvelope } from "../../../../src/client/mail/send.ts";
 import { type LiveEnvelope, liveCopy } from "../../../../src/client/net/caches.ts";
 import { memoryStore, type StoreDriver } from "../../../../src/client/store/driver.ts";
-import { Incoming } from "../../../../src/client/store/incoming.ts";
 import {
   addMessage,
   keyOfMessage,
   type MessageRow,
   putReaction,
 } from "../../../../src/client/store/rows.ts";
-import { LocalStore } from "../../../../src/client/store/store.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
+import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
 import { content, from, plan, readerSecret, to } from "../../../support/send-plan.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-store-"));
@@ -119,12 +118,8 @@ test("rows show neither names nor content, can't change places, and open under n
 
 test("one envelope that comes twice at once is one message", async () => {
   const table = await Table.open(memoryStore(), storeKey);
-  const nothing = () => undefined;
-  const incoming = new Incoming({
-    ...{ table, did: to, nowMs: Date.now, tell: nothing },
-    sync: () => ({ isSyncing: true, synced: async () => undefined }),
-    send: () => Promise.reject(new Error("nothing is sent")),
-  });
+  const { store, incoming } = await partsOf(await ownStoreOf(table, to));
+  const { read } = incoming(true).saved;
   const whole = { ...plan, chunkBytes: 10_000 };
   const { messageId, body } = await buildEnvelope(whole, 0, content);
   const envelope: LiveEnvelope["envelope"] = JSON.parse(new TextDecoder().decode(body));
@@ -134,17 +129,8 @@ test("one envelope that comes twice at once is one message", async () => {
   };
   const sender = { did: from, verified: true, trust: "proven", distrusted: null } as const;
   const recipient = { did: to, secretsOf: () => [readerSecret], senderOf: async () => sender };
-  await Promise.all([
-    incoming.storage.read(version(), recipient),
-    incoming.storage.read(version(), recipient),
-  ]);
-  await incoming.storage.read(version(), recipient);
-  const host = { table, did: to, nowMs: Date.now, tell: nothing, leads: () => true, want: nothing };
-  const store = new LocalStore({
-    ...host,
-    resend: async () => undefined,
-    sendReceipt: async () => undefined,
-  });
+  await Promise.all([read(version(), recipient), read(version(), recipient)]);
+  await read(version(), recipient);
   expect((await store.messages(from)).map(({ id, name }) => [id, name])).toEqual([
     [plan.id, "photo.jpg"],
   ]);
@@ -177,16 +163,8 @@ const sentRow: MessageRow = {
 test("a read receipt names what was there when it was read, and nothing that arrived behind it", async () => {
   const table = await Table.open(memoryStore(), storeKey);
   const receipts: unknown[] = [];
-  const sendReceipt = async (...receipt: unknown[]) => void receipts.push(receipt);
-  const host = {
-    table,
-    did: to,
-    nowMs: Date.now,
-    tell: () => undefined,
-    leads: () => true,
-    want: () => undefined,
-  };
-  const store = new LocalStore({ ...host, resend: async () => undefined, sendReceipt });
+  const wereRead = async (...receipt: unknown[]) => void receipts.push(receipt);
+  const { store } = await partsOf(await ownStoreOf(table, to), { wereRead });
   await store.saveProfile({ isOpen: true });
   await store.savePerson(from, { isKnown: true });
   const asked = { ...sentRow, conversation: from, isOwn: false, wantsReceipt: true };
@@ -239,15 +217,7 @@ test("what has expired is forgotten page by page, and other work goes on in betw
     for (let i = 0; i < 3_500; i++)
       batch.put(`s/${String(i).padStart(5, "0")}`, i % 2 === 0 ? 1 : 3);
   });
-  const send = () => Promise.reject(new Error("nothing is sent"));
-  const incoming = new Incoming({
-    table,
-    did: to,
-    nowMs: () => 2,
-    tell: () => undefined,
-    sync: () => null,
-    send,
-  });
+  const { incoming } = await partsOf(await ownStoreOf(table, to, { nowMs: () => 2 }));
   const largest = { rows: 0, turns: 0, isOver: false };
   const apply = table.driver.apply;
   Object.assign(table.driver, {
@@ -261,7 +231,7 @@ test("what has expired is forgotten page by page, and other work goes on in betw
     if (!largest.isOver) setTimeout(count, 0);
   };
   setTimeout(count, 0);
-  await incoming.sweep(new AbortController().signal);
+  await incoming(null).sweep(new AbortController().signal);
   largest.isOver = true;
   expect((await table.values<number>("s/")).every((untilMs) => untilMs === 3)).toBe(true);
   expect((await table.values<number>("s/")).length).toBe(1_750);

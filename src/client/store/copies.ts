@@ -1,0 +1,143 @@
+/**
+ * What becomes of own messages, in the rows that show them: each copy waits, and why, is sent, received, read, or failed.
+ * Source: docs/client.md "A local store".
+ */
+import { decodeHex } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { randomUuid } from "../keys/crypto.ts";
+import { profileType, type Source } from "../mail/content.ts";
+import type { StoreChange } from "../mail/message.ts";
+import { bodySource, deleteBody } from "./files.ts";
+import { asideOf, deliveryKey, isAside, keyOfFile, keyOfId } from "./keys.ts";
+import { enqueue, type Keeper, type Outcome, type OutRow } from "./outbox.ts";
+import type { OwnStore } from "./own-store.ts";
+import {
+  type Copy,
+  laterState,
+  type MessageRow,
+  messageById,
+  orderOf,
+  putPerson,
+  stateChange,
+} from "./rows.ts";
+import type { Batch, Table } from "./table.ts";
+
+export class Copies implements Keeper {
+  readonly #own: OwnStore;
+  readonly #table: Table;
+
+  constructor(own: OwnStore) {
+    this.#own = own;
+    this.#table = own.table;
+  }
+
+  sourceOf({ body, file }: OutRow): Source {
+    const facts = { ...file, sha256: decodeHex(file.sha256) ?? new Uint8Array(0) };
+    return bodySource(this.#table, body.is === "given" ? { is: "removed" } : body, facts);
+  }
+
+  async changed(
+    batch: Batch,
+    { place, row: out }: { readonly place: string; readonly row: OutRow },
+    outcome: Outcome,
+  ): Promise<StoreChange | null> {
+    const row = out.key === null ? null : await batch.get<MessageRow>(out.key);
+    if (outcome.state === "waiting") return this.#waits(batch, { place, out, row }, outcome.error);
+    if (out.key === null || row === null) {
+      if (out.body.is !== "given") deleteBody(batch, out.body);
+      // The next message brings the own profile once more.
+      const isUntold = outcome.state !== "sent" && out.file.mediaType.startsWith(profileType);
+      if (isUntold) await putPerson(this.#table, batch, out.did, { toldMs: 1 });
+      return null;
+    }
+    const aside = outcome.state === "sent" ? null : asideOf(place);
+    if (aside !== null) batch.put(aside, { ...out, plan: null, hasLeft: false });
+    const error = outcome.state === "sent" ? null : outcome.error;
+    const ended = (copy: Copy): Copy => ({
+      ...copy,
+      state: laterState(copy.state, outcome.state),
+      code: error?.code ?? null,
+      reason: error?.message ?? null,
+      out: aside,
+    });
+    const to = row.to.map((copy) => (copy.out === place ? ended(copy) : copy));
+    batch.put(out.key, { ...row, to });
+    batch.log(deliveryKey(out.key));
+    const { body } = row;
+    if (body.is === "pieces" && to.every((copy) => copy.out === null))
+      batch.put(keyOfFile({ at: orderOf(row), id: body.id }), out.key);
+    return stateChange(row);
+  }
+
+  /** Why it has not left so far. */
+  async #waits(
+    batch: Batch,
+    { place, out, row }: Waiting,
+    { code, message: reason }: { readonly code: string; readonly message: string },
+  ): Promise<StoreChange | null> {
+    const copy = row?.to.find((one) => one.out === place);
+    if (out.key === null || row === null || copy === undefined || copy.code === code) return null;
+    const to = row.to.map((one) => (one === copy ? { ...one, code, reason } : one));
+    batch.put(out.key, { ...row, to });
+    return stateChange(row);
+  }
+
+  /** A recipient has messages, or has read them. Returns what changed. */
+  async received(
+    batch: Batch,
+    from: Did,
+    state: "received" | "read",
+    ids: readonly string[],
+  ): Promise<readonly StoreChange[]> {
+    const changes: StoreChange[] = [];
+    for (const id of ids) {
+      const found = await messageById(this.#table, id, batch);
+      const isOf = (copy: Copy) =>
+        copy.did === from && copy.id === id && laterState(copy.state, state) !== copy.state;
+      if (found === null || !found.row.to.some(isOf)) continue;
+      const { key, row } = found;
+      const to = row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy));
+      batch.put(key, { ...row, to });
+      batch.log(deliveryKey(key));
+      changes.push(stateChange(row));
+    }
+    return changes;
+  }
+
+  /** Puts `failed` and `uncertain` copies of a message back, under new ids: their old bytes count no more. */
+  async resend(key: string): Promise<void> {
+    const places = await this.#table.change(async (batch) => {
+      const row = await batch.get<MessageRow>(key);
+      const queued: string[] = [];
+      const to: Copy[] = [];
+      for (const copy of row?.to ?? []) {
+        const aside = copy.out !== null && isAside(copy.out) ? copy.out : null;
+        const out = aside === null ? null : await batch.get<OutRow>(aside);
+        if (aside === null || out === null) {
+          to.push(copy);
+          continue;
+        }
+        const id = randomUuid();
+        const place = await enqueue(this.#table, batch, { ...out, id }, this.#own.nowMs());
+        batch.delete(aside);
+        batch.put(keyOfId(this.#table, id), key);
+        to.push({ ...copy, id, state: "waiting", code: null, reason: null, out: place });
+        queued.push(place);
+      }
+      if (row !== null && queued.length > 0) {
+        batch.put(key, { ...row, to });
+        batch.log(deliveryKey(key));
+      }
+      return queued;
+    });
+    const row = await this.#table.get<MessageRow>(key);
+    if (row !== null) this.#own.tell(stateChange(row));
+    for (const place of places) this.#own.tell({ type: "out", place });
+  }
+}
+
+type Waiting = {
+  readonly place: string;
+  readonly out: OutRow;
+  readonly row: MessageRow | null;
+};

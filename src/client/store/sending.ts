@@ -1,0 +1,287 @@
+/**
+ * What an identity with a local store says: a message is safe there, with its copies in the outbox, before `send` returns.
+ * Source: docs/client.md "A local store" and "People and groups".
+ */
+import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
+import { inOrder } from "../../core/std/order.ts";
+import { attempt, ClientError, isTemporary, localError } from "../base/failure.ts";
+import { type GroupRow, membersOf } from "../groups/group-rules.ts";
+import { randomUuid } from "../keys/crypto.ts";
+import {
+  type Content,
+  groupType,
+  isNote,
+  type Relations,
+  reactionType,
+  receiptType,
+  type Source,
+  sourceOf,
+  typingType,
+} from "../mail/content.ts";
+import { parseReaction, type StoreChange } from "../mail/message.ts";
+import { planFor } from "../mail/plan.ts";
+import { type MessageFacts, parseMediaType } from "../mail/retrieve.ts";
+import { type MessageOptions, type Sent, sendPlan } from "../mail/send.ts";
+import { find } from "../trust/client.ts";
+import { loadAlias, type NameTrust, trustOf } from "../trust/trust.ts";
+import { type Body, copySource, saveContent } from "./files.ts";
+import { putChange } from "./group-rows.ts";
+import { keyOfConversation, keyOfGroup, keyOfPerson, keyOfProfile } from "./keys.ts";
+import { choicesOf, enqueue, type Outbox, outFile } from "./outbox.ts";
+import type { OwnStore } from "./own-store.ts";
+import { enqueueProfile } from "./profiles.ts";
+import {
+  arrivalOf,
+  type ConversationRow,
+  type Copy,
+  keyOfMessage,
+  type MessageRow,
+  type Person,
+  type ProfileRow,
+  placeMessage,
+  putPerson,
+} from "./rows.ts";
+import type { Batch } from "./table.ts";
+
+type Recipient = {
+  readonly did: Did;
+  readonly alias: string | null;
+  readonly name: NameTrust | null;
+};
+
+/** To how many typing is sent, and when again. */
+const [typingMax, typingAgainMs] = [16, 10_000];
+
+export class Sending {
+  readonly #own: OwnStore;
+  readonly #outbox: Outbox;
+  /** Whether receipts are asked for unless a message says otherwise. */
+  readonly #asksReceipts: boolean;
+  readonly #typedMs = new Map<string, number>();
+  readonly #adding = inOrder<"">();
+
+  constructor(own: OwnStore, outbox: Outbox, asksReceipts: boolean) {
+    this.#own = own;
+    this.#outbox = outbox;
+    this.#asksReceipts = asksReceipts;
+  }
+
+  /**
+   * One message, with a copy for each recipient. Resolves when it is safe in the store; throws for a recipient that
+   * isn't known.
+   */
+  send(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
+    if (this.#own.signal.aborted) throw localError("closed", "close() was called");
+    return this.#adding("", () => this.#add(targets, content, options));
+  }
+
+  async #add(
+    targets: readonly string[],
+    content: Content,
+    options: MessageOptions,
+  ): Promise<Sent[]> {
+    const people = new Map<Did, Recipient>();
+    for (const to of targets) {
+      const found = await this.find(to, options);
+      people.set(found.did, found);
+    }
+    const source = await sourceOf(content, options, this.#relationsOf(options));
+    const draft = { id: randomUuid(), source, content, options, recipients: [...people.values()] };
+    const { table, nowMs } = this.#own;
+    const { saved } = await saveContent(table, nowMs, {
+      fill: (write) => copySource(source, write),
+      rows: (batch, body) => this.#put(batch, draft, body),
+    });
+    if (saved?.change) this.#own.tell(saved.change);
+    return (saved?.places ?? []).map((place, i) =>
+      this.#sent(place, draft, draft.recipients[i] as Recipient),
+    );
+  }
+
+  #relationsOf({ replyTo, group, receipt }: MessageOptions): Relations {
+    const wantsReceipt = receipt ?? this.#asksReceipts;
+    return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
+  }
+
+  /** What `send` returns: nothing is sent so far. */
+  #sent(place: string, { id, options }: Draft, { did, name }: Recipient): Sent {
+    const { onProgress, signal } = options;
+    const delivered = this.#outbox.follow(place, {
+      name,
+      ...(onProgress === undefined ? {} : { onProgress }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    const recipient = { did, trust: trustOf(did), name };
+    return { id, chunks: 0, groupId: null, messageIds: [], last: null, recipient, delivered };
+  }
+
+  /** The rows of a message, of its copies, and of their recipients. */
+  async #put(
+    batch: Batch,
+    draft: Draft,
+    body: Body,
+  ): Promise<{ places: string[]; change: StoreChange | null }> {
+    const { id, source, content, options, recipients } = draft;
+    const { table } = this.#own;
+    const nowMs = this.#own.nowMs();
+    const conversation = options.group ?? recipients[0]?.did ?? "";
+    const before = await batch.get<ConversationRow>(keyOfConversation(table, conversation));
+    const atMs = before === null ? nowMs : arrivalOf(before, nowMs);
+    const row = ownRow(draft, {
+      conversation,
+      from: this.#own.did,
+      sentMs: atMs,
+      arrivedMs: atMs,
+      body,
+    });
+    if (row.mediaType === groupType) await this.#changeGroup(batch, row, content);
+    const key = isShown(row) ? keyOfMessage(table, row) : null;
+    const chosen = choicesOf(options);
+    const copies: Copy[] = [];
+    for (const { did, alias } of recipients) {
+      if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, options });
+      const out = { did, id, key, file: outFile(source.file), body, options: chosen };
+      const place = await enqueue(table, batch, out, nowMs);
+      copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
+    }
+    const places = copies.map(({ out }) => out ?? "");
+    const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
+    if (key === null && reaction === null) return { places, change: null };
+    const said =
+      reaction === null ? { to: copies } : { reaction: reaction.reaction, target: reaction.to };
+    await placeMessage(table, batch, { ...row, ...said }, true);
+    const what = reaction === null ? "message" : "state";
+    return { places, change: { type: "changed", conversation, id: reaction?.to ?? id, what } };
+  }
+
+  /** Who is written to is known, but not each member of a group, and gets the own profile first. */
+  async #meet(
+    batch: Batch,
+    { group }: MessageRow,
+    { did, alias, options }: Omit<Recipient, "name"> & { readonly options: MessageOptions },
+  ): Promise<void> {
+    const { table, did: own } = this.#own;
+    const facts = {
+      ...(group === null ? { isKnown: true } : {}),
+      ...(alias === null ? {} : { alias }),
+    };
+    const person = await putPerson(table, batch, did, facts);
+    if (options.anonymous === true) return;
+    const ahead = { own, nowMs: this.#own.nowMs(), options: choicesOf(options) };
+    await enqueueProfile(table, batch, person, ahead);
+  }
+
+  /** By the same rules as the changes of others. Throws `group_changed`. */
+  async #changeGroup(batch: Batch, { conversation }: MessageRow, json: Content): Promise<void> {
+    const { did, table } = this.#own;
+    const change = { id: conversation, from: did, own: did, isKnown: false, json };
+    if (!(await putChange(table, batch, change)))
+      throw localError("group_changed", "another device of this identity has changed the group");
+  }
+
+  /** An alias that can't be looked up now is what it was. */
+  async find(to: string, options: Pick<MessageOptions, "trust"> = {}): Promise<Recipient> {
+    if (typeof to !== "string")
+      throw localError("invalid_argument", "a recipient is a DID or an alias");
+    if (isDid(to)) return { did: to, alias: null, name: null };
+    const { client, trust } = this.#own.identity;
+    const alias = normalizeAlias(to);
+    const found = await attempt(() => find(client, to, options.trust ?? trust));
+    if (!(found instanceof ClientError)) return { ...found, alias };
+    const remembered =
+      alias === null || !isTemporary(found) ? null : await loadAlias(client.known.memory, alias);
+    if (remembered === null) throw found;
+    return { did: remembered, alias, name: "remembered" };
+  }
+
+  // ------------------------------------------------------------------------------------------- receipts and typing
+
+  /** Says that a message has arrived. Only to a verified sender who is known: others can't make this identity send. */
+  async acked({ id, from, verified, wantsReceipt }: MessageFacts): Promise<void> {
+    if (!this.#asksReceipts || !wantsReceipt || verified !== true || from === null) return;
+    const said = await attempt(() => this.#sendReceipt(from, { v: 1, delivered: [id] }));
+    if (said instanceof ClientError && !this.#own.signal.aborted)
+      this.#own.identity.emit({ type: "failed", what: "receipt", error: said });
+  }
+
+  /** Says that messages were read. */
+  async wereRead(by: Did, read: readonly string[]): Promise<void> {
+    await attempt(() => this.#sendReceipt(by, { v: 1, read }));
+  }
+
+  async #sendReceipt(to: Did, receipt: Readonly<Record<string, unknown>>): Promise<void> {
+    if (await this.#listensTo(to))
+      await this.send([to], receipt, { mediaType: receiptType, receipt: false });
+  }
+
+  /** Nobody else learns that this user is here: no receipt, no typing. */
+  async #listensTo(did: Did): Promise<boolean> {
+    const { table } = this.#own;
+    const person = await table.get<Person>(keyOfPerson(table, did));
+    return person?.isKnown === true && !person.isBlocked;
+  }
+
+  /** Says at once that somebody writes, or has stopped, to those who are known and listen; kept nowhere. */
+  async typing(conversation: string, isTyping: boolean): Promise<void> {
+    const { did: own, nowMs, table } = this.#own;
+    const group = isDid(conversation)
+      ? null
+      : await table.get<GroupRow>(keyOfGroup(table, conversation));
+    const members = group === null ? [] : membersOf(group);
+    const others = isDid(conversation) ? [conversation] : members.filter((did) => did !== own);
+    const sinceMs = nowMs() - (this.#typedMs.get(conversation) ?? 0);
+    const isNews = isTyping ? sinceMs >= typingAgainMs : this.#typedMs.delete(conversation);
+    const profile = await table.get<ProfileRow>(keyOfProfile(table, own));
+    if (!isNews || others.length > typingMax || profile?.isOpen !== true) return;
+    if (isTyping) this.#typedMs.set(conversation, nowMs());
+    const relations = { replyTo: null, group: group?.id ?? null, wantsReceipt: false };
+    const source = await sourceOf({ v: 1, typing: isTyping }, { mediaType: typingType }, relations);
+    await Promise.all(others.map((did) => attempt(() => this.#type(did, source))));
+  }
+
+  async #type(did: Did, source: Source): Promise<void> {
+    if (!(await this.#listensTo(did))) return;
+    const { identity } = this.#own;
+    const brief = { id: randomUuid(), ttl: "30s", hint: "direct" } as const;
+    const plan = await planFor(identity, did, source.file, brief);
+    await sendPlan(plan, source, { relay: identity.client.relay, retries: 0 });
+  }
+}
+
+type Draft = {
+  readonly id: string;
+  readonly source: Source;
+  readonly content: Content;
+  readonly options: MessageOptions;
+  readonly recipients: readonly Recipient[];
+};
+
+/** Receipts and reactions are no messages of their own. */
+const isShown = ({ mediaType }: MessageRow): boolean =>
+  !isNote(mediaType) && mediaType !== reactionType;
+
+function ownRow(
+  { id, source, options }: Draft,
+  place: Pick<MessageRow, "conversation" | "from" | "sentMs" | "arrivedMs" | "body">,
+): MessageRow {
+  const { name, sizeBytes, mediaType } = source.file;
+  return {
+    ...place,
+    id,
+    isOwn: true,
+    verified: true,
+    trust: place.from === null ? null : trustOf(place.from),
+    distrusted: null,
+    name,
+    mediaType: parseMediaType(mediaType).plain,
+    sizeBytes,
+    replyTo: options.replyTo ?? null,
+    group: options.group ?? null,
+    wantsReceipt: false,
+    messageIds: [id],
+    reaction: null,
+    target: null,
+    digest: "",
+    to: [],
+  };
+}

@@ -1,0 +1,51 @@
+/** The local store of an identity without nodes: its rows, and what sends for it, of which a test replaces what it looks at. */
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import {
+  createIdentity,
+  type Identity,
+  parseIdentity,
+  renderIdentity,
+} from "../../src/client/keys/keys.ts";
+import { OwnIdentity } from "../../src/client/mail/own-identity.ts";
+import { Copies } from "../../src/client/store/copies.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Groups } from "../../src/client/store/groups.ts";
+import { Incoming } from "../../src/client/store/incoming.ts";
+import { Outbox } from "../../src/client/store/outbox.ts";
+import { OwnStore } from "../../src/client/store/own-store.ts";
+import { Sending } from "../../src/client/store/sending.ts";
+import { LocalStore } from "../../src/client/store/store.ts";
+import type { Table } from "../../src/client/store/table.ts";
+import { joinTabs } from "../../src/client/store/tabs.ts";
+import type { Client } from "../../src/client/trust/client.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+
+type OwnOptions = { readonly nowMs?: () => number; readonly secrets?: Identity };
+
+/** Of a DID, whose keys are its own or those that are given; what the program is told is in `events` of the identity. */
+export async function ownStoreOf(table: Table, did: Did, options: OwnOptions = {}) {
+  const { secrets = { ...createIdentity("own"), did }, nowMs = Date.now } = options;
+  const text = renderIdentity(secrets);
+  // A copy: an identity wipes the secrets that it replaces.
+  const own = parseIdentity(text, secrets.name) ?? secrets;
+  const keys = memoryKeys(new Map([[secrets.name, text]]));
+  const identity = new OwnIdentity({} as Client, own, { keys, nowMs });
+  return new OwnStore(identity, table, await joinTabs(memoryStore(), table.place));
+}
+
+type Replaced = Partial<Pick<Sending, "send" | "find" | "wereRead">>;
+
+/** Its parts, where sending is replaced. */
+export async function partsOf(own: OwnStore, replaced: Replaced = {}) {
+  const outbox = new Outbox(own);
+  const copies = new Copies(own);
+  const unsent = { send: () => Promise.reject(new Error("nothing is sent")) };
+  const sending = Object.assign(new Sending(own, outbox, false), unsent, replaced);
+  const store = new LocalStore(own, outbox, { copies, sending });
+  const groups = new Groups(own, sending, store);
+  const incoming = (isSyncing: boolean | null) => {
+    const sync = isSyncing === null ? null : { isSyncing, synced: async () => undefined };
+    return new Incoming(own, { sending, copies, devices: { sync } });
+  };
+  return { store, groups, incoming };
+}
