@@ -21,37 +21,42 @@ type NodeAnswer = {
   readonly results: readonly Readonly<Record<string, string | number | null>>[];
 };
 
+type ExplainFlags = NodeFlags & { readonly sender?: string; readonly client?: string };
+
 export function registerExplainCommand(program: Command): void {
   const command = program
     .command("explain <target>")
     .description(
       "explain why an envelope would or would not reach a DID, an alias, or an identity of this machine",
     )
-    .option("--sender <did>", "envelopes of this sender");
-  clientCommand(
-    addPlaceFlags(command),
-    async (session, flags: NodeFlags & { readonly sender?: string }, target: string) => {
-      const did = isDid(target) ? target : await session.find(target);
-      const answer = await askNode(flags, "/operations/explain", {
-        recipient: did,
-        sender: flags.sender ?? null,
-      });
-      const { reachable, digest, steps, results } = answer as NodeAnswer;
-      const label = (state: Step["state"]) => (state === "stops" ? "STOPS" : state.padEnd(5));
-      const lines = [
-        reachable
-          ? `This node takes envelopes to ${did}.`
-          : `This node brings no envelope to ${did} now.`,
-        ...steps.map(({ what, state, detail }) => `${label(state)}  ${what}: ${detail}`),
-        `In the log: ${digest}`,
-        ...(results.length === 0
-          ? ["No result since the start of the process."]
-          : ["Last results:"]),
-        ...results.map(renderResult),
-      ];
-      session.report.result(answer, lines.map(printable).join("\n"));
-    },
-  );
+    .option("--sender <did>", "envelopes of this sender")
+    .option("--client <address>", "envelopes that come from this address");
+  clientCommand(addPlaceFlags(command), async (session, flags: ExplainFlags, target: string) => {
+    const did = isDid(target) ? target : await session.find(target);
+    const answer = await askNode(flags, "/operations/explain", {
+      recipient: did,
+      sender: flags.sender ?? null,
+      client: flags.client ?? null,
+    });
+    const { reachable, digest, steps, results } = answer as NodeAnswer;
+    const label = (state: Step["state"]) => (state === "stops" ? "STOPS" : state.padEnd(5));
+    const lines = [
+      reachable
+        ? `This node takes envelopes to ${did}.`
+        : `This node refuses envelopes to ${did} now, or brings them nowhere.`,
+      ...steps.map(({ what, state, detail }) => `${label(state)}  ${what}: ${detail}`),
+      `In the log: ${digest}`,
+      ...(results.length === 0 ? ["No result since the start of the process."] : ["Last results:"]),
+      ...results.map(renderResult),
+    ];
+    session.report.result(answer, lines.map(printable).join("\n"));
+  });
+}
+
+function verdictOf(reachable: boolean, steps: readonly Step[]): string {
+  if (reachable) return "This node takes envelopes to";
+  const isRefused = steps.some(({ state }) => state === "stops");
+  return isRefused ? "This node refuses envelopes to" : "This node brings no envelope to";
 }
 
 function renderResult(result: NodeAnswer["results"][number]): string {

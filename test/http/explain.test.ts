@@ -2,13 +2,14 @@
  * "Why did it not arrive?", asked of a running node over its admin socket: what it would decide about an envelope, and what
  * became of the last ones; and the log, which names message and recipient without saying who that is.
  */
-import { afterAll, beforeAll, expect, test } from "bun:test";
+import { afterAll, beforeAll, expect, spyOn, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientNetwork } from "../../src/core/message/address.ts";
 import { labelsOf } from "../../src/nodes/cache/shares.ts";
+import { StoreError } from "../../src/storage/contract.ts";
 import { freePort, run, scratchFolder } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -17,7 +18,7 @@ const url = `http://127.0.0.1:${freePort()}`;
 const socket = join(folder.path, "admin.sock");
 
 let nodes: TestNodes;
-let [alice, bob]: Waypost[] = [];
+let [alice, bob, carol]: Waypost[] = [];
 beforeAll(async () => {
   nodes = await startTestNodes({
     server: {
@@ -35,7 +36,7 @@ beforeAll(async () => {
   });
   const open = () =>
     Waypost.open({ url, keys: memoryKeys(), waiting: { timeoutMs: 60_000, intervalMs: 20 } });
-  [alice, bob] = [await open(), await open()];
+  [alice, bob, carol] = [await open(), await open(), await open()];
 }, 60_000);
 afterAll(async () => {
   await nodes.stop();
@@ -63,8 +64,8 @@ async function operate(path: string, body: object): Promise<Explained> {
   return { ...((await reply.json()) as Explained), status: reply.status };
 }
 
-const explain = (recipient = bob!.did as string, sender: string | null = alice!.did) =>
-  operate("explain", { recipient, sender });
+const explain = (recipient = bob!.did as string, sender: string | null = alice!.did, more = {}) =>
+  operate("explain", { recipient, sender, ...more });
 const stepOf = ({ steps }: Explained, what: string) => steps.find((step) => step.what === what);
 const stopping = ({ steps }: Explained) =>
   steps.filter(({ state }) => state === "stops").map(({ what }) => what);
@@ -114,6 +115,42 @@ test("a blocked sender stops it, and a recipient who is not registered", async (
   expect(stopping(await explain(bob!.did, null))).toEqual(["mailbox"]);
   await operate("blocks", { add: [], remove: [alice!.did] });
   expect(stopping(await explain("did:svc:5555555555555555555555"))).toEqual(["record"]);
+});
+
+test("a blocked network stops its clients, and is counted for those who name none", async () => {
+  const block = { subject: "203.0.113.0/24", sender_only: false, reason: null };
+  await operate("blocks", { add: [block], remove: [] });
+  const from = (client: string) => explain(carol!.did, alice!.did, { client });
+  expect(stopping(await from("203.0.113.9"))).toEqual(["networks"]);
+  expect([(await from("203.0.114.9")).reachable, (await from("nowhere")).status]).toEqual([
+    true,
+    400,
+  ]);
+  const without = await explain(carol!.did);
+  expect([without.reachable, stepOf(without, "networks")?.state]).toEqual([true, "note"]);
+  expect(stepOf(without, "networks")?.detail).toStartWith("1 blocked; ");
+  const asked = ["explain", carol!.did, "--socket", socket, "--client", "203.0.113.9"];
+  const { stdout } = await run(asked, { cwd: folder.path });
+  expect(stdout).toContain(`This node refuses envelopes to ${carol!.did} now.`);
+  await operate("blocks", { add: [], remove: [block.subject] });
+});
+
+test("a store without room stops it: its disk, its entries and its bytes", async () => {
+  const mailbox = nodes.stores.capability("cache.store", "mailbox");
+  expect(stepOf(await explain(carol!.did), "store")?.detail).toStartWith("2 of ");
+  const before = await mailbox.stats(Date.now());
+  const disk = spyOn(mailbox, "store").mockRejectedValue(
+    new StoreError("full", "the disk is full for this store"),
+  );
+  const explained = await explain(carol!.did);
+  expect([explained.reachable, stopping(explained)]).toEqual([false, ["store"]]);
+  disk.mockRestore();
+  const stats = spyOn(mailbox, "stats").mockResolvedValue({ entries: 10_000_000, bytes: 1 });
+  expect(stopping(await explain(carol!.did))).toEqual(["store"]);
+  stats.mockResolvedValue({ entries: 1, bytes: 64 * 2 ** 30 });
+  expect(stopping(await explain(carol!.did))).toEqual(["store"]);
+  stats.mockRestore();
+  expect(await mailbox.stats(Date.now())).toEqual(before);
 });
 
 test("what is no DID, or of another shape, is refused", async () => {
@@ -167,7 +204,7 @@ test("the command prints what the node says", async () => {
   const asked = ["explain", bob!.did, "--socket", socket];
   const { stdout, code } = await run(asked, { cwd: folder.path });
   expect(code).toBe(0);
-  expect(stdout).toContain(`This node brings no envelope to ${bob!.did} now.`);
+  expect(stdout).toContain(`This node refuses envelopes to ${bob!.did} now.`);
   expect(stdout).toMatch(/STOPS {2}mailbox: full: 2 of 2 entries/);
   expect(stdout).toMatch(/502 {2}\/relay .* unsigned {2}mailbox_full: /);
 }, 60_000);

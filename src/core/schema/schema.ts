@@ -326,7 +326,12 @@ export const networksBody = closed({
   labels: Type.Array(Type.String({ maxLength: 48 }), { maxItems: 1_000 }),
 });
 
-export const explainBody = closed({ recipient: didOfOperator, sender: nullable(didOfOperator) });
+export const explainBody = closed({
+  recipient: didOfOperator,
+  sender: nullable(didOfOperator),
+  /** Address of the client that sends. */
+  client: Type.Optional(nullable(Type.String({ maxLength: 64 }))),
+});
 
 /** A community's; each takes about 300 bytes of memory. */
 export const invitationsMax = 10_000;

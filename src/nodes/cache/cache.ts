@@ -59,6 +59,7 @@ import {
 } from "./retrieve.ts";
 import { createFullReports } from "./shares.ts";
 import {
+  checkDisk,
   type EventSigner,
   isQuiet,
   recallEnvelope,
@@ -110,6 +111,8 @@ export type Cache = {
   readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
     /** Whether the mailbox knows a sender. */
     readonly isKnown: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<boolean>;
+    /** Why the store takes no writes, as it says itself; `null` when it does. */
+    readonly checkDisk: (mailbox: MailboxKey, nowMs: number) => Promise<string | null>;
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
     readonly pushesOf: Push["describe"] | null;
   };
@@ -157,6 +160,7 @@ export function createCache(parts: CacheParts): Cache {
       mailbox,
       settings,
       isKnown: (mailbox, sender, nowMs) => isKnownSender(node.known, mailbox, sender, nowMs),
+      checkDisk: (mailbox, nowMs) => checkDisk(node, mailbox, nowMs),
       pushesOf: push?.describe ?? null,
     },
     close: () => push?.close(),

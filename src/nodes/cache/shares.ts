@@ -103,7 +103,7 @@ function shareOf(label: string, percent: number, { entries, bytes }: MailboxStat
 }
 
 /** The share that a sender has whatever its network is: that of all strangers, or its own. */
-export function shareOfSender(sending: Sending, settings: Quotas): MailboxShare {
+function shareOfSender(sending: Sending, settings: Quotas): MailboxShare {
   if (sending !== "unsigned" && sending.isKnown)
     return shareOf(sending.label, alonePercent, roomOf(settings));
   return shareOf(strangerLabel, settings.stranger_share, roomOf(settings));

@@ -15,7 +15,13 @@ import {
   type EnvelopeLimits,
 } from "../../core/message/envelope.ts";
 import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
-import type { Mailbox, MailboxEntry, MailboxQuota, StoreOutcome } from "../../storage/contract.ts";
+import {
+  type Mailbox,
+  type MailboxEntry,
+  type MailboxQuota,
+  StoreError,
+  type StoreOutcome,
+} from "../../storage/contract.ts";
 import {
   type Admission,
   type AdmissionFacts,
@@ -223,6 +229,39 @@ function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): M
     storeShare: storeShareOf(origin, settings),
   };
 }
+
+/**
+ * Whether the store takes writes at all, asked of the store itself: an entry for which the mailbox has no room is refused
+ * unless there is none on the disk either. Nothing is written. The reason, or `null`.
+ */
+export async function checkDisk(
+  { mailbox, settings }: Pick<StoreParts, "mailbox" | "settings">,
+  recipient: MailboxKey,
+  nowMs: number,
+): Promise<string | null> {
+  const entry: MailboxEntry = {
+    recipient,
+    messageId: crypto.randomUUID() as Uuid,
+    chunk: null,
+    storedAtMs: nowMs,
+    expiresAtMs: nowMs + 1,
+    onExpiry: "DeleteOnExpiry",
+    keptUntilMs: nowMs + 1,
+    labels: [],
+    headerPreview: null,
+    envelope: new Uint8Array(1),
+  };
+  const quota = { ...quotaOf(settings, "unsigned", trialOrigin), recipientEntriesMax: 0 };
+  return mailbox.store(entry, quota).then(
+    () => null,
+    (error: unknown) => {
+      if (error instanceof StoreError) return error.message;
+      throw error;
+    },
+  );
+}
+
+const trialOrigin: Origin = { client: "unix", network: "unix" };
 
 /** What the mailbox refuses: 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`. */
 function checkOutcome(

@@ -5,15 +5,16 @@
  */
 import type { Static } from "@sinclair/typebox";
 import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
-import { type Fault, isFault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { clientNetwork, parseAddress } from "../../core/message/address.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
-import type { MailboxStats } from "../../storage/contract.ts";
+import type { MailboxShare, MailboxStats } from "../../storage/contract.ts";
 import { nothingHeld } from "../../storage/mailbox-rules.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
 import { senderLabel } from "../cache/known.ts";
-import { shareOfSender } from "../cache/shares.ts";
+import { type Origin, sharesOf } from "../cache/shares.ts";
 import { checkService } from "../cache/store.ts";
 import {
   type AdmissionFacts,
@@ -26,7 +27,7 @@ import type { Results } from "../results.ts";
 
 export type ExplainParts = {
   readonly recipients: RecipientSource;
-  readonly blocks: Pick<Blocks, "checkParties">;
+  readonly blocks: Pick<Blocks, "checkParties" | "checkClient" | "list">;
   readonly results: Results;
   /** `null` without a Relay. */
   readonly relay: {
@@ -60,8 +61,11 @@ export async function explain(
   if (isFault(to)) return to;
   const from = asked.sender === null ? null : parseDid(asked.sender);
   if (isFault(from)) return from;
+  const client = asked.client ?? null;
+  if (client !== null && parseAddress(client) === null)
+    return fault("invalid_request", "client must be an IP address");
   const { recipient, policy } = await gatherRecipientFacts(parts.recipients, to);
-  const steps = await stepsOf(parts, { to, from, recipient, policy }, now);
+  const steps = await stepsOf(parts, { to, from, client, recipient, policy }, now);
   // Something takes the envelope, and nothing stops it.
   const takes = ({ what, state }: Step) =>
     state === "ok" && /^(mailbox|live sessions|service )/.test(what);
@@ -88,10 +92,12 @@ export async function explain(
 type Facts = Pick<AdmissionFacts, "recipient" | "policy"> & {
   readonly to: Did;
   readonly from: Did | null;
+  /** Address of the client that sends. */
+  readonly client: string | null;
 };
 
 async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Promise<Step[]> {
-  const { to, from, recipient, policy } = facts;
+  const { to, from, client, recipient, policy } = facts;
   if (recipient === null)
     return [stops("record", "this node's source of recipients has no such DID")];
   if (recipient.deactivated) return [stops("record", "the DID is deactivated")];
@@ -104,7 +110,13 @@ async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Pr
     policyStep(policy),
     ...(isDemanding ? [note("signatures", "unsigned envelopes are refused")] : []),
     blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail),
-    ...(parts.cache === null ? [] : await cacheSteps(parts.cache, recipient, from, now)),
+    ...networkSteps(parts, client),
+    ...(parts.cache === null
+      ? []
+      : [
+          await storeStep(parts.cache, recipient, now),
+          ...(await cacheSteps(parts.cache, recipient, { from, client }, now)),
+        ]),
     ...deliverySteps(parts, recipient),
   ];
 }
@@ -130,35 +142,72 @@ function policyStep(policy: Facts["policy"]): Step {
   return cacheEligible ? ok("policy", text) : note("policy", text);
 }
 
+/** A blocked network is refused before it says to whom it writes. */
+function networkSteps({ blocks }: ExplainParts, client: string | null): Step[] {
+  const count = blocks.list().filter(({ kind }) => kind === "network").length;
+  if (client === null) {
+    const detail = `${count} blocked; name the client's address with --client to see whether it is in one`;
+    return count === 0 ? [] : [note("networks", detail)];
+  }
+  const blocked = blocks.checkClient(client);
+  return [
+    blocked === null
+      ? ok("networks", `the network of ${client} is not blocked`)
+      : stops("networks", blocked.detail),
+  ];
+}
+
+/** Whether the store takes an entry of anybody: its disk, and what all mailboxes together may have. */
+async function storeStep(
+  { mailbox, settings, checkDisk }: NonNullable<ExplainParts["cache"]>,
+  { did, life }: Subject,
+  now: () => number,
+): Promise<Step> {
+  const refused = await checkDisk(mailboxOf(did, life), now());
+  if (refused !== null) return stops("store", refused);
+  const all = await mailbox.stats(now());
+  return usage("store", "", all, {
+    entries: settings.store_entries_max,
+    bytes: settings.store_bytes_max,
+  });
+}
+
+function usage(what: string, before: string, held: MailboxStats, most: MailboxStats): Step {
+  const text = `${before}${held.entries} of ${most.entries} entries, ${held.bytes} of ${most.bytes} bytes`;
+  const isFull = held.entries >= most.entries || held.bytes >= most.bytes;
+  return isFull ? stops(what, `full: ${text}`) : ok(what, text);
+}
+
 /** How full the mailbox is, the share of it that the sender may use, and the devices that would be woken. */
 async function cacheSteps(
   { mailbox, settings, isKnown, pushesOf }: NonNullable<ExplainParts["cache"]>,
   recipient: Subject,
-  from: Did | null,
+  { from, client }: Pick<Facts, "from" | "client">,
   now: () => number,
 ): Promise<Step[]> {
   const key = mailboxOf(recipient.did, recipient.life);
   const known = from !== null && (await isKnown(key, from, now()));
-  const share = shareOfSender(
-    from === null ? "unsigned" : { label: senderLabel(from), isKnown: known },
-    settings,
-  );
-  const [all, own] = [{ ...nothingHeld }, { ...nothingHeld }];
+  const sending = from === null ? "unsigned" : { label: senderLabel(from), isKnown: known };
+  const shares = sharesOf(sending, originOf(client), settings);
+  const held = new Map(shares.map(({ label }) => [label, { ...nothingHeld }]));
+  const all = { ...nothingHeld };
   for await (const { entries } of waitingPages(mailbox, key, now))
     for (const { envelopeBytes, labels } of entries)
-      for (const sum of labels.includes(share.label) ? [all, own] : [all]) {
+      for (const sum of [all, ...labels.map((label) => held.get(label))]) {
+        if (sum === undefined) continue;
         sum.entries += 1;
         sum.bytes += envelopeBytes;
       }
-  const used = (what: string, before: string, held: MailboxStats, most: MailboxStats) => {
-    const text = `${before}${held.entries} of ${most.entries} entries, ${held.bytes} of ${most.bytes} bytes`;
-    const isFull = held.entries >= most.entries || held.bytes >= most.bytes;
-    return isFull ? stops(what, `full: ${text}`) : ok(what, text);
-  };
-  const whole = used("mailbox", "", all, {
+  const whole = usage("mailbox", "", all, {
     entries: settings.recipient_entries_max,
     bytes: settings.recipient_bytes_max,
   });
+  const [ofSender, ofNetwork] = shares;
+  const shareStep = (before: string, share: MailboxShare | undefined): Step[] => {
+    if (share === undefined) return [];
+    const most = { entries: share.entriesMax, bytes: share.bytesMax };
+    return [usage("share", `${before}: `, held.get(share.label) ?? nothingHeld, most)];
+  };
   const isListed =
     whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
   const who = known ? "the mailbox knows the sender" : "unsigned and first-time senders together";
@@ -169,11 +218,17 @@ async function cacheSteps(
     isListed
       ? whole
       : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
-    used("share", `${who}: `, own, { entries: share.entriesMax, bytes: share.bytesMax }),
+    ...shareStep(who, ofSender),
+    ...(client === null ? [] : shareStep(`the network of ${client}`, ofNetwork)),
     ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) =>
       note("push", text),
     ),
   ];
+}
+
+/** Without an address, a network that no client has. */
+function originOf(client: string | null): Origin {
+  return client === null ? { client: "", network: "" } : { client, network: clientNetwork(client) };
 }
 
 /** Live sessions, and the destinations that this node's Relay would try. */
