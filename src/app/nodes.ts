@@ -85,7 +85,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     ledger === null
       ? null
       : createInvitations({ ...overrides, receipts: directoryReceipts(stores) });
-  const erasing = erasingOf(config, { ...parts, invitations });
+  const erasing = erasingOf(config, { ...parts, invitations, results });
   const deletions = followDeletions({ ...parts, ...erasing });
   const directory =
     ledger === null || invitations === null
@@ -175,13 +175,15 @@ function erasingOf(
     recipients,
     blocks,
     invitations,
-  }: NodeParts & { readonly invitations: Invitations | null },
+    results,
+  }: NodeParts & Pick<Erasing, "results"> & { readonly invitations: Invitations | null },
 ): Erasing {
   const { server, cache } = config;
   const isElsewhere = isPublicEndpoint(server.recipients);
   const ledger = cache.enabled && !isElsewhere ? ledgerOf(config, stores) : null;
   return {
     blocks,
+    results,
     directory:
       invitations === null
         ? null

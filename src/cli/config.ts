@@ -15,6 +15,7 @@ import { configWarnings } from "../config/checks.ts";
 import { type ConfigProblem, parseConfig } from "../config/config.ts";
 import { renderEffective, renderJsonSchema, renderReference } from "../config/reference.ts";
 import type { Config } from "../config/schema.ts";
+import { parseSource, secretSettings } from "../config/source.ts";
 import { errorText } from "../core/fault.ts";
 import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
@@ -125,6 +126,7 @@ export function warningsOf(config: Config, file: string): InputProblem[] {
     ...configWarnings(config),
     ...keyWarnings(config),
     ...secretWarnings(file),
+    ...secretFileWarnings(file),
     ...machineWarnings(config),
   ];
 }
@@ -137,6 +139,27 @@ function* secretWarnings(file: string): Generator<InputProblem> {
     return;
   const message = `it holds a secret, and every user may read it; run: chmod o-r ${file}, or name a file of its own`;
   yield { setting: "(file)", message };
+}
+
+/** Files of passwords and tokens that the options of stores and of the bus name. */
+function* secretFileWarnings(file: string): Generator<InputProblem> {
+  const parsed = parseSource(readFileSync(file, "utf8"));
+  if (!parsed.ok) return;
+  const { stores, bus } = parsed.source.input;
+  const tables = [
+    ...Object.entries(stores ?? {}).map(([name, table]) => [`stores.${name}`, table] as const),
+    ["bus", bus ?? {}] as const,
+  ];
+  for (const [section, table] of tables)
+    for (const [option, path] of Object.entries(table as object)) {
+      const isSecret = secretSettings.some((name) => option === `${name}_file`);
+      if (!(isSecret || /^(tls_key|credentials)_file$/.test(option)) || typeof path !== "string")
+        continue;
+      const mode = statSync(path, { throwIfNoEntry: false })?.mode ?? 0;
+      if ((mode & 0o004) === 0) continue;
+      const message = `every user may read ${path}; run: chmod o-r ${path}`;
+      yield { setting: `${section}.${option}`, message };
+    }
 }
 
 function* machineWarnings(config: Config): Generator<InputProblem> {

@@ -41,9 +41,7 @@ export function registerExplainCommand(program: Command): void {
     const { reachable, digest, steps, results } = answer as NodeAnswer;
     const label = (state: Step["state"]) => (state === "stops" ? "STOPS" : state.padEnd(5));
     const lines = [
-      reachable
-        ? `This node takes envelopes to ${did}.`
-        : `This node refuses envelopes to ${did} now, or brings them nowhere.`,
+      `${verdictOf(reachable, steps)} ${did}${reachable ? "" : " now"}.`,
       ...steps.map(({ what, state, detail }) => `${label(state)}  ${what}: ${detail}`),
       `In the log: ${digest}`,
       ...(results.length === 0 ? ["No result since the start of the process."] : ["Last results:"]),

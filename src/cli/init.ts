@@ -112,19 +112,25 @@ async function writeFiles(places: Places): Promise<string[]> {
 }
 
 export function filesOf({ url, data, folder }: Places): Readonly<Record<string, string>> {
+  const host = new URL(url).host;
+  // In one pass: what is put in may contain what is looked for.
+  const puts: readonly (readonly [string, string])[] = [
+    [`https://${example.host}`, url],
+    [example.host, host],
+    [example.data, data],
+    [example.folder, folder],
+    [usualProgram, installedProgram()],
+  ];
+  const names = new RegExp(puts.map(([name]) => name.replaceAll(".", "\\.")).join("|"), "g");
   const placed = (text: string) =>
     text
-      .replaceAll(`https://${example.host}`, () => url)
-      .replaceAll(example.host, () => new URL(url).host)
       // The unit can name only a folder there as the service's own.
       .replace(/StateDirectory=.*\n.*\n/, (own) =>
         data.startsWith("/var/lib/")
-          ? own.replace("waypost", data.slice(9))
+          ? own.replace("waypost", () => data.slice(9))
           : `ReadWritePaths=${data}\n`,
       )
-      .replaceAll(example.data, () => data)
-      .replaceAll(example.folder, () => folder)
-      .replaceAll(usualProgram, installedProgram);
+      .replace(names, (name) => puts.find(([one]) => one === name)?.[1] ?? name);
   return {
     "waypost.toml": `${placed(configExample)}signing_key_file = ${JSON.stringify(`${folder}/signing.key`)}\n`,
     "waypost.schema.json": `${renderSchema()}\n`,

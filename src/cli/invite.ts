@@ -119,6 +119,8 @@ const remains = [
   "It is blocked: `waypost block remove` ends that. Not removed, because no node can:",
   "- its record in the ledger; who holds the root key ends it with `waypost did delete`",
   "- the ledger's history and log, of which others have proofs: DID, keys, aliases and services, and when they changed",
+  "- ids of acknowledged messages, with the DID, until the messages would have expired",
+  "- the last results in the memory of other processes on the same store, until they restart",
   "- backups until they are replaced, log files until they rotate, and what others have received",
 ];
 

@@ -6,7 +6,7 @@ import { createReadStream, existsSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Command } from "commander";
-import { failed } from "../app/failure.ts";
+import { failed, failedInResult } from "../app/failure.ts";
 import { isDid } from "../core/codec/did.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import { askJson, createReport, parseUrl, printable } from "./command.ts";
@@ -182,9 +182,12 @@ function registerBlock(block: Command): void {
 
 async function change(flags: NodeFlags, body: unknown): Promise<void> {
   const answer = await askNode(flags, "/operations/blocks", body);
-  const { added, removed, entries } = answer;
-  const text = `added ${added}, removed ${removed}; the list has ${entries} now`;
-  createReport(flags.json === true).result({ ok: true, ...answer }, text);
+  const { added, replaced, removed, entries } = answer;
+  const missing = Array.isArray(answer["missing"]) ? answer["missing"].map(String) : [];
+  const counts = `added ${added}, changed ${replaced}, removed ${removed}`;
+  const report = createReport(flags.json === true);
+  report.result({ ok: missing.length === 0, ...answer }, `${counts}; the list has ${entries} now`);
+  if (missing.length > 0) throw failedInResult(printable(`not on the list: ${missing.join(", ")}`));
 }
 
 // ------------------------------------------------------------------------------------------------------ waypost health

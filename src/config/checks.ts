@@ -6,6 +6,7 @@
  */
 import { isAbsolute, normalize } from "node:path";
 import {
+  isLoopbackAddress,
   isLoopbackListener,
   isPublicAddress,
   networkHolds,
@@ -14,8 +15,9 @@ import {
   parseNetwork,
 } from "../core/message/address.ts";
 import type { InputProblem } from "../storage/contract.ts";
+import { renderSizeSetting } from "../storage/setting-problem.ts";
 import { listSettings, renderValue } from "./reference.ts";
-import { type Config, configSchema, isPublicEndpoint, renderSizeSetting } from "./schema.ts";
+import { type Config, configSchema, isPublicEndpoint } from "./schema.ts";
 
 type Remark = readonly [setting: string, message: string];
 
@@ -194,6 +196,8 @@ function* appRelations({ server, directory, relay, cache }: Config): Generator<R
     yield ["server.app", "needs a Relay with a public endpoint and a Cache in this process"];
   if (!directory.enabled && server.recipients.startsWith("ledger:"))
     yield ["server.app", "needs a Directory: enable it, or name its URL in server.recipients"];
+  if (/:(80|443)$/.test(server.app))
+    yield ["server.app", "browsers leave 80 and 443 out of a host: write it without the port"];
   if (endpoints.some((endpoint) => new URL(endpoint).host === server.app))
     yield ["server.app", "is a public endpoint: name another host"];
 }
@@ -255,6 +259,11 @@ function* networkWarnings({ server, relay }: Config): Generator<Remark> {
       ];
 }
 
+/** Whether a proxy runs on this machine. */
+function isOwnMachine(proxy: string): boolean {
+  return proxy === "unix" || isLoopbackAddress(proxy.replace(/\/.*$/, ""));
+}
+
 /** Whether nobody outside the local network reaches a host. */
 function isLocalName(hostname: string): boolean {
   const address = parseAddress(hostname.replace(/^\[|\]$/g, ""));
@@ -287,7 +296,7 @@ function* endpointWarnings({ server, relay, cache }: Config): Generator<Remark> 
       const { protocol, pathname, hostname } = new URL(endpoint);
       if (pathname !== "/")
         yield [setting, `${endpoint} has a path: a proxy must remove it, this node serves none`];
-      if (protocol === "http:" && isOpen && !isLocalName(hostname))
+      if (protocol === "http:" && !isLocalName(hostname))
         yield [setting, `${endpoint} is not encrypted: others on the way see who writes to whom`];
     }
   const endpoints = [relay, cache].flatMap((node) => (node.enabled ? node.public_endpoints : []));
@@ -297,12 +306,31 @@ function* endpointWarnings({ server, relay, cache }: Config): Generator<Remark> 
       "relay.allow_http",
       "lets a public Relay forward unencrypted: others see who writes to whom",
     ];
+  const isBeside = proxies.length > 0 && proxies.every(isOwnMachine);
+  if (cert === null && isBeside && endpoints.some((one) => one.startsWith("https:")))
+    for (const [i, address] of listen.entries())
+      if (!isLoopbackListener(address))
+        yield [
+          `server.listen.${i}`,
+          `${address} is open to other machines without TLS, beside the proxy: listen on 127.0.0.1`,
+        ];
   const proxied = endpoints.find((one) => one.startsWith("https:") || (!isOpen && isPublic(one)));
   if (proxied !== undefined && cert === null && proxies.length === 0)
     yield [
       "server.trusted_proxies",
       `is empty, but a proxy must be in front for ${proxied}: all its clients count as one, and share one rate`,
     ];
+}
+
+/** The stores that the enabled nodes name. */
+function usedStores({ server, directory, relay, cache, witness }: Config): string[] {
+  return [
+    ...(directory.enabled ? [directory.ledger, directory.store] : []),
+    ...(relay.enabled ? [relay.store] : []),
+    ...(cache.enabled ? [cache.store] : []),
+    ...(witness.key_file === null ? [] : [witness.store]),
+    ...(server.recipients.startsWith("ledger:") ? [server.recipients.slice("ledger:".length)] : []),
+  ];
 }
 
 function* storeWarnings(config: Config): Generator<Remark> {
@@ -318,6 +346,15 @@ function* storeWarnings(config: Config): Generator<Remark> {
     if ((isFolder ? /^\/(tmp|var\/tmp|run|dev\/shm)\// : /^\/(var\/)?tmp\//).test(path))
       yield [setting, `${path} is among temporary files, which the system deletes`];
   }
+  const used = usedStores(config);
+  for (const store of Object.keys(stores))
+    if (!used.includes(store)) yield [`stores.${store}`, "no node uses this store"];
+  const ids = stores[cache.store]?.["message_ids_max"];
+  if (cache.enabled && typeof ids === "number" && ids < cache.store_entries_max)
+    yield [
+      `stores.${cache.store}.message_ids_max`,
+      `is less than cache.store_entries_max (${cache.store_entries_max}): the store is full before`,
+    ];
   const isMemory = (store: string): boolean => stores[store]?.plugin === "memory";
   if (cache.enabled && isMemory(cache.store))
     yield [

@@ -72,6 +72,11 @@ function refuseFiles(): never {
 /** An override with one underscore too few would be ignored. Commands have variables of addresses. */
 function* misspeltVariables(env: Environment): Generator<InputProblem> {
   for (const wrong of Object.keys(env)) {
+    if (/^waypost_\w+__\w+$/i.test(wrong) && wrong !== wrong.toUpperCase())
+      yield {
+        setting: wrong.slice("waypost_".length).replaceAll("__", ".").toLowerCase(),
+        message: `${wrong} is not read: write ${wrong.toUpperCase()}`,
+      };
     const [, section = "", name = ""] = /^WAYPOST_([A-Z]+)_([A-Z0-9]\w*)$/.exec(wrong) ?? [];
     if (
       !tables.includes(section.toLowerCase()) ||

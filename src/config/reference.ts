@@ -3,13 +3,8 @@
  * of `config show`, and the JSON Schema that editors use.
  */
 import { z } from "zod";
-import {
-  type Config,
-  configSchema,
-  renderDurationSetting,
-  renderSizeSetting,
-  sectionNames,
-} from "./schema.ts";
+import { renderSizeSetting } from "../storage/setting-problem.ts";
+import { type Config, configSchema, renderDurationSetting, sectionNames } from "./schema.ts";
 import { secretSettings, type TomlTable } from "./source.ts";
 
 /** A JSON Schema, and in `form` the unit of a setting. */

@@ -8,6 +8,7 @@ import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts
 import { homeOfUrl, parseHome } from "../core/ledger/home.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
 import { parseNamedAddress } from "../core/trust/note.ts";
+import { parseSizeSetting, renderInUnits, renderSizeSetting } from "../storage/setting-problem.ts";
 import {
   cacheConstants,
   deliveryMsMax,
@@ -80,14 +81,14 @@ const listOf = (entry: typeof text, { min = 0, max = 1_000, standard = [] as str
 const listenAddress = text
   .refine(
     (address) => parseListenAddress(address) !== null,
-    'must be host:port, [v6]:port or unix:/path, such as "127.0.0.1:7400", with a port of at most 65535',
+    'must be host:port, [v6]:port or unix:/path (of at most 94 characters), such as "127.0.0.1:7400", with a port of at most 65535',
   )
   .meta({ pattern: "^(unix:.+|.+:[0-9]{1,5})$" });
 const networkPattern = "[0-9a-fA-F:.]+(/[0-9]{1,3})?";
 const proxyNetwork = text
   .refine(
     isProxyNetwork,
-    'must be an address such as "127.0.0.1", a network such as "10.0.0.0/8", or "unix"',
+    'must be an address such as "127.0.0.1", a network such as "10.0.0.0/8" with zeros behind its prefix, or "unix"',
   )
   .meta({ pattern: `^(unix|${networkPattern})$` });
 const privateNetwork = text
@@ -440,14 +441,6 @@ const durationUnitsMs: Readonly<Record<string, number>> = {
   d: dayMs,
   w: weekMs,
 };
-const sizeUnits: Readonly<Record<string, number>> = {
-  B: 1,
-  KiB: 2 ** 10,
-  MiB: 2 ** 20,
-  GiB: 2 ** 30,
-  TiB: 2 ** 40,
-};
-
 /** Milliseconds of `500ms`, `30s`, `1h30m`; `null` for anything else. */
 export function parseDurationSetting(text: string): number | null {
   if (text.length > 40 || !/^(?:\d{1,9}(?:ms|[smhdw]))+$/.test(text)) return null;
@@ -457,28 +450,6 @@ export function parseDurationSetting(text: string): number | null {
   return ms;
 }
 
-/** Bytes of `25MiB`, `4KiB`, `512B` or of a plain number; `null` for anything else. */
-function parseSizeSetting(value: unknown): number | null {
-  if (typeof value === "number") return Number.isSafeInteger(value) && value >= 0 ? value : null;
-  const m = typeof value === "string" ? /^(\d{1,12})(B|KiB|MiB|GiB|TiB)$/.exec(value) : null;
-  return m === null ? null : Number(m[1]) * (sizeUnits[m[2] ?? ""] ?? 0);
-}
-
 export function renderDurationSetting(ms: number): string {
-  return renderIn(durationUnitsMs, ["h", "m", "s", "ms"], ms);
-}
-
-export function renderSizeSetting(bytes: number): string {
-  return renderIn(sizeUnits, ["GiB", "MiB", "KiB", "B"], bytes);
-}
-
-/** In the largest unit that leaves no fraction; the smallest comes last and is 1. */
-function renderIn(
-  sizes: Readonly<Record<string, number>>,
-  units: readonly string[],
-  value: number,
-): string {
-  const unit =
-    units.find((name) => value > 0 && value % (sizes[name] ?? 1) === 0) ?? units.at(-1) ?? "";
-  return `${value / (sizes[unit] ?? 1)}${unit}`;
+  return renderInUnits(durationUnitsMs, ["h", "m", "s", "ms"], ms);
 }

@@ -33,7 +33,8 @@ function isTable(value: unknown): value is TomlTable {
 /** Reads the text of a TOML file. */
 export function parseSource(text: string): SourceResult {
   try {
-    const program = parseTOML(text);
+    // Editors of some systems put a byte order mark in front.
+    const program = parseTOML(text.replace(/^\ufeff/, ""));
     const positions = positionsIn(program);
     const unsafe = [...positions].find(([setting]) => setting.split(".").includes("__proto__"));
     if (unsafe !== undefined) {

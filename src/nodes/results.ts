@@ -30,6 +30,8 @@ export type Results = {
   /** The keyed digest of a recipient: 16 hex digits. */
   readonly digest: (did: Did) => string;
   readonly add: (result: EnvelopeResult) => void;
+  /** Of a DID as recipient and as sender. */
+  readonly forget: (did: Did) => void;
   /** The newest first; of one sender, or of all. */
   readonly of: (to: Did, from: Did | null) => EnvelopeResult[];
 };
@@ -69,6 +71,10 @@ export async function openResults({
         { count: added++, result },
         ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1),
       ]);
+    },
+    forget: (did) => {
+      for (const pair of [...pairs].map(([key]) => key))
+        if (pair.split(" ").includes(did)) pairs.delete(pair);
     },
     of: (to, from) => {
       const found =

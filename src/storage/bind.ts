@@ -101,7 +101,7 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
       problems.push({ setting: `${place}.plugin`, message });
       continue;
     }
-    const parsed = plugin.parseOptions(settings.options);
+    const parsed = parsedBy(plugin, settings.options);
     if (!parsed.ok) {
       for (const { setting, message } of parsed.problems)
         problems.push({ setting: setting === "" ? place : `${place}.${setting}`, message });
@@ -109,6 +109,19 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
       steps.push(stepOf(name, plugin, parsed.options));
   }
   return { steps, problems: onlyOnce(problems) };
+}
+
+/** A plugin of somebody else may throw instead. */
+function parsedBy(
+  plugin: StoragePlugin,
+  options: unknown,
+): ReturnType<StoragePlugin["parseOptions"]> {
+  try {
+    return plugin.parseOptions(options);
+  } catch (error) {
+    const message = `the plugin ${plugin.name} fails on its options: ${errorText(error)}`;
+    return { ok: false, problems: [{ setting: "", message }] };
+  }
 }
 
 function stepOf(name: string, plugin: StoragePlugin, options: unknown): OpenStep {
@@ -177,6 +190,10 @@ async function openNamed(
   const fatal = (reason: string) => environment.fatal(`store "${name}": ${reason}`);
   const gauge: RegisterGauge = (family, read) =>
     environment.gauge?.(family, () => read().map(([labels, value]) => [[name, ...labels], value]));
+  const slow = setInterval(
+    () => log("warn", "the plugin of a store has not opened it yet; the node waits"),
+    slowOpenMs,
+  );
   try {
     return await open({ ...environment, log, fatal, gauge });
   } catch (error) {
@@ -184,5 +201,10 @@ async function openNamed(
     throw new StoreError(code, `store "${name}" can't be opened: ${errorText(error)}`, {
       cause: error,
     });
+  } finally {
+    clearInterval(slow);
   }
 }
+
+/** An operator sees soon what a start waits for. */
+const slowOpenMs = 3_000;

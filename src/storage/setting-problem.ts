@@ -5,11 +5,62 @@
 import { distance } from "fastest-levenshtein";
 import type { InputProblem } from "./contract.ts";
 
-/** The schema words its findings itself, but for what is missing. */
-export const wording = {
-  error: ({ input }: { readonly input?: unknown }) =>
-    input === undefined ? "is missing" : undefined,
+/** What a finding of the schema is about. */
+type Found = { readonly code?: string; readonly expected?: unknown; readonly input?: unknown };
+
+const kinds: Readonly<Record<string, string>> = {
+  number: "a number",
+  int: "a whole number",
+  boolean: "true or false",
+  string: "text in quotes",
+  array: 'a list such as ["one", "other"]',
+  object: "a table",
 };
+
+function kindOf(value: unknown): string {
+  if (Array.isArray(value)) return "a list";
+  if (typeof value === "number") return Number.isInteger(value) ? "a number" : "a fraction";
+  return typeof value === "string" ? "text" : (kinds[typeof value] ?? typeof value);
+}
+
+/** The schema words its findings itself, but for what is missing and what is of another kind. */
+export const wording = {
+  error: ({ code, expected, input }: Found) => {
+    if (input === undefined) return "is missing";
+    const wanted = code === "invalid_type" ? kinds[String(expected)] : undefined;
+    return wanted === undefined ? undefined : `must be ${wanted}, not ${kindOf(input)}`;
+  },
+};
+
+const sizeUnits: Readonly<Record<string, number>> = {
+  B: 1,
+  KiB: 2 ** 10,
+  MiB: 2 ** 20,
+  GiB: 2 ** 30,
+  TiB: 2 ** 40,
+};
+
+/** Bytes of `25MiB`, `4KiB`, `512B` or of a plain number; `null` for anything else. */
+export function parseSizeSetting(value: unknown): number | null {
+  if (typeof value === "number") return Number.isSafeInteger(value) && value >= 0 ? value : null;
+  const m = typeof value === "string" ? /^(\d{1,12})(B|KiB|MiB|GiB|TiB)$/.exec(value) : null;
+  return m === null ? null : Number(m[1]) * (sizeUnits[m[2] ?? ""] ?? 0);
+}
+
+export function renderSizeSetting(bytes: number): string {
+  return renderInUnits(sizeUnits, ["GiB", "MiB", "KiB", "B"], bytes);
+}
+
+/** In the largest unit that leaves no fraction; the smallest comes last and is 1. */
+export function renderInUnits(
+  sizes: Readonly<Record<string, number>>,
+  units: readonly string[],
+  value: number,
+): string {
+  const unit =
+    units.find((name) => value > 0 && value % (sizes[name] ?? 1) === 0) ?? units.at(-1) ?? "";
+  return `${value / (sizes[unit] ?? 1)}${unit}`;
+}
 
 /** A finding with its place. */
 type Issue = {

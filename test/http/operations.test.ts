@@ -11,7 +11,7 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { openBlocks } from "../../src/nodes/parties/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
-import { freePort, scratchFolder } from "../support/executable.ts";
+import { freePort, run, scratchFolder } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
 import {
   registerAt,
@@ -86,11 +86,14 @@ describe("blocks", () => {
   test("of a DID act on the next envelope to it, and end with their removal", async () => {
     expect(await both()).toEqual([202, 202]);
     const reply = await operate("blocks", { add: [block(did, { reason: "spam" })], remove: [] });
-    expect(reply).toEqual({ status: 200, body: { added: 1, removed: 0, entries: 1 } });
+    const none = { replaced: 0, missing: [] };
+    const added = { ...none, added: 1, removed: 0, entries: 1 };
+    expect(reply).toEqual({ status: 200, body: added });
     expect(await both()).toEqual([403, 403]);
     const { body } = await operate("blocks");
     expect(body).toMatchObject({ blocks: [{ subject: did, kind: "did", reason: "spam" }] });
     expect((await operate("blocks", { add: [], remove: [did] })).body).toEqual({
+      ...none,
       added: 0,
       removed: 1,
       entries: 0,
@@ -196,6 +199,32 @@ describe("blocks", () => {
     });
   });
 
+  test("keep the reason of an entry that is added again, and name what was not listed", async () => {
+    const listed = async () =>
+      ((await operate("blocks")).body["blocks"] as { subject: string; reason: string }[]).map(
+        ({ subject, reason }) => `${subject} ${reason}`,
+      );
+    const named = block("203.0.113.9", { reason: "spam" });
+    await operate("blocks", { add: [named], remove: [] });
+    const again = await operate("blocks", { add: [block("203.0.113.9")], remove: [] });
+    expect(again.body).toMatchObject({ added: 0, replaced: 1, entries: 1 });
+    expect(await listed()).toEqual(["203.0.113.9 spam"]);
+    const command = (...words: string[]) =>
+      run(["block", ...words, "--socket", socket], { cwd: folder.path });
+    const removed = await command("remove", "203.0.113.9", "198.51.100.1", "spam.example.org");
+    expect([removed.code, removed.stdout]).toEqual([
+      1,
+      "added 0, changed 0, removed 1; the list has 0 now\n",
+    ]);
+    expect(removed.stderr).toContain("not on the list: 198.51.100.1, spam.example.org");
+    const wrong = await command("add", "spam.example.org", "203.0.113.9");
+    expect([wrong.code, wrong.stderr.includes("spam.example.org: a subject must be")]).toEqual([
+      1,
+      true,
+    ]);
+    expect(await listed()).toEqual([]);
+  }, 60_000);
+
   test("refuse anything but a DID or a network, and change nothing then", async () => {
     for (const subject of ["somebody", "203.0.113.1/24", "did:web:x", ""]) {
       const reply = await operate("blocks", {
@@ -266,7 +295,12 @@ test("a block list that its store can't keep stays as it was, and the change fai
     expect([blocks.list(), blocks.checkClient("203.0.113.9")]).toEqual([[], null]);
   }
   code = null;
-  expect(await blocks.change({ add, remove: [] })).toEqual({ added: 1, removed: 0 });
+  expect(await blocks.change({ add, remove: [] })).toEqual({
+    added: 1,
+    replaced: 0,
+    removed: 0,
+    missing: [],
+  });
   expect(blocks.checkClient("203.0.113.9")).toMatchObject({ code: "policy_denied" });
   await blocks.change({ add: [], remove: ["203.0.113.9"] });
   blocks.close();
@@ -292,6 +326,15 @@ describe("an erasure", () => {
     expect(await erase()).toEqual({ entries: 0, bytes: 0, invitations: 0 });
     const stats = await nodes.stores.capability("cache.store", "mailbox").stats(Date.now());
     expect(stats.entries).toBe(0);
+  });
+
+  test("leaves nothing for those who ask what became of the DID's envelopes", async () => {
+    const asked = { recipient: did, sender: null };
+    expect(await statusAt("/cache/store")).toBe(202);
+    expect((await operate("explain", asked)).body["results"]).not.toEqual([]);
+    await operate("erase", { did });
+    expect((await operate("explain", asked)).body["results"]).toEqual([]);
+    await operate("blocks", { add: [], remove: [did] });
   });
 
   test("refuses a malformed DID", async () => {

@@ -20,13 +20,16 @@ test("a slow store is looked at once at a time, and after that again", async () 
     await slow.promise;
     return receipts.scan(...asked);
   };
-  const blocks = { change: () => Promise.resolve({ added: 0, removed: 0 }) } as never;
+  const blocks = {
+    change: () => Promise.resolve({ added: 0, replaced: 0, removed: 0, missing: [] }),
+  } as never;
   const { expect: follow, close } = followDeletions({
     ...environment,
     blocks,
     bus: openLocalBus({ log: environment.log }),
     directory: null,
     cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
+    results: { forget: () => undefined },
     lifeOf: () => Promise.resolve(0),
   });
   try {

@@ -109,8 +109,9 @@ export function joinOutages(log: Log, now: () => number): Log {
   };
 }
 
-/** The network of an address: /24 of IPv4, /48 of IPv6; other texts stay (`unix`). */
+/** The network of an address: /24 of IPv4, /48 of IPv6; other texts (`unix`) and `::1` stay. */
 export function maskAddress(text: string): string {
+  if (text === "::1") return text;
   return storingNetwork(clientNetwork(text)).replace(/^(\d+\.\d+\.\d+)\.\d+$/, "$1.0/24");
 }
 

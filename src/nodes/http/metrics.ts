@@ -150,6 +150,8 @@ export type HttpMetrics = {
   readonly requests: Counter;
   readonly seconds: Histogram;
   readonly refusals: Counter;
+  /** Refused requests without a line in the log, which has one of a hundred. */
+  readonly unlogged: Counter;
 };
 
 /** Registers what every listener measures; one set for all apps of a process. */
@@ -174,6 +176,10 @@ export function httpMetrics(metrics: Metrics): HttpMetrics {
       help: "Refusals by code.",
       labels: ["code"],
       start: faultCodes.map((code) => [code]),
+    }),
+    unlogged: metrics.counter({
+      name: "http_refusals_unlogged_total",
+      help: "Requests refused by a rate or the capacity that the log leaves out.",
     }),
   };
 }

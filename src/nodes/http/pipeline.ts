@@ -4,6 +4,7 @@
  * Source: interface "Errors", rules sections 3 and 9.
  */
 import type { Config } from "../../config/schema.ts";
+import { isDid } from "../../core/codec/did.ts";
 import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
 import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/address.ts";
 import type { DeliveryResult } from "../../core/message/delivery.ts";
@@ -31,6 +32,7 @@ import {
   overCapacity,
   type Room,
 } from "./capacity.ts";
+import { type Floods, watchFloods } from "./floods.ts";
 import { type Log, maskAddress, onceAMinute, traceparentOf } from "./log.ts";
 import type { HttpMetrics } from "./metrics.ts";
 import {
@@ -81,6 +83,7 @@ export type Http = AppOptions & {
   readonly clients: BoundedMap<string, Client>;
   /** Whether a warning is to be logged again. */
   readonly isDue: (what: string) => boolean;
+  readonly floods: Floods;
   draining: boolean;
 };
 
@@ -97,6 +100,7 @@ export function createHttp(options: AppOptions): Http {
     readsForwarded: settings.trusted_proxies.length > 0,
     clients: new BoundedMap(clientsMax),
     isDue: onceAMinute(options.now),
+    floods: watchFloods(options),
     draining: false,
   };
 }
@@ -392,7 +396,10 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
   if (isFault(result)) metrics.refusals.add([result.code]);
   if (envelope !== null)
     results?.add({ ...envelope, atMs, requestId, route, status, ...outcomeOf(result) });
-  if (!["info", "debug"].includes(http.settings.log_level)) return;
+  const isSampled = status === 429 || status === 503;
+  const standsFor = isSampled ? http.floods.refused(exchange.source.masked) : 1;
+  if (standsFor === 0) metrics.unlogged.add([]);
+  if (standsFor === 0 || !["info", "debug"].includes(http.settings.log_level)) return;
   const trace = traceparentOf(exchange.headers);
   http.log("info", "request", {
     request_id: requestId,
@@ -402,11 +409,19 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
     route,
     status,
     ...(status < 400 ? {} : { code: outcomeOf(result).code }),
-    ...(envelope === null
-      ? {}
-      : { message_id: envelope.messageId, recipient: results?.digest(envelope.to) }),
+    ...(standsFor === 1 ? {} : { one_of: standsFor }),
+    ...namedBy(exchange),
     ms: Math.round(durationMs * 100) / 100,
   });
+}
+
+/** A request that is refused before its body is read names the recipient in its path alone. */
+function namedBy({ http, plan, params, envelope }: Exchange): Record<string, unknown> {
+  const { results } = http;
+  if (envelope !== null)
+    return { message_id: envelope.messageId, recipient: results?.digest(envelope.to) };
+  const to = plan.route.faults === "delivery" ? params["did"] : undefined;
+  return to !== undefined && isDid(to) ? { recipient: results?.digest(to) } : {};
 }
 
 /** What a refusal says; of a Relay's result its own words, or those of the Cache that refused. */

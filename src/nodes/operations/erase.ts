@@ -16,6 +16,7 @@ import type { Log } from "../http/log.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import { scanRecords } from "../parties/records.ts";
 import { deletedSubject } from "../parties/signals.ts";
+import type { Results } from "../results.ts";
 import type { Invitations } from "./invitations.ts";
 
 export type Erasing = {
@@ -27,6 +28,8 @@ export type Erasing = {
   } | null;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly receipts: Receipts } | null;
+  /** What became of its envelopes lately, as this process remembers it. */
+  readonly results: Pick<Results, "forget">;
   /** How often the DID was deleted; `null` where the source of recipients can't tell. */
   readonly lifeOf: (did: Did) => Promise<number | null>;
 };
@@ -60,7 +63,7 @@ async function removeMail(
 
 /** Everything that the node holds. The DID is blocked first, so that nothing new comes while the rest goes. */
 export async function eraseDid(
-  { blocks, directory, cache, lifeOf }: Erasing,
+  { blocks, directory, cache, results, lifeOf }: Erasing,
   did: Did,
   now: () => number,
 ): Promise<(Removed & { readonly invitations: number }) | Fault> {
@@ -78,6 +81,7 @@ export async function eraseDid(
     await forgetPushes(cache.receipts, mailbox);
   }
   await directory?.forget(did);
+  results.forget(did);
   return { ...removed, invitations: (await directory?.invitations.erase(did)) ?? 0 };
 }
 

@@ -163,10 +163,11 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
     const kind = parsed.isNetwork ? "network" : sender_only ? "sender" : "did";
     add.push({ subject: parsed.subject, kind, reason });
   }
-  // A text that can't be blocked is in no list.
-  const removed = remove
-    .map(parseBlockSubject)
-    .flatMap((parsed) => (isFault(parsed) ? [] : [parsed.subject]));
+  // A text that can't be blocked is in no list, and comes back as one that is missing there.
+  const removed = remove.map((text) => {
+    const parsed = parseBlockSubject(text);
+    return isFault(parsed) ? text : parsed.subject;
+  });
   return { add, remove: removed };
 }
 

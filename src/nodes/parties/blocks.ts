@@ -33,18 +33,24 @@ type Block = {
 };
 
 export type BlockChange = {
+  /** An entry that is listed keeps its reason unless there is a new one. */
   readonly add: readonly Omit<Block, "sinceMs">[];
   /** Subjects. */
   readonly remove: readonly string[];
 };
 
+/** Numbers of entries, and the subjects that were to be removed and are not listed. */
+type BlockOutcome = {
+  readonly added: number;
+  readonly replaced: number;
+  readonly removed: number;
+  readonly missing: readonly string[];
+};
+
 export type Blocks = {
   readonly list: () => readonly Block[];
-  /**
-   * The number of entries that were added or replaced, and removed; durable when it resolves. A store that fails may have a
-   * part of the change.
-   */
-  readonly change: (change: BlockChange) => Promise<{ added: number; removed: number } | Fault>;
+  /** Durable when it resolves. A store that fails may have a part of the change. */
+  readonly change: (change: BlockChange) => Promise<BlockOutcome | Fault>;
   /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
   readonly checkParties: (to: Did, from: Did | null) => Fault | null;
   /** 403 `policy_denied` for a client of a blocked network. */
@@ -97,14 +103,18 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
   const subscription = bus.subscribe(changedSubject, readLater, { missed: readLater });
   const timer = setInterval(readLater, readEveryMs);
   timer.unref();
-  const change = async ({
-    add,
-    remove,
-  }: BlockChange): Promise<{ added: number; removed: number } | Fault> => {
+  const change = async ({ add, remove }: BlockChange): Promise<BlockOutcome | Fault> => {
     await read();
     const after = new Map(blocks.map((block) => [block.subject, block]));
     const removed = remove.filter((subject) => after.delete(subject));
-    for (const block of add) after.set(block.subject, { ...block, sinceMs: now() });
+    const missing = remove.filter((subject) => !removed.includes(subject));
+    let replaced = 0;
+    for (const block of add) {
+      const listed = after.get(block.subject);
+      if (listed !== undefined) replaced += 1;
+      const reason = block.reason ?? listed?.reason ?? null;
+      after.set(block.subject, { ...block, reason, sinceMs: listed?.sinceMs ?? now() });
+    }
     if (after.size > blocksMax)
       return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
     const changed = [...new Set([...removed, ...add.map(({ subject }) => subject)])];
@@ -119,7 +129,7 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
       );
     await read();
     bus.publish(changedSubject, new Uint8Array(0));
-    return { added: add.length, removed: removed.length };
+    return { added: add.length - replaced, replaced, removed: removed.length, missing };
   };
   return {
     list: () => blocks,
@@ -169,7 +179,7 @@ export function parseBlockSubject(
   if (parseNetwork(text) !== null) return { subject: normalNetwork(text), isNetwork: true };
   return fault(
     "invalid_request",
-    "a subject must be a DID, an IP address, or a network such as 192.0.2.0/24",
+    `${text.slice(0, 100)}: a subject must be a DID, an IP address, or a network such as 192.0.2.0/24`,
   );
 }
 

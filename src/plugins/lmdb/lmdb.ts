@@ -18,7 +18,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { errorText } from "../../core/fault.ts";
 import { type StoragePlugin, StoreError } from "../../storage/contract.ts";
-import { parseWith } from "../shared/drivers.ts";
+import { parseWith, sizeOption } from "../shared/drivers.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -38,18 +38,12 @@ export const lmdbOptions = z.strictObject({
     .describe(
       "Most message ids that are held, remembered or kept at a time; about 130 bytes of memory each",
     ),
-  free_space_floor_bytes: z
-    .int()
-    .min(mebibyte)
-    .default(128 * mebibyte)
-    .describe("Below this much free space on the file system, stores are refused with 507"),
-  reserve_bytes: z
-    .int()
-    .min(8 * mebibyte)
-    .default(32 * mebibyte)
-    .describe(
-      "Disk space set aside, so that retrieval and acknowledgement still work when stores are refused",
-    ),
+  free_space_floor_bytes: sizeOption(128 * mebibyte, mebibyte).describe(
+    "Below this much free space on the file system, stores are refused with 507",
+  ),
+  reserve_bytes: sizeOption(32 * mebibyte, 8 * mebibyte).describe(
+    "Disk space set aside, so that retrieval and acknowledgement still work when stores are refused",
+  ),
 });
 
 export type LmdbOptions = z.output<typeof lmdbOptions>;

@@ -13,7 +13,7 @@ import {
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { Claims, TableReceipts } from "../../storage/records.ts";
-import { openLedger, parseWith } from "../shared/drivers.ts";
+import { openLedger, parseWith, sizeOption } from "../shared/drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
 import { MemoryTable } from "./table.ts";
 
@@ -26,17 +26,11 @@ export const memoryOptions = z.strictObject({
     .describe(
       "Most message ids that are held, remembered or kept at a time; about 1 KiB each, without the envelope",
     ),
-  mailbox_bytes_max: z
-    .int()
-    .min(1)
-    .default(1024 ** 3)
-    .describe("Bytes of all envelopes together"),
+  mailbox_bytes_max: sizeOption(1024 ** 3, 1).describe("Bytes of all envelopes together"),
   claims_max: z.int().min(1).default(1_000_000).describe("Most replay claims at a time"),
-  table_bytes_max: z
-    .int()
-    .min(1)
-    .default(1024 ** 3)
-    .describe("Bytes of the embedded ledger, and as many of receipts"),
+  table_bytes_max: sizeOption(1024 ** 3, 1).describe(
+    "Bytes of the embedded ledger, and as many of receipts",
+  ),
   block_time_ms: z
     .int()
     .min(10)

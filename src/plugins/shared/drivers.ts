@@ -4,14 +4,20 @@
  * The operator account of an embedded ledger is drawn once and kept in its table. It signs nothing, since the
  * driver itself is the authority that a chain would be.
  */
-import type { z } from "zod";
+import { z } from "zod";
 import type { InputProblem } from "../../storage/contract.ts";
 import {
   type EmbeddedLedger,
   type EmbeddedOptions,
   openEmbeddedLedger,
 } from "../../storage/embedded.ts";
-import { meant, problemsOfIssue, wording } from "../../storage/setting-problem.ts";
+import {
+  meant,
+  parseSizeSetting,
+  problemsOfIssue,
+  renderSizeSetting,
+  wording,
+} from "../../storage/setting-problem.ts";
 import type { SharedTable, Table } from "../../storage/table.ts";
 
 // ----------------------------------------------------------------------------------------- options
@@ -28,6 +34,29 @@ export function parseWith<Schema extends z.ZodType>(
   return parsed.success
     ? { ok: true, options: parsed.data }
     : { ok: false, problems: parsed.error.issues.flatMap(problemsOfIssue).map(withMeant(schema)) };
+}
+
+/** Bytes, written as a number or as text with a unit: `256MiB`. */
+export function sizeOption(standard: number, min: number) {
+  const transform = (value: unknown, context: z.RefinementCtx): number => {
+    const parsed = parseSizeSetting(value);
+    if (parsed !== null && parsed >= min) return parsed;
+    context.addIssue(
+      parsed === null
+        ? 'must be a size such as "25MiB" or a number of bytes'
+        : `must be at least ${renderSizeSetting(min)}`,
+    );
+    return z.NEVER;
+  };
+  return z
+    .unknown()
+    .transform(transform)
+    .prefault(renderSizeSetting(standard))
+    .meta({
+      type: ["string", "integer"],
+      pattern: "^[0-9]+(B|KiB|MiB|GiB|TiB)$",
+      minimum: min,
+    });
 }
 
 /** Names the option that was probably meant. */

@@ -137,12 +137,8 @@ describe("the specification of a chain", () => {
       /^balances\.0xd435/,
     ],
     ["an id with blanks", { ...network, id: "a network" }, /^id: must/],
-    [
-      "a rule as text",
-      { ...network, plain_proofs: "no" },
-      /^plain_proofs: Invalid input: expected boolean/,
-    ],
-    ["a list", [], /: Invalid input: expected object/],
+    ["a rule as text", { ...network, plain_proofs: "no" }, /^plain_proofs: must be true or false/],
+    ["a list", [], /: must be a table, not a list/],
   ];
   test.each(refused)("is not made of %s", async (_, file, reason) => {
     await expect(make(file)).rejects.toThrow(reason);

@@ -57,6 +57,16 @@ test("unit and proxy have the places that were asked for, and those of the examp
   );
 });
 
+test("names that contain those of the examples are put in once", () => {
+  const url = "https://waypost.example.org:8443";
+  expect(textOf("waypost.toml", { url })).toContain(`public_endpoints = ["${url}"]`);
+  expect(textOf("waypost.toml", { url })).not.toContain(":8443:8443");
+  expect(textOf("Caddyfile", { url })).toContain("\nwaypost.example.org:8443 {");
+  const unit = textOf("waypost.service", { data: "/srv/etc/waypost", folder: "/etc/waypost/new" });
+  expect(unit).toContain("\nWorkingDirectory=/srv/etc/waypost\n");
+  expect(unit).toContain(" serve --config /etc/waypost/new/waypost.toml\n");
+});
+
 describe("the next steps", () => {
   test("begin with what the Debian package may have done", () => {
     const steps = nextSteps(places).split("\n");

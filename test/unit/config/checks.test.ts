@@ -33,6 +33,16 @@ describe("a broken relation is reported under its first setting", () => {
       },
     ],
     [
+      "an app on a port that browsers leave out",
+      "server.app",
+      {
+        relay: { ...relay, public_endpoints: ["https://relay.net"] },
+        cache,
+        directory: { enabled: true },
+        server: { app: "chat.net:443" },
+      },
+    ],
+    [
       "a certificate without its key",
       "server.tls_cert_file",
       { relay, server: { ...away, tls_cert_file: "a" } },
@@ -98,6 +108,36 @@ describe("what is allowed and hardly meant is a warning", () => {
         cache: { ...cache, public_endpoints: ["http://cache.net"] },
         server: { listen: ["0.0.0.0:80"] },
       },
+    ],
+    [
+      "a public name without TLS behind a proxy",
+      "cache.public_endpoints.0",
+      { cache: { ...cache, public_endpoints: ["http://cache.net"] } },
+      { cache: { ...cache, public_endpoints: ["http://10.0.0.1"] } },
+    ],
+    [
+      "a store that no node uses",
+      "stores.old",
+      { cache, stores: { main: { plugin: "memory" }, old: { plugin: "memory" } } },
+      {
+        cache: { ...cache, store: "old" },
+        stores: { main: { plugin: "memory" }, old: { plugin: "memory" } },
+      },
+    ],
+    [
+      "fewer message ids than entries",
+      "stores.main.message_ids_max",
+      { cache, stores: { main: { plugin: "lmdb", path: "/d", message_ids_max: 1_000 } } },
+      {
+        cache: { ...cache, store_entries_max: 1_000 },
+        stores: { main: { plugin: "lmdb", path: "/d", message_ids_max: 1_000 } },
+      },
+    ],
+    [
+      "an open listener without TLS beside the proxy of this machine",
+      "server.listen.0",
+      { cache, server: { listen: ["0.0.0.0:7400"], trusted_proxies: ["127.0.0.1", "::1"] } },
+      { cache, server: { listen: ["0.0.0.0:7400"], trusted_proxies: ["10.0.0.0/8"] } },
     ],
     [
       "the loopback network of IPv6 as a destination",

@@ -43,6 +43,44 @@ function sampleDriver(name: string, says: { fails?: boolean; closed?: string[] }
   return plugin as StoragePlugin;
 }
 
+describe("a plugin of somebody else", () => {
+  const stores = { main: { plugin: "theirs", options: {} } };
+  const needs = [need({ capability: "replay" })];
+
+  test("that throws on its options is named with the store", () => {
+    const parseOptions = (): never => {
+      throw new TypeError("undefined is not an object");
+    };
+    const { problems } = planStores({
+      stores,
+      plugins: [{ ...sampleDriver("theirs"), parseOptions }],
+      needs,
+    });
+    expect(problems).toEqual([
+      {
+        setting: "stores.main",
+        message: "the plugin theirs fails on its options: undefined is not an object",
+      },
+    ]);
+  });
+
+  test("that never opens its store is named after some seconds", async () => {
+    const warned = Promise.withResolvers<unknown>();
+    const opening = openStores(
+      {
+        stores,
+        plugins: [{ ...sampleDriver("theirs"), open: () => new Promise(() => {}) }],
+        needs,
+      },
+      { ...testEnvironment(), log: (level, _, fields) => warned.resolve({ level, ...fields }) },
+    );
+    expect(await Promise.race([warned.promise, opening])).toEqual({
+      level: "warn",
+      store: "main",
+    });
+  }, 20_000);
+});
+
 describe("binding", () => {
   test("every problem of the configuration is reported at once, under its setting", () => {
     const problems = planStores({

@@ -50,8 +50,8 @@ test("of two changes at once in two processes both survive, and both processes t
     other.change(adding("192.0.2.2")),
   ]);
   expect(changed).toEqual([
-    { added: 1, removed: 0 },
-    { added: 1, removed: 0 },
+    { added: 1, replaced: 0, removed: 0, missing: [] },
+    { added: 1, replaced: 0, removed: 0, missing: [] },
   ]);
   for (let turn = 0; turn < 100 && subjectsOf(one).length + subjectsOf(other).length < 4; turn++)
     await new Promise((resolve) => setImmediate(resolve));
@@ -101,12 +101,17 @@ test("a change that fails in the middle says so, and is whole when it is repeate
     await receipts.put(key, value, untilMs);
   };
   const blocks = await open(withMethods("receipts", receipts, { put }));
-  expect(await blocks.change(adding("192.0.2.1"))).toEqual({ added: 1, removed: 0 });
+  expect(await blocks.change(adding("192.0.2.1"))).toEqual({
+    added: 1,
+    replaced: 0,
+    removed: 0,
+    missing: [],
+  });
   const wanted = { ...adding("192.0.2.2", "192.0.2.3"), remove: ["192.0.2.1"] };
   expect(await blocks.change(wanted).catch((error: unknown) => error)).toMatchObject({
     code: "full",
   });
   const both = ["192.0.2.2", "192.0.2.3"];
-  expect(await blocks.change(wanted)).toMatchObject({ added: 2 });
+  expect(await blocks.change(wanted)).toMatchObject({ added: 1, replaced: 1 });
   expect([subjectsOf(blocks), subjectsOf(await open(receipts))]).toEqual([both, both]);
 });
