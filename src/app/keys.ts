@@ -20,7 +20,7 @@ import type { NamedAddress } from "../nodes/witness/exchange.ts";
 import type { WitnessParts } from "../nodes/witness/witness.ts";
 import type { InputProblem } from "../storage/contract.ts";
 import { failed } from "./failure.ts";
-import { createDurably, readText, writeDurably } from "./files.ts";
+import { createDurably, readText, writeInTurn } from "./files.ts";
 
 type NoteSigner = Pick<WitnessParts, "key" | "sign">;
 
@@ -212,7 +212,7 @@ async function openLogKey(file: string): Promise<LogKey> {
   return {
     ...(await readNoteSigner(file, "log")),
     readSigned: async () => (await readText(signedFile)) ?? "",
-    writeSigned: (note) => writeDurably(signedFile, note),
+    writeSigned: (note) => writeInTurn(signedFile, note),
   };
 }
 

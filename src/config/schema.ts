@@ -268,7 +268,7 @@ const directorySchema = z.strictObject({
     "Whether only self-certifying DIDs are registered, whose keys can be proven. Other clients make random ones.",
   ),
   log_key_file: filePath.describe(
-    "File with the key that signs the log of the ledger: `waypost key new --log <name>` makes it. Beside it, in the same name with `.head`, is what was signed last.",
+    "File with the key that signs the log of the ledger: `waypost key new --log <name>` makes it. Beside it, in the same name with `.head`, is what was signed last; `.head.spare` is room for the next one on a full disk.",
   ),
   log_witnesses: listOf(witnessAddress, { max: 16 }).describe(
     "Witnesses that cosign the log, each as its `vkey`, a space and its URL.",
