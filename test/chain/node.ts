@@ -3,11 +3,13 @@
  * the clock, and blocks come at an interval or on command. The state is in memory. Its `dev_*` calls are
  * those of Chopsticks.
  *
- *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>] [--runtime <wasm file>] [--strict]
+ *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>] [--runtime <wasm file>] [--state <file>]
+ *     [--strict]
  *
  * With an interval, waiting extrinsics get a block at most that long after they came; `--idle` adds empty
- * blocks at that distance; `--runtime` puts another runtime in the place of the specification's. Prints one
- * line with the endpoint once it listens. Unless it is strict, the chain takes proofs of every version, so that
+ * blocks at that distance; `--runtime` puts another runtime in the place of the specification's; `--state` is
+ * what another version made of calls (before.ts), and the next block upgrades it. Prints one line with the endpoint once
+ * it listens. Unless it is strict, the chain takes proofs of every version, so that
  * clients that know the interface alone can be tried on it.
  */
 import { setupWithServer } from "@acala-network/chopsticks";
@@ -30,6 +32,7 @@ const slotMs = 6_000;
 const intervalMs = process.argv.includes("--manual") ? 0 : Number(option("interval") ?? "500");
 const idleMs = Number(option("idle") ?? "0");
 const runtimeFile = option("runtime");
+const stateFile = option("state");
 
 letPoolTakeGeneralExtrinsics();
 giveTrueRoots();
@@ -99,6 +102,12 @@ const build = () => {
 if (!process.argv.includes("--strict"))
   await setStorage(chain, [[keyOf("DidRegistry", "PlainProofs"), "0x01"]]);
 if (chain.head.number === 0) await build();
+if (stateFile !== undefined) {
+  const state = (await Bun.file(stateFile).json()) as Record<`0x${string}`, `0x${string}`>;
+  // This chain goes on counting its own blocks.
+  delete state[keyOf("System", "Number")];
+  await setStorage(chain, Object.entries(state) as [`0x${string}`, `0x${string}`][]);
+}
 let builtAt = Date.now();
 const turn = async () => {
   const waits = chain.txPool.pendingExtrinsics.length > 0;

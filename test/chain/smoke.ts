@@ -9,6 +9,7 @@ import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import { blake2AsHex } from "@polkadot/util-crypto";
+import { merkleizeMetadata } from "@polkadot-api/merkleize-metadata";
 import { checkInterface } from "./interface.ts";
 import { startChain } from "./start.ts";
 import { inTime } from "./wait.ts";
@@ -49,11 +50,14 @@ const api = await ApiPromise.create({ provider, noInitWarn: true });
 
 type Call = { readonly method: { toU8a(): Uint8Array } };
 
-function callOf(pallet: string, name: string, ...values: unknown[]): Call {
+function callOfAccount(pallet: string, name: string, ...values: unknown[]) {
   const make = api.tx[pallet]?.[name];
   assert.ok(make, `the runtime has ${pallet}.${name}`);
   return make(...values);
 }
+
+const callOf = (pallet: string, name: string, ...values: unknown[]): Call =>
+  callOfAccount(pallet, name, ...values);
 
 async function read(pallet: string, name: string, key: string): Promise<string> {
   const query = api.query[pallet]?.[name];
@@ -285,11 +289,11 @@ async function submitSigned(extrinsic: Signed): Promise<void> {
   await inTime("a final block with the extrinsic", end);
 }
 
+const keptText = (file: string): string =>
+  readFileSync(new URL(`../../runtime/artifacts/${file}`, import.meta.url), "utf8").trim();
+
 async function compareMetadata(): Promise<void> {
-  const kept = readFileSync(
-    new URL("../../runtime/artifacts/waypost-runtime.metadata.hex", import.meta.url),
-    "utf8",
-  );
+  const kept = keptText("waypost-runtime.metadata.hex");
   const answer = await provider.send<string>("state_call", [
     "Metadata_metadata_at_version",
     "0x0f000000",
@@ -298,9 +302,40 @@ async function compareMetadata(): Promise<void> {
     .createType("Option<Bytes>", Buffer.from(answer.slice(2), "hex"))
     .unwrapOrDefault()
     .toHex();
-  assert.ok(reported === kept.trim(), "the kept metadata is the runtime's");
+  assert.ok(reported === kept, "the kept metadata is the runtime's");
   checkInterface(api);
   console.log("the kept metadata and the kept table are the runtime's");
+}
+
+/**
+ * As a hardware wallet signs, which shows a call by the metadata and signs the hash of that: another program than the one
+ * that built the runtime computes it here, from the metadata that the chain reports.
+ */
+async function signWithMetadataHash(): Promise<void> {
+  const version = await provider.send<{ specName: string; specVersion: number }>(
+    "state_getRuntimeVersion",
+    [],
+  );
+  const properties = await provider.send<{
+    ss58Format: number;
+    tokenDecimals: number;
+    tokenSymbol: string;
+  }>("system_properties", []);
+  const digest = merkleizeMetadata(keptText("waypost-runtime.metadata.hex") as `0x${string}`, {
+    specName: version.specName,
+    specVersion: version.specVersion,
+    base58Prefix: properties.ss58Format,
+    decimals: properties.tokenDecimals,
+    tokenSymbol: properties.tokenSymbol,
+  }).digest();
+  assert.equal(hex(digest), keptText("waypost-runtime.metadata-hash.txt"));
+  const remark = callOfAccount("system", "remark", "0x01");
+  await submitSigned(await remark.signAsync(alice, { mode: 1, metadataHash: hex(digest) }));
+  const other = await remark.signAsync(alice, { mode: 1, metadataHash: hex(new Uint8Array(32)) });
+  await assert.rejects(submitSigned(other), badProof);
+  console.log(
+    "a call that was shown by the metadata's hash is taken, and one by another hash is not",
+  );
 }
 
 let status = 0;
@@ -310,6 +345,7 @@ try {
   await updateComponent();
   await deposit();
   await compareMetadata();
+  await signWithMetadataHash();
 } catch (error) {
   console.error(error);
   status = 1;

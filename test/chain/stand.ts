@@ -44,6 +44,8 @@ export type NodeOptions = {
   readonly idleMs?: number;
   /** A wasm file, instead of the reference runtime. */
   readonly runtime?: string;
+  /** A file of `before.ts`: a state that another version made. */
+  readonly state?: string;
   /** The chain takes proofs of version 3 alone, as the kept specification says. */
   readonly strict?: true;
 };
@@ -62,6 +64,7 @@ export async function startNode(options: NodeOptions = {}): Promise<Node> {
     ...mode,
     ...runtime,
   ];
+  if (options.state !== undefined) command.push("--state", options.state);
   if (options.strict) command.push("--strict");
   const child = Bun.spawn(command, {
     cwd: import.meta.dir,

@@ -66,6 +66,9 @@ pub type TxExtension = (
 	frame_system::WeightReclaim<Runtime>,
 );
 pub type UncheckedExtrinsic = generic::UncheckedExtrinsic<Address, RuntimeCall, Signature, TxExtension>;
+/// What changes the state at an upgrade, before the first block of the new runtime has its extrinsics: the newest
+/// ones, in their order. Each checks and raises the `StorageVersion` of its pallet, so that it runs once.
+pub type Migrations = ();
 pub type Executive =
 	frame_executive::Executive<Runtime, Block, frame_system::ChainContext<Runtime>, Runtime, AllPalletsWithSystem>;
 
@@ -91,7 +94,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 8,
+	spec_version: 9,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -105,7 +108,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost-canary"),
 	impl_name: Cow::Borrowed("waypost-canary"),
 	authoring_version: 1,
-	spec_version: 8,
+	spec_version: 9,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,
@@ -116,6 +119,10 @@ pub const MILLISECS_PER_BLOCK: u64 = 6_000;
 pub const DAY_MS: u64 = 86_400_000;
 pub const UNIT: Balance = 1_000_000_000_000;
 pub const MICRO_UNIT: Balance = UNIT / 1_000_000;
+/// How wallets show amounts and addresses. A chain's specification says the same, and the hash of the metadata binds it.
+pub const TOKEN_SYMBOL: &str = "UNIT";
+pub const TOKEN_DECIMALS: u8 = 12;
+pub const ADDRESS_PREFIX: u16 = 42;
 pub const EXISTENTIAL_DEPOSIT: Balance = 1_000_000_000;
 /// Half an hour.
 pub const SESSION_BLOCKS: BlockNumber = 300;
@@ -161,8 +168,9 @@ impl frame_system::Config for Runtime {
 	type DbWeight = RocksDbWeight;
 	type Version = Version;
 	type AccountData = pallet_balances::AccountData<Balance>;
-	type SS58Prefix = ConstU16<42>;
+	type SS58Prefix = ConstU16<ADDRESS_PREFIX>;
 	type MaxConsumers = ConstU32<16>;
+	type SingleBlockMigrations = Migrations;
 }
 
 impl pallet_timestamp::Config for Runtime {
@@ -427,7 +435,7 @@ pub const VERSION: RuntimeVersion = RuntimeVersion {
 	spec_name: Cow::Borrowed("waypost"),
 	impl_name: Cow::Borrowed("waypost"),
 	authoring_version: 1,
-	spec_version: 9,
+	spec_version: 10,
 	impl_version: 1,
 	apis: apis::RUNTIME_API_VERSIONS,
 	transaction_version: 2,

@@ -72,6 +72,34 @@ fn an_upgrade_keeps_the_state_whole() {
 	});
 }
 
+/// What calls made of the state on the version before: `bun run before` in test/chain wrote it, with the runtime that was
+/// kept then.
+const BEFORE: &str = include_str!("../before/8.json");
+
+fn state_before() -> Storage {
+	let bytes = |hex: &str| {
+		let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex digits");
+		(2..hex.len()).step_by(2).map(digits).collect::<Vec<u8>>()
+	};
+	let entries: std::collections::BTreeMap<String, String> = serde_json::from_str(BEFORE).expect("one object");
+	let top = entries.iter().map(|(key, value)| (bytes(key), bytes(value))).collect();
+	Storage { top, ..Default::default() }
+}
+
+#[test]
+fn the_state_of_the_version_before_is_upgraded_whole() {
+	sp_io::TestExternalities::new(state_before()).execute_with(|| {
+		let version = || System::last_runtime_upgrade_spec_version();
+		let records = || pallet_did_registry::Dids::<Runtime>::iter().collect::<Vec<_>>();
+		let before = records();
+		assert_eq!((version(), before.len()), (VERSION.spec_version - 1, 3));
+		Executive::try_runtime_upgrade(UpgradeCheckSelect::All).expect("the state is whole before and after");
+		assert_eq!(version(), VERSION.spec_version);
+		assert_eq!(records().encode(), before.encode());
+		assert_eq!(checked(), Ok(()));
+	});
+}
+
 #[test]
 fn every_damage_is_noticed() {
 	let damages: [fn(AccountId); 8] = [

@@ -62,6 +62,9 @@ pub mod pallet {
 	};
 	use frame_system::{ensure_authorized, ensure_none, ensure_signed, pallet_prelude::*};
 
+	/// DIDs whose releases a block looks at.
+	const SWEPT_DIDS_MAX: u32 = 32;
+
 	const STORAGE_VERSION: StorageVersion = StorageVersion::new(1);
 
 	#[pallet::pallet]
@@ -256,14 +259,22 @@ pub mod pallet {
 
 	#[pallet::hooks]
 	impl<T: Config> Hooks<BlockNumberFor<T>> for Pallet<T> {
-		/// Each block looks at the releases of one DID, so that reserves that have ended leave the state.
+		/// Each block looks at the releases of as many DIDs as what is left of it holds, so that reserves that have ended
+		/// leave the state sooner than deletions can make new ones.
 		fn on_idle(_: BlockNumberFor<T>, remaining: Weight) -> Weight {
-			let weight = T::WeightInfo::sweep();
-			if !remaining.all_gte(weight) {
-				return Weight::zero();
+			let one = T::WeightInfo::sweep();
+			let mut used = Weight::zero();
+			for _ in 0..SWEPT_DIDS_MAX {
+				let with_next = used.saturating_add(one);
+				if !remaining.all_gte(with_next) {
+					break;
+				}
+				used = with_next;
+				if !Self::sweep() {
+					break;
+				}
 			}
-			Self::sweep();
-			weight
+			used
 		}
 
 		#[cfg(feature = "try-runtime")]

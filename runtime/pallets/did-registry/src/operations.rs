@@ -645,14 +645,16 @@ impl<T: Config> Pallet<T> {
 		});
 	}
 
-	/// Looks at the releases of the next DID, and forgets the reserves that have ended.
-	pub(crate) fn sweep() {
+	/// Looks at the releases of the next DID, and forgets the reserves that have ended. False behind the last DID: then
+	/// the next call begins with the first one.
+	pub(crate) fn sweep() -> bool {
 		let next = match LastSwept::<T>::get() {
 			Some(last) => ReleasesOf::<T>::iter_from_key(last).next(),
 			None => ReleasesOf::<T>::iter().next(),
 		};
 		let Some((did, mut aliases)) = next else {
-			return LastSwept::<T>::kill();
+			LastSwept::<T>::kill();
+			return false;
 		};
 		let now_ms = Self::now_ms();
 		let stands = |alias: &Alias<T>| ReleasedAliases::<T>::get(alias).is_some_and(|kept| kept.until_ms > now_ms);
@@ -666,6 +668,7 @@ impl<T: Config> Pallet<T> {
 			ReleasesOf::<T>::insert(&did, aliases);
 		}
 		LastSwept::<T>::put(did);
+		true
 	}
 
 	pub(crate) fn do_add_alias(did: &[u8], alias: &[u8], proof: Proof) -> DispatchResult {

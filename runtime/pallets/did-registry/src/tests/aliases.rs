@@ -295,26 +295,50 @@ fn of_many_releases_the_last_ones_are_reserved() {
 fn reserves_that_have_ended_leave_the_state() {
 	test(|| {
 		register();
+		let sweep = <Test as Config>::WeightInfo::sweep();
 		let block = || DidRegistry::on_idle(1, Weight::MAX);
 		assert_ok!(add(b"one", 0));
 		assert_ok!(remove(b"one", 1));
 		set_time(NOW + 500_000);
 		assert_ok!(add(b"two", 2));
 		assert_ok!(remove(b"two", 3));
-		for _ in 0..3 {
-			assert_eq!(block(), <Test as Config>::WeightInfo::sweep());
-		}
+		// The DID, and the end of the list.
+		assert_eq!(block(), sweep * 2);
 		assert_eq!(reserves(), 2);
 		set_time(NOW + 1_000_000);
-		// Twice, because one call may be at the end of the list.
-		block();
-		block();
+		assert_eq!(block(), sweep * 2);
 		assert_eq!(reserves(), 1);
 		set_time(NOW + 1_500_000);
 		assert_eq!(DidRegistry::on_idle(1, Weight::from_parts(1, 1)), Weight::zero());
 		assert_eq!(reserves(), 1);
-		block();
-		block();
+		assert_eq!(block(), sweep * 2);
+		assert_eq!((reserves(), ReleasesOf::<Test>::iter().count()), (0, 0));
+		assert_eq!(block(), sweep);
+	});
+}
+
+/// Releases of one ended reserve each.
+fn releases_of(dids: usize) {
+	for n in 0..dids {
+		let (did, alias) = (bytes::<Did<Test>>(format!("did:svc:{n}").as_bytes()), bytes(format!("a{n}").as_bytes()));
+		ReleasedAliases::<Test>::insert(&alias, Reserve { did: did.clone(), life: 0, until_ms: NOW });
+		ReleasesOf::<Test>::insert(did, frame_support::BoundedVec::truncate_from(vec![alias]));
+	}
+}
+
+#[test]
+fn a_block_sweeps_as_many_dids_as_its_rest_holds_and_at_most_32() {
+	test(|| {
+		let sweep = <Test as Config>::WeightInfo::sweep();
+		let rest = sweep * 4 - Weight::from_parts(1, 0);
+		releases_of(40);
+		set_time(NOW + 1);
+		assert_eq!(DidRegistry::on_idle(1, rest), sweep * 3);
+		assert_eq!(reserves(), 37);
+		assert_eq!(DidRegistry::on_idle(2, Weight::MAX), sweep * 32);
+		assert_eq!(reserves(), 5);
+		// Those behind the last one, the end of the list, and none from its beginning.
+		assert_eq!(DidRegistry::on_idle(3, Weight::MAX), sweep * 6);
 		assert_eq!((reserves(), ReleasesOf::<Test>::iter().count()), (0, 0));
 	});
 }
