@@ -356,10 +356,15 @@ function recipientsOf(
   { stores, bus, homes }: Pick<Known, "stores" | "bus" | "homes">,
 ): RecipientSource {
   const { recipients } = config.server;
+  const guests = {
+    setting: config.cache.recipients,
+    isOpen: () => config.directory.registration === "open",
+  };
   if (!config.directory.enabled && !config.relay.enabled && !config.cache.enabled)
     return noRecipients;
-  if (isPublicEndpoint(recipients)) return directoryRecipients(recipients, { bus });
+  if (isPublicEndpoint(recipients))
+    return directoryRecipients(recipients, { bus, guests: guests.setting });
   const ledger = ledgerRecipients(ledgerOf(config, stores));
   const source = isShared(config) ? rememberRecipients(ledger, { bus }) : ledger;
-  return recipients === "local" ? withHomes(source, homes) : source;
+  return recipients === "local" ? withHomes(source, homes, guests) : source;
 }

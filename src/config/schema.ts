@@ -365,6 +365,13 @@ const cacheSchema = z.strictObject({
     "Bytes of envelopes in one page. A page contains at least one envelope, whatever its size.",
   ),
   require_sender_signature: signatureRequired,
+  recipients: z
+    .enum(["own", "any"])
+    .nullable()
+    .prefault(null)
+    .describe(
+      "Recipients that this Cache, and a Relay in this process, serve: `own`, of the own Directory alone, or `any`, of other homes too. By default `any` where the Directory's `registration` is `open`, else `own`. The Relay always takes what own senders sign.",
+    ),
 });
 
 const contact = z

@@ -381,6 +381,7 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "directory.registration": "directory/invitations.test.ts",
   "directory.unsigned_updates": "directory/: the only setting of its kind",
   "directory.rate_limit_loopback": "directory/pace.test.ts",
+  "cache.recipients": "closed-house.test.ts",
   "relay.allow_http": "egress.test.ts",
   "relay.allow_private": "egress.test.ts",
   "relay.rate_limit_loopback": "relay-refusals.test.ts",

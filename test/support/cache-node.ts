@@ -187,6 +187,7 @@ function createRecipients(): TestRecipients {
     return value;
   };
   const recipients: TestRecipients = {
+    servesGuests: async () => true,
     subjects: new Map(),
     policies: new Map(),
     personas: new Map(),

@@ -6,6 +6,7 @@
 import { encodeBase58, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
+import { looksSelfCertifying } from "../../core/ledger/names.ts";
 import { localError } from "../base/failure.ts";
 import { identityShape } from "../base/kept.ts";
 import { parseKept, renderKept } from "../base/shapes.ts";
@@ -111,7 +112,9 @@ export function newIdentity(
 /** base58btc of 16 random bytes; leading zeros could make it shorter than the 16 characters a DID needs. */
 function freshAddress(): string {
   const address = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
-  return address.length >= 16 ? address : freshAddress();
+  // Directories register no other names that begin like self-certifying ones.
+  const isFree = address.length >= 16 && !looksSelfCertifying(`did:svc:${address}`);
+  return isFree ? address : freshAddress();
 }
 
 /** The seed of a root key, or of a public key of the document; `null` when this device lacks it. */

@@ -23,6 +23,11 @@ export function isSelfCertifying(did: string): boolean {
   return nameForm.test(did);
 }
 
+/** Whether a DID begins like a self-certifying one and is none: people who compare beginnings take it for one. */
+export function looksSelfCertifying(did: string): boolean {
+  return did.startsWith("did:svc:wp") && !isSelfCertifying(did);
+}
+
 /** The name of an identity by its first root key, as the 32 bytes of the key. Cost: about 10 µs. */
 export function deriveDid(genesisHash: Uint8Array, rootKey: Uint8Array): Did {
   const digest = sha256(concatBytes(domain, genesisHash, rootKey));

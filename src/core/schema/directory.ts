@@ -379,7 +379,10 @@ const directoryLimitsShape = Type.Object({
 });
 export type DirectoryLimits = Static<typeof directoryLimitsShape>;
 /** What nodes elsewhere read of them. */
-export const blockTimeShape = Type.Object({ block_time_ms: Type.Integer({ minimum: 1 }) });
+export const blockTimeShape = Type.Object({
+  block_time_ms: Type.Integer({ minimum: 1 }),
+  registration: Type.Optional(Type.String()),
+});
 
 /** Answer of `GET /limits` on any node. */
 export const nodeLimitsShape = Type.Composite([limitsShape, Type.Partial(directoryLimitsShape)]);

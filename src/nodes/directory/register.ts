@@ -32,7 +32,7 @@ import {
   registrationMessage,
 } from "../../core/ledger/document-codec.ts";
 import { parseAlias } from "../../core/ledger/intents.ts";
-import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { isSelfCertifying, looksSelfCertifying } from "../../core/ledger/names.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import {
   type prepareRegistrationBody,
@@ -120,11 +120,13 @@ function registerRoute(parts: DirectoryParts): Route {
   });
 }
 
-/** An operator may demand DIDs whose keys can be proven (docs/trust.md). */
+/** An operator may demand DIDs whose keys can be proven, and no other may look like one (docs/trust.md). */
 export function checkForm(
   did: Did,
   { self_certifying_only: only }: DirectorySettings,
 ): Fault | null {
+  if (looksSelfCertifying(did))
+    return fault("invalid_did", "DIDs that begin with wp are self-certifying, and this one is not");
   if (!only || isSelfCertifying(did)) return null;
   return fault("invalid_did", "this Directory registers only self-certifying DIDs");
 }

@@ -64,8 +64,8 @@ export async function explain(
   const client = asked.client ?? null;
   if (client !== null && parseAddress(client) === null)
     return fault("invalid_request", "client must be an IP address");
-  const { recipient, policy } = await gatherRecipientFacts(parts.recipients, to);
-  const steps = await stepsOf(parts, { to, from, client, recipient, policy }, now);
+  const { recipient, policy, isForeign } = await gatherRecipientFacts(parts.recipients, to);
+  const steps = await stepsOf(parts, { to, from, client, recipient, policy, isForeign }, now);
   // Something takes the envelope, and nothing stops it.
   const takes = ({ what, state }: Step) =>
     state === "ok" && /^(mailbox|live sessions|service )/.test(what);
@@ -89,7 +89,7 @@ export async function explain(
   };
 }
 
-type Facts = Pick<AdmissionFacts, "recipient" | "policy"> & {
+type Facts = Pick<AdmissionFacts, "recipient" | "policy" | "isForeign"> & {
   readonly to: Did;
   readonly from: Did | null;
   /** Address of the client that sends. */
@@ -97,7 +97,7 @@ type Facts = Pick<AdmissionFacts, "recipient" | "policy"> & {
 };
 
 async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Promise<Step[]> {
-  const { to, from, client, recipient, policy } = facts;
+  const { to, from, client, recipient, policy, isForeign } = facts;
   if (recipient === null)
     return [stops("record", "this node's source of recipients has no such DID")];
   if (recipient.deactivated) return [stops("record", "the DID is deactivated")];
@@ -108,6 +108,9 @@ async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Pr
   return [
     keyStep(recipient),
     policyStep(policy),
+    ...(isForeign
+      ? [stops("home", "another Directory's, and this node serves recipients of its own")]
+      : []),
     ...(isDemanding ? [note("signatures", "unsigned envelopes are refused")] : []),
     blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail),
     ...networkSteps(parts, client),

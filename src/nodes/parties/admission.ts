@@ -47,6 +47,10 @@ export type AdmissionFacts = {
   readonly senderHome: string | null;
   /** What applies, or its refusal; `null` when the recipient can't receive anyway, and the source was not asked. */
   readonly policy: EffectivePolicy | Fault | null;
+  /** The recipient is at home at another Directory, and this node serves its own people alone. */
+  readonly isForeign: boolean;
+  /** The sender is verified and of the own Directory. */
+  readonly isOwnSender: boolean;
 };
 
 /** A hint: envelopes have no place for it. */
@@ -70,6 +74,7 @@ export async function gatherFacts(
   return {
     ...facts,
     senderHome,
+    isOwnSender: isVerified && from?.foreign === undefined,
     signature: isVerified ? "verified" : unverified(sender.from, from),
   };
 }
@@ -88,7 +93,9 @@ export async function gatherRecipientFacts(
   const recipient = await source.subject(did, asked);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? decidePolicy(await gatherPolicyFacts(source, recipient, tag)) : null;
-  return { recipient, policy, signature: "absent", senderHome: null };
+  const isForeign = recipient?.foreign !== undefined && !(await source.servesGuests());
+  const unsigned = { signature: "absent", senderHome: null, isOwnSender: false } as const;
+  return { recipient, policy, isForeign, ...unsigned };
 }
 
 /**
@@ -124,6 +131,8 @@ export type AdmissionRules = {
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkParties"> | undefined;
   readonly limits: EnvelopeLimits;
+  /** Whether own senders reach recipients of other Directories, where only own recipients are served. */
+  readonly servesOwnSenders?: boolean;
   /** What the node needs of the recipient's document. */
   readonly checkRecipient?: (recipient: Subject) => Fault | null;
   /** What the node needs of the policy, before the size. */
@@ -158,6 +167,7 @@ export function decideAdmission(
   const refused =
     rules.checkRecipient?.(recipient) ??
     checkSignature(envelope, facts.signature, rules.operator) ??
+    checkGuest(facts, rules) ??
     rules.blocks?.checkParties(envelope.to, envelope.sender?.from ?? null) ??
     null;
   if (refused !== null) return refused;
@@ -170,6 +180,13 @@ export function decideAdmission(
   const ttlMsMax = longestTtlMs(rules.limits, policy.ttlMs);
   const sender = facts.signature === "verified" ? (envelope.sender?.from ?? null) : null;
   return { recipient, sender, policy, ttlMs, ttlMsMax, expiresAtMs: envelope.timestampMs + ttlMs };
+}
+
+/** Where the operator chooses who registers, he also chooses whose mail is kept and forwarded (D460). */
+function checkGuest(facts: AdmissionFacts, { servesOwnSenders = false }: AdmissionRules) {
+  if (!facts.isForeign || (servesOwnSenders && facts.isOwnSender)) return null;
+  const but = servesOwnSenders ? "; others are reached by what its own people sign" : "";
+  return fault("policy_denied", `this node serves recipients of its own Directory${but}`);
 }
 
 /** 403 `sender_signature_invalid` when a signature is supplied and does not verify, or is required and missing. */

@@ -56,7 +56,18 @@ export interface RecipientSource {
   persona(key: string): Promise<PersonaPolicy | null>;
   /** Policies count time in blocks. */
   blockTimeMs(): Promise<number>;
+  /** Whether recipients that are at home at another Directory are served. */
+  servesGuests(): Promise<boolean>;
 }
+
+/** The setting, or else whether the Directory registers everybody: who chooses people chooses whose mail to keep. */
+type GuestRules = {
+  readonly setting: "own" | "any" | null;
+  readonly isOpen: () => boolean;
+};
+
+const servesByRule = ({ setting, isOpen }: GuestRules): boolean =>
+  setting === null ? isOpen() : setting === "any";
 
 /** Subjects that a cache may hold, and what they may take of memory: strangers choose the size of their documents. */
 export const subjectsMax = 10_000;
@@ -89,6 +100,8 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
+    // The own ledger has no guests.
+    servesGuests: async () => true,
   };
 }
 
@@ -98,13 +111,19 @@ export const noRecipients: RecipientSource = {
   policy: async () => null,
   persona: async () => null,
   blockTimeMs: async () => 0,
+  servesGuests: async () => false,
 };
 
 /** A source that also knows who is at home elsewhere. */
-export function withHomes(source: RecipientSource, homes: Homes | undefined): RecipientSource {
+export function withHomes(
+  source: RecipientSource,
+  homes: Homes | undefined,
+  guests: GuestRules,
+): RecipientSource {
   if (homes === undefined) return source;
   return {
     ...source,
+    servesGuests: async () => servesByRule(guests),
     subject: async (did, asked) => {
       const own = await source.subject(did);
       if (own !== null) return own;
@@ -132,6 +151,8 @@ type DirectoryOptions = {
   readonly entriesMax?: number;
   /** Announces which DIDs change, so that they are asked for again soon. */
   readonly bus?: Bus;
+  /** Without it, what that Directory says of its registration counts. */
+  readonly guests?: GuestRules["setting"];
 };
 
 /** Permission must not outlive its withdrawal for longer. */
@@ -184,7 +205,7 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     tag: memo(policyPath("tags"), readDeliveryPolicy),
   };
   const personas = memo(policyPath("personas"), readPersonaPolicy, personaBytes);
-  const limits = memo(() => "/limits", readBlockTime);
+  const limits = memo(() => "/limits", readLimits);
   const memos = [subjects, policies.recipient, policies.tag, personas];
   options.bus?.subscribe(
     changedSubject,
@@ -205,7 +226,12 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     // Only DIDs have policies, so other names need no request.
     policy: async (scope, key) => (isDid(key) ? policies[scope].get(key) : null),
     persona: async (key) => (isDid(key) ? personas.get(key) : null),
-    blockTimeMs: () => limits.get(""),
+    blockTimeMs: async () => (await limits.get("")).block_time_ms,
+    servesGuests: async () => {
+      if (options.guests != null) return options.guests === "any";
+      const { registration = "open" } = await limits.get("");
+      return registration === "open";
+    },
   };
 }
 
@@ -295,6 +321,6 @@ function readPersonaPolicy(answer: DirectoryReply): PersonaPolicy | null {
   return normalizePersonaPolicy(checkPersonaPolicy(presentBody(answer)["policy"]));
 }
 
-function readBlockTime(answer: DirectoryReply): number {
-  return checkLimits(presentBody(answer)).block_time_ms;
+function readLimits(answer: DirectoryReply): Static<typeof blockTimeShape> {
+  return checkLimits(presentBody(answer));
 }

@@ -66,6 +66,7 @@ export function rememberRecipients(
     policy: (scope, key) => policies[scope].read(key, () => source.policy(scope, key)),
     persona: (key) => personas.read(key, () => source.persona(key)),
     blockTimeMs: () => blockTimes.read("", () => source.blockTimeMs()),
+    servesGuests: () => source.servesGuests(),
   };
 }
 

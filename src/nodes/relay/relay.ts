@@ -105,6 +105,7 @@ export function createRelay(parts: RelayParts): Relay {
       operator: settings,
       blocks: parts.blocks,
       limits,
+      servesOwnSenders: true,
       checkPolicy: (policy) => checkRelay(policy, settings.public_id),
     },
   };

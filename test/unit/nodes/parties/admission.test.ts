@@ -56,6 +56,7 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
     },
     persona: async (key) => (key === "known" ? persona : null),
     blockTimeMs: async () => 500,
+    servesGuests: async () => true,
   });
   const linked = {
     recipientPolicy: "other",
@@ -107,6 +108,7 @@ describe("the parties of an envelope", () => {
       policy: async () => null,
       persona: async () => null,
       blockTimeMs: async () => 6_000,
+      servesGuests: async () => true,
     };
     const facts = await gatherFacts(source, given, nobody);
     expect(facts.policy).toEqual(open);
@@ -162,7 +164,14 @@ describe("the parties of an envelope", () => {
     const codeOf = (policy: typeof open, signature: "verified" | "invalid") => {
       const admitted = decideAdmission(
         signed,
-        { recipient, policy, signature, senderHome: null },
+        {
+          recipient,
+          policy,
+          signature,
+          senderHome: null,
+          isForeign: false,
+          isOwnSender: signature === "verified",
+        },
         rules,
         signed.timestampMs,
       );

@@ -30,6 +30,7 @@ function stage() {
     policy: () => read(null),
     persona: () => read(null),
     blockTimeMs: () => read(6_000),
+    servesGuests: async () => true,
   };
   const bus = openLocalBus({ log: () => {} });
   const remembered = rememberRecipients(source, { bus, now: () => at.nowMs });
