@@ -162,6 +162,8 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
     resolve: false,
     // Traces cost two stacks for each request, which nobody reads.
     noAsyncTraces: true,
+    // What is for this process, too, goes over the bus within it.
+    noEcho: true,
     ...(user === null ? {} : { user }),
     ...(password === null ? {} : { pass: password }),
     ...(token === null ? {} : { token }),
@@ -200,9 +202,7 @@ class NatsBus implements Bus {
   ) {
     this.local = new LocalBus(log);
     this.peers = new Peers(this.id, {
-      send: (to, message) =>
-        void this.connection?.publish(this.inboxOf(to, "peer"), utf8(JSON.stringify(message))),
-      tell: (to, message, msMax) => this.tell(to, message, msMax),
+      send: (to, message) => this.sendPeer(to, message),
       onMissed: () => this.reportMissedSoon(),
     });
     this.heartbeat = setInterval(() => this.connected.now && this.peers.sayHello(), helloMs);
@@ -318,7 +318,6 @@ class NatsBus implements Bus {
 
   private receivePeer(message: Msg): void {
     this.peers.receive(message.json<PeerMessage>());
-    if (message.reply) message.respond();
   }
 
   /** A request has the time for its answer behind the subject; the answer begins with a byte that says whether there is one. */
@@ -423,19 +422,11 @@ class NatsBus implements Bus {
     }
   }
 
-  /** `false` when the process does not answer. Without a connection, the next greeting shows it. */
-  private async tell(peer: string, message: PeerMessage, msMax: number): Promise<boolean> {
+  private sendPeer(to: string, message: PeerMessage): boolean {
     const { connection } = this;
-    if (connection === null) return true;
-    try {
-      const bytes = utf8(JSON.stringify(message));
-      await this.ending.orEvent(
-        connection.request(this.inboxOf(peer, "peer"), bytes, { timeout: msMax }),
-      );
-      return true;
-    } catch {
-      return !this.connected.now;
-    }
+    if (connection === null || connection.isClosed()) return false;
+    connection.publish(this.inboxOf(to, "peer"), utf8(JSON.stringify(message)));
+    return true;
   }
 
   stats() {
@@ -447,6 +438,7 @@ class NatsBus implements Bus {
   async close(): Promise<void> {
     this.closed = true;
     clearInterval(this.heartbeat);
+    this.peers.close();
     if (this.reporting !== null) clearTimeout(this.reporting);
     this.ending.release();
     this.connected.soon.release();

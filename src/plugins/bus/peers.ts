@@ -2,13 +2,14 @@
  * Which subjects the other processes on a bus have subscribed to. A live session has two subjects; if the server of the
  * bus knew each, one would cost 6 KB here and 1 KB there, and each message for a recipient without a session a round
  * trip. So a process has one subscription at the server, and processes tell each other their subjects:
- * - A subscription is ready when every process that is known has heard of it.
- * - Every process says now and then how many subjects it has, with a checksum. Who knows others asks for all of them, so
- *   that whatever was lost is known again some seconds later.
- * - A process that does not answer is forgotten until it says so again. It then learns that it missed messages.
+ * - What changes within a short time is one message to all, with a number. The first change of a while goes at once.
+ * - A subscription is ready when every process that is known has confirmed the message that announces it.
+ * - Every process says now and then how many subjects it has, with a checksum. Who knows others, or misses a number, asks
+ *   for all of them, so that whatever was lost is known again some seconds later.
+ * - A process that confirms nothing is forgotten until it says hello again. It then learns that it missed messages.
  * Subjects are numbers of 53 bits (`numberOf`). Of two with one number, the other process finds no handler.
  */
-import { BoundedMap, withDeadline } from "../../core/std/bounded.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { busReadyMsMax } from "../../storage/bus.ts";
 
 /** What processes tell each other. `from` is the sender. */
@@ -21,6 +22,8 @@ export type PeerMessage =
       readonly type: "hello";
       readonly from: string;
       readonly sum: string;
+      /** The number of the last change that the sum counts. */
+      readonly seq: number;
       readonly greets: boolean;
       readonly lost: boolean;
     }
@@ -31,22 +34,35 @@ export type PeerMessage =
       readonly page: number;
       readonly pages: number;
       readonly has: number[];
+      /** The number of the last change that it counts. */
+      readonly seq: number;
     }
+  /** What was added is confirmed. */
   | {
       readonly type: "change";
       readonly from: string;
+      readonly seq: number;
       readonly added: number[];
       readonly dropped: number[];
-    };
+    }
+  /** Confirms all changes of the receiver up to this number. */
+  | { readonly type: "heard"; readonly from: string; readonly seq: number };
 
 type PeerLink = {
-  /** `to`: one process, or all. */
-  readonly send: (to: string | "all", message: PeerMessage) => void;
-  /** Whether the process has received it. */
-  readonly tell: (to: string, message: PeerMessage, msMax: number) => Promise<boolean>;
+  /** `to`: one process, or all others. `false` without a connection: the next greeting then says everything. */
+  readonly send: (to: string | "all", message: PeerMessage) => boolean;
   /** Messages for this process may have been lost. */
   readonly onMissed: () => void;
 };
+
+type PeerTimes = {
+  /** Between two messages about changes. */
+  readonly batchMs: number;
+  /** How long a process may take to confirm one. */
+  readonly heardMsMax: number;
+};
+
+const peerTimes: PeerTimes = { batchMs: 100, heardMsMax: busReadyMsMax };
 
 /** Subjects of one message: 36 KB. */
 const pageSubjects = 2_048;
@@ -88,17 +104,29 @@ class SubjectSet {
     return true;
   }
 
-  /** Those of a page; a page has the same subjects however many others come and go. */
-  page(page: number, pages: number): number[] {
-    return [...this.numbers].filter((no) => no % pages === page);
+  /** All, in pages of one message each; the last may be empty. */
+  pages(): number[][] {
+    const pages: number[][] = [[]];
+    for (const no of this.numbers) {
+      if (pages.at(-1)!.length >= pageSubjects) pages.push([]);
+      pages.at(-1)!.push(no);
+    }
+    return pages;
   }
 }
 
-type Peer = { readonly has: SubjectSet; heardAtMs: number };
+/** `arriving`: the pages so far of an answer with all subjects. */
+type Peer = { has: SubjectSet; arriving: SubjectSet; seq: number; heardAtMs: number };
 type Batch = {
   readonly changed: Set<number>;
   readonly announced: Promise<void>;
   readonly done: () => void;
+};
+/** Processes that have not confirmed a batch yet. */
+type Unheard = {
+  readonly by: Set<string>;
+  readonly done: () => void;
+  readonly timer: ReturnType<typeof setTimeout>;
 };
 
 export class Peers {
@@ -106,13 +134,18 @@ export class Peers {
   private readonly peers = new Map<string, Peer>();
   /** Processes that may return: until then, nothing is sent to them. */
   private readonly forgotten = new BoundedMap<string, true>(forgottenMax);
-  /** Changes of this turn of the event loop. */
+  /** Changes that no message has said yet. */
   private batch: Batch | null = null;
+  private batchDue: ReturnType<typeof setTimeout> | null = null;
+  private sentAtMs = Number.NEGATIVE_INFINITY;
+  private seq = 0;
+  private readonly unheard = new Map<number, Unheard>();
   private lastAnnounced: Promise<void> = Promise.resolve();
 
   constructor(
     private readonly id: string,
     private readonly link: PeerLink,
+    private readonly times: PeerTimes = peerTimes,
   ) {}
 
   /** Known processes that have subscribed to the subject. */
@@ -122,7 +155,7 @@ export class Peers {
     return [...this.peers].filter(([, { has }]) => has.has(no)).map(([peer]) => peer);
   }
 
-  /** Resolves when every known process has heard of it, or a second later. */
+  /** Resolves when every known process has confirmed it, or a second later. */
   follow(subject: string): Promise<void> {
     const no = numberOf(subject);
     return this.own.add(no) ? this.change(no) : (this.batch?.announced ?? this.lastAnnounced);
@@ -135,6 +168,14 @@ export class Peers {
 
   forget(peer: string): void {
     if (this.peers.delete(peer)) this.forgotten.set(peer, true);
+    this.hear(peer, Number.POSITIVE_INFINITY);
+  }
+
+  /** Ends what waits for others. */
+  close(): void {
+    if (this.batchDue !== null) clearTimeout(this.batchDue);
+    this.batch?.done();
+    for (const [seq, one] of this.unheard) this.endWait(seq, one);
   }
 
   /** For a new connection. What was heard before it is no reason to forget anybody. */
@@ -158,30 +199,49 @@ export class Peers {
   receive(message: PeerMessage): void {
     if (message.from === this.id) return;
     const known = this.peers.get(message.from);
-    const peer = known ?? { has: new SubjectSet(), heardAtMs: 0 };
+    if (message.type === "heard") {
+      if (known !== undefined) known.heardAtMs = performance.now();
+      this.hear(message.from, message.seq);
+      return;
+    }
+    const peer = known ?? newPeer();
     peer.heardAtMs = performance.now();
     this.peers.set(message.from, peer);
     if (message.type === "hello") {
       if (message.lost) this.link.onMissed();
       if (message.greets || known === undefined) this.hello(message.from);
-      if (peer.has.sum !== message.sum) this.want(message.from, peer);
+      if (peer.has.sum === message.sum) peer.seq = message.seq;
+      else this.want(message.from, peer);
     } else if (message.type === "want") {
       if (message.knewSome) this.link.onMissed();
       this.sendAll(message.from);
-    } else if (message.type === "all") {
-      for (const no of peer.has.page(message.page, message.pages)) peer.has.delete(no);
-      for (const no of message.has) peer.has.add(no);
-    } else {
-      for (const no of message.dropped) peer.has.delete(no);
-      for (const no of message.added) peer.has.add(no);
-      if (known === undefined) this.want(message.from, peer);
-    }
+    } else if (message.type === "all") takePage(peer, message);
+    else this.takeChange(peer, message, known === undefined);
+  }
+
+  private takeChange(
+    peer: Peer,
+    { from, seq, added, dropped }: Extract<PeerMessage, { readonly type: "change" }>,
+    isNew: boolean,
+  ): void {
+    if (isNew || seq !== peer.seq + 1) this.want(from, peer);
+    peer.seq = seq;
+    for (const no of dropped) peer.has.delete(no);
+    for (const no of added) peer.has.add(no);
+    if (added.length > 0) this.link.send(from, { type: "heard", from: this.id, seq });
   }
 
   /** Behind the changes that its sum counts, so that nobody asks for them. */
   private hello(to: string | "all", { greets = false, lost = false } = {}): void {
-    this.tellBatch();
-    this.link.send(to, { type: "hello", from: this.id, sum: this.own.sum, greets, lost });
+    this.sendBatch();
+    this.link.send(to, {
+      type: "hello",
+      from: this.id,
+      sum: this.own.sum,
+      seq: this.seq,
+      greets,
+      lost,
+    });
   }
 
   private want(of: string, { has }: Peer): void {
@@ -189,16 +249,13 @@ export class Peers {
     this.link.send(of, { type: "want", from: this.id, knewSome });
   }
 
+  /** In one turn, so that no change comes between two pages. */
   private sendAll(to: string): void {
-    const pages = Math.max(1, Math.ceil(this.own.size / pageSubjects));
-    for (let page = 0; page < pages; page++)
-      this.link.send(to, {
-        type: "all",
-        from: this.id,
-        page,
-        pages,
-        has: this.own.page(page, pages),
-      });
+    this.sendBatch();
+    const { id: from, seq } = this;
+    const all = this.own.pages();
+    for (const [page, has] of all.entries())
+      this.link.send(to, { type: "all", from, page, pages: all.length, has, seq });
   }
 
   private change(no: number): Promise<void> {
@@ -207,26 +264,69 @@ export class Peers {
     return this.batch.announced;
   }
 
+  /** Those of one turn of the event loop at least. */
   private newBatch(): Batch {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.lastAnnounced = promise;
-    setImmediate(() => this.tellBatch());
+    const { batchMs } = this.times;
+    const isFirst = performance.now() - this.sentAtMs >= batchMs;
+    // All processes at one time: who gets the messages of the others wakes once.
+    const leftMs = isFirst ? 0 : batchMs - (Date.now() % batchMs);
+    this.batchDue = setTimeout(() => this.sendBatch(), leftMs);
     return { changed: new Set(), announced: promise, done: resolve };
   }
 
-  private tellBatch(): void {
+  private sendBatch(): void {
     const { batch } = this;
+    if (batch === null) return;
+    if (this.batchDue !== null) clearTimeout(this.batchDue);
     this.batch = null;
-    if (batch !== null) void this.tellAll([...batch.changed]).then(batch.done);
+    this.sentAtMs = performance.now();
+    const [added, dropped]: [number[], number[]] = [[], []];
+    for (const no of batch.changed) (this.own.has(no) ? added : dropped).push(no);
+    const seq = ++this.seq;
+    if (added.length > 0 && this.peers.size > 0) this.awaitHeard(seq, batch.done);
+    else batch.done();
+    const sent = this.link.send("all", { type: "change", from: this.id, seq, added, dropped });
+    const waiting = this.unheard.get(seq);
+    if (!sent && waiting !== undefined) this.endWait(seq, waiting);
   }
 
-  private async tellAll(changed: readonly number[]): Promise<void> {
-    const added = changed.filter((no) => this.own.has(no));
-    const dropped = changed.filter((no) => !this.own.has(no));
-    const message: PeerMessage = { type: "change", from: this.id, added, dropped };
-    const telling = [...this.peers.keys()].map(async (peer) => {
-      if (!(await this.link.tell(peer, message, busReadyMsMax))) this.forget(peer);
-    });
-    await withDeadline(Promise.all(telling), busReadyMsMax);
+  private awaitHeard(seq: number, done: () => void): void {
+    const by = new Set(this.peers.keys());
+    const timer = setTimeout(() => {
+      for (const peer of by) this.forget(peer);
+    }, this.times.heardMsMax);
+    this.unheard.set(seq, { by, done, timer });
   }
+
+  private hear(peer: string, upTo: number): void {
+    for (const [seq, one] of this.unheard) {
+      if (seq > upTo) break;
+      if (one.by.delete(peer) && one.by.size === 0) this.endWait(seq, one);
+    }
+  }
+
+  private endWait(seq: number, { done, timer }: Unheard): void {
+    clearTimeout(timer);
+    this.unheard.delete(seq);
+    done();
+  }
+}
+
+function newPeer(): Peer {
+  return { has: new SubjectSet(), arriving: new SubjectSet(), seq: 0, heardAtMs: 0 };
+}
+
+/** Counts once all pages have come; where one was lost, the next hello asks again. */
+function takePage(
+  peer: Peer,
+  { page, pages, has, seq }: Extract<PeerMessage, { readonly type: "all" }>,
+): void {
+  if (page === 0) peer.arriving = new SubjectSet();
+  for (const no of has) peer.arriving.add(no);
+  if (page < pages - 1) return;
+  peer.has = peer.arriving;
+  peer.arriving = new SubjectSet();
+  peer.seq = seq;
 }

@@ -3,30 +3,29 @@ import { expect, test } from "bun:test";
 import { type PeerMessage, Peers } from "../../../../src/plugins/bus/peers.ts";
 
 /** Processes that hear each other at once, unless one of them is cut off. */
-function network() {
+function network(batchMs = 0) {
   const all = new Map<string, Peers>();
   const cut = new Set<string>();
   const missed: string[] = [];
-  let sent = 0;
+  const sent: string[] = [];
   const reach = (from: string, to: string) => all.has(to) && !cut.has(from) && !cut.has(to);
   const open = (name: string): Peers => {
-    const pass = (to: string, message: PeerMessage) => {
-      if (!reach(name, to)) return false;
-      sent++;
-      all.get(to)?.receive(JSON.parse(JSON.stringify(message)));
+    const send = (to: string, message: PeerMessage) => {
+      const others = [...all.keys()].filter((one) => one !== name);
+      for (const one of to === "all" ? others : [to]) {
+        if (!reach(name, one)) continue;
+        sent.push(message.type);
+        all.get(one)?.receive(JSON.parse(JSON.stringify(message)));
+      }
       return true;
     };
-    const peers = new Peers(name, {
-      send: (to, message) =>
-        void (to === "all" ? [...all.keys()] : [to]).map((one) => pass(one, message)),
-      tell: async (to, message) => pass(to, message),
-      onMissed: () => missed.push(name),
-    });
+    const link = { send, onMissed: () => missed.push(name) };
+    const peers = new Peers(name, link, { batchMs, heardMsMax: 50 });
     all.set(name, peers);
     peers.greet();
     return peers;
   };
-  return { open, cut, missed, end: (name: string) => all.delete(name), sent: () => sent };
+  return { open, cut, missed, end: (name: string) => all.delete(name), sent };
 }
 
 test("a process knows who has subscribed, before it and after it, and who no longer has", async () => {
@@ -47,28 +46,87 @@ test("a process knows who has subscribed, before it and after it, and who no lon
   expect(missed).toEqual([]);
 });
 
-test("one message a process tells the subjects of one turn, and many fit into pages", async () => {
+/** Until timers that are due have run. */
+const turn = (ms = 5) => Bun.sleep(ms);
+
+test("one message to each process says the subjects of one turn, which confirms it, and many fit into pages", async () => {
   const { open, sent } = network();
   const [a, b] = [open("a"), open("b")];
-  const before = sent();
+  sent.length = 0;
   const subjects = Array.from({ length: 5_000 }, (_, n) => `subject ${n}`);
   await Promise.all(subjects.map((subject) => a.follow(subject)));
-  expect(sent() - before).toBe(1);
+  expect(sent).toEqual(["change", "heard"]);
   const c = open("c");
   for (const at of [b, c])
     expect(subjects.filter((subject) => at.following(subject)[0] !== "a")).toEqual([]);
+  expect(sent.filter((type) => type === "all")).toHaveLength(3);
 });
 
-test("a hello in the turn of a change makes nobody ask for everything", async () => {
+test("changes that follow each other quickly are one message, and what only ends is not confirmed", async () => {
+  const { open, sent } = network(100);
+  const [a, b] = [open("a"), open("b")];
+  sent.length = 0;
+  await a.follow("first");
+  expect(sent).toEqual(["change", "heard"]);
+  sent.length = 0;
+  a.unfollow("first");
+  await turn();
+  const second = a.follow("second");
+  await turn();
+  expect([sent, b.following("first")]).toEqual([[], ["a"]]);
+  await second;
+  expect(sent).toEqual(["change", "heard"]);
+  expect([b.following("first"), b.following("second")]).toEqual([[], ["a"]]);
+  sent.length = 0;
+  a.unfollow("second");
+  while (sent.length === 0) await turn();
+  expect([sent, b.following("second")]).toEqual([["change"], []]);
+});
+
+test("who misses a change asks at once for all, when the next one comes", async () => {
+  const { open, cut, missed, sent } = network();
+  const [a, b] = [open("a"), open("b")];
+  await a.follow("first");
+  cut.add("b");
+  a.unfollow("first");
+  await turn();
+  cut.delete("b");
+  expect(b.following("first")).toEqual(["a"]);
+  sent.length = 0;
+  await a.follow("second");
+  expect([b.following("first"), b.following("second"), missed]).toEqual([[], ["a"], ["a"]]);
+  expect(sent.filter((type) => type === "want")).toHaveLength(1);
+});
+
+test("an answer with all subjects costs one look at each", async () => {
+  const { open } = network();
+  const a = open("a");
+  let subjects = 0;
+  const costOf = (count: number): number => {
+    for (; subjects < count; subjects++) void a.follow(`subject ${subjects}`);
+    a.sayHello();
+    const costs = [1, 2, 3].map((n) => {
+      const before = process.cpuUsage();
+      open(`late ${count} ${n}`);
+      const { user, system } = process.cpuUsage(before);
+      return user + system;
+    });
+    return Math.min(...costs);
+  };
+  const small = costOf(10_000);
+  // Linear: 12 times. A look at all subjects for each page would be 144 times.
+  expect(costOf(120_000) / small).toBeLessThan(50);
+});
+
+test("a hello in the turn of a change makes no process ask for everything", async () => {
   const { open, sent, missed } = network();
   const [a, b] = [open("a"), open("b")];
   await a.follow("first");
-  const before = sent();
+  sent.length = 0;
   const ready = a.follow("second");
   a.sayHello();
   await ready;
-  // The change and the hello, to the other and to itself.
-  expect(sent() - before).toBe(3);
+  expect(sent).toEqual(["change", "heard", "hello"]);
   expect([b.following("second"), missed]).toEqual([["a"], []]);
 });
 
