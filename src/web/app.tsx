@@ -6,11 +6,11 @@ import { PanelView } from "./panels.tsx";
 import { Button, Icon, IconButton, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
 import { arrivedBy, forgetArrival, type Panel, usePlace } from "./place.ts";
-import { isTrial, keepStorage, me, start, warn } from "./session.ts";
+import { isTrial, keepStorage, me, start, takeVersion, warn } from "./session.ts";
 import { Unlock, Welcome } from "./welcome.tsx";
 
 export function App() {
-  const { phase, toast } = useSession();
+  const { phase, toast, next } = useSession();
   return (
     <>
       {isTrial && (
@@ -19,11 +19,19 @@ export function App() {
           notifications, no installation.
         </p>
       )}
+      {next !== null && (
+        <div class="banner" role="status">
+          <span>A new version of Waypost is here.</span>
+          <Button onClick={takeVersion}>Load it</Button>
+        </div>
+      )}
       {phase.is === "new" && <Welcome />}
       {phase.is === "locked" && <Unlock {...phase} />}
       {phase.is === "opening" && (
         <p class="centered" role="status">
-          Opening…
+          {phase.isSlow
+            ? "This browser still holds what Waypost has stored. If it goes on, end the browser and open it again."
+            : "Opening…"}
         </p>
       )}
       {phase.is === "failed" && (

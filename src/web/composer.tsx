@@ -1,10 +1,11 @@
 /** The line to write: text by Enter, files by the button, by dropping or by pasting them. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { SendProgress, StoredMessage } from "../client/package.ts";
+import { isShownPicture, pictureHeadBytes } from "./files.ts";
 import { sendTo } from "./groups.tsx";
-import { Icon, IconButton } from "./parts.tsx";
+import { Icon, IconButton, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { attempt, current, me, toast, update } from "./session.ts";
+import { attempt, current, isSealed, me, toast, update } from "./session.ts";
 import { fileName } from "./text.ts";
 
 type Props = {
@@ -15,36 +16,96 @@ type Props = {
   readonly onSend: () => void;
 };
 
-/** What was not sent yet, for as long as the page is open. */
-const drafts = new Map<string, string>();
 /** Larger ones are refused before they are read. */
 const fileBytesMax = 1_000_000_000;
+/** What the store has not answered for: a page may be left in the same moment. Not where a lock seals what is kept. */
+const unwritten = {
+  key: (to: string) => `draft ${to}`,
+  read: (to: string) => (isSealed() ? null : sessionStorage.getItem(unwritten.key(to))),
+  put: (to: string, text: string) => {
+    if (!isSealed()) sessionStorage.setItem(unwritten.key(to), text);
+  },
+  remove: (to: string) => sessionStorage.removeItem(unwritten.key(to)),
+};
 
-/** The words in the field, and what sends them and files. */
-function useWriting({ to, answered, onAnswered, onSend }: Props) {
-  const [text, setText] = useState(drafts.get(to) ?? "");
-  const write = (next: string) => {
-    setText(next);
-    if (next === "") drafts.delete(to);
-    else drafts.set(to, next);
+/** Writes drafts one after the other; of those that come meanwhile only the last one. */
+function draftWriter(to: string): (text: string) => void {
+  let next: string | null = null;
+  let isWriting = false;
+  const write = async () => {
+    isWriting = true;
+    while (next !== null) {
+      const text = next;
+      next = null;
+      await me.store.saveDraft(to, text).catch(() => undefined);
+    }
+    isWriting = false;
+    unwritten.remove(to);
   };
+  return (text) => {
+    next = text;
+    unwritten.put(to, text);
+    if (!isWriting) void write();
+  };
+}
+
+/** What was typed last and not sent. */
+async function draftOf(to: string): Promise<string> {
+  return unwritten.read(to) ?? (await me.store.draft(to));
+}
+
+/** The words in the field, which the store keeps until they are sent: over a reload, a lock and a closed page. */
+function useDraft(to: string) {
+  const [text, setText] = useState("");
+  const typed = useRef<string | null>(null);
+  const keep = useMemo(() => draftWriter(to), [to]);
+  useEffect(() => {
+    let isOver = false;
+    // What was typed before the store answered stays.
+    const show = (kept: string) => !isOver && typed.current === null && setText(kept);
+    void draftOf(to).then(show, () => undefined);
+    return () => {
+      isOver = true;
+    };
+  }, [to]);
+  const write = (next: string) => {
+    typed.current = next;
+    setText(next);
+    keep(next);
+  };
+  /** Empties the field. What is being sent stays a draft until the store has it as a message. */
+  const take = () => {
+    typed.current = "";
+    setText("");
+  };
+  /** Unless something was typed meanwhile. */
+  const settle = (kept: string) => {
+    if (typed.current === "") write(kept);
+  };
+  return { text, write, take, settle };
+}
+
+/** The words and files to send, and what sends them. */
+function useWriting({ to, answered, onAnswered, onSend }: Props) {
+  const { text, write, take, settle } = useDraft(to);
+  const [files, setFiles] = useState<readonly File[]>([]);
   const type = (next: string) => {
     write(next);
     void me.typing(to, next !== "").catch(() => undefined);
   };
-  const sendText = () => {
+  const sendText = async () => {
     if (text.trim() === "") return;
-    write("");
-    onAnswered();
-    onSend();
     const relation = answered === null ? {} : { replyTo: answered.id };
-    void attempt(() =>
-      sendTo(to, text, relation).catch((error: unknown) => {
-        // It was not kept: the words come back.
-        if (!drafts.has(to)) write(text);
-        throw error;
-      }),
-    );
+    take();
+    onAnswered();
+    try {
+      await sendTo(to, text, relation);
+      settle("");
+    } catch (error) {
+      // It was not kept: the words come back.
+      settle(text);
+      throw error;
+    }
   };
   const sendFile = async (file: File) => {
     let id = "";
@@ -52,21 +113,46 @@ function useWriting({ to, answered, onAnswered, onSend }: Props) {
       update({ sending: { ...current().sending, [id]: sentBytes / totalBytes } });
     id = (await sendTo(to, file, { onProgress }))?.id ?? "";
   };
-  const sendEach = async (files: readonly File[]) => {
-    onSend();
-    for (const file of files) {
-      if (file.size > fileBytesMax) toast(`${fileName(file.name)} is larger than 1 GB.`);
-      else await sendFile(file);
+  /** One that can't be read holds up no other. */
+  const sendEach = async (chosen: readonly File[]) => {
+    const unread: string[] = [];
+    for (const file of chosen) {
+      try {
+        // Its bytes may be gone since it was chosen.
+        await file.slice(0, 1).arrayBuffer();
+      } catch {
+        unread.push(fileName(file.name));
+        continue;
+      }
+      await attempt(() => sendFile(file));
     }
+    if (unread.length > 0) toast(`This can't be read and was not sent: ${unread.join(", ")}`);
   };
-  const sendFiles = (files: Iterable<File> | null | undefined) =>
-    void attempt(() => sendEach([...(files ?? [])]));
-  return { text, type, sendText, sendFiles };
+  const send = () => {
+    const chosen = files;
+    setFiles([]);
+    onSend();
+    void attempt(async () => {
+      // The words are the caption: they come right behind.
+      await sendEach(chosen);
+      await sendText();
+    });
+  };
+  const add = (more: Iterable<File> | null | undefined) => {
+    const chosen = [...(more ?? [])];
+    const large = chosen.filter(({ size }) => size > fileBytesMax);
+    if (large.length > 0)
+      toast(`Larger than 1 GB: ${large.map(({ name }) => fileName(name)).join(", ")}`);
+    setFiles((now) => [...now, ...chosen.filter((file) => !large.includes(file))]);
+  };
+  const drop = (file: File) => setFiles((now) => now.filter((one) => one !== file));
+  const canSend = text.trim() !== "" || files.length > 0;
+  return { text, type, files, add, drop, send, canSend };
 }
 
 export function Composer(props: Props) {
   const { name, answered, onAnswered } = props;
-  const { text, type, sendText, sendFiles } = useWriting(props);
+  const { text, type, files, add, drop, send, canSend } = useWriting(props);
   const field = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -75,16 +161,16 @@ export function Composer(props: Props) {
   }, [answered]);
   useEffect(() => {
     // Anywhere: a file that is dropped beside the field would open in place of the app.
-    const drop = (event: DragEvent) => {
+    const dragged = (event: DragEvent) => {
       if (event.dataTransfer?.types.includes("Files") !== true) return;
       event.preventDefault();
-      if (event.type === "drop") sendFiles(event.dataTransfer.files);
+      if (event.type === "drop") add(event.dataTransfer.files);
     };
-    addEventListener("dragover", drop);
-    addEventListener("drop", drop);
+    addEventListener("dragover", dragged);
+    addEventListener("drop", dragged);
     return () => {
-      removeEventListener("dragover", drop);
-      removeEventListener("drop", drop);
+      removeEventListener("dragover", dragged);
+      removeEventListener("drop", dragged);
     };
   }, []);
   return (
@@ -92,17 +178,18 @@ export function Composer(props: Props) {
       class="composer"
       onSubmit={(event) => {
         event.preventDefault();
-        sendText();
+        if (canSend) send();
       }}
     >
       {answered !== null && <Answered message={answered} onClose={onAnswered} />}
+      {files.length > 0 && <Chosen files={files} onDrop={drop} />}
       <input
         ref={chooser}
         type="file"
         multiple
         hidden
         onChange={({ currentTarget }) => {
-          sendFiles(currentTarget.files);
+          add(currentTarget.files);
           currentTarget.value = "";
         }}
       />
@@ -116,28 +203,58 @@ export function Composer(props: Props) {
         placeholder="Message"
         onInput={({ currentTarget }) => type(currentTarget.value)}
         onPaste={(event) => {
-          const { files = null } = event.clipboardData ?? {};
-          if (files === null || files.length === 0) return;
+          const { files: pasted = null } = event.clipboardData ?? {};
+          const hasText = (event.clipboardData?.getData("text/plain") ?? "") !== "";
+          // Cells and words of an office program bring a picture of themselves.
+          if (pasted === null || pasted.length === 0 || hasText) return;
           event.preventDefault();
-          sendFiles(files);
+          add(pasted);
         }}
         onKeyDown={(event) => {
-          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+          if (event.key !== "Enter" || event.shiftKey || isOfInputMethod(event)) return;
           event.preventDefault();
-          sendText();
+          if (canSend) send();
         }}
       />
-      <button
-        type="submit"
-        class="round filled"
-        aria-label="Send"
-        title="Send"
-        disabled={text.trim() === ""}
-      >
+      <button type="submit" class="round filled" aria-label="Send" title="Send" disabled={!canSend}>
         <Icon shape="send" />
       </button>
     </form>
   );
+}
+
+/** Safari ends the composition before it says which key did: 229 stands for all of them. */
+const isOfInputMethod = ({ isComposing, keyCode }: KeyboardEvent): boolean =>
+  isComposing || keyCode === 229;
+
+type ChosenProps = { readonly files: readonly File[]; readonly onDrop: (file: File) => void };
+
+/** What is to be sent, before it is. */
+function Chosen({ files, onDrop }: ChosenProps) {
+  return (
+    <ul class="chosen" aria-label="Files to send">
+      {files.map((file, i) => (
+        <li key={`${i} ${file.name}`}>
+          <Preview file={file} />
+          <bdi>{fileName(file.name)}</bdi>
+          <IconButton
+            shape="close"
+            label={`Don't send ${fileName(file.name)}`}
+            onClick={() => onDrop(file)}
+          />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Preview({ file }: { readonly file: File }) {
+  const load = async () => {
+    const start = new Uint8Array(await file.slice(0, pictureHeadBytes).arrayBuffer());
+    return isShownPicture(start, file.size) ? file : null;
+  };
+  const url = useUrl(load, [file]);
+  return url ? <img src={url} alt="" /> : <Icon shape="file" />;
 }
 
 function Answered({

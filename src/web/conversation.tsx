@@ -176,19 +176,30 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
   useEffect(() => {
     if (sendings > 0) showNewest();
   }, [sendings]);
+  /** The last message that was marked: scrolling asks many times a second. */
+  const marked = useRef<string | null>(null);
+  /** Whenever the end is in sight and the page has the focus, all that is shown is read. */
+  const read = () => {
+    const newest = shown?.at(-1)?.key ?? null;
+    // Before they are read from the store, none is in sight: the place may be an old message.
+    if (newest === null || newest === marked.current || !document.hasFocus() || !isAtEnd()) return;
+    marked.current = newest;
+    void me.store.markRead(id).catch(() => {
+      marked.current = null;
+    });
+  };
   useEffect(() => {
-    const read = () => {
-      // Before they are read from the store, none is in sight: the place may be an old message.
-      if (shown !== null && document.hasFocus() && isAtEnd())
-        void me.store.markRead(id).catch(() => undefined);
-    };
     read();
     addEventListener("focus", read);
     return () => removeEventListener("focus", read);
   }, [id, shown?.at(-1)?.key]);
+  const scrolled = () => {
+    look();
+    read();
+  };
   return (
     <>
-      <div class="messages" ref={list} onScroll={look} role="log" aria-label="Messages">
+      <div class="messages" ref={list} onScroll={scrolled} role="log" aria-label="Messages">
         <div class="column">
           {!hasOlder && shown !== null && (
             <Beginning isEmpty={shown.length === 0} isGroup={isGroup} />
@@ -199,8 +210,10 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
               {...{
                 message,
                 isGroup,
+                names,
                 onReply,
                 before: shown[i - 1] ?? null,
+                after: shown[i + 1] ?? null,
                 isFound: message.id === at,
               }}
               sender={names(message.from)}
@@ -219,19 +232,33 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
   );
 }
 
-type LineProps = By & {
+type LineProps = Omit<By, "isContinued"> & {
   readonly message: StoredMessage;
   readonly before: StoredMessage | null;
+  readonly after: StoredMessage | null;
   readonly isFound: boolean;
   readonly onReply: (message: StoredMessage) => void;
 };
 
+const seriesMs = 300_000;
+
+/** Whether two messages, one after the other, are one person's of one moment. */
+const isSeries = (before: StoredMessage | null, message: StoredMessage | null): boolean =>
+  before !== null &&
+  message !== null &&
+  before.from === message.from &&
+  !isChange(before) &&
+  !isChange(message) &&
+  dayOf(before.arrivedAt) === dayOf(message.arrivedAt) &&
+  +message.arrivedAt - +before.arrivedAt < seriesMs;
+
 /** Drawn again only when its message changed: the list has many. */
-function Line({ message, before, sender, isGroup, isFound, onReply }: LineProps) {
+function Line(props: LineProps) {
+  const { message, before, after, names, sender, isGroup, isFound, onReply } = props;
   const day = dayOf(message.arrivedAt);
   const isNewDay = before === null || dayOf(before.arrivedAt) !== day;
-  const isSame = before?.from === message.from && !isChange(before);
-  const isJoined = !isNewDay && isSame && +message.arrivedAt - +before.arrivedAt < 300_000;
+  const isJoined = isSeries(before, message);
+  const isContinued = isSeries(message, after);
   const bubble = useMemo(
     () =>
       isChange(message) ? (
@@ -239,9 +266,12 @@ function Line({ message, before, sender, isGroup, isFound, onReply }: LineProps)
           <bdi>{sender}</bdi> <bdi>{changeOf(message)}</bdi>
         </p>
       ) : (
-        <Bubble {...{ message, sender, isGroup }} onReply={() => onReply(message)} />
+        <Bubble
+          {...{ message, names, sender, isGroup, isContinued }}
+          onReply={() => onReply(message)}
+        />
       ),
-    [message, sender],
+    [message, sender, isContinued],
   );
   return (
     <div class={`${isJoined ? "joined" : ""} ${isFound ? "found" : ""}`}>

@@ -4,10 +4,31 @@
  */
 import { pictureType } from "../client/mail/notes.ts";
 import type { LocalStore, StoredMessage } from "../client/package.ts";
+import { pictureSize } from "./picture-size.ts";
 import { fileName } from "./text.ts";
 
 /** Larger pictures are saved, not shown: decoded they take many times as much memory. */
 const shownBytesMax = 20_000_000;
+
+/** So many first bytes hold the size of a picture, but for a JPEG that begins with long remarks. */
+export const pictureHeadBytes = 65_536;
+/** Of a picture in a conversation, and of a profile's: a few bytes can stand for a gigabyte of pixels. */
+const pixelsMax = 40_000_000;
+const profileSideMax = 1_024;
+
+/** Whether a picture that begins so may be drawn. */
+export function isShownPicture(start: Uint8Array, sizeBytes: number): boolean {
+  const size = pictureType(start) === null ? null : pictureSize(start);
+  return size !== null && sizeBytes <= shownBytesMax && size.width * size.height <= pixelsMax;
+}
+
+/** The picture of a profile, or `null` when it is larger than the app draws. */
+export async function smallPicture(picture: Blob | null): Promise<Blob | null> {
+  if (picture === null) return null;
+  const start = new Uint8Array(await picture.slice(0, pictureHeadBytes).arrayBuffer());
+  const size = pictureSize(start);
+  return size !== null && Math.max(size.width, size.height) <= profileSideMax ? picture : null;
+}
 
 /** A text with a name is a file: HTML and the like are not words to somebody. */
 export const isFile = ({ text, name }: StoredMessage): boolean => text === null || name !== "";
@@ -21,7 +42,7 @@ export const mayBePicture = ({ mediaType, sizeBytes, content }: StoredMessage): 
 export async function pictureOf(store: LocalStore, message: StoredMessage): Promise<Blob | null> {
   const parts: Uint8Array<ArrayBuffer>[] = [];
   for await (const piece of store.pieces(message)) {
-    if (parts.length === 0 && pictureType(piece) === null) return null;
+    if (parts.length === 0 && !isShownPicture(piece, message.sizeBytes)) return null;
     parts.push(piece.slice());
   }
   const type = parts[0] === undefined ? null : pictureType(parts[0]);

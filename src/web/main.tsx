@@ -1,7 +1,7 @@
 /** The entry of the chat app. */
 import { render } from "preact";
 import { App } from "./app.tsx";
-import { start } from "./session.ts";
+import { offerVersion, start } from "./session.ts";
 
 type TrustedTypes = {
   readonly createPolicy: (
@@ -10,12 +10,37 @@ type TrustedTypes = {
   ) => { readonly createScriptURL: (url: string) => string };
 };
 
-/** The service worker keeps one whole version of the app. The browser takes the next one when no page shows this one. */
+/** How often an app that is never closed asks for the next version. */
+const lookMs = 3_600_000;
+
+/**
+ * The service worker keeps one whole version of the app. The next one waits until no page shows this one, or until the
+ * person takes it.
+ */
 async function keepInstalled(): Promise<void> {
   const { trustedTypes } = globalThis as { readonly trustedTypes?: TrustedTypes };
   // The one address of a script that this page ever names at run time.
   const policy = trustedTypes?.createPolicy("worker", { createScriptURL: () => "/worker.js" });
-  await navigator.serviceWorker?.register(policy?.createScriptURL("") ?? "/worker.js");
+  const workers = navigator.serviceWorker;
+  const registration = await workers?.register(policy?.createScriptURL("") ?? "/worker.js");
+  if (registration === undefined) return;
+  const hasOne = workers.controller !== null;
+  workers.addEventListener("controllerchange", () => hasOne && location.reload());
+  const offer = () => {
+    // The first version of all has nothing before it.
+    if (registration.waiting !== null && workers.controller !== null)
+      offerVersion(registration.waiting);
+  };
+  offer();
+  registration.addEventListener("updatefound", () => {
+    registration.installing?.addEventListener("statechange", offer);
+  });
+  const look = () => void registration.update().catch(() => undefined);
+  setInterval(look, lookMs);
+  document.addEventListener(
+    "visibilitychange",
+    () => document.visibilityState === "visible" && look(),
+  );
 }
 
 const place = document.getElementById("app");

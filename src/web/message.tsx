@@ -2,18 +2,24 @@
 import { useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage } from "../client/package.ts";
 import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
-import { react } from "./groups.tsx";
+import { type Names, react } from "./groups.tsx";
 import { Button, Icon, type Shape, useSession, useStored, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, me, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
 
 type Props = { readonly message: StoredMessage; readonly onReply: () => void };
-export type By = { readonly sender: string; readonly isGroup: boolean };
+export type By = {
+  readonly names: Names;
+  readonly sender: string;
+  readonly isGroup: boolean;
+  /** The next message belongs to the same series, and has its time. */
+  readonly isContinued: boolean;
+};
 
 const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
-export function Bubble({ message, sender, isGroup, onReply }: Props & By) {
+export function Bubble({ message, names, sender, isGroup, isContinued, onReply }: Props & By) {
   const [isOpen, setOpen] = useState(false);
   const more = useRef<HTMLButtonElement>(null);
   const close = () => {
@@ -27,17 +33,20 @@ export function Bubble({ message, sender, isGroup, onReply }: Props & By) {
     <article class={`message ${isOwn ? "own" : "others"}`} aria-label={sender}>
       <div class="bubble">
         {isGroup && !isOwn && <bdi class="sender">{sender}</bdi>}
-        {message.replyTo !== null && <Quoted id={message.replyTo} />}
+        {message.replyTo !== null && <Quoted id={message.replyTo} {...{ conversation }} />}
         {isFile(message) ? <FileContent message={message} /> : <TextContent text={text ?? ""} />}
         {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
-        <footer>
+        <footer class={isContinued ? "continued" : ""}>
           <time dateTime={dateTimeOf(message.sentAt)}>{timeOf(message.sentAt)}</time>
           {isOwn && <Delivery message={message} />}
         </footer>
         {message.reactions.length > 0 && (
           <p class="reactions">
-            {message.reactions.slice(0, 6).map(({ from, reaction }) => (
-              <span key={from}>{cut(reaction, 1)}</span>
+            {reactionsOf(message).map(([reaction, from]) => (
+              <span key={reaction} title={from.map(names).join(", ")}>
+                {reaction}
+                {from.length > 1 && <span class="times"> {from.length}</span>}
+              </span>
             ))}
           </p>
         )}
@@ -55,6 +64,18 @@ export function Bubble({ message, sender, isGroup, onReply }: Props & By) {
       {isOpen && <Actions message={message} onReply={onReply} onDone={close} />}
     </article>
   );
+}
+
+const reactionsShown = 6;
+
+/** Each reaction with those who gave it, the most frequent first. */
+function reactionsOf({ reactions: given }: StoredMessage): [reaction: string, from: string[]][] {
+  const by = new Map<string, string[]>();
+  for (const { from, reaction } of given) {
+    const shown = cut(reaction, 1);
+    by.set(shown, [...(by.get(shown) ?? []), from]);
+  }
+  return [...by].toSorted(([, a], [, b]) => b.length - a.length).slice(0, reactionsShown);
 }
 
 const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toISOString() : "");
@@ -100,8 +121,10 @@ function Actions({ message, onReply, onDone }: Props & { readonly onDone: () => 
   );
 }
 
-function Quoted({ id }: { readonly id: string }) {
-  const message = useStored(() => me.store.message(id), [id]);
+/** A message of another conversation is not quoted: a stranger may know its id. */
+function Quoted({ id, conversation }: { readonly id: string; readonly conversation: string }) {
+  const found = useStored(() => me.store.message(id), [id]);
+  const message = found?.conversation === conversation ? found : null;
   return (
     <blockquote>
       <bdi>{message === null ? "A message that is not here" : summaryOf(message)}</bdi>
@@ -116,10 +139,11 @@ function TextContent({ text }: { readonly text: string }) {
   const shown = isWhole ? text : cut(text, textShown);
   return (
     <p class="text" dir="auto">
-      {piecesOf(shown).map(({ text: piece, isLink }, i) =>
+      {piecesOf(shown).map(({ text: piece, isLink, host }, i) =>
         isLink ? (
           <a key={i} href={piece} target="_blank" rel="noopener noreferrer">
             {piece}
+            {host !== null && ` (${host})`}
           </a>
         ) : (
           piece

@@ -43,6 +43,7 @@ export function followNews(): () => void {
     document.title = unread === 0 ? "Waypost" : `(${unread}) Waypost`;
     const badge = navigator as { setAppBadge?: (count: number) => Promise<void> };
     await badge.setAppBadge?.(unread).catch(() => undefined);
+    await withdraw(unread);
   };
   void count().catch(() => undefined);
   if (isNotifying()) void wake().catch(() => undefined);
@@ -69,9 +70,26 @@ async function notify(conversation: string, id: string): Promise<void> {
   const isKnown = person?.isKnown === true || group?.standing === "joined";
   const title = isKnown ? nameOf(person, conversation, group) : "Somebody new";
   const worker = await navigator.serviceWorker?.getRegistration();
-  await worker?.showNotification(title, {
+  // The types of pages lack `renotify`: without it the second message of a conversation makes no sound.
+  const options: NotificationOptions & { readonly renotify: boolean } = {
     body: "has written to you",
     tag: conversation,
+    renotify: true,
     icon: "/icon-512.png",
-  });
+  };
+  await worker?.showNotification(title, options);
 }
+
+/** Notifications of conversations that were read, here or on another device, go. */
+async function withdraw(unread: number): Promise<void> {
+  const worker = await navigator.serviceWorker?.getRegistration();
+  const shown = (await worker?.getNotifications()) ?? [];
+  if (shown.length === 0) return;
+  const conversations = unread === 0 ? [] : await me.store.conversations();
+  const isUnread = (tag: string) =>
+    conversations.some((one) => (one.id === tag || tag === pushedTag) && one.unread > 0);
+  for (const one of shown) if (!isUnread(one.tag)) one.close();
+}
+
+/** Of what a push shows, which names no conversation. */
+const pushedTag = "waypost";

@@ -3,6 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { encode } from "uqr";
 import type { GroupFacts, Person } from "../client/package.ts";
+import { smallPicture } from "./files.ts";
 import { attempt, current, me, type State, subscribe, textOf, toast } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
 
@@ -241,7 +242,8 @@ type AvatarProps = {
 /** Of people who are known: a stranger's picture could be made to fill the memory. */
 function usePicture({ id, person = null, picture = null }: AvatarProps): string | null {
   const atMs = person?.isKnown === true ? person.claimed?.atMs : undefined;
-  const load = async () => (atMs === undefined ? picture : (await me.store.profile(id)).picture);
+  const load = async () =>
+    smallPicture(atMs === undefined ? picture : (await me.store.profile(id)).picture);
   return useUrl(load, [picture, id, atMs]);
 }
 

@@ -7,7 +7,7 @@ import { Avatar, Button, Icon, IconButton, nameOf, useSession, useStored } from 
 import { type Panel, show } from "./place.ts";
 import { excerptOf, type Found, useSearch } from "./search.ts";
 import { me } from "./session.ts";
-import { oneLine, whenOf } from "./text.ts";
+import { folded, oneLine, whenOf } from "./text.ts";
 
 const isRequest = ({ person, group }: Conversation): boolean =>
   group === null ? person !== null && !person.isKnown : group.standing === "asked";
@@ -47,7 +47,7 @@ export function People({ selected, open }: PeopleProps) {
   const messages = useSearch(sought);
   const names = useNames();
   const shown = (conversations ?? []).filter(({ person }) => person?.isBlocked !== true);
-  const found = shown.filter((one) => titleOf(one).toLowerCase().includes(sought.toLowerCase()));
+  const found = shown.filter((one) => folded(titleOf(one)).includes(folded(sought.trim())));
   const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];
   return (
     <nav class="people" aria-label="Conversations">

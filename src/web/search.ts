@@ -4,6 +4,7 @@ import type { Conversation, StoredMessage } from "../client/package.ts";
 import { isFile } from "./files.ts";
 import { isChange } from "./groups.tsx";
 import { me } from "./session.ts";
+import { folded, isSought, placeOf } from "./text.ts";
 
 /** Messages of a conversation, and of all. */
 export const lookedMax = 5_000;
@@ -35,7 +36,7 @@ async function* search(sought: string): AsyncGenerator<Found> {
         ...(before === undefined ? {} : { before }),
       });
       for (const message of page.toReversed())
-        if (saidIn(message).toLowerCase().includes(sought)) yield { conversation, message };
+        if (folded(saidIn(message)).includes(sought)) yield { conversation, message };
       [before] = page;
       if (page.length < searchPage) break;
     }
@@ -47,10 +48,10 @@ export function useSearch(
   text: string,
 ): { readonly found: readonly Found[]; readonly isOver: boolean } | null {
   const [state, setState] = useState<ReturnType<typeof useSearch>>(null);
-  const sought = text.trim().toLowerCase();
+  const sought = folded(text.trim());
   useEffect(() => {
     setState(null);
-    if (sought.length < 2) return;
+    if (!isSought(sought)) return;
     let isStale = false;
     const run = async () => {
       const found: Found[] = [];
@@ -74,7 +75,7 @@ export function useSearch(
 /** The words around what was sought. */
 export function excerptOf(message: StoredMessage, text: string): string {
   const said = saidIn(message);
-  const at = said.toLowerCase().indexOf(text.trim().toLowerCase());
+  const at = placeOf(said, folded(text.trim()));
   return at > 30
     ? `…${said.slice(at - 24, at).replace(/^\S*\s+/, "")}${said.slice(at, at + 200)}`
     : said.slice(0, 200);

@@ -27,7 +27,7 @@ export const node: NodeFacts = JSON.parse(
 export const isTrial = !isSecureContext;
 
 type Phase =
-  | { readonly is: "opening" }
+  | { readonly is: "opening"; readonly isSlow?: boolean }
   | { readonly is: "new" }
   | { readonly is: "locked"; readonly hasPasskey: boolean }
   | { readonly is: "ready" }
@@ -36,6 +36,8 @@ type Phase =
 export type State = {
   readonly phase: Phase;
   readonly isConnected: boolean;
+  /** The next version of the app, which waits to be taken. */
+  readonly next: { readonly postMessage: (message: string) => void } | null;
   /** Lasting remarks, by what they are about. */
   readonly warnings: Readonly<Record<string, string>>;
   /** A short one, which goes by itself. */
@@ -49,6 +51,7 @@ const listeners = new Set<Listener>();
 let state: State = {
   phase: { is: "opening" },
   isConnected: true,
+  next: null,
   warnings: {},
   toast: null,
   sending: {},
@@ -73,6 +76,11 @@ export function warn(about: string, text: string | null): void {
   const { [about]: _, ...others } = state.warnings;
   update({ warnings: text === null ? others : { ...others, [about]: text } });
 }
+
+export const offerVersion = (next: State["next"]): void => update({ next });
+
+/** All pages of this origin load anew with it; what was typed is a draft by then. */
+export const takeVersion = (): void => current().next?.postMessage("take over");
 
 let toasts: ReturnType<typeof setTimeout> | undefined;
 
@@ -121,12 +129,15 @@ const plainKeys = indexedDbKeys();
 export const locked = lockedKeys(plainKeys);
 /** Those without a lock, until one was opened. */
 let keys: KeyStore = plainKeys;
+/** Whether a lock seals what is kept here. */
+export const isSealed = (): boolean => keys === locked;
 const store = indexedDbStore();
 const identityName = "default";
 
 /** Opens the identity of this device, or shows the first page, or what opens the lock. */
 export async function start(): Promise<void> {
   update({ phase: { is: "opening" } });
+  const slow = setTimeout(() => update({ phase: { is: "opening", isSlow: true } }), slowMs);
   try {
     const locks = keys === plainKeys ? await locked.kinds() : [];
     if (locks.length > 0)
@@ -134,9 +145,18 @@ export async function start(): Promise<void> {
     else if ((await keys.load(identityName)) === null) update({ phase: { is: "new" } });
     else ready(await Waypost.open(options()));
   } catch (error) {
-    update({ phase: { is: "failed", problem: textOf(error) } });
+    const isRefused = (error as { readonly cause?: unknown }).cause instanceof DOMException;
+    update({ phase: { is: "failed", problem: isRefused ? storageRefused : textOf(error) } });
+  } finally {
+    clearTimeout(slow);
   }
 }
+
+/** A first read that takes so long may wait for a page that the browser ended in the middle of a write. */
+const slowMs = 5_000;
+
+const storageRefused =
+  "This browser keeps nothing for this page, so Waypost can't work here. A private window, or a setting that blocks site data, may be why.";
 
 /** Makes an identity and registers it. */
 export async function create(name: string, invitation: string | null): Promise<void> {

@@ -22,7 +22,7 @@ export function cut(text: string, graphemes: number): string {
 
 /** Control, direction and invisible characters; the joiner and the selector of emoji stay. */
 const unshown =
-  /[\p{Cc}\p{Zl}\p{Zp}\u00ad\u061c\u115f\u1160\u180e\u200b\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0]/gu;
+  /[\u034f\p{Cc}\p{Zl}\p{Zp}\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200c\u200e\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\u{e0000}-\u{e007f}]/gu;
 
 /** A name or another text of one line. */
 export function oneLine(text: string, graphemes = 60): string {
@@ -44,9 +44,10 @@ export function fileName(name: string): string {
   return `${stem === "" ? "file" : stem}${ending}`;
 }
 
+/** Eighteen characters of it: another DID with the same ones can't be found. */
 export function shortDid(did: string): string {
   const id = did.slice(did.lastIndexOf(":") + 1);
-  return `${id.slice(0, 6)}…${id.slice(-4)}`;
+  return id.length <= 19 ? id : `${id.slice(0, 10)}…${id.slice(-8)}`;
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
@@ -62,10 +63,13 @@ const fullDate = new Intl.DateTimeFormat(undefined, {
 const isReal = (at: Date): boolean => Number.isFinite(at.getTime());
 export const timeOf = (at: Date): string => (isReal(at) ? clock.format(at) : "");
 
+/** The days of the calendar, which may have 23 or 25 hours. */
+const calendarDay = (at: Date): number =>
+  Date.UTC(at.getFullYear(), at.getMonth(), at.getDate()) / 86_400_000;
+
 export function dayOf(at: Date, now = new Date()): string {
   if (!isReal(at)) return "";
-  const midnight = new Date(now.getFullYear(), now.getMonth(), now.getDate()).getTime();
-  const days = Math.ceil((midnight - at.getTime()) / 86_400_000);
+  const days = calendarDay(now) - calendarDay(at);
   if (days <= 0) return "Today";
   if (days === 1) return "Yesterday";
   if (days < 7) return weekday.format(at);
@@ -84,12 +88,87 @@ export function sizeOf(bytes: number): string {
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}`;
 }
 
+type Piece = {
+  readonly text: string;
+  readonly isLink: boolean;
+  /** The host as it is asked for, where the text has it in letters that look like others. */
+  readonly host: string | null;
+};
+
+const address = /https?:\/\/[^\s<>"\u202a-\u202e\u2066-\u2069]{1,2000}/giu;
+
 /** Text with its addresses of the web. */
-export function piecesOf(text: string): { readonly text: string; readonly isLink: boolean }[] {
-  const parts = text.split(
-    /(https?:\/\/[^\s<>"'\u202a-\u202e\u2066-\u2069]{1,2000}[^\s<>"'.,;:!?)\]\u202a-\u202e\u2066-\u2069])/,
-  );
-  return parts
-    .map((part, i) => ({ text: part, isLink: i % 2 === 1 && URL.canParse(part) }))
-    .filter((one) => one.text !== "");
+export function piecesOf(text: string): Piece[] {
+  const pieces: Piece[] = [];
+  let end = 0;
+  const say = (words: string) =>
+    words !== "" && pieces.push({ text: words, isLink: false, host: null });
+  for (const { 0: found, index } of text.matchAll(address)) {
+    const link = withoutPunctuation(found);
+    const url = URL.parse(link);
+    if (url === null) continue;
+    say(text.slice(end, index));
+    pieces.push({ text: link, isLink: true, host: isPlainHost(link) ? null : url.hostname });
+    end = index + link.length;
+  }
+  say(text.slice(end));
+  return pieces;
+}
+
+const isPlainHost = (link: string): boolean => /^https?:\/\/[\x21-\x7e]+(?:[/?#]|$)/iu.test(link);
+
+const openingOf: Readonly<Record<string, string>> = {
+  ")": "(",
+  "]": "[",
+  "}": "{",
+  "）": "（",
+  "］": "［",
+  "」": "「",
+  "』": "『",
+  "】": "【",
+  "》": "《",
+  "〉": "〈",
+};
+
+/** Without what ends the sentence around it: stops and quotes of any script, and brackets that it does not open. */
+function withoutPunctuation(link: string): string {
+  const characters = [...link];
+  for (;;) {
+    const last = characters.at(-1) ?? "";
+    const opening = openingOf[last];
+    const isOwn =
+      opening !== undefined && countOf(characters, opening) >= countOf(characters, last);
+    if (
+      isOwn ||
+      !(/[.,;:!?')\]}]/.test(last) || (/[^\x00-\x7f]/.test(last) && /[\p{P}\p{S}]/u.test(last)))
+    )
+      return characters.join("");
+    characters.pop();
+  }
+}
+
+const countOf = (characters: readonly string[], sought: string): number =>
+  characters.filter((one) => one === sought).length;
+
+// ------------------------------------------------------------------------------------------------ search
+
+/** Letters that people take for the same: of any width and case, and composed or not. */
+export const folded = (text: string): string =>
+  text.normalize("NFKC").toUpperCase().toLowerCase().normalize("NFKC");
+
+/** Whether a folded text is long enough to look for: one letter is a word where a script has thousands. */
+export const isSought = (sought: string): boolean =>
+  [...sought].length >= 2 ||
+  /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/u.test(sought);
+
+/** Where the folded text begins in one that is not folded; folding changes lengths. -1 when it is not there. */
+export function placeOf(said: string, sought: string): number {
+  const place = folded(said).indexOf(sought);
+  if (place <= 0) return place;
+  let before = 0;
+  for (const { segment, index } of segmenter.segment(said)) {
+    if (before >= place) return index;
+    before += folded(segment).length;
+  }
+  return -1;
 }

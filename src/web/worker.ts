@@ -13,6 +13,7 @@ type Asked = Event & {
 /** The TypeScript of pages has no names for these. */
 declare const files: Readonly<Record<string, string>>;
 declare const clients: { readonly claim: () => Promise<void> };
+declare const skipWaiting: () => Promise<void>;
 
 const version = digestOf(new TextEncoder().encode(JSON.stringify(files)).buffer);
 
@@ -58,6 +59,9 @@ addEventListener("fetch", (event) => {
   // Requests to the nodes go their own way.
   if (origin === location.origin && request.method === "GET")
     respondWith.call(event, answer(pathname));
+});
+addEventListener("message", (event) => {
+  if ((event as MessageEvent<unknown>).data === "take over") void skipWaiting();
 });
 addEventListener("push", (event) => pushed(event as Event & Parameters<typeof pushed>[0]));
 addEventListener("notificationclick", (event) =>

@@ -208,6 +208,27 @@ appTest(
 );
 
 appTest(
+  "a new version says that it is there, and is taken by a press, with what was typed",
+  async () => {
+    const { alice: gil } = await two(["Gil", "Hal"]);
+    await gil.page.call("Page.reload", {});
+    await gil.page.until("navigator.serviceWorker.controller !== null", "the page from the worker");
+    await gil.fill("textarea", "in the middle of");
+    const shown = "JSON.parse(document.querySelector('meta[name=waypost-node]').content).relayUrl";
+    const before = String(await gil.page.evaluate(shown));
+    const after = before.endsWith("/") ? before.slice(0, -1) : `${before}/`;
+    await suite.nodes.stop();
+    suite.nodes = await start({ relay: relayAt(after) });
+    await gil.page.evaluate("navigator.serviceWorker.getRegistration().then((one) => one.update())");
+    await gil.press("Load it");
+    await gil.page.until(`${shown} === ${JSON.stringify(after)}`, "the new version", 60_000);
+    const field = "document.querySelector('.composer textarea')?.value === 'in the middle of'";
+    await gil.page.until(field, "what was typed", 60_000);
+  },
+  120_000,
+);
+
+appTest(
   "a version of which one file is of another is not taken, and the page works without it",
   async () => {
     /** The app, as a server in the middle of an update gives it. */

@@ -61,16 +61,15 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
   const opened = openDatabase(database, storeName);
   opened.catch(() => undefined);
   const write = async (change: (store: IDBObjectStore) => unknown) => {
-    const transaction = (await opened).transaction(storeName, "readwrite", {
-      durability: "strict",
-    });
+    const transaction = abortOnLeave(
+      (await opened).transaction(storeName, "readwrite", { durability: "strict" }),
+    );
     change(transaction.objectStore(storeName));
     await committed(transaction);
   };
   const load = async (name: string): Promise<string | null> => {
-    const value: unknown = await settled(
-      (await opened).transaction(storeName).objectStore(storeName).get(name),
-    );
+    const transaction = abortOnLeave((await opened).transaction(storeName));
+    const value: unknown = await settled(transaction.objectStore(storeName).get(name));
     return typeof value === "string" ? value : null;
   };
   return {
@@ -105,6 +104,24 @@ export function committed(transaction: IDBTransaction): Promise<void> {
     transaction.oncomplete = () => resolve();
     transaction.onabort = () => reject(transaction.error);
   });
+}
+
+/**
+ * Aborts a transaction when the page is left. WebKit keeps one that was under way for good, and each later one of any page
+ * waits for it until the browser ends.
+ */
+export function abortOnLeave(transaction: IDBTransaction): IDBTransaction {
+  const abort = () => {
+    try {
+      transaction.abort();
+    } catch {
+      // It was over.
+    }
+  };
+  const forget = () => globalThis.removeEventListener?.("pagehide", abort);
+  globalThis.addEventListener?.("pagehide", abort);
+  for (const end of ["complete", "abort"]) transaction.addEventListener(end, forget);
+  return transaction;
 }
 
 export function settled<T>(request: IDBRequest<T>): Promise<T> {

@@ -5,7 +5,7 @@
  */
 
 import { localError } from "../base/failure.ts";
-import { committed, openDatabase, settled } from "../keys/key-stores.ts";
+import { abortOnLeave, committed, openDatabase, settled } from "../keys/key-stores.ts";
 
 export type Row = readonly [key: string, bytes: Uint8Array];
 
@@ -73,7 +73,9 @@ export function indexedDbStore(
   let opened: Promise<IDBDatabase> | null = null;
   const rows = async (mode: IDBTransactionMode) => {
     opened ??= openDatabase(database, tableName);
-    const transaction = (await opened).transaction(tableName, mode, { durability: "strict" });
+    const transaction = abortOnLeave(
+      (await opened).transaction(tableName, mode, { durability: "strict" }),
+    );
     return { transaction, table: transaction.objectStore(tableName) };
   };
   return {

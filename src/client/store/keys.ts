@@ -18,6 +18,8 @@ export const rowsOf = {
   ids: "i/",
   /** Places of messages with files, by age. */
   files: "a/",
+  /** Words that were typed and not sent. */
+  drafts: "w/",
   /** What `messages` has not handed over. */
   toHandOver: "l/",
   /** Envelopes that were received, until when they may come again. */
@@ -69,6 +71,7 @@ export const keyOfProfile = (names: Names, did: string): string =>
 export const keyOfGroup = (names: Names, id: string): string => `${rowsOf.groups}${names.name(id)}`;
 export const keyOfConversation = (names: Names, id: string): string =>
   `${rowsOf.conversations}${names.name(id)}`;
+export const keyOfDraft = (names: Names, id: string): string => `${rowsOf.drafts}${names.name(id)}`;
 export const keyOfId = (names: Names, id: string): string =>
   `${rowsOf.ids}${names.name(id.toLowerCase())}`;
 

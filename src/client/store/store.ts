@@ -14,6 +14,7 @@ import { factsOf, type GroupFacts } from "./group-rows.ts";
 import {
   endOf,
   keyOfConversation,
+  keyOfDraft,
   keyOfGroup,
   keyOfPerson,
   keyOfProfile,
@@ -52,6 +53,9 @@ export type Conversation = {
 
 type Beside = { readonly copies: Copies; readonly sending: Sending };
 
+type DraftRow = { readonly text: string };
+
+const draftUnitsMax = 100_000;
 const pageMessages = 50;
 const pageMessagesMax = 1_000;
 
@@ -206,6 +210,23 @@ export class LocalStore {
     return sum;
   }
 
+  // --------------------------------------------------------------------------------------------- drafts
+
+  /** What was typed in a conversation and not sent; empty when nothing was. */
+  async draft(conversation: string): Promise<string> {
+    return (await this.#table.get<DraftRow>(keyOfDraft(this.#table, conversation)))?.text ?? "";
+  }
+
+  /** Kept until it is replaced; an empty text removes it. At most 100,000 code units. */
+  async saveDraft(conversation: string, text: string): Promise<void> {
+    if (text.length > draftUnitsMax)
+      throw localError("too_large", `a draft has at most ${draftUnitsMax} code units`);
+    const place = keyOfDraft(this.#table, conversation);
+    await this.#table.change(async (batch) =>
+      text === "" ? batch.delete(place) : batch.put(place, { text } satisfies DraftRow),
+    );
+  }
+
   /** All that has arrived until now. Known people who ask for receipts get one, when the own profile is open. */
   async markRead(conversation: string): Promise<void> {
     const before = await this.#table.change(async (batch) => {
@@ -293,6 +314,7 @@ export class LocalStore {
   async removeConversation(conversation: string): Promise<void> {
     for await (const [key] of this.#table.all<MessageRow>(messagesOf(this.#table, conversation)))
       await this.#table.change((batch) => this.#remove(batch, key));
+    await this.saveDraft(conversation, "");
     this.#own.tell({ type: "changed", conversation, id: null, what: "removed" });
   }
 

@@ -1,0 +1,136 @@
+/**
+ * The app at hand, in headless Chromium: nothing typed is lost, nothing leaves before it was seen, what was read counts as
+ * read, and the next version comes by a press.
+ */
+import { expect } from "bun:test";
+import { type Person, twoPeople } from "./app-page.ts";
+import { appPlace } from "./app-place.ts";
+import { appSuite, appTest } from "./app-suite.ts";
+
+const suite = appSuite(appPlace({}));
+const { app, scratch } = suite;
+const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
+
+const fieldText = "document.querySelector('.composer textarea')?.value";
+const shows = (person: Person, text: string) =>
+  person.page.until(`${fieldText} === ${JSON.stringify(text)}`, `the field with ${text}`, 60_000);
+/** Of the field, as a browser makes it. */
+const event = (kind: string, how: string, more = "") => `(() => {
+  const field = document.querySelector('.composer textarea');
+  const one = new ${kind}(${how});
+  ${more}
+  field.dispatchEvent(one);
+  return one.defaultPrevented;
+})()`;
+const png = `Uint8Array.fromBase64("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")`;
+
+appTest(
+  "what was typed is there after a reload, and gone when it was sent",
+  async () => {
+    const { alice, bob } = await two(["Ada", "Bea"]);
+    await alice.fill("textarea", "half a sen");
+    await alice.page.call("Page.reload", {});
+    await shows(alice, "half a sen");
+    await alice.fill("textarea", "a whole sentence");
+    await alice.page.press("Enter");
+    await bob.sees("a whole sentence");
+    await alice.sees("a whole sentence");
+    await alice.page.call("Page.reload", {});
+    await alice.sees("a whole sentence");
+    await shows(alice, "");
+  },
+  240_000,
+);
+
+appTest(
+  "the Enter of an input method sends nothing; a person's does",
+  async () => {
+    const { alice, bob } = await two(["Aki", "Ben"]);
+    await alice.fill("textarea", "nihon");
+    const key = (keyCode: number, isComposing: boolean) =>
+      event(
+        "KeyboardEvent",
+        `'keydown', { key: 'Enter', keyCode: ${keyCode}, isComposing: ${isComposing}, bubbles: true, cancelable: true }`,
+      );
+    expect(await alice.page.evaluate(key(229, false))).toBe(false);
+    expect(await alice.page.evaluate(key(13, true))).toBe(false);
+    await shows(alice, "nihon");
+    expect(await alice.page.evaluate(key(13, false))).toBe(true);
+    await bob.sees("nihon");
+  },
+  240_000,
+);
+
+appTest(
+  "cells stay text; pictures are shown first, and one that can't be read drops no other",
+  async () => {
+    const { alice, bob } = await two(["Abe", "Cleo"]);
+    const paste = (text: string, files: string) =>
+      event(
+        "ClipboardEvent",
+        "'paste', { bubbles: true, cancelable: true, clipboardData: new DataTransfer() }",
+        `${text === "" ? "" : `one.clipboardData.setData('text/plain', ${JSON.stringify(text)});`}
+       for (const file of ${files}) one.clipboardData.items.add(file);`,
+      );
+    const picture = `new File([${png}], 'cells.png', { type: 'image/png' })`;
+    // The browser itself puts the text into the field.
+    expect(await alice.page.evaluate(paste("12\t34", `[${picture}]`))).toBe(false);
+    const chosen = "[...document.querySelectorAll('.chosen li bdi')].map((one) => one.textContent)";
+    expect(await alice.page.evaluate(chosen)).toEqual([]);
+
+    expect(await alice.page.evaluate(paste("", `[${picture}]`))).toBe(true);
+    await alice.page.until(
+      "document.querySelector('.chosen img')?.naturalWidth === 1",
+      "the picture",
+      60_000,
+    );
+    await alice.fill("textarea", "the sum");
+    expect(await alice.messages()).not.toContain(">cells.png");
+    await alice.page.press("Enter");
+    await bob.sees("the sum");
+    await alice.page.until("!document.querySelector('.chosen')", "that nothing is chosen");
+    await bob.page.until(
+      "document.querySelector('.others .picture img')?.naturalWidth === 1",
+      "the picture",
+      60_000,
+    );
+
+    const file = (name: string) => `new File(['${name}'], '${name}.txt')`;
+    const unread = `Object.assign(${file("two")}, { slice: () => ({ arrayBuffer: async () => { throw new Error('gone') } }) })`;
+    // A transfer would copy the file, so the one that can't be read is given as the page would get it.
+    await alice.page.evaluate(`(() => {
+    const one = new ClipboardEvent('paste', { bubbles: true, cancelable: true, clipboardData: new DataTransfer() });
+    Object.defineProperty(one, 'clipboardData', { value: { getData: () => '', files: [${file("one")}, ${unread}, ${file("three")}, ${file("four")}] } });
+    document.querySelector('.composer textarea').dispatchEvent(one);
+  })()`);
+    await alice.press("Send");
+    for (const name of ["one.txt", "three.txt", "four.txt"]) await bob.sees(name);
+    await alice.page.until(
+      "document.querySelector('.toast')?.textContent === \"This can't be read and was not sent: two.txt\"",
+      "the name of the one that was not sent",
+      60_000,
+    );
+  },
+  240_000,
+);
+
+appTest(
+  "what comes into sight by scrolling is read",
+  async () => {
+    const { alice, bob } = await two(["Amy", "Dan"]);
+    for (let i = 0; i < 40; i++) await bob.say(`line ${i}\n`.repeat(3).trim());
+    await alice.sees(`line ${39}\n`.repeat(3).trim());
+    await alice.page.evaluate("document.querySelector('.messages').scrollTo(0, -1500)");
+    await bob.say("below the fold");
+    await alice.page.until("document.title === '(1) Waypost'", "that one is unread", 60_000);
+    await alice.page.evaluate("document.querySelector('.messages').scrollTo(0, 0)");
+    await alice.page.until("document.title === 'Waypost'", "that it is read", 60_000);
+    await bob.page.until(
+      `[...document.querySelectorAll('.own')].some((one) => one.querySelector('.text')?.textContent === 'below the fold'
+      && one.querySelector('footer .read'))`,
+      "that Bob is told",
+      60_000,
+    );
+  },
+  240_000,
+);
