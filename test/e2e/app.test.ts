@@ -117,6 +117,7 @@ appTest(
       writer.write(bytes.subarray(0, Math.min(bytes.length, fileBytes - at)));
     await writer.end();
     await choose(bob, ".composer input[type=file]", path);
+    await bob.press("Send");
     await bob.sees("holiday.raw");
     await bob.page.call("Page.reload", {});
     await bob.sees("holiday.raw");
@@ -219,7 +220,9 @@ appTest(
     const after = before.endsWith("/") ? before.slice(0, -1) : `${before}/`;
     await suite.nodes.stop();
     suite.nodes = await start({ relay: relayAt(after) });
-    await gil.page.evaluate("navigator.serviceWorker.getRegistration().then((one) => one.update())");
+    await gil.page.evaluate(
+      "navigator.serviceWorker.getRegistration().then((one) => one.update())",
+    );
     await gil.press("Load it");
     await gil.page.until(`${shown} === ${JSON.stringify(after)}`, "the new version", 60_000);
     const field = "document.querySelector('.composer textarea')?.value === 'in the middle of'";
@@ -270,6 +273,7 @@ appTest(
     const large = new Uint8Array(9_000_000).map((_, i) => bytes[i % bytes.length] ?? 0);
     await Bun.write(join(scratch, "large.raw"), large);
     await choose(bob, ".composer input[type=file]", join(scratch, "large.raw"));
+    await bob.press("Send");
     await alice.sees("large.raw", 240_000);
     const second = await linkSecond(suite.browser, app, alice, scratch);
     await openRow(second);

@@ -213,6 +213,7 @@ try {
   const file = new Uint8Array(fileBytes).map((_, i) => bytes[i % bytes.length] ?? 0);
   await Bun.write(join(scratch, "holiday.raw"), file);
   await bob.page.choose(".composer input[type=file]", join(scratch, "holiday.raw"));
+  await bob.press("Send");
   await bob.sees("holiday.raw");
   await bob.page.evaluate("location.reload()");
   await alice.sees("holiday.raw", 240_000);

@@ -87,6 +87,7 @@ try {
   await bob.press("Open conversation");
   await bob.page.until("document.querySelector('.composer')", "the field to write");
   await choose(bob, ".composer input[type=file]", await landscape(bob.page));
+  await bob.press("Send");
   await befriend(alice, "Bob");
   await bob.say("This evening, from the ridge");
   await alice.sees("This evening, from the ridge");
