@@ -27,6 +27,7 @@ export const databaseNames = [
   "claims",
   "rows",
   "texts",
+  "acks",
   "blocks",
 ] as const;
 export type DatabaseName = (typeof databaseNames)[number];

@@ -5,18 +5,18 @@
  * **Written.** `store` joins the next group commit (environment.ts), which decides its operations one after the other: the
  * index admits an entry (storage/mailbox-index.ts: duplicate, conflict, quota) and gives it a slot, a row of typed arrays
  * (storage/mailbox-rows.ts). Its bytes are packed into the commit's blocks (bodies.ts). One transaction writes the blocks,
- * the pages of the index that have changed (pages.ts), and the number of records of every table; callers
- * are answered, and reads go on, when it is synced.
+ * the pages of the index that have changed (pages.ts), what was acknowledged (acks.ts), and the number of records of every
+ * table; callers are answered, and reads go on, when it is synced.
  * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
  * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. Blocks that
  * no row needs any more are removed by a sweep, or once they are many.
  * **Expired.** Reads leave out rows whose time has come. A store first takes them out, a bounded number in a commit, and
  * so does `expire`: each is cut down to what it retains, or dropped.
- * **Found again.** A start reads all pages of the index, then the keys of the blocks.
+ * **Found again.** A start reads all pages of the index, the acknowledgements since, then the keys of the blocks.
  *
  * What must hold at every commit, and after a crash at any moment:
- * 1. The pages give the index as of the last commit: whatever changes a row or a text in memory happens in the commit
- *    that is being decided, and marks its page.
+ * 1. The pages and the acknowledgements give the index as of the last commit: whatever changes a row or a text in memory
+ *    happens in the commit that is being decided, and marks its page or is one of its acknowledgements.
  * 2. A row that needs bytes names a block that is on disk, or is written in the same transaction; a block is removed only
  *    when no row needs it.
  * 3. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
@@ -34,6 +34,7 @@ import {
 import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
 import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
+import { Acks } from "./acks.ts";
 import { Bodies } from "./bodies.ts";
 import type { Batch, Environment } from "./environment.ts";
 import { IndexPages } from "./pages.ts";
@@ -50,6 +51,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   protected readonly index: MailboxIndex;
   private readonly bodies: Bodies;
   private readonly pages: IndexPages;
+  private readonly acks: Acks;
   /** Whether the commit that is being decided frees blocks, however few. */
   private isFreeing = false;
 
@@ -69,7 +71,10 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     });
     this.pages = new IndexPages(this.index);
     this.bodies = new Bodies(environment, this.index.rows, log);
-    this.index.finishLoading(this.pages.load(environment));
+    this.acks = new Acks(environment, this.index.rows);
+    const lastArrival = this.pages.load(environment);
+    this.acks.load();
+    this.index.finishLoading(lastArrival);
     this.bodies.load();
     this.index.begin();
     environment.takePart((batch) => this.finish(batch));
@@ -99,7 +104,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
-    return this.environment.join(removalOf(removing[1].length), () =>
+    return this.environment.join(acksOf(removing[1].length), () =>
       this.removed(this.index.remove(...removing)),
     );
   }
@@ -107,7 +112,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   claimAndRemove(
     ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
   ): ReturnType<Mailbox["claimAndRemove"]> {
-    return this.environment.join(removalOf(messageIds.length), () =>
+    return this.environment.join(acksOf(messageIds.length), () =>
       this.settings.claim(claim, nowMs)
         ? this.removed(this.index.remove(mailbox, messageIds, nowMs))
         : null,
@@ -115,7 +120,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   expire(nowMs: number, limit: number): Promise<number> {
-    return this.environment.join(removalOf(limit), () => {
+    return this.environment.join(sweepOf(limit), () => {
       this.isFreeing = true;
       return this.index.expire(nowMs, limit);
     });
@@ -126,15 +131,18 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     const { rows } = this.index;
     const keepsPreview = change === "cut" && rows.hasPreview(slot);
     if (rows.needsBody(slot) && !keepsPreview) this.bodies.release(slot);
-    this.pages.rowChanges(slot);
+    if (change === "acked") this.acks.add(slot);
+    else this.pages.rowChanges(slot);
   }
 
   private finish(batch: Batch): void {
     this.bodies.finish(batch);
     // A commit without an operation of the mailbox may have no room for removals.
-    if (this.isFreeing || (this.bodies.areManyUnneeded && this.pages.haveChanged))
-      this.bodies.free(batch);
-    this.pages.finish(batch);
+    const haveChanged = this.pages.haveChanged || this.acks.haveChanged;
+    if (this.isFreeing || (this.bodies.areManyUnneeded && haveChanged)) this.bodies.free(batch);
+    if (this.isFreeing) this.acks.sweep(batch, this.pages);
+    this.pages.finish(batch, (page) => this.acks.wrote(page));
+    this.acks.finish(batch);
     this.isFreeing = false;
     this.index.begin();
   }
@@ -151,7 +159,9 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 }
 
 const stored: StoreOutcome = { kind: "stored" };
-/** Each row may be on another page of the index. */
-const removalOf = (rows: number) =>
-  ({ kind: "removal", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) }) as const;
+/** One record, and pages of trees. */
+const acksOf = (rows: number) => ({ kind: "removal", bytes: 4_096 + 64 * rows }) as const;
+/** Each row may be on another page of the index, and acknowledgements before it. */
+const sweepOf = (rows: number) =>
+  ({ kind: "removal", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) + 512 * 1024 }) as const;
 const noBytes = new Uint8Array(0);

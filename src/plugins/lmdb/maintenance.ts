@@ -39,6 +39,7 @@ import {
 } from "../../storage/mailbox-rows.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import { receiptIn } from "../../storage/records.ts";
+import { loadAcks } from "./acks.ts";
 import {
   attempted,
   checkFile,
@@ -371,7 +372,9 @@ function indexOf({ tables, transaction }: Snapshot, skipped: Skipped): Index {
       Array.from(tables[name].getKeys({ ...range, transaction }), (key) => Buffer.from(key)),
     borrow: (name, key) => Uint8Array.from(tables[name].get(key, { transaction })!),
   };
-  loadPages(reads, { rows, texts }, (load) => void attempted(load, skipped));
+  const attempt = (load: () => void) => void attempted(load, skipped);
+  loadPages(reads, { rows, texts }, attempt);
+  loadAcks(reads, rows, attempt);
   return { rows, texts, recipients: new RecipientIndex(rows, texts) };
 }
 

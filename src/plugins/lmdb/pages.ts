@@ -10,9 +10,10 @@ import type { Batch, Environment } from "./environment.ts";
 import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
 
 const pageSlots = 40;
+export const pageOf = (slot: number): number => Math.floor(slot / pageSlots);
 /** The latest arrival of all rows, also of those that are gone. */
 const arrivalKey = Buffer.from("last arrival");
-const all = { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER };
+export const all = { start: orderedKey(0), limit: Number.MAX_SAFE_INTEGER };
 
 /** What a start, or an export, reads the pages from. */
 export type Reads = Pick<Environment, "keys" | "borrow">;
@@ -59,7 +60,7 @@ export class IndexPages {
   }
 
   rowChanges(slot: number): void {
-    this.rows.add(Math.floor(slot / pageSlots));
+    this.rows.add(pageOf(slot));
   }
 
   textChanges(number: number): void {
@@ -70,7 +71,8 @@ export class IndexPages {
     return this.rows.size > 0;
   }
 
-  finish(batch: Batch): void {
+  /** Calls `wrote` with each page of rows. */
+  finish(batch: Batch, wrote: (page: number) => void): void {
     if (!this.haveChanged) return;
     const { rows, texts, lastArrival } = this.index;
     const write = (table: "rows" | "texts", page: number, content: Uint8Array | null) => {
@@ -78,7 +80,10 @@ export class IndexPages {
       if (content === null) batch.remove(table, key);
       else batch.put(table, key, sealed(key, content));
     };
-    for (const page of this.rows) write("rows", page, rows.bytesOf(page * pageSlots, pageSlots));
+    for (const page of this.rows) {
+      write("rows", page, rows.bytesOf(page * pageSlots, pageSlots));
+      wrote(page);
+    }
     for (const page of this.texts) {
       const found = texts.slice(page * pageSlots, (page + 1) * pageSlots);
       write(
