@@ -179,6 +179,18 @@ function decideChunkBytes(
 
 const limitsKeptMs = 5 * minuteMs;
 
+/** Of a mailbox, what a network has of which nobody is known (D156), and the least that it has. */
+const [sharePercent, shareBytesMin] = [25, 1_048_576];
+/** Of an envelope beside its payload, which is in Base64. */
+const envelopeBytes = 2_048;
+
+/** The payload of an envelope that an empty mailbox surely takes, where the node says how large it is. */
+function roomIn(mailboxBytes: number | undefined): number | undefined {
+  if (mailboxBytes === undefined) return undefined;
+  const share = Math.max(shareBytesMin, Math.floor((mailboxBytes * sharePercent) / 100));
+  return Math.floor(((Math.min(share, mailboxBytes) - envelopeBytes) * 3) / 4);
+}
+
 /** The Relay's own limits. One that names none, or can't be reached yet, gets chunks of the usual size. */
 async function relayBounds(client: Client): Promise<(number | undefined)[]> {
   const { known } = client;
@@ -186,5 +198,6 @@ async function relayBounds(client: Client): Promise<(number | undefined)[]> {
     const value = await readLimits(client.relay);
     known.limits = value === null ? null : { value, untilMs: Date.now() + limitsKeptMs };
   }
-  return [known.limits?.value?.max_chunk_bytes, known.limits?.value?.max_unchunked_bytes];
+  const { max_chunk_bytes, max_unchunked_bytes, max_mailbox_bytes } = known.limits?.value ?? {};
+  return [max_chunk_bytes, max_unchunked_bytes, roomIn(max_mailbox_bytes)];
 }

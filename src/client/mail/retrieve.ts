@@ -118,7 +118,7 @@ export async function readChunks(
   let whole: Omit<OpenedEnvelope, "data"> | null = null;
   let length = 0;
   for (const copies of message.parts) {
-    const { data, digest, ...opened } = await openFirst(copies, recipient, whole);
+    const { data, digest, ...opened } = await openChunk(copies, recipient, whole);
     whole = {
       ...opened,
       ...(whole ?? {}),
@@ -138,10 +138,11 @@ export async function readChunks(
       "not_authentic",
       "the file is not the one that was sent: size or SHA-256 differ",
     );
-  return { ...factsOf(message, whole), digests };
+  return { ...readOf(message, whole), digests };
 }
 
-function factsOf(
+/** What a message in chunks says of itself. */
+export function readOf(
   message: PendingMessage,
   { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">,
 ): MessageFacts {
@@ -173,11 +174,11 @@ function sameFile(a: FileFacts, b: FileFacts): boolean {
 }
 
 /** From the first copy that opens and belongs to the file: any other does not stop the search. */
-async function openFirst(
+export async function openChunk(
   copies: readonly EnvelopeCopy[],
   recipient: Recipient,
-  whole: Omit<OpenedEnvelope, "data"> | null,
-): Promise<OpenedEnvelope & { readonly digest: string }> {
+  whole: Pick<OpenedEnvelope, "file" | "from"> | null,
+): Promise<OpenedChunk> {
   let last: ClientError = localError("gone", `no Cache has ${copies[0]?.messageId} any more`);
   for (const copy of copies) {
     const opened = await attempt(async () => {
@@ -201,6 +202,8 @@ async function openFirst(
   }
   throw last;
 }
+
+export type OpenedChunk = OpenedEnvelope & { readonly digest: string };
 
 type OpenedEnvelope = Opened & {
   readonly type: MediaType;

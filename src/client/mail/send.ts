@@ -68,7 +68,10 @@ export function recipientKey(document: DidDocument): RecipientKey {
 export function chunkCount(plan: Pick<SendPlan, "file" | "chunkBytes">): number {
   const count = Math.max(1, Math.ceil(plan.file.sizeBytes / plan.chunkBytes));
   if (count > chunksMax)
-    throw localError("too_large", `the file needs ${count} chunks, and ${chunksMax} are allowed`);
+    throw localError(
+      "too_large",
+      `the file has ${plan.file.sizeBytes} bytes: at most ${chunksMax * plan.chunkBytes} fit, in ${chunksMax} chunks`,
+    );
   return count;
 }
 

@@ -86,6 +86,7 @@ export const resolutionShape = object({
 export const limitsShape = object({
   max_unchunked_bytes: optional(integer),
   max_chunk_bytes: optional(integer),
+  max_mailbox_bytes: optional(integer),
   max_ttl: optional(text),
   registration_proofs: optional(array(text)),
   authorization_proofs: optional(array(text)),

@@ -20,7 +20,7 @@ export type Body =
   | { readonly is: "removed" };
 
 const inlineBytesMax = 65_536;
-const pieceBytes = 1_048_576;
+export const pieceBytes = 1_048_576;
 /** A file that is written for longer was left by a crash. */
 const unfinishedMs = hourMs;
 
@@ -82,6 +82,12 @@ export async function saveContent<W, T>(
 export async function copySource({ file, read }: Source, write: Write): Promise<void> {
   for (let from = 0; from < file.sizeBytes; from += pieceBytes)
     await write(await read(from, Math.min(from + pieceBytes, file.sizeBytes)));
+}
+
+/** Of content that is small; `null` for what stays in pieces. */
+export async function inlineBody(table: Table, body: Body): Promise<Body | null> {
+  if (body.is !== "pieces" || body.sizeBytes > inlineBytesMax) return null;
+  return { is: "inline", base64: encodeBase64(await wholeBody(table, body)) };
 }
 
 /** All of the content, in memory. */

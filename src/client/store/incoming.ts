@@ -21,6 +21,7 @@ import type { Note } from "../mail/notes.ts";
 import { type ReadMessage, type Recipient, readChunks, readMessage } from "../mail/retrieve.ts";
 import type { Sent } from "../mail/send.ts";
 import { expiryOf, type PendingMessage } from "../net/caches.ts";
+import { Arriving, type Run } from "./arriving.ts";
 import type { Copies } from "./copies.ts";
 import {
   type Body,
@@ -77,6 +78,7 @@ export class Incoming {
   readonly #copies: Copies;
   readonly #devices: Beside["devices"];
   readonly #table: Table;
+  readonly #arriving: Arriving;
   readonly #news = new Wakeup();
 
   constructor(own: OwnStore, { sending, copies, devices }: Beside) {
@@ -85,6 +87,7 @@ export class Incoming {
     this.#copies = copies;
     this.#devices = devices;
     this.#table = own.table;
+    this.#arriving = new Arriving(own);
   }
 
   /** What the receiver reads is stored when it returns. */
@@ -95,6 +98,7 @@ export class Incoming {
       has: async (digest) => this.#devices.sync?.isSyncing !== true && (await this.#has(digest)),
       waitMs: devicesWaitMs,
       read: (version, recipient) => this.#read(version, recipient),
+      takeRun: (message, recipient) => this.#takeRun(message, recipient),
       acked: async (_version, { data: _, ...facts }) => void this.#sending.acked(facts),
       send: this.#send,
     };
@@ -115,6 +119,18 @@ export class Incoming {
 
   readonly #send: MessageActions["send"] = async (to, content, options) =>
     (await this.#sending.send([to], content, options))[0] as Sent;
+
+  async #takeRun(message: PendingMessage, recipient: Recipient): Promise<Run | null> {
+    const news: StoreNews[] = [];
+    const run = await this.#arriving.take(message, recipient, async (batch, read, body) => {
+      const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
+      news.push(...(await this.#add(batch, rowOf(read, body, this.#own.nowMs()), data)));
+    });
+    for (const one of news) this.#own.tell(one);
+    if (news.length > 0) this.#news.wake();
+    if (run !== null && run.read !== null) await this.#devices.sync?.synced();
+    return run;
+  }
 
   async #has(text: string): Promise<boolean> {
     return (await this.#table.bytes(seenKey(this.#table, text))) !== null;
@@ -283,6 +299,7 @@ export class Incoming {
       signal,
     );
     await sweepUnfinished(this.#table, nowMs);
+    await this.#arriving.sweep();
   }
 }
 

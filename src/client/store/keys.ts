@@ -31,6 +31,8 @@ export const rowsOf = {
   pieces: "f/",
   /** Marks of files whose rows are not written so far. */
   unfinished: "t/",
+  /** Files that arrive in runs of chunks. */
+  arriving: "e/",
   removals: "q/",
   devices: "d/",
   removedDevices: "x/",
@@ -117,6 +119,8 @@ export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string
 export const pieceKey = (id: string, number: number): string =>
   `${rowsOf.pieces}${id}/${digits(number)}`;
 export const unfinishedKey = (id: string): string => `${rowsOf.unfinished}${id}`;
+export const arrivingKey = (names: Names, text: string): string =>
+  `${rowsOf.arriving}${names.name(text)}`;
 export const unfinishedIdOf = (key: string): string => key.slice(rowsOf.unfinished.length);
 
 // ------------------------------------------------------------------------------------------------------- the outbox

@@ -84,6 +84,11 @@ export class Lane<Row> {
     this.#news.wake();
   }
 
+  /** A part has arrived: the next failure is the first one again. */
+  progressed(): void {
+    this.#failures = 0;
+  }
+
   /** Resolves when nothing of it is on its way, and nothing begins. */
   async ended(): Promise<void> {
     await this.#running;

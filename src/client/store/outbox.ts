@@ -296,6 +296,7 @@ export class Outbox {
     const onDelivered = async ({ chunk, chunks, sentBytes, totalBytes }: ChunkProgress) => {
       delivered = chunk + 1;
       if (followed !== undefined) followed.failures = 0;
+      this.#lanes.get(laneIn(place))?.progressed();
       await saved?.(delivered);
       if (delivered < chunks) await this.#put(place, left());
       await this.#report(place, { sentBytes, totalBytes });

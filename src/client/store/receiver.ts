@@ -45,6 +45,7 @@ import {
 import { listenLive } from "../net/connections.ts";
 import { readLimits } from "../trust/client.ts";
 import { cachesOf, liveEndpoints } from "../trust/readers.ts";
+import type { Run } from "./arriving.ts";
 
 /** Where messages go that are received: to the program, or into the local store. */
 export type Inbox = {
@@ -55,6 +56,8 @@ export type Inbox = {
   readonly read: typeof readMessage;
   /** How long a live message may take to be read; `liveAckMs` when it isn't given. */
   readonly waitMs?: number;
+  /** Saves the chunks of a file that follow what was saved; `null` when there is nothing to acknowledge. */
+  readonly takeRun?: (message: PendingMessage, recipient: Recipient) => Promise<Run | null>;
   /** Before it is acknowledged. */
   readonly acked: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
   /** For replies. */
@@ -298,6 +301,7 @@ export class Receiver {
     const { pending, unreachable } = await listPending(caches, this.#digests);
     this.#forgetExpired();
     const waiting: PendingMessage[] = [];
+    const begun: PendingMessage[] = [];
     const acked: EnvelopeCopy[] = [];
     for (const one of pending) {
       const { again, fresh } = await splitReceived(one, this.#before);
@@ -305,6 +309,7 @@ export class Receiver {
       for (const copy of again)
         if (((await this.#join(copy))?.state ?? "acked") === "acked") acked.push(copy);
       if (isComplete(fresh)) waiting.push(fresh);
+      else if (fresh.groupId !== null && fresh.parts.length > 0) begun.push(fresh);
     }
     await acknowledge(acked, this.#before);
     const failed: Unreachable[] = [];
@@ -312,6 +317,10 @@ export class Receiver {
       while (this.#isFull && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
       if (this.#stop.signal.aborted) break;
       const error = await this.#receive(one);
+      if (error !== null) failed.push({ endpoint: messageIdsOf(one)[0] ?? "?", error });
+    }
+    for (const one of begun) {
+      const error = this.#stop.signal.aborted ? null : await this.#receiveRun(one);
       if (error !== null) failed.push({ endpoint: messageIdsOf(one)[0] ?? "?", error });
     }
     const listed = new Set(pending.flatMap(messageIdsOf).map((id) => id.toLowerCase()));
@@ -350,6 +359,19 @@ export class Receiver {
     // One after the other: what is stored is acknowledged before the next is fetched.
     for (const { version, read } of opened) await this.#handOver(version, read);
     return failure;
+  }
+
+  /** Chunks of a file that isn't whole: what follows is saved and acknowledged, which makes room for more. */
+  async #receiveRun(message: PendingMessage): Promise<ClientError | null> {
+    const { takeRun } = this.#inbox;
+    const run = await attempt(async () => (await takeRun?.(message, this.#recipient)) ?? null);
+    // What can't be opened so far is reported when it is whole.
+    if (run instanceof ClientError) return isUnreadable(run) ? null : run;
+    if (run === null) return null;
+    await acknowledge(run.copies, run.digests);
+    if (run.read !== null)
+      await this.#inbox.acked(message, { ...run.read, data: new Uint8Array(0) });
+    return null;
   }
 
   async #open(version: PendingMessage): Promise<OpenedMessage> {
