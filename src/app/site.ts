@@ -101,7 +101,11 @@ export function doorRoute(config: Config): Route {
       path: "/",
       id: "door",
       summary: "For a browser: the way to the app",
-      answer: [200, "A page that says what this address is, where the node has no app."],
+      answer: [
+        200,
+        "A page that says what this address is, where the node has no app.",
+        "text/html; charset=utf-8",
+      ],
       codes: ["not_found"],
       handle: ({ headers }) => {
         if (!/\btext\/html\b/.test(headers.get("accept") ?? ""))
@@ -111,7 +115,7 @@ export function doorRoute(config: Config): Route {
           : { status: 302, headers: { ...doorHeaders, location: `${app}/` }, body: page };
       },
     }),
-    also: [302, "The app is there."],
+    also: [302, "The app is there.", "text/html; charset=utf-8"],
   };
 }
 

@@ -138,7 +138,7 @@ function lanAddress(): string {
 }
 
 /** The configuration of `waypost dev`. */
-function devConfig({ host, port, folder }: DevPlace): Config {
+export function devConfig({ host, port, folder }: DevPlace): Config {
   const url = `http://${host}:${port}`;
   const isLan = host !== hostname;
   const listenOn = isLan ? "0.0.0.0" : hostname;
@@ -161,7 +161,9 @@ function devConfig({ host, port, folder }: DevPlace): Config {
       public_id: "dev",
       public_endpoints: [url],
       allow_http: true,
-      allow_private: ["127.0.0.0/8", "::1/128", ...(isLan ? [`${host}/32`] : [])],
+      // Relay and Cache of this process are reached without a connection. What else listens on this machine is the
+      // developer's own, and everybody in a local network can register an inbox there.
+      allow_private: isLan ? [] : ["127.0.0.0/8", "::1/128"],
       rate_limit_loopback: false,
     },
     cache: { enabled: true, public_endpoints: [url] },

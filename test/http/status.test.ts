@@ -5,7 +5,9 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { parseDuration } from "../../src/core/codec/time.ts";
 import { faultCodes } from "../../src/core/fault.ts";
+import { dashboardRoute } from "../../src/nodes/dashboard/dashboard.ts";
 import type { InterfaceDescription } from "../../src/nodes/http/openapi.ts";
+import type { Answer, Call } from "../../src/nodes/http/route.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { sampleOf } from "../support/samples.ts";
 
@@ -314,4 +316,19 @@ test("a ledger that can't be read is 502 for each route of the Directory, and no
   expect(said.some(({ isOfLedger }) => isOfLedger)).toBe(true);
   for (const { operationId, isOfLedger, codes } of said)
     expect([operationId, codes.includes("chain_unavailable")]).toEqual([operationId, isOfLedger]);
+});
+
+test("the status page runs its own script and style, and nothing else", async () => {
+  const { handle } = dashboardRoute();
+  const answer = (await handle({} as Call)) as Answer;
+  const policy = answer.headers?.["content-security-policy"] ?? "";
+  expect(policy).not.toContain("unsafe");
+  const html = String(answer.body?.content);
+  for (const element of ["script", "style"]) {
+    const found = [...html.matchAll(new RegExp(`<${element}[^>]*>([^]*?)</${element}>`, "g"))];
+    expect(found.length).toBe(1);
+    const digest = new Bun.CryptoHasher("sha256").update(found[0]?.[1] ?? "").digest("base64");
+    expect(policy).toContain(`${element}-src 'sha256-${digest}';`);
+  }
+  expect(html).not.toMatch(/ (?:style|on[a-z]+)="/);
 });
