@@ -221,6 +221,7 @@ describe("exports", () => {
   const testedAlone: Readonly<Record<string, readonly string[]>> = {
     // Pure decisions and texts.
     "cli/init.ts": ["filesOf", "nextSteps"],
+    "cli/serve.ts": ["devConfig"],
     "client/mail/send.ts": ["buildEnvelope"],
     "nodes/cache/entries.ts": ["planWhole"],
     // Parsers, which fuzzing and tables of bad inputs call.

@@ -26,7 +26,8 @@ import {
 } from "../../core/schema/directory.ts";
 import type { Submission } from "../../storage/contract.ts";
 import type { Answer, Route } from "../http/route.ts";
-import { type Foreign, foreignAlias, foreignDid, readsHome } from "../parties/homes.ts";
+import { foreignAlias, foreignDid, readsHome } from "../parties/foreign.ts";
+import type { Foreign } from "../parties/homes.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimit } from "../parties/rates.ts";
 import {
   acceptedVersions,

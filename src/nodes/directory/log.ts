@@ -38,7 +38,8 @@ import {
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Call, Route } from "../http/route.ts";
-import { foreignEntry, type Homes, readsHome } from "../parties/homes.ts";
+import { foreignEntry, readsHome } from "../parties/foreign.ts";
+import type { Homes } from "../parties/homes.ts";
 import {
   ask,
   isSigned,

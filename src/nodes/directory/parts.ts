@@ -28,7 +28,7 @@ import type { Ledger, Receipts, Replay, Submission } from "../../storage/contrac
 import type { Call, Route } from "../http/route.ts";
 import type { Invitations } from "../operations/invitations.ts";
 import type { Blocks } from "../parties/blocks.ts";
-import type { HomesOf } from "../parties/homes.ts";
+import type { HomesOf } from "../parties/foreign.ts";
 import { bytesOfDay, createRateLimiter, isUnlimited } from "../parties/rates.ts";
 
 export type DirectorySettings = Config["directory"];

@@ -6,7 +6,7 @@
 import { parseDid } from "../../core/codec/did.ts";
 import { fault, isFault } from "../../core/fault.ts";
 import type { Route } from "../http/route.ts";
-import { foreignDid, readsHome } from "../parties/homes.ts";
+import { foreignDid, readsHome } from "../parties/foreign.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "../parties/proof.ts";
 import { type DirectoryParts, directoryRoute, pathCodes, pathValue } from "./parts.ts";
 

@@ -35,7 +35,8 @@ import { isTag, tagForm } from "../../core/schema/schema.ts";
 import type { LedgerReader } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "./blocks.ts";
-import { type AskedFor, type Foreign, foreignDid, type HomesOf, readsHome } from "./homes.ts";
+import { foreignDid, type HomesOf, readsHome } from "./foreign.ts";
+import type { AskedFor, Foreign } from "./homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./proof.ts";
 import { type RecipientSource, type Subject, subjectOf } from "./recipients.ts";
 

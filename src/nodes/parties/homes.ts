@@ -6,12 +6,12 @@
  * Source: docs/trust.md "Between providers".
  */
 import type { Config } from "../../config/schema.ts";
-import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { concatBytes, decodeUtf8, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import { sha256, verifyEd25519InPool } from "../../core/codec/crypto.ts";
-import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import { jsonObjectOf, parseJson } from "../../core/codec/json.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
-import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { findContradiction, type Remembered, rememberedOf } from "../../core/ledger/follow.ts";
 import { homeOfUrl, homesOf, parseHome, urlOfHome } from "../../core/ledger/home.ts";
@@ -20,18 +20,18 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { storingNetwork } from "../../core/message/address.ts";
 import { resolutionAnswer } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import { decodeLogEntry } from "../../core/trust/log.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Egress } from "../egress/egress.ts";
 import type { Log } from "../http/log.ts";
-import type { Answer, Call, Route } from "../http/route.ts";
 import { createMemo, type Memo } from "./memo.ts";
 import { bytesOfDay, createRateLimiter, limitOf } from "./rates.ts";
 
 /** The home that a client or a header names, and the client network that causes the question there. */
 export type AskedFor = { readonly home: string | null; readonly network: string };
 /** `unknown`: the home says that there is none, or no home is known. `silent`: it says nothing that can be believed now. */
-type Absence = "unknown" | "silent";
+export type Absence = "unknown" | "silent";
 
 export type Foreign = {
   readonly did: Did;
@@ -82,12 +82,16 @@ type Held = Foreign & {
 /** What the policies of a recipient allow. */
 type Limit = { readonly bytesMax: number | "denied" | null };
 
+type Replayed = { readonly bytes: Uint8Array; readonly proven: KeyState };
+
 type State = HomesParts & {
   /** One look-up at a time for each thing at a home; an absence stands for some seconds. */
   readonly found: Memo<Foreign | Absence>;
   readonly aliases: Memo<{ readonly did: Did } | Absence>;
   readonly limits: Memo<Limit | Absence>;
   readonly entries: Memo<Uint8Array | Absence>;
+  /** States behind the saved proofs, by DID. */
+  readonly replayed: BoundedMap<Did, Replayed>;
   /** Questions that a client network may cause, and what it may make this Directory store in a day. */
   readonly rate: ReturnType<typeof createRateLimiter>;
   readonly dayBytes: ReturnType<typeof createRateLimiter>;
@@ -100,6 +104,8 @@ const unnamedMs = 2 * secondMs;
 const keptMs = 30 * dayMs;
 const heldMax = 10_000;
 const bytesMax = 32 * 1024 ** 2;
+/** About what a state takes of memory, with its proof. */
+const heldBytes = ({ bytes }: { readonly bytes: Uint8Array }): number => 512 + 8 * bytes.length;
 
 export function createHomes(parts: HomesParts): Homes {
   const { settings, now } = parts;
@@ -121,9 +127,10 @@ export function createHomes(parts: HomesParts): Homes {
       },
       bytes: {
         max: bytesMax,
-        of: (value) => (typeof value === "string" ? 0 : 512 + 8 * value.bytes.length),
+        of: (value) => (typeof value === "string" ? 0 : heldBytes(value)),
       },
     }),
+    replayed: new BoundedMap<Did, Replayed>(heldMax, { max: bytesMax, of: heldBytes }),
     aliases: memo(freshMs),
     limits: memo(freshMs),
     // A head changes with each block, and its witnesses' time is what counts.
@@ -156,6 +163,10 @@ function allowedHome({ settings }: State, text: string | null): string | null {
 
 // --------------------------------------------------------------------------------------------------------------- DIDs
 
+/**
+ * What the remembered home says, and what the named one says where the remembered one is silent or has none. One answer of
+ * the remembered home serves whatever is named beside it.
+ */
 async function find(
   state: State,
   did: Did,
@@ -163,32 +174,39 @@ async function find(
 ): Promise<Foreign | Absence> {
   if (!isSelfCertifying(did)) return "unknown";
   const named = allowedHome(state, home);
-  const found = state.found.get(`${did}@${named ?? ""}`, () =>
-    lookUp(state, did, { home: named, network }),
+  const remembered = state.found.get(`${did}@`, () => askRemembered(state, did, network));
+  const own = await remembered.catch(ifRefused(async () => (await load(state, did)) ?? "silent"));
+  const isSettled = typeof own !== "string" && (own.isFresh || own.home === named);
+  if (named === null || isSettled) return own;
+  const asking = state.found.get(`${did}@${named}`, () =>
+    askNamed(state, did, { home: named, network }),
   );
-  return found.catch(ifRefused(async () => (await load(state, did)) ?? "silent"));
+  const found = await asking.catch(silentIfRefused);
+  return typeof found === "string" && typeof own !== "string" ? own : found;
 }
 
-/** Asks the home that is remembered, then the one that is named. */
-async function lookUp(
+async function askRemembered(state: State, did: Did, network: string): Promise<Foreign | Absence> {
+  const before = await load(state, did);
+  if (before === null) return "unknown";
+  claimQuestion(state, network);
+  const found = await fetchProof(state, did, { home: before.home, before, network });
+  return found === "silent" ? before : found;
+}
+
+async function askNamed(
   state: State,
   did: Did,
-  { home: named, network }: AskedFor,
+  { home, network }: { readonly home: string; readonly network: string },
 ): Promise<Foreign | Absence> {
+  // Before the store is read: a stranger invents as many homes as he likes.
+  claimQuestion(state, network);
   const before = await load(state, did);
-  let absence: Absence = "unknown";
-  for (const home of new Set([before?.home ?? null, named])) {
-    if (home === null) continue;
-    const found = await fetchProof(state, did, { home, before, network });
-    if (typeof found !== "string") {
-      // From now on it is known without a home too.
-      if (before === null) state.found.forget(`${did}@`);
-      return found;
-    }
-    // What another host says of a DID takes nothing away.
-    if (before === null || home === before.home) absence = found;
-  }
-  return before !== null && absence === "silent" ? before : absence;
+  const found = await fetchProof(state, did, { home, before, network });
+  // What another host says of a DID takes nothing away.
+  if (typeof found === "string") return before === null ? found : "unknown";
+  // From now on it is known without a home too.
+  if (before === null) state.found.forget(`${did}@`);
+  return found;
 }
 
 type Fetching = { readonly home: string; readonly before: Held | null; readonly network: string };
@@ -272,14 +290,26 @@ async function save({ receipts, now }: State, key: string, value: Uint8Array): P
 /** What was verified before; of a DID whose home the operator refuses, nothing. */
 async function load(state: State, did: Did): Promise<Held | null> {
   const saved = await state.receipts.get(proofKey(did), state.now());
-  const bytes = saved?.subarray(headBytes) ?? null;
-  const proof = bytes === null ? null : decodeKeyProof(bytes);
-  const proven = proof === null ? null : replayKeyProof(proof);
-  const home = allowedHome(state, homesOf(proven?.document ?? null)[0] ?? null);
-  if (saved === null || bytes === null || proven === null || home === null) return null;
+  if (saved === null) return null;
+  const replayed = replay(state, did, saved.subarray(headBytes));
+  const home = allowedHome(state, homesOf(replayed?.proven.document ?? null)[0] ?? null);
+  if (replayed === null || home === null) return null;
+  const { bytes, proven } = replayed;
   const [isDeactivated, checkedAtMs = 0] = new Float64Array(saved.slice(0, headBytes).buffer);
   const shown = { home, bytes, deactivated: isDeactivated === 1, checkedAtMs };
   return { ...foreignOf(proven, shown), remembered: rememberedOf(proven) };
+}
+
+/** The state behind verified bytes. A proof of 200 rotations takes 3 ms to replay, and 10 µs to compare. */
+function replay({ replayed }: State, did: Did, bytes: Uint8Array): Replayed | null {
+  const known = replayed.get(did);
+  if (known !== undefined && equalBytes(known.bytes, bytes)) return known;
+  const proof = decodeKeyProof(bytes);
+  const proven = proof === null ? null : replayKeyProof(proof);
+  if (proven === null) return null;
+  const found = { bytes, proven };
+  replayed.set(did, found);
+  return found;
 }
 
 // ------------------------------------------------------------------------------------------------ aliases and the log
@@ -293,6 +323,7 @@ async function findAlias(
   if (home === null) return "unknown";
   const key = `${alias}@${home}`;
   const asking = state.aliases.get(key, async () => {
+    claimQuestion(state, network);
     const reply = await ask(state, `/aliases/${encodeURIComponent(alias)}`, { home, network });
     if (reply === "unknown") return reply;
     const did = typeof reply === "string" ? null : jsonObjectOf(reply)?.["did"];
@@ -319,6 +350,7 @@ async function readEntry(state: State, key: string, { home: named, network, from
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
   const asking = state.entries.get(`${key} ${from} ${home}`, async () => {
+    claimQuestion(state, network);
     const reply = await ask(state, `/log/entry/${key}?from=${from}`, { home, network });
     const isEntry = typeof reply !== "string" && decodeLogEntry(reply) !== null;
     return isEntry || reply === "unknown" ? reply : "silent";
@@ -339,6 +371,7 @@ async function readLimit(
   if (!isFresh) return null;
   const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
   const asking = state.limits.get(path, async (): Promise<Limit | Absence> => {
+    claimQuestion(state, network);
     const reply = await ask(state, path, { home, network });
     if (reply === "policy_denied") return { bytesMax: "denied" };
     const answer = typeof reply === "string" ? null : checkResolution(parseJson(reply));
@@ -369,13 +402,17 @@ const ifRefused =
   };
 const silentIfRefused = ifRefused(() => "silent" as const);
 
+/** Throws when the client network has asked too often: before any work of the question. */
+function claimQuestion({ rate, now }: State, network: string): void {
+  if (rate.claim(network, now()) > 0) throw refusedByRate;
+}
+
 /** The guard of outbound requests allows names only by HTTPS, follows no redirect and reads at most 64 KiB. */
 async function ask(
-  { egress, rate, now }: State,
+  { egress }: State,
   path: string,
   { home, network }: Pick<Fetching, "home" | "network">,
 ): Promise<Uint8Array | Absence | "did_deactivated" | "policy_denied"> {
-  if (rate.claim(network, now()) > 0) throw refusedByRate;
   const { httpStatus, body } = await egress.send({
     endpoint: urlOfHome(home),
     suffix: path,
@@ -391,73 +428,5 @@ async function ask(
   return answers.get(`${httpStatus} ${jsonObjectOf(body)?.["code"]}`) ?? "silent";
 }
 
-const hopsHeader = "svc-hops";
-
-// ------------------------------------------------------------------------------------------------------------- serving
-
-/** What serves other providers' DIDs beside the own ledger's; without homes there are none. */
-export type HomesOf = { readonly homes?: Homes };
-
-/** A route that also reads another Directory, which `?home=` names. A text that is no home is 400, never an absence. */
-export function readsHome(route: Route): Route {
-  return {
-    ...route,
-    query: [...(route.query ?? []), "home"],
-    codes: [...new Set([...(route.codes ?? []), "invalid_request" as const])],
-    handle: (call) => checkHome(call) ?? route.handle(call),
-  };
-}
-
-function checkHome({ query }: Call): Fault | null {
-  const home = query.get("home");
-  return home === null || parseHome(home) !== null
-    ? null
-    : fault("invalid_request", "home: must be the host name of a Directory");
-}
-
-/** A DID that the own ledger does not have. */
-export async function foreignDid({ homes }: HomesOf, did: Did, { query, headers, network }: Call) {
-  // Questions end at the Directory that another one asks.
-  const isAsked = homes !== undefined && !headers.has(hopsHeader);
-  const found = isAsked ? await homes.find(did, { home: query.get("home"), network }) : "unknown";
-  return foundOr(found, fault("did_not_found", "the DID is not registered"));
-}
-
-/** The home that a request names, if it is another's, and the request comes from no other Directory. */
-function homeNamed(homes: Homes | undefined, { query, headers, network }: Call) {
-  const home = query.get("home");
-  const isAsked =
-    homes !== undefined && home !== null && !headers.has(hopsHeader) && !homes.isOwn(home);
-  return isAsked ? { homes, home, network } : null;
-}
-
-function foundOr<T>(found: T | Absence, unknown: Fault): Exclude<T, Absence> | Fault {
-  if (found === "unknown") return unknown;
-  if (found === "silent")
-    return fault("service_unavailable", "that home can't be asked at the moment");
-  return found as Exclude<T, Absence>;
-}
-
-/** The holder of an alias at the home that the request names; `null` when it names none. */
-export async function foreignAlias({ homes }: HomesOf, call: Call): Promise<Did | null | Fault> {
-  const asked = homeNamed(homes, call);
-  if (asked === null) return null;
-  const alias = normalizeAlias(call.params["alias"] ?? "");
-  const found = alias === null ? "unknown" : await asked.homes.findAlias(alias, asked);
-  return foundOr(found, fault("alias_not_found", "no DID has this alias there"));
-}
-
-/** What the log of another home says of a key; `null` for a key of the own log. */
-export async function foreignEntry(
-  homes: Homes | undefined,
-  call: Call,
-  from: number,
-): Promise<Answer | Fault | null> {
-  const asked = homeNamed(homes, call);
-  if (asked === null) return null;
-  const found = await asked.homes.entry(call.params["key"] ?? "", from, asked);
-  const content = foundOr(found, fault("not_found", "that home shows no log"));
-  return isFault(content)
-    ? content
-    : { status: 200, body: { contentType: "application/octet-stream", content } };
-}
+/** Of a Directory that asks for another: it is answered of the own ledger alone. */
+export const hopsHeader = "svc-hops";
