@@ -29,8 +29,15 @@ if [ "$1" = configure ]; then
   chmod 0750 /etc/waypost
   if [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    # After an upgrade, restart a running service with the new program.
-    if [ -n "$2" ] && systemctl --quiet is-active waypost.service; then systemctl restart waypost.service; fi
+    # After an upgrade, restart a running service with the new program, if that takes configuration and stores.
+    if [ -n "$2" ] && systemctl --quiet is-active waypost.service; then
+      if (cd /var/lib/waypost && runuser -u waypost -- /usr/bin/waypost doctor --start --config /etc/waypost/waypost.toml); then
+        systemctl restart waypost.service
+      else
+        echo "waypost: the new program would not start, so the old one goes on. Mend what is listed above," >&2
+        echo "then: systemctl restart waypost" >&2
+      fi
+    fi
   fi
 fi
 `;
@@ -56,9 +63,16 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl disable --now
 const postrm = `#!/bin/sh
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
-# /var/lib/waypost has identities and messages: only a person removes them.
-if [ "$1" = purge ]; then rm -rf /etc/waypost; fi
+# /var/lib/waypost has identities and messages, and /etc/waypost keys that no backup may have: only a person removes them.
+if [ "$1" = purge ]; then
+  for name in waypost.toml waypost.schema.json waypost.service Caddyfile; do rm -f "/etc/waypost/$name"; done
+  rmdir --ignore-fail-on-non-empty /etc/waypost 2>/dev/null || true
+  if [ -d /etc/waypost ]; then echo "The keys in /etc/waypost are left: remove them yourself." >&2; fi
+fi
 `;
+
+/** What dpkg runs around an installation. */
+export const maintainerScripts = { postinst, prerm, postrm };
 
 const copyright = `Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: waypost
@@ -103,7 +117,7 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
     cpSync(join(root, "examples", example), place(`${doc}/examples/${example}`));
   const architecture = cpu === "x64" ? "amd64" : "arm64";
   writeFileSync(place("DEBIAN/control"), control({ version, architecture, folder }));
-  for (const [script, text] of Object.entries({ postinst, prerm, postrm })) {
+  for (const [script, text] of Object.entries(maintainerScripts)) {
     writeFileSync(place(`DEBIAN/${script}`), text);
     chmodSync(place(`DEBIAN/${script}`), 0o755);
   }

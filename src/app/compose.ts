@@ -6,7 +6,6 @@
 import { type ReloadPlan, reload } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
-import { checkpointIn, type LogKey } from "../nodes/directory/log.ts";
 import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { type Listener, removeStaleSocket } from "../nodes/http/server.ts";
@@ -14,8 +13,9 @@ import type { OpenStores } from "../storage/bind.ts";
 import { RemovalTime } from "../storage/removal-time.ts";
 import { certificateOf } from "./certificate.ts";
 import { watchDescriptors } from "./descriptors.ts";
-import { endInTime, endingMsMax, failed } from "./failure.ts";
+import { endInTime, endingMsMax } from "./failure.ts";
 import { openKeys } from "./keys.ts";
+import { checkLog } from "./log-key.ts";
 import { registerProcessMetrics, registerStoreMetrics, storeGauges } from "./metrics.ts";
 import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
 import { bindListeners, createApps, type Listeners } from "./serving.ts";
@@ -81,7 +81,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     throw error;
   };
   const stores = await openConfiguredStores(config, environment).catch(closeBus);
-  await checkLedger(stores, keys.logKey).catch(async (error: unknown) => {
+  await checkLog(stores, keys.logKey, now).catch(async (error: unknown) => {
     await stores.close();
     return closeBus(error);
   });
@@ -131,20 +131,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await stores.close();
     throw error;
   }
-}
-
-/** An empty ledger whose log was signed is not the one that was meant: its volume may not be mounted. */
-async function checkLedger(stores: OpenStores, logKey: LogKey | null): Promise<void> {
-  if (logKey === null) return;
-  const signed = checkpointIn(await logKey.readSigned(), logKey.key);
-  if (signed === null || signed === "unreadable" || signed.origin !== logKey.key.name) return;
-  const { finalized } = await stores.capability("directory.ledger", "ledger").head();
-  const size = (await stores.capability("directory.ledger", "logs").head(""))?.size ?? 0;
-  if (finalized.number > 0n || size >= signed.size) return;
-  throw failed(
-    `the ledger is empty, but its log was signed with ${signed.size} entries: is the volume of the store mounted? ` +
-      "Restore a backup, or begin the log anew: waypost key restart-log",
-  );
 }
 
 const urlsOf = (listeners: readonly Listener[]) => listeners.map(({ url }) => url);

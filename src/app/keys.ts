@@ -148,8 +148,11 @@ export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
 
 /** Made once: subscriptions are bound to it. All nodes of an installation need the same file. */
 export async function openPushKey(file: string, log: Log): Promise<PushKey> {
+  return pushKeyOf(file, await pushSecret(file, log));
+}
+
+export async function pushKeyOf(file: string, secret: Uint8Array): Promise<PushKey> {
   const pair = createECDH("prime256v1");
-  const secret = await pushSecret(file, log);
   try {
     pair.setPrivateKey(secret);
   } catch {

@@ -1,16 +1,24 @@
 /**
  * `waypost doctor`: what `config check` checks, and then whether this machine can run the configuration, as a list of
- * findings: its disks, the Directory where recipients are looked up, and the public endpoints as others see
- * them. An address that is in use, or a store that can't be opened, is what `waypost serve` reports before it serves.
+ * findings: its disks, its stores (opened to read: format, schema, reachability), the addresses to listen on, the Directory
+ * where recipients are looked up, and the public endpoints as others see them. It changes nothing, and a running node may
+ * use the same stores and addresses. `--start` leaves out what keeps no node from starting: a package asks so before it
+ * restarts a node.
  */
 import { lookup } from "node:dns/promises";
-import { accessSync, constants, statfsSync, statSync } from "node:fs";
+import { accessSync, constants, existsSync, readdirSync, statfsSync, statSync } from "node:fs";
+import { createServer } from "node:net";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
+import { isSystemError } from "../app/files.ts";
+import { storesOf } from "../app/stores.ts";
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
+import { type ListenAddress, parseListenAddress } from "../core/message/address.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
+import { removeStaleSocket } from "../nodes/http/server.ts";
+import type { OpenStep } from "../storage/bind.ts";
 import { askJson, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
 import { defaultConfigFile, foldersOf, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
@@ -27,10 +35,12 @@ export function registerDoctorCommand(program: Command): void {
     .command("doctor")
     .description("check configuration, machine, Directory and public endpoints without serving")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
+    .option("--start", "check only what keeps a node from starting")
     .option("--json", "print the findings as JSON")
-    .action(async (options: { config: string; json?: boolean }) => {
+    .action(async (options: { config: string; json?: boolean; start?: true }) => {
       const config = await readConfig(options.config, { toServe: true });
-      const findings = await examine(config, options.config);
+      const startOnly = options.start === true;
+      const findings = await examine(config, { file: options.config, startOnly });
       const labelOf = ({ ok, warning }: Finding) => (ok ? (warning ? "warn" : "ok  ") : "FAIL");
       const lines = findings.map((one) => `${labelOf(one)}  ${one.name}: ${one.detail}`);
       createReport(options.json === true).result(findings, lines.join("\n"));
@@ -38,8 +48,18 @@ export function registerDoctorCommand(program: Command): void {
     });
 }
 
-function examine(config: Config, file: string): Promise<Finding[]> {
-  const { recipients } = config.server;
+type Examining = { readonly file: string; readonly startOnly: boolean };
+
+async function examine(config: Config, { file, startOnly }: Examining): Promise<Finding[]> {
+  const { recipients, listen, admin_listen } = config.server;
+  const stores = await storesOf(config);
+  const starting = [
+    ...stores.map((step) => store(config, step)),
+    ...[...listen, ...admin_listen].map((address) =>
+      check(`address ${address}`, () => checkAddress(address)),
+    ),
+  ];
+  if (startOnly) return Promise.all(starting);
   return Promise.all([
     { name: "configuration", ok: true, detail: `${file}, with its certificate and keys` },
     ...warningsOf(config, file).map(({ setting, message: detail }) => {
@@ -48,6 +68,7 @@ function examine(config: Config, file: string): Promise<Finding[]> {
     ...foldersOf(config).map(([store, , folder]) =>
       check(`disk of store ${store}`, () => disk(folder)),
     ),
+    ...starting,
     ...(isPublicEndpoint(recipients)
       ? [check(`directory ${recipients}`, () => directory(recipients))]
       : []),
@@ -76,6 +97,88 @@ function disk(folder: string): string {
   const detail = `${renderBytes(bavail * bsize)} free for ${folder}`;
   if (bavail * bsize >= freeBytesMin) return detail;
   throw failed(`${detail}: less than ${renderBytes(freeBytesMin)}`);
+}
+
+// ------------------------------------------------------------------------------------------------- stores
+
+const lookMsMax = 15_000;
+
+/** The first record is read, as an export would: that takes the right format or schema, and a database that answers. */
+async function store(config: Config, { name, maintenance }: OpenStep): Promise<Finding> {
+  const title = `store ${name}`;
+  const settings = config.stores[name];
+  const [plugin, path] = [settings?.plugin, settings?.["path"]];
+  if (plugin === "memory") return { name: title, ok: true, detail: "is in memory" };
+  if (maintenance === null) {
+    const detail = `the plugin ${plugin} can't look into a store without opening it to write`;
+    return { name: title, ok: true, warning: true, detail };
+  }
+  if (typeof path === "string" && isEmptyFolder(path))
+    return { name: title, ok: true, detail: `will be created in ${path}` };
+  return check(title, async () => {
+    const records = maintenance.records(() => {})[Symbol.asyncIterator]();
+    const look = records.next().then(
+      () => "opened",
+      (error: unknown) => errorText(error),
+    );
+    const found = await withDeadline(look, lookMsMax);
+    if (found === late) throw failed(`does not answer within ${lookMsMax / 1_000} s`);
+    await withDeadline(Promise.resolve(records.return?.(undefined)), lookMsMax);
+    if (found !== "opened") throw failed(found);
+    return "opens, with the format of this program";
+  });
+}
+
+function isEmptyFolder(path: string): boolean {
+  if (!existsSync(path)) return true;
+  return statSync(path).isDirectory() && readdirSync(path).length === 0;
+}
+
+// ------------------------------------------------------------------------------------------------- addresses
+
+/** Listens there for a moment, unless a node does. */
+async function checkAddress(address: string): Promise<string> {
+  const place = parseListenAddress(address);
+  if (place === null) throw failed("is not an address to listen on");
+  if (await isNode(place)) return "a node answers there";
+  await removeStaleSocket(address);
+  const server = createServer();
+  const bound = new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(
+      "unix" in place ? { path: place.unix } : { host: place.hostname, port: place.port },
+      resolve,
+    );
+  });
+  await bound.catch((error: unknown) => {
+    const isTaken = isSystemError(error, "EADDRINUSE");
+    throw failed(isTaken ? "is in use by another program" : errorText(error));
+  });
+  await new Promise<void>((resolve) => void server.close(() => resolve()));
+  return "is free";
+}
+
+async function isNode(place: ListenAddress): Promise<boolean> {
+  const urls = "unix" in place ? ["http://localhost"] : urlsOf(place);
+  const unix = "unix" in place ? { unix: place.unix } : {};
+  for (const url of urls) {
+    // Whether it is a node, and not whose: its certificate is for another name.
+    const asked = fetch(`${url}/healthz`, {
+      ...unix,
+      tls: { rejectUnauthorized: false },
+      headers: { connection: "close" },
+      signal: AbortSignal.timeout(2_000),
+    });
+    const status = await asked.then((reply) => reply.json()).catch(() => null);
+    if (status?.status === "ok") return true;
+  }
+  return false;
+}
+
+function urlsOf({ hostname, port }: { readonly hostname: string; readonly port: number }) {
+  const own = { "0.0.0.0": "127.0.0.1", "::": "::1" }[hostname] ?? hostname;
+  const host = own.includes(":") ? `[${own}]` : own;
+  return [`http://${host}:${port}`, `https://${host}:${port}`];
 }
 
 // ------------------------------------------------------------------------------------------------- elsewhere

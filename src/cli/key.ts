@@ -7,9 +7,10 @@ import { dirname } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed } from "../app/failure.ts";
-import { createDurably, removeIfThere, syncFolder } from "../app/files.ts";
+import { createDurably, readText, removeIfThere, syncFolder } from "../app/files.ts";
 import {
   previousKeysFile,
+  pushKeyOf,
   readNoteSigner,
   readPreviousKeys,
   readSeed,
@@ -52,8 +53,8 @@ export function registerKeyCommand(program: Command): void {
       if (key === null) showPublic(file, seed, flags);
       else showNoteKey(file, key, flags);
     });
-  command("show", "print the public key of a key file").action(
-    async (file: string, flags: KeyFlags) => showPublic(file, await readSeed(file), flags),
+  command("show", "print the public key of a key file, or the vkey of a log or a witness").action(
+    show,
   );
   command(
     "rotate",
@@ -85,6 +86,19 @@ function noteKeyOf({ log, witness }: NewFlags, publicKey: Uint8Array): NoteKey |
 function showNoteKey(file: string, key: NoteKey, flags: KeyFlags): void {
   const vkey = renderVerifierKey(key);
   createReport(flags.json === true).result({ file, vkey }, vkey);
+}
+
+/** Of any kind: of a Cache, of pushes (by the end of its name), of a log or a witness. */
+async function show(file: string, flags: KeyFlags): Promise<void> {
+  const parsed = parseSignerKey(((await readText(file)) ?? "").trim());
+  if (parsed !== null) {
+    const { key } = await readNoteSigner(file, parsed.type);
+    return showNoteKey(file, key, flags);
+  }
+  const seed = await readSeed(file);
+  if (!file.endsWith(".push")) return showPublic(file, seed, flags);
+  const { publicKey } = await pushKeyOf(file, seed);
+  createReport(flags.json === true).result({ file, push_key: publicKey }, publicKey);
 }
 
 /** The head that was signed last stays beside the key: the new log names it. */

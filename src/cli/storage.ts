@@ -34,7 +34,11 @@ import { createReport, ownCommand, parseBetween, print } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
 import { askNode } from "./operations.ts";
 
-type Options = { readonly config: string; readonly json?: boolean; readonly store?: string };
+type Options = {
+  readonly config: string;
+  readonly json?: boolean;
+  readonly store?: readonly string[];
+};
 type From = Options & { readonly from: string };
 
 export function registerStorageCommand(program: Command): void {
@@ -46,7 +50,7 @@ export function registerStorageCommand(program: Command): void {
       .command(name)
       .description(description)
       .option("-c, --config <file>", "configuration file", defaultConfigFile)
-      .option("-s, --store <name>", "only this store")
+      .option("-s, --store <name...>", "only these stores")
       .option("--json", "print JSON");
   command("migrate", "bring the schema of every database to the version of this program").action(
     migrate,
@@ -81,21 +85,29 @@ export function registerStorageCommand(program: Command): void {
 /** The stores of the configuration, or the one that `--store` names. */
 async function chosenSteps({ config, store }: Options): Promise<OpenStep[]> {
   const steps = await storesOf(await readConfig(config));
-  const chosen = store === undefined ? steps : steps.filter(({ name }) => name === store);
-  if (chosen.length === 0) throw failed(`no node uses a store named "${store ?? ""}"`);
-  return chosen;
+  const unknown = store?.find((wanted) => !steps.some(({ name }) => name === wanted));
+  if (unknown !== undefined) throw failed(`no node uses a store named "${unknown}"`);
+  return store === undefined ? steps : steps.filter(({ name }) => store.includes(name));
 }
+
+type Reported = { readonly name: string; readonly result: string };
+/** What comes after all stores, before anything is reported; lines of stores that were not worked on. */
+type Ending = {
+  readonly after?: () => Promise<void>;
+  readonly others?: readonly Reported[];
+};
 
 /** Works on one store after another; the result has a line for each. */
 async function reportEach<T extends { readonly name: string }>(
   { json = false }: Options,
   ones: readonly T[],
   work: (one: T) => Promise<string>,
-  after: () => Promise<void> = async () => undefined,
+  { after, others = [] }: Ending = {},
 ): Promise<void> {
-  const done: { readonly name: string; readonly result: string }[] = [];
+  const done: Reported[] = [];
   for (const one of ones) done.push({ name: one.name, result: await work(one).catch(toFailure) });
-  await after();
+  await after?.();
+  done.push(...others);
   createReport(json).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
 }
 
@@ -158,10 +170,45 @@ function theOne<T>([one, ...more]: readonly T[]): T {
   return one;
 }
 
-/** The folder has its name only when every store in it is whole, verified and synced. */
+/** Plugins whose stores hold nothing that could be lost with this machine. */
+const leftOutFor: Readonly<Record<string, string>> = {
+  memory: "nothing to copy: it is in memory",
+  chain: "nothing to copy: it is on the chain",
+};
+
+type LeftOut = { readonly name: string; readonly result: string; readonly isLost: boolean };
+
+/** The chosen stores that a copy lacks, and why. */
+async function leftOutOf(
+  options: Options,
+  copied: readonly Maintained<FileMaintenance>[],
+): Promise<LeftOut[]> {
+  const { stores } = await readConfig(options.config);
+  const others = (await chosenSteps(options)).filter(
+    ({ name }) => !copied.some((one) => one.name === name),
+  );
+  return others.map(({ name, maintenance }) => {
+    const harmless = leftOutFor[stores[name]?.plugin ?? ""];
+    const why =
+      maintenance === null
+        ? "its plugin has no backup"
+        : "it is in a database, which has its own tools";
+    return {
+      name,
+      result: harmless ?? `LEFT OUT: ${why}`,
+      isLost: harmless === undefined,
+    };
+  });
+}
+
+/**
+ * The folder has its name only when every store in it is whole, verified and synced. Stores that are left out are named,
+ * and fail the command unless `--store` names the others.
+ */
 async function backup(options: Options & { readonly to: string }): Promise<void> {
   const folder = resolve(options.to);
   const stores = await maintained(options);
+  const leftOut = await leftOutOf(options, stores);
   const refuseDone = () => {
     if (fs.existsSync(folder))
       throw failed(`${folder} exists already: name a new folder with --to`);
@@ -181,14 +228,24 @@ async function backup(options: Options & { readonly to: string }): Promise<void>
     refuseDone();
     const copy = async ({ name, work }: Maintained<FileMaintenance>) =>
       (await work.backup(join(partial, name))).replace(partial, folder);
-    await reportEach(options, stores, copy, async () => {
+    const finish = async () => {
       await syncFolder(partial);
       fs.renameSync(partial, folder);
       await syncFolder(dirname(folder));
+    };
+    await reportEach(options, stores, copy, {
+      after: finish,
+      others: leftOut.map(({ name, result }) => ({ name, result })),
     });
   } finally {
     fs.rmSync(partial, { recursive: true, force: true });
   }
+  const lost = leftOut.filter(({ isLost }) => isLost).map(({ name }) => name);
+  if (lost.length === 0) return;
+  const copied = stores.map(({ name }) => name).join(" ");
+  throw failedInResult(
+    `the backup lacks ${lost.join(", ")}: copy it by other means, and name the others with --store ${copied}`,
+  );
 }
 
 async function restore(options: From): Promise<void> {

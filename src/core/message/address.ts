@@ -285,7 +285,7 @@ export function storingNetwork(network: string): string {
 
 // --------------------------------------------------------------------------------------------- listeners
 
-type ListenAddress =
+export type ListenAddress =
   | { readonly unix: string }
   | { readonly hostname: string; readonly port: number };
 

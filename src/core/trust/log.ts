@@ -110,8 +110,14 @@ export const firstName = (name: string): string => name.replace(restarted, "");
 
 /** The name of the log that continues one. */
 export function nextName(name: string): string {
-  const number = Number(restarted.exec(name)?.[0].slice(1) ?? 1);
-  return `${firstName(name)}/${number + 1}`;
+  return `${firstName(name)}/${numberOf(name) + 1}`;
+}
+
+const numberOf = (name: string): number => Number(restarted.exec(name)?.[0].slice(1) ?? 1);
+
+/** Whether a log of this name continues one of the other name. */
+export function isLaterName(name: string, other: string): boolean {
+  return firstName(name) === firstName(other) && numberOf(name) > numberOf(other);
 }
 
 /** The genesis hash of a ledger that names its log; `seed` is drawn once. */
