@@ -234,6 +234,7 @@ describe("exports", () => {
     "plugins/chain/trie.ts": ["orderedRoot", "orderedRootNode"],
     // Tables that tests go through row by row.
     "core/ledger/refusals.ts": ["ledgerErrors"],
+    "client/identity/opening.ts": ["optionNames"],
     "cli/program.ts": ["createProgram"],
   };
 

@@ -40,7 +40,7 @@ import type { Groups } from "./store/groups.ts";
 import { Passing } from "./store/passing.ts";
 import type { Inbox, PollResult, Receiver } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
-import { type Client, connect, find } from "./trust/client.ts";
+import { type Client, connect, find, trustIn } from "./trust/client.ts";
 
 export class Waypost {
   readonly #identity: OwnIdentity;
@@ -187,7 +187,9 @@ export class Waypost {
   /** A text to compare with a correspondent, by phone say: both see the same, 20 characters for each of the two. */
   async fingerprint(to: string): Promise<string> {
     const { fingerprintBetween } = await import("./trust/own.ts");
-    const { did } = await find(this.client, to, this.#identity.trust);
+    const { trust } = this.#identity;
+    const { did } = await find(this.client, to, trust);
+    if (trust !== null) await trustIn(this.client, did, trust);
     return fingerprintBetween(this.client, this.did, did);
   }
 

@@ -123,7 +123,7 @@ export function deviceOptions(options: WaypostOptions): WaypostOptions {
   return { ...Object.fromEntries(same), keys, name: deviceName(name) };
 }
 
-const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
+export const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
   url: true,
   directoryUrl: true,
   relayUrl: true,

@@ -20,6 +20,7 @@ import {
 import { randomUuid } from "../keys/crypto.ts";
 import { type Content, groupType, reactionType } from "../mail/content.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
+import { trustIn } from "../trust/client.ts";
 import { putGroup } from "./group-rows.ts";
 import { keyOfGroup, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
@@ -215,6 +216,10 @@ export class Groups {
 
   /** @internal */
   async find(to: string): Promise<Did> {
-    return (await this.sending.find(to)).did;
+    const { client, trust } = this.own.identity;
+    const { did } = await this.sending.find(to);
+    // Whom nothing may be sent to is no member.
+    if (trust !== null) await trustIn(client, did, trust);
+    return did;
   }
 }
