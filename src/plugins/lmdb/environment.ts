@@ -31,6 +31,7 @@ import {
   tablesOf,
 } from "./data-file.ts";
 import { dataFile, prepareDirectory, syncPath } from "./lmdb.ts";
+import { releaseMapOf } from "./map.ts";
 import { lockFolder, OwnData } from "./owner.ts";
 import {
   type Disk,
@@ -129,6 +130,7 @@ type Held = {
 export class Environment {
   private readonly databases: Tables;
   private readonly readerCheck: ReturnType<typeof setInterval>;
+  private readonly endReleases: () => void;
   private readonly operations = new Batcher<Operation, () => unknown>(
     (given) => this.commit(given),
     Infinity,
@@ -160,6 +162,7 @@ export class Environment {
     // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
     this.readerCheck = setInterval(() => root.readerCheck(), minuteMs);
     this.readerCheck.unref();
+    this.endReleases = releaseMapOf(join(options.path, dataFile));
     const { log } = options.host;
     this.space = openSpaceGuard(disk, options.space, {
       log,
@@ -371,6 +374,7 @@ export class Environment {
    */
   private async letGo(): Promise<void> {
     clearInterval(this.readerCheck);
+    this.endReleases();
     while (!this.operations.isIdle && this.failure === null) await Bun.sleep(1);
     this.held.disk.close();
     if (this.failure !== null) return;

@@ -119,18 +119,32 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     );
   }
 
-  expire(nowMs: number, limit: number): Promise<number> {
-    return this.environment.join(sweepOf(limit), () => {
+  async expire(nowMs: number, limit: number): Promise<number> {
+    const freed = await this.environment.join(sweepOf(limit), () => {
       this.isFreeing = true;
       return this.index.expire(nowMs, limit);
     });
+    if (freed < limit && this.bodies.areManySparse) await this.pack();
+    return freed;
+  }
+
+  /** Not on a full disk: what is packed is written before its blocks are free. */
+  private async pack(): Promise<void> {
+    try {
+      await this.environment.join(packing, () =>
+        this.bodies.pack((slot) => this.pages.rowChanges(slot)),
+      );
+    } catch (error) {
+      if (!(error instanceof StoreError && error.code === "full")) throw error;
+    }
   }
 
   /** The index changes a row, while a commit is being decided. */
   private changed(slot: number, change: RowChange): void {
     const { rows } = this.index;
     const keepsPreview = change === "cut" && rows.hasPreview(slot);
-    if (rows.needsBody(slot) && !keepsPreview) this.bodies.release(slot);
+    if (keepsPreview) this.bodies.releaseEnvelope(slot);
+    else if (rows.needsBody(slot)) this.bodies.release(slot);
     if (change === "acked") this.acks.add(slot);
     else this.pages.rowChanges(slot);
   }
@@ -164,4 +178,6 @@ const acksOf = (rows: number) => ({ kind: "removal", bytes: 4_096 + 64 * rows })
 /** Each row may be on another page of the index, and acknowledgements before it. */
 const sweepOf = (rows: number) =>
   ({ kind: "removal", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) + 512 * 1024 }) as const;
+/** Each row that moves may be on another page of the index. */
+const packing = { kind: "store", bytes: 2.5 * 1024 ** 2 } as const;
 const noBytes = new Uint8Array(0);

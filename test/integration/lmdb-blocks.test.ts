@@ -1,0 +1,122 @@
+/** Blocks of messages: what a few messages keep of them is packed anew, and the library's map is given back. */
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
+import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
+import { openLmdb } from "../../src/plugins/lmdb/store.ts";
+import type { Mailbox } from "../../src/storage/contract.ts";
+import { testEnvironment } from "../conformance/kit.ts";
+import { optionsOf } from "../conformance/options.ts";
+import { bytesOf, did, entry, id, listAll, pageOf, quota } from "../conformance/samples.ts";
+import { folderInMemory, scratchPaths } from "../support/scratch.ts";
+
+const newPath = scratchPaths("blocks", folderInMemory());
+const open = (path: string) => openLmdb(optionsOf(lmdbPlugin, { path }), testEnvironment());
+const count = 4_000;
+/** Each 20th is never acknowledged; of each 10th a preview is kept after its expiry. */
+const isKept = (n: number) => n % 20 === 0;
+const hasPreview = (n: number) => n % 10 === 1;
+const bytes = (n: number) => bytesOf(n, 700 + (n % 500));
+
+async function fill(mailbox: Mailbox): Promise<void> {
+  const wide = quota({ recipientEntriesMax: 1e6, storeEntriesMax: 1e6 });
+  for (let at = 0; at < count; at += 500)
+    await Promise.all(
+      Array.from({ length: 500 }, (_, i) => {
+        const n = at + i;
+        const life = hasPreview(n)
+          ? { onExpiry: "KeepHeaderPreview" as const, headerPreview: bytesOf(n, 60) }
+          : {};
+        const times = { expiresAtMs: hasPreview(n) ? 5_000 : 90_000, keptUntilMs: 95_000 };
+        const given = { recipient: did(n % 7), envelope: bytes(n), ...times, ...life };
+        return mailbox.store(entry(n, given), wide);
+      }),
+    );
+}
+
+async function blocksIn(path: string): Promise<number> {
+  const root = openRoot(path, { readOnly: true });
+  const blocks = [...tablesOf(root).blocks.getKeys()].length;
+  await root.close();
+  return blocks;
+}
+
+test("that are mostly unneeded are packed anew, some with each sweep, and lose nothing", async () => {
+  const path = newPath();
+  let store = await open(path);
+  let mailbox = store.capabilities.mailbox!;
+  await fill(mailbox);
+  const full = await blocksIn(path);
+  const acknowledged = Array.from({ length: count }, (_, n) => n).filter(
+    (n) => !isKept(n) && !hasPreview(n),
+  );
+  for (let of = 0; of < 7; of++)
+    await mailbox.remove(did(of), acknowledged.filter((n) => n % 7 === of).map(id), 2_000);
+  const check = async () => {
+    const held: number[] = [];
+    for (let of = 0; of < 7; of++)
+      for (const { messageId, envelope } of await listAll(
+        mailbox,
+        did(of),
+        pageOf({ nowMs: 6_000 }),
+      )) {
+        const n = Array.from({ length: count }, (_, i) => i).find((i) => id(i) === messageId)!;
+        expect([n, Buffer.from(envelope).equals(bytes(n))]).toEqual([n, true]);
+        held.push(n);
+      }
+    expect(held.length).toBe(count / 20);
+    for (let n = 1; n < count; n += 190)
+      expect(await mailbox.message(did(n % 7), id(n), 6_000)).toMatchObject({
+        state: "expired",
+        headerPreview: bytesOf(n, 60),
+      });
+  };
+  const before = await blocksIn(path);
+  for (let n = 0; n < 12; n++) while ((await mailbox.expire(6_000, 256)) === 256);
+  const after = await blocksIn(path);
+  expect([full > 450, before > full * 0.9, after < full / 4]).toEqual([true, true, true]);
+  await check();
+  await store.close();
+  expect((await verifyStore(path)).problems).toEqual([]);
+  store = await open(path);
+  mailbox = store.capabilities.mailbox!;
+  await check();
+  // After a start it is known of each block how much of it is needed.
+  for (let of = 0; of < 7; of++)
+    await mailbox.remove(
+      did(of),
+      Array.from({ length: count / 100 }, (_, k) => 100 * k)
+        .filter((n) => n % 7 === of)
+        .map(id),
+      6_000,
+    );
+  await mailbox.expire(6_000, 256);
+  expect(await mailbox.stats(6_000)).toMatchObject({ entries: count / 20 - count / 100 });
+  await store.close();
+}, 60_000);
+
+const fileMib = () =>
+  Number(/RssFile:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))?.[1]) / 1_024;
+
+test.if(process.platform === "linux")(
+  "the memory of what was read is given back",
+  async () => {
+    const store = await open(newPath());
+    const mailbox = store.capabilities.mailbox!;
+    const wide = quota({ recipientBytesMax: 1e9, storeBytesMax: 1e9 });
+    for (let n = 0; n < 60; n++)
+      await mailbox.store(entry(n, { recipient: did(1), envelope: new Uint8Array(2 ** 20) }), wide);
+    // The folder is in memory: its map counts as shared.
+    const mapped = () =>
+      fileMib() +
+      Number(/RssShmem:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))?.[1]) / 1_024;
+    const before = mapped();
+    await listAll(mailbox, did(1), pageOf({ bytesMax: 4 * 2 ** 20 }));
+    const read = mapped();
+    expect(read - before).toBeGreaterThan(30);
+    while (mapped() > read - 30) await Bun.sleep(50);
+    await store.close();
+  },
+  20_000,
+);
