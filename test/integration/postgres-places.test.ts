@@ -1,5 +1,6 @@
 /** One store over several databases: what is away closes its own places only, and places move while nodes work. */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { SQL } from "bun";
 import type { Did, MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { checkProbes } from "../../src/nodes/http/status.ts";
 import { openBlocks } from "../../src/nodes/parties/blocks.ts";
@@ -235,6 +236,44 @@ suite("a store over several databases", () => {
         "0\n",
       ]);
   }, 300_000);
+
+  test("what a dead mover left is removed by a node's sweep, and nothing of one that lives", async () => {
+    const { alone, both } = optionsPair();
+    await migratePostgres(alone);
+    await migratePostgres(both);
+    const { schema } = both;
+    const box = boxes[0]!;
+    const no = placeOf(box);
+    const move = crypto.randomUUID();
+    const mover = new SQL({ url: home.url, max: 1 });
+    const begun = await mover.reserve();
+    await begun.unsafe("begin");
+    await begun.unsafe(`select pg_advisory_xact_lock(${schema}.place_lock(${no}))`);
+    await home.sql(`select ${schema}.leave(${no}, '${move}')`);
+    await east.sql(`select ${schema}.arrive(${no}, '${move}', 0)`);
+    await east.sql(`insert into ${schema}.mailbox (key, entries, bytes) values ('${box}', 1, 10)`);
+    await east.sql(`insert into ${schema}.claim values ('\\x00', 9000, 1000, ${no})`);
+    const left = () =>
+      east.sql(`select (select count(*) from ${schema}.place), (select count(*) from ${schema}.mailbox),
+        (select count(*) from ${schema}.claim where until_ms = 9000)`);
+    const sweep = async () => (await opened(both)).capabilities.mailbox!.expire(0, 10);
+    await sweep();
+    expect(await left()).toBe("1|1|1\n");
+    await begun.unsafe("rollback");
+    begun.release();
+    await mover.close();
+    await sweep();
+    expect(await left()).toBe("0|0|0\n");
+    const state = `select state from ${schema}.place where no = ${no}`;
+    expect(await home.sql(state)).toBe("here\n");
+    // One that died before it removed the place where it was.
+    await migratePostgres(both, { places: [no], to: "east" });
+    await home.sql(`insert into ${schema}.mailbox (key) values ('${box}')`);
+    await home.sql(`update ${schema}.place set move = '${move}' where no = ${no}`);
+    await sweep();
+    expect(await home.sql(`select count(*) from ${schema}.mailbox`)).toBe("0\n");
+    expect([await home.sql(state), await east.sql(state)]).toEqual(["gone\n", "here\n"]);
+  }, 60_000);
 
   test("a mover that is killed leaves no place closed and nothing lost, wherever it was", async () => {
     const { alone, both } = optionsPair();

@@ -94,16 +94,34 @@ export async function endArrival({ pool }: Shard, no: number, move: string): Pro
   await pool.query(text, [no, move]);
 }
 
+async function placeIn({ pool }: Shard, no: number): Promise<PlaceState | undefined> {
+  const text = "select state, coalesce(move::text, '') as move from {s}.place where no = $1";
+  const [row] = await pool.query(text, [no]);
+  return row as PlaceState | undefined;
+}
+
+const mailboxesAtOnce = 100;
+
+async function clearPlace({ pool }: Shard, no: number, move: string): Promise<void> {
+  for (let freed = 1; freed > 0; ) {
+    const given = [no, move, mailboxesAtOnce];
+    const [row] = await pool.query("select {s}.clear_place($1, $2::uuid, $3) as freed", given);
+    freed = Number(row?.["freed"]);
+  }
+}
+
 type Owner = { readonly shard: Shard; readonly takesWrites: boolean };
 
 const lookMsMax = 1_000;
 const lookAgainMs = 100;
+const clearAgainMs = 60_000;
 
 export class Places {
   private readonly tables: PlaceTable[];
   private readonly unseen = new Set<Shard>();
   private looking: Promise<void> | null = null;
   private lookedAtMs = Number.NEGATIVE_INFINITY;
+  private clearedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(
     private readonly shards: readonly Shard[],
@@ -167,6 +185,36 @@ export class Places {
       lookMsMax,
     );
     this.lookedAtMs = performance.now();
+  }
+
+  /** With the sweeps. */
+  async clearNowAndThen(): Promise<void> {
+    if (performance.now() - this.clearedAtMs < clearAgainMs) return;
+    this.clearedAtMs = performance.now();
+    await this.clear();
+  }
+
+  /** Removes what dead movers left, while all shards answer. Cost: one statement for each shard and each such place. */
+  private async clear(): Promise<void> {
+    await this.look();
+    for (const [n, table] of this.tables.entries())
+      for (const [no, { move }] of table)
+        if (move !== "" && this.unseen.size === 0 && (await this.isLeft(n, no, move)))
+          await clearPlace(this.shards[n]!, no, move);
+  }
+
+  /**
+   * A copy whose place has another owner, which left it or is leaving it by no such move; or a place that is open elsewhere.
+   * The others are asked after what this shard said: a move leaves its first place before it arrives at another.
+   */
+  private async isLeft(n: number, no: number, move: string): Promise<boolean> {
+    const own = (await placeIn(this.shards[n]!, no))?.state;
+    const others = await Promise.all(
+      this.shards.filter((_, m) => m !== n).map((shard) => placeIn(shard, no)),
+    );
+    if (own === "gone") return others.some((other) => other?.state === "here");
+    if (own !== "arriving" || others.some((other) => other?.move === move)) return false;
+    return others.some((other) => other?.state === "here" || other?.state === "leaving");
   }
 
   /** A shard that does not answer keeps the places that it had. */
@@ -253,8 +301,13 @@ export function openShards(shards: readonly Shard[], places: Places, home: Shard
       remove: (key, ids, nowMs) => writeBox(key, (box) => box.remove(key, ids, nowMs)),
       claimAndRemove: (claim, key, ids, nowMs) =>
         writeBox(key, (box) => box.claimAndRemove(claim, key, ids, nowMs)),
-      expire: (nowMs, limit) =>
-        expireAll(shards, limit, ({ mailbox }, left) => mailbox.expire(nowMs, left)),
+      expire: async (nowMs, limit) => {
+        const freed = await expireAll(shards, limit, ({ mailbox }, left) =>
+          mailbox.expire(nowMs, left),
+        );
+        if (shards.length > 1) await places.clearNowAndThen();
+        return freed;
+      },
       stats: (nowMs) => home.mailbox.stats(nowMs),
     },
     replay: {

@@ -247,8 +247,8 @@ declare
   nos bigint[];
   freed integer;
 begin
-  perform 1 from {s}.place where no = p_no and state in ('here', 'leaving');
-  if found then
+  -- The mover and a node that clears after one take turns.
+  if (select state from {s}.place where no = p_no for update) in ('here', 'leaving') then
     raise exception 'place % is here', p_no;
   end if;
   nos := array(select no from {s}.mailbox where {s}.place_of(key) = p_no order by key limit p_limit for update);
@@ -266,7 +266,26 @@ begin
   delete from {s}.claim where place = p_no;
   get diagnostics freed = row_count;
   delete from {s}.receipt where key >= {s}.place_begin(p_no) and key < {s}.place_begin(p_no + 1);
-  return freed + cardinality(nos);
+  freed := freed + cardinality(nos);
+  if freed = 0 then
+    update {s}.place set move = null where no = p_no and state = 'gone';
+  end if;
+  return freed;
+end $$;
+-- The same for what a dead mover left of one move: a copy that stays closed, or a place that went elsewhere.
+create function {s}.clear_place(p_no integer, p_move uuid, p_limit integer) returns integer language plpgsql as $$
+declare
+  freed integer;
+begin
+  perform 1 from {s}.place where no = p_no and state in ('gone', 'arriving') and move = p_move for update;
+  if not found then
+    return 0;
+  end if;
+  freed := {s}.purge(p_no, p_limit);
+  if freed = 0 then
+    delete from {s}.place where no = p_no and state = 'arriving';
+  end if;
+  return freed;
 end $$;
 create function {s}.arrive(p_no integer, p_move uuid, p_forgotten bigint) returns void language plpgsql as $$
 begin
