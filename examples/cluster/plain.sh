@@ -8,7 +8,7 @@
 #                                  primary again, which becomes the standby; prints how long each took
 #
 # Needs: waypost, and Debian's packages postgresql, pg-auto-failover-cli, postgresql-15-auto-failover, nats-server and
-# caddy. Ports: see below.
+# caddy. Ports: see below; those of the first start are kept in the folder and hold from then on.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 command=${1:-start}
@@ -16,6 +16,11 @@ mkdir -p "${2:-cluster}"
 dir=$(cd "${2:-cluster}" && pwd)
 waypost=${WAYPOST:-waypost}
 public=${PUBLIC_PORT:-7400} a=${A_PORT:-7410} b=${B_PORT:-7420} sql=${SQL_PORT:-7430} nats=${NATS_PORT:-7440}
+if [ -f "$dir/ports" ]; then
+  . "$dir/ports"
+elif [ "$command" = start ]; then
+  echo "public=$public a=$a b=$b sql=$sql nats=$nats" >"$dir/ports"
+fi
 pg=${PG_BIN:-$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -1)}
 
 # PostgreSQL refuses root.
@@ -54,6 +59,10 @@ monitor_port=$((sql + 2))
 monitor_url="postgres://autoctl_node@127.0.0.1:$monitor_port/pg_auto_failover"
 ask() {
   as_postgres psql -h 127.0.0.1 -p "$1" -U "$2" -Atc "$3" "$4"
+}
+# is_primary <port>: a server answers there that takes writes.
+is_primary() {
+  [ "$(ask "$1" waypost "select pg_is_in_recovery()" waypost 2>/dev/null)" = f ]
 }
 # is_followed: the primary has a standby, and waits for it before it answers a commit.
 is_followed() {
@@ -101,6 +110,27 @@ start_database() {
   until_works is_followed
 }
 
+# has_ended <process>: it does, within 20 s.
+has_ended() {
+  for _ in $(seq 200); do
+    if ! kill -0 "$1" 2>/dev/null; then return; fi
+    sleep 0.1
+  done
+  return 1
+}
+
+# stop_database <name>: a keeper that has died stops nothing and leaves its server.
+stop_database() {
+  keeper=$(cat "$dir/$1.pid" 2>/dev/null || true)
+  as_postgres pg_autoctl stop --pgdata "$dir/database/$1" --fast >/dev/null 2>&1 || true
+  if [ -n "$keeper" ] && ! has_ended "$keeper"; then kill -9 "-$keeper" 2>/dev/null || true; fi
+  server=$(head -1 "$dir/database/$1/postmaster.pid" 2>/dev/null || true)
+  if [ -n "$server" ] && kill -0 "$server" 2>/dev/null; then
+    as_postgres pg_ctl stop --pgdata "$dir/database/$1" --mode fast --timeout 20 >/dev/null 2>&1 || kill -9 "$server"
+  fi
+  rm -f "$dir/$1.pid"
+}
+
 # Settings of this machine come before those of node.toml.
 export WAYPOST_STORES__MAIN__URLS="[\"postgres://waypost@127.0.0.1:$sql/waypost\", \"postgres://waypost@127.0.0.1:$((sql + 1))/waypost\"]"
 export WAYPOST_STORES__MAIN__BLOCK_TIME_MS=${BLOCK_TIME_MS:-1000}
@@ -132,8 +162,14 @@ start)
   echo "The cluster runs: WAYPOST_URL=http://127.0.0.1:$public; node A is http://127.0.0.1:$a, node B http://127.0.0.1:$b."
   ;;
 failover)
-  dead=first other=second port=$((sql + 1))
-  if [ "$(ask "$sql" waypost "select pg_is_in_recovery()" waypost)" = t ]; then dead=second other=first port=$sql; fi
+  if is_primary "$sql"; then
+    dead=first other=second port=$((sql + 1))
+  elif is_primary "$((sql + 1))"; then
+    dead=second other=first port=$sql
+  else
+    echo "no primary answers at port $sql or $((sql + 1)): nothing was killed" >&2
+    exit 1
+  fi
   echo "the primary is $dead, and $other its standby"
   begun=$(date +%s%3N)
   kill -9 "-$(cat "$dir/$dead.pid")" "$(as_postgres head -1 "$dir/database/$dead/postmaster.pid")"
@@ -151,8 +187,7 @@ stop)
     rm -f "$dir/$name.pid"
   done
   for name in second first monitor; do
-    as_postgres pg_autoctl stop --pgdata "$dir/database/$name" --fast || true
-    until_works test ! -e "$dir/database/$name/postmaster.pid"
+    stop_database "$name"
   done
   ;;
 *)

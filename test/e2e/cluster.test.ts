@@ -39,9 +39,10 @@ function declareCluster(): void {
     if (code !== 0) throw new Error(`${args.join(" ")}: ${code} ${stdout}${stderr}`);
     return stdout;
   };
+  /** Only the first start says the ports. */
   const plain = async (command: string): Promise<string> => {
     const env = {
-      ...ports,
+      ...(command === "start" ? ports : {}),
       PATH: `${process.env["PATH"]}:/usr/sbin`,
       HOME: cwd,
       WAYPOST: await executable(),
@@ -77,7 +78,7 @@ function declareCluster(): void {
   afterAll(async () => {
     await plain("stop");
     scratch.remove();
-  }, 60_000);
+  }, 90_000);
 
   test("an identity made at one node is known at the other", async () => {
     await done("A", "did", "create", "--name", "alice");
@@ -163,6 +164,22 @@ function declareCluster(): void {
       expect(await done("B", "did", "show", "--as", "carol")).toContain("did:svc:");
     }
   }, 240_000);
+
+  test("is stopped whole, also when a keeper has died, and a failover of nothing kills nothing", async () => {
+    const [dead, kept] = ["second", "first"].map((name) =>
+      Number(readFileSync(join(cluster, `${name}.pid`), "utf8")),
+    );
+    // The keeper and what it started to watch the server, but not the server.
+    process.kill(-dead!, 9);
+    const data = (name: string) => join(cluster, "database", name, "postmaster.pid");
+    const servers = ["first", "second", "monitor"].map((name) =>
+      Number(readFileSync(data(name), "utf8").split("\n")[0]),
+    );
+    await plain("stop");
+    const isAlive = (pid: number) => existsSync(`/proc/${pid}`);
+    expect([...servers, kept!].filter(isAlive)).toEqual([]);
+    await expect(plain("failover")).rejects.toThrow("nothing was killed");
+  }, 120_000);
 }
 
 if (absence === null) declareCluster();
