@@ -339,7 +339,8 @@ export interface Ledger extends LedgerReader, LedgerWriter {}
 
 // ------------------------------------------------------------------------------------------------- logs
 
-export type CopiedBatches = {
+/** Entries of another log, as its reader gets them: a page that leads from `after` to a signed head. */
+export type LogPage = {
   readonly after: number;
   readonly entries: readonly Uint8Array[];
   /** A head that was signed, and the proof that it continues the tree with these entries. */
@@ -364,7 +365,7 @@ export interface Logs {
    * Appends whole batches to a copy that has `after` entries; `null` when it has another number, when the map doesn't
    * follow, or when they are not part of the tree `within`.
    */
-  copy(log: string, batches: CopiedBatches): Promise<LogHead | null>;
+  copy(log: string, batches: LogPage): Promise<LogHead | null>;
   /**
    * Puts entries of the ledger's log that the store has lost behind its first `from`, up to a head that was signed, and
    * appends what the store holds instead. Throws `corrupt` when they don't lead there.

@@ -61,7 +61,7 @@ import {
   verifyConsistency,
   widthOfTile,
 } from "../core/trust/tree.ts";
-import { type CopiedBatches, type Logs, StoreError } from "./contract.ts";
+import { type LogPage, type Logs, StoreError } from "./contract.ts";
 import * as records from "./embedded-records.ts";
 import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
 
@@ -479,7 +479,7 @@ function readPlace(
 function copyEntries(
   view: TableChange,
   at: string,
-  { after, entries, within }: CopiedBatches,
+  { after, entries, within }: LogPage,
 ): LogHead | null {
   const size = readLogHead(view, at)?.size ?? 0;
   const replayed = size === after ? replayEntries(pagesOf(view, at), entries, size) : null;

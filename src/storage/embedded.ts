@@ -400,7 +400,7 @@ class Chain implements EmbeddedLedger {
   }
 
   /**
-   * A call that breaks the program fails, with the reason in the log, and does not stop the calls behind it. Calls
+   * A call that throws is failed and logged; later calls go on. Calls
    * expire by the clock, as when they were accepted: the time of blocks never goes back, and may be ahead of it.
    */
   private apply(view: TableView, entry: records.Pending): Applied | Fault {

@@ -45,7 +45,7 @@ import {
   type QuotaSums,
 } from "./mailbox-rules.ts";
 
-/** How many due rows the stores of a commit take out: a backlog, as after a long stop, stalls nobody for long. */
+/** Expired rows that one commit removes: bounds the pause after an outage. */
 const dueRowsPerCommit = 1_024;
 
 type Admission =
@@ -118,7 +118,7 @@ export class MailboxIndex {
     this.dueLeft = dueRowsPerCommit;
   }
 
-  /** Throws `unavailable` when it can't tell, because rows that are still due may be all that stands in the way. */
+  /** Throws `unavailable` while expired rows that are not removed yet may be the only reason to refuse. */
   admit(entry: MailboxEntry, quota: MailboxQuota): Admission {
     const { storedAtMs } = entry;
     const dueMs = Math.min(storedAtMs, this.driver.removableMs());

@@ -17,7 +17,7 @@ export interface TableView {
   ): [string, Uint8Array][];
   /**
    * Keys that are read next. A table behind a network ends the run here until it has them and whatever was read before,
-   * so that what is dear runs once. Changes no outcome.
+   * so that expensive work is done once. Changes no outcome.
    */
   prefetch(keys: readonly string[]): void;
 }

@@ -88,7 +88,8 @@ export function People({ selected, open }: PeopleProps) {
         {conversations !== null && shown.length === 0 && (
           <div class="empty">
             <p>
-              Nobody is here yet. Invite somebody by a link, or by a code that their phone scans.
+              You have no conversations yet. Invite somebody by a link, or by a code that their
+              phone scans.
             </p>
             <Button main onClick={() => open({ is: "invite" })}>
               Invite somebody

@@ -108,19 +108,19 @@ export function textOf(error: unknown): string {
 const plainTexts: Readonly<Record<string, string>> = {
   unreachable: "No connection to the server.",
   timed_out: "The server took too long to answer.",
-  did_not_found: "Nobody is known by this address.",
-  alias_not_found: "Nobody is known by this name.",
-  invalid_target: "This is no address of a person.",
+  did_not_found: "No person is known by this address.",
+  alias_not_found: "No person is known by this name.",
+  invalid_target: "This is not a valid address.",
   invitation_required: "This server takes only people with an invitation. Paste yours.",
   invitation_invalid: "This invitation is no longer valid.",
   registration_closed: "This server takes no new people.",
   wrong_passphrase: "The passphrase is wrong.",
-  invalid_code: "This is no code of a new device.",
+  invalid_code: "This is not the code of a new device.",
   code_expired: "The code is older than ten minutes. Make a new one.",
-  passkey_refused: "The passkey was not used. The passphrase opens too.",
+  passkey_refused: "The passkey was not used. Use your passphrase instead.",
   not_leading: "Waypost is open in another tab. Do this there.",
-  no_prf: "This passkey can't open a lock. The passphrase goes on.",
-  backup_damaged: "This file is no backup of Waypost, or it is damaged.",
+  no_prf: "This passkey can't open a lock. Your passphrase still works.",
+  backup_damaged: "This file is not a backup of Waypost, or it is damaged.",
   identity_changed:
     "This person's keys have changed in a way that nothing explains. Ask them before you write.",
 };
@@ -193,7 +193,7 @@ function ready(opened: Waypost): void {
     if (event.type === "stranger_change")
       warn(
         "keys",
-        "Your keys were replaced elsewhere. Did you remove this device, or restore a backup? Else somebody else writes as you: tell the others by another way.",
+        "Your keys were replaced elsewhere. Did you remove this device, or restore a backup? Otherwise somebody else is writing as you: warn your contacts over another channel.",
       );
     if (event.type === "store_full")
       warn("full", "This device is full: nothing new can be kept. Delete files or conversations.");

@@ -206,12 +206,12 @@ const frameTargets: readonly Target[] = [
     ],
     run: (input) => {
       const asText = decodeUtf8(input);
-      const reply = parseReply(input, { passes: true });
+      const reply = parseReply(input, { canForward: true });
       const acked = reply?.messageId ?? null;
       check(acked === null || /^[0-9a-f-]{36}$/.test(acked), "an acknowledged id is a UUID");
       if (asText !== null)
         check(
-          Bun.deepEquals(parseReply(asText, { passes: true }), reply),
+          Bun.deepEquals(parseReply(asText, { canForward: true }), reply),
           "a frame is the same as text and as bytes",
         );
       const where =

@@ -92,7 +92,7 @@ appTest(
     });
     await alice.press("Use the passkey");
     await alice.page.until(
-      problem("The passkey was not used. The passphrase opens too."),
+      problem("The passkey was not used. Use your passphrase instead."),
       "why not",
       60_000,
     );

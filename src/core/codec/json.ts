@@ -55,7 +55,7 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** What the envelope needs as well. Inside the outer member `opaque`, only size (413) and depth are bounded. */
+/** Also returns what the checks of an envelope need. Inside the outer member `opaque`, only size (413) and depth are bounded. */
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
   if (text === null) return invalid("not well-formed UTF-8");

@@ -61,7 +61,7 @@ function withDocument(
   before: KeyProof,
   { docBlob, pubkey, signature, timestamp }: DocumentCall,
 ): KeyProof {
-  // The last one, unless a block of a chain is read late.
+  // The current root key, unless blocks are read out of order.
   const rootKeys = [before.rootKey, ...before.rotations.map(({ newRootPubkey }) => newRootPubkey)];
   const root = rootKeys.findLastIndex((key) => equalBytes(key, pubkey));
   if (root < 0) return before;

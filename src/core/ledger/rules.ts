@@ -75,7 +75,7 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
   const change = decideChange(input, intent, record);
   if (isRefusal(change)) return change;
   const { counter } = actions[intent.action];
-  const counted = isBound(input) ? countForProof(account, counter) : account;
+  const counted = isSelfCertified(input) ? countForProof(account, counter) : account;
   return isRefusal(counted)
     ? counted
     : applyChange({ did: call.did, account: counted, record, nowMs, counter }, change);
@@ -95,7 +95,7 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
   if (record.deactivated) return refuse("DidDeactivated");
   const expected = account.counters[domain];
   if (terms.nonce !== expected) return refuse(nonceError, { expected });
-  if (call.signerKeyId !== rootKeyId && isBound(input) && isOnlyForRoot(intent))
+  if (call.signerKeyId !== rootKeyId && isSelfCertified(input) && isOnlyForRoot(intent))
     return refuse("OnlyRootSigns");
   const key = keyFor(record, call.signerKeyId, "change");
   if (key === null || !isSigned(input, call, { domain, key })) return refuse("InvalidSignature");
@@ -112,7 +112,7 @@ function isSigned(
   const message = authorizationMessage(domain, proofs.genesisHash, signedPayload);
   return (
     (proofs.bound && verifyEd25519(signature, message, key)) ||
-    (proofs.plain && !isBound(input) && verifyEd25519(signature, signedPayload, key))
+    (proofs.plain && !isSelfCertified(input) && verifyEd25519(signature, signedPayload, key))
   );
 }
 
@@ -201,7 +201,7 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
   const untimely = checkExpiry(stamp, nowMs, "RegistrationExpired");
   if (untimely !== null) return untimely;
   if (account.record !== null) return refuse("DidAlreadyExists");
-  const misnamed = isBound(input) ? checkName(input, call) : null;
+  const misnamed = isSelfCertified(input) ? checkName(input, call) : null;
   if (misnamed !== null) return misnamed;
   if (isStaleRegistration(account, stamp)) return refuse("DocumentStale");
   if (!isAdmissibleKey(call.pubkey)) return refuse("InvalidRootPubkey");
@@ -215,7 +215,7 @@ function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerR
   return {
     account: {
       ...account,
-      componentCallsLeft: isBound(input) ? componentCallsMax : 0,
+      componentCallsLeft: isSelfCertified(input) ? componentCallsMax : 0,
       record: newRecord(input, { document, aliases, rootPubkey: call.pubkey }),
       ...timesAfter(account, stamp, nowMs),
       registrationExpiryMs: stamp.version === "v1" ? account.registrationExpiryMs : stamp.expiryMs,
@@ -269,7 +269,7 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey))
     return refuse("InvalidSignature");
   const timed = { ...account, ...timesAfter(account, stamp, nowMs) };
-  const componentCallsLeft = isBound(input) ? componentCallsMax : 0;
+  const componentCallsLeft = isSelfCertified(input) ? componentCallsMax : 0;
   const counter = stamp.version === "v1" ? null : "document";
   return applyChange(
     { did: call.did, account: { ...timed, componentCallsLeft }, record, nowMs, counter },
@@ -280,7 +280,7 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
 // ---------------------------------------------------------------------------------------------- self-certifying DIDs
 
 /** Bound to this ledger and its first root key (docs/trust.md "Names"): only version 3 names the ledger. */
-function isBound({ call, proofs }: LedgerInput): boolean {
+function isSelfCertified({ call, proofs }: LedgerInput): boolean {
   return proofs.selfCertifying && isSelfCertifying(call.did);
 }
 
@@ -335,7 +335,7 @@ function acceptedTimestamp(input: LedgerInput, text: string): ProofTimestamp | L
   const { proofs, nowMs } = input;
   const stamp = parseProofTimestamp(text);
   if (stamp === null) return refuse("InvalidProofTimestamp");
-  const accepted = stamp.version === "v3" ? proofs.bound : proofs.plain && !isBound(input);
+  const accepted = stamp.version === "v3" ? proofs.bound : proofs.plain && !isSelfCertified(input);
   if (!accepted) return refuse("ProofVersionRefused");
   const early = stamp.version === "v1" && stamp.timestampMs > nowMs + proofAheadMsMax;
   return early ? refuse("ProofTooFarAhead") : stamp;

@@ -79,8 +79,8 @@ type Course = {
   cacheAttempted: boolean;
   /** Reported only when the delivery fails. */
   readonly attempts: Attempted[];
-  /** The last attempt at each destination that was left. */
-  readonly left: Attempted[];
+  /** The last attempt at each destination that was given up. */
+  readonly abandoned: Attempted[];
   /** When the first request began; `null` before it. Live sessions are not requests. */
   startedMs: number | null;
 };
@@ -95,7 +95,7 @@ export async function deliver(
     retryCount: 0,
     cacheAttempted: false,
     attempts: [],
-    left: [],
+    abandoned: [],
     startedMs: null,
   };
   for (const destination of [...plan.direct, ...plan.caches]) {
@@ -123,15 +123,15 @@ export async function deliver(
       await sleep(waitMs);
     }
     // Without time for another attempt, an answer that the destination gave before still counts.
-    if (last !== null) course.left.push(last);
+    if (last !== null) course.abandoned.push(last);
     if (last !== null && isEnd(course, last)) break;
   }
   return resultOf(course, now());
 }
 
-function isEnd({ plan, left }: Course, { destination, verdict }: Attempted): boolean {
+function isEnd({ plan, abandoned }: Course, { destination, verdict }: Attempted): boolean {
   if (destination.channel === "cache")
-    return verdict === "success" && stored(left).length >= plan.copies;
+    return verdict === "success" && stored(abandoned).length >= plan.copies;
   return verdict === "success" || verdict === "final";
 }
 
@@ -188,8 +188,8 @@ function verdictOf(channel: Channel, outcome: AttemptOutcome): AttemptVerdict {
   return channel === "inbox" && status !== 404 && status !== 410 ? "final" : "refused";
 }
 
-function stored(left: readonly Attempted[]): Attempted[] {
-  return left.filter(
+function stored(abandoned: readonly Attempted[]): Attempted[] {
+  return abandoned.filter(
     (entry) => entry.destination.channel === "cache" && entry.verdict === "success",
   );
 }
@@ -216,11 +216,11 @@ function originOf(endpoint: string | null): string | null {
 
 function resultOf(course: Course, nowMs: number): DeliveryResult {
   const counts = { retry_count: course.retryCount, cache_attempted: course.cacheAttempted };
-  const direct = course.left.find(
+  const direct = course.abandoned.find(
     (entry) => entry.verdict === "success" && entry.destination.channel !== "cache",
   );
   if (direct !== undefined) return success(direct.destination.channel, counts, null);
-  const [first, ...others] = stored(course.left);
+  const [first, ...others] = stored(course.abandoned);
   if (first === undefined) return failed(course, nowMs);
   const receipt = first.outcome.receipt ?? {};
   return success(
@@ -305,18 +305,18 @@ const failureMessages: Record<FailureCode, string> = {
 
 /** 422 when all refused or were gone, or the Cache answered 4xx; 504 when the last timed out; else 502. */
 function failureCode(course: Course, nowMs: number): FailureCode {
-  const { plan, left } = course;
+  const { plan, abandoned } = course;
   if (plan.direct.length + plan.caches.length === 0) return plan.nowhere;
-  if (left.some((entry) => entry.verdict === "final")) return "not_deliverable";
-  if (left.length === 0 && plan.expiresAtMs <= nowMs + 1) return "message_expired";
-  const caches = left.filter((entry) => entry.destination.channel === "cache");
+  if (abandoned.some((entry) => entry.verdict === "final")) return "not_deliverable";
+  if (abandoned.length === 0 && plan.expiresAtMs <= nowMs + 1) return "message_expired";
+  const caches = abandoned.filter((entry) => entry.destination.channel === "cache");
   const open = (entries: readonly Attempted[]) =>
     entries.filter((entry) => entry.verdict === "unreachable" || entry.verdict === "timeout");
   const openCaches = open(caches);
   if (openCaches.length > 0)
     return onlyTimedOut(openCaches) ? "upstream_timeout" : "cache_unavailable";
   if (caches.some((entry) => entry.outcome.httpStatus !== null)) return "not_deliverable";
-  const openDirect = open(left);
+  const openDirect = open(abandoned);
   if (openDirect.length === 0) return "not_deliverable";
   return onlyTimedOut(openDirect) ? "upstream_timeout" : "destination_unavailable";
 }
@@ -327,7 +327,7 @@ function onlyTimedOut(entries: readonly Attempted[]): boolean {
 
 /** The answer of the last Cache that was asked. */
 function cacheRefusal(course: Course): CacheRefusal | null {
-  const entry = course.left.findLast((candidate) => candidate.destination.channel === "cache");
+  const entry = course.abandoned.findLast((candidate) => candidate.destination.channel === "cache");
   if (entry === undefined) return null;
   const { outcome } = entry;
   return {

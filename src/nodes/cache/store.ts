@@ -98,7 +98,7 @@ export async function storeEnvelope(
   if (deduped && relayed !== undefined && !outcome.isSame) return otherContent;
   const { expiresAtMs } = deduped ? outcome : entry;
   if (!deduped) parts.onStored(mailbox);
-  // A repeat too: a crash may have come between the entry and what is due for it.
+  // A repeat is announced too: a crash may have lost the notice.
   if (parts.push !== null && submitted.isQuiet !== true && (!deduped || outcome.isSame)) {
     await parts.push.stored({ mailbox, isKnown: !isStranger(sending), expiresAtMs, nowMs });
   }

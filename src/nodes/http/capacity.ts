@@ -94,7 +94,7 @@ export type Capacity = {
   readonly normal: Room;
   /** Of acknowledgements and health: they are short, and must not wait for the load that they relieve. */
   readonly reserved: Room;
-  /** Requests that wait for what another client does, as many as may be active. */
+  /** Requests blocked on another client (a live delivery), as many as may be active. */
   readonly waiting: FairShare;
   /** Bytes of long answers that clients have not read yet. */
   readonly answerBytes: FairShare;

@@ -80,7 +80,7 @@ export async function gatherFacts(
   };
 }
 
-/** Whoever is at home elsewhere may have signed with a key that this node can't learn now. */
+/** A remote sender's key may have changed without this node knowing. */
 function unverified(did: Did, from: Subject | null): "invalid" | "absent" {
   const isOpen = from === null ? isSelfCertifying(did) : from.foreign?.isFresh === false;
   return isOpen ? "absent" : "invalid";

@@ -30,7 +30,7 @@ import { bytesOfDay, createRateLimiter, limitOf } from "./rates.ts";
 
 /** The home that a client or a header names, and the client network that causes the question there. */
 export type AskedFor = { readonly home: string | null; readonly network: string };
-/** `unknown`: the home says that there is none, or no home is known. `silent`: it says nothing that can be believed now. */
+/** `unknown`: the home says that there is none, or no home is known. `silent`: no verifiable answer. */
 export type Absence = "unknown" | "silent";
 
 export type Foreign = {

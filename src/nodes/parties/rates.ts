@@ -21,7 +21,7 @@ export type RateLimit = {
 export type RateLimiter = {
   /** Claims tokens, one unless it is said: 0 when they were there, else the milliseconds until they are. */
   readonly claim: (key: string, nowMs: number, tokens?: number) => number;
-  /** Takes tokens, also those that are not there: the next claim waits for them. */
+  /** Takes tokens. The count may go negative; later claims wait. */
   readonly charge: (key: string, nowMs: number, tokens: number) => void;
   readonly size: number;
 };

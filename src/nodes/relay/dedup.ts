@@ -37,7 +37,7 @@ type OneDelivery = {
 
 /**
  * The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. One that was forwarded
- * more often than that in flight has come back, and would wait for itself: 422 `not_deliverable`.
+ * more often than that in flight is a loop, since it is in flight here already: 422 `not_deliverable`.
  */
 export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<DeliveryOutcome> {
   const { to, messageId, bytes } = delivery.envelope;

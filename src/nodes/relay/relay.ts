@@ -205,7 +205,7 @@ function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
 
 type Admitted = Omit<Relayed, "begun">;
 
-/** A session that joins too late for the delivery waits for it: once it was tried at sessions, or is not to be. */
+/** A session that joins too late waits until the sessions were tried or ruled out. */
 function deliver(
   node: RelayNode,
   relayed: Admitted,

@@ -7,7 +7,7 @@
  * - Every process says now and then how many subjects it has, with a checksum. Who knows others, or misses a number, asks
  *   for all of them, so that whatever was lost is known again some seconds later.
  * - A process that confirms nothing is forgotten until it says hello again. It then learns that it missed messages.
- * Subjects are numbers of 53 bits (`numberOf`). Of two with one number, the other process finds no handler.
+ * Subjects are numbers of 53 bits (`numberOf`). If two subjects share a number, a process without a handler drops the message.
  */
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { busReadyMsMax } from "../../storage/bus.ts";

@@ -13,7 +13,7 @@
  * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second endpoint has the same
  * block and state, endpoints.ts) -> every block up to it scanned, and the calls in them ended -> `scanned`. A head that
  * differs, or that nobody confirms, goes no further, and no entry moves by it. A proof that a node calls invalid is
- * inspected at once. A call had its chance when a node had it, its nonce being the next, for half a life without a leap.
+ * inspected at once. A call had its chance when a node had it, its nonce being the next, for half its lifetime without a gap in the blocks seen.
  *
  * Laws:
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds its extrinsic or the head's state decides,

@@ -80,7 +80,7 @@ export class Batch {
   }
 }
 
-/** It decides when its commit begins, and returns what answers its caller once the commit is on disk. */
+/** Called when the commit begins; returns a callback for after the sync. */
 type Operation = { readonly size: WriteSize; readonly decide: (batch: Batch) => () => unknown };
 
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
@@ -245,7 +245,7 @@ export class Environment {
   }
 
   /** Each commit writes with it what its operations have decided together. */
-  takePart(finish: (batch: Batch) => void): void {
+  onCommit(finish: (batch: Batch) => void): void {
     this.parts.push(finish);
   }
 

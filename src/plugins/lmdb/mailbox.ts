@@ -77,7 +77,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     this.index.finishLoading(lastArrival);
     this.bodies.load();
     this.index.begin();
-    environment.takePart((batch) => this.finish(batch));
+    environment.onCommit((batch) => this.finish(batch));
   }
 
   // ---------------------------------------------------------------------------------------------- writing

@@ -45,7 +45,7 @@ export function loadPages(
     });
 }
 
-/** Notes which pages the commit changes that is being decided, and writes them with it. */
+/** Collects the pages that the current commit changes, and writes them with it. */
 export class IndexPages {
   private readonly rows = new Set<number>();
   private readonly texts = new Set<number>();

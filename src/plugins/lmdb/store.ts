@@ -129,10 +129,10 @@ export class DiskTable implements Table {
   constructor(
     private readonly environment: Environment,
     private readonly database: "table" | "receipts",
-    /** What the ledger's commits of the moment are worth. */
+    /** Whether the ledger's writes may use the reserve for removals. */
     private readonly kind: () => WriteKind = () => "record",
   ) {
-    environment.takePart((batch) => this.write(batch));
+    environment.onCommit((batch) => this.write(batch));
   }
 
   get(key: string): Uint8Array | null {
@@ -201,7 +201,7 @@ class DiskClaims implements Replay {
       this.lastNumber = Math.max(this.lastNumber, orderedNumber(key.subarray(8)));
       for (const claim of claimsIn(key, environment.borrow("claims", key)!)) this.claims.add(claim);
     }
-    environment.takePart((batch) => this.finish(batch));
+    environment.onCommit((batch) => this.finish(batch));
   }
 
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {

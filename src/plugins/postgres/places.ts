@@ -2,7 +2,7 @@
  * Several databases as one store. A key (of a mailbox, a claim, a receipt) belongs to one of 1,024 places by the hash of
  * the DID that it names, and each place is in one shard: a schema of a database. An operation touches one place, so there is no transaction
  * between databases. Which places a shard has is said by its own table `place`, inside every read and write: what a node
- * remembers of it may be old. One that asks in vain looks at all shards and asks again.
+ * remembers of it may be old. A miss queries every shard, then retries.
  */
 
 import { late, withDeadline } from "../../core/std/bounded.ts";

@@ -109,8 +109,8 @@ type Unacked = {
 export type SessionSocket = {
   readonly target: SessionTarget;
   readonly client: string;
-  /** Whether the client may pass an envelope on to the next destination, and hears the bell: it asks for that in the query. */
-  readonly passes: boolean;
+  /** Whether the client may pass an envelope on to the next destination, and is sent `stored` when something was stored for it: it asks for that in the query. */
+  readonly canForward: boolean;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
   /** `null` until the proof was verified. */
   permit: SessionPermit | null;
@@ -450,11 +450,13 @@ type Reply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
 /** What a client says of an envelope; `null` when the frame is anything else. */
 export function parseReply(
   frame: string | Uint8Array,
-  { passes }: Pick<SessionSocket, "passes">,
+  { canForward }: Pick<SessionSocket, "canForward">,
 ): Reply | null {
   const members = parseFrame(frame);
   const outcome =
-    members?.["type"] === "ack" ? "acknowledged" : members?.["type"] === "pass" && passes && "gone";
+    members?.["type"] === "ack"
+      ? "acknowledged"
+      : members?.["type"] === "pass" && canForward && "gone";
   const messageId =
     typeof members?.["message_id"] === "string" ? parseUuid(members["message_id"]) : null;
   return messageId === null || !outcome ? null : { messageId, outcome };

@@ -226,7 +226,7 @@ async function admit(registry: Sessions, call: Call): Promise<SessionSocket | Fa
   return {
     target,
     client: call.client,
-    passes: call.query.get("pass") === "1",
+    canForward: call.query.get("pass") === "1",
     state: "unproven",
     permit,
     joinCount: 0,
@@ -398,7 +398,7 @@ function ringerOf(socket: SessionWebSocket): () => void {
     if (socket.data.state === "live") socket.sendText(storedFrame);
   };
   return () => {
-    if (isDue || !socket.data.passes) return;
+    if (isDue || !socket.data.canForward) return;
     isDue = true;
     setTimeout(send, Math.max(ringMs, rungMs + secondMs - performance.now()));
   };
