@@ -96,6 +96,13 @@ export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: 
     help: string,
     read: (store: Store, name: string) => Promise<number | null>,
   ): void => metrics.gauge({ name, help, labels: ["store"] }, () => readingsOf(all, read));
+  const { cache } = config;
+  if (cache.enabled)
+    for (const [name, help, most] of [
+      ["cache_store_entries_max", "Entries that the Cache may store.", cache.store_entries_max],
+      ["cache_store_bytes_max", "Bytes that the Cache may store.", cache.store_bytes_max],
+    ] as const)
+      metrics.gauge({ name, help }, () => most);
   gauge(
     "mailbox_entries",
     "Entries held.",

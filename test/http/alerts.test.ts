@@ -30,6 +30,7 @@ const unharmed: Series = {
   [requests("/relay/:did", 202)]: "0+60x120",
   'waypost_relay_results_total{code="cached",deduped="false"}': "0+60x120",
   'waypost_relay_results_total{code="cache_unavailable",deduped="false"}': "0x120",
+  waypost_store_damage_total: "0x120",
   waypost_process_open_fds: "40x120",
   waypost_process_max_fds: "65536x120",
 };
@@ -77,6 +78,16 @@ const incidents: readonly (readonly [what: string, series: Series, alerts: reado
     { waypost_process_open_fds: "65000x120" },
     ["WaypostDescriptors"],
   ],
+  [
+    "a Cache that fills",
+    { waypost_mailbox_bytes: "95x120", waypost_cache_store_bytes_max: "100x120" },
+    ["WaypostCacheFills"],
+  ],
+  [
+    "a damaged record that one request met",
+    { waypost_store_damage_total: "0x30 1x90" },
+    ["WaypostDamage"],
+  ],
   ["a timer that has not run yet", { [timer()]: "0x120" }, []],
   ["a timer that has not run for days", { [timer()]: "1x3000" }, ["WaypostBackupOld"]],
 ];
@@ -87,7 +98,7 @@ function timer(): string {
 
 const names = [
   ...["WaypostMailboxFull", "WaypostCacheFull", "WaypostServerErrors", "WaypostDeliveriesFail"],
-  ...["WaypostDescriptors", "WaypostBackupOld"],
+  ...["WaypostDescriptors", "WaypostBackupOld", "WaypostCacheFills", "WaypostDamage"],
 ];
 
 /** One incident as Prometheus' unit tests take it: an hour of it, and of a timer two days. */

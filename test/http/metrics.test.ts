@@ -52,6 +52,18 @@ test.skipIf(promtool === null)(
   },
 );
 
+test("each alert has a row in docs/run.md", async () => {
+  const root = `${import.meta.dir}/../..`;
+  const alerts = await Bun.file(`${root}/examples/prometheus/alerts.yml`).text();
+  const names = [...alerts.matchAll(/^ +- alert: (\w+)$/gm)].map(([, name]) => name ?? "");
+  const page = await Bun.file(`${root}/docs/run.md`).text();
+  const rows = page.split("\n").filter((line) => line.startsWith("| `Waypost"));
+  expect(names.length).toBeGreaterThan(15);
+  expect(names.filter((name) => !rows.some((row) => row.includes(`\`${name}\``)))).toEqual([]);
+  const named = rows.flatMap((row) => [...row.matchAll(/`(Waypost\w+)`/g)].map(([, one]) => one));
+  expect(named.filter((name) => !names.includes(name ?? ""))).toEqual([]);
+});
+
 test.each(["prometheus/alerts.yml", "grafana/waypost.json"])(
   "a node has every metric in %s",
   async (name) => {
@@ -60,6 +72,8 @@ test.each(["prometheus/alerts.yml", "grafana/waypost.json"])(
     );
     // Of nodes with a certificate: tls.test.ts.
     known.add("waypost_tls_certificate_not_after_seconds");
+    // Of nodes that push: push.test.ts.
+    known.add("waypost_push_requests_total");
     // Of nodes with a database: postgres-clock.test.ts and postgres-standby.test.ts.
     known.add("waypost_store_clock_ahead_seconds").add("waypost_store_standbys");
     const text = await Bun.file(`${import.meta.dir}/../../examples/${name}`).text();

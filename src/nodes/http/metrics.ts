@@ -150,6 +150,8 @@ export type HttpMetrics = {
   readonly requests: Counter;
   readonly seconds: Histogram;
   readonly refusals: Counter;
+  /** Requests that met a damaged record. */
+  readonly damage: Counter;
   /** Refused requests without a line in the log, which has one of a hundred. */
   readonly unlogged: Counter;
 };
@@ -176,6 +178,10 @@ export function httpMetrics(metrics: Metrics): HttpMetrics {
       help: "Refusals by code.",
       labels: ["code"],
       start: faultCodes.map((code) => [code]),
+    }),
+    damage: metrics.counter({
+      name: "store_damage_total",
+      help: "Requests that met a damaged record of a store.",
     }),
     unlogged: metrics.counter({
       name: "http_refusals_unlogged_total",

@@ -10,6 +10,7 @@ import { type ClientAddress, clientAddress, clientNetwork } from "../../core/mes
 import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
+import { StoreError } from "../../storage/contract.ts";
 import type { RequestedEnvelope, Results } from "../results.ts";
 import {
   announcedBytes,
@@ -338,6 +339,7 @@ async function work(exchange: Exchange): Promise<Result> {
   try {
     return await plan.route.handle(exchange);
   } catch (error) {
+    if (error instanceof StoreError && error.code === "corrupt") http.metrics.damage.add([]);
     return faultOf(http.log, error, { requestId, route: plan.route });
   } finally {
     exchange.places?.give(network, 1);
