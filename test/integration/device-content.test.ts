@@ -1,7 +1,8 @@
 /** Content between devices: small content follows its message, large content comes when it is opened, of whoever has it. */
+
 import { afterEach, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
-import { isCurrent, type PeerRow, Sync } from "../../src/client/devices/sync.ts";
+import { isCurrent, type PeerRow } from "../../src/client/devices/replica.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { type Body, saveContent, wholeBody } from "../../src/client/store/files.ts";
 import { peerKey } from "../../src/client/store/keys.ts";
@@ -15,6 +16,7 @@ import { Table } from "../../src/client/store/table.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { DeviceMail, type Letter, saidIn } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
+import { syncOf } from "../support/own-store.ts";
 
 const person = identityOf("person").did;
 const mebibyte = 1_048_576;
@@ -74,7 +76,7 @@ async function devicesOf(
       return false;
     };
     const host = { table, nowMs: Date.now, tell, keysText: () => "", take: async () => undefined };
-    const sync = new Sync({ ...host, ...mail.link(did) }, 0, signal);
+    const sync = syncOf({ ...host, ...mail.link(did) }, 0, signal);
     void sync.run();
     return { did, table, sync, told };
   };

@@ -3,7 +3,7 @@
 import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { applyItem, type Item, queueHistory } from "../../src/client/devices/items.ts";
-import { isCurrent, type PeerRow, Sync } from "../../src/client/devices/sync.ts";
+import { isCurrent, type PeerRow } from "../../src/client/devices/replica.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import {
   deliveryKey,
@@ -26,7 +26,7 @@ import { Table } from "../../src/client/store/table.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { DeviceMail, type Letter, saidIn } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
-import { ownStoreOf, partsOf } from "../support/own-store.ts";
+import { ownStoreOf, partsOf, syncOf } from "../support/own-store.ts";
 
 const [device, other, own] = [
   identityOf("device").did,
@@ -67,7 +67,7 @@ async function toldOf(table: Table): Promise<Item[][]> {
   const stop = new AbortController();
   const mail = new DeviceMail();
   const { logged } = await table.meta();
-  const sync = new Sync(
+  const sync = syncOf(
     { table, nowMs: Date.now, ...unused, ...mail.link(own) },
     logged,
     stop.signal,
@@ -227,7 +227,7 @@ test("what a device can't apply is left out, and what is too large, or comes fro
   const stop = new AbortController();
   const mail = new DeviceMail();
   const host = { table, nowMs: Date.now, ...unused };
-  const receiving = new Sync({ ...host, ...mail.link(own) }, 0, stop.signal).run();
+  const receiving = syncOf({ ...host, ...mail.link(own) }, 0, stop.signal).run();
   const person = (name: string) => ({
     did: identityOf(name).did,
     name,
@@ -270,7 +270,7 @@ test("a device that was set back gets all, with what was removed but no keys, al
     for (const key of ["x/1", "q/1"]) batch.put(key, key);
     await putPerson(table, batch, other, { name: "Other" });
   });
-  void new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
+  void syncOf({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
   const said = () => mail.boxOf(device).map(saidIn);
   while (!said().some(({ have }) => have === 0)) await Bun.sleep(20);
   const say = async (after: number, at: number, tried: number[]) => {
@@ -296,7 +296,7 @@ test("what was sent without an answer, and what was asked for, is named beside w
     mail.put(letter);
     throw fault;
   });
-  void new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
+  void syncOf({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
   const told = () => mail.boxOf(device).filter(isItems).map(saidIn);
   const change = async (count: number) => {
     await table.change((batch) => putProfile(table, batch, profileOf(other, count)));
@@ -319,7 +319,7 @@ test("what was sent without an answer, and what was asked for, is named beside w
 
 test("a device that was set back and changes nothing hears of it, and says so once", async () => {
   const [table, mail, stop] = [await withDevice(), new DeviceMail(), new AbortController()];
-  void new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
+  void syncOf({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
   const said = () => mail.boxOf(device).map(saidIn);
   const say = (told: object) => mail.link(device).send(own, { v: 1, ...told }, syncJson);
   await say({ items: [], after: 0, at: 5, tried: [] });
@@ -343,7 +343,7 @@ test("all that is queued again while it is told is told again", async () => {
     return false;
   });
   await queueHistory(table, device, stop.signal);
-  const sync = new Sync({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal);
+  const sync = syncOf({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal);
   await sync.refresh();
   await held.reached.promise;
   await queueHistory(table, device, stop.signal);

@@ -3,9 +3,10 @@
  * them goes on from an older copy of its store, again and again. In the end all have what any log still has and what devices
  * named that were never set back; one that was set back also has what it had named and another one knows.
  */
+
 import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
-import { type PeerRow, Sync } from "../../src/client/devices/sync.ts";
+import type { PeerRow } from "../../src/client/devices/replica.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { keyOfPerson, peerKey } from "../../src/client/store/keys.ts";
 import { type Person, putPerson } from "../../src/client/store/rows.ts";
@@ -13,6 +14,7 @@ import { Table } from "../../src/client/store/table.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { DeviceMail } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
+import { syncOf } from "../support/own-store.ts";
 
 const dids = ["phone", "laptop", "tablet"].map((name) => identityOf(name).did);
 const [seeds, steps] = [12, 60];
@@ -71,7 +73,7 @@ class Device {
       take: async () => undefined,
     };
     const link = this.#mail.link(this.did);
-    void new Sync({ ...host, ...link }, (await table.meta()).logged, this.#stop.signal).run();
+    void syncOf({ ...host, ...link }, (await table.meta()).logged, this.#stop.signal).run();
   }
 
   async off(): Promise<void> {

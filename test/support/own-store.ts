@@ -1,4 +1,5 @@
 /** The local store of an identity without nodes: its rows, and what sends for it, of which a test replaces what it looks at. */
+import { type DeviceFactsOwner, type DeviceMail, Sync } from "../../src/client/devices/sync.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import {
   createIdentity,
@@ -6,13 +7,14 @@ import {
   parseIdentity,
   renderIdentity,
 } from "../../src/client/keys/keys.ts";
+import type { StoreChange } from "../../src/client/mail/message.ts";
 import { OwnIdentity } from "../../src/client/mail/own-identity.ts";
 import { Copies } from "../../src/client/store/copies.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Groups } from "../../src/client/store/groups.ts";
 import { Incoming } from "../../src/client/store/incoming.ts";
 import { Outbox } from "../../src/client/store/outbox.ts";
-import { OwnStore } from "../../src/client/store/own-store.ts";
+import { OwnStore, soleTab } from "../../src/client/store/own-store.ts";
 import { Sending } from "../../src/client/store/sending.ts";
 import { LocalStore } from "../../src/client/store/store.ts";
 import type { Table } from "../../src/client/store/table.ts";
@@ -48,4 +50,24 @@ export async function partsOf(own: OwnStore, replaced: Replaced = {}) {
     return new Incoming(own, { sending, copies, devices: { sync } });
   };
   return { store, groups, incoming };
+}
+
+type SyncParts = DeviceMail &
+  DeviceFactsOwner & {
+    readonly table: Table;
+    readonly nowMs: () => number;
+    readonly tell: (change: StoreChange) => void;
+  };
+
+/** Replication of a store without nodes, until the signal. */
+export function syncOf(parts: SyncParts, logged: number, signal: AbortSignal): Sync {
+  const { table, nowMs, tell, send, receive, keysText, take } = parts;
+  const secrets = createIdentity("own");
+  const identity = new OwnIdentity({} as Client, secrets, { keys: memoryKeys(), nowMs });
+  identity.on((event) => {
+    if (event.type === "changed") tell(event);
+  });
+  const own = new OwnStore(identity, table, { ...soleTab });
+  signal.addEventListener("abort", () => own.stop());
+  return new Sync(own, { send, receive }, { keysText, take }, logged);
 }

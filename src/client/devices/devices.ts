@@ -14,7 +14,7 @@ import { deviceName, type KeyStore } from "../keys/key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import { bytesSource } from "../mail/content.ts";
-import type { Message, StoreChange } from "../mail/message.ts";
+import type { Message } from "../mail/message.ts";
 import { planSend } from "../mail/plan.ts";
 import { recipientKey, sendPlan } from "../mail/send.ts";
 import { jsonBody } from "../net/http.ts";
@@ -25,7 +25,8 @@ import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import { activeDocument, type Client, senderOf } from "../trust/client.ts";
 import { queueHistory } from "./items.ts";
-import { type DeviceItem, isCurrent, type PeerRow, peersOf, Sync, type SyncHost } from "./sync.ts";
+import { isCurrent, type PeerRow, peersOf } from "./replica.ts";
+import { type DeviceItem, type DeviceMail, Sync } from "./sync.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
@@ -44,7 +45,7 @@ type OwnDid = {
 };
 
 /** It sends to own devices, and receives from them. */
-export type DeviceLink = Pick<SyncHost, "receive" | "send"> & {
+export type DeviceLink = DeviceMail & {
   readonly did: Did;
   readonly client: Client;
   readonly identity: Identity;
@@ -288,11 +289,11 @@ export class Devices {
       batch.meta = { deviceDid: link.did };
     });
     const { logged } = await this.#table.meta();
-    const { table, nowMs, identity } = this.#own;
-    const tell = (change: StoreChange) => this.#own.tell(change);
-    const take = (item: DeviceItem, from: Did) => this.#take(item, from);
-    const keysText = () => withoutStoreKey(identity.secrets);
-    const sync = new Sync({ table, nowMs, tell, keysText, take, ...link }, logged, this.#signal);
+    const owner = {
+      keysText: () => withoutStoreKey(this.#own.identity.secrets),
+      take: (item: DeviceItem, from: Did) => this.#take(item, from),
+    };
+    const sync = new Sync(this.#own, link, owner, logged);
     this.sync = sync;
     sync.run().catch((error: unknown) => this.#failed(error));
     return { sync, link };

@@ -107,11 +107,11 @@ export function applyItem(
   nowMs: number,
 ): Promise<StoreChange | null> {
   return table.change(async (batch) => {
+    batch.isEcho = true;
     const take = takers[is] as
       | ((at: Taking, row: unknown) => Promise<StoreChange | null>)
       | undefined;
     const change = await take?.({ table, batch, nowMs }, row);
-    for (const [key, isLogged] of batch.logged) if (isLogged) batch.logged.delete(key);
     return change ?? null;
   });
 }

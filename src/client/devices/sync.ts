@@ -14,26 +14,16 @@ import { attempt, backoffMs, ClientError, isTemporary, pause } from "../base/fai
 import { isInteger, isRecord } from "../base/shapes.ts";
 import { Wakeup } from "../base/wakeup.ts";
 import { type Content, contentType, syncType } from "../mail/content.ts";
-import { jsonIn, type StoreChange } from "../mail/message.ts";
+import { jsonIn } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
 import { type Body, saveContent, type Write, wholeBody } from "../store/files.ts";
 import { devicesWaitMs } from "../store/incoming.ts";
-import { historyOf, keysKey, logKey, numberOf, peerKey, rowsOf } from "../store/keys.ts";
-import { type DeviceFacts, type MessageRow, messageById, stateChange } from "../store/rows.ts";
+import type { OwnStore } from "../store/own-store.ts";
+import { type MessageRow, messageById, stateChange } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
-import { applyItem, contentOf, type Item, loadItem, queueHistory, takeContent } from "./items.ts";
-
-/** Another device of this identity. */
-export type PeerRow = DeviceFacts & {
-  readonly addedMs: number;
-  /** The number of the last of its changes that was applied here. */
-  readonly seen: number;
-  /** The number of the last change here that its Cache took. */
-  readonly sent: number;
-  /** It is being removed: nothing is sent to it or heard from it. */
-  readonly isLeaving: boolean;
-};
+import { contentOf, type Item, queueHistory, takeContent } from "./items.ts";
+import { batchBytes, peersOf, Replica } from "./replica.ts";
 
 /** How far a device is in this run. */
 type Peer = {
@@ -50,19 +40,20 @@ type Peer = {
 
 export type Fill = (write: Write) => Promise<ReadMessage>;
 
-export type SyncHost = {
-  readonly table: Table;
-  readonly nowMs: () => number;
-  readonly tell: (change: StoreChange) => void;
+/** Between the DIDs of own devices. */
+export type DeviceMail = {
   readonly send: (to: Did, content: Content, options: MessageOptions) => Promise<Sent>;
   /** Reads messages until the signal; `take` has stored what it returns. */
   readonly receive: (
     take: (fill: Fill) => Promise<ReadMessage>,
     signal: AbortSignal,
   ) => Promise<void>;
+};
+
+/** Keys and devices, which are not rows of the store alone. */
+export type DeviceFactsOwner = {
   /** As other devices have them. */
   readonly keysText: () => string;
-  /** Keys and devices, which are not rows of the store alone. */
   readonly take: (item: DeviceItem, from: Did) => Promise<void>;
 };
 
@@ -71,9 +62,8 @@ const isDeviceItem = (item: Item): item is DeviceItem => ["d", "x", "k"].include
 
 /** Beside `syncType`, which wakes nobody: it has a message that somebody wrote, for which a phone may ring. */
 const newsType = "application/vnd.waypost.news+json";
-const itemsMax = 100;
-/** Of one message, unless a single item has more. */
-const batchBytes = 524_288;
+/** Up to how many changes it may have heard are remembered. */
+const triedMax = 100;
 const messageBytesMax = 2 * batchBytes;
 /** Larger content is sent when it is opened. */
 const contentBytesMax = 8_388_608;
@@ -83,40 +73,38 @@ const askMs = secondMs;
 /** How long what waits in the own Cache may take after a start, before the others are asked. */
 const settleMs = 5 * secondMs;
 
-export const peersOf = (table: Table): Promise<PeerRow[]> => table.values<PeerRow>(rowsOf.devices);
-
-/** Whether its Cache has all that is here. */
-export async function isCurrent(table: Table, { did, sent }: PeerRow): Promise<boolean> {
-  const log = table.scan({ prefix: rowsOf.log, from: logKey(sent + 1), limit: 1 });
-  const left = await Promise.all([log, table.scan({ prefix: historyOf(table, did), limit: 1 })]);
-  return left.flat().length === 0;
-}
-
 export class Sync {
-  readonly #host: SyncHost;
+  readonly #own: OwnStore;
+  readonly #mail: DeviceMail;
+  readonly #owner: DeviceFactsOwner;
   readonly #table: Table;
+  readonly #replica: Replica;
   readonly #signal: AbortSignal;
   readonly #peers = new Map<Did, Peer>();
   readonly #hearing = inOrder<Did>();
   readonly #progress = new Waiters();
   #logged: number;
 
-  constructor(host: SyncHost, logged: number, signal: AbortSignal) {
-    this.#host = host;
-    this.#table = host.table;
-    this.#signal = signal;
+  /** `logged`: the number of the last change so far. */
+  constructor(own: OwnStore, mail: DeviceMail, owner: DeviceFactsOwner, logged: number) {
+    this.#own = own;
+    this.#mail = mail;
+    this.#owner = owner;
+    this.#table = own.table;
+    this.#signal = own.signal;
     this.#logged = logged;
+    this.#replica = new Replica(own, owner.keysText);
     this.#table.onLogged = (number) => {
       this.#logged = Math.max(this.#logged, number);
       for (const { news } of this.#peers.values()) news.wake();
     };
-    signal.addEventListener("abort", () => this.#progress.release());
+    own.signal.addEventListener("abort", () => this.#progress.release());
   }
 
   /** Until the signal: what others send is applied, what happens here is sent. */
   async run(): Promise<void> {
     await this.refresh();
-    await this.#host.receive((fill) => this.#take(fill), this.#signal);
+    await this.#mail.receive((fill) => this.#take(fill), this.#signal);
   }
 
   /** After devices were added or removed. */
@@ -129,20 +117,6 @@ export class Sync {
       else void this.#tellLoop(did);
     }
     this.#progress.release();
-  }
-
-  async #peer(did: Did): Promise<PeerRow | null> {
-    const row = await this.#table.get<PeerRow>(peerKey(this.#table, did));
-    return row?.isLeaving === false ? row : null;
-  }
-
-  async #change(did: Did, change: (row: PeerRow, batch: Batch) => PeerRow): Promise<void> {
-    const key = peerKey(this.#table, did);
-    await this.#table.change(async (batch) => {
-      const row = await batch.get<PeerRow>(key);
-      if (row !== null) batch.put(key, change(row, batch));
-    });
-    this.#peers.get(did)?.news.wake();
   }
 
   // --------------------------------------------------------------------------------------------------- telling
@@ -186,65 +160,27 @@ export class Sync {
     }
   }
 
-  /** Sends the next changes, or the next rows of all when there are none. `false` when it has everything. */
+  /** Sends what it is offered. `false` when it has everything. */
   async #tellOnce(did: Did, state: Peer): Promise<boolean> {
-    const [peer, logged] = [await this.#peer(did), this.#logged];
-    if (peer === null) return false;
-    const { sent: after } = peer;
-    const log = await this.#table.scan<string>({
-      prefix: rowsOf.log,
-      from: logKey(after + 1),
-      limit: itemsMax,
-    });
-    if (log.length === 0) state.taken = logged;
-    const all = { prefix: historyOf(this.#table, did), limit: itemsMax };
-    const rows = log.length > 0 ? log : await this.#table.scan<string>(all);
-    if (rows.length === 0) return false;
-    const { items, count } = await this.#load(rows.map(([, key]) => key));
-    const next = rows.slice(0, count);
-    const at = numberOf(next.at(-1)?.[0] ?? "");
+    const logged = this.#logged;
+    const offer = await this.#replica.offer(did);
+    if (offer === null || offer.at === null) state.taken = logged;
     // New keys are not for a device that is removed meanwhile.
-    if ((await this.#peer(did)) === null) return false;
-    const tried = state.tried.filter((one) => one > after).slice(-itemsMax);
-    if (log.length > 0) state.tried = [...tried, at];
-    await this.#send(did, log.length > 0 ? { v: 1, items, after, at, tried } : { v: 1, items });
-    for (const [, key] of next)
-      if (key.startsWith(rowsOf.messages))
-        await this.#giveContent(did, await this.#table.get<MessageRow>(key), contentBytesMax);
-    // Unless it was set back meanwhile.
-    if (log.length > 0)
-      await this.#change(did, (row) => (row.sent === after ? { ...row, sent: at } : row));
-    else
-      await this.#table.change(async (batch) => {
-        for (const [place] of next) batch.delete(place);
-      });
+    if (offer === null || (await this.#replica.peer(did)) === null) return false;
+    const { items, after, at } = offer;
+    const tried = state.tried.filter((one) => one > after).slice(-triedMax);
+    if (at !== null) state.tried = [...tried, at];
+    await this.#send(did, at === null ? { v: 1, items } : { v: 1, items, after, at, tried });
+    for (const row of offer.messages) await this.#giveContent(did, row, contentBytesMax);
+    await this.#replica.acknowledge(did, offer);
     return true;
-  }
-
-  /** As many as fit one message, at least one. */
-  async #load(
-    keys: readonly string[],
-  ): Promise<{ readonly items: readonly Item[]; readonly count: number }> {
-    const items: Item[] = [];
-    let [bytes, count] = [0, 0];
-    for (const key of keys) {
-      const isKeys = key === keysKey;
-      const item = isKeys
-        ? ({ is: "k", row: this.#host.keysText() } as const)
-        : await loadItem(this.#table, key);
-      bytes += JSON.stringify(item).length;
-      if (items.length > 0 && bytes > batchBytes) break;
-      if (item !== null) items.push(item);
-      count++;
-    }
-    return { items, count };
   }
 
   /** `retries` where nothing else repeats it. */
   async #send(did: Did, message: SyncMessage, retries = 0): Promise<void> {
     const items = "at" in message ? message.items : [];
     const hasNews = items.some(({ is, row }) => is === "m" && !row.isOwn);
-    await this.#host.send(did, message, {
+    await this.#mail.send(did, message, {
       mediaType: hasNews ? newsType : syncType,
       receipt: false,
       retries,
@@ -256,7 +192,7 @@ export class Sync {
     const sent = await attempt(async () => {
       const source = await contentOf(this.#table, row);
       if (source !== null)
-        await this.#host.send(did, source, { replyTo: row.id, receipt: false, retries: 0 });
+        await this.#mail.send(did, source, { replyTo: row.id, receipt: false, retries: 0 });
     });
     // What was removed, or is too much for its Cache, stays where it is.
     if (sent instanceof ClientError && isTemporary(sent)) throw sent;
@@ -268,7 +204,7 @@ export class Sync {
   async #take(fill: Fill): Promise<ReadMessage> {
     const heard: { did?: Did; json?: unknown } = {};
     const rows = async (batch: Batch, body: Body, { from, verified, ...read }: ReadMessage) => {
-      const peer = from === null || verified !== true ? null : await this.#peer(from);
+      const peer = from === null || verified !== true ? null : await this.#replica.peer(from);
       if (peer === null) return null;
       if (read.mediaType === contentType)
         return takeContent(this.#table, batch, body, { from, verified, ...read });
@@ -276,15 +212,15 @@ export class Sync {
         Object.assign(heard, { did: peer.did, json: jsonIn(await wholeBody(this.#table, body)) });
       return null;
     };
-    const { filled, saved } = await saveContent(this.#table, this.#host.nowMs, { fill, rows });
-    if (saved !== null) this.#host.tell(stateChange(saved));
+    const { filled, saved } = await saveContent(this.#table, this.#own.nowMs, { fill, rows });
+    if (saved !== null) this.#own.tell(stateChange(saved));
     const { did, json } = heard;
     if (did !== undefined) await this.#hearing(did, () => this.#hear(did, json));
     return filled;
   }
 
   async #hear(did: Did, json: unknown): Promise<void> {
-    const { seen = null } = (await this.#peer(did)) ?? {};
+    const { seen = null } = (await this.#replica.peer(did)) ?? {};
     const { v, items, after = seen, at = null, tried, have, want } = isRecord(json) ? json : {};
     if (v !== 1 || seen === null) return;
     const isKnown =
@@ -299,25 +235,23 @@ export class Sync {
     // It does not know what it has sent: its store is an older copy, which lacks that, and what it got.
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
     for (const item of items) await this.#apply(did, item as Item);
-    if (isInteger(at)) await this.#change(did, (row) => ({ ...row, seen: at }));
+    if (isInteger(at)) await this.#replica.change(did, (row) => ({ ...row, seen: at }));
+    this.#peers.get(did)?.news.wake();
   }
 
-  /** What a device lacks is sent again. When it has more than it was sent, this store is an older copy: a change says so. */
   async #goTo(did: Did, have: number): Promise<void> {
-    const { tried = [] } = this.#peers.get(did) ?? {};
-    await this.#change(did, (row, batch) => {
-      if (have < row.sent) tried.push(row.sent);
-      if (have > row.sent && !tried.includes(have)) batch.log(peerKey(this.#table, did));
-      return { ...row, sent: Math.min(row.sent, have) };
-    });
+    const peer = this.#peers.get(did);
+    const sent = await this.#replica.request(did, have, peer?.tried ?? []);
+    if (sent !== null && have < sent) peer?.tried.push(sent);
+    peer?.news.wake();
   }
 
   /** One that can't be applied is left out. */
   async #apply(did: Did, item: Item): Promise<void> {
     try {
-      if (isDeviceItem(item)) return await this.#host.take(item, did);
-      const change = await applyItem(this.#table, item, this.#host.nowMs());
-      if (change !== null) this.#host.tell(change);
+      if (isDeviceItem(item)) return await this.#owner.take(item, did);
+      const change = await this.#replica.apply(item);
+      if (change !== null) this.#own.tell(change);
     } catch (error) {
       if (error instanceof ClientError) throw error;
     }
@@ -349,7 +283,7 @@ export class Sync {
     void attempt(async () => {
       await pause(waitMs, this.#signal);
       peer.isAsking = false;
-      const row = await this.#peer(did);
+      const row = await this.#replica.peer(did);
       if (row === null || this.#signal.aborted) return;
       await this.#send(did, { v: 1, have: row.seen, after: row.sent, tried: peer.tried });
     });

@@ -273,6 +273,8 @@ export class Batch {
   readonly logged = new Map<string, boolean>();
   meta: Partial<Meta> = {};
   isBounded = false;
+  /** It repeats what another device has changed: nothing is logged for the others. */
+  isEcho = false;
   readonly #table: Table;
 
   constructor(table: Table) {
@@ -309,7 +311,7 @@ export class Batch {
 
   /** Own devices get the row, as it is when it is sent. */
   log(key: string): void {
-    this.logged.set(key, true);
+    if (!this.isEcho) this.logged.set(key, true);
   }
 }
 

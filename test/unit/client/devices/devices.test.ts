@@ -2,7 +2,8 @@
 import { expect, test } from "bun:test";
 import { ClientError } from "../../../../src/client/base/failure.ts";
 import { type DeviceLink, Devices } from "../../../../src/client/devices/devices.ts";
-import type { DeviceItem, PeerRow } from "../../../../src/client/devices/sync.ts";
+import type { PeerRow } from "../../../../src/client/devices/replica.ts";
+import type { DeviceItem } from "../../../../src/client/devices/sync.ts";
 import { nextIdentity } from "../../../../src/client/identity/change.ts";
 import {
   advanceChain,
