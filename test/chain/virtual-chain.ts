@@ -20,6 +20,8 @@ import { keyOf } from "../support/identity.ts";
 import type { Chance, VirtualTime } from "./virtual-time.ts";
 
 export const blockTimeMs = 6_000;
+/** By so much the next runtime moves the indices of the pallets, if it does. */
+export const movedBy = 100;
 /** Of signed and of general extrinsics, in one block. */
 const blockExtrinsicsMax = 60;
 
@@ -48,6 +50,8 @@ export type DecodedExtrinsic = {
   readonly call: LedgerCall;
   /** Of the call's bytes: who carries the same call has the same. */
   readonly callHash: string;
+  /** By the indices of a runtime that has moved the pallet. */
+  readonly isMoved: boolean;
   /** `null` for a general extrinsic. */
   readonly nonce: number | null;
   readonly eraCode: number;
@@ -127,6 +131,7 @@ export class VirtualChain {
   lag = 2;
   /** The block whose state has the next runtime. */
   upgradeAt = Number.POSITIVE_INFINITY;
+  movesIndices = false;
   /** Blocks of the best chain that were taken back. */
   retracted = 0;
   onBest: (before: VirtualBlock, now: VirtualBlock) => void = () => {};
@@ -154,12 +159,14 @@ export class VirtualChain {
     const { salt, ...content } = given;
     const zeros = `0x${"00".repeat(32)}`;
     const number = parent === null ? 0 : parent.number + 1;
+    const { specVersion } = content.state;
+    const isUpgrade = parent !== null && parent.state.specVersion !== specVersion;
     const header = {
       parentHash: parent?.hash ?? zeros,
       number: `0x${number.toString(16)}`,
       stateRoot: zeros,
       extrinsicsRoot: rootOf(content.extrinsics),
-      digest: { logs: [`0x066175726104${salt}`] },
+      digest: { logs: [`0x066175726104${salt}`, ...(isUpgrade ? ["0x08"] : [])] },
     };
     const { hash } = parseHeader(header);
     const block: VirtualBlock = {
@@ -257,6 +264,8 @@ export class VirtualChain {
 
   private checkProof(extrinsic: DecodedExtrinsic, parent: VirtualBlock): Validity {
     const { eraCode, scheme, signature, explicit, callBytes, hash } = extrinsic;
+    if (extrinsic.isMoved !== (this.movesIndices && parent.state.specVersion > 1))
+      return "bad proof";
     const period = 2 << (eraCode & 15);
     const phase = eraCode >> 4;
     const now = parent.number + 1;
@@ -328,13 +337,17 @@ function decodeBytes(hex: string): DecodedExtrinsic | null {
   const [, afterTip] = compactAt(bytes, afterNonce);
   at = afterTip + 1;
   const callBytes = bytes.subarray(at);
-  const call = decodeLedgerCall(callBytes);
+  const isMoved = (callBytes[0] ?? 0) >= movedBy;
+  const plain = callBytes.slice();
+  if (isMoved) plain[0] = (plain[0] ?? 0) - movedBy;
+  const call = decodeLedgerCall(plain);
   if (call === null) return null;
   return {
     hex,
     hash: `0x${blake2b256(bytes).toHex()}`,
     call,
-    callHash: blake2b256(callBytes).toHex(),
+    callHash: blake2b256(plain).toHex(),
+    isMoved,
     nonce: isSigned ? nonce : null,
     eraCode,
     scheme,

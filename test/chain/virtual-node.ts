@@ -31,6 +31,10 @@ export type Lie =
   | "body"
   /** The body is the root node of the trie: hashed as a whole it has the header's root. */
   | "root node"
+  /** By their numbers it shows blocks of a chain of its own, up to some before its head. */
+  | "numbers"
+  /** The registration of one DID never expires. */
+  | "expiry"
   /** It has no bodies, and no record of a DID. */
   | "records"
   /** It calls every proof invalid, and its state says why: from then on the DID is deactivated. */
@@ -102,6 +106,9 @@ export class VirtualNode {
   private readonly banned = new Map<string, number>();
   private readonly sockets = new Set<{ readonly events: SocketEvents; isOpen: boolean }>();
   private readonly accused = new Set<string>();
+  private readonly own: string[] = [];
+  /** The DID about which it lies. */
+  private victim = "";
   private readonly fakes = new Map<string, Readonly<Record<string, unknown>>>();
   private readonly prefixes = new Map<string, string>();
 
@@ -226,6 +233,8 @@ export class VirtualNode {
         if (params[0] === undefined) return this.best.hash;
         const number = params[0] as number;
         if (number === 0 && lie === "genesis") return `0x${"77".repeat(32)}`;
+        if (lie === "numbers" && number > 0 && number < this.finalized.number - 20)
+          return this.ownBlock(number);
         return this.parts.chain.ancestor(this.best, number)?.hash ?? null;
       }
       case "chain_getFinalizedHead":
@@ -235,6 +244,9 @@ export class VirtualNode {
         return lie === "hash" ? { ...header, stateRoot: `0x${"99".repeat(32)}` } : header;
       }
       case "chain_getBlock": {
+        const own = this.fakes.get(String(params[0]));
+        if (own !== undefined && this.own.includes(String(params[0])))
+          return { block: { header: own, extrinsics: [] } };
         const { header, extrinsics, number } = this.blockOf(params[0]);
         if (number < this.finalized.number - this.state.keepsBodies || lie === "records")
           return null;
@@ -273,6 +285,23 @@ export class VirtualNode {
     const { hash } = parseHeader(header);
     this.fakes.set(hash, header);
     return hash;
+  }
+
+  /** Empty, and after the one before it. */
+  private ownBlock(number: number): string {
+    while (this.own.length <= number) {
+      const { chain } = this.parts;
+      const parentHash = this.own.at(-1) ?? chain.ancestor(this.best, 0)?.hash;
+      const header = {
+        ...chain.genesis.header,
+        parentHash,
+        number: `0x${this.own.length.toString(16)}`,
+      };
+      const { hash } = this.own.length === 0 ? chain.genesis : parseHeader(header);
+      this.fakes.set(hash, header);
+      this.own.push(hash);
+    }
+    return this.own[number] as string;
   }
 
   private blockOf(hash: unknown): VirtualBlock {
@@ -354,7 +383,10 @@ export class VirtualNode {
       case "DocumentTimes":
         return u64(account.documentTimeMs);
       case "RegistrationExpiries":
-        return u64(account.registrationExpiryMs);
+        if (this.victim === "" && lie === "expiry") this.victim = name;
+        return u64(
+          account.registrationExpiryMs + (lie === "expiry" && this.victim === name ? 1n : 0n),
+        );
       default:
         return null;
     }

@@ -10,7 +10,7 @@ import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/meta
 import { Rpc } from "../../src/plugins/chain/rpc.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Table } from "../../src/storage/table.ts";
-import { blockTimeMs, operatorOf, VirtualChain } from "./virtual-chain.ts";
+import { blockTimeMs, movedBy, operatorOf, VirtualChain } from "./virtual-chain.ts";
 import { type World as ClientWorld, client, lookAgain, namedClient } from "./virtual-clients.ts";
 import { type Lie, VirtualNode } from "./virtual-node.ts";
 import { type Chance, seededChance, VirtualTime } from "./virtual-time.ts";
@@ -48,6 +48,12 @@ export type ScheduleOptions = {
   readonly names?: true;
   /** For how many blocks each node keeps bodies; for ever by default. */
   readonly keepsBodies?: readonly number[];
+  /** For how many blocks each node keeps states; 256 by default. */
+  readonly keepsStates?: readonly number[];
+  /** The block with an upgrade to a runtime whose pallets have other indices. */
+  readonly movedAt?: number;
+  /** When another Directory takes its place, which has an outbox of its own and has seen no block. */
+  readonly freshAtMs?: number;
   /** When a node is down. */
   readonly outage?: { readonly node: number; readonly fromMs: number; readonly untilMs: number };
   /** When clients hand over their calls, in ms since the beginning; by default within 15 minutes. */
@@ -69,14 +75,25 @@ const read = readMetadata(hex, { version, genesis: new Uint8Array(32) });
 if (Array.isArray(read)) throw new Error(read.join());
 const metadata: RuntimeMetadata = read;
 
-/** Of every version: they have the same metadata, which is read once. */
-function runtimesOf(genesis: string, names: boolean): Map<string, RuntimeMetadata> {
+/** Of every version: they have the same metadata, which is read once, but for indices that move. */
+function runtimesOf(
+  genesis: string,
+  { names, movedAt }: ScheduleOptions,
+): Map<string, RuntimeMetadata> {
   const absent = new Set(names ? [] : ["ComponentCallsLeft" as const]);
+  const { callIndices } = metadata.frame;
+  const moved = new Map(
+    [...callIndices].map(([name, [pallet = 0, index = 0]]) => [
+      name,
+      Uint8Array.of(pallet + movedBy, index),
+    ]),
+  );
   return new Map(
     [1, 2, 999].map((specVersion) => {
       const frame = {
         ...metadata.frame,
         specVersion,
+        callIndices: specVersion === 2 && movedAt !== undefined ? moved : callIndices,
         genesis: Uint8Array.fromHex(genesis.slice(2)),
       };
       return [`${genesis}/${specVersion}/1`, { ...metadata, frame, absent }];
@@ -86,7 +103,7 @@ function runtimesOf(genesis: string, names: boolean): Map<string, RuntimeMetadat
 
 type World = ClientWorld & {
   readonly nodes: readonly VirtualNode[];
-  readonly table: Table;
+  table: Table;
   readonly options: ChainOptions;
   readonly runtimes: Map<string, RuntimeMetadata>;
   /** The time by the driver's clock. */
@@ -106,6 +123,10 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
   );
   for (const [n, keepsBodies] of given.keepsBodies?.entries() ?? [])
     Object.assign((nodes[n] as VirtualNode).state, { keepsBodies });
+  for (const [n, keepsStates] of given.keepsStates?.entries() ?? [])
+    Object.assign((nodes[n] as VirtualNode).state, { keepsStates });
+  if (given.movedAt !== undefined)
+    Object.assign(chain, { movesIndices: true, upgradeAt: given.movedAt });
   const endpoints = given.endpoints ?? chance.between(1, nodeCount);
   const startMs = time.nowMs;
   const world: World = {
@@ -117,7 +138,7 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     notes: [],
     table: new MemoryTable(2 ** 30),
     options: optionsOf(endpoints),
-    runtimes: runtimesOf(chain.genesis.hash, given.names ?? false),
+    runtimes: runtimesOf(chain.genesis.hash, given),
     key,
     clockMs: () => time.nowMs + (given.clock?.(time.nowMs - startMs) ?? 0),
     startMs,
@@ -148,6 +169,12 @@ export async function runSchedule(seed: number, given: ScheduleOptions): Promise
     time.after(outage.untilMs, () => Object.assign(node.state, { isDown: false }));
   }
   if (kill !== undefined) time.after(kill.atMs, () => killDriver(world, kill.awayMs));
+  if (given.freshAtMs !== undefined)
+    time.after(given.freshAtMs, () => {
+      world.kill();
+      world.table = new MemoryTable(2 ** 30);
+      startDriver(world);
+    });
   let running = 0;
   for (let n = 0; n < given.calls; n++) {
     running++;

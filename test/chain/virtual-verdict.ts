@@ -62,8 +62,8 @@ export function verdictOf(world: VerdictParts, seed: number): Verdict {
   const { chain, calls, notes } = world;
   const carried = new Map<string, { times: number; succeeded: boolean }>();
   for (let at: typeof chain.finalized | null = chain.finalized; at !== null; at = at.parent) {
-    for (const [index, { callBytes }] of at.extrinsics.entries()) {
-      const name = callBytes.toHex();
+    for (const [index, { call }] of at.extrinsics.entries()) {
+      const name = encodeLedgerCall(call).toHex();
       const before = carried.get(name) ?? { times: 0, succeeded: false };
       carried.set(name, {
         times: before.times + 1,

@@ -13,7 +13,7 @@ import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { recordCodec } from "../../src/core/ledger/account.ts";
-import type { LedgerCall } from "../../src/core/ledger/calls.ts";
+import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
 import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
 import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
@@ -422,8 +422,11 @@ describe("submissions", () => {
   });
 
   /** Signed by an account, of a call that nobody reads. */
-  const extrinsic = compactAddLength(Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4)));
-  const carried = { call: new Uint8Array(), submitter: new Uint8Array(32), nonce: 0 };
+  const called = encodeLedgerCall(documentCall).slice(0, 2);
+  const extrinsic = compactAddLength(
+    Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4), ...called),
+  );
+  const carried = { call: called, submitter: new Uint8Array(32), nonce: 0 };
   const unread = { extrinsic, fingerprint: fingerprintOf(carried), nonce: 0 };
 
   /** With one call in its outbox, which no block holds. */

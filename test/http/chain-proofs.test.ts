@@ -377,9 +377,25 @@ describe("key proofs", () => {
     showState(honest, worldOf(registration));
     showState(liar, worldOf());
     const denied = await proofsOf([liar, honest], worldOf(), table);
-    expect(await denied(person).catch(String)).toContain("are still read");
+    expect(await denied(person).catch(String)).toContain("disagree about this DID");
     showState(liar, worldOf(registration));
     expect(await (await proofsOf([liar, honest], worldOf(), table))(person)).not.toBeNull();
+  });
+
+  test("of others are read while two endpoints disagree about one registration", async () => {
+    const [liar, honest] = [fakeNode(), fakeNode()];
+    const [denied, other] = [named("denied"), named("undisputed")];
+    const calls = [registrationBy(denied), registrationBy(other)] as const;
+    for (const node of [liar, honest])
+      node.blocks.set(
+        2,
+        calls.map((call) => signed(call)),
+      );
+    showState(honest, worldOf(...calls));
+    showState(liar, worldOf(calls[1]));
+    const proofOf = await proofsOf([liar, honest], worldOf(calls[1]));
+    expect(await proofOf(other)).not.toBeNull();
+    expect(await proofOf(denied).catch(String)).toContain("disagree about this DID");
   });
 
   test("are soon known to be missing when the second endpoint is always a block behind", async () => {

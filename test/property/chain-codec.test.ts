@@ -7,8 +7,10 @@ import {
   type GenericExtrinsic,
   type GenericExtrinsicPayload,
   Metadata,
+  Struct,
   TypeRegistry,
 } from "@polkadot/types";
+import { expandExtensionTypes } from "@polkadot/types/extrinsic/signedExtensions";
 import { compactAddLength, compactToU8a } from "@polkadot/util";
 import fc from "fast-check";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
@@ -26,7 +28,7 @@ import {
   type PalletShape,
 } from "../../src/plugins/chain/layouts.ts";
 import { entryKey, type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
-import { extrinsicsIn } from "../../src/plugins/chain/reader.ts";
+import { extrinsicsIn, hasCalls } from "../../src/plugins/chain/reader.ts";
 import { parseHeader } from "../../src/plugins/chain/rpc.ts";
 import { storageMapKey } from "../oracles/scale.ts";
 import { alice, registration, removal } from "../support/chain-calls.ts";
@@ -221,7 +223,7 @@ describe("extrinsics", () => {
     }
   });
 
-  test("of strangers, whatever their bytes, hide none of ours in their block", async () => {
+  test("of strangers, whatever their bytes, hide none of ours in their block", () => {
     const bytes = fc.uint8Array({ maxLength: 300 });
     const body = fc.constantFrom(...ownBody);
     const kinds = [0x04, 0x05, 0x44, 0x45, 0x84, 0x85, 0xc4, 0xc5];
@@ -247,14 +249,13 @@ describe("extrinsics", () => {
       fc.oneof(bytes, headed, cut, changed).map((one) => compactAddLength(one)),
     );
     const metadata = runtime();
-    const session = { metadataAt: async () => metadata };
     const header = parseHeader(headerJson);
     const block = fc.tuple(...[1, 2, 3].map(() => fc.array(stranger, { maxLength: 4 })));
-    await fc.assert(
-      fc.asyncProperty(block, async ([before = [], between = [], after = []]) => {
+    fc.assert(
+      fc.property(block, ([before = [], between = [], after = []]) => {
         const [proof, signed] = own as [Uint8Array, Uint8Array];
         const extrinsics = [...before, proof, ...between, signed, ...after];
-        const found = await extrinsicsIn(session, { header, extrinsics }, metadata);
+        const found = extrinsicsIn({ header, extrinsics }, metadata);
         for (const { call } of found) decodeLedgerCall(call, frame.callIndices);
         const call = encodeLedgerCall(removal);
         expect(found).toContainEqual({ call, submitter: null, nonce: 0, frame });
@@ -264,25 +265,37 @@ describe("extrinsics", () => {
     );
   });
 
-  test("of strangers alone don't ask for the runtime of their block unless they may carry a call", async () => {
-    const metadata = runtime();
-    let asked = 0;
-    const session = {
-      metadataAt: async () => {
-        asked++;
-        return metadata;
-      },
-    };
-    const read = (...bodies: readonly (readonly number[])[]) => {
-      const extrinsics = bodies.map((one) => compactAddLength(Uint8Array.from(one)));
-      return extrinsicsIn(session, { header: parseHeader(headerJson), extrinsics }, metadata);
-    };
-    expect(await read([0x04, 2, 0], [0x05, 2, 0], [0x45, 1], [0x84, 4], [])).toEqual([]);
-    expect(asked).toBe(0);
+  test("of strangers alone make nobody ask for the runtime of their block unless they may carry a call", () => {
+    const blockOf = (...bodies: readonly (readonly number[])[]) => ({
+      header: parseHeader(headerJson),
+      extrinsics: bodies.map((one) => compactAddLength(Uint8Array.from(one))),
+    });
+    expect(hasCalls(blockOf([0x04, 2, 0], [0x05, 2, 0], [0x45, 1], [0x84, 4], []))).toBe(false);
     // Whether the rest can be read is for the runtime of its block.
     const odd = [0, ...new Uint8Array(80).fill(0xff)];
-    expect(await read([0x84, 0, ...publicKey, 3, ...new Uint8Array(65), ...odd])).toEqual([]);
-    expect(asked).toBe(1);
+    const block = blockOf([0x84, 0, ...publicKey, 3, ...new Uint8Array(65), ...odd]);
+    expect(hasCalls(block)).toBe(true);
+    expect(extrinsicsIn(block, runtime())).toEqual([]);
+  });
+
+  test("have their call where the chain library finds it, whatever extensions come before", () => {
+    const registry = new TypeRegistry();
+    const extensions = [...frame.extensions];
+    const given = fc.record({
+      era: fc.constantFrom("0x00", { current: 7, period: 64 }, { current: 9_000, period: 4_096 }),
+      nonce: fc.nat(),
+      tip: fc.bigInt({ min: 0n, max: 2n ** 128n - 1n }),
+      mode: fc.constantFrom(0, 1),
+    });
+    fc.assert(
+      fc.property(given, (one) => {
+        const added = new Struct(registry, expandExtensionTypes(extensions, "extrinsic"), one);
+        const call = encodeLedgerCall(removal);
+        const bytes = concatBytes(Uint8Array.of(0x45, 0), added.toU8a(), call);
+        const found = carriedBy(compactAddLength(bytes), frame);
+        expect(found).toEqual({ call, submitter: null, nonce: one.nonce });
+      }),
+    );
   });
 });
 

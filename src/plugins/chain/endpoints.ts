@@ -6,14 +6,17 @@
  * block that two agreed about is the anchor, also after a restart, which every node must have.
  * Source: docs/chain.md "A Directory on a chain", D76.
  */
-import { StoreError } from "../../storage/contract.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { type Block, StoreError } from "../../storage/contract.ts";
 import { isLight } from "./chain.ts";
+import type { RuntimeMetadata } from "./metadata.ts";
 import type { Verdict } from "./pool.ts";
 import { nameOf, type SignedBlock } from "./rpc.ts";
 import {
   type Anchor,
   type ChainHead,
   type Common,
+  Disputed,
   type NodeAnswer,
   readable,
   Session,
@@ -54,6 +57,9 @@ const standsMsMax = 120_000;
 /** An outage is over when a node was well for so long: then the log reports the next one. */
 const calmMs = 60_000;
 
+/** A new block, and the one before it: each may have 5 MiB. */
+const lastBlocksMax = 2;
+
 type Agreement<T> = { readonly agreed: T | null; readonly isAlone: boolean };
 type Ask<T> = (other: OpenSession, node: Node) => Promise<T | "differs" | "silent">;
 
@@ -73,6 +79,7 @@ export class Endpoints {
   /** What `confirm` answered last, and the question that it is being asked or has settled. */
   private agreedHead: ChainHead | null = null;
   private confirming: Confirming | null = null;
+  private readonly lastBlocks = new BoundedMap<string, Promise<SignedBlock | null>>(lastBlocksMax);
   private genesis: string | null;
   /** Aborted when the store closes. */
   private readonly stop = new AbortController();
@@ -302,16 +309,47 @@ export class Endpoints {
     return null;
   }
 
-  /** A block of any endpoint that has its body, which its header proves; `null` when none has it any more. */
+  /**
+   * A block of any endpoint that has its body, which its header proves; `null` when none has it any more. The last ones
+   * are remembered: those who read a new block share it.
+   */
   async block(hash: string): Promise<SignedBlock | null> {
+    const known = this.lastBlocks.get(hash);
+    if (known !== undefined) return known;
     const ask = (session: Session) => readable(session.block(hash));
+    const asked = (async () => (await ask(this.session())) ?? this.elsewhere(ask))();
+    this.lastBlocks.set(hash, asked);
+    const forget = () => this.lastBlocks.delete(hash);
+    asked.then((block) => block === null && forget(), forget);
+    return asked;
+  }
+
+  /** The runtime in force after a block, of any endpoint that has its state; `null` when none has it any more. */
+  async runtimeAfter(hash: string): Promise<RuntimeMetadata | null> {
+    const ask = (session: Session) => readable(session.metadataAt(hash));
     return (await ask(this.session())) ?? this.elsewhere(ask);
+  }
+
+  /** Whether no other endpoint has another block at a number. Where none can be asked, the head will show it. */
+  async isAgreed(number: bigint, hash: string): Promise<boolean> {
+    const { agreed, isAlone } = await this.agreement(this.current, true, async (other) =>
+      (await other.hashAt(number)) === hash ? true : "differs",
+    );
+    return agreed !== null || isAlone;
   }
 
   async blockAt(number: bigint): Promise<SignedBlock | null> {
     const ask = (session: Session) => readable(session.hashAt(number));
     const hash = (await ask(this.session())) ?? (await this.elsewhere(ask));
     return hash === null ? null : this.block(hash);
+  }
+
+  /** How many of the endpoints that answer have this block at its number, and how many another one. */
+  async votes({ number, hash }: Pick<Block, "number" | "hash">): Promise<[number, number]> {
+    const asked = this.open().map((session) => session.hashAt(number).catch(() => null));
+    const found = (await Promise.all(asked)).filter((one) => one !== null);
+    const same = found.filter((one) => one === hash).length;
+    return [same, found.length - same];
   }
 
   /**
@@ -362,13 +400,13 @@ export class Endpoints {
 
   /**
    * Values at a block that a second endpoint has too: a single one must not decide what lasts. Throws `StateGone` when one
-   * of the two has discarded the state, and `unavailable` while none agrees.
+   * of the two has discarded the state, `Disputed` when the others have other values, `unavailable` while none answers.
    */
   async values(keys: readonly Uint8Array[], hash: string): Promise<(Uint8Array | null)[]> {
     const { current } = this;
     const own = await this.session().values(keys, hash);
     let isGone = false;
-    const { agreed } = await this.agreement(current, own, async (other) => {
+    const { agreed, isAlone } = await this.agreement(current, own, async (other) => {
       const found = await readable(other.values(keys, hash));
       isGone ||= found === null;
       if (found === null) return "silent";
@@ -376,7 +414,8 @@ export class Endpoints {
     });
     if (agreed !== null) return agreed;
     if (isGone) throw new StateGone("unavailable", "a second endpoint has no state of a block");
-    throw new StoreError("unavailable", "no second endpoint agrees about a block's state");
+    const text = "no second endpoint agrees about a block's state";
+    throw isAlone ? new StoreError("unavailable", text) : new Disputed("unavailable", text);
   }
 
   /**

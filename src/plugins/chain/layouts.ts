@@ -7,7 +7,7 @@
  */
 import { Struct, TypeRegistry } from "@polkadot/types";
 import { allExtensions, expandExtensionTypes } from "@polkadot/types/extrinsic/signedExtensions";
-import { compactAddLength } from "@polkadot/util";
+import { compactAddLength, compactFromU8aLim } from "@polkadot/util";
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
 import { blake2b256 } from "../../core/codec/crypto.ts";
 import { boolean, u32, u64 } from "../../core/codec/scale.ts";
@@ -156,6 +156,7 @@ export function lackOf(
 
 /** What surrounds a call in an extrinsic at one runtime version. */
 export type Frame = {
+  readonly specName: string;
   readonly specVersion: number;
   readonly transactionVersion: number;
   readonly genesis: Uint8Array;
@@ -302,15 +303,64 @@ export function headOf(
   return { submitter: extrinsic.slice(at + 2, at + 34), end: at + signedHeadBytes + bytes };
 }
 
+/**
+ * The bytes that an extension has in an extrinsic, for those of the reference runtime: a block has as many extrinsics of
+ * strangers as they pay for, and the library builds an object for each.
+ */
+const explicitKinds: Readonly<Record<string, "era" | "compact" | "byte">> = {
+  CheckEra: "era",
+  CheckMortality: "era",
+  CheckNonce: "compact",
+  ChargeTransactionPayment: "compact",
+  CheckMetadataHash: "byte",
+};
+
+/** Whether every extension of a frame has bytes that are known here, or none by the library. */
+const isPlain = (name: string): boolean =>
+  Object.hasOwn(explicitKinds, name) ||
+  Object.keys(allExtensions[name]?.extrinsic ?? {}).length === 0;
+
+/** Where the call begins behind its extensions, and the nonce among them; throws when they can't be read. */
+function afterExtensions(
+  rest: Uint8Array,
+  frame: Frame,
+): { readonly at: number; readonly nonce: number } {
+  if (!frame.extensions.every(isPlain)) {
+    const extensions = added(frame, "extrinsic", rest);
+    return { at: extensions.encodedLength, nonce: Number(extensions.get("nonce")) };
+  }
+  let [at, nonce] = [0, 0];
+  for (const name of frame.extensions) {
+    const kind = explicitKinds[name];
+    if (kind === "era") at += rest[at] === 0 ? 1 : 2;
+    else if (kind === "byte") at++;
+    else if (kind === "compact") {
+      if (name === "CheckNonce") nonce = compactFromU8aLim(rest.subarray(at))[1];
+      at += compactBytes(rest[at] ?? 0);
+    }
+  }
+  if (at > rest.length) throw new RangeError("the extrinsic ends among its extensions");
+  return { at, nonce };
+}
+
+/** The bytes of a compact number: 1, 2 or 4, or as many as the first one says. */
+const compactBytes = (first: number): number => lengthBytes[first & 3] ?? (first >>> 2) + 5;
+
+/** Whether the first two bytes of a call name one of ours. */
+export function isOurs(call: Uint8Array, { callIndices }: Frame): boolean {
+  for (const [pallet, index] of callIndices.values())
+    if (call[0] === pallet && call[1] === index) return true;
+  return false;
+}
+
 /** `null` also when its extensions can't be read: an extrinsic of a stranger must not hide the others of its block. */
 export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
   const head = headOf(extrinsic);
   if (head === null) return null;
   const rest = extrinsic.subarray(head.end);
   try {
-    const extensions = added(frame, "extrinsic", rest);
-    const call = rest.subarray(extensions.encodedLength);
-    return { call, submitter: head.submitter, nonce: Number(extensions.get("nonce")) };
+    const { at, nonce } = afterExtensions(rest, frame);
+    return { call: rest.subarray(at), submitter: head.submitter, nonce };
   } catch {
     return null;
   }

@@ -28,7 +28,16 @@ export type RuntimeMetadata = {
   readonly lacks: readonly string[];
   /** Optional items that the chain lacks. */
   readonly absent: ReadonlySet<layouts.ItemName>;
+  /** As the node gave it, in hex. */
+  readonly source: `0x${string}`;
 };
+
+/** By this name it is remembered, for one chain. */
+export const runtimeName = ({
+  specVersion,
+  transactionVersion,
+}: Pick<RuntimeVersion, "specVersion" | "transactionVersion">): string =>
+  `${specVersion}/${transactionVersion}`;
 
 /** The metadata, or everything that differs. */
 export function readMetadata(
@@ -63,6 +72,7 @@ export function readMetadata(
     blockTimeMs: blockTimeOf(chain),
     lacks: layouts.lackOf(chain, absent, callIndices),
     absent,
+    source: metadataHex,
   };
 }
 

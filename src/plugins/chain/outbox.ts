@@ -8,7 +8,7 @@
  *   q/<sequence>   a pending call and the extrinsic signed for it (JSON)
  *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
  *   ends           how many there were (JSON)
- *   k/<did>        key proof, and `proofs`: the last block that they are of (`proofs.ts`)
+ *   k/<did>        key proof (`proofs.ts`), and `proofs`, `c/` and `v/`: which blocks they are of (`history.ts`)
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";

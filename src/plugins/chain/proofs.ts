@@ -14,8 +14,12 @@
  *    proof goes back. Only the signature that a call adds is verified.
  * 4. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
  * 5. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
- *    reading goes on behind them, and they are asked for again at each start and each hour.
- * 6. No call stops the reading. A block has calls of strangers, of any length, that the runtime refused.
+ *    reading goes on behind them, and they are asked for again at each start and each hour. So are blocks whose runtime no
+ *    endpoint has (`history.ts`).
+ * 6. No call stops the reading. A block has calls of strangers, of any length, that the runtime refused. Nor does a DID
+ *    about which two endpoints disagree: it is put aside, and read from its block on when they agree.
+ * 7. Blocks that were read by their numbers lead to the head that was confirmed. Where they don't, reading goes on from a
+ *    place that is kept each 256 blocks.
  *
  * Source: docs/trust.md "Key proofs".
  */
@@ -41,13 +45,14 @@ import {
 import { deriveDid, isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { decodeJson, encodeJson, keyProofKey } from "../../storage/embedded-records.ts";
+import { keyProofKey } from "../../storage/embedded-records.ts";
 import type { Table } from "../../storage/table.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
+import { History, type Place } from "./history.ts";
 import { entryKey, numberOf } from "./metadata.ts";
-import { type ChainReader, extrinsicsIn } from "./reader.ts";
+import { type ChainReader, extrinsicsIn, hasCalls } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
-import { type ChainHead, type Common, Unusable } from "./session.ts";
+import { type ChainHead, type Common, Disputed, Unusable } from "./session.ts";
 
 type KeyProofsOptions = Common & {
   readonly table: Table;
@@ -55,12 +60,9 @@ type KeyProofsOptions = Common & {
   readonly reader: ChainReader;
 };
 
-/** Up to which block blocks were read, and the first one since the beginning that no endpoint had. */
-type Place = { readonly number: bigint; readonly hash: string; readonly gap: bigint | null };
-
-const placeKey = "proofs";
 const registrationName = "register_with_document_proof_signed";
-const beginning: Place = { number: 0n, hash: "", gap: null };
+/** DIDs that may be put aside at a time. */
+const asideMax = 64;
 /** Blocks that are asked for at a time. */
 const batchMax = 8;
 /** Further behind than this, an answer does not wait. */
@@ -73,7 +75,7 @@ const keptCodec = vector(byteVector(keyProofBytesMax), alternativesMax);
 const retryMs = 3_600_000;
 
 export class KeyProofs {
-  private place: Place;
+  private readonly history: History;
   /** When a gap was tried last. */
   private triedMs = Number.NEGATIVE_INFINITY;
   private moved = Promise.withResolvers<void>();
@@ -81,8 +83,11 @@ export class KeyProofs {
   private queued = false;
 
   constructor(private readonly options: KeyProofsOptions) {
-    const bytes = options.table.get(placeKey);
-    this.place = bytes === null ? beginning : decodeJson<Place>(bytes, "number of a block");
+    this.history = new History(options);
+  }
+
+  private get place(): Place {
+    return this.history.place;
   }
 
   /** `null` where nothing proves the keys of the DID. */
@@ -94,7 +99,11 @@ export class KeyProofs {
       const proof = readKept(this.options.table, did).find((one) => leadsTo(one, account));
       if (proof !== undefined) return encodeKeyProof(proof);
       // A later block may have changed the proof, and the record. The head is always later where a second endpoint lags.
-      if (this.place.number === head.number || isDeepStrictEqual(account, before)) return null;
+      if (this.place.number === head.number || isDeepStrictEqual(account, before)) {
+        if (this.place.aside[did] === undefined) return null;
+        const text = "two endpoints of the chain disagree about this DID's registration";
+        throw new StoreError("unavailable", text);
+      }
       await this.reached(head.number);
       before = account;
     }
@@ -139,10 +148,11 @@ export class KeyProofs {
 
   private async readTo(session: OpenSession, head: ChainHead): Promise<void> {
     await this.retryGap();
+    await this.retryAside(head);
     while (this.place.number < head.number) {
-      const blocks = await this.nextBlocks(head.number);
+      const blocks = await this.nextBlocks(head);
       if (blocks.length > 0) await this.apply(blocks, { session, head });
-      else await this.skip(head.number);
+      else await this.skip(head);
     }
   }
 
@@ -151,30 +161,42 @@ export class KeyProofs {
     const nowMs = this.options.host.elapsedMs();
     if (gap === null || nowMs - this.triedMs < retryMs) return;
     this.triedMs = nowMs;
-    if (await this.hasBlock(gap)) this.place = { number: gap - 1n, hash: "", gap: null };
+    const block = await this.options.endpoints.blockAt(gap);
+    if (block !== null && (await this.history.isReadable(block))) this.history.restart(gap);
+  }
+
+  /** Those about whom the endpoints agree again are read from their blocks on: reading twice changes nothing (law 3). */
+  private async retryAside({ hash }: ChainHead): Promise<void> {
+    const settled: Did[] = [];
+    for (const did of Object.keys(this.place.aside) as Did[])
+      if ((await this.registrations([did], hash).catch(disputed)) !== null) settled.push(did);
+    this.history.reread(settled);
   }
 
   private async hasBlock(number: bigint): Promise<boolean> {
     return (await this.options.endpoints.blockAt(number)) !== null;
   }
 
-  /** The blocks that follow the place, as far as an endpoint has them. */
-  private async nextBlocks(last: bigint): Promise<SignedBlock[]> {
+  /** The blocks that follow the place, as far as an endpoint has them; the last one is the head, or no endpoint has another. */
+  private async nextBlocks(head: ChainHead): Promise<SignedBlock[]> {
     const first = this.place.number + 1n;
-    const count = Math.min(batchMax, Number(last - first) + 1);
+    const count = Math.min(batchMax, Number(head.number - first) + 1);
     const { endpoints } = this.options;
     const found = await Promise.all(
-      Array.from({ length: count }, (_, n) => endpoints.blockAt(first + BigInt(n))),
+      Array.from({ length: count }, (_, n) => {
+        const number = first + BigInt(n);
+        return number === head.number ? endpoints.block(head.hash) : endpoints.blockAt(number);
+      }),
     );
     const end = found.indexOf(null);
     return (end < 0 ? found : found.slice(0, end)) as SignedBlock[];
   }
 
   /** To the first block that an endpoint has: nodes keep the newer ones. */
-  private async skip(head: bigint): Promise<void> {
-    const { number, gap } = this.place;
-    let [missing, there] = [number + 1n, head];
-    if (!(await this.hasBlock(there)))
+  private async skip(head: ChainHead): Promise<void> {
+    const { number } = this.place;
+    let [missing, there] = [number + 1n, head.number];
+    if ((await this.options.endpoints.block(head.hash)) === null)
       throw new StoreError("unavailable", "the node does not show its head");
     while (there - missing > 1n) {
       const middle = (missing + there) / 2n;
@@ -183,23 +205,23 @@ export class KeyProofs {
     }
     const text = "no endpoint has blocks that may prove keys: name an archive node";
     this.options.log("warn", text, { from: String(number + 1n), to: String(missing) });
-    await this.commit(new Map(), { number: missing, hash: "", gap: gap ?? number + 1n });
+    this.history.begin();
+    this.history.miss(number + 1n);
+    await this.commit(new Map(), { number: missing, hash: "" });
   }
 
   private async apply(
     blocks: readonly SignedBlock[],
     { session, head }: { readonly session: OpenSession; readonly head: ChainHead },
   ): Promise<void> {
+    this.history.begin();
+    const last = (blocks.at(-1) as SignedBlock).header;
+    if (!(await this.isOnChain(blocks, head))) await this.leave(session);
     const changed = new Map<Did, readonly KeyProof[]>();
     const { genesisHash } = head.proofs;
-    let { hash } = this.place;
     for (const block of blocks) {
-      if (hash !== "" && block.header.parentHash !== hash) {
-        this.place = beginning;
-        throw new StoreError("unavailable", "the node's blocks do not follow each other");
-      }
-      const calls = await this.callsIn(session, block);
-      const expiries = await this.expiriesOf(calls, head);
+      const calls = await this.callsIn(block, head);
+      const expiries = await this.expiriesOf(calls, { head, number: block.header.number });
       for (const one of calls) {
         const { did } = one.call;
         const before = changed.get(did) ?? readKept(this.options.table, did);
@@ -210,17 +232,36 @@ export class KeyProofs {
         // Other work goes on: a block has as many calls as strangers like.
         await new Promise<void>((next) => void setImmediate(next));
       }
-      hash = block.header.hash;
+      this.history.passed(block.header);
     }
-    await this.commit(changed, {
-      ...this.place,
-      number: (blocks.at(-1) as SignedBlock).header.number,
-      hash,
-    });
+    if (last.number === head.number) this.history.reached(head);
+    await this.commit(changed, { number: last.number, hash: last.hash });
   }
 
-  private async callsIn(session: OpenSession, block: SignedBlock): Promise<BlockCall[]> {
-    const carried = await extrinsicsIn(session, block, session.head.metadata);
+  /** Law 7: each follows the one before, and the last one is no other than that of the other endpoints. */
+  private async isOnChain(blocks: readonly SignedBlock[], head: ChainHead): Promise<boolean> {
+    let { hash } = this.place;
+    for (const { header } of blocks) {
+      if (hash !== "" && header.parentHash !== hash) return false;
+      hash = header.hash;
+    }
+    const last = (blocks.at(-1) as SignedBlock).header;
+    if (last.number === head.number) return last.hash === head.hash;
+    return this.options.endpoints.isAgreed(last.number, last.hash);
+  }
+
+  /** Either the node in use shows another chain than it did, or what was read before is on another chain. */
+  private async leave(session: OpenSession): Promise<never> {
+    const [same, other] = await this.options.endpoints.votes(this.place);
+    const text = "its blocks do not lead to its head";
+    if (this.place.hash === "" || same > other) session.end(new Unusable(text));
+    else this.history.stepBack();
+    throw new StoreError("unavailable", "the node's blocks do not follow each other");
+  }
+
+  private async callsIn(block: SignedBlock, head: ChainHead): Promise<BlockCall[]> {
+    if (!hasCalls(block)) return [];
+    const carried = extrinsicsIn(block, await this.history.runtimeOf(block.header, head));
     return carried.flatMap(({ call: bytes, submitter, frame }) => {
       const call = this.guarded(() => decodeLedgerCall(bytes, frame.callIndices));
       if (call === null || !isSelfCertifying(call.did) || !hasLengths(call)) return [];
@@ -232,11 +273,27 @@ export class KeyProofs {
   /** By the state of the head, when the registration expires that the chain took; 0 for none, and for a deleted DID. */
   private async expiriesOf(
     calls: readonly BlockCall[],
-    { hash, proofs }: ChainHead,
+    { head, number }: { readonly head: ChainHead; readonly number: bigint },
   ): Promise<Map<Did, bigint>> {
+    const { genesisHash } = head.proofs;
     const isCandidate = ({ call }: BlockCall) =>
-      call.name === registrationName && deriveDid(proofs.genesisHash, call.pubkey) === call.did;
+      call.name === registrationName && deriveDid(genesisHash, call.pubkey) === call.did;
     const dids = [...new Set(calls.filter(isCandidate).map(({ call }) => call.did))];
+    const all = await this.registrations(dids, head.hash).catch(disputed);
+    if (all !== null) return all;
+    // Only those about which the endpoints disagree wait.
+    const found = new Map<Did, bigint>();
+    for (const did of dids) {
+      const one = await this.registrations([did], head.hash).catch(disputed);
+      if (one === null && Object.keys(this.place.aside).length >= asideMax)
+        throw new StoreError("unavailable", "two endpoints disagree about many DIDs");
+      if (one === null) this.history.putAside(did, number);
+      else found.set(did, one.get(did) ?? 0n);
+    }
+    return found;
+  }
+
+  private async registrations(dids: readonly Did[], hash: string): Promise<Map<Did, bigint>> {
     if (dids.length === 0) return new Map();
     const keys = dids.flatMap((did) => [
       entryKey("RegistrationExpiries", did),
@@ -260,16 +317,17 @@ export class KeyProofs {
 
   private async commit(
     changed: ReadonlyMap<Did, readonly KeyProof[]>,
-    place: Place,
+    to: Pick<Place, "number" | "hash">,
   ): Promise<void> {
+    const runtimes = await this.history.newRuntimes();
     await this.options.table.commit((view) => {
       for (const [did, proofs] of changed) {
         if (proofs.length === 0) view.remove(keyProofKey(did));
         else view.put(keyProofKey(did), encodeWith(keptCodec, proofs.map(encodeKeyProof)));
       }
-      view.put(placeKey, encodeJson(place));
+      this.history.write(view, to, runtimes);
     });
-    this.place = place;
+    this.history.moved(to);
     this.moved.resolve();
     this.moved = Promise.withResolvers();
   }
@@ -278,6 +336,11 @@ export class KeyProofs {
   close(): Promise<void> {
     return this.work;
   }
+}
+
+function disputed(error: unknown): null {
+  if (error instanceof Disputed) return null;
+  throw error;
 }
 
 /** The alternatives that are kept for a DID. */

@@ -28,10 +28,10 @@ import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { type Carried, carriedBy, type Frame, headOf, type ItemName } from "./layouts.ts";
+import { type Carried, carriedBy, type Frame, headOf, type ItemName, isOurs } from "./layouts.ts";
 import { entryKey, entryKeys, numberOf, type RuntimeMetadata } from "./metadata.ts";
 import type { SignedBlock } from "./rpc.ts";
-import { type ChainHead, readable, type Session } from "./session.ts";
+import type { ChainHead, Session } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
@@ -288,24 +288,33 @@ function corrupt(what: string): never {
 
 // ------------------------------------------------------------------------------------------------------------ blocks
 
-/** A call in a block, and what surrounds it. */
+/** A call of ours in a block, and what surrounds it. */
 type BlockExtrinsic = Carried & { readonly frame: Frame };
 
+/** Whether a block has extrinsics that its author did not make: only for those does its runtime matter. */
+export const hasCalls = ({ extrinsics }: SignedBlock): boolean =>
+  extrinsics.some((extrinsic) => headOf(extrinsic) !== null);
+
+const decoded = new WeakMap<SignedBlock, WeakMap<Frame, readonly BlockExtrinsic[]>>();
+
 /**
- * The extrinsics of a block that its author did not make, and that can be read. The state of the block before names the
- * runtime of this one; when the node has discarded it, they are read as those of the runtime `newest`.
+ * The extrinsics of a block that carry a call which this program may send, by the runtime of the block. Decoded once for
+ * all who read the block.
  */
-export async function extrinsicsIn(
-  session: Pick<Session, "metadataAt">,
-  { header, extrinsics }: SignedBlock,
-  newest: RuntimeMetadata,
-): Promise<BlockExtrinsic[]> {
-  if (extrinsics.every((extrinsic) => headOf(extrinsic) === null)) return [];
-  const { frame } = (await readable(session.metadataAt(header.parentHash))) ?? newest;
-  return extrinsics.flatMap((extrinsic) => {
+export function extrinsicsIn(
+  block: SignedBlock,
+  { frame }: Pick<RuntimeMetadata, "frame">,
+): readonly BlockExtrinsic[] {
+  const byFrame = decoded.get(block) ?? new WeakMap<Frame, readonly BlockExtrinsic[]>();
+  decoded.set(block, byFrame);
+  const known = byFrame.get(frame);
+  if (known !== undefined) return known;
+  const found = block.extrinsics.flatMap((extrinsic) => {
     const carried = carriedBy(extrinsic, frame);
-    return carried === null ? [] : [{ ...carried, frame }];
+    return carried === null || !isOurs(carried.call, frame) ? [] : [{ ...carried, frame }];
   });
+  byFrame.set(frame, found);
+  return found;
 }
 
 // ----------------------------------------------------------------------------------------- finalized blocks

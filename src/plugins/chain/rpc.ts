@@ -263,6 +263,8 @@ export type Header = {
   readonly parentHash: string;
   readonly extrinsicsRoot: string;
   readonly hash: string;
+  /** Whether the next block has another runtime (`DigestItem::RuntimeEnvironmentUpdated`). */
+  readonly changesRuntime: boolean;
 };
 export type SignedBlock = { readonly header: Header; readonly extrinsics: readonly Uint8Array[] };
 export type RuntimeVersion = z.output<typeof version>;
@@ -302,6 +304,9 @@ export const parseVersion = parserOf(version);
 const parseAnyBlock = parserOf(block);
 const parseAnyStorage = parserOf(storage);
 
+/** The item of a digest that says it; it has no content. */
+const runtimeUpdated = 8;
+
 /**
  * The hash that the header's own bytes have. The chain library would decode the logs, which nothing here reads: it prints
  * what it can't decode to the console, and refuses kinds that it does not know.
@@ -319,7 +324,13 @@ function withHash({
     compactToU8a(digest.logs.length),
     ...digest.logs,
   );
-  return { number: height, parentHash, extrinsicsRoot, hash: encodeHex0x(blake2b256(encoded)) };
+  return {
+    number: height,
+    parentHash,
+    extrinsicsRoot,
+    hash: encodeHex0x(blake2b256(encoded)),
+    changesRuntime: digest.logs.some((log) => log.length === 1 && log[0] === runtimeUpdated),
+  };
 }
 
 /**

@@ -20,6 +20,7 @@ import {
   type RuntimeMetadata,
   readAccountState,
   readMetadata,
+  runtimeName,
 } from "./metadata.ts";
 import type { Verdict } from "./pool.ts";
 import {
@@ -87,6 +88,9 @@ export class Unusable extends Error {
 
 /** The node refused to answer: it no longer has what was asked for, such as the state of an old block. */
 export class StateGone extends StoreError {}
+
+/** Two endpoints gave other values of a block's state: which is right, a third one may say. */
+export class Disputed extends StoreError {}
 
 /** `null` when the node refuses to answer, because it has discarded the state, or the state is of another runtime. */
 export async function readable<T>(work: Promise<T>): Promise<T | null> {
@@ -315,14 +319,19 @@ export class Session {
     return this.metadataOf(await this.ask("state_getRuntimeVersion", [hash], parseVersion), hash);
   }
 
+  /** Without reading it, to be compared. */
+  metadataBytes(hash: string): Promise<`0x${string}`> {
+    return this.ask("state_getMetadata", [hash], parseHex);
+  }
+
   private async metadataOf(version: RuntimeVersion, hash: string): Promise<RuntimeMetadata> {
     const { specVersion } = version;
-    const name = `${this.genesis}/${specVersion}/${version.transactionVersion}`;
+    const name = `${this.genesis}/${runtimeName(version)}`;
     const { runtimes } = this.options;
     const known = runtimes.get(name);
     if (known !== undefined) return known;
     const genesis = Uint8Array.fromHex(this.genesis.slice(2));
-    const bytes = await this.ask("state_getMetadata", [hash], parseHex);
+    const bytes = await this.metadataBytes(hash);
     const metadata = readMetadata(bytes, { version, genesis });
     if (Array.isArray(metadata))
       throw new Unusable(

@@ -28,9 +28,16 @@ import {
   type Signed,
   SubmissionPool,
 } from "./pool.ts";
-import { type ChainReader, extrinsicsIn, type Facts, FinalizedScan } from "./reader.ts";
+import { type ChainReader, extrinsicsIn, type Facts, FinalizedScan, hasCalls } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
-import { type ChainHead, type Common, clockSkewMs, heartbeatMs, readable } from "./session.ts";
+import {
+  type ChainHead,
+  type Common,
+  clockSkewMs,
+  Disputed,
+  heartbeatMs,
+  readable,
+} from "./session.ts";
 
 type SubmissionsOptions = Common & {
   readonly endpoints: Endpoints;
@@ -69,6 +76,8 @@ export class Submissions {
   private nextSequence = 0n;
   /** To be signed again, and for which nonce. */
   private readonly toSign = new Map<Kept, number | null>();
+  /** Calls in blocks that were scanned, about whose records two endpoints disagree. */
+  private readonly undecided = new Map<Kept, SignedBlock>();
   private readonly scan: FinalizedScan;
   /** The last block up to which calls may have ended. */
   private following = 0n;
@@ -187,6 +196,7 @@ export class Submissions {
   }
 
   private forget(ended: readonly Kept[]): void {
+    for (const kept of ended) this.undecided.delete(kept);
     for (const kept of ended)
       for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
     this.perform(this.pool.ended(ended));
@@ -285,6 +295,8 @@ export class Submissions {
   private async inspect(entry: Kept): Promise<void> {
     // Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing.
     const { head } = this.scan;
+    // Its block is known: the state after that decides.
+    if (this.undecided.has(entry)) return void this.pool.unchanged(entry);
     if (head === null || entry.signed.birth > head.number) return void this.pool.unchanged(entry);
     const { reader, key } = this.options;
     const facts = await reader.factsAt(head, entry.call.did, aliasesNamed(entry.call));
@@ -348,6 +360,8 @@ export class Submissions {
       oldest,
       onBlock: (block) => this.finishFound(session, block, head),
     });
+    for (const block of new Set(this.undecided.values()))
+      await this.finishFound(session, block, head);
     if (this.closing) return;
     const { number, nonce, timeMs } = head;
     this.perform(this.pool.scanned({ number, nonce, recent: timeMs > host.nowMs() - clockSkewMs }));
@@ -359,7 +373,10 @@ export class Submissions {
     block: SignedBlock,
     head: ChainHead,
   ): Promise<void> {
-    const extrinsics = await extrinsicsIn(session, block, head.metadata);
+    if (!hasCalls(block)) return;
+    // Where no node has the runtime's state, the newest: what it does not show, the state shows.
+    const runtime = await this.options.endpoints.runtimeAfter(block.header.parentHash);
+    const extrinsics = extrinsicsIn(block, runtime ?? head.metadata);
     const found = [
       ...new Set(
         extrinsics.flatMap((extrinsic) => this.pool.holder(fingerprintOf(extrinsic)) ?? []),
@@ -379,8 +396,11 @@ export class Submissions {
       return [kept, (await readable(endIn(after))) ?? (await endIn(head))];
     });
     // What a light client is asked at once must be answered before the first question is late.
-    for (let first = 0; first < ends.length; first += endsMax)
-      await this.finish(await Promise.all(ends.slice(first, first + endsMax).map((end) => end())));
+    for (let first = 0; first < ends.length; first += endsMax) {
+      const some = ends.slice(first, first + endsMax).map((end) => end().catch(disputed));
+      await this.finish((await Promise.all(some)).filter((end) => end !== null));
+    }
+    for (const kept of found) if (kept.state !== "ended") this.undecided.set(kept, block);
   }
 
   /**
@@ -432,6 +452,12 @@ const beyondBounds = (call: LedgerCall): Fault | null =>
   decodeLedgerCall(encodeLedgerCall(call)) === null
     ? fault("chain_submission_rejected", "the call exceeds a bound")
     : null;
+
+/** A call about whose record two endpoints disagree waits alone, and not its block. */
+function disputed(error: unknown): null {
+  if (error instanceof Disputed) return null;
+  throw error;
+}
 
 async function whenDurable(kept: Kept): Promise<Submission> {
   await kept.durable;
