@@ -20,7 +20,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 
 const format = {
   number: "waypost lmdb store, format 1",
-  store: "3ca439fd149021e7826e1c5c49a22d59e03fa99536ec0ce984f8db98e41908a1",
+  store: "145fd90a82cc0ecf416c1dc131177ce5b050655789802ac9092861a72a4a60ab",
   ledger: "40d3cfece8b9d4cdc2aa27b688bbcfe8cb382192d4a1a10471d0804360abeb33",
 };
 
