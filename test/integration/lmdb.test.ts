@@ -406,6 +406,31 @@ describe("a commit", () => {
 });
 
 describe("the table on disk", () => {
+  test("remembers what it has read only until that changes", async () => {
+    const path = folder();
+    const space = { floorBytes: mebibyte, reserveBytes: 8 * mebibyte };
+    const environment = await openEnvironment({ path, space, host: testEnvironment() });
+    const table = new DiskTable(environment, "table");
+    const put = (n: number) => table.commit((view) => view.put("a", bytesOf(n, 9)));
+    await put(1);
+    for (let n = 2; n < 50; n++) {
+      expect(table.get("a")).toEqual(bytesOf(n - 1, 9));
+      table.get("a")?.fill(0);
+      const written = put(n);
+      let isWritten = false;
+      void written.then(() => {
+        isWritten = true;
+      });
+      // While it is being written, the commit before it counts.
+      for (; !isWritten; await new Promise(setImmediate))
+        expect(table.get("a")).toEqual(bytesOf(n - 1, 9));
+      expect(table.get("a")).toEqual(bytesOf(n, 9));
+    }
+    await table.commit((view) => view.remove("a"));
+    expect(table.get("a")).toBeNull();
+    await environment.close();
+  });
+
   test("answers as the table in memory does, inside commits and between them", async () => {
     const opened = await openEnvironment({
       path: folder(),

@@ -141,7 +141,8 @@ export class Environment {
       runningMax: 1,
     },
   );
-  private isCommitting = false;
+  /** From the first decision until all is on disk: what is read is of the commit before. */
+  isCommitting = false;
   /** Reads that wait for the commit that is under way. */
   private readers: (() => void)[] = [];
   private readonly parts: ((batch: Batch) => void)[] = [];

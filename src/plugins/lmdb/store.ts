@@ -4,6 +4,7 @@
  */
 import { resolve } from "node:path";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import {
   type ImportTarget,
   type Replay,
@@ -119,12 +120,16 @@ function ledgerBound(environment: Environment): (call: LedgerCall) => void {
   };
 }
 
+const knownMax = 4_096;
+const knownBytesMax = 2_048;
 /** About what a commit of the ledger writes. */
 const ledgerCommitBytes = 64 * 1024;
 
 /** A table over a database of the environment. The commits that a group commit gathers write once, at its end. */
 export class DiskTable implements Table {
   private changes = new Overlay(this);
+  /** Records as of the last commit, because an account is read for every message. */
+  private readonly known = new BoundedMap<string, Uint8Array>(knownMax);
 
   constructor(
     private readonly environment: Environment,
@@ -136,9 +141,16 @@ export class DiskTable implements Table {
   }
 
   get(key: string): Uint8Array | null {
+    this.environment.checkOpen();
+    const known = this.known.get(key);
+    if (known !== undefined) return known.slice();
     const bytes = Buffer.from(key);
     const record = this.environment.get(this.database, bytes);
-    return record === null ? null : unsealed(bytes, record, `${this.database} record ${key}`);
+    if (record === null) return null;
+    const value = unsealed(bytes, record, `${this.database} record ${key}`);
+    const isLast = !this.environment.isCommitting;
+    if (isLast && value.length <= knownBytesMax) this.known.set(key, value.slice());
+    return value;
   }
 
   range(prefix: string, { after, limit }: { readonly after?: string; readonly limit: number }) {
@@ -169,6 +181,8 @@ export class DiskTable implements Table {
   }
 
   private write(batch: Batch): void {
+    if (this.changes.written.size === 0) return;
+    this.known.clear();
     for (const [text, value] of this.changes.written) {
       const key = Buffer.from(text);
       if (value === null) batch.remove(this.database, key);
