@@ -4,8 +4,16 @@
  * The loader of lmdb looks for its addon at run time, where a compiled program can't find it, so the
  * look-up is replaced by the addon itself, which is embedded; a build that does not hold it fails.
  */
-import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import type { BunPlugin } from "bun";
 import { isMended } from "./packaging/addon.ts";
@@ -30,16 +38,21 @@ if (values.target === "all") {
 
 /** `dist/waypost-linux-arm64` for `bun-linux-arm64`. */
 function artifactOf(target: string): string {
-  return join(
-    "dist",
-    `waypost-${target.slice("bun-".length)}${target.startsWith("bun-windows") ? ".exe" : ""}`,
-  );
+  return join("dist", `waypost-${target.slice("bun-".length)}${isWindows(target) ? ".exe" : ""}`);
+}
+
+function isWindows(target: string): boolean {
+  return target.startsWith("bun-windows");
 }
 
 async function compile(target: string, outfile: string): Promise<void> {
   const startedMs = performance.now();
   const addon = findAddon(target);
-  const web = join(import.meta.dir, "node_modules", ".cache", "web.zst");
+  const cache = join(import.meta.dir, "node_modules", ".cache");
+  const web = join(cache, "web.zst");
+  // The program holds the name under which it is compiled, so that is the same for every name that it gets.
+  const compiled = join(cache, `compile-${target}`, isWindows(target) ? "waypost.exe" : "waypost");
+  mkdirSync(dirname(compiled), { recursive: true });
   writeFileSync(web, await packWeb());
   const result = await Bun.build({
     entrypoints: [join(import.meta.dir, "src", "main.ts")],
@@ -57,7 +70,7 @@ async function compile(target: string, outfile: string): Promise<void> {
     // A program that holds others' messages takes no settings from files that lie around where it starts.
     compile: {
       target: target as Bun.Build.CompileTarget,
-      outfile,
+      outfile: compiled,
       autoloadDotenv: false,
       autoloadBunfig: false,
     },
@@ -65,10 +78,15 @@ async function compile(target: string, outfile: string): Promise<void> {
   });
   for (const message of result.logs) console.error(message);
   if (!result.success) process.exit(1);
-  if (!holds(readFileSync(outfile), readFileSync(addon))) {
-    rmSync(outfile);
+  if (!holds(readFileSync(compiled), readFileSync(addon))) {
+    rmSync(compiled);
     fail(`${outfile} does not hold ${addon}`);
   }
+  mkdirSync(dirname(resolve(outfile)), { recursive: true });
+  // A program that runs keeps the file that it was started from.
+  rmSync(outfile, { force: true });
+  copyFileSync(compiled, outfile);
+  rmSync(dirname(compiled), { recursive: true });
   const mebibytes = (statSync(outfile).size / 2 ** 20).toFixed(1);
   console.log(
     `${outfile}: ${target}, ${mebibytes} MiB, in ${((performance.now() - startedMs) / 1_000).toFixed(1)} s`,

@@ -27,7 +27,8 @@ for (const { target, file } of released) {
 }
 const artifacts = released.map(({ file }) => join(dist, file));
 for (const folder of makeNpmPackages(released)) artifacts.push(pack(folder));
-for (const platform of released.filter(isDebian)) artifacts.push(say(makeDeb(platform)));
+for (const platform of released.filter(isDebian))
+  artifacts.push(say(makeDeb(platform, sourceDateSeconds())));
 if (own.libc === "glibc") artifacts.push(say(makeOciImage(own, sourceDateSeconds())));
 writeFileSync(join(dist, "SHA256SUMS"), artifacts.map(sumOf).join(""));
 say("SHA256SUMS");

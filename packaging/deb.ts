@@ -7,8 +7,11 @@ import {
   copyFileSync,
   cpSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   rmSync,
+  statSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -84,8 +87,12 @@ License: Apache-2.0
 Comment: The licenses of the packages inside the executable are in NOTICES.gz.
 `;
 
-/** Path of the package. */
-export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist")): string {
+/** Path of the package. The same program and date make the same package, bit by bit. */
+export function makeDeb(
+  { file, cpu, name }: Platform,
+  sourceDateSeconds: number,
+  out = join(root, "dist"),
+): string {
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
     version: string;
   };
@@ -123,7 +130,11 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
   }
   run(["chmod", "-R", "u+rwX,go+rX,go-w", folder]);
   const path = join(out, `waypost_${version}_${architecture}.deb`);
-  run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z6", "--build", folder, path]);
+  const date = new Date(sourceDateSeconds * 1_000);
+  for (const entry of readdirSync(folder, { recursive: true }))
+    utimesSync(join(folder, String(entry)), date, date);
+  const dated = ["env", `SOURCE_DATE_EPOCH=${sourceDateSeconds}`, "dpkg-deb"];
+  run([...dated, "--root-owner-group", "-Zgzip", "-z6", "--build", folder, path]);
   rmSync(folder, { recursive: true, force: true });
   return path;
 }
@@ -131,7 +142,10 @@ export function makeDeb({ file, cpu, name }: Platform, out = join(root, "dist"))
 type Control = { readonly version: string; readonly architecture: string; readonly folder: string };
 
 function control({ version, architecture, folder }: Control): string {
-  const kibibytes = run(["du", "-sk", folder]).split("\t")[0];
+  // Of what the files hold: blocks differ from one file system to another.
+  const kibibytes = readdirSync(folder, { recursive: true })
+    .map((entry) => statSync(join(folder, String(entry))))
+    .reduce((sum, entry) => sum + (entry.isFile() ? Math.ceil(entry.size / 1_024) : 1), 0);
   return `Package: waypost
 Version: ${version}
 Architecture: ${architecture}

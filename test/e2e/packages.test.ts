@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { makeDeb } from "../../packaging/deb.ts";
 import { ownPlatform } from "../../packaging/platforms.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 
@@ -47,6 +48,17 @@ test("the sums are right, and name every file that was made", async () => {
   const summed = readFileSync(join(dist, "SHA256SUMS"), "utf8").trim().split("\n");
   expect(summed.length).toBe(made.length - 1);
 });
+
+test("the executable is the one of a plain build, and the Debian package the same each time", async () => {
+  const own = ownPlatform();
+  const plain = join(folder.path, "another-name");
+  await run([process.execPath, "build.ts", "--outfile", plain], root);
+  expect(readFileSync(plain).equals(readFileSync(join(dist, own.file)))).toBe(true);
+  if (own.libc !== "glibc" || Bun.which("dpkg-deb") === null) return;
+  const sourceDate = Number((await run(["git", "log", "-1", "--format=%ct"], root)).trim());
+  const again = makeDeb(own, sourceDate, join(folder.path, "again"));
+  expect(readFileSync(again).equals(readFileSync(find(".deb")))).toBe(true);
+}, 120_000);
 
 describe("npm", () => {
   const waypost = join(folder.path, "node_modules", ".bin", "waypost");
