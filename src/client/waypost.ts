@@ -16,7 +16,6 @@ import {
 import type { DeviceLink, Devices } from "./devices/devices.ts";
 import {
   checkOptions,
-  deviceOptions,
   makeIdentity,
   settleIdentity,
   urlsOf,
@@ -30,7 +29,6 @@ import { type EditIdentity, loadIdentity } from "./keys/stored.ts";
 import { type Content, reactionType } from "./mail/content.ts";
 import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
 import { OwnIdentity } from "./mail/own-identity.ts";
-import type { readMessage } from "./mail/retrieve.ts";
 import type { MessageOptions, Sent } from "./mail/send.ts";
 import { checkMessage } from "./mail/send.ts";
 import { clockProblem } from "./net/http.ts";
@@ -155,21 +153,8 @@ export class Waypost {
     readonly cancel: () => Promise<void>;
   }> {
     checkOptions(options);
-    const { signal } = options;
-    const { beginLink } = await import("./devices/devices.ts");
-    const { name = "default", store: driver, nowMs = Date.now } = options;
-    const place = { keys: reliable(options.keys), name, driver, nowMs };
-    const openLink = () => Waypost.open(deviceOptions(options));
-    const { code, accepted, cancel } = await beginLink(openLink, place);
-    signal?.addEventListener("abort", () => void cancel(), { once: true });
-    const opened = accepted
-      .catch((error: unknown) => {
-        throw signal?.aborted === true ? abortedError() : error;
-      })
-      .then(() => Waypost.open(options));
-    opened.catch(() => undefined);
-    if (signal?.aborted === true) await cancel();
-    return { code, opened, cancel };
+    const { link } = await import("./devices/linking.ts");
+    return link(options, (given) => Waypost.open(given));
   }
 
   /** The current secrets of this identity. */
@@ -360,6 +345,7 @@ export class Waypost {
   #openStore(driver: StoreDriver): Promise<StoreSession> {
     const { acknowledge, receipts = false, device, pollMs } = this.#options;
     const openLink = async (): Promise<DeviceLink> => {
+      const { deviceOptions } = await import("./devices/linking.ts");
       const link = await Waypost.open(deviceOptions(this.#options));
       return link.#asLink();
     };
@@ -377,20 +363,10 @@ export class Waypost {
       client: this.client,
       identity: this.identity,
       send: (to, content, options) => this.send(to, content, options),
-      // What `take` has stored is acknowledged.
       receive: async (take, signal) => {
-        const { readChunks } = await import("./mail/retrieve.ts");
-        const { Receiver } = await import("./store/receiver.ts");
-        const read: typeof readMessage = async (version, recipient) => {
-          const facts = await take((write) => readChunks(version, recipient, write));
-          return { ...facts, data: new Uint8Array(0) };
-        };
-        const inbox = { ...(await this.#unkept()), isSaved: true, read };
-        const { device = randomUuid().slice(0, 8), pollMs } = this.#options;
-        const receiver = new Receiver(this.#identity, inbox, { device, pollMs });
-        signal.addEventListener("abort", () => void receiver.stop());
-        receiver.start();
-        if (!signal.aborted) await receiver.next();
+        const { receiveWith } = await import("./devices/linking.ts");
+        const inbox = await this.#unkept();
+        await receiveWith(this.#identity, inbox, this.#options)(take, signal);
       },
       close: () => this.close(),
       lock: () => this.lock(),

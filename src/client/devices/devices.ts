@@ -36,7 +36,7 @@ export type Device = DeviceFacts & {
 };
 
 /** The device's own DID, opened without a store, beside the identity in the key store. */
-type OwnDid = {
+export type OwnDid = {
   readonly did: Did;
   readonly client: Client;
   readonly identity: Identity;

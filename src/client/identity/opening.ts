@@ -8,7 +8,7 @@ import { deriveDid, isSelfCertifying } from "../../core/ledger/names.ts";
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";
 import { checkNames, localError } from "../base/failure.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
-import { deviceName, type KeyStore } from "../keys/key-stores.ts";
+import type { KeyStore } from "../keys/key-stores.ts";
 import {
   createIdentity,
   freshSeed,
@@ -113,14 +113,6 @@ export async function makeIdentity(
   if (await keys.replace(name, null, renderIdentity(identity))) return identity;
   // Another tab or process was first.
   return (await loadIdentity(keys, name)) ?? identity;
-}
-
-/** Of the DID of a device: in the same key store, of the same nodes and demands, and without alias or store. */
-export function deviceOptions(options: WaypostOptions): WaypostOptions {
-  const own = ["store", "alias", "acknowledge", "receipts", "onEvent", "name", "signal"];
-  const same = Object.entries(options).filter(([name]) => !own.includes(name));
-  const { keys, name = "default" } = options;
-  return { ...Object.fromEntries(same), keys, name: deviceName(name) };
 }
 
 export const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
