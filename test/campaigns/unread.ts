@@ -1,0 +1,120 @@
+/**
+ * What slow bodies and unread answers hold of memory, at the compiled executable: rounds of 192 bodies of 1.3 MB that stop
+ * before their end, and of 250 pulls of which 12 bytes are read, from 40 networks or from two. An honest person beside them
+ * keeps being served, and the process stays below the limit that docs/run.md states.
+ *
+ * `bun test/campaigns/unread.ts --rounds 4` prints the peak; `--only two` runs the one with two networks.
+ */
+import { connect, type Socket } from "node:net";
+import { parseArgs } from "node:util";
+import { proofHeaders } from "../../src/client/net/caches.ts";
+import {
+  clientFrom,
+  envelopeTo,
+  Findings,
+  openStage,
+  ownMib,
+  personAt,
+  registerAll,
+  residentMib,
+  type Stage,
+  type StagePerson,
+  tally,
+} from "./stage.ts";
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "4" },
+    only: { type: "string" },
+    limit: { type: "string", default: "1200" },
+  },
+});
+const rounds = Number(values.rounds);
+const findings = new Findings();
+const [bodies, pulls] = [192, 250];
+const bodyBytes = 1_300_000;
+const mailboxEnvelopes = 41;
+const holdMs = 6_000;
+
+async function mailboxesAt(stage: Stage): Promise<StagePerson[]> {
+  const people = await Promise.all(Array.from({ length: 4 }, () => personAt(stage.url)));
+  const client = clientFrom("127.0.1.1", stage.url, 8);
+  await registerAll(client, people);
+  const payload = { ciphertext_b64: "A".repeat(1_500_000) };
+  for (const person of people)
+    for (let n = 0; n < mailboxEnvelopes; n++) {
+      const { status, body } = await client.post("/cache/store", envelopeTo(person, { payload }));
+      if (status !== 202) throw new Error(`an envelope was answered with ${status} ${body}`);
+    }
+  client.close();
+  return people;
+}
+
+function socketFrom(address: string, port: number): Socket {
+  const socket = connect({ host: "127.0.0.1", port, localAddress: address });
+  socket.on("error", () => undefined);
+  return socket;
+}
+
+/** A store that announces its body, sends most of it, and waits. */
+function slowBody(address: string, { port }: Stage): Socket {
+  const socket = socketFrom(address, port);
+  const head = `POST /cache/store HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\ncontent-type: application/json\r\n`;
+  socket.write(`${head}content-length: ${bodyBytes + 1_000}\r\n\r\n`);
+  socket.write(Buffer.alloc(bodyBytes, 32));
+  return socket;
+}
+
+/** A pull of a whole mailbox, of which the first bytes are read. */
+async function unreadPull(address: string, { port }: Stage, person: StagePerson): Promise<Socket> {
+  const headers = await proofHeaders(person.reader, "pull", "*");
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  const socket = socketFrom(address, port);
+  socket.once("readable", () => void socket.read(12));
+  socket.write(
+    `GET /cache/messages/${person.did} HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n${lines.join("")}\r\n`,
+  );
+  return socket;
+}
+
+async function run(name: string, networks: number): Promise<void> {
+  const stage = await openStage({ lines: { cache: ["client_rate = 100000"] } });
+  const people = await mailboxesAt(stage);
+  const { pid } = stage.node();
+  const honest = clientFrom("127.0.9.9", stage.url);
+  const [first] = people as [StagePerson];
+  const before = [residentMib(pid), ownMib(pid)];
+  let [peak, peakOwn] = [0, 0];
+  const sampler = setInterval(() => {
+    peak = Math.max(peak, residentMib(pid));
+    peakOwn = Math.max(peakOwn, ownMib(pid));
+  }, 50);
+  const statuses: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const addressOf = (n: number) => `127.0.66.${(n % networks) + 1}`;
+    const sockets: Socket[] = [];
+    for (let n = 0; n < bodies; n++) sockets.push(slowBody(addressOf(n), stage));
+    for (let n = 0; n < pulls; n++)
+      sockets.push(await unreadPull(addressOf(n), stage, people[n % people.length] ?? first));
+    for (let n = 0; n < 5; n++) {
+      await Bun.sleep(holdMs / 5);
+      statuses.push((await honest.post("/cache/store", envelopeTo(first))).status);
+    }
+    for (const socket of sockets) socket.destroy();
+    await Bun.sleep(500);
+  }
+  clearInterval(sampler);
+  console.log(
+    `  ${name}: ${before.join(" / ")} MiB before (resident / anonymous), at most ${peak} / ${peakOwn}; honest stores ${JSON.stringify(tally(statuses))}`,
+  );
+  findings.expect(peakOwn <= Number(values.limit), `${name}: ${peakOwn} MiB anonymous`);
+  findings.expect(!statuses.some((status) => status !== 202), `${name}: honest stores failed`);
+  honest.close();
+  await stage.close();
+}
+
+for (const [name, networks] of [["forty", 40] as const, ["two", 2] as const]) {
+  if (values.only !== undefined && values.only !== name) continue;
+  await run(name, networks);
+}
+findings.exit();
