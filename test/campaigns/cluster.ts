@@ -13,7 +13,9 @@
  * `--skew 4`: the clock of the last node is 4 s ahead (needs Debian's `faketime`); beyond 5 s it would not start.
  * `--databases 3`: the mailboxes are in three such pairs, and places move between them. `--away 120`: one whole pair is
  * also away for so many seconds, the first half in silence, while everything else goes on; how long senders wait whose
- * recipients are in the others is printed, then and otherwise.
+ * recipients are in the others is printed, then and otherwise. With `--away-home` it is the first, which has the ledger,
+ * for at most 240 s; half of those senders must be served within 2 s.
+ * `--jump`: now and then the clock of the last node goes twenty hours ahead for some seconds (needs faketime).
  * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
  * names.
  */
@@ -34,6 +36,7 @@ import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { postgresAbsence } from "../support/postgres.ts";
 import { PostgresPair } from "../support/postgres-pair.ts";
+import { shiftClock } from "./shifted-clock.ts";
 import { residentMib } from "./stage.ts";
 
 const { values: flags } = parseArgs({
@@ -47,6 +50,8 @@ const { values: flags } = parseArgs({
     skew: { type: "string", default: "0" },
     databases: { type: "string", default: "1" },
     away: { type: "string", default: "0" },
+    "away-home": { type: "boolean", default: false },
+    jump: { type: "boolean", default: false },
     executable: { type: "string" },
   },
 });
@@ -122,6 +127,13 @@ const skewed =
         FAKETIME_DONT_FAKE_MONOTONIC: "1",
       };
 
+/** Of the last node alone: this process keeps its own. */
+const ownClock = Date.now;
+const jumping = flags.jump ? shiftClock(folder) : null;
+Date.now = ownClock;
+/** Until its clock is back, it refuses proofs and envelopes as too old, and everything else. */
+const hasJumped = (url: string) => url === urls.at(-1) && (jumping?.offsetMs() ?? 0) !== 0;
+
 /** Starts a node, and again whenever it ends, as a supervisor does: one that finds no database ends and says so. */
 async function supervise(url: string): Promise<void> {
   while (!ending) {
@@ -129,7 +141,7 @@ async function supervise(url: string): Promise<void> {
       cwd: folder,
       env: {
         ...environment,
-        ...(url === urls.at(-1) ? skewed : {}),
+        ...(url === urls.at(-1) ? { ...skewed, ...jumping?.environment } : {}),
         WAYPOST_SERVER__LISTEN: JSON.stringify([url.slice("http://".length)]),
       },
       stdout: Bun.file(join(folder, `node-${new URL(url).port}.log`)),
@@ -181,7 +193,7 @@ const counts = { unclear: 0, live: 0, unread: 0 };
 /** How long each answered send took, with what was sent again. */
 const answers: { readonly to: string; readonly begunMs: number; readonly ms: number }[] = [];
 /** While one of the databases is away: from when to when, and whose mailboxes are there. */
-const away = { fromMs: 0, toMs: 0, keys: "" };
+const away = { fromMs: 0, toMs: 0, keys: "", isHome: false };
 /** Of each recipient: answered, and not seen by a pull yet. */
 const unseen = new Map<string, Set<string>>();
 
@@ -259,13 +271,20 @@ async function sendOne(recipient = pick(people)): Promise<void> {
   for (let tries = 1; !state.answered; tries++) {
     const headers = { "content-type": "application/json" };
     const request = { method: "POST", headers, body, signal: AbortSignal.timeout(20_000) };
-    const answer = await fetch(`${pick(urls)}${path}`, request).catch(() => null);
+    const url = pick(urls);
+    const couldJump = hasJumped(url);
+    const answer = await fetch(`${url}${path}`, request).catch(() => null);
     const text = (await answer?.text().catch(() => null)) ?? null;
     if (answer !== null && text !== null && answer.ok) {
       state.answered = true;
       answers.push({ to, begunMs, ms: performance.now() - begunMs });
       unseen.get(to)?.add(messageId);
-    } else if (answer !== null && answer.status < 500 && answer.status !== 429) {
+    } else if (
+      answer !== null &&
+      answer.status < 500 &&
+      answer.status !== 429 &&
+      !(couldJump || hasJumped(url))
+    ) {
       findings.push(`refused with ${answer.status}: ${text}`);
       return;
     } else {
@@ -423,10 +442,13 @@ async function movePlaces(): Promise<void> {
   }
 }
 
-/** One database beside the first. */
+/** One database beside the first, or the first. */
 async function leaveForLong(awayMs: number): Promise<void> {
   if (awayMs === 0 || databases.length === 1) return;
-  const one = pick(databases.slice(1));
+  const one = flags["away-home"] ? database : pick(databases.slice(1));
+  // A node that starts has read nothing of the ledger yet, and one that lost the bus remembers nothing for half a minute.
+  away.isHome = flags["away-home"];
+  if (away.isHome) await Promise.all(urls.map(ready)).then(() => Bun.sleep(40_000));
   while (one.isBusy) await Bun.sleep(100);
   one.isBusy = true;
   away.keys = await one.sql(`select m.key from waypost.mailbox m
@@ -436,6 +458,8 @@ async function leaveForLong(awayMs: number): Promise<void> {
   await Bun.sleep(awayMs);
   away.toMs = performance.now();
   await leaving;
+  await Promise.all(urls.map(ready));
+  away.isHome = false;
   one.isBusy = false;
 }
 
@@ -449,14 +473,16 @@ function printTimes(): void {
   const others = answers.filter(({ to }) => !away.keys.includes(to));
   const isDuring = ({ begunMs }: { readonly begunMs: number }) =>
     begunMs > away.fromMs && begunMs < away.toMs;
-  console.log(
-    `sends to recipients of the other databases, while one was away: ${timesOf(others.filter(isDuring))}`,
-  );
+  const during = others.filter(isDuring);
+  console.log(`sends to recipients of the other databases, while one was away: ${timesOf(during)}`);
+  const quick = during.filter(({ ms }) => ms < 2_000).length;
+  if (flags["away-home"] && quick < Math.max(10, during.length / 2))
+    findings.push(`without the first database ${quick} of ${during.length} were served in time`);
   console.log(`otherwise: ${timesOf(others.filter((one) => !isDuring(one)))}`);
 }
 
-type Fault = "node" | "bus" | "primary" | "standby" | "failover";
-const faults = { node: 0, bus: 0, primary: 0, standby: 0, failover: 0, moved: 0 };
+type Fault = "node" | "bus" | "primary" | "standby" | "failover" | "jump";
+const faults = { node: 0, bus: 0, primary: 0, standby: 0, failover: 0, jump: 0, moved: 0 };
 const perRound: readonly Fault[] = [
   "node",
   "node",
@@ -467,10 +493,25 @@ const perRound: readonly Fault[] = [
   "standby",
   "failover",
   "failover",
+  ...(flags.jump ? (["jump"] as const) : []),
 ];
 const busy = new Set<Promise<void>>();
 
+/** Twenty hours are beyond the end of every partition and of the grace behind it. */
+async function jumpAhead(): Promise<void> {
+  faults.jump++;
+  const url = urls.at(-1)!;
+  jumping?.setOffset(20 * hourMs);
+  await Bun.sleep(between(3_000, 6_000));
+  const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) }).catch(
+    () => null,
+  );
+  if (answer?.ok === true) findings.push("a node with a wrong clock is ready");
+  jumping?.setOffset(0);
+}
+
 async function killNode(): Promise<void> {
+  if (away.isHome) return;
   const url = pick(urls);
   nodes.get(url)!.kill("SIGKILL");
   faults.node++;
@@ -479,6 +520,7 @@ async function killNode(): Promise<void> {
 }
 
 async function killBus(): Promise<void> {
+  if (away.isHome) return;
   faults.bus++;
   await bus.stop();
   await Bun.sleep(between(0, 1_000));
@@ -520,6 +562,7 @@ try {
     const fault = next.pop()!;
     if (fault === "node") await killNode();
     else if (fault === "bus") await killBus();
+    else if (fault === "jump") await jumpAhead();
     else await breakDatabase(fault);
     if (kill === Math.ceil(kills / 4)) leaving = leaveForLong(Number(flags.away) * secondMs);
     if (kill % 20 === 0)
@@ -538,7 +581,7 @@ try {
   const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;
   console.log(
     `killed: ${faults.node} nodes, ${faults.bus} times the bus, ${faults.primary} primaries and ${faults.standby} standbys; ` +
-      `${faults.failover} failovers, after each of which the old primary came back; ${faults.moved} places moved; ` +
+      `${faults.failover} failovers, after each of which the old primary came back; ${faults.jump} jumps of a clock; ${faults.moved} places moved; ` +
       `${ended} nodes ended without a database; ` +
       `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,

@@ -4,7 +4,7 @@
  * announced: the key in it may be replaced. What is not remembered is `unavailable`.
  */
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
-import { minuteMs } from "../../core/codec/time.ts";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import type { DeliveryPolicy } from "../../core/ledger/account.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import type { Bus } from "../../storage/bus.ts";
@@ -29,6 +29,8 @@ type RememberingOptions = {
 const rememberedMs = 5 * minuteMs;
 /** The time in which a submission becomes final: until then a read may still answer what it replaces. */
 const changeMs = 2 * minuteMs;
+/** The same after announcements may have been lost: five blocks. */
+const missedMs = 30 * secondMs;
 const changingMax = 10_000;
 const policyBytes = 8 * 1024;
 
@@ -47,8 +49,8 @@ export function rememberRecipients(
   const personas = memory(personaBytes);
   const blockTimes = memory<number>(() => 0);
   const all = [subjects, policies.recipient, policies.tag, personas];
-  const forgetAll = () => {
-    changes.addAll();
+  const forgetAll = (ms: number) => {
+    changes.addAll(ms);
     for (const one of all) one.clear();
   };
   bus.subscribe(
@@ -56,10 +58,10 @@ export function rememberRecipients(
     (message) => {
       const did = decodeUtf8(message) ?? "";
       for (const one of all) one.forget(did);
-      if (!changes.add(did)) forgetAll();
+      if (!changes.add(did)) forgetAll(changeMs);
       return undefined;
     },
-    { missed: forgetAll },
+    { missed: () => forgetAll(missedMs) },
   );
   return {
     subject: (did, asked) => subjects.read(did, () => source.subject(did, asked)),
@@ -91,8 +93,8 @@ class Changes {
     return !isFull || oldest === undefined || oldest[1] <= this.now();
   }
 
-  addAll(): void {
-    this.allUntilMs = this.now() + changeMs;
+  addAll(ms: number): void {
+    this.allUntilMs = Math.max(this.allUntilMs, this.now() + ms);
   }
 }
 

@@ -6,7 +6,7 @@ import { minuteMs } from "../../../../src/core/codec/time.ts";
 import type { RecipientSource, Subject } from "../../../../src/nodes/parties/recipients.ts";
 import { rememberRecipients } from "../../../../src/nodes/parties/remembered.ts";
 import { changedSubject } from "../../../../src/nodes/parties/signals.ts";
-import { openLocalBus } from "../../../../src/plugins/bus/local.ts";
+import { type LocalBus, openLocalBus } from "../../../../src/plugins/bus/local.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
 const alice = "did:svc:alice" as Did;
@@ -82,7 +82,7 @@ test("after a change was announced nothing older is the answer, also when it is 
   expect(await lifeOf(remembered)).toBe(2);
 });
 
-test("announcements that are too many, or were lost, count as changes of everything", async () => {
+test("announcements that are too many count as changes of everything", async () => {
   const { at, remembered, announce } = stage();
   expect(await lifeOf(remembered)).toBe(1);
   for (let n = 0; n <= 10_000; n++) void announce(`did:svc:other${n}` as Did);
@@ -93,4 +93,22 @@ test("announcements that are too many, or were lost, count as changes of everyth
   expect(await lifeOf(remembered)).toBe(1);
   at.away = true;
   expect(await lifeOf(remembered)).toBe("unavailable");
+});
+
+test("after announcements may have been lost, nothing is remembered for half a minute", async () => {
+  const { at, bus, remembered } = stage();
+  expect(await lifeOf(remembered)).toBe(1);
+  (bus as LocalBus).reportMissed();
+  at.away = true;
+  expect(await lifeOf(remembered)).toBe("unavailable");
+  for (const [nowMs, answer] of [
+    [29_999, "unavailable"],
+    [30_000, 1],
+  ] as const) {
+    at.away = false;
+    at.nowMs = nowMs;
+    expect(await lifeOf(remembered)).toBe(1);
+    at.away = true;
+    expect(await lifeOf(remembered)).toBe(answer);
+  }
 });
