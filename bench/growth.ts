@@ -11,7 +11,8 @@ import { parseArgs } from "node:util";
 import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
 import { isFault } from "../src/core/fault.ts";
 import { lmdbPlugin } from "../src/plugins/lmdb/lmdb.ts";
-import type { Mailbox, MailboxEntry, MailboxQuota, Store } from "../src/storage/contract.ts";
+import type { Mailbox, MailboxEntry, Store } from "../src/storage/contract.ts";
+import type { MailboxQuota } from "../src/storage/quota.ts";
 import { writeReport } from "./report.ts";
 
 const { values: flags } = parseArgs({
@@ -37,7 +38,7 @@ const folder = flags.open ?? mkdtempSync(join(flags.dir, "waypost-growth-"));
 const quota: MailboxQuota = {
   recipientEntriesMax: 1e9,
   recipientBytesMax: 1e15,
-  shares: [],
+  places: [],
   storeEntriesMax: 1e9,
   storeBytesMax: 1e15,
   storeShare: null,

@@ -92,7 +92,6 @@ function settings(address: string): import("../src/config/schema.ts").ConfigInpu
       recipient_entries_max: wide,
       recipient_bytes_max: "4GiB",
       stranger_share: 100,
-      network_share: 100,
     },
   };
 }

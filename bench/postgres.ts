@@ -12,7 +12,8 @@ import { postgresOptions } from "../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
 import type { BatchLimits } from "../src/storage/batcher.ts";
-import type { Mailbox, MailboxEntry, MailboxQuota, Store } from "../src/storage/contract.ts";
+import type { Mailbox, MailboxEntry, Store } from "../src/storage/contract.ts";
+import type { MailboxQuota } from "../src/storage/quota.ts";
 import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
 
 const absence = postgresAbsence();
@@ -33,7 +34,14 @@ const server = await startPostgres([
 const quota: MailboxQuota = {
   recipientEntriesMax: 10_000,
   recipientBytesMax: 256 << 20,
-  shares: [{ label: "new", entriesMax: 1_000, bytesMax: 1 << 24 }],
+  places: [
+    {
+      own: { label: "new:net:a", entriesMax: 1_000, bytesMax: 1 << 24 },
+      pool: "new",
+      poolMax: { entries: 1_000, bytes: 1 << 24 },
+      isRest: false,
+    },
+  ],
   storeEntriesMax: 10_000_000,
   storeBytesMax: 2 ** 40,
   storeShare: null,

@@ -12,13 +12,8 @@ import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
 import { isFault } from "../src/core/fault.ts";
 import { lmdbPlugin } from "../src/plugins/lmdb/lmdb.ts";
 import { memoryPlugin } from "../src/plugins/memory/memory.ts";
-import type {
-  Mailbox,
-  MailboxEntry,
-  MailboxQuota,
-  StoragePlugin,
-  Store,
-} from "../src/storage/contract.ts";
+import type { Mailbox, MailboxEntry, StoragePlugin, Store } from "../src/storage/contract.ts";
+import type { MailboxQuota } from "../src/storage/quota.ts";
 
 const argument = (name: string) => process.argv[process.argv.indexOf(`--${name}`) + 1];
 const flag = (name: string) => process.argv.includes(`--${name}`);
@@ -32,7 +27,7 @@ const base = mkdtempSync(join(flag("dir") ? argument("dir")! : tmpdir(), "waypos
 const quota: MailboxQuota = {
   recipientEntriesMax: 1e9,
   recipientBytesMax: 1e15,
-  shares: [],
+  places: [],
   storeEntriesMax: 1e9,
   storeBytesMax: 1e15,
   storeShare: null,

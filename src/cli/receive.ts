@@ -239,7 +239,10 @@ async function purge(session: Session, flags: PurgeFlags): Promise<void> {
   const messageIds = chosen.flatMap(messageIdsOf);
   const count = countOf(messageIds.length, "message");
   if (messageIds.length > 0) confirmed(`Remove ${count} unread?`, flags);
-  const [failure] = await removeUnread(chosen.flatMap(({ parts }) => parts.flat()));
+  const [failure] = await removeUnread(
+    chosen.flatMap(({ parts }) => parts.flat()),
+    { isAccepted: true },
+  );
   if (failure !== undefined) throw failure.error;
   session.report.result(
     { ok: true, removed: messageIds.length, message_ids: messageIds },

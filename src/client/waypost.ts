@@ -294,6 +294,8 @@ export class Waypost {
       has: async () => false,
       read: readMessage,
       acked: async () => undefined,
+      // Without a store, no person is a request: what the program acknowledges it has accepted.
+      accepts: async () => true,
       send: (to, content, options) => this.send(to, content, options),
     };
   }

@@ -347,11 +347,8 @@ const cacheSchema = z.strictObject({
   ),
   recipient_entries_max: count(10_000).describe("Entries stored for one recipient."),
   recipient_bytes_max: size("256MiB").describe("Bytes stored for one recipient."),
-  stranger_share: count(50, { max: 100 }).describe(
-    "Percent of a recipient's quota for all unsigned and first-time senders together.",
-  ),
-  network_share: count(25, { max: 100 }).describe(
-    "Percent of a recipient's quota for unsigned and first-time senders of one client network.",
+  stranger_share: count(40, { max: 100 }).describe(
+    "Percent of a recipient's quota for unsigned and first-time senders. The rest is for known people.",
   ),
   client_rate: count(500, { max: 1_000_000 }).describe(
     "Envelopes stored per second from one client network; one of more than 256 KiB counts once for each 256 KiB. A burst of 4 times as many is allowed first.",

@@ -32,6 +32,7 @@ import type { NoteKey } from "../core/trust/note.ts";
 import type { TilePlace } from "../core/trust/tree.ts";
 import type { Bus, BusEnvironment } from "./bus.ts";
 import type { RegisterGauge } from "./gauge.ts";
+import type { MailboxQuota } from "./quota.ts";
 
 /**
  * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
@@ -68,35 +69,12 @@ export type MailboxEntry = {
   /** First bytes of the decoded encrypted header, for `KeepHeaderPreview`; at most 4,096. */
   readonly headerPreview: Uint8Array | null;
   /**
-   * Groups that the entry belongs to for shares of the quota and for statistics: at most 4 different
+   * Groups that the entry belongs to for the quota and for statistics: at most 4 different
    * texts, each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry.
    */
   readonly labels: readonly string[];
   /** The normal form of the envelope: JSON bytes that answers contain unchanged. */
   readonly envelope: Uint8Array;
-};
-
-/** The most that active entries with `label` may use. */
-export type MailboxShare = {
-  readonly label: string;
-  readonly entriesMax: number;
-  readonly bytesMax: number;
-};
-
-/** Limits count active entries: neither acknowledged nor expired. Bytes are envelope bytes. */
-export type MailboxQuota = {
-  readonly recipientEntriesMax: number;
-  readonly recipientBytesMax: number;
-  /** A share applies when the new entry has its label. The outcome names the first exhausted one. */
-  readonly shares: readonly MailboxShare[];
-  readonly storeEntriesMax: number;
-  readonly storeBytesMax: number;
-  /**
-   * Of the whole store; applies when the new entry has its label. That begins with `via:`; these labels are counted over
-   * the store, not within a mailbox, and at most 65,536 different ones should exist. Of the ids and
-   * bytes that the store has room for, remembered and kept ids included, such a label gets at most half.
-   */
-  readonly storeShare: MailboxShare | null;
 };
 
 export type StoreOutcome =
@@ -109,7 +87,7 @@ export type StoreOutcome =
   /** Another message has the sequence number, or the group has another total. */
   | { readonly kind: "chunk_conflict" }
   | { readonly kind: "full"; readonly scope: "recipient" | "store" }
-  | { readonly kind: "full"; readonly scope: "share" | "store_share"; readonly label: string };
+  | { readonly kind: "full"; readonly scope: "pool" | "store_share"; readonly label: string };
 
 /**
  * A position in the order of one mailbox, opaque to everybody but the driver. It stays valid after a restart.
@@ -166,11 +144,11 @@ export interface Mailbox {
   /**
    * Stores an entry once per (recipient, message id). Duplicates, chunk conflicts and quotas are decided
    * inside the write, so that of concurrent stores of one id exactly one is `stored`. Checks run in this
-   * order: duplicate, chunk conflict, quota of the recipient, its shares, quota of the store, its share. An expired
+   * order: duplicate, chunk conflict, quota of the recipient, its places, quota of the store, its share. An expired
    * entry counts towards no quota and conflicts with nothing, and its id may be stored again; while many have just
    * expired, a driver may throw `unavailable` where it would refuse. An entry with `expiresAtMs <= storedAtMs` is a bug
    * of the caller: it throws a `RangeError`.
-   * Quotas of a recipient and its shares are exact. The quota of the store and its share are exact in a store
+   * Quotas of a recipient and its pools are exact. The quota of the store and its share are exact in a store
    * that one process owns; in a shared store the quota may lag by the writes in flight, and the share by minutes.
    */
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome>;

@@ -12,7 +12,6 @@ import { type Fault, isFault } from "../core/fault.ts";
 import {
   type Cursor,
   type MailboxEntry,
-  type MailboxQuota,
   type MailboxStats,
   type PageRequest,
   StoreError,
@@ -35,7 +34,7 @@ import {
   wordsOf,
 } from "./mailbox-rows.ts";
 import {
-  checkQuota,
+  decideQuota,
   digestOf,
   digestOfNothing,
   encodeCursor,
@@ -44,13 +43,13 @@ import {
   parseCursor,
   type QuotaSums,
 } from "./mailbox-rules.ts";
+import type { MailboxQuota } from "./quota.ts";
 
 /** Expired rows that one commit removes: bounds the pause after an outage. */
 const dueRowsPerCommit = 1_024;
 
-type Admission =
-  | Exclude<StoreOutcome, { kind: "stored" }>
-  | { readonly kind: "stored"; readonly slot: number };
+type Refusal = Exclude<StoreOutcome, { kind: "stored" }>;
+type Admission = Refusal | { readonly kind: "stored"; readonly slot: number };
 type SlotPage = { readonly slots: number[]; readonly next: Cursor | null };
 type SlotState = {
   readonly state: "active" | "acked" | "expired" | "absent";
@@ -126,10 +125,10 @@ export class MailboxIndex {
     const words = idWords(entry.messageId);
     const recipient = this.recipients.find(entry.recipient);
     const before = recipient === undefined ? none : this.rows.find(recipient, words);
-    const refusal = this.refusal(entry, quota, recipient, before);
-    if (refusal !== null) {
-      const isCertain = refusal.kind === "duplicate" && refusal.expiresAtMs > storedAtMs;
-      if (isCertain || !this.isDue(storedAtMs)) return refusal;
+    const decided = this.decide(entry, quota, recipient, before);
+    if ("kind" in decided) {
+      const isCertain = decided.kind === "duplicate" && decided.expiresAtMs > storedAtMs;
+      if (isCertain || !this.isDue(storedAtMs)) return decided;
       throw new StoreError("unavailable", "expired messages are being removed: try again later");
     }
     this.driver.checkRoom(entry);
@@ -138,16 +137,20 @@ export class MailboxIndex {
     // Its slot is free when its time comes: it still lies in the heap.
     if (before !== none) this.drop(before);
     this.lastArrival = nextArrival(this.lastArrival, storedAtMs);
-    return { kind: "stored", slot: this.enter(entry, words, known) };
+    const admitted = { ...entry, labels: decided };
+    return { kind: "stored", slot: this.enter(admitted, words, known) };
   }
 
-  /** Why the entry can't be stored now. An expired row with the same id (`before`) does not block the store. */
-  private refusal(
+  /**
+   * The labels with which the entry can be stored, or why it can't be now. An expired row with the same id (`before`) does
+   * not block the store.
+   */
+  private decide(
     entry: MailboxEntry,
     quota: MailboxQuota,
     recipient: number | undefined,
     before: number,
-  ): Admission | null {
+  ): readonly string[] | Refusal {
     const status = before === none ? null : this.rows.status[before];
     if (status === held || status === acked) return this.duplicate(before, entry);
     if (
@@ -157,10 +160,10 @@ export class MailboxIndex {
     ) {
       return { kind: "chunk_conflict" };
     }
-    return checkQuota(entry, quota, this.sumsFor(recipient));
+    return decideQuota(entry, quota, this.sumsFor(recipient));
   }
 
-  private duplicate(slot: number, { envelope }: MailboxEntry): Admission {
+  private duplicate(slot: number, { envelope }: MailboxEntry): Refusal {
     const known = this.rows.words(slot, "digest");
     const isSame =
       isSameId(known, wordsOf(digestOf(envelope))) || isSameId(known, wordsOf(digestOfNothing));

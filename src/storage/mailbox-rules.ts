@@ -4,22 +4,26 @@
  */
 import { sha256 } from "../core/codec/crypto.ts";
 import { type Fault, fault } from "../core/fault.ts";
-import type { Cursor, MailboxEntry, MailboxQuota, MailboxStats, StoreOutcome } from "./contract.ts";
+import type { Cursor, MailboxEntry, MailboxStats, StoreOutcome } from "./contract.ts";
+import type { MailboxPlace, MailboxQuota, MailboxShare } from "./quota.ts";
 
 const previewBytesMax = 4_096;
 const labelsMax = 4;
+const placesMax = 2;
 const labelForm = /^[A-Za-z0-9_:-]{1,48}$/;
 const chunksMax = 2 ** 32 - 1;
 
 /** Throws for an entry that breaks the contract: a mistake of the caller, not a refusal. */
-export function checkEntry(entry: MailboxEntry): void {
+export function checkEntry(entry: MailboxEntry, { places }: MailboxQuota): void {
   const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview } = entry;
   if (!isTime(storedAtMs) || !isTime(expiresAtMs) || !isTime(keptUntilMs))
     throw new RangeError("times of an entry are whole milliseconds");
   if (expiresAtMs <= storedAtMs) throw new RangeError("the entry has expired before it is stored");
   if ((headerPreview?.length ?? 0) > previewBytesMax)
     throw new RangeError("a header preview has at most 4,096 bytes");
+  if (places.length > placesMax) throw new RangeError("an entry has at most two places");
   checkLabels(entry.labels);
+  for (const place of places) checkLabels(labelsAt(entry.labels, place));
   if (chunk === null) return;
   const { sequence, total } = chunk;
   const isChunk =
@@ -70,30 +74,56 @@ export type QuotaSums = {
   readonly room: MailboxStats;
 };
 
-/** Which limit of the quota one more entry would exceed, or `null`. */
-export function checkQuota(
+/** The labels of an entry that takes a place. */
+function labelsAt(labels: readonly string[], { own, pool }: MailboxPlace): string[] {
+  return [...new Set([...labels, own.label, pool])];
+}
+
+/** The labels with which the quota admits one more entry, or the limit that it would exceed. */
+export function decideQuota(
   { labels, envelope }: MailboxEntry,
   quota: MailboxQuota,
   sums: QuotaSums,
-): Extract<StoreOutcome, { kind: "full" }> | null {
-  const { mailbox, store, known, room } = sums;
+): readonly string[] | Extract<StoreOutcome, { kind: "full" }> {
+  const { mailbox, store } = sums;
   const bytes = envelope.length;
-  if (isOver(mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax)) {
+  if (isOver(mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax))
     return { kind: "full", scope: "recipient" };
-  }
-  for (const { label, entriesMax, bytesMax } of quota.shares)
-    if (labels.includes(label) && isOver(mailbox(label), bytes, entriesMax, bytesMax))
-      return { kind: "full", scope: "share", label };
+  const place = quota.places.find((one) => hasRoomIn(one, bytes, mailbox));
+  const last = quota.places.at(-1);
+  if (place === undefined && last !== undefined)
+    return { kind: "full", scope: "pool", label: last.pool };
   if (isOver(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
     return { kind: "full", scope: "store" };
   const { storeShare } = quota;
-  if (storeShare === null || !labels.includes(storeShare.label)) return null;
-  const { label, entriesMax, bytesMax } = storeShare;
+  if (storeShare !== null && labels.includes(storeShare.label) && isBeyond(storeShare, bytes, sums))
+    return { kind: "full", scope: "store_share", label: storeShare.label };
+  return place === undefined ? labels : labelsAt(labels, place);
+}
+
+/** Whether a place has room for one more entry of so many bytes. */
+export function hasRoomIn(
+  { own, pool, poolMax, isRest }: MailboxPlace,
+  bytes: number,
+  sums: Sums,
+): boolean {
+  const [mine, all] = [sums(own.label), sums(pool)];
+  if (isOver(mine, bytes, own.entriesMax, own.bytesMax)) return false;
+  if (isOver(all, bytes, poolMax.entries, poolMax.bytes)) return false;
+  if (!isRest) return true;
+  return mine.entries <= poolMax.entries - all.entries && mine.bytes <= poolMax.bytes - all.bytes;
+}
+
+function isBeyond(
+  { label, entriesMax, bytesMax }: MailboxShare,
+  bytes: number,
+  { store, known, room }: QuotaSums,
+): boolean {
   // An acknowledged id is remembered: a sender could use up the ids by storing for one who acknowledges at once.
-  const isFull =
+  return (
     isOver(store(label), bytes, entriesMax, bytesMax) ||
-    isOver(known(label), bytes, room.entries / 2, room.bytes / 2);
-  return isFull ? { kind: "full", scope: "store_share", label } : null;
+    isOver(known(label), bytes, room.entries / 2, room.bytes / 2)
+  );
 }
 
 export function isOver(

@@ -5,11 +5,11 @@
 import { decodeBase64, encodeBase64, encodeHex } from "../core/codec/bytes.ts";
 import {
   type ImportTarget,
-  type MailboxQuota,
   StoreError,
   type StoreMaintenance,
   type StoreRecord,
 } from "./contract.ts";
+import type { MailboxQuota } from "./quota.ts";
 
 /** The first line of an export. */
 export const exportHeader = JSON.stringify({ waypost_export: 1 });
@@ -49,7 +49,7 @@ const batchLength = 256;
 const noLimit: MailboxQuota = {
   recipientEntriesMax: Number.MAX_SAFE_INTEGER,
   recipientBytesMax: Number.MAX_SAFE_INTEGER,
-  shares: [],
+  places: [],
   storeEntriesMax: Number.MAX_SAFE_INTEGER,
   storeBytesMax: Number.MAX_SAFE_INTEGER,
   storeShare: null,

@@ -331,7 +331,7 @@ async function pullOnce(identity: Identity, all: boolean): Promise<number> {
   const chosen = all ? read : read.filter(() => Math.random() < 0.8);
   if (chosen.length > 0) {
     for (const messageId of chosen) sent.get(messageId)!.tried = true;
-    await pick(readers.get(identity)!).ack(chosen);
+    await pick(readers.get(identity)!).ack(chosen, { isAccepted: true });
     for (const messageId of chosen) sent.get(messageId)!.acknowledged = true;
   }
   return read.length;

@@ -135,38 +135,51 @@ const bugs: Readonly<Record<string, Bugs>> = {
       },
     }),
   },
-  "ignores the shares of a mailbox": {
-    mailbox: (real) => ({ store: (entry, quota) => real.store(entry, { ...quota, shares: [] }) }),
+  "ignores the places of a mailbox": {
+    mailbox: (real) => ({ store: (entry, quota) => real.store(entry, { ...quota, places: [] }) }),
+  },
+  "takes the last place first": {
+    mailbox: (real) => ({
+      store: (entry, quota) => real.store(entry, { ...quota, places: [...quota.places].reverse() }),
+    }),
+  },
+  "lets one sender fill a rest": {
+    mailbox: (real) => ({
+      store: (entry, quota) => {
+        const places = quota.places.map((place) => ({ ...place, isRest: false }));
+        return real.store(entry, { ...quota, places });
+      },
+    }),
+  },
+  "ignores the bytes of places": {
+    mailbox: (real) => ({
+      store: (entry, quota) => {
+        const bytesMax = Number.MAX_SAFE_INTEGER;
+        const places = quota.places.map(({ own, poolMax, ...place }) => ({
+          ...place,
+          own: { ...own, bytesMax },
+          poolMax: { ...poolMax, bytes: bytesMax },
+        }));
+        return real.store(entry, { ...quota, places });
+      },
+    }),
   },
   "ignores the share of the store": {
     mailbox: (real) => ({
       store: (entry, quota) => real.store(entry, { ...quota, storeShare: null }),
     }),
   },
-  "checks the shares of a mailbox before its whole": {
+  "checks the places of a mailbox before its whole": {
     mailbox: (real) => ({
       store: async (entry, quota) => {
         const wide = {
           recipientEntriesMax: Number.MAX_SAFE_INTEGER,
           recipientBytesMax: Number.MAX_SAFE_INTEGER,
         };
-        const [share] = quota.shares.filter(
-          ({ label, entriesMax }) => entriesMax === 0 && entry.labels.includes(label),
-        );
+        const isShut = quota.places.some(({ poolMax }) => poolMax.entries === 0);
         const state = await real.message(entry.recipient, entry.messageId, entry.storedAtMs);
-        if (share === undefined || state.state !== "absent") return real.store(entry, quota);
+        if (!isShut || state.state !== "absent") return real.store(entry, quota);
         return real.store(entry, { ...quota, ...wide });
-      },
-    }),
-  },
-  "applies a share to entries without its label": {
-    mailbox: (real) => ({
-      store: (entry, quota) => {
-        const entriesMax = Math.min(
-          ...quota.shares.map((one) => one.entriesMax),
-          quota.recipientEntriesMax,
-        );
-        return real.store(entry, { ...quota, recipientEntriesMax: entriesMax });
       },
     }),
   },

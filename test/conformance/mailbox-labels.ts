@@ -1,13 +1,15 @@
 /**
- * Laws of the mailbox: labels and the shares of a quota, reading by ids, mailboxes of several lives of a
+ * Laws of the mailbox: labels and the places of a quota, reading by ids, mailboxes of several lives of a
  * DID, and times that go back by the skew of clocks.
  */
 import { expect } from "bun:test";
 import { type Did, mailboxOf } from "../../src/core/codec/did.ts";
 import type { Mailbox } from "../../src/storage/contract.ts";
+import type { MailboxPlace } from "../../src/storage/quota.ts";
 import type { ConformanceCase } from "./kit.ts";
 import {
   alice,
+  answered,
   bob,
   bytesOf,
   chunkOf,
@@ -30,77 +32,147 @@ function labelCase(name: string, run: (mailbox: Mailbox) => Promise<void>): Conf
 }
 
 const large = Number.MAX_SAFE_INTEGER;
-const full = (label: string) => ({ kind: "full", scope: "share", label }) as const;
+const full = (label: string) => ({ kind: "full", scope: "pool", label }) as const;
+
+/** A place in the pool `floors`, of two entries for each sender, and behind it one in the pool `rest`. */
+const floorOf = (label: string, changes: Partial<MailboxPlace> = {}): MailboxPlace => ({
+  own: { label, entriesMax: 2, bytesMax: large },
+  pool: "floors",
+  poolMax: { entries: 5, bytes: large },
+  isRest: false,
+  ...changes,
+});
+const restOf = (label: string, changes: Partial<MailboxPlace> = {}): MailboxPlace => ({
+  own: { label, entriesMax: large, bytesMax: large },
+  pool: "rest",
+  poolMax: { entries: 8, bytes: large },
+  isRest: true,
+  ...changes,
+});
 
 export const labelCases: readonly ConformanceCase[] = [
   labelCase(
-    "a share bounds the active entries of its label in one mailbox, and no others",
+    "an entry takes the first place with room, and gets the labels of that place",
     async (mailbox) => {
-      const limits = quota({ shares: [{ label: "new", entriesMax: 2, bytesMax: large }] });
-      const fresh = (n: number) => entry(n, { labels: ["new", `from:${n}`] });
-      for (const n of [1, 2])
-        expect(await mailbox.store(fresh(n), limits)).toEqual({ kind: "stored" });
-      expect(await mailbox.store(fresh(3), limits)).toEqual(full("new"));
-      expect(await mailbox.message(alice, id(3), 2_000)).toEqual({ state: "absent" });
-      expect(await mailbox.store(entry(3, { labels: ["from:3"] }), limits)).toEqual({
-        kind: "stored",
-      });
-      expect(await mailbox.store({ ...fresh(4), recipient: bob }, limits)).toEqual({
-        kind: "stored",
-      });
-      await mailbox.remove(alice, [id(1)], 2_000);
-      expect(await mailbox.store(fresh(5), limits)).toEqual({ kind: "stored" });
-      const late = { storedAtMs: 10_000, expiresAtMs: 20_000 };
-      expect(await mailbox.store({ ...fresh(6), ...late, storedAtMs: 9_999 }, limits)).toEqual(
-        full("new"),
-      );
-      expect(await mailbox.store({ ...fresh(6), ...late }, limits)).toEqual({ kind: "stored" });
+      const limits = quota({ places: [floorOf("f:a"), restOf("r:a")] });
+      for (const n of [1, 2, 3])
+        expect(await mailbox.store(entry(n, { labels: ["via:1"] }), limits)).toEqual({
+          kind: "stored",
+        });
+      const { entries } = answered(await mailbox.summary(alice, pageOf()));
+      expect(entries.map(({ labels }) => [...labels].sort())).toEqual([
+        ["f:a", "floors", "via:1"],
+        ["f:a", "floors", "via:1"],
+        ["r:a", "rest", "via:1"],
+      ]);
+      const free = await mailbox.store(entry(4, { recipient: bob, labels: ["via:1"] }), quota());
+      expect(free).toEqual({ kind: "stored" });
+      const [unplaced] = answered(await mailbox.summary(bob, pageOf())).entries;
+      expect(unplaced!.labels).toEqual(["via:1"]);
+      const crowded = entry(5, { labels: ["via:1", "from:a", "x"] });
+      expect(await failureOf(() => mailbox.store(crowded, limits))).toBeInstanceOf(RangeError);
+      const three = quota({ places: [floorOf("a"), floorOf("a"), restOf("a")] });
+      expect(await failureOf(() => mailbox.store(entry(5), three))).toBeInstanceOf(RangeError);
     },
   ),
   labelCase(
-    "shares of bytes are exact under concurrency, and the first exhausted share is answered",
+    "of a pool of floors each sender gets its floor while the pool lasts, in one mailbox",
     async (mailbox) => {
-      const shares = [
-        { label: "net:a", entriesMax: large, bytesMax: 1_000 },
-        { label: "new", entriesMax: 7, bytesMax: large },
-      ];
-      const labelled = (n: number, labels: string[]) =>
-        mailbox.store(entry(n, { labels }), quota({ shares }));
-      const both = await Promise.all(
-        Array.from({ length: 20 }, (_, n) => labelled(n, ["new", "net:a"])),
-      );
-      expect(kinds(both)).toEqual({ stored: 7, full: 13 });
-      expect(both).toContainEqual(full("new"));
-      const one = await Promise.all(
-        Array.from({ length: 20 }, (_, n) => labelled(n + 20, ["net:a"])),
-      );
-      expect(kinds(one)).toEqual({ stored: 3, full: 17 });
-      expect(await labelled(50, ["new", "net:a"])).toEqual(full("net:a"));
-      expect(await labelled(51, ["net:b"])).toEqual({ kind: "stored" });
+      const put = (n: number, label: string, changes = {}) =>
+        mailbox.store(entry(n, changes), quota({ places: [floorOf(label)] }));
+      for (const [n, label] of ["f:a", "f:a", "f:b", "f:c", "f:c"].entries())
+        expect(await put(n, label)).toEqual({ kind: "stored" });
+      expect(await put(5, "f:a")).toEqual(full("floors"));
+      expect(await put(6, "f:b")).toEqual(full("floors"));
+      expect(await mailbox.message(alice, id(6), 2_000)).toEqual({ state: "absent" });
+      expect(await put(6, "f:b", { recipient: bob })).toEqual({ kind: "stored" });
+      await mailbox.remove(alice, [id(0)], 2_000);
+      expect(await put(7, "f:b")).toEqual({ kind: "stored" });
+      expect(await put(8, "f:a")).toEqual(full("floors"));
+      const late = { storedAtMs: 9_999, expiresAtMs: 20_000 };
+      expect(await put(9, "f:a", late)).toEqual(full("floors"));
+      expect(await put(9, "f:a", { ...late, storedAtMs: 10_000 })).toEqual({ kind: "stored" });
     },
   ),
   labelCase(
-    "a share is checked after the recipient's quota and before the store's",
+    "of a rest each sender gets at most half of what the others leave, in entries and bytes",
     async (mailbox) => {
-      await mailbox.store(entry(1, { chunk: chunkOf(1, 0, 2), labels: ["new"] }), quota());
-      const shares = [{ label: "new", entriesMax: 0, bytesMax: large }];
-      const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1, shares });
-      const again = entry(1, { labels: ["new"] });
-      expect(await mailbox.store(again, none)).toEqual({
+      const put = (n: number, label: string, changes: Partial<MailboxPlace> = {}) =>
+        mailbox.store(entry(n), quota({ places: [restOf(label, changes)] }));
+      const fill = async (from: number, label: string, changes: Partial<MailboxPlace> = {}) => {
+        let n = from;
+        while (n < from + 10 && (await put(n, label, changes)).kind === "stored") n++;
+        return n - from;
+      };
+      expect([await fill(1, "r:a"), await fill(11, "r:b"), await fill(21, "r:c")]).toEqual([
+        5, 2, 1,
+      ]);
+      expect(await put(31, "r:d")).toEqual(full("rest"));
+      await mailbox.remove(
+        alice,
+        Array.from({ length: 30 }, (_, n) => id(n)),
+        2_000,
+      );
+      const bytes = { poolMax: { entries: large, bytes: 850 } };
+      expect([await fill(41, "r:a", bytes), await fill(51, "r:b", bytes)]).toEqual([5, 2]);
+    },
+  ),
+  labelCase("bytes of a floor are exact under concurrency", async (mailbox) => {
+    const own = { label: "f:a", entriesMax: large, bytesMax: 1_000 };
+    const poolMax = { entries: large, bytes: 1_500 };
+    const put = (n: number, label: string) =>
+      mailbox.store(
+        entry(n),
+        quota({ places: [floorOf(label, { own: { ...own, label }, poolMax })] }),
+      );
+    const both = await Promise.all(
+      Array.from({ length: 40 }, (_, n) => put(n, n % 2 === 0 ? "f:a" : "f:b")),
+    );
+    expect(kinds(both)).toEqual({ stored: 15, full: 25 });
+    const alone = Array.from({ length: 20 }, (_, n) =>
+      mailbox.store(
+        entry(n, { recipient: bob }),
+        quota({ places: [floorOf("f:a", { own, poolMax })] }),
+      ),
+    );
+    expect(kinds(await Promise.all(alone))).toEqual({ stored: 10, full: 10 });
+  }),
+  labelCase("no race of senders exceeds a pool, and each gets its floor", async (mailbox) => {
+    const senders = Array.from({ length: 20 }, (_, n) => `f:${n}`);
+    const tries = senders.flatMap((label, sender) =>
+      Array.from({ length: 5 }, (_, n) => ({ label, n: sender * 5 + n })),
+    );
+    const outcomes = await Promise.all(
+      tries.map(({ label, n }) => {
+        const floor = floorOf(label, { poolMax: { entries: 40, bytes: large } });
+        return mailbox.store(entry(n), quota({ places: [floor, restOf(`r${label}`)] }));
+      }),
+    );
+    const { entries } = answered(await mailbox.summary(alice, pageOf()));
+    const heldBy = (label: string) => entries.filter(({ labels }) => labels.includes(label)).length;
+    expect(kinds(outcomes)).toEqual({ stored: 48, full: 52 });
+    expect([heldBy("floors"), heldBy("rest")]).toEqual([40, 8]);
+    expect(senders.map(heldBy)).toEqual(senders.map(() => 2));
+  }),
+  labelCase(
+    "places are checked after the recipient's quota and before the store's",
+    async (mailbox) => {
+      await mailbox.store(entry(1, { chunk: chunkOf(1, 0, 2) }), quota());
+      const places = [floorOf("f:a", { poolMax: { entries: 0, bytes: large } })];
+      const none = quota({ recipientEntriesMax: 1, storeEntriesMax: 1, places });
+      expect(await mailbox.store(entry(1), none)).toEqual({
         kind: "duplicate",
         expiresAtMs: 10_000,
         isSame: true,
       });
       const chunk = chunkOf(1, 0, 2);
-      expect(await mailbox.store({ ...again, messageId: id(2), chunk }, none)).toEqual({
+      expect(await mailbox.store({ ...entry(1), messageId: id(2), chunk }, none)).toEqual({
         kind: "chunk_conflict",
       });
-      expect(await mailbox.store({ ...again, messageId: id(2) }, none)).toEqual({
-        kind: "full",
-        scope: "recipient",
-      });
-      expect(await mailbox.store({ ...again, recipient: bob }, none)).toEqual(full("new"));
-      expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({
+      expect(await mailbox.store(entry(2), none)).toEqual({ kind: "full", scope: "recipient" });
+      expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual(full("floors"));
+      const placed = { ...none, places: [floorOf("f:a")] };
+      expect(await mailbox.store(entry(2, { recipient: bob }), placed)).toEqual({
         kind: "full",
         scope: "store",
       });
@@ -247,14 +319,14 @@ export const labelCases: readonly ConformanceCase[] = [
     capability: "mailbox",
     lasting: true,
     async run({ store, reopen }) {
-      const shares = [{ label: "new", entriesMax: 2, bytesMax: large }];
-      const fresh = (n: number) => entry(n, { labels: ["new", "net:a"] });
-      for (const n of [1, 2]) await store.capabilities.mailbox!.store(fresh(n), quota({ shares }));
+      const limits = quota({ places: [floorOf("f:a")] });
+      const fresh = (n: number) => entry(n, { labels: ["net:a"] });
+      for (const n of [1, 2]) await store.capabilities.mailbox!.store(fresh(n), limits);
       const mailbox = (await reopen!()).capabilities.mailbox!;
-      expect(await mailbox.store(fresh(3), quota({ shares }))).toEqual(full("new"));
+      expect(await mailbox.store(fresh(3), limits)).toEqual(full("floors"));
       const [removed] = await mailbox.remove(alice, [id(1)], 2_000);
-      expect([...removed!.labels].sort()).toEqual(["net:a", "new"]);
-      expect(await mailbox.store(fresh(3), quota({ shares }))).toEqual({ kind: "stored" });
+      expect([...removed!.labels].sort()).toEqual(["f:a", "floors", "net:a"]);
+      expect(await mailbox.store(fresh(3), limits)).toEqual({ kind: "stored" });
     },
   },
 ];

@@ -5,7 +5,8 @@
 import { expect } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
-import type { Cursor, Mailbox, MailboxEntry, MailboxQuota } from "../../src/storage/contract.ts";
+import type { Cursor, Mailbox, MailboxEntry } from "../../src/storage/contract.ts";
+import type { MailboxQuota } from "../../src/storage/quota.ts";
 import type { ConformanceCase } from "./kit.ts";
 import { bytesOf, chunkOf, did, id, ids, seeded } from "./samples.ts";
 import { openTwin, type Twin } from "./twin.ts";
@@ -19,9 +20,19 @@ const messageIds = 40;
 const quota: MailboxQuota = {
   recipientEntriesMax: 12,
   recipientBytesMax: 6_000,
-  shares: [
-    { label: "new", entriesMax: 5, bytesMax: 2_000 },
-    { label: "net:a", entriesMax: 4, bytesMax: 3_000 },
+  places: [
+    {
+      own: { label: "net:a", entriesMax: 2, bytesMax: 700 },
+      pool: "floors",
+      poolMax: { entries: 5, bytes: 2_000 },
+      isRest: false,
+    },
+    {
+      own: { label: "net:a", entriesMax: 6, bytesMax: 3_000 },
+      pool: "rest",
+      poolMax: { entries: 4, bytes: 2_500 },
+      isRest: true,
+    },
   ],
   storeEntriesMax: 30,
   storeBytesMax: 14_000,
@@ -29,12 +40,11 @@ const quota: MailboxQuota = {
 };
 const ofStore: MailboxQuota = {
   ...quota,
-  shares: [
-    { label: "net:a", entriesMax: 6, bytesMax: 3_000 },
-    { label: "from:b", entriesMax: 5, bytesMax: 2_300 },
-  ],
+  places: quota.places.slice(1),
   storeShare: { label: "via:1", entriesMax: 12, bytesMax: 5_500 },
 };
+/** Entries of several senders take places of the same pools. */
+const owners = ["net:a", "net:b", "net:c"];
 
 const games = [
   ...seeds.map((seed) => ({ seed, quota, name: `seed ${seed}` })),
@@ -119,25 +129,29 @@ class Play {
       expiresAtMs: this.nowMs + lifeMs,
       keptUntilMs: this.nowMs + 2 * lifeMs,
       onExpiry: this.pick(["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]),
-      labels: [
-        ...["new", "net:a", "from:b"].filter(() => this.random() < 0.4),
-        `via:${lifeMs % 3}`,
-      ],
+      labels: [...["from:b"].filter(() => this.random() < 0.4), `via:${lifeMs % 3}`],
       headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
       envelope: bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500)),
     };
   }
 
+  /** The quota for one of the senders. */
+  private limits(): MailboxQuota {
+    const label = this.pick(owners);
+    const places = this.quota.places.map((one) => ({ ...one, own: { ...one.own, label } }));
+    return { ...this.quota, places };
+  }
+
   private async store(mailbox: Mailbox): Promise<void> {
-    const entry = this.entry();
-    expect(await mailbox.store(entry, this.quota)).toEqual(this.twin.store(entry, this.quota));
+    const [entry, limits] = [this.entry(), this.limits()];
+    expect(await mailbox.store(entry, limits)).toEqual(this.twin.store(entry, limits));
   }
 
   /** Calls made together happen as if in some order: the sums must come out the same as in order of call. */
   private async burst(mailbox: Mailbox): Promise<void> {
-    const entry = this.entry();
-    const outcomes = await Promise.all([1, 2, 3].map(() => mailbox.store(entry, this.quota)));
-    const expected = [1, 2, 3].map(() => this.twin.store(entry, this.quota));
+    const [entry, limits] = [this.entry(), this.limits()];
+    const outcomes = await Promise.all([1, 2, 3].map(() => mailbox.store(entry, limits)));
+    const expected = [1, 2, 3].map(() => this.twin.store(entry, limits));
     expect(outcomes.map((one) => one.kind).sort()).toEqual(expected.map((one) => one.kind).sort());
   }
 

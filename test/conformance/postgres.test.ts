@@ -178,7 +178,7 @@ if (absence !== null) {
         expect(kinds(outcomes)).toEqual({ stored: 1, duplicate: 89 });
       }
     });
-    test("quotas and shares of a recipient are exact, and its order is the same at every node", async () => {
+    test("quotas and pools of a recipient are exact, and its order is the same at every node", async () => {
       const limits = quota({ recipientEntriesMax: 37 });
       const outcomes = await spread(120, (mailbox, n) =>
         mailbox.store(entry(n, { recipient: did(1) }), limits),
@@ -189,10 +189,14 @@ if (absence !== null) {
       );
       expect(lists.map(ids)).toEqual([ids(lists[0]!), ids(lists[0]!), ids(lists[0]!)]);
       expect(lists[0]!.length).toBe(37);
-      const shared = quota({ shares: [{ label: "new", entriesMax: 11, bytesMax: 1e6 }] });
-      const more = await spread(90, (mailbox, n) =>
-        mailbox.store(entry(n, { recipient: did(2), labels: ["new"] }), shared),
-      );
+      const place = { pool: "floors", poolMax: { entries: 11, bytes: 1e6 }, isRest: false };
+      const more = await spread(90, (mailbox, n) => {
+        const own = { label: `f:${n % 10}`, entriesMax: 2, bytesMax: 1e6 };
+        return mailbox.store(
+          entry(n, { recipient: did(2) }),
+          quota({ places: [{ ...place, own }] }),
+        );
+      });
       expect(kinds(more)).toEqual({ stored: 11, full: 79 });
     });
     test("of concurrent messages for one sequence number exactly one is stored", async () => {

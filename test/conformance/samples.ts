@@ -6,7 +6,6 @@ import {
   type HeldMessage,
   type Mailbox,
   type MailboxEntry,
-  type MailboxQuota,
   type MessageSummary,
   type Page,
   type PageRequest,
@@ -14,6 +13,7 @@ import {
   StoreError,
   type StoreOutcome,
 } from "../../src/storage/contract.ts";
+import type { MailboxQuota } from "../../src/storage/quota.ts";
 
 export const alice = "did:svc:AAAAAAAAAAAAAAAAAAAA" as MailboxKey;
 export const bob = "did:svc:BBBBBBBBBBBBBBBBBBBB" as MailboxKey;
@@ -62,7 +62,7 @@ export function quota(changes: Partial<MailboxQuota> = {}): MailboxQuota {
   return {
     recipientEntriesMax: large,
     recipientBytesMax: large,
-    shares: [],
+    places: [],
     storeEntriesMax: large,
     storeBytesMax: large,
     storeShare: null,

@@ -6,14 +6,13 @@ import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import type {
   HeldMessage,
   MailboxEntry,
-  MailboxQuota,
-  MailboxShare,
   MailboxStats,
   MessageState,
   PageRequest,
   RemovedMessage,
   StoreOutcome,
 } from "../../src/storage/contract.ts";
+import type { MailboxPlace, MailboxQuota, MailboxShare } from "../../src/storage/quota.ts";
 
 type Line = MailboxEntry & { readonly place: number; acked: boolean };
 type TwinPage = {
@@ -73,11 +72,19 @@ export function openTwin(): Twin {
         const own = held.filter((line) => line.labels.includes(label));
         return own.length + 1 > entriesMax || sum(own) + size > bytesMax;
       };
-      for (const share of quota.shares) {
-        const { label } = share;
-        if (entry.labels.includes(label) && isOver(share, mine))
-          return { kind: "full", scope: "share", label };
-      }
+      const hasRoom = ({ own, pool, poolMax, isRest }: MailboxPlace): boolean => {
+        const whole = { label: pool, entriesMax: poolMax.entries, bytesMax: poolMax.bytes };
+        if (isOver(own, mine) || isOver(whole, mine)) return false;
+        const [ours, all] = [own.label, pool].map((label) =>
+          mine.filter((line) => line.labels.includes(label)),
+        );
+        const isLess = ours!.length <= poolMax.entries - all!.length;
+        return !isRest || (isLess && sum(ours!) <= poolMax.bytes - sum(all!));
+      };
+      const taken = quota.places.find(hasRoom);
+      const last = quota.places.at(-1);
+      if (taken === undefined && last !== undefined)
+        return { kind: "full", scope: "pool", label: last.pool };
       if (all.length >= quota.storeEntriesMax || sum(all) + size > quota.storeBytesMax) {
         return { kind: "full", scope: "store" };
       }
@@ -88,7 +95,9 @@ export function openTwin(): Twin {
       lines = lines.filter(
         (l) => l.recipient !== entry.recipient || l.messageId !== entry.messageId,
       );
-      lines.push({ ...entry, place: ++place, acked: false });
+      const added = taken === undefined ? [] : [taken.own.label, taken.pool];
+      const labels = [...new Set([...entry.labels, ...added])];
+      lines.push({ ...entry, labels, place: ++place, acked: false });
       return { kind: "stored" };
     },
     list(recipient, page, after) {

@@ -24,7 +24,7 @@ const requests = (route: string, status: number) =>
   `waypost_http_requests_total{method="POST",route="${route}",status="${status}"}`;
 const unharmed: Series = {
   [mailboxes("mailbox")]: "0x120",
-  [mailboxes("strangers")]: "0x120",
+  [mailboxes("new")]: "0x120",
   [mailboxes("disk")]: "0x120",
   [mailboxes("whole")]: "0x120",
   [requests("/relay/:did", 202)]: "0+60x120",
@@ -49,8 +49,8 @@ const incidents: readonly (readonly [what: string, series: Series, alerts: reado
     ["WaypostMailboxFull"],
   ],
   [
-    "a share of strangers that is used up",
-    { [mailboxes("strangers")]: "0+1x120" },
+    "pools of newcomers that are used up",
+    { [mailboxes("new")]: "0+1x120" },
     ["WaypostMailboxFull"],
   ],
   ["a full disk behind the Relay", { [mailboxes("disk")]: "0x55 9+9x65" }, ["WaypostCacheFull"]],
@@ -159,7 +159,7 @@ test("a node shows the series of a full mailbox behind its Relay from its start,
     const line = text.split("\n").find((one) => one.startsWith(`${mailboxes(scope)} `));
     return line?.split(" ")[1];
   };
-  const shown = await Promise.all(["mailbox", "strangers", "disk", "whole"].map(refused));
+  const shown = await Promise.all(["mailbox", "new", "disk", "whole"].map(refused));
   expect(shown).toEqual(["0", "0", "0", "0"]);
   const open = () =>
     Waypost.open({

@@ -1,5 +1,5 @@
 /**
- * Strangers at the Cache: their rate, their share of a mailbox, and how a sender becomes known. Known senders get
+ * Strangers at the Cache: their rate, their pools of a mailbox, and how a sender becomes known. Known senders get
  * through however much strangers store.
  */
 import { describe, expect, test } from "bun:test";
@@ -31,23 +31,35 @@ const dave = createPerson(4);
 const crowd = [5, 6, 7, 8, 9, 10, 11, 12].map((number) => createPerson(number));
 type TestPerson = typeof alice;
 
-/** Shares of the default settings: 200 entries for strangers and 100 for a network, of 400. */
-const { stranger_share, network_share } = cacheDefault;
-const shares = { recipient_entries_max: 400, stranger_share, network_share };
+/** Of 400 entries: floors of 160 and a rest of 100 for known people, floors of 120 and a rest of 100 for newcomers. */
+const { stranger_share } = cacheDefault;
+const quota = { recipient_entries_max: 400, stranger_share };
 
 const caches = cachesKnowing(bob, alice, carol, dave);
 const cacheFor = (options: TestCacheOptions = {}): Promise<TestCache> =>
-  caches({ ...shares, ...options });
+  caches({ ...quota, ...options });
 
 /** Stores from a client at this address. */
 function storeFrom(node: TestCache, client: string, envelope: JsonObject): Promise<string> {
-  const request = new Request("http://cache.example/cache/store", {
+  return outcomeOf(respond(node.app, storeRequest(envelope), connectionFrom(client)));
+}
+
+function storeRequest(envelope: JsonObject): Request {
+  return new Request("http://cache.example/cache/store", {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(envelope),
   });
-  const connection = connectionFrom(client);
-  return outcomeOf(respond(node.app, request, connection));
+}
+
+/** The answer of the same, whatever it is. */
+async function storeFromFor(
+  node: TestCache,
+  client: string,
+  envelope: JsonObject,
+): Promise<JsonObject> {
+  const response = await respond(node.app, storeRequest(envelope), connectionFrom(client));
+  return (await response.json()) as JsonObject;
 }
 
 const network = (number: number) => `198.51.100.${number}`;
@@ -90,44 +102,48 @@ describe("the rate of a client network", () => {
   });
 });
 
-describe("shares of a mailbox", () => {
-  test("of strangers add up to half of it, and a friend still gets through", async () => {
+describe("pools of a mailbox", () => {
+  test("leave newcomers of each network two entries whatever one network fills, and friends theirs", async () => {
     const node = await cacheFor();
     await befriend(node, alice);
-    expect(await fillFrom(node, network(1))).toBe(100);
-    expect(await fillStrangers(node)).toBe(100);
-    expect(await held(node)).toBe(200);
-    expect(await storeFrom(node, network(98), envelopeTo(bob, 9_001))).toBe("507 mailbox_full");
-    expect(await storeFrom(node, network(99), signedBy(carol, envelopeTo(bob, 9_002)))).toBe(
+    // Its floor, and half of the rest.
+    expect(await fillFrom(node, network(1))).toBe(2 + 51);
+    for (const n of [2, 3])
+      expect(await storeFrom(node, network(98), envelopeTo(bob, 9_000 + n))).toBe("202 ok");
+    await fillNewcomers(node);
+    expect(await storeFrom(node, network(199), envelopeTo(bob, 9_001))).toBe("507 mailbox_full");
+    expect(await storeFrom(node, network(198), signedBy(carol, envelopeTo(bob, 9_006)))).toBe(
       "507 mailbox_full",
     );
-    expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_003)))).toBe(
+    expect(await storeFrom(node, network(5), signedBy(alice, envelopeTo(bob, 9_007)))).toBe(
       "202 ok",
     );
   });
 
-  test("of one network are a quarter of it, and of one known sender half", async () => {
-    const node = await cacheFor({ recipient_entries_max: 800, client_rate: 100_000 });
+  test("leave each known sender its floor whatever another one fills", async () => {
+    const node = await cacheFor({ recipient_entries_max: 2_000, client_rate: 100_000 });
     await befriend(node, alice);
-    expect(await fillFrom(node, network(1))).toBe(200);
-    expect(await storeFrom(node, network(1), signedBy(carol, envelopeTo(bob, 9_001)))).toBe(
-      "507 mailbox_full",
-    );
-    expect(await storeFrom(node, network(2), signedBy(carol, envelopeTo(bob, 9_002)))).toBe(
-      "202 ok",
-    );
-    // A known sender counts for itself, whoever else its network has.
-    expect(await fillFrom(node, network(1), alice)).toBe(400);
+    await befriend(node, carol, 78);
+    // Of 800 entries a floor of an eighth, and half of a rest of 400.
+    expect(await fillFrom(node, network(1), alice)).toBe(100 + 201);
+    expect(await fillFrom(node, network(1), carol)).toBe(100 + 100);
     expect(await storeFrom(node, network(2), envelopeTo(bob, 9_003))).toBe("202 ok");
-    expect(await node.cacheMetrics.render()).toContain(
-      'cache_share_refusals_total{scope="sender"} 1',
-    );
+    const metrics = await node.cacheMetrics.render();
+    expect(metrics).toContain('cache_share_refusals_total{scope="known"} 2');
   });
 
   test("count for a loopback address as well", async () => {
-    const node = await cacheFor({ recipient_entries_max: 800, rate_limit_loopback: false });
-    expect(await fillFrom(node, "127.0.0.1")).toBe(200);
+    const node = await cacheFor({ recipient_entries_max: 1_000, rate_limit_loopback: false });
+    expect(await fillFrom(node, "127.0.0.1")).toBe(2 + 51);
     expect(await storeFrom(node, "127.0.0.2", envelopeTo(bob, 9_002))).toBe("202 ok");
+  });
+
+  test("are named by what refuses", async () => {
+    const node = await cacheFor();
+    await fillFrom(node, network(1));
+    const refused = await storeFromFor(node, network(1), envelopeTo(bob, 9_004));
+    expect(refused).toMatchObject({ code: "mailbox_full" });
+    expect(String(refused["detail"])).toContain("new-rest");
   });
 
   test("a repeated envelope is not a new entry", async () => {
@@ -138,13 +154,11 @@ describe("shares of a mailbox", () => {
 
   test("report whose mailbox refuses: one log line a minute, and a metric", async () => {
     const node = await cacheFor();
-    for (const i of times(105)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
+    for (const i of times(58)) await storeFrom(node, network(1), envelopeTo(bob, i + 1));
     const lines = node.cacheLines.filter((line) => line.message === "a mailbox refuses envelopes");
-    expect(lines).toMatchObject([{ level: "warn", fields: { scope: "network" } }]);
+    expect(lines).toMatchObject([{ level: "warn", fields: { scope: "new" } }]);
     expect(JSON.stringify(lines)).not.toContain(bob.did);
-    expect(await node.cacheMetrics.render()).toContain(
-      'cache_share_refusals_total{scope="network"} 5',
-    );
+    expect(await node.cacheMetrics.render()).toContain('cache_share_refusals_total{scope="new"} 5');
     node.clock.nowMs += 60_000;
     await storeFrom(node, network(1), envelopeTo(bob, 106));
     expect(node.cacheLines.length).toBe(2);
@@ -160,8 +174,8 @@ describe("shares of a mailbox", () => {
 
 describe("a sender is known", () => {
   const isStranger = async (node: TestCache, number: number) => {
-    // Strangers have used up their share, so only a known sender gets through.
-    await fillStrangers(node);
+    // Newcomers have used up their side, so only a known sender gets through.
+    await fillNewcomers(node);
     const envelope = envelopeTo(bob, number, {
       timestamp: new Date(node.clock.nowMs).toISOString(),
     });
@@ -180,10 +194,23 @@ describe("a sender is known", () => {
     );
   });
 
+  test("unless the acknowledgement says that the user has not accepted it", async () => {
+    const node = await cacheFor();
+    const sent = await storeFrom(node, network(200), signedBy(alice, envelopeTo(bob, 77)));
+    expect(sent).toBe("202 ok");
+    const request = new Request("http://cache.example/cache/ack", {
+      method: "POST",
+      headers: { "content-type": "application/json", "svc-accepted": "none" },
+      body: JSON.stringify(ackBody(bob, [uuidOf(77)])),
+    });
+    expect((await respond(node.app, request, connectionFrom(network(1)))).status).toBe(200);
+    expect(await isStranger(node, 2)).toBe(true);
+  });
+
   test("in the mailbox of this recipient only", async () => {
     const node = await cacheFor();
     await befriend(node, alice);
-    await fillStrangers(node, carol);
+    await fillNewcomers(node, carol);
     expect(await storeFrom(node, network(9), signedBy(alice, envelopeTo(carol, 1)))).toBe(
       "507 mailbox_full",
     );
@@ -193,7 +220,7 @@ describe("a sender is known", () => {
 describe("the share of a network in the whole store", () => {
   test("is half of it, over all mailboxes, with a metric", async () => {
     const node = await cacheFor({
-      recipient_entries_max: 300,
+      recipient_entries_max: 2_000,
       store_entries_max: 1_000,
       client_rate: 100_000,
     });
@@ -223,7 +250,7 @@ describe("the share of a network in the whole store", () => {
 
   test("counts envelopes of known senders as well", async () => {
     const node = await cacheFor({
-      recipient_entries_max: 1_000,
+      recipient_entries_max: 2_000,
       store_entries_max: 400,
       client_rate: 100_000,
     });
@@ -246,17 +273,14 @@ async function befriend(node: TestCache, sender: TestPerson, number = 77): Promi
   expect((await node.ack(ackBody(bob, [uuidOf(number)]))).status).toBe(200);
 }
 
-/** One network after the other, until strangers have all that they get. */
-async function fillStrangers(node: TestCache, to = bob): Promise<number> {
-  let count = 0;
-  for (let place = 2; place < 98; place++) {
+/** Networks fill the rest, then others their floors, until newcomers have all that they get. */
+async function fillNewcomers(node: TestCache, to = bob): Promise<void> {
+  for (let place = 2; place < 192; place++) {
     for (;;) {
       const outcome = await storeFrom(node, network(place), envelopeTo(to, ++filled));
       if (outcome !== "202 ok") break;
-      count++;
     }
   }
-  return count;
 }
 
 /** Stores until it is refused, and says how many were taken. */

@@ -118,7 +118,10 @@ test("a device that was away shows all, in order and once, also when its Cache h
       (found) => (found?.count ?? 0) > 0,
     )) ?? {};
   expect(messages.length).toBeGreaterThan(0);
-  await cache?.ack(messages.map(({ message_id }) => message_id));
+  await cache?.ack(
+    messages.map(({ message_id }) => message_id),
+    { isAccepted: true },
+  );
   await device.close();
   // What comes then shows that something is missing.
   await alice.send(phone.did, "behind the gap");

@@ -225,7 +225,10 @@ describe("files", () => {
     expect(readdirSync(folder)).toEqual([]);
     const { pending } = await listPending(await cachesOf(client, bob));
     expect(pending.length).toBe(1);
-    await removeUnread(pending.flatMap(({ parts }) => parts.flat()));
+    await removeUnread(
+      pending.flatMap(({ parts }) => parts.flat()),
+      { isAccepted: true },
+    );
   });
 
   test("names from the network stay inside the folder and replace nothing", async () => {
@@ -337,6 +340,7 @@ describe("several Caches", () => {
       expect(pending.map(({ parts }) => parts.map((copies) => copies.length))).toEqual([[1], [1]]);
       await removeUnread(
         pending.filter(({ groupId }) => groupId !== null).flatMap(({ parts }) => parts.flat()),
+        { isAccepted: true },
       );
     }
     expect(reported.length).toBe(2);

@@ -172,7 +172,9 @@ test("what is not kept is not acknowledged, and waits in the Cache", async () =>
   const [cache] = await cachesOf(client, bob);
   const waiting = await cache?.summary();
   expect(waiting?.count).toBe(1);
-  await cache?.ack(waiting?.messages.map(({ message_id }) => message_id) ?? []);
+  await cache?.ack(waiting?.messages.map(({ message_id }) => message_id) ?? [], {
+    isAccepted: true,
+  });
 }, 120_000);
 
 test("a proof by a key that the document does not authorize ends the session with its code", async () => {

@@ -47,6 +47,7 @@ function receives(me: Waypost, emit: (event: WaypostEvent) => void) {
   own.on(emit);
   const inbox: Inbox = {
     isSaved: false,
+    accepts: async () => true,
     has: async () => false,
     read: readMessage,
     acked: async () => undefined,

@@ -91,7 +91,6 @@ test("a full mailbox is told as one", async () => {
       public_endpoints: [url],
       recipient_entries_max: 1,
       stranger_share: 100,
-      network_share: 100,
     },
   });
   try {

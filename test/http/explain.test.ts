@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientNetwork } from "../../src/core/message/address.ts";
-import { labelsOf } from "../../src/nodes/cache/shares.ts";
+import { labelsOf } from "../../src/nodes/cache/pools.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { freePort, run, scratchFolder } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -194,8 +194,8 @@ test("the log names the message and a digest of the recipient, and a command fin
 
 test("a label of stored entries is named as the network that block takes, once that has sent something", async () => {
   const label = (client: string) =>
-    labelsOf("unsigned", { client, network: clientNetwork(client) })[1] as string;
-  const [own, strange] = [label("127.0.0.1"), "net:0123456789abcdef"];
+    labelsOf({ isKnown: false, label: null }, { client, network: clientNetwork(client) })[0]!;
+  const [own, strange] = [label("127.0.0.1"), "new:net:0123456789abcdef"];
   const { networks } = await operate("networks", { labels: [own, strange] });
   expect(networks).toEqual({ [own]: "127.0.0.1" });
 });
@@ -209,17 +209,17 @@ test("the command prints what the node says", async () => {
   expect(stdout).toMatch(/502 {2}\/relay .* unsigned {2}mailbox_full: /);
 }, 60_000);
 
-test("the share of a sender follows what the mailbox knows of it", async () => {
-  const shareOf = async (sender: string | null) =>
-    stepOf(await explain(bob!.did, sender), "share")?.detail;
-  expect(await shareOf(null)).toStartWith("unsigned and first-time senders together");
-  // Both messages of alice, whom the mailbox does not know; a share is never smaller than a hundred entries.
-  expect(await shareOf(null)).toContain(": 2 of 100 entries, ");
-  expect(await shareOf(alice!.did)).toStartWith("unsigned and first-time senders together");
+test("the pools of a sender follow what the mailbox knows of it", async () => {
+  const poolsOf = async (sender: string | null) =>
+    stepOf(await explain(bob!.did, sender), "pools")?.detail;
+  expect(await poolsOf(null)).toStartWith("unsigned or first-time sender");
+  // Both messages of alice, whom the mailbox does not know; a pool is never smaller than a hundred entries.
+  expect(await poolsOf(null)).toContain("pool new has 2 of 100 entries, ");
+  expect(await poolsOf(alice!.did)).toStartWith("unsigned or first-time sender");
   for await (const message of bob!.messages()) {
     await message.ack();
     break;
   }
-  while ((await shareOf(alice!.did))?.startsWith("the mailbox knows the sender") !== true)
+  while ((await poolsOf(alice!.did))?.startsWith("the mailbox knows the sender") !== true)
     await Bun.sleep(20);
 });

@@ -90,9 +90,9 @@ describe("the Cache of the process answers alike as the only destination and aft
       codes: ["cache_unavailable storage_full"],
     },
     {
-      name: "a used up share",
+      name: "a used up pool",
       sent: [one],
-      given: storing({ kind: "full", scope: "share", label: "new" }),
+      given: storing({ kind: "full", scope: "pool", label: "new-rest" }),
       codes: ["cache_unavailable mailbox_full"],
     },
     {

@@ -17,7 +17,8 @@ import {
 } from "../../src/core/message/envelope.ts";
 import { planDelivery } from "../../src/core/message/plan.ts";
 import { createCapacity } from "../../src/nodes/http/capacity.ts";
-import type { Mailbox, MailboxQuota } from "../../src/storage/contract.ts";
+import type { Mailbox } from "../../src/storage/contract.ts";
+import type { MailboxQuota } from "../../src/storage/quota.ts";
 import {
   createPerson,
   createTestCache,
@@ -57,12 +58,11 @@ const own = {
   },
   cache: {
     recipient_entries_max: 1_009,
-    recipient_bytes_max: 10_000_019,
+    recipient_bytes_max: 50_000_021,
     stranger_share: 61,
-    network_share: 37,
     client_rate: 11,
     store_entries_max: 100_003,
-    store_bytes_max: 20_000_003,
+    store_bytes_max: 90_000_049,
     page_bytes_max: 12_007,
   },
 } satisfies ConfigInput;
@@ -252,10 +252,9 @@ async function observeCache({ cache: settings }: Config, seen: Seen): Promise<vo
   seen.set("cache.recipient_bytes_max", quota?.recipientBytesMax);
   seen.set("cache.store_entries_max", quota?.storeEntriesMax);
   seen.set("cache.store_bytes_max", quota?.storeBytesMax);
-  const percentOf = (place: number) =>
-    Math.round((100 * (quota?.shares[place]?.bytesMax ?? 0)) / (quota?.recipientBytesMax ?? 1));
-  seen.set("cache.stranger_share", percentOf(0));
-  seen.set("cache.network_share", percentOf(1));
+  const newcomers = (quota?.places ?? []).reduce((sum, { poolMax }) => sum + poolMax.bytes, 0);
+  const percent = (100 * newcomers) / (quota?.recipientBytesMax ?? 1);
+  seen.set("cache.stranger_share", Math.round(percent));
   const read = await cache.read(`/cache/messages/${bob.did}`, proofHeaders(bob));
   const answered = ((await read.json()) as { messages: unknown[] }).messages;
   const sizes = answered.map((_one, n) => bytesOf(envelopeTo(bob, n, { payload })).length);
@@ -342,7 +341,7 @@ describe("a swap is noticed:", () => {
     ["limits.unchunked_bytes_max", "limits.chunk_bytes_max", observeLimits],
     ["relay.client_rate", "relay.recipient_rate", observeRelayPaces],
     ["cache.recipient_entries_max", "cache.store_entries_max", observeCache],
-    ["cache.stranger_share", "cache.network_share", observeCache],
+    ["cache.stranger_share", "cache.client_rate", observeCache],
   ] as const;
 
   test.each(pairs)("%s for %s", async (one, other, observer) => {

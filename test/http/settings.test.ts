@@ -46,7 +46,6 @@ const fixed = {
   cache: {
     enabled: true,
     stranger_share: 98,
-    network_share: 27,
     public_endpoints: [url],
     signing_key_file: signingKeyFile,
   },

@@ -227,7 +227,7 @@ export type TestCache = TestApp & {
 };
 
 /** One client of a test stands for many of the world. */
-const unlimited = { client_rate: 1e6, client_burst: 1e6, stranger_share: 100, network_share: 100 };
+const unlimited = { client_rate: 1e6, client_burst: 1e6, stranger_share: 100 };
 
 /** Settings of the Cache that differ from their defaults, and what else a test changes. */
 export type TestCacheOptions = Partial<Config["cache"]> & {

@@ -380,17 +380,24 @@ function textOf(envelope: EnvelopeJson): Uint8Array | null {
 export async function acknowledge(
   copies: readonly EnvelopeCopy[],
   received: { readonly has: (digest: string) => boolean | Promise<boolean> },
+  senders: Acknowledged,
 ): Promise<void> {
   const same: EnvelopeCopy[] = [];
   for (const copy of copies) {
     const digest = copy.cache === null ? null : await attempt(copy.digest);
     if (typeof digest === "string" && (await received.has(digest))) same.push(copy);
   }
-  await removeUnread(same);
+  await removeUnread(same, senders);
 }
 
+/** Whether the user has accepted those who sent what is acknowledged: only these become known to the mailbox. */
+type Acknowledged = { readonly isAccepted: boolean };
+
 /** Acknowledges copies whatever they contain. Returns the Caches where that failed. */
-export async function removeUnread(copies: readonly EnvelopeCopy[]): Promise<Unreachable[]> {
+export async function removeUnread(
+  copies: readonly EnvelopeCopy[],
+  senders: Acknowledged,
+): Promise<Unreachable[]> {
   const failures: Unreachable[] = [];
   for (const cache of new Set(copies.map((copy) => copy.cache))) {
     if (cache === null) continue;
@@ -398,7 +405,8 @@ export async function removeUnread(copies: readonly EnvelopeCopy[]): Promise<Unr
     const failure = await attempt(async () => {
       for (let from = 0; from < there.length; from += ackIdsMax) {
         const some = there.slice(from, from + ackIdsMax);
-        await cache.ack(some.map(({ messageId }) => messageId));
+        const ids = some.map(({ messageId }) => messageId);
+        await cache.ack(ids, senders);
         for (const copy of some) copy.forget();
       }
     });

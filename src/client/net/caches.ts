@@ -66,13 +66,23 @@ export function cacheClient(reader: Reader) {
       read("summary", "*", `${path`/cache/summary/${did}`}${queryOf({ cursor })}`, summaryShape),
     message: (messageId: string) =>
       read("pull_message", messageId, path`/cache/message/${did}/${messageId}`, messageStateShape),
-    /** Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. */
-    ack: (messageIds: readonly string[]) =>
+    /**
+     * Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. Their senders become known to
+     * the mailbox if the user has accepted them.
+     */
+    ack: (messageIds: readonly string[], { isAccepted }: { readonly isAccepted: boolean }) =>
       atItsTime(async () => {
         const subject = ackSubject(messageIds);
         const proof = await prove(reader, { operation: "ack", subject }, ackMembers);
         const body = { did, ...proof, message_ids: subject.split(",") };
-        return ask(at, { method: "POST", path: "/cache/ack", body: jsonBody(body) }, ackShape);
+        const headers: Record<string, string> = isAccepted ? {} : { "Svc-Accepted": "none" };
+        const request = {
+          method: "POST",
+          path: "/cache/ack",
+          body: jsonBody(body),
+          headers,
+        } as const;
+        return ask(at, request, ackShape);
       }),
   };
 }

@@ -100,6 +100,7 @@ export class Incoming {
       read: (version, recipient) => this.#read(version, recipient),
       takeRun: (message, recipient) => this.#takeRun(message, recipient),
       acked: async (_version, { data: _, ...facts }) => void this.#sending.acked(facts),
+      accepts: (sender) => this.#sending.listensTo(sender),
       send: this.#send,
     };
   }
@@ -114,7 +115,8 @@ export class Incoming {
       void this.#sending.acked(read);
     };
     const has = (digest: string) => this.#has(digest);
-    return { isSaved: false, has, read: readMessage, acked: save, send: this.#send };
+    const accepts = (sender: Did) => this.#sending.listensTo(sender);
+    return { isSaved: false, has, read: readMessage, acked: save, accepts, send: this.#send };
   }
 
   readonly #send: MessageActions["send"] = async (to, content, options) =>

@@ -5,6 +5,7 @@
  * Source: docs/client.md "Receiving", interface "Cache" and "Live sessions", rules sections 5 and 6.
  */
 
+import type { Did } from "../../core/codec/did.ts";
 import { hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, orNull, pause } from "../base/failure.ts";
@@ -60,6 +61,8 @@ export type Inbox = {
   readonly takeRun?: (message: PendingMessage, recipient: Recipient) => Promise<Run | null>;
   /** Before it is acknowledged. */
   readonly acked: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
+  /** Whether the user has accepted the sender, so that the mailbox may know it. */
+  readonly accepts: (sender: Did) => Promise<boolean>;
   /** For replies. */
   readonly send: MessageActions["send"];
 };
@@ -311,7 +314,7 @@ export class Receiver {
       if (isComplete(fresh)) waiting.push(fresh);
       else if (fresh.groupId !== null && fresh.parts.length > 0) begun.push(fresh);
     }
-    await acknowledge(acked, this.#before);
+    await acknowledge(acked, this.#before, { isAccepted: false });
     const failed: Unreachable[] = [];
     for (const one of waiting) {
       while (this.#isFull && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
@@ -368,7 +371,7 @@ export class Receiver {
     // What can't be opened so far is reported when it is whole.
     if (run instanceof ClientError) return isUnreadable(run) ? null : run;
     if (run === null) return null;
-    await acknowledge(run.copies, run.digests);
+    await acknowledge(run.copies, run.digests, { isAccepted: false });
     if (run.read !== null)
       await this.#inbox.acked(message, { ...run.read, data: new Uint8Array(0) });
     return null;
@@ -406,7 +409,7 @@ export class Receiver {
       isAlone && first.some((copy) => copy.cache === cache);
     const discard = async () => {
       known.state = "acked";
-      await removeUnread([...first, ...others.flat().filter(isBeside)]);
+      await removeUnread([...first, ...others.flat().filter(isBeside)], { isAccepted: false });
     };
     const { code, message: reason } = error;
     this.#own.emit({
@@ -527,7 +530,8 @@ export class Receiver {
       this.#isLate = performance.now() - known.sinceMs > liveAckMs;
       const { copies } = known;
       known.copies = [];
-      await acknowledge(copies, known.digests);
+      const isAccepted = facts.from !== null && (await this.#inbox.accepts(facts.from));
+      await acknowledge(copies, known.digests, { isAccepted });
     };
     // A note is no message of its own, and without a store nothing hears of it. A store without room gets it again later.
     if (isSaved || noteIn(facts, data) !== null) await attempt(ack);

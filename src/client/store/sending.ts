@@ -210,12 +210,12 @@ export class Sending {
   }
 
   async #sendReceipt(to: Did, receipt: Readonly<Record<string, unknown>>): Promise<void> {
-    if (await this.#listensTo(to))
+    if (await this.listensTo(to))
       await this.send([to], receipt, { mediaType: receiptType, receipt: false });
   }
 
-  /** Nobody else learns that this user is here: no receipt, no typing. */
-  async #listensTo(did: Did): Promise<boolean> {
+  /** Only whom this user accepted learns that he is here (receipts, typing), and becomes known to his mailboxes. */
+  async listensTo(did: Did): Promise<boolean> {
     const { table } = this.#own;
     const person = await table.get<Person>(keyOfPerson(table, did));
     return person?.isKnown === true && !person.isBlocked;
@@ -240,7 +240,7 @@ export class Sending {
   }
 
   async #type(did: Did, source: Source): Promise<void> {
-    if (!(await this.#listensTo(did))) return;
+    if (!(await this.listensTo(did))) return;
     const { identity } = this.#own;
     const brief = { id: randomUuid(), ttl: "30s", hint: "direct" } as const;
     const plan = await planFor(identity, did, source.file, brief);

@@ -42,7 +42,9 @@ import {
 } from "../parties/rates.ts";
 import type { RecipientSource } from "../parties/recipients.ts";
 import type { Bell } from "../parties/signals.ts";
-import { createKnownSenders, isKnownSender } from "./known.ts";
+import { createFullReports } from "./full.ts";
+import { createKnownSenders, sendingOf } from "./known.ts";
+import type { Sending } from "./pools.ts";
 import { createPush, type Push, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
 import {
@@ -57,7 +59,6 @@ import {
   readSummary,
   summaryIdsMax,
 } from "./retrieve.ts";
-import { createFullReports } from "./shares.ts";
 import {
   checkDisk,
   type EventSigner,
@@ -109,8 +110,8 @@ export type Cache = {
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** For `waypost explain`. */
   readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
-    /** Whether the mailbox knows a sender. */
-    readonly isKnown: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<boolean>;
+    /** How the mailbox sees a sender. */
+    readonly sendingOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Sending>;
     /** Why the store takes no writes, as it says itself; `null` when it does. */
     readonly checkDisk: (mailbox: MailboxKey, nowMs: number) => Promise<string | null>;
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
@@ -159,7 +160,7 @@ export function createCache(parts: CacheParts): Cache {
     explained: {
       mailbox,
       settings,
-      isKnown: (mailbox, sender, nowMs) => isKnownSender(node.known, mailbox, sender, nowMs),
+      sendingOf: (mailbox, sender, nowMs) => sendingOf(node.known, mailbox, sender, nowMs),
       checkDisk: (mailbox, nowMs) => checkDisk(node, mailbox, nowMs),
       pushesOf: push?.describe ?? null,
     },

@@ -13,6 +13,7 @@ import { type MailboxEntry, type Receipts, StoreError } from "../../storage/cont
 import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
 import { decodeRecord, encodeRecord } from "../parties/records.ts";
+import type { Sending } from "./pools.ts";
 
 export type KnownSenders = {
   readonly receipts: Receipts;
@@ -39,18 +40,22 @@ type Known = ReadonlyMap<string, number>;
 const labelPrefix = "from:";
 
 /** The label of entries that this sender has signed. */
-export function senderLabel(sender: Did): string {
+function senderLabel(sender: Did): string {
   return `${labelPrefix}${sha256(utf8(sender)).toHex().slice(0, digestChars)}`;
 }
 
-export async function isKnownSender(
+/** How a mailbox sees a sender: whether it is known, and how many are. */
+export async function sendingOf(
   known: KnownSenders,
   mailbox: MailboxKey,
   sender: Did,
   nowMs: number,
-): Promise<boolean> {
-  const day = (await readKnown(known, mailbox, nowMs)).get(senderLabel(sender));
-  return day !== undefined && dayOf(nowMs) <= day + knownDays;
+): Promise<Sending> {
+  const label = senderLabel(sender);
+  const senders = await readKnown(known, mailbox, nowMs);
+  const day = senders.get(label);
+  const isKnown = day !== undefined && dayOf(nowMs) <= day + knownDays;
+  return isKnown ? { isKnown, label, people: senders.size } : { isKnown, label };
 }
 
 /** Remembers the senders of acknowledged entries: one write a day for each. */

@@ -219,8 +219,13 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
     call.nowMs,
   );
   if (removed === null) return proofReplayed();
-  await remember(parts.known, mailbox, removed, call.nowMs);
+  if (!isUnaccepted(call.headers)) await remember(parts.known, mailbox, removed, call.nowMs);
   return renderAck(removed);
+}
+
+/** The recipient's user has accepted nobody of those who sent what is acknowledged: they stay newcomers. */
+function isUnaccepted(headers: Headers): boolean {
+  return headers.get("svc-accepted") === "none";
 }
 
 function contextOf(parts: RetrieveParts, recipient: Did, call: Call): AnswerContext {

@@ -18,10 +18,10 @@ import { encodeEventProof, sameEndpoint } from "../../core/message/proof.ts";
 import {
   type Mailbox,
   type MailboxEntry,
-  type MailboxQuota,
   StoreError,
   type StoreOutcome,
 } from "../../storage/contract.ts";
+import type { MailboxQuota } from "../../storage/quota.ts";
 import {
   type Admission,
   type AdmissionFacts,
@@ -31,17 +31,10 @@ import {
 } from "../parties/admission.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
-import { isKnownSender, type KnownSenders, senderLabel } from "./known.ts";
+import type { FullReports } from "./full.ts";
+import { type KnownSenders, sendingOf } from "./known.ts";
+import { labelsOf, type Origin, placesOf, type Sending, storeShareOf } from "./pools.ts";
 import type { Push } from "./push.ts";
-import {
-  type FullReports,
-  isStranger,
-  labelsOf,
-  type Origin,
-  type Sending,
-  sharesOf,
-  storeShareOf,
-} from "./shares.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
@@ -84,7 +77,9 @@ export async function storeEnvelope(
   const admission = await admit(parts, envelope, submitted);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
-  const sending = await sendingOf(parts, admission, { mailbox, nowMs });
+  const { sender } = admission;
+  const sending: Sending =
+    sender === null ? unsigned : await sendingOf(parts.known, mailbox, sender, nowMs);
   const entry = entryOf(envelope, admission, {
     mailbox,
     labels: labelsOf(sending, submitted),
@@ -100,10 +95,13 @@ export async function storeEnvelope(
   if (!deduped) parts.onStored(mailbox);
   // A repeat is announced too: a crash may have lost the notice.
   if (parts.push !== null && submitted.isQuiet !== true && (!deduped || outcome.isSame)) {
-    await parts.push.stored({ mailbox, isKnown: !isStranger(sending), expiresAtMs, nowMs });
+    await parts.push.stored({ mailbox, isKnown: sending.isKnown, expiresAtMs, nowMs });
   }
   return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
 }
+
+/** What could not be verified counts as unsigned. */
+const unsigned: Sending = { isKnown: false, label: null };
 
 /** Whether a request says that nobody need be woken for what it brings. */
 export function isQuiet(headers: Headers): boolean {
@@ -132,19 +130,6 @@ export async function recallEnvelope(
   if (known.state !== "active") return null;
   if (!equalBytes(known.message.envelope, bytes)) return otherContent;
   return receiptOf(parts, envelope, { ...facts, expiresAtMs: known.message.expiresAtMs });
-}
-
-/** Whether the mailbox knows who signed. What could not be verified counts as unsigned. */
-async function sendingOf(
-  { known }: StoreParts,
-  { sender }: Admission,
-  { mailbox, nowMs }: { readonly mailbox: MailboxKey; readonly nowMs: number },
-): Promise<Sending> {
-  if (sender === null) return "unsigned";
-  return {
-    label: senderLabel(sender),
-    isKnown: await isKnownSender(known, mailbox, sender, nowMs),
-  };
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -223,7 +208,7 @@ function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): M
   return {
     recipientEntriesMax: settings.recipient_entries_max,
     recipientBytesMax: settings.recipient_bytes_max,
-    shares: sharesOf(sending, origin, settings),
+    places: placesOf(sending, origin, settings),
     storeEntriesMax: settings.store_entries_max,
     storeBytesMax: settings.store_bytes_max,
     storeShare: storeShareOf(origin, settings),
@@ -251,7 +236,7 @@ export async function checkDisk(
     headerPreview: null,
     envelope: new Uint8Array(1),
   };
-  const quota = { ...quotaOf(settings, "unsigned", trialOrigin), recipientEntriesMax: 0 };
+  const quota = { ...quotaOf(settings, unsigned, trialOrigin), recipientEntriesMax: 0 };
   return mailbox.store(entry, quota).then(
     () => null,
     (error: unknown) => {

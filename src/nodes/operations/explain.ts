@@ -4,17 +4,16 @@
  * and the last results. Nothing is sent and nothing changes.
  */
 import type { Static } from "@sinclair/typebox";
-import { type Did, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { clientNetwork, parseAddress } from "../../core/message/address.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
-import type { MailboxShare, MailboxStats } from "../../storage/contract.ts";
-import { nothingHeld } from "../../storage/mailbox-rules.ts";
+import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
+import { hasRoomIn, nothingHeld } from "../../storage/mailbox-rules.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
-import { senderLabel } from "../cache/known.ts";
-import { type Origin, sharesOf } from "../cache/shares.ts";
+import { type Origin, type PoolSettings, placesOf, type Sending } from "../cache/pools.ts";
 import { checkService } from "../cache/store.ts";
 import {
   type AdmissionFacts,
@@ -181,39 +180,22 @@ function usage(what: string, before: string, held: MailboxStats, most: MailboxSt
   return isFull ? stops(what, `full: ${text}`) : ok(what, text);
 }
 
-/** How full the mailbox is, the share of it that the sender may use, and the devices that would be woken. */
+/** How full the mailbox is, the pools of it that the sender may use, and the devices that would be woken. */
 async function cacheSteps(
-  { mailbox, settings, isKnown, pushesOf }: NonNullable<ExplainParts["cache"]>,
+  { mailbox, settings, sendingOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
   recipient: Subject,
   { from, client }: Pick<Facts, "from" | "client">,
   now: () => number,
 ): Promise<Step[]> {
   const key = mailboxOf(recipient.did, recipient.life);
-  const known = from !== null && (await isKnown(key, from, now()));
-  const sending = from === null ? "unsigned" : { label: senderLabel(from), isKnown: known };
-  const shares = sharesOf(sending, originOf(client), settings);
-  const held = new Map(shares.map(({ label }) => [label, { ...nothingHeld }]));
-  const all = { ...nothingHeld };
-  for await (const { entries } of waitingPages(mailbox, key, now))
-    for (const { envelopeBytes, labels } of entries)
-      for (const sum of [all, ...labels.map((label) => held.get(label))]) {
-        if (sum === undefined) continue;
-        sum.entries += 1;
-        sum.bytes += envelopeBytes;
-      }
-  const whole = usage("mailbox", "", all, {
+  const sending = from === null ? unsigned : await sendingOf(key, from, now());
+  const sums = await sumsOf(mailbox, key, now);
+  const whole = usage("mailbox", "", sums(null), {
     entries: settings.recipient_entries_max,
     bytes: settings.recipient_bytes_max,
   });
-  const [ofSender, ofNetwork] = shares;
-  const shareStep = (before: string, share: MailboxShare | undefined): Step[] => {
-    if (share === undefined) return [];
-    const most = { entries: share.entriesMax, bytes: share.bytesMax };
-    return [usage("share", `${before}: `, held.get(share.label) ?? nothingHeld, most)];
-  };
   const isListed =
     whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
-  const who = known ? "the mailbox knows the sender" : "unsigned and first-time senders together";
   const texts = (await pushesOf?.(key, now())) ?? [
     "this Cache wakes no devices: push.enabled is false",
   ];
@@ -221,8 +203,7 @@ async function cacheSteps(
     isListed
       ? whole
       : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
-    ...shareStep(who, ofSender),
-    ...(client === null ? [] : shareStep(`the network of ${client}`, ofNetwork)),
+    poolStep(sending, client, { sums, settings }),
     ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) =>
       note("push", text),
     ),
@@ -232,6 +213,50 @@ async function cacheSteps(
 /** Without an address, a network that no client has. */
 function originOf(client: string | null): Origin {
   return client === null ? { client: "", network: "" } : { client, network: clientNetwork(client) };
+}
+
+const unsigned: Sending = { isKnown: false, label: null };
+
+/** What waits in a mailbox, altogether (`null`) and by label. */
+type WaitingSums = (label: string | null) => MailboxStats;
+
+async function sumsOf(mailbox: Mailbox, key: MailboxKey, now: () => number): Promise<WaitingSums> {
+  const sums = new Map<string | null, { entries: number; bytes: number }>();
+  for await (const { entries } of waitingPages(mailbox, key, now))
+    for (const { envelopeBytes, labels } of entries)
+      for (const label of [null, ...labels]) {
+        const sum = sums.get(label) ?? { entries: 0, bytes: 0 };
+        sum.entries += 1;
+        sum.bytes += envelopeBytes;
+        sums.set(label, sum);
+      }
+  return (label) => sums.get(label) ?? nothingHeld;
+}
+
+const renderUse = (held: MailboxStats, most: MailboxStats): string =>
+  `${held.entries} of ${most.entries} entries, ${held.bytes} of ${most.bytes} bytes`;
+
+/** Both pools of the sender's side, and its own part of them as far as it is known whose it is. */
+function poolStep(
+  sending: Sending,
+  client: string | null,
+  { sums, settings }: { readonly sums: WaitingSums; readonly settings: PoolSettings },
+): Step {
+  const places = placesOf(sending, originOf(client), settings);
+  const texts = places.map(({ own, pool, poolMax }) => {
+    const all = `pool ${pool} has ${renderUse(sums(pool), poolMax)}`;
+    if (!sending.isKnown && client === null) return all;
+    const most = { entries: own.entriesMax, bytes: own.bytesMax };
+    return `${all}, this sender's part of it ${renderUse(sums(own.label), most)}`;
+  });
+  const network = client === null ? "" : ` in the network of ${client}`;
+  const who = sending.isKnown
+    ? `the mailbox knows the sender, and ${sending.people} in all`
+    : `unsigned or first-time sender${network}`;
+  // An envelope of one byte: a larger one may find no room where this says it does.
+  const hasRoom = places.some((place) => hasRoomIn(place, 1, sums));
+  const detail = `${who}: ${texts.join("; ")}`;
+  return hasRoom ? ok("pools", detail) : stops("pools", `full: ${detail}`);
 }
 
 /** Live sessions, and the destinations that this node's Relay would try. */

@@ -17,7 +17,7 @@ import {
   reloadBody,
   revokeBody,
 } from "../../core/schema/schema.ts";
-import { networkOfLabel } from "../cache/shares.ts";
+import { networkOfLabel } from "../cache/pools.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
 import { type BlockChange, parseBlockSubject } from "../parties/blocks.ts";

@@ -25,7 +25,6 @@
 import {
   type Mailbox,
   type MailboxEntry,
-  type MailboxQuota,
   type StoreEnvironment,
   StoreError,
   type StoreOutcome,
@@ -34,6 +33,7 @@ import {
 import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
 import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
+import type { MailboxQuota } from "../../storage/quota.ts";
 import { Acks } from "./acks.ts";
 import { Bodies } from "./bodies.ts";
 import type { Batch, Environment } from "./environment.ts";
@@ -87,7 +87,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
       (entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null) ?? noBytes;
     const bytes = bodyBytes(preview.length, entry.envelope.length);
     return this.environment.join({ kind: "store", bytes }, () => {
-      checkEntry(entry);
+      checkEntry(entry, quota);
       const outcome = this.index.admit(entry, quota);
       if (outcome.kind !== "stored") return outcome;
       const { slot } = outcome;

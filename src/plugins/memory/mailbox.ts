@@ -5,7 +5,6 @@
 import {
   type Mailbox,
   type MailboxEntry,
-  type MailboxQuota,
   type MailboxStats,
   StoreError,
   type StoreOutcome,
@@ -13,6 +12,7 @@ import {
 import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
 import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
+import type { MailboxQuota } from "../../storage/quota.ts";
 import type { Claims } from "../../storage/records.ts";
 
 type Body = { readonly envelope: Uint8Array; readonly preview: Uint8Array };
@@ -45,7 +45,7 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
 
   async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
     this.options.checkOpen();
-    checkEntry(entry);
+    checkEntry(entry, quota);
     this.index.begin();
     const outcome = this.index.admit(entry, quota);
     if (outcome.kind !== "stored") return outcome;

@@ -10,7 +10,6 @@ import {
   type HeldMessage,
   type Mailbox,
   type MailboxEntry,
-  type MailboxQuota,
   type MailboxStats,
   type MessageState,
   type MessageSummary,
@@ -22,6 +21,7 @@ import {
   type TagClaim,
 } from "../../storage/contract.ts";
 import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
+import type { MailboxPlace, MailboxQuota } from "../../storage/quota.ts";
 import { checkText } from "../../storage/records.ts";
 import { batchLimits, type Pool } from "./pool.ts";
 import { packed, tagKeyOf } from "./records.ts";
@@ -57,7 +57,7 @@ export class PostgresMailbox implements Mailbox {
   }
 
   async store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
-    checkEntry(entry);
+    checkEntry(entry, quota);
     if (!isUuid(entry.messageId) || !isUuid(entry.chunk?.groupId ?? entry.messageId))
       throw new RangeError("no UUID");
     // The caller may reuse its bytes as soon as the operation is done, not before: no copy is made.
@@ -247,7 +247,7 @@ function encodeStores(
       round,
       start: starts[n],
       ...encodeEntry(entry),
-      ...encodeQuota(entry, quota),
+      ...encodeQuota(quota),
       ...noRoom,
     };
   });
@@ -275,20 +275,31 @@ function encodeEntry(entry: MailboxEntry) {
   };
 }
 
-function encodeQuota({ labels }: MailboxEntry, quota: MailboxQuota) {
-  const shares = quota.shares.flatMap(({ label, entriesMax, bytesMax }, ord) =>
-    labels.includes(label) ? [{ ord, label, entries: entriesMax, bytes: bytesMax }] : [],
-  );
+function encodeQuota(quota: MailboxQuota) {
+  const [first, second] = quota.places;
   return {
     entries_max: quota.recipientEntriesMax,
     bytes_max: quota.recipientBytesMax,
     store_entries_max: quota.storeEntriesMax,
     store_bytes_max: quota.storeBytesMax,
-    shares,
+    ...(first === undefined ? {} : { first_place: encodePlace(first) }),
+    ...(second === undefined ? {} : { second_place: encodePlace(second) }),
   };
 }
 
-/** Number, outcome, and what belongs to it: end of the known entry, label, size, whether the known one is the same. */
+function encodePlace({ own, pool, poolMax, isRest }: MailboxPlace) {
+  return {
+    own: own.label,
+    own_entries: own.entriesMax,
+    own_bytes: own.bytesMax,
+    pool,
+    pool_entries: poolMax.entries,
+    pool_bytes: poolMax.bytes,
+    is_rest: isRest,
+  };
+}
+
+/** Number, outcome, and what belongs to it: end of the known entry, pool, size, whether the known one is the same. */
 type Answered = readonly [
   number,
   string,
@@ -319,7 +330,7 @@ function outcomeOf(
   if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
   if (outcome === "duplicate")
     return { kind: "duplicate", expiresAtMs: Number(knownUntil), isSame: same === true };
-  if (outcome === "share") return { kind: "full", scope: "share", label: label ?? "" };
+  if (outcome === "pool") return { kind: "full", scope: "pool", label: label ?? "" };
   if (outcome === "recipient") return { kind: "full", scope: "recipient" };
   if (beyond !== null) return { kind: "full", scope: "store_share", label: beyond };
   return { kind: "full", scope: "store" };

@@ -107,10 +107,13 @@ create table {s}.receipt (key bytea primary key, value bytea not null, until_ms 
 create index receipt_until on {s}.receipt (until_ms);
 create table {s}.ledger (key text collate "C" primary key, value bytea not null);
 -- What a function that stores gets for each message.
+create type {s}.room as (
+  own text, own_entries bigint, own_bytes bigint, pool text, pool_entries bigint, pool_bytes bigint, is_rest boolean
+);
 create type {s}.entry as (
   n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer, start integer,
   group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
-  entries_max bigint, bytes_max bigint, shares json, store_entries_max bigint, store_bytes_max bigint
+  entries_max bigint, bytes_max bigint, first_place {s}.room, second_place {s}.room, store_entries_max bigint, store_bytes_max bigint
 );
 -- The same for one acknowledgement, and for one receipt.
 create type {s}.removal as (n integer, box text, at bigint, ids uuid[], tag bytea, until bigint);
@@ -406,6 +409,49 @@ end $$;
 create function {s}.digest_of(p_envelope bytea) returns bytea language sql immutable as $$
   select substring(sha256(p_envelope) for 16)
 $$;
+-- Whether a place has room for one more entry. The sums of the mailbox bound those of its labels: while no more waits than
+-- the sender's part, no sum of a label is read.
+create function {s}.has_room(
+  p_box bigint, p_at bigint, p_size bigint, p_entries bigint, p_bytes bigint, p_place {s}.room
+) returns boolean language plpgsql stable as $$
+declare
+  held record;
+begin
+  if p_size > least(p_place.own_bytes, p_place.pool_bytes) then
+    return false;
+  end if;
+  if p_entries < least(p_place.own_entries, p_place.pool_entries)
+    and p_bytes + p_size <= least(p_place.own_bytes, p_place.pool_bytes)
+    and (not p_place.is_rest or (2 * p_entries <= p_place.pool_entries and 2 * p_bytes <= p_place.pool_bytes)) then
+    return true;
+  end if;
+  select count(*) filter (where p_place.pool = any (h.labels)) as entries,
+    coalesce(sum(h.size) filter (where p_place.pool = any (h.labels)), 0) as bytes,
+    count(*) filter (where p_place.own = any (h.labels)) as own_entries,
+    coalesce(sum(h.size) filter (where p_place.own = any (h.labels)), 0) as own_bytes
+  into held from {s}.held h where h.mailbox_no = p_box and h.expires_ms > p_at;
+  return held.entries < p_place.pool_entries and held.bytes + p_size <= p_place.pool_bytes
+    and held.own_entries < p_place.own_entries and held.own_bytes + p_size <= p_place.own_bytes
+    and (not p_place.is_rest or (held.own_entries <= p_place.pool_entries - held.entries
+      and held.own_bytes <= p_place.pool_bytes - held.bytes));
+end $$;
+-- The place that an entry takes: 1 or 2, 0 where none has room; null for an entry without places.
+create function {s}.place_taken(
+  p_box bigint, p_at bigint, p_size bigint, p_entries bigint, p_bytes bigint, p_first {s}.room, p_second {s}.room
+) returns integer language sql stable as $$
+  select case
+    when (p_first).pool is null then null
+    when {s}.has_room(p_box, p_at, p_size, p_entries, p_bytes, p_first) then 1
+    when (p_second).pool is null then 0
+    when {s}.has_room(p_box, p_at, p_size, p_entries, p_bytes, p_second) then 2
+    else 0
+  end
+$$;
+create function {s}.labels_at(p_labels text[], p_place {s}.room) returns text[] language sql immutable as $$
+  select coalesce(p_labels, '{}')
+    || array(select label from unnest(array[(p_place).own, (p_place).pool]) label
+      where label <> all (coalesce(p_labels, '{}')))
+$$;
 create function {s}.store_round(
   p_writer uuid, p_entries {s}.entry[], p_round integer, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
 ) returns json language plpgsql as $$
@@ -438,29 +484,19 @@ begin
         ) then 'chunk_conflict'
         when g.entries + 1 > g.entries_max or g.bytes + g.size > g.bytes_max then 'recipient'
       end as refusal,
-      -- The sums of the mailbox bound those of a label, so most entries read no sum of a label.
-      (
-        select s.label
-        from json_to_recordset(g.shares) as s(ord integer, label text, entries bigint, bytes bigint)
-        where (g.entries + 1 > s.entries or g.bytes + g.size > s.bytes) and exists (
-          select 1 from {s}.held h
-          where h.mailbox_no = g.no and h.expires_ms > g.at and h.labels @> array[s.label]
-          having count(*) + 1 > s.entries or coalesce(sum(h.size), 0) + g.size > s.bytes
-        )
-        order by s.ord limit 1
-      ) as share
+      {s}.place_taken(g.no, g.at, g.size, g.entries, g.bytes, g.first_place, g.second_place) as room
     from given g
   ), summed as materialized (
     select d.*, greatest(d.last_arrival + 1, least(d.at, 4398046511104) * 1024) as arrival,
-      count(*) filter (where d.refusal is null and d.share is null) over before as entries_before,
-      coalesce(sum(d.size) filter (where d.refusal is null and d.share is null) over before, 0) as bytes_before
+      count(*) filter (where d.refusal is null and d.room is distinct from 0) over before as entries_before,
+      coalesce(sum(d.size) filter (where d.refusal is null and d.room is distinct from 0) over before, 0) as bytes_before
     from decided d
     window before as (order by d.n)
   ), final as materialized (
     select s.*,
       case
         when s.refusal is not null then s.refusal
-        when s.share is not null then 'share'
+        when s.room = 0 then 'pool'
         when p_store_entries + s.entries_before > s.store_entries_max
           or p_store_bytes + s.bytes_before > s.store_bytes_max then 'store'
         else 'stored'
@@ -469,8 +505,11 @@ begin
   ), new_held as (
     insert into {s}.held
       (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope)
-    select no, arrival, id, expires, size, group_id, sequence, total, labels,
-      substring(p_bytes from start for size)
+    select no, arrival, id, expires, size, group_id, sequence, total, case room
+        when 1 then {s}.labels_at(labels, first_place)
+        when 2 then {s}.labels_at(labels, second_place)
+        else labels
+      end, substring(p_bytes from start for size)
     from final where outcome = 'stored'
   ), new_kept as (
     insert into {s}.kept (mailbox_no, id, expires_ms, kept_ms, preview)
@@ -491,7 +530,8 @@ begin
     on conflict (upper_ms, writer) do update
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
-  select json_agg(json_build_array(n, outcome, known_until, share, case when outcome = 'stored' then size end, same))
+  select json_agg(json_build_array(n, outcome, known_until,
+    case when room = 0 then coalesce((second_place).pool, (first_place).pool) end, case when outcome = 'stored' then size end, same))
   into answers from final;
   return answers;
 end $$;

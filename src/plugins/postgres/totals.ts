@@ -1,7 +1,8 @@
 /** Sums of the whole store: of its databases, for the quota and the statistics, and of labels that are counted over all. */
 import { withDeadline } from "../../core/std/bounded.ts";
-import { type MailboxShare, type MailboxStats, StoreError } from "../../storage/contract.ts";
+import { type MailboxStats, StoreError } from "../../storage/contract.ts";
 import { isOver, nothingHeld } from "../../storage/mailbox-rules.ts";
+import type { MailboxShare } from "../../storage/quota.ts";
 import type { Pool } from "./pool.ts";
 
 const statsMsMax = 1_000;

@@ -1,0 +1,138 @@
+/**
+ * Pools of a mailbox: who may use how much of it, so that no number of senders closes it to the others. Known people and
+ * newcomers have a side each; of a side, most is floors, which nobody else can take, and the rest goes to whoever needs
+ * it, each at most half of what the others leave. Beside that, what one client network may use of the whole store.
+ * Source: D450, rules section 6 ("Strangers").
+ */
+import type { Config } from "../../config/schema.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
+import { storingNetwork } from "../../core/message/address.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import type { MailboxStats } from "../../storage/contract.ts";
+import type { MailboxPlace, MailboxShare } from "../../storage/quota.ts";
+
+/** The client that submitted an envelope: its address, and the network under which it is counted. */
+export type Origin = { readonly client: string; readonly network: string };
+
+/** Who sends, as the mailbox sees it. `label` is that of the verified sender; `people` counts all that are known there. */
+export type Sending =
+  | { readonly isKnown: true; readonly label: string; readonly people: number }
+  | { readonly isKnown: false; readonly label: string | null };
+
+/** The labels of an entry besides those of the place that it takes. */
+export function labelsOf({ label }: Sending, { network }: Origin): readonly string[] {
+  const { via } = networkLabels(network);
+  return label === null ? [via] : [label, via];
+}
+
+type NetworkLabels = {
+  /** Under which newcomers of the network are counted in a mailbox, and all that it sends in the store. */
+  readonly net: string;
+  readonly via: string;
+};
+
+const labelsByNetwork = new BoundedMap<string, NetworkLabels>(10_000);
+
+function networkLabels(network: string): NetworkLabels {
+  const known = labelsByNetwork.get(network);
+  if (known !== undefined) return known;
+  const digest = sha256(utf8(`waypost network ${storingNetwork(network)}`)).toHex();
+  // 65,536 groups, which a driver counts over the whole store. Two networks seldom meet in one.
+  const labels = { net: `net:${digest.slice(0, 16)}`, via: `via:${digest.slice(0, 4)}` };
+  labelsByNetwork.set(network, labels);
+  return labels;
+}
+
+/**
+ * The client network behind a label, as `waypost block` takes it: of the networks that sent something lately, because a
+ * store keeps only the digest.
+ */
+export function networkOfLabel(label: string): string | null {
+  for (const [network, { net, via }] of labelsByNetwork)
+    if (label === via || label.endsWith(`:${net}`)) return storingNetwork(network);
+  return null;
+}
+
+/** However small a quota is, a pool holds this much: pools protect large mailboxes, not small ones. */
+const poolEntriesMin = 100;
+const poolBytesMin = 4 * 1024 ** 2;
+/** Of each side, the part that is floors; the rest of it is the rest. */
+const floorParts = { known: 2 / 3, new: 3 / 4 } as const;
+/** The floor of a client network of newcomers. */
+const newcomerFloor: MailboxStats = { entries: 2, bytes: 64 * 1024 };
+/** The number of known people is rounded up, so that the next one changes no floor. */
+const peopleStep = 8;
+/** Percent for a network in the store: no network fills it alone. */
+const networkPercent = 50;
+
+export type PoolSettings = Pick<
+  Config["cache"],
+  "recipient_entries_max" | "recipient_bytes_max" | "stranger_share"
+>;
+
+/**
+ * The places for an entry: a floor of its sender, then the rest of its side. The pools are `known`, `known-rest`, `new`
+ * and `new-rest`, which are also the labels of what is in them.
+ */
+export function placesOf(
+  sending: Sending,
+  { network }: Origin,
+  settings: PoolSettings,
+): readonly [MailboxPlace, MailboxPlace] {
+  const side = sending.isKnown ? "known" : "new";
+  const percent = sending.isKnown ? 100 - settings.stranger_share : settings.stranger_share;
+  const who = sending.isKnown ? sending.label : networkLabels(network).net;
+  const floors = poolOf(settings, percent * floorParts[side]);
+  const rest = poolOf(settings, percent * (1 - floorParts[side]));
+  const floor = sending.isKnown ? floorOf(floors, sending.people) : newcomerFloor;
+  return [
+    {
+      own: shareOf(`${side}:${who}`, floor),
+      pool: side,
+      poolMax: floors,
+      isRest: false,
+    },
+    {
+      own: shareOf(`${side}-rest:${who}`, rest),
+      pool: `${side}-rest`,
+      poolMax: rest,
+      isRest: true,
+    },
+  ];
+}
+
+/** Floors of all known people together are within the pool, until it has fewer entries than there are people. */
+function floorOf(pool: MailboxStats, people: number): MailboxStats {
+  const count = Math.max(1, Math.ceil(people / peopleStep)) * peopleStep;
+  return {
+    entries: Math.max(1, Math.floor(pool.entries / count)),
+    bytes: Math.floor(pool.bytes / count),
+  };
+}
+
+function poolOf(settings: PoolSettings, percent: number): MailboxStats {
+  const part = (all: number, min: number) => Math.max(min, Math.round((all * percent) / 100));
+  return {
+    entries: part(settings.recipient_entries_max, poolEntriesMin),
+    bytes: part(settings.recipient_bytes_max, poolBytesMin),
+  };
+}
+
+function shareOf(label: string, { entries, bytes }: MailboxStats): MailboxShare {
+  return { label, entriesMax: entries, bytesMax: bytes };
+}
+
+/** What one network may hold in all mailboxes together. */
+export function storeShareOf(
+  { network }: Origin,
+  settings: Pick<Config["cache"], "store_entries_max" | "store_bytes_max">,
+): MailboxShare {
+  const half = (all: number, min: number) =>
+    Math.max(min, Math.floor((all * networkPercent) / 100));
+  return {
+    label: networkLabels(network).via,
+    entriesMax: half(settings.store_entries_max, 100),
+    bytesMax: half(settings.store_bytes_max, 1024 ** 2),
+  };
+}
