@@ -10,12 +10,10 @@ import { parseRecord } from "../client/base/shapes.ts";
 import {
   change,
   changeAsOwner,
-  inForce,
-  nextIdentity,
   type OwnerUpdate,
   ownerUpdates,
-  publishKeys,
 } from "../client/identity/change.ts";
+import { inForce, nextIdentity, publishKeys } from "../client/identity/new-keys.ts";
 import type { Signer } from "../client/keys/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys/keys.ts";
 import { changeIdentity } from "../client/keys/stored.ts";

@@ -26,7 +26,10 @@ export function registerDidCommand(program: Command): void {
 
 // ------------------------------------------------------------------------------------------------- create
 
-type CreateFlags = { readonly name: string } & Pick<WaypostOptions, "alias" | "invitation">;
+type CreateFlags = { readonly name: string; readonly random?: boolean } & Pick<
+  WaypostOptions,
+  "alias" | "invitation"
+>;
 
 function registerCreate(did: Command): void {
   const command = did
@@ -34,14 +37,15 @@ function registerCreate(did: Command): void {
     .description("create keys on this machine and register a DID for them")
     .requiredOption("--name <name>", "name of the identity on this machine", parseName)
     .option("--alias <alias>", "a public alias to register with it")
-    .option("--invitation <link>", "link or code, where the Directory registers who is invited");
+    .option("--invitation <link>", "link or code, where the Directory registers who is invited")
+    .option("--random", "also a random DID, whose keys nothing can prove");
   clientCommand(addWaitFlag(command), createDid);
 }
 
 /** Keys are saved before they are registered: after a failure the same command goes on with them. */
 async function createDid(
   session: Session,
-  { name, alias, invitation }: CreateFlags,
+  { name, alias, invitation, random }: CreateFlags,
 ): Promise<void> {
   const { client, keysFolder, report } = session;
   if ((await listIdentities(keysFolder)).includes(name)) {
@@ -56,6 +60,7 @@ async function createDid(
   const chosen = {
     ...(alias === undefined ? {} : { alias }),
     ...(invitation === undefined ? {} : { invitation }),
+    ...(random === true ? { allowRandom: true } : {}),
   };
   const me = await Waypost.open({ ...session.options(name), ...chosen, waiting });
   await me.close();

@@ -195,6 +195,8 @@ export class Waypost {
       const before = renderIdentity(this.#identity.secrets);
       if (renderIdentity(await this.#identity.change((stored) => stored)) !== before)
         this.#session?.reconnect();
+      // Keys of another own device may be in force.
+      await this.#session?.devices.look();
       const changed = await watchOwn(this.client, this.#identity.secrets, alias);
       // Without its secrets every key looks like a stranger's.
       if (!this.#identity.isLocked)
@@ -386,6 +388,7 @@ export class Waypost {
     if (everyMs === false) return;
     const { nowMs, waiting } = this.#identity;
     const rotate = async () => {
+      await this.#session?.devices.look();
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./identity/change.ts");
       const change = (edit: EditIdentity) => this.#identity.change(edit);

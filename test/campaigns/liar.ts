@@ -10,7 +10,7 @@
  */
 import { parseArgs } from "node:util";
 import { attempt, ClientError } from "../../src/client/base/failure.ts";
-import { nextIdentity, publishKeys } from "../../src/client/identity/change.ts";
+import { nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { x25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { agreementSecrets, parseIdentity, renderIdentity } from "../../src/client/keys/keys.ts";

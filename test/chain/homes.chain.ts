@@ -5,7 +5,7 @@
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { nextIdentity, publishKeys } from "../../src/client/identity/change.ts";
+import { nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { renderIdentity } from "../../src/client/keys/keys.ts";

@@ -183,7 +183,7 @@ test("--trust and --policy decide whom the commands believe, and what they say a
     json: ({ path, json }) =>
       path === "/limits" ? { ...json, self_certifying_dids: false } : null,
   };
-  const random = await openHonest(url, { directoryUrl: proxy.url });
+  const random = await openHonest(url, { directoryUrl: proxy.url, allowRandom: true });
   expect((await send(random.did)).recipient.trust).toBe("unproven");
   for (const level of ["proven", "logged"])
     expect(await codeOf(random.did, "--trust", level)).toBe("proof_missing");

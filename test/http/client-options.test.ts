@@ -79,7 +79,7 @@ describe.each([
     },
     directoryUrl: async () => {
       const before = front.asked.length;
-      await open({ directoryUrl: front.url });
+      await open({ directoryUrl: front.url, allowRandom: true });
       expect(front.asked.slice(before)).toContain("POST /register-did");
     },
     relayUrl: async () => {
@@ -97,6 +97,11 @@ describe.each([
       const refused = open({ cacheUrl: front.url }).catch((error: ClientError) => error);
       expect(await refused).toMatchObject({ code: "invalid_url" });
       expect(((await refused) as ClientError).message).toContain(`the Cache at ${front.url}`);
+    },
+    allowRandom: async () => {
+      const directoryUrl = front.url;
+      expect(await codeOf(open({ directoryUrl }))).toBe("proof_missing");
+      expect((await open({ directoryUrl, allowRandom: true })).did).not.toStartWith("did:svc:wp");
     },
     keys: async () => {
       const keys = memoryKeys();
@@ -182,6 +187,7 @@ describe.each([
     trust: async () => {
       const random = await Waypost.open({
         directoryUrl: front.url,
+        allowRandom: true,
         relayUrl: nodes.url,
         cacheUrl: nodes.url,
         keys: memoryKeys(),
@@ -276,7 +282,9 @@ describe.each([
         onProgress,
       };
       front.isPending = true;
-      const code = await codeOf(open({ directoryUrl: front.url, waiting: never, retries: 0 }));
+      const code = await codeOf(
+        open({ directoryUrl: front.url, allowRandom: true, waiting: never, retries: 0 }),
+      );
       front.isPending = false;
       expect([code, seen.length > 0]).toEqual(["timed_out", true]);
     },

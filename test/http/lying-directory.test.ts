@@ -4,13 +4,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
-import {
-  change,
-  nextIdentity,
-  publishKeys,
-  replaceDocument,
-  rotateAgreement,
-} from "../../src/client/identity/change.ts";
+import { change, replaceDocument, rotateAgreement } from "../../src/client/identity/change.ts";
+import { nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -78,7 +73,7 @@ const rotated = (me: Waypost, patience: typeof waiting) =>
 
 test("a random DID is unproven, and refused where proofs are demanded", async () => {
   const alice = await open();
-  const random = await open({ directoryUrl: plain().url });
+  const random = await open({ directoryUrl: plain().url, allowRandom: true });
   expect(random.did).not.toStartWith("did:svc:wp");
   expect((await alice.send(random.did, "hello")).recipient.trust).toBe("unproven");
   expect(await codeOf(alice.send(random.did, "hello", { trust: "proven" }))).toBe("proof_missing");

@@ -14,7 +14,7 @@ import {
 } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { DeviceMail, type Letter, saidIn } from "../support/device-mail.ts";
+import { DeviceMail, type Letter, plainSpeech, saidIn } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 import { syncOf } from "../support/own-store.ts";
 
@@ -75,7 +75,7 @@ async function devicesOf(
       told.push("store_full");
       return false;
     };
-    const host = { table, nowMs: Date.now, tell, keysText: () => "", take: async () => undefined };
+    const host = { table, nowMs: Date.now, tell, speech: plainSpeech };
     const sync = syncOf({ ...host, ...mail.link(did) }, 0, signal);
     void sync.run();
     return { did, table, sync, told };

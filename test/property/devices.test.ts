@@ -12,7 +12,7 @@ import { keyOfPerson, peerKey } from "../../src/client/store/keys.ts";
 import { type Person, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { DeviceMail } from "../support/device-mail.ts";
+import { DeviceMail, plainSpeech } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 import { syncOf } from "../support/own-store.ts";
 
@@ -69,8 +69,7 @@ class Device {
       table,
       nowMs: Date.now,
       tell: () => undefined,
-      keysText: () => "",
-      take: async () => undefined,
+      speech: plainSpeech,
     };
     const link = this.#mail.link(this.did);
     void syncOf({ ...host, ...link }, (await table.meta()).logged, this.#stop.signal).run();

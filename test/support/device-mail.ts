@@ -1,12 +1,20 @@
 /** Mail between own devices without nodes: what one sends lies in the other's box until that has taken it. */
 
 import { attempt, ClientError } from "../../src/client/base/failure.ts";
-import type { Fill } from "../../src/client/devices/sync.ts";
+import type { Fill, Speech } from "../../src/client/devices/sync.ts";
 import type { Content, Source } from "../../src/client/mail/content.ts";
 import type { ReadMessage } from "../../src/client/mail/retrieve.ts";
 import type { MessageOptions, Sent } from "../../src/client/mail/send.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
+
+/** Devices that speak without a keyring. */
+export const plainSpeech: Speech = {
+  mayTell: async () => true,
+  stamp: async () => "",
+  seal: async (_to, said) => said,
+  open: async (_from, json) => ({ said: json, theirs: "" }),
+};
 
 export type Letter = {
   readonly from: Did;

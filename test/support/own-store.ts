@@ -1,5 +1,5 @@
 /** The local store of an identity without nodes: its rows, and what sends for it, of which a test replaces what it looks at. */
-import { type DeviceFactsOwner, type DeviceMail, Sync } from "../../src/client/devices/sync.ts";
+import { type DeviceMail, type Speech, Sync } from "../../src/client/devices/sync.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import {
   createIdentity,
@@ -52,16 +52,16 @@ export async function partsOf(own: OwnStore, replaced: Replaced = {}) {
   return { store, groups, incoming };
 }
 
-type SyncParts = DeviceMail &
-  DeviceFactsOwner & {
-    readonly table: Table;
-    readonly nowMs: () => number;
-    readonly tell: (change: StoreChange) => void;
-  };
+type SyncParts = DeviceMail & {
+  readonly speech: Speech;
+  readonly table: Table;
+  readonly nowMs: () => number;
+  readonly tell: (change: StoreChange) => void;
+};
 
 /** Replication of a store without nodes, until the signal. */
 export function syncOf(parts: SyncParts, logged: number, signal: AbortSignal): Sync {
-  const { table, nowMs, tell, send, receive, keysText, take } = parts;
+  const { table, nowMs, tell, send, receive, speech } = parts;
   const secrets = createIdentity("own");
   const identity = new OwnIdentity({} as Client, secrets, { keys: memoryKeys(), nowMs });
   identity.on((event) => {
@@ -69,5 +69,5 @@ export function syncOf(parts: SyncParts, logged: number, signal: AbortSignal): S
   });
   const own = new OwnStore(identity, table, { ...soleTab });
   signal.addEventListener("abort", () => own.stop());
-  return new Sync(own, { send, receive }, { keysText, take }, logged);
+  return new Sync(own, { send, receive }, speech, logged);
 }

@@ -5,7 +5,8 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import type { GroupState } from "../../src/client/groups/group-rules.ts";
-import { decideChange, groupIdOf, membersOf } from "../../src/client/groups/group-rules.ts";
+import { decideChange, membersOf } from "../../src/client/groups/group-rules.ts";
+import { groupIdOf } from "../../src/client/groups/statements.ts";
 import { type Did, isDid } from "../../src/core/codec/did.ts";
 
 type Step = {

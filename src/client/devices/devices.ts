@@ -3,45 +3,41 @@
  * Source: docs/client.md "Devices".
  */
 
-import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
-import { type Did, isDid } from "../../core/codec/did.ts";
-import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { encodeHex } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { secondMs } from "../../core/codec/time.ts";
+import { counters } from "../../core/ledger/actions.ts";
+import type { KeyState } from "../../core/ledger/key-proof.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, localError, pause } from "../base/failure.ts";
-import { isInteger, isRecord } from "../base/shapes.ts";
-import { inForce, nextIdentity, publishKeys } from "../identity/change.ts";
-import { deviceName, type KeyStore } from "../keys/key-stores.ts";
-import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
+import { inForce, nextIdentity, publishKeys } from "../identity/new-keys.ts";
+import type { Identity } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import { bytesSource } from "../mail/content.ts";
-import type { Message } from "../mail/message.ts";
 import { planSend } from "../mail/plan.ts";
-import { recipientKey, sendPlan } from "../mail/send.ts";
+import { sendPlan } from "../mail/send.ts";
 import { jsonBody } from "../net/http.ts";
-import type { StoreDriver } from "../store/driver.ts";
 import { historyOf, keysKey, peerKey, removedKey, rowsOf } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import type { DeviceFacts } from "../store/rows.ts";
-import { Table } from "../store/table.ts";
-import { activeDocument, type Client, senderOf } from "../trust/client.ts";
+import type { Table } from "../store/table.ts";
+import { type Client, rootKeyOf, senderOf } from "../trust/client.ts";
+import { distrust, type TrustDemand } from "../trust/trust.ts";
+import { addPeers, type Code, devicesMax, forgetPeers, linkType, parseCode } from "./codes.ts";
 import { queueHistory } from "./items.ts";
-import { isCurrent, type PeerRow, peersOf } from "./replica.ts";
-import { type DeviceItem, type DeviceMail, Sync } from "./sync.ts";
+import type { ProvenRoot } from "./keyring.ts";
+import { isCurrent, peersOf } from "./replica.ts";
+import { Ring } from "./ring.ts";
+import { type DeviceMail, type Speech, Sync } from "./sync.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
   readonly addedAt: Date | null;
+  /** The device that accepted it. */
+  readonly addedBy: Did | null;
   /** Its Cache has all that is here. */
   readonly isCurrent: boolean;
-};
-
-/** The device's own DID, opened without a store, beside the identity in the key store. */
-export type OwnDid = {
-  readonly did: Did;
-  readonly client: Client;
-  readonly identity: Identity;
-  readonly messages: () => AsyncGenerator<Message, void, undefined>;
-  readonly close: () => Promise<void>;
 };
 
 /** It sends to own devices, and receives from them. */
@@ -60,142 +56,7 @@ type ThisDevice = {
   readonly openLink: () => Promise<DeviceLink>;
 };
 
-const linkType = "application/vnd.waypost.link+json";
-const codeMs = 10 * minuteMs;
-const devicesMax = 8;
 const leadMs = 2 * secondMs;
-
-// ---------------------------------------------------------------------------------------------------------- codes
-
-type Code = {
-  readonly did: Did;
-  readonly key: Uint8Array;
-  readonly secret: string;
-  readonly untilMs: number;
-};
-
-const renderCode = ({ did, key, secret, untilMs }: Code): string =>
-  ["waypost-link", did, encodeHex(key), secret, untilMs.toString(36)].join("~");
-
-/** Throws `invalid_code` or `code_expired`. */
-function parseCode(text: string, nowMs: number): Code {
-  const [form, did = "", hex = "", secret = "", until = ""] = String(text).trim().split("~");
-  const key = /^[0-9a-f]{64}$/.test(hex) ? decodeHex(hex) : null;
-  const untilMs = Number.parseInt(until, 36);
-  if (
-    form !== "waypost-link" ||
-    !isDid(did) ||
-    key === null ||
-    !/^[0-9a-f]{32}$/.test(secret) ||
-    !(untilMs > 0)
-  )
-    throw localError("invalid_code", "not the code of a new device");
-  if (untilMs < nowMs)
-    throw localError("code_expired", "the code is older than ten minutes: make a new one");
-  return { did, key, secret, untilMs };
-}
-
-type LinkPlace = {
-  readonly keys: KeyStore;
-  readonly nowMs: () => number;
-  readonly name: string;
-  readonly driver: StoreDriver;
-};
-
-/** The new device's side: shows a code, as text or as QR code, and waits until the keys are in its key store. */
-export async function beginLink(
-  openLink: () => Promise<OwnDid>,
-  { keys, name, driver, nowMs }: LinkPlace,
-) {
-  if ((await keys.load(name)) !== null)
-    throw localError("name_taken", `an identity called ${name} already exists`);
-  // The DID of an earlier device here may have been removed, which is for good.
-  await keys.save(deviceName(name), null);
-  const link = await openLink();
-  const secret = encodeHex(crypto.getRandomValues(new Uint8Array(16)));
-  const untilMs = nowMs() + codeMs;
-  const { publicKey: key } = recipientKey(await activeDocument(link.client, link.did));
-  const code = renderCode({ did: link.did, key, secret, untilMs });
-  const timer = setTimeout(() => void link.close(), codeMs);
-  const accept = async (): Promise<void> => {
-    for await (const message of link.messages()) {
-      const isLink = message.verified === true && message.mediaType === linkType;
-      const json = isLink ? await attempt(async () => message.json()) : null;
-      const { identity, devices, removed } =
-        isRecord(json) && json["secret"] === secret ? json : {};
-      const parsed = typeof identity === "string" ? parseIdentity(identity, name) : null;
-      if (parsed === null) {
-        await message.ack();
-        continue;
-      }
-      // The other devices stand in the store before the identity is there, so that a crash leaves none without the other.
-      const storeKey = freshSeed();
-      const table = await Table.open(driver, storeKey);
-      await forgetPeers(table, (Array.isArray(removed) ? removed : []).filter(isDid));
-      await addPeers(table, (Array.isArray(devices) ? devices : []).filter(isDevice), nowMs());
-      await table.change(async (batch) => {
-        batch.meta = { deviceDid: link.did };
-      });
-      if (!(await keys.replace(name, null, renderIdentity({ ...parsed, storeKey }))))
-        throw localError("name_taken", `an identity called ${name} already exists`);
-      await message.ack();
-      return;
-    }
-    throw localError("code_expired", "no device accepted the code");
-  };
-  const accepted = accept().finally(async () => {
-    clearTimeout(timer);
-    await link.close();
-  });
-  accepted.catch(() => undefined);
-  return { code, accepted, cancel: () => link.close() };
-}
-
-/** With the number of its last change that a new device gets as history. */
-type NewDevice = DeviceFacts & { readonly seen?: number };
-
-/** Devices become known that were not removed. What changes from now on is sent to them. */
-async function addPeers(
-  table: Table,
-  devices: readonly NewDevice[],
-  addedMs: number,
-): Promise<void> {
-  await table.change(async (batch) => {
-    const { logged: sent } = await table.meta();
-    for (const { did, name, seen = 0 } of devices.slice(0, devicesMax)) {
-      const key = peerKey(table, did);
-      const row: PeerRow = { did, name, addedMs, seen, sent, isLeaving: false };
-      const isRemoved = (await batch.get(removedKey(table, did))) !== null;
-      if (!isRemoved && (await batch.get(key)) === null) batch.put(key, row);
-    }
-    batch.meta = { hasDevices: true };
-  });
-}
-
-/** Devices are removed, and no list of another device, however old, brings them back. */
-async function forgetPeers(table: Table, dids: readonly Did[]): Promise<void> {
-  await table.change(async (batch) => {
-    for (const did of dids) {
-      batch.put(removedKey(table, did), did);
-      batch.delete(peerKey(table, did));
-    }
-  });
-}
-
-/**
- * Whether what another device says of the keys is later. Of two replacements at once the ledger takes one, and only the
- * device that published it says that it has no next root key.
- */
-function areLater(given: Identity, held: Identity): boolean {
-  if (given.chain.epoch !== held.chain.epoch) return given.chain.epoch > held.chain.epoch;
-  return given.nextRootSeed === null && held.nextRootSeed !== null;
-}
-
-const isDevice = (one: unknown): one is NewDevice =>
-  isRecord(one) &&
-  isDid(String(one["did"])) &&
-  typeof one["name"] === "string" &&
-  (one["seen"] === undefined || isInteger(one["seen"]));
 
 // -------------------------------------------------------------------------------------------------------- devices
 
@@ -206,6 +67,7 @@ export class Devices {
   readonly #signal: AbortSignal;
   /** With the other devices, as soon as the DID of this one is open. @internal */
   sync: Sync | null = null;
+  readonly #ring: Ring;
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -214,6 +76,13 @@ export class Devices {
     this.#this = device;
     this.#table = own.table;
     this.#signal = own.signal;
+    const { table, nowMs, identity } = own;
+    this.#ring = new Ring({
+      ...{ table, nowMs },
+      identity: () => identity.secrets,
+      change: (edit) => this.#change(edit),
+      proven: () => provenRoot(identity.client, identity.did),
+    });
   }
 
   async list(): Promise<Device[]> {
@@ -223,15 +92,20 @@ export class Devices {
       name: this.#this.name,
       isThis: true,
       addedAt: null,
+      addedBy: null,
       isCurrent: true,
     };
+    const listed = await this.#ring.devices();
     const peers = (await peersOf(this.#table)).map(async (peer): Promise<Device> => {
-      const { did, name, addedMs } = peer;
+      const { did, name } = peer;
+      const { addedMs = peer.addedMs, addedBy = null } =
+        listed.find((one) => one.did === did) ?? {};
       return {
         did,
         name,
         isThis: false,
         addedAt: new Date(addedMs),
+        addedBy,
         isCurrent: await isCurrent(this.#table, peer),
       };
     });
@@ -241,6 +115,7 @@ export class Devices {
   /** Begins when there are other devices. @internal */
   async start(): Promise<void> {
     if (!(await this.#table.meta()).hasDevices) return;
+    await attempt(() => this.look());
     await this.#openSoon(0);
     await this.#resume();
   }
@@ -289,14 +164,51 @@ export class Devices {
       batch.meta = { deviceDid: link.did };
     });
     const { logged } = await this.#table.meta();
-    const owner = {
-      keysText: () => withoutStoreKey(this.#own.identity.secrets),
-      take: (item: DeviceItem, from: Did) => this.#take(item, from),
-    };
-    const sync = new Sync(this.#own, link, owner, logged);
+    const demand = demandOf(this.#own.did);
+    const send: DeviceLink["send"] = (to, content, options) =>
+      link.send(to, content, { ...options, ...demand });
+    const mail = { send, receive: link.receive };
+    const sync = new Sync(this.#own, mail, this.#speechOf(link.did), logged);
     this.sync = sync;
     sync.run().catch((error: unknown) => this.#failed(error));
     return { sync, link };
+  }
+
+  #speechOf(own: Did): Speech {
+    const { client, did: identity } = this.#own.identity;
+    return {
+      mayTell: async (did) => (await this.#ring.audience(own)).includes(did),
+      stamp: () => this.#ring.stamp(),
+      seal: (to, said, acked) =>
+        this.#ring.seal(said, { from: own, to, acked }, lastProven(client, identity)),
+      open: async (from, json) => {
+        const { said, theirs, isChanged } = await this.#ring.open(json, { from, to: own });
+        if (isChanged) await this.#follow(own);
+        return { said, theirs };
+      },
+    };
+  }
+
+  /** Looks whether keys that another device has made are in force, and goes on with them. @internal */
+  async look(): Promise<void> {
+    const { deviceDid } = await this.#table.meta();
+    if (deviceDid !== "" && (await this.#ring.settle()).isChanged)
+      await this.#follow(deviceDid as Did);
+  }
+
+  /** The devices are those of the keyring, and connections prove with its keys. */
+  async #follow(own: Did): Promise<void> {
+    const listed = await this.#ring.devices();
+    const held = await peersOf(this.#table);
+    const gone = held.filter((peer) => listed.every(({ did }) => did !== peer.did));
+    for (const { did } of gone) await this.#forget(did);
+    const added = listed.filter(({ did }) => did !== own && held.every((peer) => peer.did !== did));
+    await addPeers(this.#table, added, this.#own.nowMs());
+    for (const { did, name, addedBy } of added)
+      this.#own.identity.emit({ type: "device_added", did, name, addedBy });
+    await this.sync?.refresh();
+    this.#own.onNewKeys();
+    void this.#resume().catch((error: unknown) => this.#failed(error));
   }
 
   /** A tab that has just opened the store leads a moment later. */
@@ -316,8 +228,18 @@ export class Devices {
       throw localError("invalid_code", "the device of this code was removed: make a new one there");
     if ((await peersOf(this.#table)).length + 2 > devicesMax)
       throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
+    const { did: identity } = this.#own;
+    if (isSelfCertifying(identity) !== isSelfCertifying(code.did))
+      throw distrust(
+        "proof_missing",
+        "the DID of the new device is of another form than this identity's: its keys can't be proven",
+      );
+    await this.#ring.begin(link.did, this.#this.name);
     // Known before it has the keys: from its first word on it is answered.
     await addPeers(this.#table, [{ did: code.did, name }], this.#own.nowMs());
+    const key = encodeHex(code.key);
+    const addedMs = this.#own.nowMs();
+    await this.#ring.add({ did: code.did, name, key, addedMs, addedBy: link.did });
     await queueHistory(this.#table, code.did, this.#signal);
     const peers = await peersOf(this.#table);
     const removed = await this.#table.values<Did>(rowsOf.removedDevices);
@@ -327,40 +249,30 @@ export class Devices {
     const others = peers
       .filter(({ did }) => did !== code.did)
       .map(({ did, name, seen }) => ({ did, name, seen }));
-    const keys = {
-      v: 1,
-      secret: code.secret,
-      identity: withoutStoreKey(this.#own.identity.secrets),
-    };
-    const sent = await attempt(() =>
-      this.#give(link, code, { ...keys, devices: [own, ...others], removed }),
-    );
+    const given = { secret: code.secret, devices: [own, ...others], removed };
+    const sent = await attempt(() => this.#give(link, code, given));
     await this.#table.change(async (batch) => {
       if (sent instanceof ClientError) batch.delete(peerKey(this.#table, code.did));
-      // The others send to it from then on.
-      else batch.log(peerKey(this.#table, code.did));
+      // The others hear of it with the next message.
+      else batch.log(keysKey);
     });
-    if (sent instanceof ClientError) await this.#dropHistory(code.did);
+    if (sent instanceof ClientError) {
+      await this.#ring.drop(code.did);
+      await this.#dropHistory(code.did);
+    }
     await sync.refresh();
     if (sent instanceof ClientError) throw sent;
   }
 
-  async #give(
-    link: DeviceLink,
-    code: Code,
-    keys: Readonly<Record<string, unknown>>,
-  ): Promise<void> {
-    const source = bytesSource("", linkType, jsonBody(keys));
-    const sender = await senderOf(link.client, link.identity);
-    const plan = await planSend(link.client, code.did, source.file, { sender, ttl: "10m" });
-    // What the Directory says of the new device is compared with what it showed.
-    if (!equalBytes(plan.recipient.publicKey, code.key))
-      throw new ClientError(
-        "distrusted",
-        "identity_changed",
-        "the new device's key is not the one in its code",
-      );
-    await sendPlan(plan, source, { relay: link.client.relay });
+  /** Sealed to the key of the code, so that it does not matter what the Directory says of the new device. */
+  async #give(link: DeviceLink, code: Code, given: Readonly<Record<string, unknown>>) {
+    const { did, client, identity } = link;
+    const content = await this.#ring.forNewDevice(given, { from: did, to: code.did }, code.key);
+    const source = bytesSource("", linkType, jsonBody(content));
+    const sender = await senderOf(client, identity);
+    const options = { sender, ttl: "10m", ...demandOf(this.#own.did) };
+    const plan = await planSend(client, code.did, source.file, options);
+    await sendPlan(plan, source, { relay: client.relay });
   }
 
   async #forget(did: Did): Promise<void> {
@@ -372,30 +284,6 @@ export class Devices {
     return this.#table.sweep(historyOf(this.#table, did), () => true, this.#signal);
   }
 
-  /** What another device says about keys and devices. */
-  async #take({ is, row }: DeviceItem, from: Did): Promise<void> {
-    if (is === "k") {
-      return this.#own.identity.inOrder(async () => {
-        const { name, did } = this.#own.identity.secrets;
-        const given = parseIdentity(row, name);
-        if (given?.did !== did) return;
-        let isLater = false;
-        await this.#change((stored) => {
-          isLater = areLater(given, stored);
-          return isLater ? withGiven(stored, given) : stored;
-        });
-        if (!isLater || given.nextRootSeed !== null) return;
-        this.#own.onNewKeys();
-        await this.#resume();
-      });
-    }
-    const { deviceDid } = await this.#table.meta();
-    if (is === "x") await this.#forget(row);
-    else if (isDevice(row) && ![deviceDid, from].includes(row.did))
-      await addPeers(this.#table, [row], this.#own.nowMs());
-    await this.sync?.refresh();
-  }
-
   // ------------------------------------------------------------------------------------------------ removing
 
   /**
@@ -403,29 +291,43 @@ export class Devices {
    * or publish. What it has it keeps. Called again, it goes on where it was interrupted.
    */
   remove(did: string): Promise<void> {
-    return this.#own.identity.inOrder(() => this.#remove(did as Did));
+    return this.#own.identity.inOrder(() => this.#remove([did as Did]));
   }
 
-  async #remove(did: Did): Promise<void> {
+  /** New keys of this identity. Devices that `keep` does not name are removed; all stay without it. */
+  replaceKeys({ keep }: { readonly keep?: readonly string[] } = {}): Promise<void> {
+    return this.#own.identity.inOrder(async () => {
+      const peers = await peersOf(this.#table);
+      const gone = peers.map(({ did }) => did).filter((did) => keep?.includes(did) === false);
+      await this.#remove(gone);
+    });
+  }
+
+  async #remove(gone: readonly Did[]): Promise<void> {
     await this.#mustLead();
-    const { sync } = await this.#open();
+    const hasDevices = (await peersOf(this.#table)).length > 0;
+    const { sync } = hasDevices || gone.length > 0 ? await this.#open() : { sync: null };
     const peers = await peersOf(this.#table);
-    const peer = peers.find((one) => one.did === did);
-    if (peer === undefined)
+    const leaving = gone.map((did) => {
+      const peer = peers.find((one) => one.did === did);
+      if (peer !== undefined) return peer;
       throw localError("no_device", `${did} is no other device of this identity`);
+    });
     // Nothing is sent to a device that is leaving, or heard from it.
     await this.#table.change(async (batch) => {
-      batch.put(peerKey(this.#table, did), { ...peer, isLeaving: true });
-      batch.put(removedKey(this.#table, did), did);
-      batch.log(removedKey(this.#table, did));
+      for (const peer of leaving) {
+        batch.put(peerKey(this.#table, peer.did), { ...peer, isLeaving: true });
+        batch.put(removedKey(this.#table, peer.did), peer.did);
+      }
     });
-    await sync.refresh();
+    await sync?.refresh();
     const next = await this.#newKeys();
-    await sync.synced();
+    await sync?.synced();
     await this.#publish(next);
-    await this.#forget(did);
-    await sync.refresh();
-    this.#own.tell({ type: "changed", conversation: null, id: did, what: "removed" });
+    for (const did of gone) await this.#forget(did);
+    await sync?.refresh();
+    for (const id of gone)
+      this.#own.tell({ type: "changed", conversation: null, id, what: "removed" });
   }
 
   /** The next message is signed with the keys of then. */
@@ -440,40 +342,50 @@ export class Devices {
     const held = await this.#change((stored) => stored);
     if (held.nextRootSeed !== null) await this.#publish(held);
     const next = await this.#change((stored) => nextIdentity(stored, this.#own.nowMs()));
-    await this.#table.change(async (batch) => batch.log(keysKey));
+    await this.#offer(next);
     return next;
   }
 
+  /** The others get the keys before they are in force. */
+  async #offer(next: Identity): Promise<void> {
+    const { deviceDid } = await this.#table.meta();
+    const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
+    await this.#ring.replace(
+      next,
+      deviceDid as Did,
+      leaving.map(({ did }) => did),
+    );
+    await this.#table.change(async (batch) => batch.log(keysKey));
+  }
+
   async #publish(next: Identity): Promise<void> {
-    const { identity } = this.#own;
-    const renewed = await publishKeys(identity.client, next, identity.waiting);
+    const renewed = await publishKeys(this.#own.identity.client, next, this.#own.identity.waiting);
     await this.#change((stored) => inForce(stored, renewed));
+    await this.look();
     this.#own.onNewKeys();
     await this.#table.change(async (batch) => batch.log(keysKey));
   }
 }
 
-/** As another device has it; what only this one has stays. */
-function withGiven(stored: Identity, given: Identity): Identity {
-  const { storeKey } = stored;
-  const methods = [...without(stored.methods, given.methods), ...given.methods];
-  // Their order says which are newer: those behind the last common one. Others before it were destroyed here.
-  const common = given.agreements.findLastIndex(
-    (one) => without([one], stored.agreements).length === 0,
-  );
-  const agreements = [...stored.agreements, ...given.agreements.slice(common + 1)];
-  // Later rotations here have taken the chain further than the other device knows.
-  const isKnown = given.agreements.length > 0 && common === given.agreements.length - 1;
-  return { ...given, storeKey, methods, agreements, chain: isKnown ? stored.chain : given.chain };
+/** Own devices of an identity that is proven are proven themselves. */
+const demandOf = (did: Did): { readonly trust?: TrustDemand } =>
+  isSelfCertifying(did) ? { trust: "proven" } : {};
+
+/** What the proof shows now; of a random DID what the Directory says. */
+async function provenRoot(client: Client, did: Did): Promise<ProvenRoot> {
+  if (isSelfCertifying(did)) return rootIn(await client.trust.prove(did, null));
+  const [root, nonces] = [await rootKeyOf(client, did), await client.directory.nonces(did)];
+  const number = Number(nonces[counters.rootPubkey.nonceDomain] ?? "0");
+  return { number, root: encodeHex(root) };
 }
 
-type Held = Identity["methods"][number];
-
-function without<T extends Held>(some: readonly T[], others: readonly Held[]): T[] {
-  return some.filter(
-    ({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)),
-  );
+/** What was last proven, without asking. */
+function lastProven(client: Client, did: Did): ProvenRoot | null {
+  const known = client.trust.provenOf(did);
+  return known === null ? null : rootIn(known.state);
 }
 
-const withoutStoreKey = (identity: Identity): string =>
-  renderIdentity({ ...identity, storeKey: new Uint8Array(32) });
+const rootIn = ({ rootKeys }: KeyState): ProvenRoot => {
+  const root = rootKeys.at(-1) as Uint8Array;
+  return { number: rootKeys.length - 1, root: encodeHex(root) };
+};

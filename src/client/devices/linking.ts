@@ -11,7 +11,7 @@ import type { OwnIdentity } from "../mail/own-identity.ts";
 import { readChunks, type readMessage } from "../mail/retrieve.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import { type Inbox, Receiver } from "../store/receiver.ts";
-import { beginLink, type OwnDid } from "./devices.ts";
+import { beginLink, type OwnDid } from "./codes.ts";
 import type { DeviceMail } from "./sync.ts";
 
 /** Of the DID of a device: in the same key store, of the same nodes and demands, and without alias or store. */

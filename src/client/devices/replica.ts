@@ -20,6 +20,8 @@ export type PeerRow = DeviceFacts & {
   readonly sent: number;
   /** It is being removed: nothing is sent to it, and nothing of it is read. */
   readonly isLeaving: boolean;
+  /** What it knew of the keyring when it last spoke (`Ring.stamp`). */
+  readonly acked?: string;
 };
 
 /** What a device gets next: changes from `after` up to `at`, or, with `at` null, rows of all that there is. */
@@ -49,18 +51,17 @@ export async function isCurrent(table: Table, { did, sent }: PeerRow): Promise<b
 export class Replica {
   readonly #own: OwnStore;
   readonly #table: Table;
-  /** The keys of the identity, as other devices have them: a row that isn't in the store. */
-  readonly #keysText: () => string;
+  readonly #mayTell: (did: Did) => Promise<boolean>;
 
-  constructor(own: OwnStore, keysText: () => string) {
+  constructor(own: OwnStore, mayTell: (did: Did) => Promise<boolean>) {
     this.#own = own;
     this.#table = own.table;
-    this.#keysText = keysText;
+    this.#mayTell = mayTell;
   }
 
   async peer(did: Did): Promise<PeerRow | null> {
     const row = await this.#table.get<PeerRow>(peerKey(this.#table, did));
-    return row?.isLeaving === false ? row : null;
+    return row?.isLeaving === false && (await this.#mayTell(did)) ? row : null;
   }
 
   async change(did: Did, change: (row: PeerRow, batch: Batch) => PeerRow): Promise<void> {
@@ -99,10 +100,8 @@ export class Replica {
     const items: Item[] = [];
     let [bytes, count] = [0, 0];
     for (const key of keys) {
-      const item =
-        key === keysKey
-          ? ({ is: "k", row: this.#keysText() } as const)
-          : await loadItem(this.#table, key);
+      // Keys go with each message until they are acknowledged.
+      const item = key === keysKey ? null : await loadItem(this.#table, key);
       bytes += JSON.stringify(item).length;
       if (items.length > 0 && bytes > batchBytes) break;
       if (item !== null) items.push(item);

@@ -13,7 +13,7 @@ import { inOrder } from "../../core/std/order.ts";
 import { attempt, backoffMs, ClientError, isTemporary, pause } from "../base/failure.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
 import { Wakeup } from "../base/wakeup.ts";
-import { type Content, contentType, syncType } from "../mail/content.ts";
+import { type Content, contentType, type JsonContent, syncType } from "../mail/content.ts";
 import { jsonIn } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
@@ -34,6 +34,8 @@ type Peer = {
   isFailing: boolean;
   /** It is about to be asked for what is missing. */
   isAsking: boolean;
+  /** When it was last asked, by the monotonic clock. */
+  askedMs: number;
   /** Up to where it may have heard in this run, beside what is known to be sent. */
   tried: number[];
 };
@@ -50,15 +52,18 @@ export type DeviceMail = {
   ) => Promise<void>;
 };
 
-/** Keys and devices, which are not rows of the store alone. */
-export type DeviceFactsOwner = {
-  /** As other devices have them. */
-  readonly keysText: () => string;
-  readonly take: (item: DeviceItem, from: Did) => Promise<void>;
+/** How devices speak under their keyring (`ring.ts`). */
+export type Speech = {
+  /** Not to who is missing in a replacement that waits for the proof. */
+  readonly mayTell: (did: Did) => Promise<boolean>;
+  readonly stamp: () => Promise<string>;
+  readonly seal: (to: Did, said: SyncMessage, acked: string) => Promise<JsonContent>;
+  /** `said` is `null` when it doesn't count; `theirs` is empty when it can't be read. */
+  readonly open: (
+    from: Did,
+    json: unknown,
+  ) => Promise<{ readonly said: unknown; readonly theirs: string }>;
 };
-
-export type DeviceItem = Extract<Item, { readonly is: "d" | "x" | "k" }>;
-const isDeviceItem = (item: Item): item is DeviceItem => ["d", "x", "k"].includes(item.is);
 
 /** Beside `syncType`, which wakes nobody: it has a message that somebody wrote, for which a phone may ring. */
 const newsType = "application/vnd.waypost.news+json";
@@ -76,7 +81,7 @@ const settleMs = 5 * secondMs;
 export class Sync {
   readonly #own: OwnStore;
   readonly #mail: DeviceMail;
-  readonly #owner: DeviceFactsOwner;
+  readonly #speech: Speech;
   readonly #table: Table;
   readonly #replica: Replica;
   readonly #signal: AbortSignal;
@@ -86,14 +91,14 @@ export class Sync {
   #logged: number;
 
   /** `logged`: the number of the last change so far. */
-  constructor(own: OwnStore, mail: DeviceMail, owner: DeviceFactsOwner, logged: number) {
+  constructor(own: OwnStore, mail: DeviceMail, speech: Speech, logged: number) {
     this.#own = own;
     this.#mail = mail;
-    this.#owner = owner;
+    this.#speech = speech;
     this.#table = own.table;
     this.#signal = own.signal;
     this.#logged = logged;
-    this.#replica = new Replica(own, owner.keysText);
+    this.#replica = new Replica(own, speech.mayTell);
     this.#table.onLogged = (number) => {
       this.#logged = Math.max(this.#logged, number);
       for (const { news } of this.#peers.values()) news.wake();
@@ -109,7 +114,9 @@ export class Sync {
 
   /** After devices were added or removed. */
   async refresh(): Promise<void> {
-    const peers = (await peersOf(this.#table)).filter(({ isLeaving }) => !isLeaving);
+    const all = await peersOf(this.#table);
+    const isTold = await Promise.all(all.map(({ did }) => this.#speech.mayTell(did)));
+    const peers = all.filter(({ isLeaving }, i) => !isLeaving && isTold[i] === true);
     for (const did of this.#peers.keys())
       if (!peers.some((peer) => peer.did === did)) this.#peers.delete(did);
     for (const { did } of peers) {
@@ -143,6 +150,7 @@ export class Sync {
       taken: 0,
       isFailing: false,
       isAsking: false,
+      askedMs: Number.NEGATIVE_INFINITY,
       tried: [],
     };
     this.#peers.set(did, peer);
@@ -180,7 +188,9 @@ export class Sync {
   async #send(did: Did, message: SyncMessage, retries = 0): Promise<void> {
     const items = "at" in message ? message.items : [];
     const hasNews = items.some(({ is, row }) => is === "m" && !row.isOwn);
-    await this.#mail.send(did, message, {
+    const { acked = "" } = (await this.#replica.peer(did)) ?? {};
+    const sealed = await this.#speech.seal(did, message, acked);
+    await this.#mail.send(did, sealed, {
       mediaType: hasNews ? newsType : syncType,
       receipt: false,
       retries,
@@ -220,8 +230,10 @@ export class Sync {
   }
 
   async #hear(did: Did, json: unknown): Promise<void> {
+    const { said, theirs } = await this.#speech.open(did, json);
+    await this.#hearOfKeys(did, theirs);
     const { seen = null } = (await this.#replica.peer(did)) ?? {};
-    const { v, items, after = seen, at = null, tried, have, want } = isRecord(json) ? json : {};
+    const { v, items, after = seen, at = null, tried, have, want } = isRecord(said) ? said : {};
     if (v !== 1 || seen === null) return;
     const isKnown =
       !isInteger(after) || after >= seen || (Array.isArray(tried) && tried.includes(seen));
@@ -234,7 +246,7 @@ export class Sync {
     if (after > seen) return this.#ask(did, askMs);
     // It does not know what it has sent: its store is an older copy, which lacks that, and what it got.
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
-    for (const item of items) await this.#apply(did, item as Item);
+    for (const item of items) await this.#apply(item as Item);
     if (isInteger(at)) await this.#replica.change(did, (row) => ({ ...row, seen: at }));
     this.#peers.get(did)?.news.wake();
   }
@@ -246,10 +258,20 @@ export class Sync {
     peer?.news.wake();
   }
 
+  /** Who knows another keyring is told, or tells: at once when it says something new, and then once a minute. */
+  async #hearOfKeys(did: Did, theirs: string): Promise<void> {
+    const [row, peer] = [await this.#replica.peer(did), this.#peers.get(did)];
+    if (row === null || peer === undefined) return;
+    const isNew = theirs !== (row.acked ?? "");
+    if (isNew) await this.#replica.change(did, (one) => ({ ...one, acked: theirs }));
+    if (theirs === (await this.#speech.stamp())) return;
+    if (!isNew && performance.now() - peer.askedMs < minuteMs) return;
+    this.#ask(did, askMs);
+  }
+
   /** One that can't be applied is left out. */
-  async #apply(did: Did, item: Item): Promise<void> {
+  async #apply(item: Item): Promise<void> {
     try {
-      if (isDeviceItem(item)) return await this.#owner.take(item, did);
       const change = await this.#replica.apply(item);
       if (change !== null) this.#own.tell(change);
     } catch (error) {
@@ -280,6 +302,7 @@ export class Sync {
     const peer = this.#peers.get(did);
     if (peer === undefined || peer.isAsking) return;
     peer.isAsking = true;
+    peer.askedMs = performance.now();
     void attempt(async () => {
       await pause(waitMs, this.#signal);
       peer.isAsking = false;
@@ -291,7 +314,7 @@ export class Sync {
 }
 
 /**
- * What a device sends. Changes follow `after` and lead to `at`, and the other may have heard up to one of `tried`; rows of
+ * What a device says, before it is sealed. Changes follow `after` and lead to `at`, and the other may have heard up to one of `tried`; rows of
  * its history stand alone. `have`: how far it has the other's changes.
  */
 type SyncMessage =

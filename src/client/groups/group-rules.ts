@@ -3,12 +3,10 @@
  * then whom each admin names; everybody may leave.
  * Source: docs/protocol.md ("Groups"), test/vectors/groups.
  */
-import { sha256 } from "#sha256";
-import { utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { isRecord } from "../base/shapes.ts";
-import { uuidOf } from "../keys/crypto.ts";
 import { isName } from "../mail/notes.ts";
+import { groupIdOf } from "./statements.ts";
 
 type Versions = Readonly<Record<string, number>>;
 
@@ -33,10 +31,6 @@ export type GroupRow = GroupState & {
 };
 
 export const membersMax = 64;
-
-/** Nobody who does not know the nonce can make a change of it. */
-export const groupIdOf = (maker: string, nonce: string): string =>
-  uuidOf(sha256(utf8(`waypost:group:${maker}:${nonce}`)).subarray(0, 16));
 
 export const membersOf = ({ members, left }: Pick<GroupState, "members" | "left">): Did[] =>
   (Object.keys(members) as Did[]).filter((did) => isIn({ members, left }, did));

@@ -17,7 +17,7 @@ import { deviceName, type KeyStore, reliable } from "../keys/key-stores.ts";
 import { parseIdentity } from "../keys/keys.ts";
 import { passphraseKey } from "../keys/locks.ts";
 import type { Row, StoreDriver } from "../store/driver.ts";
-import { after, rowsOf } from "../store/keys.ts";
+import { after, ringKey, rowsOf } from "../store/keys.ts";
 import { Table } from "../store/table.ts";
 
 const magic = "waypost-backup:v1\n";
@@ -149,6 +149,7 @@ async function forgetDevices(table: Table): Promise<void> {
   const rows = await table.scan({ prefix: rowsOf.devices });
   await table.change(async (batch) => {
     for (const [key] of rows) batch.delete(key);
+    batch.delete(ringKey);
     batch.meta = { deviceDid: "" };
   });
 }

@@ -8,9 +8,7 @@ import {
   encodeBase64,
   encodeHex,
   encodeHex0x,
-  equalBytes,
   renderAgreementKey,
-  renderPublicKey,
   utf8,
 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
@@ -30,14 +28,8 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { renderUpdate } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../../core/message/proof.ts";
 import { localError } from "../base/failure.ts";
-import {
-  ed25519PublicKey,
-  randomUuid,
-  type Signer,
-  signEd25519,
-  x25519PublicKey,
-} from "../keys/crypto.ts";
-import { advanceChain, freshSeed, heldSeed, type Identity, rootSignerId } from "../keys/keys.ts";
+import { randomUuid, type Signer, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
+import { advanceChain, heldSeed, type Identity, rootSignerId } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import type { Accepted } from "../net/answers.ts";
 import {
@@ -273,7 +265,11 @@ export async function replaceDocument(
  * Publishes other keys: in a whole document of a self-certifying DID, so that its proof stays small, otherwise by a call
  * for each key that `edited` changes.
  */
-async function publishEdited(client: Client, did: Did, publishing: Publishing): Promise<void> {
+export async function publishEdited(
+  client: Client,
+  did: Did,
+  publishing: Publishing,
+): Promise<void> {
   if (isSelfCertifying(did)) return replaceDocument(client, did, publishing);
   const options = {
     signer: { keyId: rootSignerId, seed: publishing.rootSeed },
@@ -281,16 +277,43 @@ async function publishEdited(client: Client, did: Did, publishing: Publishing): 
   };
   const before = await activeDocument(client, did);
   const after = await publishing.edited(before);
-  for (const verificationMethod of after.verificationMethod)
-    if (!before.verificationMethod.includes(verificationMethod))
-      await change(
-        client,
-        { action: "UpdateVerificationMethod", did, verificationMethod },
-        options,
-      );
-  for (const keyAgreement of after.keyAgreement)
-    if (!before.keyAgreement.includes(keyAgreement))
-      await change(client, { action: "UpdateKeyAgreement", did, keyAgreement }, options);
+  for (const intent of differencesOf(before, after)) await change(client, intent, options);
+}
+
+type Identified = { readonly id: string };
+const lacks = (list: readonly Identified[], id: string): boolean =>
+  list.every((one) => one.id !== id);
+
+/** The calls from one document to another that has no new services or agreements: additions first, then what goes. */
+function differencesOf(before: DidDocument, after: DidDocument): Intent[] {
+  const did = before.id as Did;
+  const isNew =
+    <T extends Identified>(list: readonly T[]) =>
+    (one: T) =>
+      !list.includes(one);
+  const methods = after.verificationMethod.filter(isNew(before.verificationMethod));
+  const agreements = after.keyAgreement.filter(isNew(before.keyAgreement));
+  const services = after.service.filter(isNew(before.service));
+  const gone = before.verificationMethod.filter(({ id }) => lacks(after.verificationMethod, id));
+  const goneAgreements = before.keyAgreement.filter(({ id }) => lacks(after.keyAgreement, id));
+  const signers = after.authentication.filter((id) => !before.authentication.includes(id));
+  const goneSigners = before.authentication.filter((id) => !after.authentication.includes(id));
+  return [
+    ...methods.map((verificationMethod): Intent => {
+      const isAdded = lacks(before.verificationMethod, verificationMethod.id);
+      const action = isAdded ? "AddVerificationMethod" : "UpdateVerificationMethod";
+      return { action, did, verificationMethod };
+    }),
+    ...signers.map((id): Intent => ({ action: "AddAuthentication", did, id })),
+    ...agreements.map((keyAgreement): Intent => {
+      const isAdded = lacks(before.keyAgreement, keyAgreement.id);
+      return { action: isAdded ? "AddKeyAgreement" : "UpdateKeyAgreement", did, keyAgreement };
+    }),
+    ...services.map((service): Intent => ({ action: "UpdateService", did, service })),
+    ...goneSigners.map((id): Intent => ({ action: "RemoveAuthentication", did, id })),
+    ...gone.map(({ id }): Intent => ({ action: "RemoveVerificationMethod", did, id })),
+    ...goneAgreements.map(({ id }): Intent => ({ action: "RemoveKeyAgreement", did, id })),
+  ];
 }
 
 /** The same as `change` for primary alias, policy links and policies, whose proof travels in headers. */
@@ -405,83 +428,4 @@ async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<
   return urls.size === 0
     ? secretKeptMsMax
     : Math.min(Math.max(...(await Promise.all(lives))) + keptMarginMs, secretKeptMsMax);
-}
-
-// ------------------------------------------------------------------------------------------------------------ new keys
-
-/** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
-export function nextIdentity(identity: Identity, nowMs: number): Identity {
-  if (identity.nextRootSeed !== null) return identity;
-  const root = freshSeed();
-  const ids = [...new Set(identity.methods.map(({ id }) => id))];
-  const rootId = `${identity.did}#root`;
-  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
-  const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
-  const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
-  const agreements = [
-    ...identity.agreements,
-    { id: sealing, secret: freshSeed(), destroyAtMs: null },
-  ];
-  return {
-    ...identity,
-    nextRootSeed: root,
-    methods: [...identity.methods, ...methods],
-    agreements,
-    chain,
-  };
-}
-
-/**
- * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
- * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
- * Called again after an interruption, it does what is left.
- */
-export async function publishKeys(
-  client: Client,
-  next: Identity,
-  waiting: Waiting,
-): Promise<Identity> {
-  const { did, nextRootSeed } = next;
-  const rootSeed = nextRootSeed ?? next.rootSeed;
-  const newRootPubkey = await ed25519PublicKey(rootSeed);
-  if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) {
-    const signer = { keyId: rootSignerId, seed: next.rootSeed };
-    await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
-  }
-  const edited = (document: DidDocument) => withNewKeys(document, next);
-  await publishEdited(client, did, { rootSeed, edited, waiting });
-  if (!equalBytes(await rootKeyOf(client, did), newRootPubkey))
-    throw localError("root_replaced", `the root key of ${did} was replaced by another device`);
-  return { ...next, rootSeed, nextRootSeed: null };
-}
-
-/** A stored identity whose next root key `publishKeys` has put in force. What was stored meanwhile stays. */
-export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
-  const isNext = stored.nextRootSeed !== null && equalBytes(stored.nextRootSeed, rootSeed);
-  return isNext ? { ...stored, rootSeed, nextRootSeed: null } : stored;
-}
-
-/** Of each id the last secret counts. Others of the key agreements could be opened by a lost or removed device: they go. */
-async function withNewKeys(
-  document: DidDocument,
-  { did, methods, agreements }: Identity,
-): Promise<DidDocument> {
-  const verificationMethod = document.verificationMethod.map(async (method) => {
-    const held = methods.findLast(({ id }) => id === method.id);
-    const key =
-      held === undefined
-        ? method.publicKeyMultibase
-        : renderPublicKey(await ed25519PublicKey(held.secret));
-    return key === method.publicKeyMultibase ? method : { ...method, publicKeyMultibase: key };
-  });
-  const keyAgreement = agreements.slice(-1).map(async ({ id, secret }) => ({
-    ...{ id, type: "Multikey", controller: did },
-    ...document.keyAgreement.find((one) => one.id === id),
-    publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
-  }));
-  return {
-    ...document,
-    verificationMethod: await Promise.all(verificationMethod),
-    keyAgreement: await Promise.all(keyAgreement),
-  };
 }

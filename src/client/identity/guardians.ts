@@ -14,11 +14,12 @@ import { parseKept, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import { type KeyStore, type MemoryStore, reliable } from "../keys/key-stores.ts";
 import { type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
+import { changeIdentity } from "../keys/stored.ts";
 import type { MessageOptions } from "../mail/send.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
 import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "../trust/client.ts";
 import { recall } from "../trust/trust.ts";
-import { publishKeys } from "./change.ts";
+import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
 
 export const shareType = "application/vnd.waypost.guardian-share+json";
 
@@ -80,7 +81,7 @@ export type Restoration = {
 };
 
 /**
- * Restores the root key, checks it against the public key, and publishes a new key to seal to. Throws `share_unreadable`,
+ * Restores the root key, checks it against the public key, and replaces all keys. Throws `share_unreadable`,
  * `share_false`, `name_taken`, and `root_replaced` when the root key was replaced since.
  */
 export async function restoreFromGuardians({
@@ -103,11 +104,12 @@ export async function restoreFromGuardians({
   const methods = [...own.map(({ id }) => ({ id, secret: seed })), ...made.methods];
   const sealing = sealingKeyOf(document)?.id;
   const agreements = made.agreements.map((one) => ({ ...one, id: sealing ?? one.id }));
-  const identity = { ...made, methods, agreements };
+  // Who has lost the keys, or had them stolen, keeps none of them.
+  const identity = nextIdentity({ ...made, methods, agreements }, Date.now());
   if (!(await keys.replace(name, null, renderIdentity(identity))))
     throw localError("name_taken", `an identity called ${name} already exists`);
-  await publishKeys(client, identity, waitingDefault);
-  return identity;
+  const renewed = await publishKeys(client, identity, waitingDefault);
+  return changeIdentity(keys, identity, (stored) => inForce(stored, renewed));
 }
 
 function parseShare(text: string): Share {

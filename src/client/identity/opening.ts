@@ -44,6 +44,8 @@ export type WaypostOptions = {
   readonly device?: string;
   /** Asks recipients for receipts, and sends them to known senders who ask; needs a store. Off by default. */
   readonly receipts?: boolean;
+  /** Makes a random DID, whose keys nothing proves, where the Directory names no ledger that could. */
+  readonly allowRandom?: boolean;
   /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`, and makes no random DID. */
   readonly trust?: TrustDemand;
   /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
@@ -101,14 +103,14 @@ async function identityFor(
 /** Saved before it is registered: keys of an existing DID must not be lost. */
 export async function makeIdentity(
   client: Client,
-  { keys, trust, nowMs = Date.now }: WaypostOptions,
+  { keys, trust, allowRandom = false, nowMs = Date.now }: WaypostOptions,
   name: string,
 ): Promise<Identity> {
   const identity = await identityFor(client, name, nowMs());
-  if (trust !== undefined && !isSelfCertifying(identity.did))
+  if (!isSelfCertifying(identity.did) && (trust !== undefined || !allowRandom))
     throw distrust(
       "proof_missing",
-      "the Directory names no ledger on which the keys of a new identity could be proven",
+      "the Directory names no ledger on which the keys of a new identity could be proven: nothing would show what it says of them; `allowRandom` makes one without proof",
     );
   if (await keys.replace(name, null, renderIdentity(identity))) return identity;
   // Another tab or process was first.
@@ -128,6 +130,7 @@ export const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
   invitation: true,
   device: true,
   receipts: true,
+  allowRandom: true,
   trust: true,
   policy: true,
   rotateMs: true,

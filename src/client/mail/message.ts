@@ -156,6 +156,13 @@ export type WaypostEvent =
     }
   /** The key that others seal to was replaced. */
   | { readonly type: "rotated" }
+  /** Another device of this identity has accepted a new one. */
+  | {
+      readonly type: "device_added";
+      readonly did: Did;
+      readonly name: string;
+      readonly addedBy: Did | null;
+    }
   /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   /**

@@ -5,7 +5,7 @@
  */
 import { decodeBase64, parseAgreementKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { minuteMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
+import { hourMs, minuteMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { movedType } from "../../core/ledger/home.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { ClientError, localError, orNull } from "../base/failure.ts";
@@ -94,8 +94,17 @@ export async function planFor(
   return planSend(identity.client, to, file, { id, ttl, tag, hint, chunkBytes, trust, sender });
 }
 
-/** By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. */
+/**
+ * By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. It may move what this
+ * identity signs by an hour. Throws `clock_wrong`, with which a message waits, for more.
+ */
 function nextSendMs({ known, relay }: Client): number {
+  if (Math.abs(relay.clock.aheadMs) > hourMs)
+    throw new ClientError(
+      "timed_out",
+      "clock_wrong",
+      `the clocks of this machine and of ${relay.url} differ by more than an hour`,
+    );
   known.sentMs = Math.max(Date.now() + relay.clock.aheadMs, known.sentMs + 1);
   return known.sentMs;
 }

@@ -5,14 +5,21 @@
  * Source: interface "Cache" (acknowledging), rules section 6.
  */
 import { sha256 } from "#sha256";
-import { concatBytes, decodeBase64, equalBytes } from "../../core/codec/bytes.ts";
+import { concatBytes, decodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../core/codec/did.ts";
-import { minuteMs, parseDuration, parseTimestamp, secondMs } from "../../core/codec/time.ts";
+import {
+  hourMs,
+  minuteMs,
+  parseDuration,
+  parseTimestamp,
+  secondMs,
+} from "../../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../../core/ledger/account.ts";
 import { parseHome } from "../../core/ledger/home.ts";
 import { encodeSenderText } from "../../core/message/proof.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, ClientError, isTemporary, localError, orNull } from "../base/failure.ts";
+import { isRecord } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
 import { agreementSecrets, type Identity } from "../keys/keys.ts";
 import {
@@ -27,6 +34,7 @@ import {
   type Unreachable,
 } from "../net/caches.ts";
 import { activeDocument, type Client, trustIn } from "../trust/client.ts";
+import { decideLife } from "../trust/life.ts";
 import type { TrustLevel } from "../trust/trust.ts";
 import { isNote, marker, partsOf, type Relations } from "./content.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
@@ -35,6 +43,8 @@ import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
 export type Recipient = {
   readonly did: Did;
   readonly secretsOf: SecretsOf;
+  /** How far a node's clock is ahead of this machine's. */
+  readonly aheadMs?: () => number;
   /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
   readonly senderOf: (
     envelope: EnvelopeJson,
@@ -61,6 +71,7 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
     did: identity.did,
     secretsOf: (keyId) => agreementSecrets(identity, keyId),
     senderOf: senderVerifier(client),
+    aheadMs: () => client.directory.endpoint.clock.aheadMs,
   };
 }
 
@@ -92,7 +103,13 @@ export type MessageFacts = {
 };
 
 /** And of the envelopes that were opened. */
-export type ReadMessage = MessageFacts & { readonly digests: ReadonlySet<string> };
+export type ReadMessage = MessageFacts & {
+  readonly digests: ReadonlySet<string>;
+  /** What tells it from others: the same message with other members that nothing signs has the same. */
+  readonly marks?: ReadonlySet<string>;
+  /** Until when it is remembered, by what its author signed; none for one that nothing proves. */
+  readonly seenUntilMs?: number;
+};
 
 /**
  * A complete message in memory, for programs that don't store messages in files. Nothing is written or acknowledged:
@@ -114,17 +131,20 @@ export async function readChunks(
   write: (data: Uint8Array) => Promise<void>,
 ): Promise<ReadMessage> {
   const hash = sha256.create();
-  const digests = new Set<string>();
+  const [digests, marks] = [new Set<string>(), new Set<string>()];
+  let seenUntilMs = 0;
   let whole: Omit<OpenedEnvelope, "data"> | null = null;
   let length = 0;
   for (const copies of message.parts) {
-    const { data, digest, ...opened } = await openChunk(copies, recipient, whole);
+    const { data, digest, mark, ...opened } = await openChunk(copies, recipient, whole);
+    seenUntilMs = Math.max(seenUntilMs, opened.seenUntilMs);
     whole = {
       ...opened,
       ...(whole ?? {}),
       from: whole === null ? opened.from : weaker(whole.from, opened.from),
     };
     digests.add(digest);
+    marks.add(mark);
     hash.update(data);
     length += data.length;
     await write(data);
@@ -138,7 +158,7 @@ export async function readChunks(
       "not_authentic",
       "the file is not the one that was sent: size or SHA-256 differ",
     );
-  return { ...readOf(message, whole), digests };
+  return { ...readOf(message, whole), digests, marks, seenUntilMs };
 }
 
 /** What a message in chunks says of itself. */
@@ -189,7 +209,8 @@ export async function openChunk(
         typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
       if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
         throw localError("not_authentic", "the Cache answered with another message");
-      return { ...(await openEnvelope(envelope, recipient)), digest };
+      const opened = await openEnvelope(envelope, recipient);
+      return { ...opened, digest, mark: markOf(envelope, opened.from, digest) };
     });
     if (opened === null) continue;
     if (opened instanceof ClientError) last = opened;
@@ -203,9 +224,19 @@ export async function openChunk(
   throw last;
 }
 
-export type OpenedChunk = OpenedEnvelope & { readonly digest: string };
+export type OpenedChunk = OpenedEnvelope & { readonly digest: string; readonly mark: string };
+
+/** Of an unsigned envelope only id and ciphertext are bound to one another. */
+function markOf(envelope: EnvelopeJson, from: Sender | null, digest: string): string {
+  if (from?.verified === true) return digest;
+  const { message_id: id, payload } = envelope;
+  const ciphertext = isRecord(payload) ? payload["ciphertext_b64"] : "";
+  return encodeHex(sha256(utf8(`${String(id).toLowerCase()}|${String(ciphertext)}`)));
+}
 
 type OpenedEnvelope = Opened & {
+  /** 0 where nothing proves its time. */
+  readonly seenUntilMs: number;
   readonly type: MediaType;
   readonly from: Sender | null;
   /** By the sender's clock; `null` when it can't be read. */
@@ -239,7 +270,36 @@ export async function openEnvelope(
     data,
     from: isForeign ? { ...from, verified: false, trust: null } : from,
     sentAtMs,
+    seenUntilMs:
+      from?.verified === true && !isForeign ? liveUntil(envelope, recipient, sentAtMs) : 0,
   };
+}
+
+/** Clocks that differ by less agree. */
+const agreeMs = minuteMs;
+
+/**
+ * Until when a signed message is remembered. Throws `expired` when its time is over, whatever a Cache says; and, so that it
+ * waits, `clock_wrong` where it is over only by this machine's clock, which is more than an hour from the node's.
+ */
+function liveUntil(
+  envelope: EnvelopeJson,
+  { aheadMs }: Recipient,
+  sentAtMs: number | null,
+): number {
+  const ttlMs = parseDuration(String(envelope["ttl"])) ?? Number.POSITIVE_INFINITY;
+  const ahead = aheadMs?.() ?? 0;
+  const lifeAt = (nowMs: number) => decideLife({ sentMs: sentAtMs ?? 0, ttlMs, nowMs });
+  const here = lifeAt(Date.now() - agreeMs);
+  if (!here.isOver) return here.seenUntilMs;
+  if (lifeAt(Date.now() + ahead - agreeMs).isOver)
+    throw localError("expired", "the time for which its author signed it is over");
+  if (Math.abs(ahead) <= hourMs) return here.seenUntilMs;
+  throw new ClientError(
+    "timed_out",
+    "clock_wrong",
+    "the clock of this machine, or of the node, is wrong",
+  );
 }
 
 type MediaType = Relations & {
@@ -279,7 +339,13 @@ function eitherOf(envelope: EnvelopeJson, name: string, other: string): unknown 
 }
 
 /** Codes of a message that no later attempt will open: it waits until it expires or is removed. */
-const unreadableCodes = ["unknown_profile", "unknown_key", "not_authentic", "record_unreadable"];
+const unreadableCodes = [
+  "unknown_profile",
+  "unknown_key",
+  "not_authentic",
+  "record_unreadable",
+  "expired",
+];
 
 export function isUnreadable(error: ClientError): boolean {
   return error.kind === "local" && unreadableCodes.includes(error.code);

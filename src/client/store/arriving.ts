@@ -28,7 +28,7 @@ type ArrivingRow = {
   readonly next: number;
   readonly body: { readonly is: "pieces"; readonly id: string; readonly sizeBytes: number };
   /** What the first chunk says of the whole, with the file's SHA-256 in hex. */
-  readonly whole: Omit<OpenedChunk, "file" | "data" | "digest">;
+  readonly whole: Omit<OpenedChunk, "file" | "data" | "digest" | "mark">;
   readonly file: Omit<OpenedChunk["file"], "sha256"> & { readonly sha256: string };
   readonly digests: readonly string[];
   readonly messageIds: readonly string[];
@@ -94,7 +94,13 @@ export class Arriving {
   async #begin(message: PendingMessage, recipient: Recipient): Promise<ArrivingRow | null> {
     const [first] = message.parts;
     if (first?.[0]?.chunk?.sequence !== 0) return null;
-    const { file, data: _, digest: __, ...whole } = await openChunk(first, recipient, null);
+    const {
+      file,
+      data: _,
+      digest: __,
+      mark: ___,
+      ...whole
+    } = await openChunk(first, recipient, null);
     const { from } = whole;
     const person =
       from?.verified === true
@@ -166,6 +172,7 @@ export class Arriving {
       ...readOf(message, { ...whole, file: facts }),
       messageIds,
       digests: new Set(digests),
+      seenUntilMs: whole.seenUntilMs,
     };
     await this.#table.add(async (batch) => {
       batch.delete(key);

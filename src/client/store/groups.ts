@@ -10,13 +10,13 @@ import {
   decideChange,
   type GroupRow,
   type GroupState,
-  groupIdOf,
   isIn,
   membersMax,
   membersOf,
   type Standing,
   standingOf,
 } from "../groups/group-rules.ts";
+import { groupIdOf } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { type Content, groupType, reactionType } from "../mail/content.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";

@@ -170,15 +170,15 @@ export class Incoming {
   async #see(
     batch: Batch,
     version: PendingMessage,
-    { digests, messageIds }: ReadMessage,
+    { digests, marks = digests, messageIds, seenUntilMs = 0 }: ReadMessage,
   ): Promise<boolean> {
     const nowMs = this.#own.nowMs();
     let isNew = false;
-    for (const digest of digests)
-      isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
+    for (const digest of marks) isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
     if (!isNew) return false;
-    const untilMs = expiryOf(version, nowMs) + hourMs;
-    for (const text of [...digests, ...messageIds]) batch.put(seenKey(this.#table, text), untilMs);
+    const untilMs = Math.max(expiryOf(version, nowMs) + hourMs, seenUntilMs);
+    for (const text of [...digests, ...marks, ...messageIds])
+      batch.put(seenKey(this.#table, text), untilMs);
     return true;
   }
 
@@ -307,7 +307,11 @@ export class Incoming {
 
 const isGroupChange = ({ mediaType }: MessageRow): boolean => mediaType.startsWith(groupType);
 
-function rowOf({ digests, ...facts }: ReadMessage, body: Body, nowMs: number): MessageRow {
+function rowOf(
+  { digests, marks: _, seenUntilMs: __, ...facts }: ReadMessage,
+  body: Body,
+  nowMs: number,
+): MessageRow {
   const { from, verified, group, name, mediaType } = facts;
   return {
     ...facts,

@@ -47,6 +47,8 @@ export const rowsOf = {
 /** In the log: what became of a message, without its content; and the keys of the identity. */
 const deliveries = "v/";
 export const keysKey = "k";
+/** The keyring of this device, which is in no log. */
+export const ringKey = "e";
 
 /** Hashes a name; the same text has the same hash in one store. */
 type Names = { readonly name: (text: string) => string };
@@ -163,8 +165,6 @@ export const leavesLog = (key: string): boolean =>
 
 /** What a new device gets, in this order. */
 export const historyKinds: readonly string[] = [
-  rowsOf.removedDevices,
-  rowsOf.devices,
   rowsOf.removals,
   rowsOf.people,
   rowsOf.profiles,

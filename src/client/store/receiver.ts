@@ -106,6 +106,8 @@ type Known = {
   readonly acked: AbortController;
 };
 
+type Remembering = Pick<Known, "state" | "digests"> & { readonly seenUntilMs?: number | undefined };
+
 export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 
 type Place = Extract<WaypostEvent, { type: "disconnected" }>["what"];
@@ -421,8 +423,8 @@ export class Receiver {
     });
   }
 
-  #remember(version: PendingMessage, { state, digests }: Pick<Known, "state" | "digests">): Known {
-    const untilMs = expiryOf(version, Date.now());
+  #remember(version: PendingMessage, { state, digests, seenUntilMs = 0 }: Remembering): Known {
+    const untilMs = Math.max(expiryOf(version, Date.now()), seenUntilMs);
     // A copy holds what it was read from.
     const copies = state === "queued" ? version.parts.flat() : [];
     const known = {
@@ -515,11 +517,13 @@ export class Receiver {
   /** Another session or Cache may have brought the same message meanwhile. */
   async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<Known> {
     const { data, ...facts } = opened;
-    const same = [...facts.digests]
+    const { digests, marks = digests, seenUntilMs } = facts;
+    const names = new Set([...digests, ...marks]);
+    const same = [...names]
       .map((digest) => this.#known.get(digest))
       .find((known) => known !== undefined);
     if (same !== undefined) return same;
-    const known = this.#remember(version, { state: "queued", digests: facts.digests });
+    const known = this.#remember(version, { state: "queued", digests: names, seenUntilMs });
     const { isSaved, send } = this.#inbox;
     // A Cache that can't be reached offers it again; the acknowledgement follows then.
     const ack = async () => {

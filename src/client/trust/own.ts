@@ -217,7 +217,7 @@ async function isDenied(
 
 const addedKeysMax = 100;
 
-async function loadAddedKeys({ known }: Client, did: Did): Promise<readonly string[]> {
+export async function loadAddedKeys({ known }: Client, did: Did): Promise<readonly string[]> {
   return (await recall(known.memory, `methods/${did}`, methodKeysShape))?.keys ?? [];
 }
 

@@ -10,10 +10,12 @@ import { memoryStore, type StoreDriver } from "../../../../src/client/store/driv
 import { keyOfPerson, rowsOf } from "../../../../src/client/store/keys.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
-import { content, from, plan, readerSecret, to } from "../../../support/send-plan.ts";
+import { content, from, plan as oldPlan, readerSecret, to } from "../../../support/send-plan.ts";
 
 const sender = { did: from, verified: true, trust: "proven", distrusted: null } as const;
 const recipient = { did: to, secretsOf: () => [readerSecret], senderOf: async () => sender };
+
+const plan: SendPlan = { ...oldPlan, timestamp: new Date().toISOString() };
 
 /** Some chunks of the plan, as a Cache lists them. */
 async function waitingOf(chunks: readonly number[], of: SendPlan = plan): Promise<PendingMessage> {

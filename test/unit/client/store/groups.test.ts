@@ -1,7 +1,8 @@
 /** Who is asked about a group, what devices tell one another of it, and how many groups strangers can put somebody into. */
 import { expect, test } from "bun:test";
 import type { GroupRow } from "../../../../src/client/groups/group-rules.ts";
-import { groupIdOf, mergeGroups, standingOf } from "../../../../src/client/groups/group-rules.ts";
+import { mergeGroups, standingOf } from "../../../../src/client/groups/group-rules.ts";
+import { groupIdOf } from "../../../../src/client/groups/statements.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { factsOf, putChange } from "../../../../src/client/store/group-rows.ts";
 import { keyOfGroup } from "../../../../src/client/store/keys.ts";

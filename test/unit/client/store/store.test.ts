@@ -120,7 +120,7 @@ test("one envelope that comes twice at once is one message", async () => {
   const table = await Table.open(memoryStore(), storeKey);
   const { store, incoming } = await partsOf(await ownStoreOf(table, to));
   const { read } = incoming(true).saved;
-  const whole = { ...plan, chunkBytes: 10_000 };
+  const whole = { ...plan, chunkBytes: 10_000, timestamp: new Date().toISOString() };
   const { messageId, body } = await buildEnvelope(whole, 0, content);
   const envelope: LiveEnvelope["envelope"] = JSON.parse(new TextDecoder().decode(body));
   const version = () => {

@@ -1,0 +1,184 @@
+/**
+ * Linking a device: the code that a new one shows, with its own key and a secret, and what it makes of the answer. Only who
+ * knows both can give it an identity, whatever servers say of its DID.
+ * Source: docs/client.md "Devices".
+ */
+import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { minuteMs } from "../../core/codec/time.ts";
+import { attempt, localError } from "../base/failure.ts";
+import { isInteger, isRecord } from "../base/shapes.ts";
+import { x25519PublicKey } from "../keys/crypto.ts";
+import { deviceName, type KeyStore } from "../keys/key-stores.ts";
+import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
+import type { Message } from "../mail/message.ts";
+import type { StoreDriver } from "../store/driver.ts";
+import { peerKey, removedKey } from "../store/keys.ts";
+import type { DeviceFacts } from "../store/rows.ts";
+import { Table } from "../store/table.ts";
+import type { Client } from "../trust/client.ts";
+import type { PeerRow } from "./replica.ts";
+import { beginRing } from "./ring.ts";
+import { openHead, openItems } from "./sealing.ts";
+
+/** The device's own DID, opened without a store, beside the identity in the key store. */
+export type OwnDid = {
+  readonly did: Did;
+  readonly client: Client;
+  readonly identity: Identity;
+  readonly messages: () => AsyncGenerator<Message, void, undefined>;
+  readonly close: () => Promise<void>;
+};
+
+export const linkType = "application/vnd.waypost.link+json";
+const codeMs = 10 * minuteMs;
+export const devicesMax = 8;
+
+export type Code = {
+  readonly did: Did;
+  /** The device's own key, which no server names. */
+  readonly key: Uint8Array;
+  readonly secret: string;
+  readonly untilMs: number;
+};
+
+const renderCode = ({ did, key, secret, untilMs }: Code): string =>
+  ["waypost-link", did, encodeHex(key), secret, untilMs.toString(36)].join("~");
+
+/** Throws `invalid_code` or `code_expired`. */
+export function parseCode(text: string, nowMs: number): Code {
+  const [form, did = "", hex = "", secret = "", until = ""] = String(text).trim().split("~");
+  const key = /^[0-9a-f]{64}$/.test(hex) ? decodeHex(hex) : null;
+  const untilMs = Number.parseInt(until, 36);
+  if (
+    form !== "waypost-link" ||
+    !isDid(did) ||
+    key === null ||
+    !/^[0-9a-f]{32}$/.test(secret) ||
+    !(untilMs > 0)
+  )
+    throw localError("invalid_code", "not the code of a new device");
+  if (untilMs < nowMs)
+    throw localError("code_expired", "the code is older than ten minutes: make a new one");
+  return { did, key, secret, untilMs };
+}
+
+type LinkPlace = {
+  readonly keys: KeyStore;
+  readonly nowMs: () => number;
+  readonly name: string;
+  readonly driver: StoreDriver;
+};
+
+/** The new device's side: shows a code, as text or as QR code, and waits until the keys are in its key store. */
+export async function beginLink(
+  openLink: () => Promise<OwnDid>,
+  { keys, name, driver, nowMs }: LinkPlace,
+) {
+  if ((await keys.load(name)) !== null)
+    throw localError("name_taken", `an identity called ${name} already exists`);
+  // The DID of an earlier device here may have been removed, which is for good.
+  await keys.save(deviceName(name), null);
+  const link = await openLink();
+  const secret = encodeHex(crypto.getRandomValues(new Uint8Array(16)));
+  const untilMs = nowMs() + codeMs;
+  const deviceSecret = freshSeed();
+  const key = await x25519PublicKey(deviceSecret);
+  const code = renderCode({ did: link.did, key, secret, untilMs });
+  const timer = setTimeout(() => void link.close(), codeMs);
+  const accept = async (): Promise<void> => {
+    for await (const message of link.messages()) {
+      const isLink = message.verified === true && message.mediaType === linkType;
+      const json = isLink ? await attempt(async () => message.json()) : null;
+      const way = { from: message.from as Did, to: link.did };
+      const given = await openLinked(json, { deviceSecret, secret, name, way });
+      if (given === null) {
+        await message.ack();
+        continue;
+      }
+      // The other devices stand in the store before the identity is there, so that a crash leaves none without the other.
+      const storeKey = freshSeed();
+      const table = await Table.open(driver, storeKey);
+      await forgetPeers(table, given.removed);
+      await addPeers(table, given.devices, nowMs());
+      await beginRing(table, given.head, deviceSecret);
+      await table.change(async (batch) => {
+        batch.meta = { deviceDid: link.did };
+      });
+      const identity = renderIdentity({ ...given.identity, storeKey });
+      if (!(await keys.replace(name, null, identity)))
+        throw localError("name_taken", `an identity called ${name} already exists`);
+      await message.ack();
+      return;
+    }
+    throw localError("code_expired", "no device accepted the code");
+  };
+  const accepted = accept().finally(async () => {
+    clearTimeout(timer);
+    await link.close();
+  });
+  accepted.catch(() => undefined);
+  return { code, accepted, cancel: () => link.close() };
+}
+
+type Linking = {
+  readonly deviceSecret: Uint8Array;
+  readonly secret: string;
+  readonly name: string;
+  readonly way: { readonly from: Did; readonly to: Did };
+};
+
+/** What a device gives that accepts the code; `null` for anything that does not know key and secret of the code. */
+async function openLinked(json: unknown, { deviceSecret, secret, name, way }: Linking) {
+  const { v, head, sealed } = isRecord(json) ? json : {};
+  if (v !== 2 || typeof head !== "string" || typeof sealed !== "string") return null;
+  const opened = await openHead(head, deviceSecret, name);
+  const identity = opened === null ? null : parseIdentity(opened.identity, name);
+  if (opened === null || identity === null) return null;
+  const given = openItems(identity.rootSeed, way, sealed);
+  if (given?.["secret"] !== secret) return null;
+  const { devices, removed } = given;
+  return {
+    identity,
+    head: opened.head,
+    devices: (Array.isArray(devices) ? devices : []).filter(isDevice),
+    removed: (Array.isArray(removed) ? removed : []).filter(isDid),
+  };
+}
+
+/** With the number of its last change that a new device gets as history. */
+type NewDevice = DeviceFacts & { readonly seen?: number };
+
+/** Devices become known that were not removed. What changes from now on is sent to them. */
+export async function addPeers(
+  table: Table,
+  devices: readonly NewDevice[],
+  addedMs: number,
+): Promise<void> {
+  await table.change(async (batch) => {
+    const { logged: sent } = await table.meta();
+    for (const { did, name, seen = 0 } of devices.slice(0, devicesMax)) {
+      const key = peerKey(table, did);
+      const row: PeerRow = { did, name, addedMs, seen, sent, isLeaving: false };
+      const isRemoved = (await batch.get(removedKey(table, did))) !== null;
+      if (!isRemoved && (await batch.get(key)) === null) batch.put(key, row);
+    }
+    batch.meta = { hasDevices: true };
+  });
+}
+
+/** Devices are removed, and no list of another device, however old, brings them back. */
+export async function forgetPeers(table: Table, dids: readonly Did[]): Promise<void> {
+  await table.change(async (batch) => {
+    for (const did of dids) {
+      batch.put(removedKey(table, did), did);
+      batch.delete(peerKey(table, did));
+    }
+  });
+}
+
+const isDevice = (one: unknown): one is NewDevice =>
+  isRecord(one) &&
+  isDid(String(one["did"])) &&
+  typeof one["name"] === "string" &&
+  (one["seen"] === undefined || isInteger(one["seen"]));

@@ -1,0 +1,348 @@
+/**
+ * The keyring of this device in its local store: which devices the identity has, what waits for the proof, and what others
+ * have heard. By the rules of `keyring.ts`; sealed as in `sealing.ts`.
+ * Source: docs/trust.md ("Own devices").
+ */
+import { sha256 } from "#sha256";
+import { decodeHex, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { minuteMs } from "../../core/codec/time.ts";
+import { inOrder } from "../../core/std/order.ts";
+import { localError } from "../base/failure.ts";
+import { isRecord } from "../base/shapes.ts";
+import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
+import { freshSeed, type Identity, parseIdentity } from "../keys/keys.ts";
+import type { EditIdentity } from "../keys/stored.ts";
+import { ringKey } from "../store/keys.ts";
+import type { Table } from "../store/table.ts";
+import {
+  audienceOf,
+  type Head,
+  hearHead,
+  isBehind,
+  type Keyring,
+  type ProvenRoot,
+  type RingDevice,
+  settle,
+} from "./keyring.ts";
+import {
+  type HeadWithKeys,
+  openHead,
+  openItems,
+  sealHead,
+  sealItems,
+  withoutOwn,
+} from "./sealing.ts";
+
+/** How long a replacement that this device makes may wait for its rotation. */
+const candidateMs = 10 * minuteMs;
+/** Keys of this device that others may still seal to. */
+const secretsMax = 3;
+
+type RingRow = Keyring & {
+  /** X25519, in hex, the newest first. */
+  readonly secrets: readonly string[];
+  /** The identity's text that goes with each candidate, by root key. */
+  readonly texts: Readonly<Record<string, string>>;
+  /** The root key of the replacement that this device makes. */
+  readonly made: string | null;
+};
+
+type RingHost = {
+  readonly table: Table;
+  readonly nowMs: () => number;
+  readonly identity: () => Identity;
+  readonly change: (edit: EditIdentity) => Promise<Identity>;
+  /** What the own proof shows now. */
+  readonly proven: () => Promise<ProvenRoot>;
+};
+
+/** Whether devices or keys are others than before. */
+type Settled = { readonly isChanged: boolean };
+const unchanged: Settled = { isChanged: false };
+
+export class Ring {
+  readonly #host: RingHost;
+  readonly #table: Table;
+  readonly #changing = inOrder<"">();
+
+  constructor(host: RingHost) {
+    this.#host = host;
+    this.#table = host.table;
+  }
+
+  async #row(): Promise<RingRow | null> {
+    return this.#table.get<RingRow>(ringKey);
+  }
+
+  async #put(row: RingRow): Promise<void> {
+    await this.#table.change(async (batch) => batch.put(ringKey, row));
+  }
+
+  #edit<T>(work: () => Promise<T>): Promise<T> {
+    return this.#changing("", work);
+  }
+
+  async devices(): Promise<readonly RingDevice[]> {
+    return (await this.#row())?.head.devices ?? [];
+  }
+
+  /** To whom this device speaks. */
+  async audience(own: Did): Promise<readonly Did[]> {
+    const row = await this.#row();
+    return row === null ? [] : audienceOf(row, own);
+  }
+
+  /** Where there are no other devices yet: this one alone. */
+  begin(did: Did, name: string): Promise<void> {
+    return this.#edit(async () => {
+      if ((await this.#row()) !== null) return;
+      const secret = freshSeed();
+      const key = encodeHex(await x25519PublicKey(secret));
+      const { number, root } = await this.#mine();
+      const device = { did, name, key, addedMs: this.#host.nowMs(), addedBy: null };
+      const { did: identity } = this.#host.identity();
+      const head = { did: identity, number, root, maker: did, untilMs: 0, devices: [device] };
+      const secrets = [encodeHex(secret)];
+      await this.#put({ head, candidates: [], secrets, texts: {}, made: null });
+    });
+  }
+
+  /** The proven root key, whose seed this device has. Throws `root_replaced`. */
+  async #mine(): Promise<ProvenRoot> {
+    const proven = await this.#host.proven();
+    const own = encodeHex(await ed25519PublicKey(this.#host.identity().rootSeed));
+    if (own === proven.root) return proven;
+    throw localError("root_replaced", "this device lacks the root key in force: link it anew");
+  }
+
+  add(device: RingDevice): Promise<void> {
+    return this.#edit(async () => {
+      const row = await this.#row();
+      if (row === null) return;
+      const head = { ...row.head, devices: [...row.head.devices, device] };
+      await this.#put({ ...row, ...hearHead(row, head) });
+    });
+  }
+
+  /** A device that never answered is taken out of the list again, before others have heard of it. */
+  drop(did: Did): Promise<void> {
+    return this.#edit(async () => {
+      const row = await this.#row();
+      if (row === null) return;
+      const devices = row.head.devices.filter((one) => one.did !== did);
+      await this.#put({ ...row, head: { ...row.head, devices } });
+    });
+  }
+
+  // ----------------------------------------------------------------------------------------------- replacing
+
+  /** The head of the identity's next root key: without those who are gone, and with a new key of this device. */
+  replace(next: Identity, own: Did, gone: readonly Did[]): Promise<void> {
+    return this.#edit(async () => {
+      const row = await this.#row();
+      const { nextRootSeed } = next;
+      if (row === null || nextRootSeed === null) return;
+      const root = encodeHex(await ed25519PublicKey(nextRootSeed));
+      const secret = freshSeed();
+      const key = encodeHex(await x25519PublicKey(secret));
+      const stay = row.head.devices.filter(({ did }) => !gone.includes(did));
+      const devices = stay.map((one) => (one.did === own ? { ...one, key } : one));
+      const untilMs = this.#host.nowMs() + candidateMs;
+      const { did, number } = row.head;
+      const head = { did, number: number + 1, root, maker: own, untilMs, devices };
+      const before = row.candidates.filter((one) => one.root !== root);
+      const text = withoutOwn({ ...next, rootSeed: nextRootSeed, nextRootSeed: null });
+      await this.#put({
+        ...row,
+        candidates: [...before, head],
+        secrets: [encodeHex(secret), ...row.secrets].slice(0, secretsMax),
+        texts: { ...row.texts, [root]: text },
+        made: root,
+      });
+    });
+  }
+
+  /** After a look at the own proof: the candidate that it shows is in force, with its keys. */
+  settle(): Promise<Settled> {
+    return this.#edit(async () => {
+      const row = await this.#row();
+      return row === null ? unchanged : this.#settle(row);
+    });
+  }
+
+  async #settle(row: RingRow): Promise<Settled> {
+    const proven = await this.#host.proven();
+    const { made, texts } = row;
+    const settled = settle(row, proven, { nowMs: this.#host.nowMs(), made });
+    const ring = await this.#followOwn(settled, proven);
+    if (ring === row) return unchanged;
+    const isAdopted = ring.head.root !== row.head.root;
+    const text = texts[ring.head.root];
+    if (isAdopted && text !== undefined) {
+      const given = parseIdentity(text, this.#host.identity().name);
+      if (given !== null) await this.#host.change((stored) => withGiven(stored, given));
+    }
+    const left = Object.entries(texts).filter(([root]) =>
+      ring.candidates.some((one) => one.root === root),
+    );
+    const isMadeLeft = ring.candidates.some(({ root }) => root === made);
+    const { secrets } = row;
+    const { head, candidates } = ring;
+    const kept = { head, candidates, secrets, texts: Object.fromEntries(left) };
+    await this.#put({ ...kept, made: isMadeLeft ? made : null });
+    return { isChanged: isAdopted };
+  }
+
+  /** A command, or another tab, has replaced the keys that this device has: its devices stay. */
+  async #followOwn(ring: Keyring, proven: ProvenRoot): Promise<Keyring> {
+    if (!isBehind(ring, proven)) return ring;
+    const own = encodeHex(await ed25519PublicKey(this.#host.identity().rootSeed));
+    const { number, root } = proven;
+    return own === root ? { ...ring, head: { ...ring.head, number, root } } : ring;
+  }
+
+  /** What a device gets that has shown its key in a code. */
+  async forNewDevice(
+    given: Readonly<Record<string, unknown>>,
+    way: { readonly from: Did; readonly to: Did },
+    deviceKey: Uint8Array,
+  ): Promise<Record<string, unknown>> {
+    const identity = this.#host.identity();
+    const { head } = (await this.#row()) as RingRow;
+    const text = withoutOwn(inForceNow(identity));
+    const sealed = await sealHead({ head, identity: text }, identity.rootSeed, deviceKey);
+    return { v: 2, head: sealed, sealed: sealItems(identity.rootSeed, way, given) };
+  }
+
+  // ------------------------------------------------------------------------------------------------ speaking
+
+  /** Names what a device knows of the keyring: who names another one is told. */
+  #stamp({ head, candidates }: Keyring): string {
+    const facts = [head, ...candidates].map(({ root, devices }) => [root, devices]);
+    return encodeHex(sha256(utf8(JSON.stringify(facts)))).slice(0, 16);
+  }
+
+  async stamp(): Promise<string> {
+    const row = await this.#row();
+    return row === null ? "" : this.#stamp(row);
+  }
+
+  /**
+   * What one device says to another, with the heads that it hasn't acknowledged. Throws `behind` while the proof shows a
+   * root key of which this device has no head, unless it only asks.
+   */
+  async seal(
+    said: unknown,
+    { from, to, acked }: { readonly from: Did; readonly to: Did; readonly acked: string },
+    seen: ProvenRoot | null,
+  ): Promise<Record<string, unknown>> {
+    const row = await this.#row();
+    if (row === null) throw localError("behind", "this device is linked anew before it speaks");
+    const isAsking = isRecord(said) && !("items" in said);
+    if (seen !== null && isBehind(row, seen) && !isAsking)
+      throw localError("behind", "another device has replaced the keys: waiting for them");
+    const identity = this.#host.identity();
+    const stamp = this.#stamp(row);
+    const heads = stamp === acked ? [] : await this.#heads(row, identity, to);
+    const sealed = sealItems(identity.rootSeed, { from, to }, { ring: stamp, said });
+    return { v: 2, root: row.head.root, heads, sealed };
+  }
+
+  async #heads(row: RingRow, identity: Identity, to: Did): Promise<string[]> {
+    const all: HeadWithKeys[] = [{ head: row.head, identity: withoutOwn(inForceNow(identity)) }];
+    for (const head of row.candidates) all.push({ head, identity: row.texts[head.root] ?? "" });
+    const sealed = all.map(async ({ head, identity: text }) => {
+      const key = head.devices.find(({ did }) => did === to)?.key;
+      const given = parseIdentity(text, identity.name);
+      if (key === undefined || given === null) return [];
+      return [
+        await sealHead({ head, identity: text }, given.rootSeed, decodeHex(key) as Uint8Array),
+      ];
+    });
+    return (await Promise.all(sealed)).flat();
+  }
+
+  /**
+   * What a listed device said. `said` is `null` when it doesn't count: under another root key than the one in force.
+   * `theirs` is what it knows of the keyring; empty when it can't be read.
+   */
+  open(
+    json: unknown,
+    { from, to }: { readonly from: Did; readonly to: Did },
+  ): Promise<Settled & { readonly said: unknown; readonly theirs: string }> {
+    return this.#edit(async () => {
+      const nothing = { ...unchanged, said: null, theirs: "" };
+      if (!isRecord(json) || json["v"] !== 2) return nothing;
+      const { root, heads, sealed } = json;
+      const settled = await this.#hear(Array.isArray(heads) ? heads : [], String(root));
+      const row = await this.#row();
+      const isListed = row?.head.devices.some(({ did }) => did === from) === true;
+      if (!isListed || root !== row.head.root || typeof sealed !== "string")
+        return { ...nothing, ...settled };
+      const opened = openItems(this.#host.identity().rootSeed, { from, to }, sealed);
+      const { ring = "", said = null } = opened ?? {};
+      return { ...settled, said, theirs: String(ring) };
+    });
+  }
+
+  /** Heads that another device passes on; and a look at the proof when something is new. */
+  async #hear(sealed: readonly unknown[], root: string): Promise<Settled> {
+    const before = await this.#row();
+    if (before === null) return unchanged;
+    let row = before;
+    for (const text of sealed.slice(0, 4)) {
+      const opened = typeof text === "string" ? await this.#opened(text, row) : null;
+      if (opened === null) continue;
+      const heard = hearHead(row, opened.head);
+      const isCandidate = heard.candidates.some((one) => one.root === opened.head.root);
+      const added = isCandidate ? { [opened.head.root]: opened.identity } : {};
+      row = { ...row, ...heard, texts: { ...row.texts, ...added } };
+    }
+    const isHeard = JSON.stringify(row.head) !== JSON.stringify(before.head);
+    if (JSON.stringify(row) !== JSON.stringify(before)) await this.#put(row);
+    const isNew = row.candidates.length > 0 || root !== row.head.root;
+    const { isChanged } = isNew ? await this.#settle(row) : unchanged;
+    return { isChanged: isChanged || isHeard };
+  }
+
+  async #opened(text: string, { secrets }: RingRow): Promise<HeadWithKeys | null> {
+    for (const secret of secrets) {
+      const { name } = this.#host.identity();
+      const opened = await openHead(text, decodeHex(secret) as Uint8Array, name);
+      if (opened !== null) return opened;
+    }
+    return null;
+  }
+}
+
+/** On a new device, with the head that came with the identity. */
+export async function beginRing(table: Table, head: Head, secret: Uint8Array): Promise<void> {
+  const secrets = [encodeHex(secret)];
+  const row: RingRow = { head, candidates: [], secrets, texts: {}, made: null };
+  await table.change(async (batch) => batch.put(ringKey, row));
+}
+
+const inForceNow = (identity: Identity): Identity => ({ ...identity, nextRootSeed: null });
+
+/** As another device has it; what only this one has stays. */
+function withGiven(stored: Identity, given: Identity): Identity {
+  const { storeKey } = stored;
+  const methods = [...without(stored.methods, given.methods), ...given.methods];
+  // Their order says which are newer: those behind the last common one. Others before it were destroyed here.
+  const common = given.agreements.findLastIndex(
+    (one) => without([one], stored.agreements).length === 0,
+  );
+  const agreements = [...stored.agreements, ...given.agreements.slice(common + 1)];
+  // Later rotations here have taken the chain further than the other device knows.
+  const isKnown = given.agreements.length > 0 && common === given.agreements.length - 1;
+  return { ...given, storeKey, methods, agreements, chain: isKnown ? stored.chain : given.chain };
+}
+
+type Held = Identity["methods"][number];
+
+function without<T extends Held>(some: readonly T[], others: readonly Held[]): T[] {
+  return some.filter(
+    ({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)),
+  );
+}

@@ -1,0 +1,316 @@
+/**
+ * What a group says of itself, as pure rules. The admin of a group is its maker. A statement is a whole state that the
+ * maker's root key signed; each part of it (the name, whether somebody is in) has a version, and of two parts the later
+ * one counts. So states join in any order to the same one, on every device and at every member. Who leaves signs that
+ * with the own root key.
+ * Source: docs/protocol.md ("Groups"), test/vectors/groups.
+ */
+import { sha256 } from "#sha256";
+import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { dayMs } from "../../core/codec/time.ts";
+import { isInteger, isRecord } from "../base/shapes.ts";
+import { uuidOf } from "../keys/crypto.ts";
+import { isName } from "../mail/notes.ts";
+
+/** Parts of one statement: of each who was ever in it one stays. */
+const partsMax = 1_000;
+const nonceCharactersMax = 64;
+/** A clock that is further ahead makes others wait. */
+const aheadMsMax = dayMs;
+
+type Part<Value extends string = string> = readonly [value: Value, version: number];
+type MemberPart = Part<"in" | "out">;
+
+export type GroupState = {
+  readonly id: string;
+  /** The admin. With the nonce it makes the id. */
+  readonly maker: Did;
+  readonly nonce: string;
+  readonly name: Part;
+  readonly members: Readonly<Record<string, MemberPart>>;
+  /** Who left, and the version in which they had come. */
+  readonly left: Readonly<Record<string, number>>;
+};
+
+/** What a signature of the maker covers. */
+export type Statement = Pick<GroupState, "id" | "maker" | "nonce" | "name" | "members">;
+export type Leaving = { readonly id: string; readonly did: Did; readonly version: number };
+
+/** Only who knows the nonce can make a statement of the group. */
+export const groupIdOf = (maker: string, nonce: string): string =>
+  uuidOf(sha256(utf8(`waypost:group:${maker}:${nonce}`)).subarray(0, 16));
+
+export function emptyGroup(maker: Did, nonce: string): GroupState {
+  return { id: groupIdOf(maker, nonce), maker, nonce, name: ["", 0], members: {}, left: {} };
+}
+
+// --------------------------------------------------------------------------------------------------- canonical form
+
+/** Of a group, by DID: JSON without spaces, integers and text as in RFC 8785. */
+const sortedEntries = <T>(record: Readonly<Record<string, T>>): [string, T][] =>
+  Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
+
+const partsOf = ({ id, maker, nonce, name, members }: Statement) =>
+  [id, maker, nonce, name, sortedEntries(members).map(([did, part]) => [did, ...part])] as const;
+
+/** What the maker's root key signs. */
+export const statementText = (statement: Statement): Uint8Array =>
+  utf8(`svc:group:v2|${JSON.stringify(partsOf(statement))}`);
+
+/** What the root key of who leaves signs. */
+export const leavingText = ({ id, did, version }: Leaving): Uint8Array =>
+  utf8(`svc:group-left:v2|${JSON.stringify([id, did, version])}`);
+
+/** Of a whole state: of those who left only who would be in otherwise. Names the state in each message to the group. */
+export function digestOf(state: GroupState): string {
+  const gone = sortedEntries(state.left).filter(
+    ([did, version]) => state.members[did]?.[0] === "in" && state.members[did][1] <= version,
+  );
+  const text = JSON.stringify([...partsOf(state), gone]);
+  return encodeHex(sha256(utf8(`svc:group-state:v2|${text}`)).subarray(0, 16));
+}
+
+// ------------------------------------------------------------------------------------------------------------ reading
+
+const isVersion = (value: unknown): value is number => isInteger(value) && value >= 0;
+
+/** `null` for JSON of another form, and for one whose id is not that of its maker and nonce. */
+export function parseStatement(json: unknown): Statement | null {
+  if (!isRecord(json)) return null;
+  const { maker, nonce, name, members } = json;
+  if (typeof maker !== "string" || !isDid(maker) || typeof nonce !== "string") return null;
+  if (nonce.length > nonceCharactersMax || !nonce.isWellFormed()) return null;
+  if (!Array.isArray(name) || name.length !== 2 || !isRecord(members)) return null;
+  const [text, version] = name as readonly unknown[];
+  if (!isName(text) || !text.isWellFormed() || !isVersion(version)) return null;
+  const all = Object.entries(members);
+  if (all.length > partsMax || !all.every(([did, part]) => isDid(did) && isMemberPart(part)))
+    return null;
+  const id = groupIdOf(maker, nonce);
+  return { id, maker, nonce, name: [text, version], members: members as Statement["members"] };
+}
+
+const isMemberPart = (part: unknown): part is MemberPart =>
+  Array.isArray(part) &&
+  part.length === 2 &&
+  (part[0] === "in" || part[0] === "out") &&
+  isVersion(part[1]);
+
+// ------------------------------------------------------------------------------------------------------------- joining
+
+/** The later part. Of one version "out" counts before "in", and of names the one with greater bytes. */
+function laterPart<Value extends string>(
+  a: Part<Value> | undefined,
+  b: Part<Value> | undefined,
+): Part<Value> {
+  if (a === undefined || b === undefined) return (a ?? b) as Part<Value>;
+  if (a[1] !== b[1]) return a[1] > b[1] ? a : b;
+  return compareText(a[0], b[0]) >= 0 ? a : b;
+}
+
+function compareText(a: string, b: string): number {
+  const [left, right] = [utf8(a), utf8(b)];
+  for (let i = 0; i < Math.min(left.length, right.length); i++)
+    if (left[i] !== right[i]) return (left[i] as number) - (right[i] as number);
+  return left.length - right.length;
+}
+
+/**
+ * Commutative, associative and idempotent: who has heard the same has the same state. The same object when nothing changes.
+ */
+export function join(
+  state: GroupState,
+  other: Statement & Partial<Pick<GroupState, "left">>,
+): GroupState {
+  const members: Record<string, MemberPart> = {};
+  for (const [did, part] of Object.entries(other.members)) {
+    const later = laterPart(state.members[did], part);
+    if (later !== state.members[did]) members[did] = later;
+  }
+  const left: Record<string, number> = {};
+  for (const [did, version] of Object.entries(other.left ?? {}))
+    if (version > (state.left[did] ?? 0)) left[did] = version;
+  const name = laterPart(state.name, other.name);
+  const isSame = Object.keys(members).length + Object.keys(left).length === 0;
+  if (isSame && name === state.name) return state;
+  return {
+    ...state,
+    name,
+    members: { ...state.members, ...members },
+    left: { ...state.left, ...left },
+  };
+}
+
+export const isIn = ({ members, left }: GroupState, did: string): boolean => {
+  const part = members[did];
+  return part?.[0] === "in" && part[1] > (left[did] ?? 0);
+};
+
+export const membersOf = (state: GroupState): Did[] =>
+  (Object.keys(state.members) as Did[]).filter((did) => isIn(state, did)).sort();
+
+const versionsOf = ({ name, members }: Statement): number[] => [
+  name[1],
+  ...Object.values(members).map(([, version]) => version),
+];
+
+/** Greater than all that is known here, and at least the clock in seconds. */
+const nextVersion = (state: GroupState, nowMs: number): number =>
+  1 + Math.max(Math.floor(nowMs / 1_000) - 1, ...versionsOf(state), ...Object.values(state.left));
+
+/** Whose clock is so far ahead that others wait until its time has come. */
+const mustWait = (versions: readonly number[], nowMs: number): boolean =>
+  Math.max(0, ...versions) * 1_000 > nowMs + aheadMsMax;
+
+/**
+ * By which key a statement was signed, as far as the reader has proven the maker's root keys. Of a random DID it is
+ * `in_force` only when the message itself comes from the maker.
+ */
+type SignedBy = "in_force" | "earlier" | "other";
+
+type Hearing = {
+  readonly own: Did;
+  readonly signedBy: SignedBy;
+  readonly nowMs: number;
+};
+
+/** The state after a statement, or `wait`. The same object when it counts for nothing here. */
+export function hear(
+  state: GroupState,
+  statement: Statement,
+  { own, signedBy, nowMs }: Hearing,
+): GroupState | "wait" {
+  if (statement.id !== state.id) return state;
+  if (mustWait(versionsOf(statement), nowMs)) return "wait";
+  if (signedBy === "in_force") return join(state, statement);
+  return signedBy === "earlier" && own === state.maker ? heal(state, statement) : state;
+}
+
+/** For a leaving that the root key in force of who leaves has signed. */
+export function hearLeaving(
+  state: GroupState,
+  leaving: Leaving,
+  nowMs: number,
+): GroupState | "wait" {
+  if (leaving.id !== state.id) return state;
+  if (mustWait([leaving.version], nowMs)) return "wait";
+  return join(state, { ...state, left: { [leaving.did]: leaving.version } });
+}
+
+export const isSame = (a: GroupState, b: GroupState): boolean =>
+  JSON.stringify([...partsOf(a), sortedEntries(a.left)]) ===
+  JSON.stringify([...partsOf(b), sortedEntries(b.left)]);
+
+/**
+ * What an earlier key of the maker has said, heard by a device of the maker: a removal is taken, and anything else is said
+ * again as it is here, with a later version. A member of whom nothing is known here is out.
+ */
+export function heal(state: GroupState, statement: Statement): GroupState {
+  const members: Record<string, MemberPart> = { ...state.members };
+  for (const [did, part] of Object.entries(statement.members)) {
+    const held = members[did];
+    const [value, version] = part;
+    if (held !== undefined && (version < held[1] || value === held[0])) {
+      // The same value with a later version would win elsewhere: both are the same then.
+      if (value === held[0] && version > held[1]) members[did] = part;
+      continue;
+    }
+    members[did] = value === "out" ? part : [held?.[0] ?? "out", version + 1];
+  }
+  const [text, version] = statement.name;
+  const isNameLater = version >= state.name[1] && text !== state.name[0];
+  const isVersionLater = version > state.name[1] && text === state.name[0];
+  const name: Part = isNameLater ? [state.name[0], version + 1] : state.name;
+  const healed = { ...state, members, name: isVersionLater ? statement.name : name };
+  return isSame(state, healed) ? state : healed;
+}
+
+/**
+ * Of two devices of the maker, each with the number of the root key under which its state counts: of one number they join.
+ * Otherwise the state under the later key is the beginning, and what the other device had is healed.
+ */
+export function mergeOwn(held: OwnState | null, given: OwnState): OwnState {
+  if (held === null) return given;
+  if (held.root === given.root) return { root: held.root, state: join(held.state, given.state) };
+  const [later, earlier] = held.root > given.root ? [held, given] : [given, held];
+  const state = heal(
+    join(later.state, { ...later.state, left: earlier.state.left }),
+    earlier.state,
+  );
+  return { root: later.root, state };
+}
+type OwnState = { readonly root: number; readonly state: GroupState };
+
+// ------------------------------------------------------------------------------------------------------------ changing
+
+type Wish = {
+  readonly name?: string;
+  readonly add?: readonly Did[];
+  readonly remove?: readonly Did[];
+};
+
+/** With a new version for what the user changed, and for nothing else. */
+export function changed(state: GroupState, wish: Wish, nowMs: number): GroupState {
+  const version = nextVersion(state, nowMs);
+  const members: Record<string, MemberPart> = { ...state.members };
+  for (const did of wish.add ?? []) if (!isIn(state, did)) members[did] = ["in", version];
+  for (const did of wish.remove ?? []) members[did] = ["out", version];
+  const isRenamed = wish.name !== undefined && wish.name !== state.name[0];
+  return { ...state, members, name: isRenamed ? [wish.name as string, version] : state.name };
+}
+
+/** For the maker: who left is out. */
+export function takeUpLeavings(state: GroupState, nowMs: number): GroupState {
+  const gone = Object.keys(state.left).filter(
+    (did) => state.members[did]?.[0] === "in" && !isIn(state, did),
+  ) as Did[];
+  return gone.length === 0 ? state : changed(state, { remove: gone }, nowMs);
+}
+
+// ------------------------------------------------------------------------------------------------------------- passing on
+
+/** What the others don't already say together, so that each part of the state has who signed it. */
+export function undominated<T extends { readonly statement: Statement }>(all: readonly T[]): T[] {
+  const kept = [...all];
+  for (let i = kept.length - 1; i >= 0; i--) {
+    const others = kept.filter((_, at) => at !== i);
+    const { statement } = kept[i] as T;
+    if (others.length > 0 && addsNothing(others, statement)) kept.splice(i, 1);
+  }
+  return kept;
+}
+
+function addsNothing(
+  others: readonly { readonly statement: Statement }[],
+  one: Statement,
+): boolean {
+  const empty = { ...emptyGroup(one.maker, one.nonce), id: one.id };
+  const all = others.reduce<GroupState>((state, { statement }) => join(state, statement), empty);
+  return join(all, one) === all;
+}
+
+/**
+ * How a message to the group that shows another state is answered: by the maker at once, by others a while later, once for
+ * each digest of each member. Who is out learns that from the maker only, and shows it to members who write to them as if they were in.
+ */
+export function answerTo(
+  state: GroupState,
+  { own, from, digest }: { readonly own: Did; readonly from: Did; readonly digest: string | null },
+): "now" | "later" | "out" | null {
+  if (from === own) return null;
+  if (!isIn(state, own)) {
+    const wasIn = state.members[own] !== undefined;
+    return wasIn && isIn(state, from) && digest !== digestOf(state) ? "later" : null;
+  }
+  if (!isIn(state, from)) return own === state.maker ? "out" : null;
+  if (digest === null || digest === digestOf(state)) return null;
+  return own === state.maker ? "now" : "later";
+}
+
+/** For who is out: only that. */
+export const outOnly = (state: GroupState, did: Did): Statement => {
+  const { id, maker, nonce, members } = state;
+  const part = members[did] ?? (["out", 0] as const);
+  return { id, maker, nonce, name: ["", 0], members: { [did]: part } };
+};

@@ -1,0 +1,116 @@
+/**
+ * New keys for everything that an identity has, by command, after a removal of a device, or after a restoration: what was
+ * lost or stolen is worth nothing then, and the document names what this identity holds and nothing else.
+ * Source: docs/trust.md ("Own devices"), docs/client.md "Lost and found".
+ */
+import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
+import type { DidDocument, VerificationMethod } from "../../core/ledger/account.ts";
+import { localError } from "../base/failure.ts";
+import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
+import { freshSeed, type Identity, rootSignerId } from "../keys/keys.ts";
+import type { Waiting } from "../net/directory.ts";
+import { type Client, rootKeyOf } from "../trust/client.ts";
+import { loadAddedKeys } from "../trust/own.ts";
+import { change, publishEdited } from "./change.ts";
+
+/** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
+export function nextIdentity(identity: Identity, nowMs: number): Identity {
+  if (identity.nextRootSeed !== null) return identity;
+  const root = freshSeed();
+  const ids = [...new Set(identity.methods.map(({ id }) => id))];
+  const rootId = `${identity.did}#root`;
+  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
+  const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
+  const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
+  const agreements = [
+    ...identity.agreements,
+    { id: sealing, secret: freshSeed(), destroyAtMs: null },
+  ];
+  return {
+    ...identity,
+    nextRootSeed: root,
+    methods: [...identity.methods, ...methods],
+    agreements,
+    chain,
+  };
+}
+
+/**
+ * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
+ * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
+ * Called again after an interruption, it does what is left.
+ */
+export async function publishKeys(
+  client: Client,
+  next: Identity,
+  waiting: Waiting,
+): Promise<Identity> {
+  const { did, nextRootSeed } = next;
+  const rootSeed = nextRootSeed ?? next.rootSeed;
+  const newRootPubkey = await ed25519PublicKey(rootSeed);
+  const replaced = () =>
+    localError("root_replaced", `the root key of ${did} was replaced by another device`);
+  const inForceKey = await rootKeyOf(client, did);
+  if (!equalBytes(inForceKey, newRootPubkey)) {
+    // A signature of an earlier key would be refused, and stand in the way of the next one.
+    if (!equalBytes(inForceKey, await ed25519PublicKey(next.rootSeed))) throw replaced();
+    const signer = { keyId: rootSignerId, seed: next.rootSeed };
+    await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
+  }
+  const added = await loadAddedKeys(client, did);
+  const edited = (document: DidDocument) => withNewKeys(document, next, added);
+  await publishEdited(client, did, { rootSeed, edited, waiting });
+  if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) throw replaced();
+  return { ...next, rootSeed, nextRootSeed: null };
+}
+
+/** A stored identity whose next root key `publishKeys` has put in force. What was stored meanwhile stays. */
+export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
+  const isNext = stored.nextRootSeed !== null && equalBytes(stored.nextRootSeed, rootSeed);
+  return isNext ? { ...stored, rootSeed, nextRootSeed: null } : stored;
+}
+
+/**
+ * Of each id the last secret counts. What this device neither holds nor has added goes, and so do other key agreements: a
+ * lost or removed device could use them.
+ */
+async function withNewKeys(
+  document: DidDocument,
+  { did, methods, agreements }: Identity,
+  added: readonly string[],
+): Promise<DidDocument> {
+  const ids = [...new Set(methods.map(({ id }) => id))];
+  const own = ids.map(async (id): Promise<VerificationMethod> => {
+    const { secret } = methods.findLast((one) => one.id === id) as (typeof methods)[number];
+    const before = document.verificationMethod.find((one) => one.id === id);
+    const publicKeyMultibase = renderPublicKey(await ed25519PublicKey(secret));
+    if (before?.publicKeyMultibase === publicKeyMultibase) return before;
+    return { id, type: "Multikey", controller: did, ...before, publicKeyMultibase };
+  });
+  const others = document.verificationMethod.filter(
+    ({ id, publicKeyMultibase }) => !ids.includes(id) && added.includes(publicKeyMultibase),
+  );
+  const verificationMethod = [...(await Promise.all(own)), ...others];
+  const isKept = (id: string) => verificationMethod.some((one) => one.id === id);
+  const first = verificationMethod.slice(0, 1).map(({ id }) => id);
+  const keptOf = (list: readonly string[]) => {
+    const kept = list.filter(isKept);
+    return kept.length > 0 ? kept : first;
+  };
+  const keyAgreement = agreements.slice(-1).map(async ({ id, secret }) => {
+    const before = document.keyAgreement.find((one) => one.id === id);
+    const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
+    if (before?.publicKeyMultibase === publicKeyMultibase) return before;
+    return { id, type: "Multikey", controller: did, ...before, publicKeyMultibase };
+  });
+  return {
+    ...document,
+    verificationMethod,
+    authentication: keptOf(document.authentication),
+    keyAgreement: await Promise.all(keyAgreement),
+    service: document.service.map((one) => {
+      const isSame = one.authorization === null || one.authorization.every(isKept);
+      return isSame ? one : { ...one, authorization: keptOf(one.authorization ?? []) };
+    }),
+  };
+}

@@ -1,0 +1,541 @@
+/**
+ * A device of the world of `own-world.ts`: its store, and what it does at each step. All that it keeps is written at once,
+ * so it can be killed between any two steps.
+ */
+import { type Head, type ProvenRoot, removalsToRepeat } from "../../src/client/devices/keyring.ts";
+import {
+  changed,
+  emptyGroup,
+  type GroupState,
+  isIn,
+  isSame,
+  membersOf,
+  outOnly,
+  takeUpLeavings,
+  undominated,
+} from "../../src/client/groups/statements.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import {
+  alice,
+  type Body,
+  type Bundle,
+  carol,
+  dayMs,
+  did,
+  digestIn,
+  eve,
+  hourMs,
+  type Kept,
+  keyOf,
+  mallory,
+  messageTtlMs,
+  type Packet,
+  type Roots,
+  type SealedHead,
+  type Signed,
+  type SignedLeaving,
+  type Text,
+} from "./own-facts.ts";
+import type { World } from "./own-world.ts";
+export class Device {
+  readonly identity: Did;
+  readonly did: Did;
+  readonly #world: World;
+  kept: Kept;
+  #copies: string[] = [];
+  /** In memory only. */
+  #later: { readonly to: Did; readonly untilMs: number }[] = [];
+  readonly #wrongMs: number;
+
+  constructor(world: World, identity: Did, name: string, head: Head) {
+    this.#world = world;
+    this.identity = identity;
+    this.did = did(name);
+    this.#wrongMs = name === "a2" && world.random() < 0.2 ? 2 * dayMs : 0;
+    this.kept = {
+      ring: { head, candidates: [] },
+      deviceKey: keyOf(name),
+      seeds: [head.root],
+      group: emptyGroup(alice, "nonce"),
+      groupRoot: 0,
+      statements: [],
+      leavings: [],
+      waiting: [],
+      shown: [],
+      seen: {},
+      acked: {},
+      answered: [],
+      proven: {},
+      job: null,
+      wish: [],
+    };
+  }
+
+  /** A clock that is wrong for a time. */
+  get #skewMs(): number {
+    return this.#world.isHostile ? this.#wrongMs : 0;
+  }
+
+  get #isMaker(): boolean {
+    return this.identity === alice;
+  }
+
+  summary(): unknown {
+    const { ring, group, groupRoot, job, wish, waiting } = this.kept;
+    return [ring, digestIn(group), groupRoot, job, wish, waiting.length];
+  }
+
+  /** What the Directory shows of somebody: never earlier than what was seen, and in the hostile time maybe not the last. */
+  #proven(of: Did): { readonly roots: Roots; readonly last: ProvenRoot } {
+    const all = this.#world.ledger.get(of) as string[];
+    const least = this.kept.proven[of] ?? 1;
+    const isLate = this.#world.isHostile && this.#world.random() < 0.2;
+    const shown = isLate ? least : all.length;
+    this.kept.proven[of] = Math.max(least, shown);
+    const roots = all.slice(0, this.kept.proven[of]);
+    return { roots, last: { number: roots.length - 1, root: roots.at(-1) as string } };
+  }
+
+  // ------------------------------------------------------------------------------------- copies and kills
+
+  keep(): void {
+    if (this.#copies.length < 3) this.#copies.push(JSON.stringify(this.kept));
+  }
+
+  kill(): void {
+    this.#later = [];
+  }
+
+  /** An older copy of its store. Keys that only this device had would be lost: then it is linked anew, which is not here. */
+  setBack(): void {
+    const copy = this.#world.pick(this.#copies);
+    const others = this.#world.honest(this.identity).filter((one) => one !== this);
+    const hasAll = others.some((one) =>
+      [...this.kept.seeds, this.kept.job?.next ?? ""].every(
+        (seed) => seed === "" || one.kept.seeds.includes(seed),
+      ),
+    );
+    if (copy === undefined || !hasAll || this.kept.job !== null) return;
+    const { shown, seen, deviceKey } = this.kept;
+    const before: Kept = JSON.parse(copy);
+    // The key of this device is among its keys, which others seal to.
+    if (before.deviceKey !== deviceKey || before.job !== null) return;
+    this.kill();
+    this.kept = before;
+    // A store shows what it has; what it lacks comes again from others.
+    this.kept.shown = [...new Set([...before.shown, ...shown])];
+    this.kept.seen = { ...seen, ...before.seen };
+    this.kept.acked = {};
+    // What only this copy knew is not known any more.
+    for (const gone of this.#world.wishedOut)
+      if (this.#world.devices.every((one) => isIn(one.kept.group, gone)))
+        this.#world.wishedOut.delete(gone);
+  }
+
+  // -------------------------------------------------------------------------------------------- own devices
+
+  #look(): ProvenRoot {
+    const { rules, nowMs } = this.#world;
+    const { last } = this.#proven(this.identity);
+    const { ring, job } = this.kept;
+    const next = rules.settle(ring, last, { nowMs, made: job?.next ?? null });
+    const isAdopted = next.head.root !== ring.head.root;
+    this.kept.ring = next;
+    if (isAdopted) {
+      this.kept.acked = {};
+      const candidate = ring.candidates.find(({ root }) => root === job?.next);
+      // Overtaken: what was to be removed is removed again.
+      if (job !== null && job.next !== next.head.root && candidate !== undefined)
+        this.kept.wish.push(...removalsToRepeat(candidate, ring.head, next.head));
+      if (job !== null && job.next !== next.head.root) this.kept.job = null;
+      // The device that made the key signs the same states anew.
+      if (this.#isMaker && next.head.maker === this.did) this.#takeOver(next.head);
+    }
+    return last;
+  }
+
+  #takeOver(head: Head): void {
+    this.kept.groupRoot = head.number;
+    this.#sign();
+  }
+
+  /** The state as it is here, signed by the root key in force. */
+  #sign(): void {
+    const { ring, group, groupRoot, seeds } = this.kept;
+    if (groupRoot !== ring.head.number || !seeds.includes(ring.head.root)) return;
+    this.kept.statements = [{ statement: group, root: ring.head.root }];
+  }
+
+  tick(): void {
+    const proven = this.#look();
+    this.#continueJob(proven);
+    this.#rehear();
+    if (this.#isMaker) this.#takeUp();
+    const due = this.#later.filter(({ untilMs }) => untilMs <= this.#world.nowMs);
+    this.#later = this.#later.filter((one) => !due.includes(one));
+    for (const { to } of due) this.#show(to);
+    for (const [id, untilMs] of Object.entries(this.kept.seen))
+      if (untilMs < this.#world.nowMs) delete this.kept.seen[id];
+    for (const to of this.#audience(proven))
+      if (this.kept.acked[to] !== this.#hash()) this.#tell(to);
+  }
+
+  #audience(proven: ProvenRoot): Did[] {
+    const { ring } = this.kept;
+    const { rules } = this.#world;
+    const leaving = [...(this.kept.job?.gone ?? []), ...this.kept.wish];
+    const all = rules.isBehind(ring, proven) ? [] : rules.audienceOf(ring, this.did);
+    return all.filter((one) => !leaving.includes(one));
+  }
+
+  #hash(): string {
+    const { ring, group, groupRoot, shown } = this.kept;
+    return JSON.stringify([ring.head, digestIn(group), groupRoot, [...shown].sort()]);
+  }
+
+  #tell(to: Did, head: Head | null = null): void {
+    const { ring, group, groupRoot, statements, leavings, shown, seeds } = this.kept;
+    const given = head ?? ring.head;
+    const device = given.devices.find((one) => one.did === to);
+    if (ring.candidates.some((one) => one.devices.every((device) => device.did !== to)))
+      this.#world.leaks.add("who is being removed is told more");
+    const sealed: SealedHead | null =
+      device === undefined
+        ? null
+        : { head: given, signedBy: given.root, sealedTo: device.key, seeds: [given.root] };
+    if (!seeds.includes(ring.head.root)) return;
+    const body = {
+      group,
+      groupRoot,
+      bundle: { statements, leavings },
+      shown: [...shown],
+      hash: this.#hash(),
+      acks: "",
+    };
+    this.#world.post({
+      is: "device",
+      to,
+      from: this.did,
+      root: ring.head.root,
+      head: sealed,
+      body,
+    });
+  }
+
+  take(packet: Extract<Packet, { is: "device" }>): void {
+    const { rules, nowMs } = this.#world;
+    const { from, head, body } = packet;
+    const isListed = (one: Head) => one.devices.some((device) => device.did === from);
+    const { ring } = this.kept;
+    if (!isListed(ring.head) && !ring.candidates.some(isListed)) return;
+    if (
+      head !== null &&
+      head.sealedTo === this.kept.deviceKey &&
+      rules.isSigned(head.head, head.signedBy)
+    ) {
+      const heard = rules.hearHead(this.kept.ring, head.head);
+      if (heard !== this.kept.ring)
+        this.kept.seeds = [...new Set([...this.kept.seeds, ...head.seeds])];
+      this.kept.ring = heard;
+      this.#look();
+    }
+    const { ring: now } = this.kept;
+    if (!isListed(now.head)) return;
+    // What an earlier keyring says doesn't count.
+    if (packet.root !== now.head.root || !this.kept.seeds.includes(packet.root)) return;
+    if (body.acks !== "") {
+      this.kept.acked[from] = body.acks;
+      return;
+    }
+    this.#merge(body);
+    for (const id of body.shown) {
+      if (this.kept.shown.includes(id)) continue;
+      this.kept.shown.push(id);
+      this.kept.seen[id] ??= nowMs + 33 * dayMs;
+    }
+    const ack = { ...body, shown: [], bundle: { statements: [], leavings: [] }, acks: body.hash };
+    if (this.#hash() === body.hash)
+      this.#world.post({
+        is: "device",
+        to: from,
+        from: this.did,
+        root: now.head.root,
+        head: null,
+        body: ack,
+      });
+  }
+
+  #merge({ group, groupRoot, bundle }: Body): void {
+    const { rules } = this.#world;
+    const { kept } = this;
+    if (this.#isMaker) {
+      const held = { root: kept.groupRoot, state: kept.group };
+      const merged = rules.mergeOwn(held, { root: groupRoot, state: group });
+      const isNew = merged.root !== held.root || !isSame(merged.state, held.state);
+      kept.groupRoot = merged.root;
+      kept.group = merged.state;
+      kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);
+      if (isNew) this.#sign();
+      return;
+    }
+    this.#hearBundle(bundle, true);
+  }
+
+  // ------------------------------------------------------------------------------------------ replacing keys
+
+  /** The user removes devices: those that are not ticked. */
+  remove(gone: readonly Did[]): void {
+    const { ring, job } = this.kept;
+    if (job !== null) {
+      this.kept.wish.push(...gone);
+      return;
+    }
+    const proven = this.#look();
+    const here = gone.filter((one) => ring.head.devices.some((device) => device.did === one));
+    if (here.length === 0 || this.#world.rules.isBehind(this.kept.ring, proven)) return;
+    const next = keyOf(`root ${this.#world.counter++} ${this.did}`);
+    const head: Head = {
+      did: this.identity,
+      number: this.kept.ring.head.number + 1,
+      root: next,
+      maker: this.did,
+      untilMs: this.#world.nowMs + hourMs / 2,
+      devices: this.kept.ring.head.devices.filter(({ did: one }) => !here.includes(one)),
+    };
+    this.kept.seeds.push(next);
+    this.kept.ring = { ...this.kept.ring, candidates: [...this.kept.ring.candidates, head] };
+    this.kept.job = { next, gone: here, step: 0 };
+  }
+
+  /** One step each time: heads, rotation, document. */
+  #continueJob(proven: ProvenRoot): void {
+    const { job, ring } = this.kept;
+    const world = this.#world;
+    if (job === null) {
+      const wish = this.kept.wish.filter((one) =>
+        ring.head.devices.some((device) => device.did === one),
+      );
+      this.kept.wish = [];
+      if (wish.length > 0) this.remove(wish);
+      return;
+    }
+    const candidate = ring.candidates.find(({ root }) => root === job.next);
+    if (job.step === 0) {
+      for (const to of this.#audience(proven)) this.#tell(to, candidate ?? ring.head);
+      job.step = 1;
+    } else if (job.step === 1) {
+      const all = world.ledger.get(this.identity) as string[];
+      if (candidate !== undefined && world.nowMs > candidate.untilMs) {
+        // Its time is over: with a new one.
+        const again = { ...candidate, untilMs: world.nowMs + hourMs / 2 };
+        const others = ring.candidates.filter((one) => one !== candidate);
+        this.kept.ring = { ...ring, candidates: [...others, again] };
+        job.step = 0;
+        return;
+      }
+      if (candidate !== undefined && all.length === candidate.number) all.push(job.next);
+      this.#look();
+      if (this.kept.ring.head.root === job.next) job.step = 2;
+    } else {
+      const before = world.methods.get(this.identity) ?? [];
+      if (world.rootOf(this.identity) === job.next)
+        world.methods.set(this.identity, world.rules.methodsAfter(before, [job.next]));
+      this.kept.job = null;
+      if (job.gone.some((one) => world.thief.dids.has(one))) world.thief.isRemoved = true;
+    }
+  }
+
+  // -------------------------------------------------------------------------------------------------- groups
+
+  /** Where the document is sealed to: with the root key, or the one before until the document follows. */
+  #sealTo(of: Did): string {
+    return this.#world.methods.get(of)?.[0] ?? "";
+  }
+
+  /** A message to all who are in. */
+  say(bundle: Bundle | null = null, to: readonly Did[] = membersOf(this.kept.group)): void {
+    const { group, ring } = this.kept;
+    const proven = this.#look();
+    if (this.#world.rules.isBehind(ring, proven)) return;
+    if (bundle === null && !isIn(group, this.identity)) return;
+    const world = this.#world;
+    const text: Text = {
+      id: `message ${world.counter++}`,
+      from: this.identity,
+      sentMs: world.nowMs,
+      digest: digestIn(group),
+      bundle,
+      signer: this.#sealTo(this.identity),
+    };
+    if (bundle === null) this.kept.shown.push(text.id);
+    for (const one of to)
+      if (one !== this.identity)
+        world.post({ is: "text", to: one, sealedTo: this.#sealTo(one), text });
+  }
+
+  #bundle(): Bundle {
+    return { statements: this.kept.statements, leavings: this.kept.leavings };
+  }
+
+  #show(to: Did): void {
+    if (isIn(this.kept.group, to)) this.say(this.#bundle(), [to]);
+  }
+
+  read(sealedTo: string, text: Text): void {
+    const { kept } = this;
+    const { rules, nowMs } = this.#world;
+    const isOpen = kept.seeds.includes(sealedTo);
+    const signers = this.#world.methods.get(text.from) ?? [];
+    if (!isOpen || !signers.includes(text.signer)) return;
+    const life = rules.decideLife({ sentMs: text.sentMs, ttlMs: messageTtlMs, nowMs });
+    if (life.isOver || kept.seen[text.id] !== undefined) return;
+    kept.seen[text.id] = life.seenUntilMs;
+    if (text.bundle !== null) this.#hearBundle(text.bundle, false);
+    else if (isIn(kept.group, text.from)) kept.shown.push(text.id);
+    this.#answer(text);
+  }
+
+  #answer({ from, digest }: Text): void {
+    const { kept } = this;
+    const answer = this.#world.rules.answerTo(kept.group, { own: this.identity, from, digest });
+    const name = `${from} ${digest} ${digestIn(kept.group)}`;
+    if (answer === null || kept.answered.includes(name)) return;
+    kept.answered.push(name);
+    if (answer === "later")
+      this.#later.push({ to: from, untilMs: this.#world.nowMs + this.#world.random() * 60_000 });
+    else if (answer === "now") this.#show(from);
+    else if (kept.statements[0] !== undefined) {
+      const [{ root }] = kept.statements as [Signed];
+      this.say({ statements: [{ statement: outOnly(kept.group, from), root }], leavings: [] }, [
+        from,
+      ]);
+    }
+  }
+
+  #rehear(): void {
+    const waiting = this.kept.waiting;
+    this.kept.waiting = [];
+    for (const bundle of waiting) this.#hearBundle(bundle, false);
+  }
+
+  #hearBundle(bundle: Bundle, isOwn: boolean): void {
+    const { kept } = this;
+    const { rules, nowMs } = this.#world;
+    const before = kept.group;
+    const later: { statements: Signed[]; leavings: SignedLeaving[] } = {
+      statements: [],
+      leavings: [],
+    };
+    const { roots, last } = this.#proven(alice);
+    for (const signed of bundle.statements) {
+      const at = roots.indexOf(signed.root);
+      if (this.#isMaker && signed.root === last.root && kept.groupRoot < last.number) {
+        // A state under a key that came later, of another device.
+        const merged = rules.mergeOwn(
+          { root: kept.groupRoot, state: kept.group },
+          { root: last.number, state: { ...emptyGroup(alice, "nonce"), ...signed.statement } },
+        );
+        [kept.groupRoot, kept.group] = [merged.root, merged.state];
+        continue;
+      }
+      const signedBy = signed.root === last.root ? "in_force" : at >= 0 ? "earlier" : "other";
+      const heard = rules.hear(kept.group, signed.statement, {
+        own: this.identity,
+        signedBy,
+        nowMs,
+      });
+      if (heard === "wait") later.statements.push(signed);
+      else {
+        const counts = signedBy === "in_force" || isOwn;
+        kept.group = heard;
+        if (counts && !this.#isMaker)
+          kept.statements = undominated([
+            ...kept.statements.filter(({ root }) => root === signed.root || roots.includes(root)),
+            signed,
+          ]);
+      }
+    }
+    for (const leaving of bundle.leavings) {
+      const { last: of } = this.#proven(leaving.did);
+      if (of.root !== leaving.root) continue;
+      const heard = rules.hearLeaving(kept.group, { id: kept.group.id, ...leaving }, nowMs);
+      if (heard === "wait") later.leavings.push(leaving);
+      else {
+        kept.group = heard;
+        kept.leavings = leavingsOf([...kept.leavings, leaving]);
+      }
+    }
+    if (later.statements.length + later.leavings.length > 0) kept.waiting.push(later);
+    if (this.#isMaker && kept.group !== before) {
+      this.#sign();
+      this.#publish(before);
+    }
+  }
+
+  #takeUp(): void {
+    const { kept } = this;
+    const { head } = kept.ring;
+    if (kept.groupRoot !== head.number) return;
+    const before = kept.group;
+    kept.group = takeUpLeavings(before, this.#world.nowMs + this.#skewMs);
+    if (kept.group === before) return;
+    this.#sign();
+    this.#publish(before);
+  }
+
+  #publish(before: GroupState): void {
+    const to = new Set([...membersOf(before), ...membersOf(this.kept.group)]);
+    if (this.kept.groupRoot === this.kept.ring.head.number) this.say(this.#bundle(), [...to]);
+  }
+
+  /** The user takes out whom a thief had put in. */
+  expel(): void {
+    this.#change({ remove: [mallory] });
+  }
+
+  #change(wish: { readonly name?: string; readonly remove?: readonly Did[] }): void {
+    const { kept } = this;
+    // It waits for the states that the device that made the key has signed.
+    if (kept.groupRoot !== kept.ring.head.number) return;
+    const before = kept.group;
+    kept.group = changed(before, wish, this.#world.nowMs + this.#skewMs);
+    this.#sign();
+    this.#publish(before);
+  }
+
+  /** What a user does. */
+  act(): void {
+    const world = this.#world;
+    const { kept } = this;
+    const drawn = world.random();
+    if (!this.#isMaker) {
+      if (drawn < 0.04 && isIn(kept.group, this.identity) && this.identity === carol) {
+        const version = kept.group.members[this.identity]?.[1] ?? 0;
+        const leaving = { did: this.identity, version, root: kept.ring.head.root };
+        const others = membersOf(kept.group);
+        this.#hearBundle({ statements: [], leavings: [leaving] }, true);
+        this.say(this.#bundle(), others);
+      }
+      return;
+    }
+    if (drawn < 0.12) {
+      const gone = kept.ring.head.devices.filter((one) => world.thief.dids.has(one.did));
+      if (gone.length > 0) this.remove(gone.map((one) => one.did));
+      return;
+    }
+    if (drawn < 0.5) this.#change({ name: `name ${world.counter++}` });
+    else if (drawn < 0.7 && kept.groupRoot === kept.ring.head.number && isIn(kept.group, eve)) {
+      world.wishedOut.add(eve);
+      this.#change({ remove: [eve] });
+    } else if (drawn < 0.9 && isIn(kept.group, mallory)) this.#change({ remove: [mallory] });
+  }
+}
+
+const leavingsOf = (all: readonly SignedLeaving[]): SignedLeaving[] => {
+  const last = new Map<string, SignedLeaving>();
+  for (const one of all) {
+    const held = last.get(one.did);
+    if (held === undefined || held.version < one.version) last.set(one.did, one);
+  }
+  return [...last.values()];
+};

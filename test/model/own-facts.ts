@@ -1,0 +1,131 @@
+/**
+ * Names and forms of the world of `own-world.ts`: secrets and signatures are names, and who knows a name can use it.
+ */
+import {
+  audienceOf,
+  type Head,
+  hearHead,
+  isBehind,
+  type Keyring,
+  settle,
+} from "../../src/client/devices/keyring.ts";
+import {
+  answerTo,
+  digestOf,
+  type GroupState,
+  heal,
+  hear,
+  hearLeaving,
+  mergeOwn,
+  type Statement,
+} from "../../src/client/groups/statements.ts";
+import { decideLife } from "../../src/client/trust/life.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+
+/** What the world runs on. A canary replaces one of them by a rule with a defect. */
+export const realRules = {
+  hearHead,
+  settle,
+  isBehind,
+  audienceOf,
+  hear,
+  hearLeaving,
+  heal,
+  mergeOwn,
+  answerTo,
+  decideLife,
+  /** Whether the signature of a head is that of its root key. */
+  isSigned: (head: Head, signedBy: string): boolean => head.root === signedBy,
+  /** What an identity's document has after a replacement, of what it had and what is ticked. */
+  methodsAfter: (_before: readonly string[], own: readonly string[]): readonly string[] => own,
+};
+export type Rules = typeof realRules;
+
+export const [secondMs, hourMs, dayMs] = [1_000, 3_600_000, 86_400_000];
+export const beginMs = 1_790_000_000_000;
+export const messageTtlMs = dayMs;
+
+export const did = (name: string): Did =>
+  `did:svc:${name.replace(/0/g, "z").padEnd(16, "x")}` as Did;
+export const [alice, bob, carol, eve, mallory] = ["aLice", "bob", "caroL", "eve", "maLLory"].map(
+  did,
+) as [Did, Did, Did, Did, Did];
+export const keyOf = (name: string): string =>
+  [...name]
+    .map((letter) => letter.charCodeAt(0).toString(16))
+    .join("")
+    .padEnd(64, "0")
+    .slice(0, 64);
+
+/** States don't change, and each is named many times. */
+const digests = new WeakMap<GroupState, string>();
+export function digestIn(state: GroupState): string {
+  const known = digests.get(state) ?? digestOf(state);
+  digests.set(state, known);
+  return known;
+}
+
+/** A root key, which is also the name of its seed, and the sealing key that was made with it. */
+export type Roots = readonly string[];
+export type Signed = { readonly statement: Statement; readonly root: string };
+export type SignedLeaving = { readonly did: Did; readonly version: number; readonly root: string };
+export type Bundle = {
+  readonly statements: readonly Signed[];
+  readonly leavings: readonly SignedLeaving[];
+};
+
+export type Text = {
+  readonly id: string;
+  readonly from: Did;
+  readonly sentMs: number;
+  readonly digest: string;
+  readonly bundle: Bundle | null;
+  /** The root key with which the sender's method was made. */
+  readonly signer: string;
+};
+export type Packet =
+  | { readonly is: "text"; readonly to: Did; readonly sealedTo: string; readonly text: Text }
+  | {
+      readonly is: "device";
+      readonly to: Did;
+      readonly from: Did;
+      /** Under whose seed the body is sealed. */
+      readonly root: string;
+      readonly head: SealedHead | null;
+      readonly body: Body;
+    };
+export type SealedHead = {
+  readonly head: Head;
+  readonly signedBy: string;
+  readonly sealedTo: string;
+  /** The seeds that go with it. */
+  readonly seeds: readonly string[];
+};
+export type Body = {
+  readonly group: GroupState;
+  readonly groupRoot: number;
+  readonly bundle: Bundle;
+  readonly shown: readonly string[];
+  readonly hash: string;
+  readonly acks: string;
+};
+
+export type Kept = {
+  ring: Keyring;
+  deviceKey: string;
+  seeds: string[];
+  group: GroupState;
+  /** Number of the maker's root key under which the state counts; only at its devices. */
+  groupRoot: number;
+  statements: Signed[];
+  leavings: SignedLeaving[];
+  waiting: Bundle[];
+  shown: string[];
+  seen: Record<string, number>;
+  acked: Record<string, string>;
+  answered: string[];
+  proven: Record<string, number>;
+  /** A replacement under way: the next root key, and who is to be gone. */
+  job: { next: string; gone: Did[]; step: number } | null;
+  wish: Did[];
+};

@@ -1,0 +1,82 @@
+/**
+ * The world of `test/model/own-world.ts` for some seconds: after everything was delivered, all laws of own devices and
+ * groups hold, whatever was lost, late, repeated or said by a thief. Rules with a planted defect must be found.
+ * `test/campaigns/own-world.ts` runs as many schedules as one likes.
+ */
+import { expect, test } from "bun:test";
+import type { GroupState, Statement } from "../../src/client/groups/statements.ts";
+import { type Rules, realRules } from "../model/own-facts.ts";
+import { runSchedule } from "../model/own-world.ts";
+
+const schedules = 300;
+
+test(`${schedules} schedules end with one state everywhere, and without the thief`, () => {
+  const wrong: string[] = [];
+  for (let seed = 0; seed < schedules; seed++)
+    for (const what of runSchedule(seed)) wrong.push(`seed ${seed}: ${what}`);
+  expect(wrong).toEqual([]);
+});
+
+const latest = ({ name, members }: Statement): number =>
+  Math.max(name[1], ...Object.values(members).map(([, version]) => version));
+const whole = (state: GroupState, other: Statement): GroupState =>
+  latest(other) > latest(state) ? { ...state, name: other.name, members: other.members } : state;
+
+const { hear, settle } = realRules;
+const defects: Readonly<Record<string, Partial<Rules>>> = {
+  "the whole of a state counts by its time": {
+    hear: (state, statement, { signedBy }) =>
+      signedBy === "in_force" ? whole(state, statement) : state,
+    mergeOwn: (held, given) =>
+      held === null || given.root > held.root
+        ? given
+        : { ...held, state: whole(held.state, given.state) },
+  },
+  "an earlier key's statement is not healed": {
+    hear: (state, statement, hearing) =>
+      hearing.signedBy === "earlier" ? state : hear(state, statement, hearing),
+  },
+  "an earlier key's statement counts": {
+    hear: (state, statement, hearing) => {
+      const signedBy = hearing.signedBy === "earlier" ? "in_force" : hearing.signedBy;
+      return hear(state, statement, { ...hearing, signedBy });
+    },
+  },
+  "a head's signature isn't looked at": { isSigned: () => true },
+  "a head counts before the proof shows its key": {
+    settle: (ring, proven, at) => {
+      const last = ring.candidates.at(-1);
+      return last === undefined ? settle(ring, proven, at) : { head: last, candidates: [] };
+    },
+  },
+  "devices of an earlier head stay": {
+    settle: (ring, proven, at) => {
+      const next = settle(ring, proven, at);
+      return { ...next, head: { ...next.head, devices: [...ring.head.devices] } };
+    },
+  },
+  "a candidate has no end": {
+    settle: (ring, proven, at) => {
+      const next = settle(ring, proven, at);
+      return next.head === ring.head ? ring : next;
+    },
+  },
+  "who a candidate doesn't list is still told": {
+    audienceOf: ({ head }, own) => head.devices.map(({ did }) => did).filter((did) => did !== own),
+  },
+  "a replacement leaves methods in the document": {
+    methodsAfter: (before, own) => [...own, ...before.slice(1)],
+  },
+  "a message has no end": {
+    decideLife: (life) => ({ ...realRules.decideLife(life), isOver: false }),
+  },
+  "another state is not answered": { answerTo: () => null },
+};
+
+for (const [what, rules] of Object.entries(defects))
+  test(`the world finds that ${what}`, () => {
+    let found: readonly string[] = [];
+    for (let seed = 0; seed < 1_000 && found.length === 0; seed++)
+      found = runSchedule(seed, { ...realRules, ...rules });
+    expect(found).not.toEqual([]);
+  });

@@ -1,0 +1,133 @@
+/** Keyrings of two devices over a proof that says what the test wants, and a thief who has the keys of an earlier one. */
+import { expect, test } from "bun:test";
+import type { ProvenRoot } from "../../../../src/client/devices/keyring.ts";
+import { beginRing, Ring } from "../../../../src/client/devices/ring.ts";
+import { openHead, sealHead, withoutOwn } from "../../../../src/client/devices/sealing.ts";
+import { nextIdentity } from "../../../../src/client/identity/new-keys.ts";
+import { ed25519PublicKey, x25519PublicKey } from "../../../../src/client/keys/crypto.ts";
+import { createIdentity, freshSeed, type Identity } from "../../../../src/client/keys/keys.ts";
+import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { Table } from "../../../../src/client/store/table.ts";
+import { encodeHex } from "../../../../src/core/codec/bytes.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { identityOf } from "../../../support/identity.ts";
+
+const didOf = (name: string) => identityOf(name).did;
+const [phone, laptop] = [didOf("phone"), didOf("laptop")];
+const [thief, evil] = [didOf("thief"), didOf("evil")];
+
+async function place(identity: Identity, proven: { root: ProvenRoot }) {
+  const held = { identity };
+  const table = await Table.open(memoryStore(), freshSeed());
+  const ring = new Ring({
+    table,
+    nowMs: Date.now,
+    identity: () => held.identity,
+    change: async (edit) => {
+      held.identity = await edit(held.identity);
+      return held.identity;
+    },
+    proven: async () => proven.root,
+  });
+  return { held, table, ring };
+}
+
+const rootOf = async (seed: Uint8Array, number: number): Promise<ProvenRoot> => {
+  return { number, root: encodeHex(await ed25519PublicKey(seed)) };
+};
+
+/** Phone, laptop and a device in a thief's hands, all with the same keys. */
+async function world() {
+  const first = createIdentity("default");
+  const proven = { root: await rootOf(first.rootSeed, 0) };
+  const one = await place(first, proven);
+  await one.ring.begin(phone, "phone");
+  const secrets = [freshSeed(), freshSeed()] as const;
+  const devices = [laptop, thief] as const;
+  for (const [i, did] of devices.entries()) {
+    const key = encodeHex(await x25519PublicKey(secrets[i] as Uint8Array));
+    await one.ring.add({ did, name: did, key, addedMs: i, addedBy: phone });
+  }
+  const linked = async (did: Did, secret: Uint8Array) => {
+    const deviceKey = await x25519PublicKey(secret);
+    const given = await one.ring.forNewDevice({}, { from: phone, to: did }, deviceKey);
+    const opened = await openHead(String(given["head"]), secret, "default");
+    if (opened === null) throw new Error("it was sealed to another key");
+    const two = await place({ ...first, storeKey: freshSeed() }, proven);
+    await beginRing(two.table, opened.head, secret);
+    return two;
+  };
+  const two = await linked(laptop, secrets[0]);
+  const three = await linked(thief, secrets[1]);
+  return { first, proven, one, two, three };
+}
+
+const items = { v: 1, items: [], after: 0, at: 1, tried: [] };
+
+test("keys of a replacement wait for the proof, and then no other devices count", async () => {
+  const { first, proven, one, two, three } = await world();
+  const next = nextIdentity(first, 1);
+  await one.ring.replace(next, phone, [thief]);
+  // Nothing goes to who is missing in the replacement, on both devices.
+  expect(await one.ring.audience(phone)).toEqual([laptop]);
+  const offer = await one.ring.seal(items, { from: phone, to: laptop, acked: "" }, null);
+  await two.ring.open(offer, { from: phone, to: laptop });
+  expect(await two.ring.audience(laptop)).toEqual([phone]);
+  expect(two.held.identity.rootSeed).toEqual(first.rootSeed);
+
+  proven.root = await rootOf(next.nextRootSeed as Uint8Array, 1);
+  expect((await one.ring.settle()).isChanged).toBe(true);
+  const said = await one.ring.seal(items, { from: phone, to: laptop, acked: "" }, null);
+  const heard = await two.ring.open(said, { from: phone, to: laptop });
+  expect([heard.said, two.held.identity.rootSeed]).toEqual([items, next.nextRootSeed]);
+  expect(await two.ring.devices()).toHaveLength(2);
+
+  // The thief has the keys of before: it is read by nobody, and reads nothing.
+  const late = await three.ring.seal(items, { from: thief, to: laptop, acked: "" }, null);
+  expect((await two.ring.open(late, { from: thief, to: laptop })).said).toBe(null);
+  expect((await three.ring.open(said, { from: phone, to: laptop })).said).toBe(null);
+  expect(three.held.identity.rootSeed).toEqual(first.rootSeed);
+});
+
+test("a thief's head is no more than a candidate, and ends with its time", async () => {
+  const { first, one, two } = await world();
+  const own = nextIdentity(first, 1);
+  const root = encodeHex(await ed25519PublicKey(own.nextRootSeed as Uint8Array));
+  const text = withoutOwn({ ...own, rootSeed: own.nextRootSeed as Uint8Array, nextRootSeed: null });
+  const devices = await two.ring.devices();
+  const key = devices.find(({ did }) => did === laptop)?.key ?? "";
+  const headOf = (untilMs: number) => ({
+    did: first.did,
+    ...{ number: 7, root, maker: thief, untilMs },
+    devices: [{ did: evil, name: "", key, addedMs: 0, addedBy: null }],
+  });
+  const deviceKey = Uint8Array.from(Buffer.from(key, "hex"));
+  for (const untilMs of [Date.now() - 120_000, Date.now() + 86_400_000]) {
+    const given = { head: headOf(untilMs), identity: text };
+    const sealed = await sealHead(given, own.nextRootSeed as Uint8Array, deviceKey);
+    await two.ring.open({ v: 2, root, heads: [sealed], sealed: "" }, { from: thief, to: laptop });
+    expect(await two.ring.audience(laptop)).toEqual([phone, thief].sort());
+  }
+  // Signed with another key than its root key's: it isn't opened at all.
+  const forged = { ...headOf(Date.now() + 60_000), root: encodeHex(freshSeed()) };
+  const sealed = await sealHead({ head: forged, identity: text }, first.rootSeed, deviceKey);
+  await two.ring.open({ v: 2, root, heads: [sealed], sealed: "" }, { from: thief, to: laptop });
+  expect(await two.ring.audience(laptop)).toHaveLength(2);
+  expect(await one.ring.audience(phone)).toHaveLength(2);
+});
+
+test("a device that one device adds is listed by all, and one without the head of the keys in force says nothing", async () => {
+  const { first, proven, one, two } = await world();
+  await two.ring.add({ did: evil, name: "new", key: "ab".repeat(32), addedMs: 9, addedBy: laptop });
+  const said = await two.ring.seal(items, { from: laptop, to: phone, acked: "" }, null);
+  expect((await one.ring.open(said, { from: laptop, to: phone })).isChanged).toBe(true);
+  const added = (await one.ring.devices()).find(({ did }) => did === evil);
+  expect(added).toMatchObject({ name: "new", addedBy: laptop });
+  expect(await one.ring.stamp()).toBe(await two.ring.stamp());
+
+  proven.root = await rootOf(freshSeed(), 1);
+  const way = { from: phone, to: laptop, acked: "" };
+  expect(one.ring.seal(items, way, proven.root)).rejects.toMatchObject({ code: "behind" });
+  expect(await one.ring.seal({ v: 1, have: 0 }, way, proven.root)).toMatchObject({ v: 2 });
+  expect(one.held.identity.rootSeed).toEqual(first.rootSeed);
+});
