@@ -15,10 +15,13 @@ import {
   type StoragePlugin,
   StoreError,
 } from "../storage/contract.ts";
-import { chainOptions, chainPlugin } from "./chain/chain.ts";
-import { lmdbOptions, lmdbPlugin } from "./lmdb/lmdb.ts";
+import { chainOptions, chainPluginOver } from "./chain/chain.ts";
+import { lmdbOptions, lmdbPlugin, openLocalTable } from "./lmdb/lmdb.ts";
 import { memoryOptions, memoryPlugin } from "./memory/memory.ts";
 import { postgresOptions, postgresPlugin } from "./postgres/postgres.ts";
+
+/** Its outbox is a table of LMDB. */
+export const chainPlugin = chainPluginOver(openLocalTable);
 
 /** Each is opened with the options that it parsed itself, so their types are hidden here. */
 export const builtInPlugins = [

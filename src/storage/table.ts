@@ -3,6 +3,7 @@
  * driver that can hold a ledger offers one; the ledger itself is written once, in `embedded.ts`.
  */
 import { BoundedMap } from "../core/std/bounded.ts";
+import type { StoreEnvironment } from "./contract.ts";
 
 /**
  * Keys have 1 to 1,600 characters of visible ASCII and are in the order of these characters; values are bytes.
@@ -36,6 +37,19 @@ export interface Table extends TableView {
    */
   commit<T>(change: (view: TableChange) => T, size?: CommitSize): Promise<T>;
 }
+
+/** A table on a local disk, for a driver whose store lies elsewhere. */
+type LocalTable = {
+  readonly table: Table;
+  /** Throws `closed`, or what ended the table. */
+  readonly checkOpen: () => void;
+  readonly close: () => Promise<void>;
+};
+
+export type OpenLocalTable = (
+  place: { readonly folder: string; readonly floorBytes: number; readonly reserveBytes: number },
+  environment: StoreEnvironment,
+) => Promise<LocalTable>;
 
 /** A removal frees more than it writes. */
 export type CommitSize = { readonly kind: "record" | "removal"; readonly bytes: number };

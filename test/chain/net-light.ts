@@ -2,8 +2,9 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { isFault } from "../../src/core/fault.ts";
-import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { openChain } from "../../src/plugins/chain/driver.ts";
+import { openLocalTable } from "../../src/plugins/lmdb/lmdb.ts";
+import { chainPlugin } from "../../src/plugins/load.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import type { Chain } from "./net-chain.ts";
@@ -38,11 +39,8 @@ export async function asLight(given: {
   const stalls = watchStalls();
   const before = process.memoryUsage.rss();
   const beganMs = performance.now();
-  const store = await openChain(parsed.options, {
-    now: Date.now,
-    log,
-    fatal: (reason) => log("fatal", reason),
-  });
+  const fatal = (reason: string) => log("fatal", reason);
+  const store = await openChain(parsed.options, { now: Date.now, log, fatal }, openLocalTable);
   try {
     const ledger = store.capabilities.ledger!;
     const ready = () =>

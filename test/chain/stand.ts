@@ -6,8 +6,9 @@ import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { WsProvider } from "@polkadot/api";
-import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { openChain } from "../../src/plugins/chain/driver.ts";
+import { openLocalTable } from "../../src/plugins/lmdb/lmdb.ts";
+import { chainPlugin } from "../../src/plugins/load.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { hangMs, inTime } from "./wait.ts";
 
@@ -133,7 +134,7 @@ export async function openStore(
     ...settings,
   });
   if (!parsed.ok) throw new Error(JSON.stringify(parsed.problems));
-  return openChain(parsed.options, environment);
+  return openChain(parsed.options, environment, openLocalTable);
 }
 
 export async function until<T>(

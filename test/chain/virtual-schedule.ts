@@ -4,10 +4,11 @@
  * of it; the keys that sign are the only thing that differs from run to run. The verdict compares what the driver
  * answered with what the finalized chain holds.
  */
-import { type ChainOptions, chainPlugin } from "../../src/plugins/chain/chain.ts";
+import type { ChainOptions } from "../../src/plugins/chain/chain.ts";
 import { openLedger } from "../../src/plugins/chain/driver.ts";
 import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import { Rpc } from "../../src/plugins/chain/rpc.ts";
+import { chainPlugin } from "../../src/plugins/load.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Table } from "../../src/storage/table.ts";
 import { blockTimeMs, movedBy, operatorOf, VirtualChain } from "./virtual-chain.ts";

@@ -13,13 +13,13 @@ import {
   type KeyProof,
   rotationsMax,
 } from "../../src/core/ledger/key-proof.ts";
-import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { entryKey } from "../../src/plugins/chain/metadata.ts";
 import { KeyProofs } from "../../src/plugins/chain/proofs.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import type { Common } from "../../src/plugins/chain/session.ts";
+import { chainPlugin } from "../../src/plugins/load.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { keyProofKey } from "../../src/storage/embedded-records.ts";
 import { optionsOf } from "../conformance/options.ts";

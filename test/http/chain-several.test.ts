@@ -1,9 +1,9 @@
 /** Several endpoints of which one is silent, belongs to another chain, or is left just then. */
 import { describe, expect, test } from "bun:test";
 import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
-import { chainPlugin } from "../../src/plugins/chain/chain.ts";
 import { openLedger } from "../../src/plugins/chain/driver.ts";
 import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
+import { chainPlugin } from "../../src/plugins/load.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { keyOf } from "../support/identity.ts";

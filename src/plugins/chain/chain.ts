@@ -5,6 +5,7 @@
  */
 import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
+import type { OpenLocalTable } from "../../storage/table.ts";
 import { loadNative } from "../lmdb/lmdb.ts";
 import { parseWith } from "../shared/drivers.ts";
 
@@ -92,14 +93,15 @@ export const chainOptions = z.strictObject({
 
 export type ChainOptions = z.output<typeof chainOptions>;
 
-export const chainPlugin: StoragePlugin<ChainOptions> = {
+/** Over a table on a local disk, which keeps what was submitted. */
+export const chainPluginOver = (openTable: OpenLocalTable): StoragePlugin<ChainOptions> => ({
   name: "chain",
   provides: ["ledger"],
   parseOptions: (input) => parseWith(chainOptions, input),
   async open(options, environment) {
     const { openChain } = await loadNative(() => import("./driver.ts"));
-    return openChain(options, environment);
+    return openChain(options, environment, openTable);
   },
   migrate: null,
   maintenance: null,
-};
+});

@@ -17,9 +17,7 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { embeddedLimits } from "../../storage/embedded-records.ts";
-import type { Table } from "../../storage/table.ts";
-import { openEnvironment } from "../lmdb/environment.ts";
-import { DiskTable } from "../lmdb/store.ts";
+import type { OpenLocalTable, Table } from "../../storage/table.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
 import { isOwned, type OperatorKey } from "./layouts.ts";
@@ -40,20 +38,22 @@ const headAgeMsMax = 300_000;
 export async function openChain(
   options: ChainOptions,
   environment: StoreEnvironment,
+  openTable: OpenLocalTable,
 ): Promise<Store> {
   const key = await readOperatorKey(options);
-  const files = await openEnvironment({
-    path: resolve(options.outbox),
-    space: { floorBytes: options.free_space_floor_bytes, reserveBytes: mebibyte },
-    host: environment,
-  });
+  const place = {
+    folder: resolve(options.outbox),
+    floorBytes: options.free_space_floor_bytes,
+    reserveBytes: mebibyte,
+  };
+  const local = await openTable(place, environment);
   let open: OpenLedger | null = null;
   let light: LightClients | null = null;
   try {
     const host = systemHost(environment.now);
     const { log, fatal } = environment;
     light = openLightClients(options, { host, log });
-    const table = new DiskTable(files, "table");
+    const { table } = local;
     const { connect } = light;
     open = openLedger(options, {
       key,
@@ -67,7 +67,7 @@ export async function openChain(
     await firstContact(open, options.request_timeout_ms);
   } catch (error) {
     await Promise.all([open?.close(), light?.close()]);
-    await files.close();
+    await local.close();
     throw error;
   }
   const { endpoints, ledger } = open;
@@ -78,11 +78,11 @@ export async function openChain(
     plugin: "chain",
     capabilities: { ledger },
     async probe() {
-      files.checkOpen();
+      local.checkOpen();
       checkAge(endpoints.session().head, environment.now());
     },
     close() {
-      closed ??= close().then(() => files.close());
+      closed ??= close().then(() => local.close());
       return closed;
     },
   };

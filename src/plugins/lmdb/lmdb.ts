@@ -18,6 +18,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { errorText } from "../../core/fault.ts";
 import { type StoragePlugin, StoreError } from "../../storage/contract.ts";
+import type { OpenLocalTable } from "../../storage/table.ts";
 import { parseWith, sizeOption } from "../shared/drivers.ts";
 
 const mebibyte = 1024 * 1024;
@@ -47,6 +48,10 @@ export const lmdbOptions = z.strictObject({
 });
 
 export type LmdbOptions = z.output<typeof lmdbOptions>;
+
+/** For a driver whose store lies elsewhere. */
+export const openLocalTable: OpenLocalTable = async (place, environment) =>
+  (await loadNative(() => import("./store.ts"))).openTable(place, environment);
 
 const maintenance = () => loadNative(() => import("./maintenance.ts"));
 

@@ -15,7 +15,13 @@ import {
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
 import { Claims, TableReceipts } from "../../storage/records.ts";
-import { type CommitSize, Overlay, type Table, type TableChange } from "../../storage/table.ts";
+import {
+  type CommitSize,
+  type OpenLocalTable,
+  Overlay,
+  type Table,
+  type TableChange,
+} from "../../storage/table.ts";
 import { endOfPrefix, openLedger } from "../shared/drivers.ts";
 import { type Batch, type Environment, openEnvironment } from "./environment.ts";
 import type { LmdbOptions } from "./lmdb.ts";
@@ -119,6 +125,17 @@ function ledgerBound(environment: Environment): (call: LedgerCall) => void {
       throw new StoreError("full", "the ledger has its part of the disk");
   };
 }
+
+/** One table and nothing else, for a driver whose store lies elsewhere. */
+export const openTable: OpenLocalTable = async ({ folder, floorBytes, reserveBytes }, host) => {
+  const space = { floorBytes, reserveBytes };
+  const environment = await openEnvironment({ path: folder, space, host });
+  return {
+    table: new DiskTable(environment, "table"),
+    checkOpen: () => environment.checkOpen(),
+    close: () => environment.close(),
+  };
+};
 
 const knownMax = 4_096;
 const knownBytesMax = 2_048;

@@ -1,6 +1,6 @@
 /** The options of the chain driver: defaults, and what is refused under which name. */
 import { describe, expect, test } from "bun:test";
-import { chainPlugin } from "../../../../src/plugins/chain/chain.ts";
+import { chainPlugin } from "../../../../src/plugins/load.ts";
 
 describe("options", () => {
   const least = { endpoints: ["ws://127.0.0.1:9944"], operator_key_file: "key", outbox: "outbox" };

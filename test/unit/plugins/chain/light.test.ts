@@ -6,9 +6,9 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { chainPlugin } from "../../../../src/plugins/chain/chain.ts";
 import { openLightClients } from "../../../../src/plugins/chain/light.ts";
 import { type Host, nameOf, parseHeader } from "../../../../src/plugins/chain/rpc.ts";
+import { chainPlugin } from "../../../../src/plugins/load.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-light-"));
