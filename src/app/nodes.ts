@@ -32,6 +32,7 @@ import { createSessions } from "../nodes/relay/live/session.ts";
 import { createRelay } from "../nodes/relay/relay.ts";
 import { openResults, type Results } from "../nodes/results.ts";
 import { createWitness } from "../nodes/witness/witness.ts";
+import { postgresOptions } from "../plugins/postgres/postgres.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Receipts } from "../storage/contract.ts";
@@ -343,11 +344,16 @@ function ledgerOf({ server }: Config, stores: OpenStores): Ledger {
   );
 }
 
-/** Whether the ledger is in a database that can be away while others work. */
-function isShared({ server, directory, stores }: Config): boolean {
+/** A submission is in the next block; more than that is for blocks that failed. */
+const blocksOfChange = 5;
+
+/** Of a ledger that is in a database which can be away while others work; else `null`. */
+function sharedBlockMs({ server, directory, stores }: Config): number | null {
   const name =
     server.recipients === "local" ? directory.ledger : server.recipients.slice("ledger:".length);
-  return stores[name]?.plugin === "postgres";
+  const store = stores[name];
+  if (store?.plugin !== "postgres") return null;
+  return postgresOptions.shape.block_time_ms.parse(store["block_time_ms"]);
 }
 
 /** Where the nodes of this process look up recipients and senders. */
@@ -365,6 +371,8 @@ function recipientsOf(
   if (isPublicEndpoint(recipients))
     return directoryRecipients(recipients, { bus, guests: guests.setting });
   const ledger = ledgerRecipients(ledgerOf(config, stores));
-  const source = isShared(config) ? rememberRecipients(ledger, { bus }) : ledger;
+  const blockMs = sharedBlockMs(config);
+  const changeMs = blocksOfChange * (blockMs ?? 0);
+  const source = blockMs === null ? ledger : rememberRecipients(ledger, { bus, changeMs });
   return recipients === "local" ? withHomes(source, homes, guests) : source;
 }

@@ -111,6 +111,37 @@ test.skipIf(absence !== null)(
 );
 
 test.skipIf(absence !== null)(
+  "without a standby too the others are served with what was read, by a node that has met them",
+  async () => {
+    const nodes = await nodesOver("whole");
+    const { url } = nodes;
+    const there = await registered(url, "east");
+    expect(await send(url, "/relay", there.identity)).toBe(202);
+    // Five blocks after its registration, what is read of it is remembered.
+    await Bun.sleep(1_500);
+    expect(await send(url, "/relay", there.identity)).toBe(202);
+    await there.cache.messages(undefined, 10);
+    home.freezePrimary();
+    home.freezeStandby();
+    try {
+      await send(url, "/relay", there.identity);
+      for (let n = 0; n < 5; n++)
+        for (const path of ["/relay", "/cache/store"]) {
+          const [stored, storeMs] = await timed(send(url, path, there.identity));
+          expect([stored, storeMs < 2_000]).toEqual([202, true]);
+          const [page, pageMs] = await timed(there.cache.messages(undefined, 50));
+          expect([page.messages.length > 1, pageMs < 2_000]).toEqual([true, true]);
+        }
+    } finally {
+      home.thawPrimary();
+      home.thawStandby();
+    }
+    await nodes.stop();
+  },
+  120_000,
+);
+
+test.skipIf(absence !== null)(
   "a standby that lacks the last block is not read",
   async () => {
     const nodes = await nodesOver("lagging");

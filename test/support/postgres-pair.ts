@@ -78,6 +78,14 @@ export class PostgresPair {
     this.primary.freeze();
   }
 
+  freezeStandby(): void {
+    this.standby.freeze();
+  }
+
+  thawStandby(): void {
+    this.standby.thaw();
+  }
+
   thawPrimary(): void {
     this.primary.thaw();
   }

@@ -21,24 +21,24 @@ import { changedSubject } from "./signals.ts";
 type RememberingOptions = {
   /** Announces which DIDs change. */
   readonly bus: Bus;
+  /** The time in which a submission becomes final: until then a read may still answer what it replaces. */
+  readonly changeMs: number;
   /** A clock that never steps back. */
   readonly now?: () => number;
 };
 
 /** How long after it was read an answer may be used. */
 const rememberedMs = 5 * minuteMs;
-/** The time in which a submission becomes final: until then a read may still answer what it replaces. */
-const changeMs = 2 * minuteMs;
-/** The same after announcements may have been lost: five blocks. */
+/** How long nothing is remembered after announcements may have been lost. */
 const missedMs = 30 * secondMs;
 const changingMax = 10_000;
 const policyBytes = 8 * 1024;
 
 export function rememberRecipients(
   source: RecipientSource,
-  { bus, now = () => performance.now() }: RememberingOptions,
+  { bus, changeMs, now = () => performance.now() }: RememberingOptions,
 ): RecipientSource {
-  const changes = new Changes(now);
+  const changes = new Changes(changeMs, now);
   const memory = <T>(bytesOf: (value: T) => number) =>
     new Memory<T>({ now, isChanging: (did) => changes.includes(did), bytesOf });
   const subjects = memory(subjectBytes);
@@ -78,7 +78,10 @@ class Changes {
   /** Until then, any may change: announcements were lost, or are too many. */
   private allUntilMs = Number.NEGATIVE_INFINITY;
 
-  constructor(private readonly now: () => number) {}
+  constructor(
+    private readonly changeMs: number,
+    private readonly now: () => number,
+  ) {}
 
   includes(did: string): boolean {
     const nowMs = this.now();
@@ -89,7 +92,7 @@ class Changes {
   add(did: string): boolean {
     const [oldest] = this.untilMs;
     const isFull = this.untilMs.size >= changingMax && !this.untilMs.has(did);
-    this.untilMs.set(did, this.now() + changeMs);
+    this.untilMs.set(did, this.now() + this.changeMs);
     return !isFull || oldest === undefined || oldest[1] <= this.now();
   }
 

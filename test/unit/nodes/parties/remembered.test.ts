@@ -33,7 +33,11 @@ function stage() {
     servesGuests: async () => true,
   };
   const bus = openLocalBus({ log: () => {} });
-  const remembered = rememberRecipients(source, { bus, now: () => at.nowMs });
+  const remembered = rememberRecipients(source, {
+    bus,
+    changeMs: 2 * minuteMs,
+    now: () => at.nowMs,
+  });
   const announce = async (did: Did) => {
     bus.publish(changedSubject, utf8(did));
     // Handlers run in later turns.
