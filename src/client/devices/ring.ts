@@ -7,7 +7,7 @@ import { sha256 } from "#sha256";
 import { decodeHex, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
-import { inOrder } from "../../core/std/order.ts";
+import { Mutex } from "../../core/std/order.ts";
 import { localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
@@ -64,7 +64,7 @@ const unchanged: Settled = { isChanged: false };
 export class Ring {
   readonly #host: RingHost;
   readonly #table: Table;
-  readonly #changing = inOrder<"">();
+  readonly #changing = new Mutex();
 
   constructor(host: RingHost) {
     this.#host = host;
@@ -80,7 +80,7 @@ export class Ring {
   }
 
   #edit<T>(work: () => Promise<T>): Promise<T> {
-    return this.#changing("", work);
+    return this.#changing.run(work);
   }
 
   async devices(): Promise<readonly RingDevice[]> {

@@ -3,7 +3,7 @@
  * object, which everything that sends, receives or changes is given.
  */
 import type { Did } from "../../core/codec/did.ts";
-import { inOrder } from "../../core/std/order.ts";
+import { Mutex } from "../../core/std/order.ts";
 import { localError } from "../base/failure.ts";
 import type { KeyStore } from "../keys/key-stores.ts";
 import { type Identity, takeOver, wipe } from "../keys/keys.ts";
@@ -32,9 +32,9 @@ export class OwnIdentity {
   renewKeys: (force: boolean) => Promise<void> = async () => undefined;
   readonly #listeners = new Set<Listener>();
   /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
-  readonly #changing = inOrder<"">();
+  readonly #changing = new Mutex();
   /** Each write of the key store begins with what is stored, and the last one is what this instance goes on with. */
-  readonly #storing = inOrder<"">();
+  readonly #storing = new Mutex();
   #secrets: Identity;
   #author: Promise<Author> | null = null;
   #isLocked = false;
@@ -93,12 +93,12 @@ export class OwnIdentity {
 
   /** After other changes of the keys, and before the next. */
   inOrder<T>(work: () => Promise<T>): Promise<T> {
-    return this.#changing("", work);
+    return this.#changing.run(work);
   }
 
   /** Changes what is stored (`changeIdentity`). Throws `locked`. */
   change(edit: EditIdentity): Promise<Identity> {
-    return this.#storing("", async () => {
+    return this.#storing.run(async () => {
       if (this.#isLocked) throw localError("locked", "this identity was locked: open it again");
       const changed = await changeIdentity(this.keys, this.#secrets, edit);
       this.#secrets = takeOver(this.#secrets, changed);
@@ -110,6 +110,6 @@ export class OwnIdentity {
   async lock(): Promise<void> {
     this.#isLocked = true;
     this.keys.lock?.();
-    await this.#storing("", async () => wipe(this.#secrets));
+    await this.#storing.run(async () => wipe(this.#secrets));
   }
 }

@@ -3,7 +3,7 @@
  * Source: docs/client.md "Sending".
  */
 import type { Did } from "../../core/codec/did.ts";
-import { inOrder } from "../../core/std/order.ts";
+import { inOrder, Mutex } from "../../core/std/order.ts";
 import { localError, retriesDefault, retryTemporary } from "../base/failure.ts";
 import { freshSeed } from "../keys/keys.ts";
 import { type Content, sourceOf } from "../mail/content.ts";
@@ -18,7 +18,7 @@ import { Table } from "./table.ts";
 export class Passing {
   readonly #own: OwnStore;
   readonly #outbox: Outbox;
-  readonly #finding = inOrder<"">();
+  readonly #finding = new Mutex();
   readonly #adding = inOrder<Did>();
   #isClosed = false;
 
@@ -41,7 +41,7 @@ export class Passing {
    * its DID, and messages to one recipient leave in that order.
    */
   async send(to: string, content: Content, options: MessageOptions): Promise<Sent> {
-    const did = await this.#finding("", () => askDid(this.#own.identity.client, to));
+    const did = await this.#finding.run(() => askDid(this.#own.identity.client, to));
     const { delivered } = await this.#adding(did, () => this.#add(to, content, options));
     return delivered;
   }

@@ -3,7 +3,7 @@
  * Source: docs/client.md "A local store" and "People and groups".
  */
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
-import { inOrder } from "../../core/std/order.ts";
+import { Mutex } from "../../core/std/order.ts";
 import { attempt, ClientError, isTemporary, localError } from "../base/failure.ts";
 import { type GroupRow, membersOf } from "../groups/group-rules.ts";
 import { randomUuid } from "../keys/crypto.ts";
@@ -58,7 +58,7 @@ export class Sending {
   /** Whether receipts are asked for unless a message says otherwise. */
   readonly #asksReceipts: boolean;
   readonly #typedMs = new Map<string, number>();
-  readonly #adding = inOrder<"">();
+  readonly #adding = new Mutex();
 
   constructor(own: OwnStore, outbox: Outbox, asksReceipts: boolean) {
     this.#own = own;
@@ -72,7 +72,7 @@ export class Sending {
    */
   send(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
     if (this.#own.signal.aborted) throw localError("closed", "close() was called");
-    return this.#adding("", () => this.#add(targets, content, options));
+    return this.#adding.run(() => this.#add(targets, content, options));
   }
 
   async #add(

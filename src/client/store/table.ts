@@ -7,7 +7,7 @@
 
 import { sha256 } from "#sha256";
 import { concatBytes, decodeUtf8, encodeHex, utf8 } from "../../core/codec/bytes.ts";
-import { inOrder } from "../../core/std/order.ts";
+import { Mutex } from "../../core/std/order.ts";
 import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { hkdf, openBytes, sealBytes } from "../keys/crypto.ts";
 import { storeFailure } from "../keys/key-stores.ts";
@@ -58,7 +58,7 @@ export class Table {
   readonly #nameKey: Uint8Array;
   readonly #sealKey: Uint8Array;
   readonly #nowMs: () => number;
-  readonly #changing = inOrder<"">();
+  readonly #changing = new Mutex();
   #isClosed = false;
 
   private constructor(driver: StoreDriver, storeKey: Uint8Array, nowMs: () => number) {
@@ -166,12 +166,12 @@ export class Table {
 
   /** One change after the other, in all tabs; what the work writes is applied together, or not at all. */
   change<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
-    return this.#changing("", () => this.#exclusive(() => this.#apply(work)));
+    return this.#changing.run(() => this.#exclusive(() => this.#apply(work)));
   }
 
   /** Ends the changes under way. What comes later fails, since the driver would open its file again. */
   async close(): Promise<void> {
-    await this.#changing("", async () => {
+    await this.#changing.run(async () => {
       this.#isClosed = true;
       await this.driver.close();
     });

@@ -12,3 +12,12 @@ export function inOrder<K>(): <T>(key: K, work: () => Promise<T>) => Promise<T> 
     return mine;
   };
 }
+
+/** Runs one piece of work after the other, in the order of the calls. Failed work stops none behind it. */
+export class Mutex {
+  readonly #inOrder = inOrder<null>();
+
+  run<T>(work: () => Promise<T>): Promise<T> {
+    return this.#inOrder(null, work);
+  }
+}
