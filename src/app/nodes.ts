@@ -267,6 +267,7 @@ function witnessRoutes({ witness }: Config, parts: NodeParts): readonly Route[] 
     ...parts,
     ...witnessKey,
     watched,
+    logBytesMax: witness.log_bytes_max,
     logs: stores.capability("witness.store", "logs"),
   });
 }

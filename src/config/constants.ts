@@ -88,3 +88,11 @@ export const cacheConstants = ({ client_rate }: { readonly client_rate: number }
   /** Of pushes to one subscription, and of looks for those that are due: a device that was woken fetches everything. */
   push_interval: 30 * secondMs,
 });
+
+export const witnessConstants = () => ({
+  /**
+   * Entries and map of one log. A log may be valid and endless, and keys that begin alike make a map 30 times as large as
+   * others do: so bytes are counted, not entries (D520).
+   */
+  log_bytes_max: 16 * 1024 ** 3,
+});

@@ -17,6 +17,7 @@ import {
   liveAckMsMin,
   relayConstants,
   serverConstants,
+  witnessConstants,
 } from "./constants.ts";
 
 // ------------------------------------------------------------------------------------- kinds of settings
@@ -416,7 +417,9 @@ export const configSchema = z.strictObject({
   relay: relaySchema.transform((relay) => ({ ...relay, ...relayConstants(relay) })).prefault({}),
   cache: cacheSchema.transform((cache) => ({ ...cache, ...cacheConstants(cache) })).prefault({}),
   push: pushSchema.prefault({}),
-  witness: witnessSchema.prefault({}),
+  witness: witnessSchema
+    .transform((witness) => ({ ...witness, ...witnessConstants() }))
+    .prefault({}),
 });
 
 /** The sections with settings of our own; options of stores belong to their plugins. */

@@ -344,6 +344,8 @@ export interface Logs {
    * follow, or when they are not part of the tree `within`.
    */
   copy(log: string, batches: LogPage): Promise<LogHead | null>;
+  /** The entries and pages of the map that a copy holds, in bytes; 0 for none. */
+  copiedBytes(log: string): Promise<number>;
   /**
    * Puts entries of the ledger's log that the store has lost behind its first `from`, up to a head that was signed, and
    * appends what the store holds instead. Throws `corrupt` when they don't lead there.

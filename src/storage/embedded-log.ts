@@ -3,7 +3,7 @@
  * ledger appends a batch in the commit of its block, so all nodes over one table have one log.
  *
  *   l/…            the ledger's own log             w/<SHA-256 of the origin>/…   a copy
- *   …head          size, root and number of batches (JSON)
+ *   …head          size, root and number of batches (JSON); of a copy its bytes
  *   …e/<number>    bundle of entries                …t/<level>/<number>   tile of hashes, from level 1 on
  *   …m/<path>      page of the map                  …n                    the last note that was signed
  *   …u/<batch>     of the last batches: the size before, then each key with its value before
@@ -75,7 +75,7 @@ const tileKey = (at: string, level: number, index: number) =>
 const pageKey = (at: string, path: string) => `${at}m/${path}`;
 const undoKey = (at: string, batch: number) => `${at}u/${records.ordered(batch)}`;
 
-type StoredHead = LogHead & { readonly batch: number };
+type StoredHead = LogHead & { readonly batch: number; readonly bytes?: number };
 
 /** States that a proof can still be made of: at least ten minutes of blocks. */
 const undoMax = 256;
@@ -89,8 +89,8 @@ function readLogHead(view: TableView, at: string): StoredHead | null {
   return { ...counts, root: decodeHex(root) ?? new Uint8Array(0) };
 }
 
-function writeLogHead(view: TableChange, at: string, { size, root, batch }: StoredHead): void {
-  view.put(`${at}head`, records.encodeJson({ size, root: encodeHex(root), batch }));
+function writeLogHead(view: TableChange, at: string, { root, ...counts }: StoredHead): void {
+  view.put(`${at}head`, records.encodeJson({ ...counts, root: encodeHex(root) }));
 }
 
 // ---------------------------------------------------------------------------------------------------------- tree
@@ -424,6 +424,7 @@ export function openLogs(table: Table | SharedTable): Logs {
         const then = undoTo(view, head, size);
         return then === null ? null : proveInMap(then.read, key);
       }),
+    copiedBytes: (log) => read((view) => readLogHead(view, placeOf(log))?.bytes ?? 0),
     copy: async (log, batches) => {
       const refused = new StoreError("corrupt", "the entries are not part of the log");
       try {
@@ -476,17 +477,24 @@ function readPlace(
   return tiles(level, index).slice(0, width * hashBytes);
 }
 
+const bytesOf = (key: string, page: Uint8Array | null) => (page ? key.length + page.length : 0);
+
 function copyEntries(
   view: TableChange,
   at: string,
   { after, entries, within }: LogPage,
 ): LogHead | null {
-  const size = readLogHead(view, at)?.size ?? 0;
+  const { size, bytes = 0 } = readLogHead(view, at) ?? { size: 0 };
   const replayed = size === after ? replayEntries(pagesOf(view, at), entries, size) : null;
   if (replayed === null) return null;
+  let held = bytes + concatBytes(...entries).length;
+  for (const [path, page] of replayed.pages) {
+    const key = pageKey(at, path);
+    held += bytesOf(key, page) - bytesOf(key, view.get(key));
+  }
   writePages(view, at, replayed.pages);
   const copied = { size: size + entries.length, root: appendEntries(view, at, size, entries) };
   if (!verifyConsistency(copied, within, within.proof)) return null;
-  writeLogHead(view, at, { ...copied, batch: 0 });
+  writeLogHead(view, at, { ...copied, batch: 0, bytes: held });
   return copied;
 }

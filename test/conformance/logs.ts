@@ -110,6 +110,11 @@ export const logCases: readonly ConformanceCase[] = [
       expect(both.filter((one) => one !== null).map((one) => one?.size)).toEqual([201]);
       const rest = { after: 201, entries: of.entries.slice(201), within };
       expect((await logs.copy(origin, rest))?.root).toEqual(of.root());
+      const entryBytes = of.entries.reduce((sum, entry) => sum + entry.length, 0);
+      // The map holds each key with its value, in pages.
+      expect(await logs.copiedBytes(origin)).toBeGreaterThan(entryBytes + 600 * 64);
+      expect(await logs.copiedBytes(origin)).toBeLessThan(2.5 * entryBytes);
+      expect(await logs.copiedBytes("none.example/log")).toBe(0);
       const bundle = await logs.tile(origin, { level: "entries", index: 1, width: 256 });
       expect(decodeBundle(bundle ?? new Uint8Array(0))).toEqual(of.entries.slice(256, 512));
       expect(await logs.tile(origin, { level: 0, index: 2, width: of.size - 512 })).toEqual(

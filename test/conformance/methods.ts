@@ -37,6 +37,7 @@ export const capabilityMethods = {
     consistency: 1,
     inMap: 1,
     copy: 1,
+    copiedBytes: 1,
     adopt: 1,
     restart: 1,
     note: 1,

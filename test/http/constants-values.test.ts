@@ -84,6 +84,7 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "cache.retrieve_bytes_max": "settings-values.test.ts",
   "relay.connect_timeout": "egress.test.ts",
   "cache.push_interval": "push.test.ts",
+  "witness.log_bytes_max": "log.test.ts",
   "relay.destination_requests_max": "unit/nodes/relay/host-limiter.test.ts",
 };
 

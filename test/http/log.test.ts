@@ -246,6 +246,60 @@ describe("a witness", () => {
     expect((await add(withheld.added(first.size))).code).toBe("service_unavailable");
     expect((await add(first.added(first.size))).status).toBe(200);
   });
+
+  test("keeps a bounded part of an endless log, says so once a minute, and serves the others", async () => {
+    const other = testKey("delta.example/log", "log");
+    const [endless, honest] = [new TestLog(log), new TestLog(other).append(changes.slice(0, 50))];
+    const [many, few] = [stopping(endless.serve()), stopping(honest.serve())];
+    const logBytesMax = 40_000;
+    const witness = stopping(
+      await startWitness(
+        { ...files, key: cosigner, logBytesMax },
+        [
+          [log, many.url],
+          [other, few.url],
+        ],
+        { now: () => nowMs },
+      ),
+    );
+    const add = async (body: string) => {
+      const answer = await fetch(`${witness.url}/witness/add-checkpoint`, { method: "POST", body });
+      return { status: answer.status, text: await answer.text() };
+    };
+    // Two keys that differ in the last digit alone: each such pair has 63 pages of the map.
+    const deep = (n: number) =>
+      [0, 1].map((last) => {
+        const key = sha256(utf8(`deep ${n}`));
+        key[31] = last;
+        return { key, value: key };
+      });
+    let [cosigned, refused] = [0, 0];
+    for (let n = 0; n < 40; n++) {
+      endless.append(deep(n));
+      const { status, text } = await add(endless.added(cosigned));
+      if (status === 200) cosigned = endless.size;
+      else {
+        refused++;
+        expect([status, JSON.parse(text).code]).toEqual([507, "storage_full"]);
+        expect(text).toContain(`at most ${logBytesMax} bytes of one log`);
+      }
+    }
+    // 120 entries of at most 64 bytes: without the map, all would have had room.
+    expect([cosigned > 3, refused > 20]).toEqual([true, true]);
+    const warned = () =>
+      witness.lines.filter(({ message }) => message === "a head is not cosigned");
+    expect(warned()).toHaveLength(1);
+    nowMs += 60_000;
+    expect((await add(endless.added(cosigned))).status).toBe(507);
+    expect(warned()).toHaveLength(2);
+    // What it has cosigned stays, and is renewed; the other log goes on.
+    const again = endless.added(cosigned, endless.note(cosigned), []);
+    expect((await add(again)).status).toBe(200);
+    expect((await add(honest.added(0))).status).toBe(200);
+    const before = honest.size;
+    honest.append(changes.slice(50, 60));
+    expect((await add(honest.added(before))).status).toBe(200);
+  });
 });
 
 describe("after a restore", () => {

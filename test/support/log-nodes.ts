@@ -12,14 +12,21 @@ export function startWitness(
     fileOf,
     key,
     store = {},
-  }: { readonly fileOf: FileOf; readonly key: TestKey; readonly store?: object },
+    logBytesMax,
+  }: {
+    readonly fileOf: FileOf;
+    readonly key: TestKey;
+    readonly store?: object;
+    readonly logBytesMax?: number;
+  },
   logs: readonly (readonly [TestKey, string])[],
   options: Parameters<typeof startTestNodes>[2] = {},
 ): Promise<TestNodes> {
   const watched = logs.map(([log, url]) => `${vkeyOf(log)} ${url}`);
   const witness = { key_file: fileOf(key), logs: watched };
   const stores = { main: { plugin: "memory", block_time_ms: 50, ...store } };
-  return startTestNodes({ stores, directory: {}, relay: {}, cache: {}, witness }, {}, options);
+  const others = logBytesMax === undefined ? {} : { witness: { log_bytes_max: logBytesMax } };
+  return startTestNodes({ stores, directory: {}, relay: {}, cache: {}, witness }, others, options);
 }
 
 type Logged = {

@@ -24,7 +24,7 @@ export type TestNodes = RunningNodes & {
 
 /** Constants that no file sets, for a test that can't wait for the real ones. */
 type OtherConstants = {
-  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache"]?: Partial<
+  readonly [Section in "server" | "limits" | "directory" | "relay" | "cache" | "witness"]?: Partial<
     Config[Section]
   >;
 };

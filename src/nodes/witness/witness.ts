@@ -1,6 +1,6 @@
 /**
  * A witness: cosigns the heads of logs that it knows, one for each size, and only what continues the head before. Of a log
- * it keeps a copy: it replays every entry, and the map must follow. What it has cosigned is durable before the signature
+ * it keeps a copy: it replays every entry, and the map must follow; beyond `logBytesMax` it copies no further. What it has cosigned is durable before the signature
  * leaves, so a witness that dies in between signs nothing else for that size. A repeat of the same head renews its time.
  * Source: c2sp.org/tlog-witness, c2sp.org/tlog-cosignature, docs/trust.md "Witnesses".
  */
@@ -29,7 +29,7 @@ import {
   widthOfTile,
 } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
-import type { Log } from "../http/log.ts";
+import { type Log, onceAMinute } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { ask, isSigned, type NamedAddress, noteType, readBundles, tileRoutes } from "./exchange.ts";
 
@@ -39,7 +39,10 @@ export type WitnessParts = {
   readonly sign: (message: Uint8Array) => Uint8Array;
   /** The logs that it cosigns. */
   readonly watched: readonly NamedAddress[];
+  /** Of the copy of one log. A batch that it has begun is kept whole. */
+  readonly logBytesMax: number;
   readonly log: Log;
+  readonly now: () => number;
 };
 
 export function createWitness(parts: WitnessParts): readonly Route[] {
@@ -63,6 +66,7 @@ const requestBytesMax = noteBytesMax + 64 * treeProofMax;
 
 function addRoute(parts: WitnessParts): Route {
   const busy = new Set<string>();
+  const isDue = onceAMinute(parts.now);
   return {
     method: "POST",
     path: "/witness/add-checkpoint",
@@ -103,7 +107,7 @@ function addRoute(parts: WitnessParts): Route {
         return fault("service_unavailable", "another head of this log is being looked at");
       busy.add(watched.key.name);
       try {
-        return await addCheckpoint(parts, watched, { ...added, nowMs });
+        return await addCheckpoint({ ...parts, isDue }, watched, { ...added, nowMs });
       } finally {
         busy.delete(watched.key.name);
       }
@@ -125,7 +129,13 @@ function parseRequest(body: Uint8Array) {
 }
 
 async function addCheckpoint(
-  { logs, key, sign, log }: WitnessParts,
+  {
+    isDue,
+    ...parts
+  }: WitnessParts & {
+    /** Whether a refusal of one kind is to be logged again. */
+    readonly isDue: (what: string) => boolean;
+  },
   watched: NamedAddress,
   {
     old,
@@ -135,6 +145,7 @@ async function addCheckpoint(
     nowMs,
   }: NonNullable<ReturnType<typeof parseRequest>> & { readonly nowMs: number },
 ): Promise<Answer | Fault> {
+  const { logs, key, sign, log } = parts;
   const { origin } = checkpoint;
   const before = await logs.note(origin);
   const last =
@@ -152,13 +163,14 @@ async function addCheckpoint(
       "the checkpoint does not follow from the one before by this proof",
     );
   }
-  const copied = await copyUpTo(logs, watched, checkpoint);
+  const copied = await copyUpTo(parts, watched, checkpoint);
   if (isFault(copied)) {
-    log("warn", "a head is not cosigned", {
-      log: origin,
-      size: checkpoint.size,
-      reason: copied.detail,
-    });
+    if (isDue(`${copied.code} ${origin}`))
+      log("warn", "a head is not cosigned", {
+        log: origin,
+        size: checkpoint.size,
+        reason: copied.detail,
+      });
     return copied;
   }
   const signature = cosign(note.text, key, { sign, nowMs });
@@ -188,14 +200,16 @@ function conflict(size: number): Answer {
 
 /** Replays the entries up to a head. What is copied is part of it by proof, so a copy never holds another branch. */
 async function copyUpTo(
-  logs: Logs,
+  { logs, logBytesMax }: WitnessParts,
   watched: NamedAddress,
   head: Checkpoint,
 ): Promise<Fault | null> {
   const { origin } = head;
+  const isFull = async () => (await logs.copiedBytes(origin)) >= logBytesMax;
   try {
     let at = (await logs.head(origin))?.size ?? 0;
     let open: Uint8Array[] = [];
+    if (at < head.size && (await isFull())) return full(logBytesMax);
     for await (const entries of readBundles(watched.url, at, head.size)) {
       open.push(...entries);
       const end = open.findLastIndex(({ length }) => length === hashBytes) + 1;
@@ -205,6 +219,7 @@ async function copyUpTo(
       if (!isCopied) return notFollowing();
       at += end;
       open = open.slice(end);
+      if (at < head.size && (await isFull())) return full(logBytesMax);
     }
     // The copy may be ahead, after a head that was not cosigned in the end.
     const copied = (await logs.head(origin)) ?? emptyHead;
@@ -214,6 +229,9 @@ async function copyUpTo(
     return fault("service_unavailable", `the log does not give its entries: ${errorText(error)}`);
   }
 }
+
+const full = (bytesMax: number) =>
+  fault("storage_full", `this witness keeps at most ${bytesMax} bytes of one log`);
 
 const notFollowing = () =>
   fault("log_inconsistent", "the map of the log does not follow from its entries");
