@@ -121,7 +121,7 @@ test("are found again after any number of them, and concern no later row of a sl
     expect([n, await stateOf(last, n)]).toEqual([n, isAcked(n) ? "acked" : "active"]);
   expect((await verifyStore(path)).problems).toEqual([]);
   await store.close();
-}, 15_000);
+}, 60_000);
 
 test("are in an export", async () => {
   const path = newPath();
