@@ -5,6 +5,7 @@ import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { emptyAccount, recordCodec } from "../../src/core/ledger/account.ts";
+import { encodeLedgerCall } from "../../src/core/ledger/calls.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
 import { Outbox } from "../../src/plugins/chain/outbox.ts";
@@ -35,17 +36,14 @@ async function withCalls(node: FakeNode, count: number, block = 3) {
   const outbox = new Outbox(new MemoryTable(1 << 24), 1_000n);
   const extrinsics: string[] = [];
   for (let nonce = 0; nonce < count; nonce++) {
-    // Signed by an account, of a call that nobody reads.
-    const extrinsic = compactAddLength(
-      Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 1), nonce << 2, 0, 0),
-    );
-    const fingerprint = fingerprintOf({
-      call: new Uint8Array(),
-      submitter: new Uint8Array(32),
-      nonce,
-    });
-    extrinsics.push(encodeHex0x(extrinsic));
     const call = registration(nonce);
+    // Signed by an account, of a call whose name alone is read.
+    const called = encodeLedgerCall(call).slice(0, 2);
+    const extrinsic = compactAddLength(
+      Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 1), nonce << 2, 0, 0, ...called),
+    );
+    const fingerprint = fingerprintOf({ call: called, submitter: new Uint8Array(32), nonce });
+    extrinsics.push(encodeHex0x(extrinsic));
     const about = { did: call.did, call: call.name, label: "x", submittedAtMs: 0 };
     const submission: Submission = {
       ...about,
