@@ -2,12 +2,8 @@
 import { Waypost } from "waypost/client";
 import { fileKeys } from "waypost/client/node";
 
-const url = process.env["WAYPOST_URL"] ?? "http://127.0.0.1:7400";
-const bot = await Waypost.open({
-  url,
-  keys: fileKeys(process.env["BOT_KEYS"] ?? "bot-keys"),
-  name: "bot",
-});
+const { WAYPOST_URL: url = "http://127.0.0.1:7400", BOT_KEYS = "bot-keys" } = process.env;
+const bot = await Waypost.open({ url, keys: fileKeys(BOT_KEYS), name: "bot" });
 bot.on((event) => {
   if (event.type === "unreadable") void event.discard();
 });

@@ -25,7 +25,8 @@ if (go === null) console.log("SKIPPED: the Go client, for want of go");
 
 let nodes: TestNodes;
 beforeAll(async () => {
-  nodes = await startTestNodes();
+  // The clients send 20 MB to somebody who does not know them.
+  nodes = await startTestNodes({}, { cache: { recipient_bytes_max: 2 ** 30 } });
 });
 afterAll(async () => {
   await nodes.stop();
