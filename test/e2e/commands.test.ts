@@ -346,7 +346,7 @@ describe("beside `waypost dev`, in its folder", () => {
       "added 1,",
     );
     expect((await waypost("block", "remove", "0.0.0.0/1")).stdout.trim()).toStartWith(
-      "added 0, removed 1;",
+      "added 0, changed 0, removed 1;",
     );
     const reload = await waypost("reload", "--socket", ".waypost/admin.sock");
     expect([reload.code, reload.stderr]).toEqual([
