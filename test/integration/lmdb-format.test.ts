@@ -21,7 +21,7 @@ afterAll(() => rmSync(path, { recursive: true, force: true }));
 const format = {
   number: "waypost lmdb store, format 1",
   store: "145fd90a82cc0ecf416c1dc131177ce5b050655789802ac9092861a72a4a60ab",
-  ledger: "40d3cfece8b9d4cdc2aa27b688bbcfe8cb382192d4a1a10471d0804360abeb33",
+  ledger: "df4be4821399d4c5d0c55c9f17dd0700f07fbac5bacbef3ebf9f3db75d9e781b",
 };
 
 /** All that a hash needs to be the same again: keys and values in order, each with its length. */
