@@ -61,6 +61,8 @@ export type ModelOptions = {
 
 const pageEntries = 50;
 const settleMs = 30_000;
+/** Of a clock that may have ended what was pulled. */
+const jumpMsMin = 12 * 3_600_000;
 const proofsKept = 20;
 
 /** What testers need besides the defaults: the load of one address stands for many. */
@@ -242,23 +244,41 @@ export class Model {
 
   /** Pulls a page, and acknowledges most of it. */
   private async read(member: Member): Promise<void> {
+    const pulledAtMs = Date.now();
     const page = await this.page(member, null);
     if (page === null) return;
     this.counts.pulled++;
     for (const id of page.ids) this.checkHeld(member, id, page.ciphertexts.get(id) ?? "");
     const ids = page.ids.filter(() => Math.random() < 0.8);
-    if (ids.length > 0) await this.acknowledge(member, ids);
+    if (ids.length > 0) await this.acknowledge(member, ids, pulledAtMs);
   }
 
-  private async acknowledge(member: Member, ids: readonly string[]): Promise<void> {
-    const knowns = ids.map((id) => member.known.get(id)).filter((known) => known !== undefined);
-    for (const known of knowns) known.unsure = true;
+  /** What was pulled at a time. Only the ids that the answer names are acknowledged: the others had ended by then. */
+  private async acknowledge(
+    member: Member,
+    ids: readonly string[],
+    pulledAtMs: number,
+  ): Promise<void> {
+    const before = ids.flatMap((id) => {
+      const known = member.known.get(id);
+      return known === undefined ? [] : [{ id, known, wasUnsure: known.unsure }];
+    });
+    for (const { known } of before) known.unsure = true;
     const body = JSON.stringify(await acknowledgementOf(member.person.reader, ids));
     const headers = { "content-type": "application/json" };
     const answer = await this.client.ask({ method: "POST", path: "/cache/ack", headers, body });
     if (answer.status !== 200) return this.refused("ack", answer);
-    for (const known of knowns) known.state = "acked";
-    this.counts.acked += ids.length;
+    const hasJumped = Date.now() - pulledAtMs > jumpMsMin;
+    for (const { id, known, wasUnsure } of before) {
+      if (answer.body.includes(`"${id}"`)) {
+        known.state = "acked";
+        this.counts.acked++;
+        continue;
+      }
+      known.unsure = wasUnsure;
+      if (!wasUnsure && !hasJumped)
+        this.options.find(`${id} was pulled, and its acknowledgement does not name it`);
+    }
     this.keepProof({ ask: { method: "POST", path: "/cache/ack", headers, body } });
   }
 

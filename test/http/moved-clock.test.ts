@@ -174,6 +174,12 @@ test("mail is hidden while the clock is days ahead, and there again when it is r
   const other = crypto.randomUUID();
   expect(await stage.store(other)).toBe(202);
   expect((await stage.pull()).ids).toEqual([other]);
+  // An acknowledgement of what is hidden says that it removed nothing.
+  const ended = await stage.client.post(
+    "/cache/ack",
+    await acknowledgementOf(stage.bob.reader, [id]),
+  );
+  expect([ended.status, JSON.parse(ended.body)]).toEqual([200, { acked: 0, message_ids: [] }]);
   await stage.ahead(0);
   expect((await stage.pull()).ids).toEqual([id, other]);
   await stage.restart(3 * dayMs);
