@@ -76,7 +76,10 @@ test("a read claims its nonce at the Cache, and a signed policy at the Directory
   const bob = await Waypost.open({ url: nodes.url, keys: memoryKeys(), store: memoryStore() });
   taken();
   await bob.receiveWaiting();
-  expect(taken().filter((name) => name.endsWith("replay"))).toEqual(["mail: replay"]);
+  const claimed = taken().filter((name) => name.endsWith("replay"));
+  expect(claimed).toContain("mail: replay");
+  // A live session that opens meanwhile claims its own at the Relay.
+  expect(claimed).not.toContain("records: replay");
   await bob.close();
 
   const seed = ed25519.utils.randomSecretKey();
