@@ -3,12 +3,15 @@
  * removals at once, and a removed device that is linked again.
  */
 import { expect, test } from "bun:test";
+import { attempt, ClientError } from "../../src/client/base/failure.ts";
+import { change } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
+import { freshSeed, rootSignerId } from "../../src/client/keys/keys.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
-import { peopleAtNodes } from "../support/people.ts";
+import { peopleAtNodes, waiting } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
@@ -85,6 +88,19 @@ test("of two removals at once both hold, and no removed device has the keys", as
     for (const seed of [identity.rootSeed, identity.nextRootSeed])
       expect(seed).not.toEqual(phone.identity.rootSeed);
 }, 90_000);
+
+test("a call under a replaced root key isn't signed, and holds up no later one", async () => {
+  const me = await open(place());
+  const { rootSeed: before } = me.identity;
+  await me.devices.replaceKeys();
+  const rotate = async (seed: Uint8Array) => {
+    const newRootPubkey = await ed25519PublicKey(freshSeed());
+    const intent = { action: "UpdateRootPubkey", did: me.did, newRootPubkey } as const;
+    return change(me.client, intent, { signer: { keyId: rootSignerId, seed }, waiting });
+  };
+  expect(await attempt(() => rotate(before))).toMatchObject({ code: "root_replaced" });
+  expect(await attempt(() => rotate(me.identity.rootSeed))).not.toBeInstanceOf(ClientError);
+}, 60_000);
 
 test("a removed device is linked again, under another DID", async () => {
   const phone = await open(place());

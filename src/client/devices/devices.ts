@@ -68,6 +68,7 @@ export class Devices {
   /** With the other devices, as soon as the DID of this one is open. @internal */
   sync: Sync | null = null;
   readonly #ring: Ring;
+  #isResuming = false;
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -117,13 +118,34 @@ export class Devices {
     if (!(await this.#table.meta()).hasDevices) return;
     await attempt(() => this.look());
     await this.#openSoon(0);
-    await this.#resume();
+    void this.#resume().catch((error: unknown) => this.#failed(error));
   }
 
-  /** Goes on with removals that were interrupted, or that another replacement of the keys overtook. */
+  /**
+   * Goes on with removals that were interrupted, or that another replacement of the keys overtook, until they hold. The
+   * first failure is an event.
+   */
   async #resume(): Promise<void> {
-    for (const { did, isLeaving } of await peersOf(this.#table))
-      if (isLeaving) this.remove(did).catch((error: unknown) => this.#failed(error));
+    if (this.#isResuming) return;
+    this.#isResuming = true;
+    try {
+      for (let failures = 0; !this.#signal.aborted; failures++) {
+        const result = await attempt(() => this.#removeLeaving());
+        if (!(result instanceof ClientError)) return;
+        if (failures === 0) this.#failed(result);
+        await pause(backoffMs(failures), this.#signal);
+      }
+    } finally {
+      this.#isResuming = false;
+    }
+  }
+
+  /** All at once. A removal that is under way comes first. */
+  #removeLeaving(): Promise<void> {
+    return this.#own.identity.inOrder(async () => {
+      const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
+      if (leaving.length > 0) await this.#remove(leaving.map(({ did }) => did));
+    });
   }
 
   /** Again whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */

@@ -45,6 +45,7 @@ import { endpoint, jsonBody, path } from "../net/http.ts";
 import { activeDocument, type Client, readLimits, rootKeyOf } from "../trust/client.ts";
 import {
   claimNonce,
+  demandPresentRoot,
   findOpening,
   forgetOwnAlias,
   nextNonce,
@@ -207,6 +208,7 @@ async function signChange(
   const { state, nonce } = terms;
   const nowMs = Date.now();
   if (state !== null) {
+    if (signer.keyId === rootSignerId) await demandPresentRoot(state, signer.seed);
     const isComponent = isDocumentAction(action);
     const document = isComponent ? applyComponent(state.document, action, itemsOf(intent)) : null;
     if (document !== null && !takesComponents(state) && signer.keyId === rootSignerId)

@@ -52,6 +52,16 @@ export function takesComponents({ steps, baseRoot, rootKeys }: KeyState): boolea
   return steps.length <= componentCallsMax && baseRoot === rootKeys.length - 1;
 }
 
+/**
+ * The ledger refuses what an earlier root key signs, and the claim of its nonce would hold up the next call. Throws
+ * `root_replaced`.
+ */
+export async function demandPresentRoot(state: KeyState, rootSeed: Uint8Array): Promise<void> {
+  const { did, rootKeys } = state;
+  if (!equalBytes(rootKeys.at(-1) as Uint8Array, await ed25519PublicKey(rootSeed)))
+    throw localError("root_replaced", `the root key of ${did} was replaced by another device`);
+}
+
 type WholeDocument = {
   readonly document: DidDocument;
   readonly rootSeed: Uint8Array;
@@ -66,6 +76,7 @@ export async function signDocument(
 ): Promise<Submission> {
   const { did, genesisHash } = state;
   const { document, rootSeed, nowMs } = whole;
+  await demandPresentRoot(state, rootSeed);
   const docBlob = encodeDidDocument(document);
   const [nonce, expiryMs] = [nextNonce(state), BigInt(nowMs + authorizationLifeMs)];
   await claimNonce(client.known.memory, did, {
