@@ -333,6 +333,19 @@ test("a device that was set back and changes nothing hears of it, and says so on
   expect(said().flatMap(({ items, after }) => (items === undefined ? [] : [after]))).toEqual([0]);
 }, 20_000);
 
+test("the question how far another device is goes again until it could be sent", async () => {
+  let failures = 2;
+  const mail = new DeviceMail((letter) => {
+    if (!("have" in saidIn(letter)) || failures-- <= 0) return false;
+    throw new ClientError("unreachable", "unreachable", "the Cache of the device is away");
+  });
+  const [table, stop] = [await withDevice(), new AbortController()];
+  void syncOf({ table, nowMs: Date.now, ...unused, ...mail.link(own) }, 0, stop.signal).run();
+  while (!mail.boxOf(device).some((letter) => "have" in saidIn(letter))) await Bun.sleep(20);
+  stop.abort();
+  expect(failures).toBe(-1);
+}, 20_000);
+
 test("all that is queued again while it is told is told again", async () => {
   const [table, stop] = [await withDevice(), new AbortController()];
   await table.change((batch) => putPerson(table, batch, other, { name: "Other" }));

@@ -297,19 +297,28 @@ export class Sync {
     );
   }
 
-  /** Says how far this device is: once, where several parts come that don't follow. */
+  /** Says how far this device is: once, where several parts come that don't follow. Again until it could be sent. */
   #ask(did: Did, waitMs: number): void {
     const peer = this.#peers.get(did);
     if (peer === undefined || peer.isAsking) return;
     peer.isAsking = true;
     peer.askedMs = performance.now();
-    void attempt(async () => {
-      await pause(waitMs, this.#signal);
-      peer.isAsking = false;
-      const row = await this.#replica.peer(did);
-      if (row === null || this.#signal.aborted) return;
-      await this.#send(did, { v: 1, have: row.seen, after: row.sent, tried: peer.tried });
-    });
+    void this.#askLoop(did, peer, waitMs);
+  }
+
+  async #askLoop(did: Did, peer: Peer, waitMs: number): Promise<void> {
+    await pause(waitMs, this.#signal);
+    peer.isAsking = false;
+    for (let failures = 1; !this.#signal.aborted && this.#peers.get(did) === peer; failures++) {
+      const sent = await attempt(async () => {
+        const row = await this.#replica.peer(did);
+        if (row === null) return;
+        await this.#send(did, { v: 1, have: row.seen, after: row.sent, tried: peer.tried });
+      });
+      // Nothing else would make the other device send what this one lacks.
+      if (!(sent instanceof ClientError)) return;
+      await pause(backoffMs(failures), this.#signal);
+    }
   }
 }
 
