@@ -124,3 +124,9 @@ test("what no call takes is refused before anything is sent, and always as a Cli
       "invalid_argument",
     );
 });
+
+test("a machine that slept while an answer was under way sends again at once", async () => {
+  const program = join(import.meta.dir, "slept-clock.ts");
+  const child = Bun.spawn([process.execPath, program, nodes.url], { stdout: "pipe" });
+  expect(await new Response(child.stdout).text()).toBe("sent\n");
+}, 60_000);

@@ -11,6 +11,7 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { ClientError, localError, orNull } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import type { Resolution } from "../net/answers.ts";
+import { askTime } from "../net/http.ts";
 import { type Client, readDocument, readLimits, trustIn } from "../trust/client.ts";
 import { distrust, type NameTrust } from "../trust/trust.ts";
 import type { OwnIdentity } from "./own-identity.ts";
@@ -70,7 +71,7 @@ export async function planSend(
       asked: choices.chunkBytes ?? chunkBytesDefault,
       sizeBytes: file.sizeBytes,
     }),
-    timestamp: renderTimestamp(nextSendMs(client)),
+    timestamp: renderTimestamp(await nextSendMs(client)),
     ttl,
     tag: choices.tag ?? null,
     hint: choices.hint ?? null,
@@ -98,8 +99,11 @@ export async function planFor(
  * By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. It may move what this
  * identity signs by an hour. Throws `clock_wrong`, with which a message waits, for more.
  */
-function nextSendMs({ known, relay }: Client): number {
-  if (Math.abs(relay.clock.aheadMs) > hourMs)
+async function nextSendMs({ known, relay }: Client): Promise<number> {
+  const isFarOff = () => Math.abs(relay.clock.aheadMs) > hourMs;
+  // An answer may have been under way while this machine slept: then only another one mends the difference.
+  if (isFarOff()) await askTime(relay);
+  if (isFarOff())
     throw new ClientError(
       "timed_out",
       "clock_wrong",

@@ -7,7 +7,7 @@
 import { readCapped } from "../../core/codec/stream.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";
-import { ClientError, localError } from "../base/failure.ts";
+import { attempt, ClientError, localError } from "../base/failure.ts";
 import { isRecord, problemOf, type Shape } from "../base/shapes.ts";
 /** A node, or one endpoint of it. A path prefix in the URL is kept. */
 export type Endpoint = {
@@ -154,6 +154,11 @@ export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): 
     `${to.url} returned an unexpected answer: ${problem}`,
     extra,
   );
+}
+
+/** Has a node say what time it is. Where it can't be asked, what it said before counts. */
+export async function askTime(to: Endpoint): Promise<void> {
+  await attempt(() => exchange(to, { method: "GET", path: "/healthz" }));
 }
 
 /** Codes of nodes for a time that is not theirs. */
