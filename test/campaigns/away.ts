@@ -109,7 +109,10 @@ const device = await Waypost.open({
   name: "default.device",
 });
 const [cache] = await cachesOf(device.client, device.identity);
-const left = (await cache?.summary())?.count;
+const countLeft = async () => (await cache?.summary())?.count;
+// What the phone could not send before the clock moved, it sends then.
+for (let tries = 0; (await countLeft()) !== 0 && tries < 3; tries++) await pass(49 * hourMs);
+const left = await countLeft();
 findings.expect(left === 0, `${left} envelopes are left at the Cache of the device`);
 await device.close();
 

@@ -1,25 +1,18 @@
 /**
  * A program of the SDK on a machine that slept while the Relay's answer was under way: `slept-clock.ts <url>`. The time of
- * that answer seems seven hours from the machine's; the next message must go out all the same.
+ * that answer is seven hours from the machine's; the next message must go out all the same.
  */
 const [url = ""] = process.argv.slice(2);
-const now = Date.now;
-let behindMs = 0;
-Date.now = () => now() - behindMs;
 
 const ask = globalThis.fetch;
 let sleeps = true;
 const slept = async (...given: Parameters<typeof ask>): Promise<Response> => {
   const answer = await ask(...given);
-  if (sleeps && String(given[0]).includes("/relay/")) {
-    sleeps = false;
-    behindMs = 7 * 3_600_000;
-    // The SDK reads the time of the answer before any timer.
-    setTimeout(() => {
-      behindMs = 0;
-    }, 0);
-  }
-  return answer;
+  if (!sleeps || !String(given[0]).includes("/relay/")) return answer;
+  sleeps = false;
+  const headers = new Headers(answer.headers);
+  headers.set("date", new Date(Date.now() + 7 * 3_600_000).toUTCString());
+  return new Response(answer.body, { status: answer.status, headers });
 };
 globalThis.fetch = Object.assign(slept, { preconnect: ask.preconnect });
 
