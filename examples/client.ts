@@ -30,7 +30,7 @@ const photo = new File([crypto.getRandomValues(new Uint8Array(60_000))], "photo.
 const sent = await alice.send(bob.did, photo, { chunkBytes: 25_000 });
 console.log(`sent ${photo.name} in ${sent.chunks} chunks`);
 
-// What a stranger sends and nobody can open is an event, and stops nothing.
+// What a stranger sends and no one can open is an event, and stops nothing.
 bob.on((event) => {
   if (event.type === "unreadable") console.error(`${event.messageIds.join(", ")}: ${event.reason}`);
 });

@@ -1,7 +1,7 @@
 /**
  * The addon of `lmdb` 3.5.6 without its overflow. When a write to the disk fails, the library prints a text of up to
  * 131 bytes into 100 bytes of the heap (liblmdb/mdb.c:4743), and the process ends by SIGABRT or worse. No release has it
- * mended, and where this is installed is no compiler: so the format of that text is replaced by a shorter one in the
+ * mended, and machines that install this have no compiler: so the format of that text is replaced by a shorter one in the
  * compiled addon, in a copy, because the package manager shares its files between folders.
  * `bun install` runs this for the addons in node_modules (`postinstall`); build.ts embeds no other.
  */

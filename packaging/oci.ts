@@ -84,8 +84,8 @@ function fillRoot({ file }: Platform, files: string): void {
 function librariesOf(program: string): string[] {
   const linked = run(["ldd", program]).matchAll(/(\/\S+\.so\S*)/g);
   const libraries = [...linked].map(([, path = ""]) => path);
-  // Beside the C library: a machine can have those of other architectures too.
-  const beside = dirname(libraries.find((path) => /\/libc\.so/.test(path)) ?? "");
+  // Next to the C library: a machine can have those of other architectures too.
+  const folder = dirname(libraries.find((path) => /\/libc\.so/.test(path)) ?? "");
   const cpp = [
     ...run(["ldconfig", "-p"]).matchAll(
       /=> (\S*lib(?:stdc\+\+\.so\.6|gcc_s\.so\.1|resolv\.so\.2))$/gm,
@@ -94,7 +94,7 @@ function librariesOf(program: string): string[] {
   return [
     ...new Set([
       ...libraries,
-      ...cpp.map(([, path = ""]) => path).filter((path) => dirname(path) === beside),
+      ...cpp.map(([, path = ""]) => path).filter((path) => dirname(path) === folder),
     ]),
   ];
 }

@@ -17,7 +17,7 @@ RUN groupadd --gid 7401 waypost-node \
   && mkdir /data && chown 7401:7401 /data
 USER 7401:7401
 VOLUME /data
-# Peers, light clients. The RPC port is left to whoever starts it: it must not face the internet.
+# Peers, light clients. The RPC port is left to the operator: it must not face the internet.
 EXPOSE 30333 30334
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["waypost-node"]

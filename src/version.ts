@@ -9,4 +9,4 @@ declare const NOTICES: string | undefined;
 export const notices =
   typeof NOTICES === "string"
     ? NOTICES
-    : "The packages in node_modules have their licenses beside them.";
+    : "The packages in node_modules have their licenses with them.";

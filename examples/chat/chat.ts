@@ -1,5 +1,5 @@
 /**
- * The chat page: an identity in IndexedDB, what arrives as a list, and a line to send. `index.html` beside it
+ * The chat page: an identity in IndexedDB, what arrives as a list, and a line to send. `index.html` next to it
  * loads the bundle (`bun build examples/chat/chat.ts --outfile chat.js`); `?node=<url>&name=<identity>`.
  */
 import { ClientError, indexedDbKeys, Waypost } from "waypost/client";

@@ -13,7 +13,7 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** A new file with a name of its own beside `path`, synced. */
+/** A new file with a name of its own next to `path`, synced. */
 export async function writeBeside(path: string, content: string | Uint8Array): Promise<string> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const temporary = `${path}.${crypto.randomUUID()}.tmp`;
@@ -40,8 +40,8 @@ export async function writeDurably(path: string, content: string | Uint8Array): 
 const spareBytes = 4_096;
 
 /**
- * The same for up to 4 KiB, also on a disk without room: the content goes into the block of a second file, `<path>.spare`,
- * that was made while there was room; then both exchange their names, by way of `<path>.former`.
+ * The same for up to 4 KiB, also on a disk without room: the content goes into the block of a second file,
+ * `<path>.spare`, that was made while there was room; then both exchange their names, by way of `<path>.former`.
  */
 export async function writeInTurn(path: string, content: string): Promise<void> {
   const [spare, former] = [`${path}.spare`, `${path}.former`];

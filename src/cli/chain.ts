@@ -188,7 +188,7 @@ const amount = z
     const [whole = "", parts = ""] = text.split(".");
     return BigInt(whole) * unit + BigInt(parts.padEnd(12, "0"));
   })
-  .refine((value) => value >= leastBalance, "must be at least 0.001: less is no account");
+  .refine((value) => value >= leastBalance, "must be at least 0.001: less is not an account");
 const networkFile = z.strictObject({
   name: z.string().regex(/^[^\p{C}]{1,64}$/u, "must be 1 to 64 characters"),
   id: z.string().regex(/^[a-z0-9_]{1,64}$/, "must be 1 to 64 of a-z, 0-9 and _"),

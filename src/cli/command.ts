@@ -1,9 +1,10 @@
 /**
  * What every command shares. Option values are parsed while the command line is, so a mistake is reported before the
- * command starts. A result goes to standard output, as text or one line of JSON; progress to standard error, on terminals
- * only. A command ends by returning (exit code 0) or by throwing a usage error, a refusal or a bug, which is printed as text
- * or with `--json` as one line `{ok: false, code, message, status}`. A session knows the nodes and the folder of the keys:
- * flags win over the environment (`WAYPOST_URL` and its siblings), and that over the defaults of the development mode.
+ * command starts. A result goes to standard output, as text or one line of JSON; progress to standard error, on
+ * terminals only. A command ends by returning (exit code 0) or by throwing a usage error, a refusal or a bug, which is
+ * printed as text or with `--json` as one line `{ok: false, code, message, status}`. A session knows the nodes and the
+ * folder of the keys: flags win over the environment (`WAYPOST_URL` and its siblings), and that over the defaults of
+ * the development mode.
  */
 
 import { readFileSync } from "node:fs";
@@ -211,7 +212,7 @@ function failureOf(error: unknown, json: boolean): Failure {
     };
   }
   if (isSystemRefusal(error)) return { code: "failed", text: errorText(error), exitCode: 1 };
-  // A bug. The stack alone: the runtime would print lines of the compiled program beside it.
+  // A bug. The stack alone: the runtime would print lines of the compiled program with it.
   return { code: "internal_error", text: errorStack(error), exitCode: 1 };
 }
 
@@ -300,10 +301,10 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
 
 const strangerWarning = (what: string) => ({
   type: "stranger_change",
-  text: `somebody else has changed this identity: ${what.replaceAll("_", " ")}; tell your correspondents by another way`,
+  text: `somebody else has changed this identity: ${what.replaceAll("_", " ")}; warn your correspondents over another channel`,
 });
 
-/** What an opened identity reports beside the result. What a Cache lacks is in the results of `receive`. */
+/** What an opened identity reports in addition to the result. What a Cache lacks is in the results of `receive`. */
 function reportEvent(report: Report, event: WaypostEvent): void {
   if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
   else if (event.type === "rotated") report.note("the key that others seal to was replaced");
@@ -387,11 +388,16 @@ function openSession(flags: SessionFlags) {
     ...urls,
     keysFolder,
     report,
-    /** The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then on. */
+    /**
+     * The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then
+     * on.
+     */
     identity: identityOf,
     /** How the SDK opens an identity of this machine. */
     options,
-    /** The same identity as one that sends, receives and replaces its keys when they are due; closed after the command. */
+    /**
+     * The same identity as one that sends, receives and replaces its keys when they are due; closed after the command.
+     */
     open: async (more: Partial<WaypostOptions> = {}): Promise<Waypost> => {
       opened = await Waypost.open({ ...options((await identityOf()).name), ...more });
       return opened;

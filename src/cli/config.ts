@@ -50,7 +50,7 @@ export function registerConfigCommand(program: Command): void {
     .action(() => console.log(renderSchema()));
 }
 
-/** For editors: `init` writes it beside the configuration, whose first line names it. */
+/** For editors: `init` writes it next to the configuration, whose first line names it. */
 export function renderSchema(): string {
   return renderJsonSchema({ stores: optionSchemas, bus: { nats: natsOptions } });
 }

@@ -1,6 +1,6 @@
 /**
- * `waypost device link|accept|list|remove`: the devices of an identity. They share keys and history, which lie in a local
- * store beside the keys.
+ * `waypost device link|accept|list|remove`: the devices of an identity. They share keys and history, which lie in a
+ * local store next to the keys.
  * Source: docs/client.md "Devices".
  */
 import type { Command } from "commander";
@@ -117,7 +117,7 @@ async function removeDevice(
 ): Promise<void> {
   const me = await openDevice(session);
   if (!(await me.devices.list()).some((one) => one.did === did && !one.isThis))
-    throw new ClientError("local", "no_device", `${did} is no other device of this identity`);
+    throw new ClientError("local", "no_device", `${did} is not another device of this identity`);
   confirmed(`Replace all keys of ${me.did}, so that ${did} has none in force?`, flags);
   session.report.progress("replacing the keys");
   await me.devices.remove(did);

@@ -1,6 +1,6 @@
 /**
- * Who may be on the running node: `waypost invite` makes, lists and revokes invitations, and `waypost erase` removes what
- * the node holds of a DID. Both use the node's Unix socket, as `waypost block` does.
+ * Who may be on the running node: `waypost invite` makes, lists and revokes invitations, and `waypost erase` removes
+ * what the node holds of a DID. Both use the node's Unix socket, as `waypost block` does.
  */
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { renderUnicodeCompact } from "uqr";
@@ -114,7 +114,7 @@ async function revoke(named: string, flags: NodeFlags): Promise<void> {
   createReport(flags.json === true).result({ ok: true, ...revoked }, `revoked ${revoked["id"]}`);
 }
 
-/** What an erasure can't reach, for whoever must answer for it. */
+/** What an erasure can't reach, for the operator who must answer for it. */
 const remains = [
   "It is blocked: `waypost block remove` ends that. Not removed, because no node can:",
   "- its record in the ledger; who holds the root key ends it with `waypost did delete`",

@@ -1,6 +1,6 @@
 /**
- * `waypost key`: single Ed25519 keys in files of mode 0600. That of a Cache, which signs its events, is the 32-byte seed in
- * hex; those of logs and witnesses have the form of Go's `note` package.
+ * `waypost key`: single Ed25519 keys in files of mode 0600. That of a Cache, which signs its events, is the 32-byte
+ * seed in hex; those of logs and witnesses have the form of Go's `note` package.
  */
 import { chown, readFile, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -101,7 +101,7 @@ async function show(file: string, flags: KeyFlags): Promise<void> {
   createReport(flags.json === true).result({ file, push_key: publicKey }, publicKey);
 }
 
-/** The head that was signed last stays beside the key: the new log names it. */
+/** The head that was signed last stays next to the key: the new log names it. */
 async function restartLog(file: string, flags: KeyFlags): Promise<void> {
   const { key: before } = await readNoteSigner(file, "log");
   const seed = parseSignerKey((await readFile(file, "utf8")).trim())?.bytes;

@@ -1,5 +1,5 @@
 /**
- * The commands of `waypost`: each file beside this one registers its own. The exit code is 0, 1 when a
+ * The commands of `waypost`: each file in this folder registers its own. The exit code is 0, 1 when a
  * command failed or was misused, 2 on timeout.
  */
 import { Command, Help, type Option } from "commander";

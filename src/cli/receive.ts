@@ -1,7 +1,7 @@
 /**
- * `waypost receive` fetches the messages that wait in the Caches of an identity, saves each before it is acknowledged, and
- * writes it as a file; with `--follow` it receives until interrupted, live from the Relays too, and reconnects by itself.
- * `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
+ * `waypost receive` fetches the messages that wait in the Caches of an identity, saves each before it is acknowledged,
+ * and writes it as a file; with `--follow` it receives until interrupted, live from the Relays too, and reconnects by
+ * itself. `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
  * Source: rules sections 5 ("Live sessions") and 6.
  */
 import type { Command } from "commander";
@@ -186,7 +186,7 @@ function describeSender({ from, verified, trust, distrusted }: StoredMessage): s
 
 // --------------------------------------------------------------------------------------------------------------- query
 
-/** What waits; Caches that don't answer are named beside it. */
+/** What waits; Caches that don't answer are named with it. */
 async function waitingOf(session: Session) {
   const caches = await cachesOf(session.client, await session.identity());
   const { pending, unreachable } = await listPending(caches);

@@ -1,8 +1,8 @@
 /**
  * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
- * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run beside the nodes; `restore` and
- * `import` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of
- * the entries (senders and client networks, as digests; the running node names networks that sent something lately).
+ * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run while the nodes run; `restore`
+ * and `import` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of the
+ * entries (senders and client networks, as digests; the running node names networks that sent something lately).
  */
 
 import { once } from "node:events";
@@ -55,11 +55,11 @@ export function registerStorageCommand(program: Command): void {
   command("migrate", "bring the schema of every database to the version of this program").action(
     migrate,
   );
-  command("move-places", "move mailboxes to another database of a store, beside running nodes")
+  command("move-places", "move mailboxes to another database of a store, while the nodes run")
     .requiredOption("--to <shard>", "name of the database in the store's `shards`, or `home`")
     .requiredOption("--places <ranges>", "numbers of 0 to 1023, such as 0-99,512", parsePlaces)
     .action(movePlaces);
-  command("backup", "copy the stores into a folder, beside running nodes")
+  command("backup", "copy the stores into a folder, while the nodes run")
     .requiredOption(
       "--to <folder>",
       "folder of the copy; each store gets a folder of its name in it",
@@ -68,16 +68,16 @@ export function registerStorageCommand(program: Command): void {
   command("restore", "create the stores from a backup; existing ones are renamed")
     .requiredOption("--from <folder>", "folder that `backup` wrote")
     .action(restore);
-  command("verify", "check every record of the stores, beside running nodes")
+  command("verify", "check every record of the stores, while the nodes run")
     .addOption(new Option("--apart").hideHelp())
     .action(verify);
-  command("export", "write everything a store holds as JSON lines, beside running nodes")
+  command("export", "write everything a store holds as JSON lines, while the nodes run")
     .option("--to <file>", "file to write; standard output without it")
     .action(exportStore);
   command("import", "read an export into a new, empty store")
     .requiredOption("--from <file>", "file that `export` wrote")
     .action(importStore);
-  command("top", "print which recipients and labels have the most, beside running nodes")
+  command("top", "print which recipients and labels have the most, while the nodes run")
     .option("--limit <number>", "how many of each", parseBetween(1, 1_000_000), 20)
     .action(top);
 }
@@ -202,8 +202,8 @@ async function leftOutOf(
 }
 
 /**
- * The folder has its name only when every store in it is whole, verified and synced. Stores that are left out are named,
- * and fail the command unless `--store` names the others.
+ * The folder has its name only when every store in it is whole, verified and synced. Stores that are left out are
+ * named, and fail the command unless `--store` names the others.
  */
 async function backup(options: Options & { readonly to: string }): Promise<void> {
   const folder = resolve(options.to);

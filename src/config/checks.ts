@@ -1,7 +1,7 @@
 /**
- * Checks of settings that are valid one by one. A broken relation between settings is a problem, which keeps a node from
- * starting. What loses data, exposes something or makes all clients one is a warning: `config check` prints it, and the node
- * logs it at its start.
+ * Checks of settings that are valid one by one. A broken relation between settings is a problem, which keeps a node
+ * from starting. What loses data, exposes something or makes all clients one is a warning: `config check` prints it,
+ * and the node logs it at its start.
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 import { isAbsolute, normalize } from "node:path";
@@ -166,7 +166,7 @@ function* nodeRelations({
   )
     yield [
       "directory.registration_proofs",
-      "lacks v3, the only proof of self-certifying DIDs: nobody can register",
+      "lacks v3, the only proof of self-certifying DIDs: no one can register",
     ];
   if (cache.enabled && cache.public_endpoints.length === 0)
     yield [
@@ -184,7 +184,7 @@ function* nodeRelations({
   if (cache.signing_key_file === null)
     yield [
       "cache.signing_key_file",
-      "is missing: the key of pushes is made beside it (waypost key new <file>)",
+      "is missing: the key of pushes is made next to it (waypost key new <file>)",
     ];
 }
 
@@ -264,7 +264,7 @@ function isOwnMachine(proxy: string): boolean {
   return proxy === "unix" || isLoopbackAddress(proxy.replace(/\/.*$/, ""));
 }
 
-/** Whether nobody outside the local network reaches a host. */
+/** Whether no one outside the local network reaches a host. */
 function isLocalName(hostname: string): boolean {
   const address = parseAddress(hostname.replace(/^\[|\]$/g, ""));
   return address === null ? !/\.[^.]/.test(hostname) : !isPublicAddress(address);
@@ -312,7 +312,7 @@ function* endpointWarnings({ server, relay, cache }: Config): Generator<Remark> 
       if (!isLoopbackListener(address))
         yield [
           `server.listen.${i}`,
-          `${address} is open to other machines without TLS, beside the proxy: listen on 127.0.0.1`,
+          `${address} is open to other machines without TLS, around the proxy: listen on 127.0.0.1`,
         ];
   const proxied = endpoints.find((one) => one.startsWith("https:") || (!isOpen && isPublic(one)));
   if (proxied !== undefined && cert === null && proxies.length === 0)

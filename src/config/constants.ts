@@ -1,5 +1,5 @@
 /**
- * Constants that are not settings: no operator had a reason to change one. Nodes read them beside the settings of their
+ * Constants that are not settings: no operator had a reason to change one. Nodes read them with the settings of their
  * section, from some of which they follow, so that a test can give another value.
  */
 import { dayMs, hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
@@ -14,9 +14,11 @@ export const serverConstants = () => ({
   body_deadline: minuteMs,
   /** Of refusals over capacity (D125). */
   refusal_delay: 500,
-  /** `waypost dev` alone shows strangers which bytes were verified: a public node should not repeat what clients sent. */
+  /**
+   * `waypost dev` alone shows strangers which bytes were verified: a public node should not repeat what clients sent.
+   */
   show_signed_text: false as boolean,
-  /** `waypost dev` alone shows `/metrics` and `/status` beside the interface although it has an admin socket. */
+  /** `waypost dev` alone shows `/metrics` and `/status` with the interface although it has an admin socket. */
   shows_status: false as boolean,
 });
 
@@ -91,8 +93,8 @@ export const cacheConstants = ({ client_rate }: { readonly client_rate: number }
 
 export const witnessConstants = () => ({
   /**
-   * Entries and map of one log. A log may be valid and endless, and keys that begin alike make a map 30 times as large as
-   * others do: so bytes are counted, not entries (D520).
+   * Entries and map of one log. A log may be valid and endless, and keys that begin alike make a map 30 times as large
+   * as others do: so bytes are counted, not entries (D520).
    */
   log_bytes_max: 16 * 1024 ** 3,
 });

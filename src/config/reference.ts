@@ -109,7 +109,7 @@ export function renderJsonSchema(plugins: OptionSchemas): string {
   return JSON.stringify({ title: "Waypost configuration", ...json }, withoutForms, 2);
 }
 
-/** The options of a plugin beside `others`, and for each secret the one that names its file. */
+/** The options of a plugin that are not `others`, and for each secret the one that names its file. */
 function optionsOf(schema: z.ZodType, others: TomlTable): { readonly properties: TomlTable } {
   const { properties = {} } = jsonSchemaOf(schema);
   const file = { type: "string", description: "File with this secret." };

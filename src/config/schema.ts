@@ -255,7 +255,7 @@ const directorySchema = z.strictObject({
     .enum(["open", "invite", "closed"])
     .prefault("open")
     .describe(
-      "Who registers a DID: everybody, who has an invitation (`waypost invite`), or nobody.",
+      "Who registers a DID: everyone, those with an invitation (`waypost invite`), or no one.",
     ),
   registration_proofs: z
     .array(z.enum(["v3", "v2", "v1"]))
@@ -269,7 +269,7 @@ const directorySchema = z.strictObject({
     "Whether only self-certifying DIDs are registered, whose keys can be proven. Other clients make random ones.",
   ),
   log_key_file: filePath.describe(
-    "File with the key that signs the log of the ledger: `waypost key new --log <name>` makes it. Beside it, in the same name with `.head`, is what was signed last; `.head.spare` is room for the next one on a full disk.",
+    "File with the key that signs the log of the ledger: `waypost key new --log <name>` makes it. Next to it, in the same name with `.head`, is what was signed last; `.head.spare` is room for the next one on a full disk.",
   ),
   log_witnesses: listOf(witnessAddress, { max: 16 }).describe(
     "Witnesses that cosign the log, each as its `vkey`, a space and its URL.",
@@ -355,7 +355,7 @@ const cacheSchema = z.strictObject({
     "Envelopes stored per second from one client network; one of more than 256 KiB counts once for each 256 KiB. A burst of 4 times as many is allowed first.",
   ),
   rate_limit_loopback: flag(false).describe(
-    "Whether `client_rate` applies to clients on this machine, such as a Relay beside this Cache.",
+    "Whether `client_rate` applies to clients on this machine, such as a Relay next to this Cache.",
   ),
   store_entries_max: count(10_000_000).describe("Entries stored for all recipients together."),
   store_bytes_max: size("64GiB").describe("Bytes stored for all recipients together."),
@@ -384,7 +384,7 @@ const contact = z
 
 const pushSchema = z.strictObject({
   enabled: flag(false).describe(
-    "Whether the Cache wakes sleeping devices by Web Push. Its key is made beside `cache.signing_key_file`, in the same name with `.push`; all nodes of an installation need the same file.",
+    "Whether the Cache wakes sleeping devices by Web Push. Its key is made next to `cache.signing_key_file`, in the same name with `.push`; all nodes of an installation need the same file.",
   ),
   contact: contact
     .nullable()
@@ -396,7 +396,7 @@ const pushSchema = z.strictObject({
 
 const witnessSchema = z.strictObject({
   key_file: filePath.describe(
-    "File with the key of this witness: `waypost key new --witness <name>` makes it. Without one, this process is no witness.",
+    "File with the key of this witness: `waypost key new --witness <name>` makes it. Without one, this process is not a witness.",
   ),
   store: store.describe("Store of what it has cosigned, and of the entries of the logs."),
   logs: listOf(namedAddress("log"), { max: 256 }).describe(
@@ -434,7 +434,7 @@ export const sectionNames = [
   "witness",
 ] as const;
 
-/** The settings of every section, and its constants beside them. */
+/** The settings of every section, with its constants. */
 export type Config = z.output<typeof configSchema>;
 /** A configuration as a file would say it, before defaults. */
 export type ConfigInput = z.input<typeof configSchema>;

@@ -1,8 +1,8 @@
 /**
  * What became of envelopes lately, for the operator who is asked why a message did not arrive: the last results of each
  * sender to each recipient, in memory, and the keyed digest under which log lines name a recipient. The key is kept in
- * a store of the node, so that all processes on it write the same digest, also after a restart, and nobody else can
- * tell whose it is.
+ * a store of the node, so that all processes on it write the same digest, also after a restart, and no one else can
+ * see whose it is.
  */
 import { encodeHex } from "../core/codec/bytes.ts";
 import type { Did, Uuid } from "../core/codec/did.ts";
@@ -10,7 +10,9 @@ import { dayMs } from "../core/codec/time.ts";
 import { BoundedMap } from "../core/std/bounded.ts";
 import { type Receipts, StoreError } from "../storage/contract.ts";
 
-/** The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven. */
+/**
+ * The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven.
+ */
 export type RequestedEnvelope = {
   readonly messageId: Uuid;
   readonly to: Did;

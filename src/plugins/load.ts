@@ -1,8 +1,9 @@
 /**
- * The drivers that a configuration can name: the built-in ones, by name (a new one is a row here), and external ones, by
- * the path of their module. A module exports a `StoragePlugin`, or a function that gets the classes of the running program
- * and answers one: errors and refusals are recognised by their class, and a module on the disk can't import from a compiled
- * executable. Modules run with all rights of the program, so only the operator's configuration names them.
+ * The drivers that a configuration can name: the built-in ones, by name (a new one is a row here), and external ones,
+ * by the path of their module. A module exports a `StoragePlugin`, or a function that gets the classes of the running
+ * program and answers one: errors and refusals are recognised by their class, and a module on the disk can't import
+ * from a compiled executable. Modules run with all rights of the program, so only the operator's configuration names
+ * them.
  */
 import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
@@ -93,7 +94,7 @@ async function loadPlugin(path: string, base: string): Promise<StoragePlugin | s
   }
   const wrong = wrongMember(exported);
   if (wrong === undefined) return { ...(exported as StoragePlugin), name: path };
-  return `the default export of ${path} is no storage plugin: it needs a right "${wrong}" (docs/plugins.md)`;
+  return `the default export of ${path} is not a storage plugin: it needs a right "${wrong}" (docs/plugins.md)`;
 }
 
 const capabilityNames: readonly CapabilityName[] = [

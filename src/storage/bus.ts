@@ -16,7 +16,7 @@ import { errorStack } from "../core/fault.ts";
 /** Answers a request with bytes. Its answer to a published message is ignored. */
 export type BusReceiver = (message: Uint8Array) => BusAnswer | Promise<BusAnswer>;
 
-/** `undefined` is no answer: the request waits for other subscriptions. */
+/** `undefined` is not an answer: the request waits for other subscriptions. */
 type BusAnswer = Uint8Array | undefined;
 
 export type SubscribeOptions = {

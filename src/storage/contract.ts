@@ -3,8 +3,8 @@
  *
  * Laws of every operation:
  * - It is atomic: it happens wholly or not at all, and concurrent calls behave as if they ran in some order.
- * - Its promise settles only when the outcome survives the death of the machine: a `202` promises that. Only a driver that
- *   keeps everything in memory is exempt.
+ * - Its promise settles only when the outcome survives the death of the machine: a `202` promises that. Only a driver
+ *   that keeps everything in memory is exempt.
  * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does). A
  *   shared database removes nothing before its end by its own clock, and is `unavailable` while the two are far apart.
  *   Several nodes may share a store, so a call may have an earlier time than the call before it, by as much
@@ -80,8 +80,8 @@ export type MailboxEntry = {
 export type StoreOutcome =
   | { readonly kind: "stored" }
   /**
-   * The id is active, or was acknowledged and is still remembered. `isSame`: for the same envelope, byte for byte; of an
-   * acknowledged one, a driver keeps a digest (`digestOf`).
+   * The id is active, or was acknowledged and is still remembered. `isSame`: for the same envelope, byte for byte; of
+   * an acknowledged one, a driver keeps a digest (`digestOf`).
    */
   | { readonly kind: "duplicate"; readonly expiresAtMs: number; readonly isSame: boolean }
   /** Another message has the sequence number, or the group has another total. */
@@ -161,7 +161,9 @@ export interface Mailbox {
    * at most 1,000 ids and bounds their bytes by the summary.
    */
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]>;
-  /** The active chunks of one group, by sequence number. Costs as much as the group has chunks, whatever else is held. */
+  /**
+   * The active chunks of one group, by sequence number. Costs as much as the group has chunks, whatever else is held.
+   */
   chunks(recipient: MailboxKey, groupId: Uuid, nowMs: number): Promise<MessageSummary[]>;
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState>;
   /**
@@ -177,7 +179,7 @@ export interface Mailbox {
   /**
    * Claims a tag and removes, in one write: after a crash either both are done or neither.
    * Returns `null` and removes nothing while an earlier claim of the tag lasts. A caller uses a tag for one recipient
-   * only, and not in `replay` too: a store of several databases keeps the claim beside the mailbox.
+   * only, and not in `replay` too: a store of several databases keeps the claim with the mailbox.
    */
   claimAndRemove(
     claim: TagClaim,
@@ -207,7 +209,8 @@ export interface Replay {
   /**
    * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
    * lasts (`untilMs > nowMs`); a refused claim does not change that time. A driver may also refuse a claim that ends no
-   * later than one that was forgotten. A tag is a text of 1 to 512 arbitrary characters, U+0000 included, compared exactly.
+   * later than one that was forgotten. A tag is a text of 1 to 512 arbitrary characters, U+0000 included, compared
+   * exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
   /** Forgets claims that have ended at `nowMs` (removal-time.ts), at most `limit` in one write; returns how many. */
@@ -242,7 +245,9 @@ export interface Receipts {
    * need no order of other keys.
    */
   scan(prefix: string, page: ReceiptPage): Promise<(readonly [key: string, value: Uint8Array])[]>;
-  /** Forgets records that have ended at `nowMs` (`untilMs <= nowMs`), at most `limit` in one write; returns how many. */
+  /**
+   * Forgets records that have ended at `nowMs` (`untilMs <= nowMs`), at most `limit` in one write; returns how many.
+   */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
@@ -285,8 +290,8 @@ export interface LedgerReader {
   /** The state of one DID at the finalized head; an unknown DID has `record` null and counters 0. */
   account(did: Did): Promise<Account>;
   /**
-   * What proves the keys of a self-certifying DID (docs/trust.md "Key proofs"), as of the finalized head or later; `null`
-   * for every other DID, and where the ledger keeps no proofs.
+   * What proves the keys of a self-certifying DID (docs/trust.md "Key proofs"), as of the finalized head or later;
+   * `null` for every other DID, and where the ledger keeps no proofs.
    */
   keyProof(did: Did): Promise<Uint8Array | null>;
   /** The DID that owns an alias in normal form. */
@@ -331,7 +336,7 @@ export type LogPage = {
  */
 export interface Logs {
   head(log: string): Promise<LogHead | null>;
-  /** What the embedded ledger's genesis hash covers beside the key of its log. */
+  /** What the embedded ledger's genesis hash covers in addition to the key of its log. */
   genesisSeed(): Promise<Uint8Array | null>;
   /** Hashes, or a bundle of entries. */
   tile(log: string, place: TilePlace): Promise<Uint8Array | null>;
@@ -466,8 +471,8 @@ export interface StoragePlugin<Options = unknown> {
   ): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
   /**
-   * Brings the base of the store (a database's schema) to the version of this program, then moves places of a store over
-   * several databases, and returns a text about what was done; `null` where there is nothing to prepare.
+   * Brings the base of the store (a database's schema) to the version of this program, then moves places of a store
+   * over several databases, and returns a text about what was done; `null` where there is nothing to prepare.
    */
   readonly migrate: ((options: Options, move?: PlaceMove) => Promise<string>) | null;
   readonly maintenance: ((options: Options) => StoreMaintenance) | null;

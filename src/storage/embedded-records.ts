@@ -3,7 +3,7 @@
  * call. Nothing else knows these bytes.
  *
  *   head                      the last block, and how far counting is (JSON)
- *   genesis/seed              what they cover beside the key of the log
+ *   genesis/seed              what they cover in addition to the key of the log
  *   genesis                   the 32 bytes that name this ledger in proofs
  *   a/<did>                   account (SCALE)          n/<alias>         DID that holds it
  *   p/<scope>/<key>           policy (SCALE)
@@ -280,7 +280,9 @@ export function writeClaims(view: TableChange, call: LedgerCall, holder: string)
   for (const claim of claimsOf(call)) view.put(claim, utf8(holder));
 }
 
-/** Releases the claims of a call. A claim that a later call of the same DID holds by now stays. `holder`: the pool key. */
+/**
+ * Releases the claims of a call. A claim that a later call of the same DID holds by now stays. `holder`: the pool key.
+ */
 export function releaseClaims(view: TableChange, call: LedgerCall, holder: string): void {
   for (const key of claimsOf(call)) {
     const standing = view.get(key);
@@ -342,7 +344,10 @@ export function blockHash(
   return encodeHex0x(blake2b256(concatBytes(start, ...hashes)));
 }
 
-/** Every version of proofs is accepted: a client of the interface alone signs the oldest. `null` in a ledger without a name. */
+/**
+ * Every version of proofs is accepted: a client of the interface alone signs the oldest. `null` in a ledger without a
+ * name.
+ */
 export function readProofs(view: TableView): LedgerProofs | null {
   const genesisHash = view.get(genesisKey);
   return genesisHash === null

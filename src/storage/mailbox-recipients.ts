@@ -2,8 +2,8 @@
  * The recipient index of a mailbox: its recipients, their entries in order of arrival, their chunk groups, the
  * usage of their labels, and the sums that quotas are held against. It decides nothing; the mailbox index does.
  * Recipients, label sets and groups are interned: a text has a number for as long as rows name it.
- * Memory: about 150 bytes for each text, 80 for each recipient, and, once they are asked for, 100 for each of its groups
- * and labels.
+ * Memory: about 150 bytes for each text, 80 for each recipient, and, once they are asked for, 100 for each of its
+ * groups and labels.
  */
 import type { MailboxKey, Uuid } from "../core/codec/did.ts";
 import { type Chunk, type MailboxStats, StoreError } from "./contract.ts";
@@ -71,7 +71,7 @@ export class TextTable {
     if (number >= this.users.length) this.users = resized(this.users, 2 * number);
   }
 
-  /** One more loaded row names the text; `none` is no text. */
+  /** One more loaded row names the text; `none` is not a text. */
   loadUser(number: number): void {
     if (number === none) return;
     if (this.texts[number] === undefined) {
@@ -140,7 +140,10 @@ export class RecipientIndex {
     return { entries: found.entries, bytes: found.bytes };
   }
 
-  /** What is held, altogether (`null`) or under a label that is counted over the store, and all ids that are known there. */
+  /**
+   * What is held, altogether (`null`) or under a label that is counted over the store, and all ids that are known
+   * there.
+   */
   inStore(label: string | null): MailboxStats & { readonly ids: number } {
     if (label !== null) return this.storeUsages.get(label) ?? nothingKnown;
     return { entries: this.entries, bytes: this.bytes, ids: this.rows.rows };

@@ -46,12 +46,15 @@ function checkLabels(labels: readonly string[]): void {
   }
 }
 
-/** Names an envelope whose bytes are gone: 128 bits of its SHA-256. Nobody finds a second one. Cost: 1 µs a KiB. */
+/** Names an envelope whose bytes are gone: 128 bits of its SHA-256. No one finds a second one. Cost: 1 µs a KiB. */
 export function digestOf(envelope: Uint8Array): Uint8Array {
   return sha256(envelope).subarray(0, 16);
 }
 
-/** The digest of an acknowledged entry that was imported without its bytes: a repeat with other bytes passes for the same. */
+/**
+ * The digest of an acknowledged entry that was imported without its bytes: a repeat with other bytes passes for the
+ * same.
+ */
 export const digestOfNothing = digestOf(new Uint8Array(0));
 
 /** Labels that are counted over the whole store, and not within a mailbox. */

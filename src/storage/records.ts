@@ -1,5 +1,5 @@
 /**
- * Claims and receipts where one process owns the store: claims in memory (a driver with a disk writes them beside), and
+ * Claims and receipts where one process owns the store: claims in memory (a driver with a disk writes them too), and
  * receipts over the driver's table. Also the bounds of tags, keys and values, which every driver checks.
  */
 import TinyQueue from "tinyqueue";

@@ -160,7 +160,7 @@ export function Composer(props: Props) {
     if (matchMedia("(hover: hover)").matches || answered !== null) field.current?.focus();
   }, [answered]);
   useEffect(() => {
-    // Anywhere: a file that is dropped beside the field would open in place of the app.
+    // Anywhere: a file that is dropped next to the field would open in place of the app.
     const dragged = (event: DragEvent) => {
       if (event.dataTransfer?.types.includes("Files") !== true) return;
       event.preventDefault();

@@ -125,7 +125,7 @@ function GroupForm({ group, people, onClose }: FormProps) {
           </li>
         ))}
       </ul>
-      {listed.length === 0 && <p>Nobody whom you know. Add somebody first.</p>}
+      {listed.length === 0 && <p>No one you know yet. Add someone first.</p>}
     </fieldset>
   );
   if (!isMine) return list;

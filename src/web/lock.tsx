@@ -30,8 +30,8 @@ export function LockSettings() {
         </p>
       ) : (
         <p>
-          Whoever opens this browser reads your messages. With a lock they are sealed until you open
-          it.
+          Anyone who opens this browser can read your messages. With a lock they are sealed until
+          you open it.
         </p>
       )}
       <details>
@@ -84,7 +84,7 @@ function Passphrase({ submit, onChosen }: PassphraseProps) {
         </>
       )}
       <p>
-        Nobody can open it for you if you lose this. A backup with a passphrase of its own helps
+        No one can open it for you if you lose this. A backup with a passphrase of its own helps
         then.
       </p>
     </Form>

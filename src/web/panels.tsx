@@ -151,7 +151,7 @@ function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
         {did.includes(":wp")
           ? "This person's keys prove themselves: the server can't exchange them. What it can't prove is that they belong to the person you mean."
           : "The server says which keys this person has, and nothing proves it."}{" "}
-        Read these numbers to each other, by phone or side by side. If they are the same, nobody
+        Read these numbers to each other, by phone or side by side. If they are the same, no one
         stands between you.
       </p>
       <Fingerprint did={did} />

@@ -115,7 +115,7 @@ type FormProps = {
   readonly submit: string;
   /** Its button while the work goes on. */
   readonly busy?: string;
-  /** The button stands beside the field. */
+  /** The button stands next to the field. */
   readonly isLine?: boolean;
   readonly onSubmit: () => unknown;
   readonly children: ComponentChildren;

@@ -6,10 +6,10 @@ import { attempt, me } from "./session.ts";
 
 const [edge, bytesMax] = [160, 32_768];
 
-/** Square, small, and without what a camera writes beside the picture. */
+/** Square, small, and without what a camera adds to the picture. */
 async function smallPicture(file: Blob): Promise<Blob> {
   const image = await createImageBitmap(file).catch(() => {
-    throw new Error("This file is no picture that the browser can show.");
+    throw new Error("The browser can't show this file as a picture.");
   });
   const side = Math.min(image.width, image.height);
   const canvas = Object.assign(document.createElement("canvas"), { width: edge, height: edge });

@@ -305,10 +305,7 @@ appTest(
       naturalHeight === 160)(document.querySelector('${place} .avatar img') ?? undefined)`;
     await alice.press("Settings");
     await choose(alice, field, join(scratch, "words.png"));
-    await alice.page.until(
-      problem("This file is no picture that the browser can show."),
-      "why not",
-    );
+    await alice.page.until(problem("The browser can't show this file as a picture."), "why not");
     await choose(alice, field, join(scratch, "wide.png"));
     await alice.page.until(isSmall("dialog"), "the picture");
     await alice.close();

@@ -146,7 +146,7 @@ describe("an invitation", () => {
   });
 });
 
-test("a Directory that is closed registers nobody, and /limits names what it is", async () => {
+test("a Directory that is closed registers no one, and /limits names what it is", async () => {
   const stage = await inviting();
   const code = await codeOf(stage);
   expect((await stage.limits()).registration).toBe("invite");

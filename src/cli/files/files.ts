@@ -1,8 +1,8 @@
 /**
  * Files on this machine, written whole or not at all, and synced before anything relies on them; and identities as such
- * files: one each, mode 0600, replaced atomically. A secret that a change is about to put in force is written down before
- * the change is submitted, so that a crash between the two loses no identity. Names that come from the network are a
- * stranger's: they are reduced to a plain file name and never replace a file.
+ * files: one each, mode 0600, replaced atomically. A secret that a change is about to put in force is written down
+ * before the change is submitted, so that a crash between the two loses no identity. Names that come from the network
+ * are a stranger's: they are reduced to a plain file name and never replace a file.
  * Source: interface "Signed DID-document updates" (private keys).
  */
 import { existsSync, rmSync } from "node:fs";
@@ -50,8 +50,8 @@ async function sweepLeftovers(folder: string): Promise<void> {
 
 /**
  * A plain file name from a stranger's text, which may have millions of characters: the part behind the last slash or
- * backslash, without control characters, leading dots and dashes, and what other systems refuse; `message` when nothing is
- * left. The stem is cut, not the extension.
+ * backslash, without control characters, leading dots and dashes, and what other systems refuse; `message` when nothing
+ * is left. The stem is cut, not the extension.
  */
 export function safeFileName(text: string): string {
   const plain = text
@@ -80,8 +80,8 @@ function splitExtension(name: string): [stem: string, extension: string] {
 }
 
 /**
- * Gives a finished temporary file a second name in `folder`, or `name (3f9a2c01).ext` and the like when that is in use, and
- * returns the path. No file is ever replaced.
+ * Gives a finished temporary file a second name in `folder`, or `name (3f9a2c01).ext` and the like when that is in use,
+ * and returns the path. No file is ever replaced.
  */
 export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
   const [stem, extension] = splitExtension(name);
@@ -127,8 +127,8 @@ const identityPath = (folder: string, name: string): string =>
   join(folder, `${checkedName(name)}.json`);
 
 /**
- * Folder of an identity's state between runs, such as its store. It holds no keys, but seeds of messages that are being sent; it
- * goes with the identity.
+ * Folder of an identity's state between runs, such as its store. It holds no keys, but seeds of messages that are being
+ * sent; it goes with the identity.
  */
 export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
@@ -198,7 +198,7 @@ export async function listIdentities(folder: string): Promise<string[]> {
   const names = files
     .filter((file) => file.endsWith(".json"))
     .map((file) => file.slice(0, -".json".length));
-  // Beside an identity with several devices lies the DID of this one, which is no identity of the user's.
+  // Next to an identity with several devices lies the DID of this one, which is not an identity of the user's.
   const isDevice = (name: string) =>
     name.endsWith(".device") && names.includes(name.slice(0, -".device".length));
   return names.filter((name) => nameForm.test(name) && !isDevice(name)).sort();

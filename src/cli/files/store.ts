@@ -1,6 +1,6 @@
 /**
- * A local store in one file: SQLite, open in one process at a time. Each batch is a transaction that is synced before it
- * counts.
+ * A local store in one file: SQLite, open in one process at a time. Each batch is a transaction that is synced before
+ * it counts.
  * Source: docs/client.md "A local store".
  */
 import { mkdir, open } from "node:fs/promises";
@@ -12,7 +12,7 @@ import { lockError } from "./lock.ts";
 
 const bytesMaxDefault = 2_147_483_648;
 
-/** Where the commands keep the store of an identity: beside its keys. */
+/** Where the commands keep the store of an identity: next to its keys. */
 export const storePath = (keysFolder: string, name: string): string =>
   join(stateFolder(keysFolder, name), "store.sqlite");
 
@@ -76,8 +76,8 @@ function rollBack(at: DatabaseSync): void {
 }
 
 /**
- * Locked as long as it is open: SQLite's exclusive lock, which the kernel releases when the process dies, however it dies.
- * A process id would not do: in a container the next process has the same one.
+ * Locked as long as it is open: SQLite's exclusive lock, which the kernel releases when the process dies, however it
+ * dies. A process id would not do: in a container the next process has the same one.
  */
 async function openTable(path: string): Promise<DatabaseSync> {
   const { DatabaseSync } = await import("node:sqlite");

@@ -154,7 +154,7 @@ export async function untilAborted<T>(
   }
 }
 
-/** Throws `invalid_argument` for a name that is no option: a typing error would be ignored otherwise. */
+/** Throws `invalid_argument` for a name that is not an option: a typing error would be ignored otherwise. */
 export function checkNames(given: object, known: Readonly<Record<string, true>>): void {
   const unknown = Object.keys(given).find((name) => known[name] === undefined);
   if (unknown !== undefined) throw localError("invalid_argument", `there is no option ${unknown}`);

@@ -1,5 +1,5 @@
 /**
- * The texts that programs keep between runs beside messages: identities, plans, what is remembered of others, locks.
+ * The texts that programs keep between runs apart from messages: identities, plans, what is remembered of others, locks.
  */
 
 import { decodeHex } from "../../core/codec/bytes.ts";

@@ -21,7 +21,7 @@ import type { PeerRow } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
 
-/** The device's own DID, opened without a store, beside the identity in the key store. */
+/** The device's own DID, opened without a store, next to the identity in the key store. */
 export type OwnDid = {
   readonly did: Did;
   readonly client: Client;

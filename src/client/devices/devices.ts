@@ -275,7 +275,7 @@ export class Devices {
     const sent = await attempt(() => this.#give(link, code, given));
     await this.#table.change(async (batch) => {
       if (sent instanceof ClientError) batch.delete(peerKey(this.#table, code.did));
-      // The others hear of it with the next message.
+      // The others learn of it with the next message.
       else batch.log(keysKey);
     });
     if (sent instanceof ClientError) {
@@ -333,7 +333,7 @@ export class Devices {
     const leaving = gone.map((did) => {
       const peer = peers.find((one) => one.did === did);
       if (peer !== undefined) return peer;
-      throw localError("no_device", `${did} is no other device of this identity`);
+      throw localError("no_device", `${did} is not another device of this identity`);
     });
     // Nothing is sent to a device that is leaving, or heard from it.
     await this.#table.change(async (batch) => {

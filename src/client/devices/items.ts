@@ -1,5 +1,5 @@
 /**
- * What own devices tell one another: rows of the store, by the first letter of their keys. They merge by their content, so
+ * What own devices send each other: rows of the store, by the first letter of their keys. They merge by their content, so
  * what comes again changes nothing. Own devices have all keys and are trusted with the identity itself. Content is an
  * ordinary file, named by the digest of its message, which it answers.
  * Source: docs/client.md "Devices".

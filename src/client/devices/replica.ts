@@ -1,6 +1,6 @@
 /**
  * The rows that own devices share, as far as each has them. A device is offered what it lacks, acknowledges it when its Cache
- * has it, requests what it has missed, and applies what another one offers; that is offered to nobody again.
+ * has it, requests what it has missed, and applies what another one offers; that is not offered again.
  * Source: docs/client.md "Devices".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -134,7 +134,7 @@ export class Replica {
     return sent;
   }
 
-  /** Takes a row of another device, which is offered to nobody from here. Returns what changed. */
+  /** Takes a row of another device, which is not offered from here. Returns what changed. */
   apply(item: Item): Promise<StoreChange | null> {
     return applyItem(this.#table, item, this.#own.nowMs());
   }

@@ -217,7 +217,7 @@ export class Ring {
 
   // ------------------------------------------------------------------------------------------------ speaking
 
-  /** Names what a device knows of the keyring: who names another one is told. */
+  /** Names what a device knows of the keyring: who names another one receives it. */
   #stamp({ head, candidates }: Keyring): string {
     const facts = [head, ...candidates].map(({ root, devices }) => [root, devices]);
     return encodeHex(sha256(utf8(JSON.stringify(facts)))).slice(0, 16);

@@ -30,13 +30,13 @@ type Peer = {
   readonly news: Wakeup;
   /** Its Cache has what was logged up to this number. */
   taken: number;
-  /** Sending to it failed the last time: nobody waits for it. */
+  /** Sending to it failed the last time: nothing waits for it. */
   isFailing: boolean;
   /** It is about to be asked for what is missing. */
   isAsking: boolean;
   /** When it was last asked, by the monotonic clock. */
   askedMs: number;
-  /** Up to where it may have heard in this run, beside what is known to be sent. */
+  /** Up to where it may have received in this run, in addition to what is known to be sent. */
   tried: number[];
 };
 
@@ -65,7 +65,7 @@ export type Speech = {
   ) => Promise<{ readonly said: unknown; readonly theirs: string }>;
 };
 
-/** Beside `syncType`, which wakes nobody: it has a message that somebody wrote, for which a phone may ring. */
+/** Unlike `syncType`, which wakes no one: it has a message that somebody wrote, for which a phone may ring. */
 const newsType = "application/vnd.waypost.news+json";
 /** Up to how many changes it may have heard are remembered. */
 const triedMax = 100;
@@ -258,7 +258,7 @@ export class Sync {
     peer?.news.wake();
   }
 
-  /** Who knows another keyring is told, or tells: at once when it says something new, and then once a minute. */
+  /** Who knows another keyring receives this one, or sends its own: at once when it says something new, and then once a minute. */
   async #hearOfKeys(did: Did, theirs: string): Promise<void> {
     const [row, peer] = [await this.#replica.peer(did), this.#peers.get(did)];
     if (row === null || peer === undefined) return;

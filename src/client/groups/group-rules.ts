@@ -76,7 +76,7 @@ export function changeTo({ version, maker, nonce, name, admin, members }: GroupS
   return { v: 1, version, maker, nonce, name, admin, members };
 }
 
-/** Who has accepted nothing of a group follows any admin, so that who puts them into it first keeps nobody from the true one. */
+/** Who has accepted nothing of a group follows any admin, so that who puts them into it first keeps no one from the true one. */
 export function decideFirst(
   before: GroupRow | null,
   change: GroupChange,

@@ -27,7 +27,7 @@ const pieceBytesMax = 4 * 1_048_576;
 const batchBytes = 1_048_576;
 /** Above all keys, which are ASCII. */
 const pastAll = "~";
-/** How long a backup may wait for whoever reads it, since the store waits for it. */
+/** How long a backup may wait for its reader, since the store waits for it. */
 const idleMs = 60_000;
 
 /** A piece counts in its place only. */
@@ -123,7 +123,7 @@ export async function restore(
   if ((await keys.load(name)) !== null) throw taken();
   const take = reader(file);
   if (decodeUtf8(await take(magic.length)) !== magic)
-    throw damaged("this is no backup of this version");
+    throw damaged("this is not a backup of this version");
   const key = await passphraseKey(options.passphrase, await take(saltBytes));
   const next = async (number: number) =>
     openBytes(key, await take(await lengthIn(take)), boundTo(number));

@@ -115,7 +115,7 @@ export async function restoreFromGuardians({
 function parseShare(text: string): Share {
   const kept = parseKept(text, shareShape);
   if (kept?.share.length === 33) return kept;
-  throw localError("share_unreadable", "this is no share of a guardian");
+  throw localError("share_unreadable", "this is not a share of a guardian");
 }
 
 /** Of three shares, one may be false: the two others show it. */

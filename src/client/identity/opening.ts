@@ -58,7 +58,7 @@ export type WaypostOptions = {
   /** How often `open` tries again after a temporary failure; 3 by default. */
   readonly retries?: number;
   readonly waiting?: Waiting;
-  /** Hears every event from the beginning, also those of `open`; `on` adds further listeners. */
+  /** Receives every event from the beginning, also those of `open`; `on` adds further listeners. */
   readonly onEvent?: Listener;
   /** Ends the opening: `aborted` is thrown. */
   readonly signal?: AbortSignal;

@@ -33,7 +33,7 @@ export const memoryOf = ({ load, save }: MemoryStore, name: string): MemoryStore
   save: (key, text) => save(`${name}/${key}`, text),
 });
 
-/** Under which the DID of this device lies beside an identity. */
+/** Under which the DID of this device lies next to an identity. */
 export const deviceName = (name: string): string => `${name}.device`;
 
 /** Lost with the process: for tests, and for identities that are created each time. */

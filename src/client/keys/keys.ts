@@ -54,7 +54,7 @@ export const rootSignerId = "root";
 
 export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
 
-/** The next secret. Whoever keeps only the new chain can't derive the secrets before it. */
+/** The next secret. The new chain alone can't derive the secrets before it. */
 export function advanceChain(
   chain: AgreementChain,
   nowMs: number,

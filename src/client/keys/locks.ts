@@ -1,5 +1,5 @@
 /**
- * Keys that are locked while nobody uses them: a key store around another one, whose texts are sealed with a random key.
+ * Keys that are locked while no one uses them: a key store around another one, whose texts are sealed with a random key.
  * That key is wrapped by each lock: always by a passphrase or a printed code, because passkeys are lost and not everywhere
  * able to do this, and also by a passkey. The identity's text holds the key of its local store, so that is locked too.
  * Source: docs/client.md "Lost and found", D395; WebAuthn Level 3 section 10.1.4 (PRF).
@@ -28,7 +28,7 @@ const cost = { N: 2 ** 15, r: 8, p: 1, dkLen: 32 };
 const random = (length: number): Uint8Array<ArrayBuffer> =>
   crypto.getRandomValues(new Uint8Array(length));
 
-/** A passphrase that nobody guesses, to print: 130 random bits in groups of letters that can't be mistaken. */
+/** A passphrase that no one guesses, to print: 130 random bits in groups of letters that can't be mistaken. */
 export function recoveryCode(): string {
   const letters = encodeBase32(random(17)).slice(0, 26);
   return (letters.match(/.{1,5}/g) ?? []).join("-");

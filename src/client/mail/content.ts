@@ -25,14 +25,14 @@ export const typingType = "application/vnd.waypost.typing+json";
 export const profileType = "application/vnd.waypost.profile+json";
 export const groupType = "application/vnd.waypost.group+json";
 
-/** Whether nobody is woken for such content: receipts, typing, profiles, and what other devices have. */
+/** Whether no one is woken for such content: receipts, typing, profiles, and what other devices have. */
 export const isQuiet = (mediaType: string): boolean =>
   isNote(mediaType) || mediaType.startsWith(syncType) || mediaType.startsWith(contentType);
 export const syncType = "application/vnd.waypost.sync+json";
 /** Of a message that another device has. */
 export const contentType = "application/vnd.waypost.content";
 
-/** Content that is no message of its own: it changes what is known of other messages and of its sender (`notes.ts`). */
+/** Content that is not a message of its own: it changes what is known of other messages and of its sender (`notes.ts`). */
 export const isNote = (mediaType: string): boolean =>
   /^application\/vnd\.waypost\.(receipt|typing|profile)\+json\b/.test(mediaType);
 

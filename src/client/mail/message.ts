@@ -1,5 +1,5 @@
 /**
- * What a program sees of what it receives: messages, and events beside them. The media type names the kind of a message, and
+ * What a program sees of what it receives: messages, and events. The media type names the kind of a message, and
  * its parameters its relation to other messages.
  * Source: docs/protocol.md ("Content"), docs/client.md "Receiving".
  */

@@ -1,5 +1,5 @@
 /**
- * Notes: content that is no message of its own. A receipt says that messages arrived or were read, typing that somebody
+ * Notes: content that is not a message of its own. A receipt says that messages arrived or were read, typing that somebody
  * writes just now, a profile what somebody calls themselves. All is untrusted, and of another form it says nothing.
  * Source: docs/protocol.md ("Content").
  */

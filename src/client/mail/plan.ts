@@ -192,9 +192,9 @@ function decideChunkBytes(
 
 const limitsKeptMs = 5 * minuteMs;
 
-/** Of a mailbox, what a network has of which nobody is known (D156), and the least that it has. */
+/** Of a mailbox, what a network has of which no sender is known (D156), and the least that it has. */
 const [sharePercent, shareBytesMin] = [25, 1_048_576];
-/** Of an envelope beside its payload, which is in Base64. */
+/** Of an envelope without its payload, which is in Base64. */
 const envelopeBytes = 2_048;
 
 /** The payload of an envelope that an empty mailbox surely takes, where the node says how large it is. */

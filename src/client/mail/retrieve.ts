@@ -75,7 +75,7 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
   };
 }
 
-/** What is known of a message beside its content: when it is received, in a local store, and in a program. */
+/** What is known of a message apart from its content: when it is received, in a local store, and in a program. */
 export type MessageFacts = {
   /** The id of the message, or of the group of its chunks. */
   readonly id: string;
@@ -105,7 +105,7 @@ export type MessageFacts = {
 /** And of the envelopes that were opened. */
 export type ReadMessage = MessageFacts & {
   readonly digests: ReadonlySet<string>;
-  /** What tells it from others: the same message with other members that nothing signs has the same. */
+  /** What distinguishes it from others: the same message with other members that nothing signs has the same. */
   readonly marks?: ReadonlySet<string>;
   /** Until when it is remembered, by what its author signed; none for one that nothing proves. */
   readonly seenUntilMs?: number;

@@ -94,7 +94,7 @@ async function decrypt(
 
 /**
  * What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. It decrypts,
- * so nobody changed it on the way: its sender wrote what this client can't read.
+ * so no one changed it on the way: its sender wrote what this client can't read.
  */
 function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
   const unreadable = (why: string) =>

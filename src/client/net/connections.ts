@@ -15,7 +15,7 @@ type LiveEvents = {
   readonly onReady: () => void;
   /** Whether the envelope is taken over and acknowledged; otherwise it is passed to the next destination. Its sender waits. */
   readonly onEnvelope: (envelope: LiveEnvelope) => Promise<boolean>;
-  /** A Cache beside the Relay has stored something. */
+  /** A Cache of the same process as the Relay has stored something. */
   readonly onStored?: () => void;
 };
 

@@ -1,5 +1,5 @@
 /**
- * Content in a local store: small content is part of its message, the rest lies in sealed pieces beside it. Pieces are
+ * Content in a local store: small content is part of its message, the rest lies in sealed pieces next to it. Pieces are
  * written before the message that names them, and marked until then, so that a crash leaves none for ever.
  */
 import { concatBytes, decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";

@@ -137,7 +137,7 @@ export class Group {
 
 const notIn = () => localError("not_member", "this identity is not in the group");
 
-/** With the longest life: who misses that another admin was named hears of no later change. */
+/** With the longest life: who misses that another admin was named learns of no later change. */
 const changing = (group: string): MessageOptions => ({
   group,
   mediaType: groupType,
@@ -218,7 +218,7 @@ export class Groups {
   async find(to: string): Promise<Did> {
     const { client, trust } = this.own.identity;
     const { did } = await this.sending.find(to);
-    // Whom nothing may be sent to is no member.
+    // Whom nothing may be sent to is not a member.
     if (trust !== null) await trustIn(client, did, trust);
     return did;
   }

@@ -26,7 +26,7 @@ export const rowsOf = {
   seen: "s/",
   /** Copies on their way out, by lane. */
   outbox: "o/",
-  /** Copies that failed, beside the lanes. */
+  /** Copies that failed, outside the lanes. */
   aside: "u/",
   pieces: "f/",
   /** Marks of files whose rows are not written so far. */
@@ -127,7 +127,7 @@ export const unfinishedIdOf = (key: string): string => key.slice(rowsOf.unfinish
 
 // ------------------------------------------------------------------------------------------------------- the outbox
 
-/** Of one recipient: files go beside what is short. */
+/** Of one recipient: files go in parallel with what is short. */
 export const laneOf = (names: Names, did: string, is: "short" | "file"): string =>
   `${rowsOf.outbox}${names.name(did)}${is === "file" ? "+" : ""}/`;
 export const isFileLane = (lane: string): boolean => lane.endsWith("+/");

@@ -2,7 +2,7 @@
  * Messages on their way out: the outbox owns a copy from the moment it is added until the Relay has it or will not get it,
  * and reports what became of it. Key and bytes are fixed and saved before the first attempt, and the same bytes go out until
  * their `ttl` ends. Then a message that surely never left is prepared anew, and one with an unknown outcome is `uncertain`.
- * Files go beside what is short, so that no text waits for a file.
+ * Files go in parallel with what is short, so that no text waits for a file.
  * Source: docs/client.md "Sending" and "A local store", interface "Relay".
  */
 

@@ -27,7 +27,7 @@ type WantNews = { readonly type: "want"; readonly key: string };
 
 /** The programs that use a store at once: tabs of one page. */
 export type Tabs = {
-  /** Hears what other tabs tell. */
+  /** Called with the news of other tabs. */
   onNews: (news: unknown) => void;
   /** Informs the other tabs. */
   readonly tell: (news: unknown) => void;

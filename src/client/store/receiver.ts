@@ -173,7 +173,7 @@ export class Receiver {
     await this.#loops;
   }
 
-  /** A bug is thrown by `next`, and is no end. */
+  /** A bug is thrown by `next`, and does not end it. */
   #fail(error: unknown): void {
     this.#failure ??= error;
     this.#end();
@@ -537,7 +537,7 @@ export class Receiver {
       const isAccepted = facts.from !== null && (await this.#inbox.accepts(facts.from));
       await acknowledge(copies, known.digests, { isAccepted });
     };
-    // A note is no message of its own, and without a store nothing hears of it. A store without room gets it again later.
+    // A note is not a message of its own, and without a store nothing uses it. A store without room gets it again later.
     if (isSaved || noteIn(facts, data) !== null) await attempt(ack);
     else {
       this.#queue.push(messageOf(facts, data, { ack, send }));

@@ -1,6 +1,6 @@
 /**
  * A message in chunks that was interrupted goes on where it stopped: sent again, the same content to the same recipient
- * continues its set of chunks, with the key that it was sealed to. The newest sets are remembered beside the keys until all
+ * continues its set of chunks, with the key that it was sealed to. The newest sets are remembered next to the keys until all
  * of each is sent or its time has ended. A local store has an outbox.
  */
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";

@@ -53,7 +53,7 @@ const deliveryStates: readonly DeliveryState[] = [
   "read",
 ];
 
-/** Receipts, the Relay and other devices tell of a copy in any order: what was seen of it stays. */
+/** Receipts, the Relay and other devices report on a copy in any order: what was seen of it stays. */
 export const laterState = (held: DeliveryState, given: DeliveryState): DeliveryState =>
   seen.indexOf(held) > seen.indexOf(given) && seen.includes(given) ? held : given;
 const seen: readonly DeliveryState[] = ["sent", "received", "read"];
@@ -192,7 +192,7 @@ export async function putReaction(
   return key;
 }
 
-/** A reaction beside the message that it is for, any other message in its conversation; and for own devices. */
+/** A reaction next to the message that it is for, any other message in its conversation; and for own devices. */
 export async function placeMessage(
   table: Table,
   batch: Batch,

@@ -53,7 +53,7 @@ export class Table {
   /** Removes what is worth least; `false` when nothing is left to remove, which is news the first time. */
   makeRoom: (isNews: boolean) => Promise<boolean> = async () => false;
   #isFull = false;
-  /** Hears of changes for own devices. */
+  /** Called with changes for own devices. */
   onLogged: (number: number) => void = () => undefined;
   readonly #nameKey: Uint8Array;
   readonly #sealKey: Uint8Array;
@@ -86,7 +86,7 @@ export class Table {
     return (await this.get<Meta>("meta")) ?? noMeta;
   }
 
-  /** The same text for the same name, from which nobody without the store key learns the name. */
+  /** The same text for the same name, from which no one without the store key learns the name. */
   name(text: string): string {
     return encodeHex(sha256(concatBytes(this.#nameKey, utf8(text))).subarray(0, 16));
   }
@@ -281,7 +281,7 @@ export class Batch {
     this.#table = table;
   }
 
-  /** Sealed, and read once: nobody else writes during a change. */
+  /** Sealed, and read once: no one else writes during a change. */
   before(key: string): Promise<Uint8Array | null> {
     const before = this.#read.get(key) ?? this.#table.sealed(key);
     this.#read.set(key, before);

@@ -57,7 +57,7 @@ export type Client = {
       string,
       { readonly code: string; readonly sinceMs: number; readonly isReported: boolean }
     >;
-    /** Hears what is wrong with the log where nothing depends on it. */
+    /** Called on log inconsistencies that don't fail the operation. */
     doubt: (error: ClientError) => void;
   };
   /** What is believed of self-certifying DIDs. */

@@ -53,7 +53,7 @@ type LogPolicy = {
   readonly isQuorum: (names: ReadonlySet<string>) => boolean;
 };
 
-/** Throws `policy_invalid`. A policy without witnesses is none: nobody would see another log. */
+/** Throws `policy_invalid`. A policy without witnesses is none: no one would see another log. */
 export function parseLogPolicy(text: string): LogPolicy {
   const invalid = (line: string) =>
     localError("policy_invalid", `not a policy of logs and witnesses: ${line}`);

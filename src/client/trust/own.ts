@@ -161,7 +161,7 @@ const ownAliasesMax = 1_000;
 
 /**
  * Whether an alias of this identity is another DID's now. Its aliases are remembered: what a Directory hides later is still
- * watched. One that nobody has was removed.
+ * watched. One that no one has was removed.
  */
 async function hasLostAlias(client: Client, did: Did, given: string | null): Promise<boolean> {
   const { aliases } = await client.directory.resolve(did);
@@ -206,7 +206,7 @@ export async function forget(client: Client, own: Did, target: string): Promise<
   await forgetOwnAlias(client, own, name);
 }
 
-/** After this identity has given it up: whoever has it then is no stranger. */
+/** After this identity has given it up: its next holder is not a stranger. */
 export async function forgetOwnAlias(client: Client, did: Did, alias: string): Promise<void> {
   const aliases = await loadOwnAliases(client, did);
   const kept = aliases.filter((one) => one !== alias);
@@ -232,7 +232,7 @@ export async function loadAddedKeys({ known }: Client, did: Did): Promise<readon
   return (await recall(known.memory, `methods/${did}`, methodKeysShape))?.keys ?? [];
 }
 
-/** Before a change that this device makes: the method's key is no stranger's, wherever its secret is. */
+/** Before a change that this device makes: the method's key is not a stranger's, wherever its secret is. */
 export async function rememberAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
   const others = (await loadAddedKeys(client, did)).filter((one) => one !== publicKey);
   const keys = [...others, publicKey].slice(-addedKeysMax);

@@ -115,7 +115,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore) {
       if (before === did) return "remembered";
       const why = `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`;
       if (before !== null) throw distrust("identity_changed", why);
-      // A name of nobody would stand in the way of the true answer.
+      // A name without a holder would stand in the way of the true answer.
       if (isSelfCertifying(did)) await inTurn(did, () => examine(did, null));
       await memoryOf().save(aliasKey(alias), renderKept({ alias, did }));
       return "told";

@@ -17,7 +17,7 @@ const admissions = new BoundedMap<string, boolean>(admissionsMax);
 /** The one acceptance rule: RFC 8032 without the cofactor, S below the group order, R compared as bytes. */
 export { verifyEd25519, verifyEd25519InPool } from "#crypto";
 
-/** A canonical point, not of small order: such a key verifies what nobody signed. Cost: about 0.1 ms, once per key. */
+/** A canonical point, not of small order: such a key verifies what no one signed. Cost: about 0.1 ms, once per key. */
 export function isAdmissibleKey(publicKey: Uint8Array): boolean {
   if (publicKey.length !== publicKeyBytes) return false;
   const name = encodeHex(publicKey);

@@ -22,7 +22,10 @@ const spkiPrefix = Uint8Array.fromHex("302a300506032b6570032100");
 /** DER of an Ed25519 private key in PKCS #8, up to the 32 seed bytes (RFC 8410). */
 const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
 
-/** `false` for whatever can't be read as a key of 32 or a signature of 64 bytes. About 36 µs, of which the key takes one. */
+/**
+ * `false` for whatever can't be read as a key of 32 or a signature of 64 bytes. About 36 µs, of which the key takes
+ * one.
+ */
 export function verifyEd25519(
   signature: Uint8Array,
   message: Uint8Array,
@@ -37,11 +40,13 @@ export function verifyEd25519(
   }
 }
 
-/** Beyond this, signatures are verified at once: the threads of the pool, which also write to disk, have work for 1 ms. */
+/**
+ * Beyond this, signatures are verified at once: the threads of the pool, which also write to disk, have work for 1 ms.
+ */
 const poolQueueMax = 32;
 let poolQueue = 0;
 
-/** The same in the runtime's pool of threads, beside the event loop, when that has time for it: 4 µs here. */
+/** The same in the runtime's pool of threads, off the event loop, when that has time for it: 4 µs here. */
 export function verifyEd25519InPool(
   signature: Uint8Array,
   message: Uint8Array,

@@ -1,7 +1,7 @@
 /**
  * What the ledger keeps, as values and in SCALE: of one DID its document, its record and its counters; the policies of
- * recipients, tags and personas with their limits; and how large each may be. A codec's fields have the order of the wire,
- * decoding enforces every bound, and the types are the codecs'. `document.ts` has the rules for documents.
+ * recipients, tags and personas with their limits; and how large each may be. A codec's fields have the order of the
+ * wire, decoding enforces every bound, and the types are the codecs'. `document.ts` has the rules for documents.
  * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1 and 10.
  */
 import { parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
@@ -102,7 +102,7 @@ export const serviceCodec = structure({
   id,
   type: text(scaleBounds.typeBytes),
   serviceEndpoint: vector(text(scaleBounds.serviceEndpointBytes), scaleBounds.serviceEndpoints),
-  /** `null` when the member is absent; an empty list authorizes nobody. */
+  /** `null` when the member is absent; an empty list authorizes no one. */
   authorization: option(vector(id, scaleBounds.serviceAuthorizations)),
   priority: option(u32),
 });
@@ -207,9 +207,14 @@ export const accountCodec = structure({
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
   /** The time of the last accepted full document (docs/ledger.md 2.5). */
   documentTimeMs: u64,
-  /** The expiry of the last registration proof that had one. The next must expire later, so that no proof works twice. */
+  /**
+   * The expiry of the last registration proof that had one. The next must expire later, so that no proof works twice.
+   */
   registrationExpiryMs: u64,
-  /** How often the DID was deleted; 0 when a ledger can't say. A message admitted for one life does not belong to the next. */
+  /**
+   * How often the DID was deleted; 0 when a ledger can't say. A message admitted for one life does not belong to the
+   * next.
+   */
   life: u32,
   /** Of a self-certifying DID: the component calls that are accepted before the next whole document (docs/trust.md). */
   componentCallsLeft: u8,
@@ -223,7 +228,7 @@ export const aliasReserveMs = 30 * 86_400_000;
 export const aliasReserveCodec = structure({ did, life: u32, untilMs: u64 });
 export type AliasReserve = Decoded<typeof aliasReserveCodec>;
 
-/** After a deletion the alias is nobody's until then, because another key may register the DID. */
+/** After a deletion the alias belongs to no one until then, because another key may register the DID. */
 export function isReservedFrom(
   taker: { readonly did: string; readonly life: number },
   reserve: AliasReserve | null,

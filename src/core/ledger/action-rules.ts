@@ -1,7 +1,7 @@
 /**
  * What calls change: the types of a change, the one place where version, time and counters of a record
- * move, and the rule of every signed action. Payload, expiry, nonce and signature have been checked before (`rules.ts`).
- * The rules work on aliases in normal form.
+ * move, and the rule of every signed action. Payload, expiry, nonce and signature have been checked before
+ * (`rules.ts`). The rules work on aliases in normal form.
  * Source: docs/ledger.md 1.4, 1.5, 1.11, 2.2, 2.3 ("Component operations"), 2.5 and 2.6, rules section 4 ("Operation
  * refusals").
  */
@@ -64,7 +64,7 @@ export type LedgerInput = {
   readonly bounds: LedgerBounds;
 };
 
-/** Entries of the alias index: those that now name the DID, and those that name nobody and are reserved for it. */
+/** Entries of the alias index: those that now name the DID, and those that name no one and are reserved for it. */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
 /** A `policy` of `null` removes the entry. A persona policy has the scope `persona` only. */
@@ -275,7 +275,7 @@ function removeAlias(alias: string, record: DidRecord): RuleResult {
   };
 }
 
-/** By the owner. Whoever writes to an alias relies on it: where the ledger says so, only keys change it. */
+/** By the owner. Senders to an alias rely on it: where the ledger says so, only keys change it. */
 export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRecord): RuleResult {
   const { did } = input.call;
   const removed = record.aliases.filter((held) => held !== alias);

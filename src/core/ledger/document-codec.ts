@@ -118,7 +118,7 @@ type RegistrationProof = {
   readonly docBlob: Uint8Array;
 };
 
-/** What a registration signs (version 3 needs `binding`); `null` for what nobody can have signed. */
+/** What a registration signs (version 3 needs `binding`); `null` for what no one can have signed. */
 export function registrationMessage(
   proof: RegistrationProof,
   binding: ProofBinding | null = null,
@@ -184,8 +184,8 @@ export function boundDocumentMessage(
 
 // ----------------------------------------------------------------------------------- payloads of key proofs
 
-// Component calls and rotations, and what every authorization signs. Apart from the other structures, because every page
-// that verifies a key proof loads this.
+// Component calls and rotations, and what every authorization signs. Apart from the other structures, because every
+// page that verifies a key proof loads this.
 
 /** What every payload ends with: which counter value, until when (strictly before), signed by whom. */
 export type Terms = {

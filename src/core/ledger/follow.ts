@@ -1,6 +1,6 @@
 /**
- * Whether a proven state follows from an earlier one. Signatures alone don't tell an old record, or the branch of a thief
- * who had a key that was removed since; a few remembered bytes do.
+ * Whether a proven state follows from an earlier one. Signatures alone don't show that a record is old, or the branch
+ * of a thief who had a key that was removed since; a few remembered bytes do.
  * Source: docs/trust.md "Memory".
  */
 import { equalBytes } from "../codec/bytes.ts";

@@ -1,8 +1,8 @@
 /**
- * Names that prove themselves: a DID that is derived from the ledger and from the first root key. Whoever knows the key
- * and the ledger's genesis hash can derive the name again, so no Directory can give the name another first key. A name
- * has one ledger: on another one the same key derives another name. Without that, a stolen key that was replaced long ago
- * could register the same name elsewhere.
+ * Names that prove themselves: a DID that is derived from the ledger and from the first root key. Anyone who knows the
+ * key and the ledger's genesis hash can derive the name again, so no Directory can give the name another first key. A
+ * name has one ledger: on another one the same key derives another name. Without that, a stolen key that was replaced
+ * long ago could register the same name elsewhere.
  * Source: docs/trust.md "Names".
  */
 import { sha256 } from "#sha256";

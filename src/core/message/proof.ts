@@ -398,7 +398,7 @@ export function proofReplayed(): Fault {
   return fault("proof_replayed", "the nonce of the proof was used before");
 }
 
-/** Single-use per operation, DID and key. The hash bounds the tag; the DID lets a store keep it beside the mailbox. */
+/** Single-use per operation, DID and key. The hash bounds the tag; the DID lets a store keep it with the mailbox. */
 function replayClaim({ operation, did, keyId, nonce }: Signer, untilMs: number): ReplayClaim {
   const text = JSON.stringify([operation, did, keyId, nonce]);
   return { tag: `proof:${did}:${encodeHex(sha256(utf8(text)).subarray(0, 16))}`, untilMs };

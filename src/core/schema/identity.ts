@@ -43,7 +43,7 @@ export const serviceShape = closed({
     examples: [["https://cache.example"]],
   }),
   authorization: Type.Optional(
-    Type.Array(Type.String(), { description: "method ids; empty authorizes nobody" }),
+    Type.Array(Type.String(), { description: "method ids; empty authorizes no one" }),
   ),
   priority: Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_295 })),
 });

@@ -1,7 +1,7 @@
 /**
  * Shapes of the wire in TypeBox: what validates requests also documents them. This file owns the checker
  * (`compileShape`), the text formats and the shapes that all nodes share, with their answers about themselves;
- * `directory.ts`, `identity.ts` and `messages.ts` beside it hold the bodies. Members keep the names of the interface,
+ * `directory.ts`, `identity.ts` and `messages.ts` next to it hold the bodies. Members keep the names of the interface,
  * and a refusal never repeats what a caller sent. Objects of answers are open: later versions may add members.
  * Source: interface "Resources and their fields", rules sections 1, 3, 9 and 10.
  */

@@ -125,13 +125,14 @@ export function genesisOfLog(key: NoteKey, seed: Uint8Array): Uint8Array {
   return digestOf("genesis", concatBytes(utf8(`${renderVerifierKey(key)}|`), seed));
 }
 
-// -------------------------------------------------------------------------------------------------------------- answers
+// --------------------------------------------------------------------------------------------------------------
+// answers
 
 const hash = fixedBytes(hashBytes);
 const treeProof = vector(hash, treeProofMax);
 /** What a Directory answers about one key: `GET /log/entry/{key}`. */
 const logEntryCodec = structure({
-  /** The log's key as a `vkey`, and what the ledger's genesis hash covers beside it; `null` on an older ledger. */
+  /** The log's key as a `vkey`, and what the ledger's genesis hash covers as well; `null` on an older ledger. */
   logKey: text(512),
   genesisSeed: option(hash),
   /** The checkpoint with its cosignatures. */

@@ -1,7 +1,7 @@
 /**
  * The senders that a mailbox knows: those of whom its recipient has acknowledged a signed envelope within the last 90
  * days. One record for each mailbox holds at most 1,000; while it is full, no other sender becomes known, so strangers
- * who get many envelopes acknowledged displace nobody. The record is a hint: when it can't be read or written, a sender
+ * who get many envelopes acknowledged displace no one. The record is a hint: when it can't be read or written, a sender
  * counts as new.
  * Source: D156, rules section 6 ("Known senders").
  */

@@ -1,7 +1,7 @@
 /**
- * Pools of a mailbox: who may use how much of it, so that no number of senders closes it to the others. Known people and
- * newcomers have a side each; of a side, most is floors, which nobody else can take, and the rest goes to whoever needs
- * it, each at most half of what the others leave. Beside that, what one client network may use of the whole store.
+ * Pools of a mailbox: who may use how much of it, so that no number of senders closes it to the others. Known people
+ * and newcomers have a side each; of a side, most is floors, which no one else can take, and the rest goes to those who
+ * need it, each at most half of what the others leave. Also, what one client network may use of the whole store.
  * Source: D450, rules section 6 ("Strangers").
  */
 import type { Config } from "../../config/schema.ts";
@@ -15,7 +15,9 @@ import type { MailboxPlace, MailboxShare } from "../../storage/quota.ts";
 /** The client that submitted an envelope: its address, and the network under which it is counted. */
 export type Origin = { readonly client: string; readonly network: string };
 
-/** Who sends, as the mailbox sees it. `label` is that of the verified sender; `people` counts all that are known there. */
+/**
+ * Who sends, as the mailbox sees it. `label` is that of the verified sender; `people` counts all that are known there.
+ */
 export type Sending =
   | { readonly isKnown: true; readonly label: string; readonly people: number }
   | { readonly isKnown: false; readonly label: string | null };

@@ -1,10 +1,10 @@
 /**
- * Sends the pushes that are due: at once when something was stored, and again at the start and every 30 s, so that no crash
- * and no outage loses one. Of the nodes that share a store, one pushes to a subscription in 30 s. Nothing is pushed while a
- * live session of the recipient is open, or when its mailbox is empty: it has fetched all.
- * A push holds what the device asked for, and nothing about senders and messages. Bounded: pushes at once, shared by the
- * registered names of their hosts, of strangers six an hour, pauses after failures. The pushes of tokens have places of
- * their own, shared by the client networks that subscribe: whoever subscribes keeps no sleeping device from being woken.
+ * Sends the pushes that are due: at once when something was stored, and again at the start and every 30 s, so that no
+ * crash and no outage loses one. Of the nodes that share a store, one pushes to a subscription in 30 s. Nothing is
+ * pushed while a live session of the recipient is open, or when its mailbox is empty: it has fetched all. A push holds
+ * what the device asked for, and nothing about senders and messages. Bounded: pushes at once, shared by the registered
+ * names of their hosts, of strangers six an hour, pauses after failures. The pushes of tokens have places of their own,
+ * shared by the client networks that subscribe: subscriptions keep no sleeping device from being woken.
  * Source: D392; RFC 8030 sections 5 and 7.
  */
 

@@ -1,7 +1,7 @@
 /**
  * Web Push: which devices of a recipient want to be woken, and that they are due. A subscription counts when its device
- * has returned the token of the first push, so nobody makes this node push to a stranger. A due record is written before
- * an envelope is accepted, and removed when the push service has taken the push (`push-sender.ts`).
+ * has returned the token of the first push, so no one can make this node push to a stranger. A due record is written
+ * before an envelope is accepted, and removed when the push service has taken the push (`push-sender.ts`).
  * Source: docs/interface.md "Push", D392, D393; RFC 8030.
  */
 
@@ -71,7 +71,8 @@ type PushNode = SenderParts & { readonly sender: Sender; readonly pace: RateLimi
 
 export function createPush(parts: SenderParts): Push {
   const sender = createSender(parts);
-  // Over all hosts: a stranger names hosts and ports as he likes, and an office behind one address has one push service.
+  // Over all hosts: a stranger names hosts and ports as he likes, and an office behind one address has one push
+  // service.
   const node: PushNode = {
     ...parts,
     sender,

@@ -223,7 +223,7 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
   return renderAck(removed);
 }
 
-/** The recipient's user has accepted nobody of those who sent what is acknowledged: they stay newcomers. */
+/** The recipient's user has accepted none of those who sent what is acknowledged: they stay newcomers. */
 function isUnaccepted(headers: Headers): boolean {
   return headers.get("svc-accepted") === "none";
 }

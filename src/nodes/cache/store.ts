@@ -53,20 +53,20 @@ export type StoreParts = {
 /** When and by which client an envelope is submitted. */
 export type Submitted = Origin & {
   readonly nowMs: number;
-  /** Nobody need be woken for it (RFC 8030 `Urgency: low`): a receipt, say. */
+  /** No one need be woken for it (RFC 8030 `Urgency: low`): a receipt, say. */
   readonly isQuiet?: boolean;
   /** Where the sender may be at home. */
   readonly senderHome?: string | null;
   /**
-   * By the Relay of this process, with what it has gathered: a signature is verified once. Other content under an id that
-   * is held is a conflict there, and not a repeat.
+   * By the Relay of this process, with what it has gathered: a signature is verified once. Other content under an id
+   * that is held is a conflict there, and not a repeat.
    */
   readonly relayed?: AdmissionFacts;
 };
 
 /**
- * Refuses as `decideAdmission`, and with 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a Cache,
- * 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`; to the Relay also with 409 `duplicate_conflict`.
+ * Refuses as `decideAdmission`, and with 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a
+ * Cache, 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`; to the Relay also with 409 `duplicate_conflict`.
  */
 export async function storeEnvelope(
   parts: StoreParts,
@@ -103,7 +103,7 @@ export async function storeEnvelope(
 /** What could not be verified counts as unsigned. */
 const unsigned: Sending = { isKnown: false, label: null };
 
-/** Whether a request says that nobody need be woken for what it brings. */
+/** Whether a request says that no one need be woken for what it brings. */
 export function isQuiet(headers: Headers): boolean {
   return /^(very-)?low$/.test(headers.get("urgency") ?? "");
 }
@@ -114,8 +114,8 @@ const otherContent = fault(
 );
 
 /**
- * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged since; `null` when the
- * id is not known, and 409 `duplicate_conflict` for other content that waits.
+ * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged since; `null` when
+ * the id is not known, and 409 `duplicate_conflict` for other content that waits.
  */
 export async function recallEnvelope(
   parts: StoreParts,
@@ -134,7 +134,7 @@ export async function recallEnvelope(
 
 // ------------------------------------------------------------------------------------------------ decide
 
-/** The rules of a Cache beside those of every node; made once. */
+/** The rules that a Cache adds to those of every node; made once. */
 export function storeRules(
   settings: Config["cache"],
   limits: EnvelopeLimits,
@@ -216,8 +216,8 @@ function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): M
 }
 
 /**
- * Whether the store takes writes at all, asked of the store itself: an entry for which the mailbox has no room is refused
- * unless there is none on the disk either. Nothing is written. The reason, or `null`.
+ * Whether the store takes writes at all, asked of the store itself: an entry for which the mailbox has no room is
+ * refused unless there is none on the disk either. Nothing is written. The reason, or `null`.
  */
 export async function checkDisk(
   { mailbox, settings }: Pick<StoreParts, "mailbox" | "settings">,

@@ -1,7 +1,8 @@
 /**
- * The log of a Directory's ledger: signs its heads, has witnesses cosign them, and serves head, tiles and the proof of one
- * key. A node signs nothing that contradicts what it has signed before: at its start it compares the store with the last
- * head beside its key and with what its witnesses know. After a restore it takes lost entries from a witness, or waits.
+ * The log of a Directory's ledger: signs its heads, has witnesses cosign them, and serves head, tiles and the proof of
+ * one key. A node signs nothing that contradicts what it has signed before: at its start it compares the store with the
+ * last head next to its key and with what its witnesses know. After a restore it takes lost entries from a witness, or
+ * waits.
  * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness, docs/trust.md "Log".
  */
 import { decodeHex, encodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
@@ -50,7 +51,7 @@ import {
 } from "../witness/exchange.ts";
 import { directoryRoute, pathValue } from "./parts.ts";
 
-/** The key of the log, and beside it the last note that was signed; empty for none. */
+/** The key of the log, and the file next to it: the last note that was signed, empty for none. */
 export type LogKey = {
   readonly key: NoteKey;
   readonly sign: (message: Uint8Array) => Uint8Array;
@@ -222,7 +223,7 @@ async function compare(parts: LogParts): Promise<string | null> {
   const { logKey, witnesses, logs } = parts;
   const last = checkpointIn(await logKey.readSigned(), logKey.key);
   if (last === "unreadable")
-    return "the file beside the log's key is no note of this key: restore it, or remove it if there was no log";
+    return "the file next to the log's key is not a note of this key: restore it, or remove it if there was no log";
   if (last !== null && last.origin !== logKey.key.name) await restart(parts, last);
   const answers = await Promise.all(witnesses.map((witness) => latestAt(witness, logKey.key)));
   if (answers.length > 0 && answers.every((one) => one === "unknown"))

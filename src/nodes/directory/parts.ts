@@ -1,7 +1,7 @@
 /**
- * What the routes of the Directory share: their stores and settings, the common part of a route, the steps of every change
- * (body, path, the DID that both must name, submission), and the versions of proofs: which ones this Directory accepts on
- * its ledger, and what version 3 binds.
+ * What the routes of the Directory share: their stores and settings, the common part of a route, the steps of every
+ * change (body, path, the DID that both must name, submission), and the versions of proofs: which ones this Directory
+ * accepts on its ledger, and what version 3 binds.
  * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
  */
 
@@ -80,8 +80,8 @@ export function directoryRoute({ unstable = false, codes = [], ...plan }: Direct
 }
 
 /**
- * Puts the share of bytes in front of a route that writes: 429 `rate_limited`. Records stay for ever, so the scarce thing is
- * room.
+ * Puts the share of bytes in front of a route that writes: 429 `rate_limited`. Records stay for ever, so the scarce
+ * thing is room.
  * Source: rules section 4 ("Growth of the ledger").
  */
 export function withinDayBytes(settings: DirectorySettings): (route: Route) => Route {
@@ -176,7 +176,7 @@ type ChangePlan<S extends TSchema> = Pick<
   "method" | "path" | "id" | "summary" | "headers" | "credential"
 > & {
   readonly request: S;
-  /** Beside those of every change. */
+  /** On top of those of every change. */
   readonly codes: readonly FaultCode[];
   readonly unstable?: boolean;
   /** Path value that holds the DID. */
@@ -272,8 +272,8 @@ export function acceptedVersions(
 }
 
 /**
- * Whether a preparation makes version 3: for a DID that needs it, and where the ledger accepts nothing else. Otherwise it
- * makes the older ones, because clients of the family compare what they sign with the form that they know.
+ * Whether a preparation makes version 3: for a DID that needs it, and where the ledger accepts nothing else. Otherwise
+ * it makes the older ones, because clients of the family compare what they sign with the form that they know.
  */
 export function isBound(did: Did, { proofs }: Binding): boolean {
   return !proofs.plain || (proofs.selfCertifying && isSelfCertifying(did));

@@ -46,7 +46,7 @@ type OwnerRow<S extends OwnedSchema> = {
   /** Path value that holds the DID. */
   readonly subject: string;
   readonly summary: string;
-  /** Beside those of every update. */
+  /** On top of those of every update. */
   readonly codes?: readonly FaultCode[];
   readonly request: S;
   readonly callOf: (body: Static<S>, did: Did) => OwnerCall | Fault;

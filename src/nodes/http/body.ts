@@ -41,7 +41,9 @@ export function isBodiless(request: Request, announced: number | null): boolean 
   );
 }
 
-/** What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`. */
+/**
+ * What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`.
+ */
 export function checkBodyHead(
   headers: Headers,
   announced: number | null,
@@ -138,8 +140,8 @@ const silenceMs = 500;
 
 /**
  * Reads on after a refusal. A connection that is closed while its client still writes is reset, and the client never
- * sees the answer. Bounded in bytes and time; a client that announces more gets the answer at once, and perhaps the reset.
- * It counts like any body that begins, so that others which are arriving may go on.
+ * sees the answer. Bounded in bytes and time; a client that announces more gets the answer at once, and perhaps the
+ * reset. It counts like any body that begins, so that others which are arriving may go on.
  */
 export async function discardBody(
   request: Request,
@@ -198,15 +200,15 @@ function collectAfter(bytes: number): void {
 }
 
 /**
- * The parts as the client reads them: one is in memory at a time, and room for the largest is taken until the end; `null`
- * when clients keep too much waiting already. Throws when the first part can't be read, so that a status can still say it.
- * The answer is cut off when a later one can't be read, or a chunk is not read within the deadline.
+ * The parts as the client reads them: one is in memory at a time, and room for the largest is taken until the end;
+ * `null` when clients keep too much waiting already. Throws when the first part can't be read, so that a status can
+ * still say it. The answer is cut off when a later one can't be read, or a chunk is not read within the deadline.
  */
 export async function streamParts(
   { bytes, parts }: JsonParts,
   { budget, client, deadlineMs }: StreamRules,
 ): Promise<ReadableStream<Uint8Array> | null> {
-  // An answer always goes out where nobody else waits, however long its parts are.
+  // An answer always goes out where no one else waits, however long its parts are.
   const counted = Math.min(answerCopies * bytes, budget.max / 2);
   if (!budget.take(client, counted)) return null;
   const chunks = (async function* () {

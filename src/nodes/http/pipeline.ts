@@ -224,7 +224,7 @@ type Result = Answer | Fault;
 
 /**
  * Never rejects; `undefined` when the connection became a WebSocket. Before the head and after the body a request waits
- * for those beside it (`iterationEnd`).
+ * for those that arrived with it (`iterationEnd`).
  */
 export async function serve(
   http: Http,
@@ -236,7 +236,7 @@ export async function serve(
     const startedMs = performance.now();
     // Known until the client disconnects.
     const peer = connection.requestIP(request)?.address ?? null;
-    // Nobody reads the answer. Without an address it would count as sent over a Unix socket.
+    // No one reads the answer. Without an address it would count as sent over a Unix socket.
     if (peer === null && connection.port !== undefined) return new Response(null, { status: 400 });
     await iterationEnd();
     const exchange = new Exchange(http, plan, request, clientOf(http, request, peer), connection);

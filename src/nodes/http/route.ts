@@ -1,10 +1,12 @@
 /**
- * What a node gives the HTTP server: its routes, each with the facts for its documentation, and the form of requests and
- * answers that handlers see. And how an answer, or what a handler throws, becomes a Response: JSON, problem+json (RFC 9457),
- * or the DeliveryResult of the Relay, with the headers of every answer: request id, no caching, and those that
- * let pages of other origins read it. Only the words of a Fault reach the client. A thrown error goes to the log: one line
- * with its stack for each bug, and one a minute for an outage during which every request fails for the same reason.
- * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9, D140; Fetch standard, CORS protocol.
+ * What a node gives the HTTP server: its routes, each with the facts for its documentation, and the form of requests
+ * and answers that handlers see. And how an answer, or what a handler throws, becomes a Response: JSON, problem+json
+ * (RFC 9457), or the DeliveryResult of the Relay, with the headers of every answer: request id, no caching, and those
+ * that let pages of other origins read it. Only the words of a Fault reach the client. A thrown error goes to the log:
+ * one line with its stack for each bug, and one a minute for an outage during which every request fails for the same
+ * reason.
+ * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9, D140; Fetch standard, CORS
+ * protocol.
  */
 import type { TSchema } from "@sinclair/typebox";
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -34,7 +36,10 @@ export type Call = {
    * are handled meanwhile. `false` when its network has no room there.
    */
   readonly waitsForOthers: () => boolean;
-  /** Makes the connection a WebSocket that carries `data`; the answer is then 101. `false` when the request asks for none. */
+  /**
+   * Makes the connection a WebSocket that carries `data`; the answer is then 101. `false` when the request asks for
+   * none.
+   */
   readonly upgrade: (data: unknown) => boolean;
 };
 
@@ -83,7 +88,10 @@ export type Route = {
   readonly credential?: Credential;
   readonly answer: RouteAnswer;
   readonly also?: RouteAnswer;
-  /** Of its refusals, beside those of the server. With `chain_unavailable`, that is what an unavailable store means here. */
+  /**
+   * Of its refusals, without those of the server. With `chain_unavailable`, that is what an unavailable store means
+   * here.
+   */
   readonly codes?: readonly FaultCode[];
   /** Where it takes a body. */
   readonly bodyBytesMax?: number;
@@ -161,7 +169,7 @@ function baseOf(cors: ReturnType<Cors>): Headers {
   return base;
 }
 
-/** The server leaves the content of an answer to HEAD out; nobody would read parts. */
+/** The server leaves the content of an answer to HEAD out; no one would read parts. */
 function answerContent({ body, json, jsonParts }: Answer, isHead: boolean): BodyInit | null {
   if (jsonParts !== undefined) return null;
   const content = body === undefined ? JSON.stringify(json ?? null) : body.content;

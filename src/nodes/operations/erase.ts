@@ -1,7 +1,7 @@
 /**
- * Removing what the node holds of a DID: by the operator (`waypost erase`), and the mail of a DID that was deleted, once
- * the ledger has confirmed it. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope does
- * not come back. What a ledger and its log say of a DID stays: others have proofs of it.
+ * Removing what the node holds of a DID: by the operator (`waypost erase`), and the mail of a DID that was deleted,
+ * once the ledger has confirmed it. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope
+ * does not come back. What a ledger and its log say of a DID stays: others have proofs of it.
  */
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, mailboxOf } from "../../core/codec/did.ts";
@@ -124,7 +124,7 @@ export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Fol
         await lookAt(key, Number(decodeUtf8(value)));
       }
   };
-  // One look a second, as long as a deletion is under way, and none beside another: a store may be slow.
+  // One look a second, as long as a deletion is under way, and one at a time: a store may be slow.
   const timer = setInterval(async () => {
     if (!isDue || isLooking) return;
     isLooking = true;

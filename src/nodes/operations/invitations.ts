@@ -1,8 +1,9 @@
 /**
  * Invitations: who may register while `directory.registration` is `invite`. A code has 128 random bits; the store has
- * its digest alone, so neither the list nor a backup lets anyone in. Each use is a record that is never replaced by another
- * DID's: a registration claims one before it is submitted, and the same DID finds its own again, so a repeat after a lost
- * answer or a crash uses nothing more, and a count is never exceeded however many processes register at once.
+ * its digest alone, so neither the list nor a backup lets anyone in. Each use is a record that is never replaced by
+ * another DID's: a registration claims one before it is submitted, and the same DID finds its own again, so a repeat
+ * after a lost answer or a crash uses nothing more, and a count is never exceeded however many processes register at
+ * once.
  * Source: D410.
  */
 import { encodeBase58, encodeHex, utf8 } from "../../core/codec/bytes.ts";
@@ -148,7 +149,7 @@ export function checkOpen(
   code: string | null,
 ): Fault | null {
   if (registration === "closed")
-    return fault("registration_closed", "this Directory registers nobody now");
+    return fault("registration_closed", "this Directory registers no one now");
   if (registration === "open" || code !== null) return null;
   return fault(
     "invitation_required",

@@ -1,6 +1,6 @@
 /**
- * What routes answer of DIDs, aliases and log entries that are at home at another Directory: `?home=` names it. Questions end
- * at the Directory that another one asks.
+ * What routes answer of DIDs, aliases and log entries that are at home at another Directory: `?home=` names it.
+ * Questions end at the Directory that another one asks.
  * Source: docs/trust.md "Between providers", docs/interface.md "Directory".
  */
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";
@@ -9,10 +9,12 @@ import { parseHome } from "../../core/ledger/home.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import { type Absence, type Homes, hopsHeader } from "./homes.ts";
 
-/** What serves other providers' DIDs beside the own ledger's; without homes there are none. */
+/** Serves other providers' DIDs as well as the own ledger's; without homes there are none. */
 export type HomesOf = { readonly homes?: Homes };
 
-/** A route that also reads another Directory, which `?home=` names. A text that is no home is 400, never an absence. */
+/**
+ * A route that also reads another Directory, which `?home=` names. A text that is not a home is 400, never an absence.
+ */
 export function readsHome(route: Route): Route {
   return {
     ...route,

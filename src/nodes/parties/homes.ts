@@ -1,8 +1,9 @@
 /**
- * Self-certifying DIDs of other Directories: their key proofs, fetched from the home that a client or a header names, or
- * that the DID's own document named before. What arrives is verified and served as it came, so that a reader believes the
- * signatures in it and neither Directory. A silent home leaves what is remembered of it in force; a hostile one can't change
- * it. Another Directory gets answers from the own ledger only, so that no question goes in circles.
+ * Self-certifying DIDs of other Directories: their key proofs, fetched from the home that a client or a header names,
+ * or that the DID's own document named before. What arrives is verified and served as it came, so that a reader
+ * believes the signatures in it and neither Directory. A silent home leaves what is remembered of it in force; a
+ * hostile one can't change it. Another Directory gets answers from the own ledger only, so that no question goes in
+ * circles.
  * Source: docs/trust.md "Between providers".
  */
 import type { Config } from "../../config/schema.ts";
@@ -53,8 +54,8 @@ export type Homes = {
   /** What a home's log says of a key, as it came. Its freshness is that of the home's witnesses. */
   readonly entry: (key: string, from: number, asked: AskedFor) => Promise<Uint8Array | Absence>;
   /**
-   * The largest payload that the recipient's policies allow, as the home says; `null` when they set none, or it says nothing
-   * now. No proof has it, so it only shows senders what the recipient's own nodes will apply.
+   * The largest payload that the recipient's policies allow, as the home says; `null` when they set none, or it says
+   * nothing now. No proof has it, so it only shows senders what the recipient's own nodes will apply.
    */
   readonly bytesMax: (
     of: Foreign,
@@ -164,8 +165,8 @@ function allowedHome({ settings }: State, text: string | null): string | null {
 // --------------------------------------------------------------------------------------------------------------- DIDs
 
 /**
- * What the remembered home says, and what the named one says where the remembered one is silent or has none. One answer of
- * the remembered home serves whatever is named beside it.
+ * What the remembered home says, and what the named one says where the remembered one is silent or has none. One answer
+ * of the remembered home counts whichever home is named.
  */
 async function find(
   state: State,
@@ -223,7 +224,7 @@ async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<F
   }
   const proven = await prove(did, reply);
   if (proven === null)
-    return refuse(state, fetching, "what it serves is no valid proof of this DID");
+    return refuse(state, fetching, "what it serves is not a valid proof of this DID");
   const contradiction = before === null ? null : findContradiction(before.remembered, proven);
   if (contradiction !== null)
     return refuse(state, fetching, `${contradiction.code}: ${contradiction.what}`);
@@ -392,7 +393,7 @@ const answers = new Map<unknown, Absence | "did_deactivated" | "policy_denied">(
   ["403 policy_denied", "policy_denied"],
 ]);
 
-/** Thrown, so that nobody else is answered by what one network's rate refuses: an absence would be remembered. */
+/** Thrown, so that no one else is answered by what one network's rate refuses: an absence would be remembered. */
 const refusedByRate = new Error("this client network asks other homes too often");
 const ifRefused =
   <T>(answer: () => T | Promise<T>) =>

@@ -102,7 +102,7 @@ export function chargeBody(limiter: RateLimiter, call: Call, settings: LoopbackR
   chargeClient(limiter, call, Math.ceil(call.body.length / countedBytes) - 1, settings);
 }
 
-/** What a request costs beside what it was checked for, once that is known. */
+/** What a request costs on top of what it was checked for, once that is known. */
 export function chargeClient(
   limiter: RateLimiter,
   { client, network, nowMs }: Pick<Call, "client" | "network" | "nowMs">,
@@ -120,8 +120,8 @@ export function isUnlimited(client: string, settings: LoopbackRule): boolean {
 export type NetworkPlaces = ReturnType<typeof networkPlaces>;
 
 /**
- * Places of client networks: one gets at most half of all. A client of this machine may have many others behind it, so it
- * counts in the total alone.
+ * Places of client networks: one gets at most half of all. A client of this machine may have many others behind it, so
+ * it counts in the total alone.
  */
 export function networkPlaces(max: number) {
   const share = createFairShare(max, { isSpared: isLoopbackAddress });

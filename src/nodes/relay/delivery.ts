@@ -1,5 +1,6 @@
 /**
- * The attempts of a delivery over their channels, and what became of each; no rule of the delivery is decided here. Source: rules section 5.
+ * The attempts of a delivery over their channels, and what became of each; no rule of the delivery is decided here.
+ * Source: rules section 5.
  */
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
 import {
@@ -55,7 +56,9 @@ export type Relayed = {
 export type LocalCache = {
   readonly endpoints: readonly string[];
   readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
-  /** The receipt of an envelope that was stored before; 409 `duplicate_conflict`, or `null` when its id is not known. */
+  /**
+   * The receipt of an envelope that was stored before; 409 `duplicate_conflict`, or `null` when its id is not known.
+   */
   readonly recall: (
     envelope: Envelope,
     admission: Admission,
@@ -102,8 +105,8 @@ export async function deliverBy(
 type Made = Omit<AttemptOutcome, "durationMs">;
 
 /**
- * Never throws for what a destination does. `nobody`: it turned out that no session listens. 409 `duplicate_conflict` ends
- * the delivery: the Cache of this process holds other content under the id, which another node gave it.
+ * Never throws for what a destination does. `nobody`: it turned out that no session listens. 409 `duplicate_conflict`
+ * ends the delivery: the Cache of this process holds other content under the id, which another node gave it.
  */
 async function makeAttempt(
   parts: DeliveryParts,
@@ -228,7 +231,7 @@ function madeOfRefusal({ status, code, detail }: Fault): Made {
 
 type NodeAnswer = { readonly httpStatus: number; readonly body: Uint8Array };
 
-/** What a Relay or a Cache says beside its status; `null` for a 2xx that is not what its route answers. */
+/** What a Relay or a Cache says with its status; `null` for a 2xx that is not what its route answers. */
 function readAnswer(
   channel: Channel,
   { httpStatus, body }: NodeAnswer,

@@ -1,13 +1,14 @@
 /**
- * The bus over nats-server (core NATS, 2.x). Opening never fails because of an unreachable server: the driver connects as
- * soon as it can, and reconnects by itself. Until then every request answers "nobody", and published messages are dropped
- * and counted, never kept in memory.
+ * The bus over nats-server (core NATS, 2.x). Opening never fails because of an unreachable server: the driver connects
+ * as soon as it can, and reconnects by itself. Until then every request answers "nobody", and published messages are
+ * dropped and counted, never kept in memory.
  *
- * The library never closes a connection to a server that accepts it and stays silent, so the driver calls the library only
- * for a server that has just sent its first line, and lets it neither reconnect nor choose a server.
+ * The library never closes a connection to a server that accepts it and stays silent, so the driver calls the library
+ * only for a server that has just sent its first line, and lets it neither reconnect nor choose a server.
  *
- * A process has one subscription for what others send it, and one for what they tell all (`peers.ts`). Subjects are those
- * of the bus within this process (`local.ts`): a message goes to that one, and to each process that has its subject.
+ * A process has one subscription for what others send it, and one for what they announce to all (`peers.ts`). Subjects
+ * are those of the bus within this process (`local.ts`): a message goes to that one, and to each process that has its
+ * subject.
  */
 import { readFile } from "node:fs/promises";
 import { createConnection } from "node:net";
@@ -45,7 +46,7 @@ function isServer(text: string): boolean {
   return known && hostname !== "" && username + password + search === "" && pathname.length <= 1;
 }
 
-/** The options beside `plugin = "nats"`. */
+/** The options next to `plugin = "nats"`. */
 export const natsOptions = z
   .strictObject({
     servers: z
@@ -160,7 +161,7 @@ async function connectionOptions(options: NatsBusOptions): Promise<ConnectionOpt
     reconnect: false,
     // Otherwise each address of a name would be another server.
     resolve: false,
-    // Traces cost two stacks for each request, which nobody reads.
+    // Traces cost two stacks for each request, which no one reads.
     noAsyncTraces: true,
     // What is for this process, too, goes over the bus within it.
     noEcho: true,
@@ -320,7 +321,10 @@ class NatsBus implements Bus {
     this.peers.receive(message.json<PeerMessage>());
   }
 
-  /** A request has the time for its answer behind the subject; the answer begins with a byte that says whether there is one. */
+  /**
+   * A request has the time for its answer behind the subject; the answer begins with a byte that says whether there is
+   * one.
+   */
   private receive(message: Msg): void {
     const end = message.data.indexOf(endOfHead);
     const [subject = "", timeoutMs] = Buffer.from(message.data.subarray(0, end))

@@ -1,18 +1,19 @@
 /**
  * Which subjects the other processes on a bus have subscribed to. A live session has two subjects; if the server of the
  * bus knew each, one would cost 6 KB here and 1 KB there, and each message for a recipient without a session a round
- * trip. So a process has one subscription at the server, and processes tell each other their subjects:
+ * trip. So a process has one subscription at the server, and processes announce their subjects to each other:
  * - What changes within a short time is one message to all, with a number. The first change of a while goes at once.
  * - A subscription is ready when every process that is known has confirmed the message that announces it.
- * - Every process says now and then how many subjects it has, with a checksum. Who knows others, or misses a number, asks
- *   for all of them, so that whatever was lost is known again some seconds later.
+ * - Every process says now and then how many subjects it has, with a checksum. Who knows others, or misses a number,
+ *   asks for all of them, so that whatever was lost is known again some seconds later.
  * - A process that confirms nothing is forgotten until it says hello again. It then learns that it missed messages.
- * Subjects are numbers of 53 bits (`numberOf`). If two subjects share a number, a process without a handler drops the message.
+ * Subjects are numbers of 53 bits (`numberOf`). If two subjects share a number, a process without a handler drops the
+ * message.
  */
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { busReadyMsMax } from "../../storage/bus.ts";
 
-/** What processes tell each other. `from` is the sender. */
+/** What processes announce to each other. `from` is the sender. */
 export type PeerMessage =
   /**
    * `greets`: it was not connected before, and wants to know what the receiver has. `lost`: what it published until now
@@ -178,7 +179,7 @@ export class Peers {
     for (const [seq, one] of this.unheard) this.endWait(seq, one);
   }
 
-  /** For a new connection. What was heard before it is no reason to forget anybody. */
+  /** For a new connection. Silence before it is not a reason to forget a peer. */
   greet(): void {
     for (const peer of this.peers.values()) peer.heardAtMs = performance.now();
     this.hello("all", { greets: true });
@@ -231,7 +232,7 @@ export class Peers {
     if (added.length > 0) this.link.send(from, { type: "heard", from: this.id, seq });
   }
 
-  /** Behind the changes that its sum counts, so that nobody asks for them. */
+  /** Behind the changes that its sum counts, so that no one asks for them. */
   private hello(to: string | "all", { greets = false, lost = false } = {}): void {
     this.sendBatch();
     this.link.send(to, {

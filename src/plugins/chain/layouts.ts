@@ -1,8 +1,9 @@
 /**
- * What the program assumes about a chain. First the items of storage that it reads, beside the calls of
- * `core/ledger/calls.ts`: the start-up check compares a chain's metadata with both. Then how a call becomes an extrinsic,
- * signed by the operator (version 4) or with its own proof (version 5, without a signature), and what the extrinsics of a
- * block carry. The chain library has what each transaction extension adds; one that it does not know must add nothing.
+ * What the program assumes about a chain. First the items of storage that it reads, with the calls of
+ * `core/ledger/calls.ts`: the start-up check compares a chain's metadata with both. Then how a call becomes an
+ * extrinsic, signed by the operator (version 4) or with its own proof (version 5, without a signature), and what the
+ * extrinsics of a block carry. The chain library has what each transaction extension adds; one that it does not know
+ * must add nothing.
  * Source: docs/ledger.md 1.1 to 1.9, rules section 1, checked against the reference runtime.
  */
 import { Struct, TypeRegistry } from "@polkadot/types";
@@ -127,7 +128,9 @@ export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
   policyRefBytes: "MaxPolicyRefLen",
 };
 
-/** A pallet of a chain's metadata: shapes by the names of items, calls and constants by their names, names of errors. */
+/**
+ * A pallet of a chain's metadata: shapes by the names of items, calls and constants by their names, names of errors.
+ */
 export type PalletShape = {
   readonly calls: ReadonlyMap<string, { readonly indices: Uint8Array; readonly shape: string }>;
   readonly storage: ReadonlyMap<string, string>;
@@ -289,7 +292,10 @@ const signatureBytes = [64, 64, 65, 65];
 /** Version, kind of address, account, kind of key. */
 const signedHeadBytes = 35;
 
-/** What an extrinsic has before its extensions, in every runtime; `null` when it is of the block's author, or of no known form. */
+/**
+ * What an extrinsic has before its extensions, in every runtime; `null` when it is of the block's author, or of no
+ * known form.
+ */
 export function headOf(
   extrinsic: Uint8Array,
 ): { readonly submitter: Uint8Array | null; readonly end: number } | null {
@@ -304,8 +310,8 @@ export function headOf(
 }
 
 /**
- * The bytes that an extension has in an extrinsic, for those of the reference runtime: a block has as many extrinsics of
- * strangers as they pay for, and the library builds an object for each.
+ * The bytes that an extension has in an extrinsic, for those of the reference runtime: a block has as many extrinsics
+ * of strangers as they pay for, and the library builds an object for each.
  */
 const explicitKinds: Readonly<Record<string, "era" | "compact" | "byte">> = {
   CheckEra: "era",

@@ -7,8 +7,8 @@
  * block number from the parents of the finalized head. Its answer to an extrinsic only means that it passed it on; the
  * blocks show whether one includes it.
  *
- * Law: a question that no peer answers is asked again and then fails, which ends the connection. Only data that peers may
- * have discarded (older than `statesKept` blocks) is refused as gone.
+ * Law: a question that no peer answers is asked again and then fails, which ends the connection. Only data that peers
+ * may have discarded (older than `statesKept` blocks) is refused as gone.
  */
 import { readFileSync, statSync } from "node:fs";
 import { resolve } from "node:path";
@@ -58,7 +58,7 @@ export type LightClients = {
   readonly close: () => Promise<void>;
 };
 
-/** Throws `unavailable` when the file of an endpoint is no specification that a light client can start from. */
+/** Throws `unavailable` when the file of an endpoint is not a specification that a light client can start from. */
 export function openLightClients(
   { endpoints }: Pick<ChainOptions, "endpoints">,
   parts: Pick<LightParts, "host" | "log"> & Partial<LightParts>,

@@ -1,6 +1,7 @@
 /**
- * The runtime metadata of a chain at one version: the items that it has, the indices of our calls, its bounds, its errors;
- * and the keys of its storage. A chain that differs from `layouts.ts` is refused with a list of every difference.
+ * The runtime metadata of a chain at one version: the items that it has, the indices of our calls, its bounds, its
+ * errors; and the keys of its storage. A chain that differs from `layouts.ts` is refused with a list of every
+ * difference.
  * Source: docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
 import { Metadata, type PortableRegistry, TypeRegistry } from "@polkadot/types";
@@ -241,7 +242,9 @@ const prefixes = new Map(
     concatBytes(xxhashAsU8a(layouts.itemOf(name).pallet, 128), xxhashAsU8a(name, 128)),
   ]),
 );
-/** The key of an item that is no map, and what the keys of a map begin with: twox128 of the pallet's and its name. */
+/**
+ * The key of an item that is not a map, and what the keys of a map begin with: twox128 of the pallet's and its name.
+ */
 export const prefixOf = (name: layouts.ItemName): Uint8Array => prefixes.get(name) as Uint8Array;
 
 /** `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */

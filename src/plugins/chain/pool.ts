@@ -10,23 +10,24 @@
  *                        |
  *                        +--> ended      the state shows it, or refuses it; or absent, though it had its chance
  *
- * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second endpoint has the same
- * block and state, endpoints.ts) -> every block up to it scanned, and the calls in them ended -> `scanned`. A head that
- * differs, or that nobody confirms, goes no further, and no entry moves by it. A proof that a node calls invalid is
- * inspected at once. A call had its chance when a node had it, its nonce being the next, for half its lifetime without a gap in the blocks seen.
+ * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second endpoint has the
+ * same block and state, endpoints.ts) -> every block up to it scanned, and the calls in them ended -> `scanned`. A head
+ * that differs, or that no endpoint confirms, goes no further, and no entry moves by it. A proof that a node calls
+ * invalid is inspected at once. A call had its chance when a node had it, its nonce being the next, for half its
+ * lifetime without a gap in the blocks seen.
  *
  * Laws:
- * 1. An entry ends once: `finalized` or `failed` when a finalized block holds its extrinsic or the head's state decides,
- *    as a second endpoint has it too (`submissions.ts` reports both), `dropped` only when the extrinsic can't enter any
- *    more. The state is asked before anything is signed again: a node may have hidden a block.
+ * 1. An entry ends once: `finalized` or `failed` when a finalized block holds its extrinsic or the head's state
+ *    decides, as a second endpoint has it too (`submissions.ts` reports both), `dropped` only when the extrinsic can't
+ *    enter any more. The state is asked before anything is signed again: a node may have hidden a block.
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
  *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
  *    with its own proof, so its bytes are valid again a life later: only the state ends it.
  * 3. The extrinsics of an entry that may still enter have one nonce, so at most one of them enters; a call with its own
- *    proof has one effect in however many. So what a node bans, or a new runtime refuses, is signed again for its nonce an
- *    eighth of a life later, and for another nonce only when none of them can enter any more.
- * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it. They
- *    do, because nothing is signed again for a nonce above a gap: law 3 would give it another life each time.
+ *    proof has one effect in however many. So what a node bans, or a new runtime refuses, is signed again for its nonce
+ *    an eighth of a life later, and for another nonce only when none of them can enter any more.
+ * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it.
+ *    They do, because nothing is signed again for a nonce above a gap: law 3 would give it another life each time.
  * 5. Calls are sent by nonce, then those with their own proof; a node whose pool is full gets them again later.
  *
  * Source: docs/decisions.md D74, D75.
@@ -35,8 +36,8 @@ import { type Fault, fault } from "../../core/fault.ts";
 import type { Submission } from "../../storage/contract.ts";
 
 /**
- * An extrinsic that was signed for a call. Blocks after `birth` up to, not including, `death` may hold it, or a former one
- * with the same fingerprint.
+ * An extrinsic that was signed for a call. Blocks after `birth` up to, not including, `death` may hold it, or a former
+ * one with the same fingerprint.
  */
 export type Signed = {
   readonly extrinsic: Uint8Array;
@@ -87,7 +88,9 @@ export type Send<E extends Entry = Entry> = {
 export type PoolAction<E extends Entry = Entry> =
   | Send<E>
   | { readonly do: "sign"; readonly entry: E; readonly nonce: number | null }
-  /** Look at the head's state: its life is over, its nonce was used and no block shows it, or a node calls it invalid. */
+  /**
+   * Look at the head's state: its life is over, its nonce was used and no block shows it, or a node calls it invalid.
+   */
   | { readonly do: "inspect"; readonly entry: E }
   | { readonly do: "end"; readonly entry: E; readonly end: End };
 
@@ -329,7 +332,8 @@ export class SubmissionPool<E extends Entry = Entry> {
     if (head === null || !isOver(entry.signed, head)) return [];
     const chance = entry.eligibleSince === null ? 0n : head.number - entry.eligibleSince;
     const wasUsed = isUsed(entry.nonce, head);
-    // The era of a call with its own proof is not signed: its bytes are valid again a life later, so only the state ends it.
+    // The era of a call with its own proof is not signed: its bytes are valid again a life later, so only the state
+    // ends it.
     if (entry.nonce !== null && !wasUsed && chance >= BigInt(this.limits.lifetimeBlocks >> 1))
       return [{ do: "end", entry, end: lifeOver }];
     entry.isOut = false;

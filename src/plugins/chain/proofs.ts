@@ -1,25 +1,26 @@
 /**
  * The key proofs of self-certifying DIDs on a chain: the calls of every finalized block, from the first block on, each
- * applied to the proof of its DID as the embedded ledger does it (`core/ledger/keep.ts`), and kept beside the outbox.
+ * applied to the proof of its DID as the embedded ledger does it (`core/ledger/keep.ts`), and kept next to the outbox.
  *
  * Laws:
- * 1. Proofs and the number of the block up to which blocks were read are one commit. After a crash or an absence, reading
- *    goes on there.
+ * 1. Proofs and the number of the block up to which blocks were read are one commit. After a crash or an absence,
+ *    reading goes on there.
  * 2. No call needs an event, which nodes discard long before the body of a block. The runtime runs a call with a proof
- *    before a block may have it (`admit` in runtime/pallets/did-registry/src/proofs.rs), so in a general extrinsic it was
- *    applied; in the extrinsic of an account it was refused. Of a registration, the account's own call, a block does not
- *    show which, but the state does for ever, as two endpoints have it: a name is registered once, and its expiry stays. Of
- *    several with this expiry, those before the first other change are alternatives, the oldest, until the record decides.
- * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks may be read twice, and no
- *    proof goes back. Only the signature that a call adds is verified.
+ *    before a block may have it (`admit` in runtime/pallets/did-registry/src/proofs.rs), so in a general extrinsic it
+ *    was applied; in the extrinsic of an account it was refused. Of a registration, the account's own call, a block
+ *    does not show which, but the state does for ever, as two endpoints have it: a name is registered once, and its
+ *    expiry stays. Of several with this expiry, those before the first other change are alternatives, the oldest, until
+ *    the record decides.
+ * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks may be read twice,
+ *    and no proof goes back. Only the signature that a call adds is verified.
  * 4. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
  * 5. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
- *    reading goes on behind them, and they are asked for again at each start and each hour. So are blocks whose runtime no
- *    endpoint has (`history.ts`).
+ *    reading goes on behind them, and they are asked for again at each start and each hour. So are blocks whose runtime
+ *    no endpoint has (`history.ts`).
  * 6. No call stops the reading. A block has calls of strangers, of any length, that the runtime refused. Nor does a DID
  *    about which two endpoints disagree: it is put aside, and read from its block on when they agree.
- * 7. Blocks that were read by their numbers lead to the head that was confirmed. Where they don't, reading goes on from a
- *    place that is kept each 256 blocks.
+ * 7. Blocks that were read by their numbers lead to the head that was confirmed. Where they don't, reading goes on from
+ *    a place that is kept each 256 blocks.
  *
  * Source: docs/trust.md "Key proofs".
  */
@@ -98,7 +99,8 @@ export class KeyProofs {
       if (!isSelfCertifying(did) || !head.proofs.selfCertifying) return null;
       const proof = readKept(this.options.table, did).find((one) => leadsTo(one, account));
       if (proof !== undefined) return encodeKeyProof(proof);
-      // A later block may have changed the proof, and the record. The head is always later where a second endpoint lags.
+      // A later block may have changed the proof, and the record. The head is always later where a second endpoint
+      // lags.
       if (this.place.number === head.number || isDeepStrictEqual(account, before)) {
         if (this.place.aside[did] === undefined) return null;
         const text = "two endpoints of the chain disagree about this DID's registration";
@@ -165,7 +167,9 @@ export class KeyProofs {
     if (block !== null && (await this.history.isReadable(block))) this.history.restart(gap);
   }
 
-  /** Those about whom the endpoints agree again are read from their blocks on: reading twice changes nothing (law 3). */
+  /**
+   * Those about whom the endpoints agree again are read from their blocks on: reading twice changes nothing (law 3).
+   */
   private async retryAside({ hash }: ChainHead): Promise<void> {
     const settled: Did[] = [];
     for (const did of Object.keys(this.place.aside) as Did[])
@@ -177,7 +181,10 @@ export class KeyProofs {
     return (await this.options.endpoints.blockAt(number)) !== null;
   }
 
-  /** The blocks that follow the place, as far as an endpoint has them; the last one is the head, or no endpoint has another. */
+  /**
+   * The blocks that follow the place, as far as an endpoint has them; the last one is the head, or no endpoint has
+   * another.
+   */
   private async nextBlocks(head: ChainHead): Promise<SignedBlock[]> {
     const first = this.place.number + 1n;
     const count = Math.min(batchMax, Number(head.number - first) + 1);
@@ -238,7 +245,7 @@ export class KeyProofs {
     await this.commit(changed, { number: last.number, hash: last.hash });
   }
 
-  /** Law 7: each follows the one before, and the last one is no other than that of the other endpoints. */
+  /** Law 7: each follows the one before, and the last one is the same as that of the other endpoints. */
   private async isOnChain(blocks: readonly SignedBlock[], head: ChainHead): Promise<boolean> {
     let { hash } = this.place;
     for (const { header } of blocks) {
@@ -401,7 +408,9 @@ const isBounded = (proof: KeyProof): boolean => decodeKeyProof(encodeKeyProof(pr
 const holds = (signed: SignedMessage | null): boolean =>
   signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
 
-/** A whole document follows every earlier one, also behind a gap. Counters of aliases and of control are in no proof. */
+/**
+ * A whole document follows every earlier one, also behind a gap. Counters of aliases and of control are in no proof.
+ */
 function isNext(call: LedgerCall, proof: KeyProof): boolean {
   const counter = counterOf(call);
   const next = nextNonces(proof);

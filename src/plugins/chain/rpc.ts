@@ -161,7 +161,7 @@ export class Rpc implements Connection {
     }
   }
 
-  /** Nobody could catch an exception of this method, and even turning a member into text can throw. */
+  /** No caller could catch an exception of this method, and even turning a member into text can throw. */
   private onMessage(text: unknown): void {
     try {
       const frame: Frame | null = parseObject(text);
@@ -229,7 +229,9 @@ export function parseObject(text: unknown): object | null {
   }
 }
 
-/** Removes from a text everything that an endpoint has behind its host, as a whole and in its parts, and shortens it. */
+/**
+ * Removes from a text everything that an endpoint has behind its host, as a whole and in its parts, and shortens it.
+ */
 export function withoutSecrets(endpoint: string): (text: string) => string {
   const { origin, href } = isLight(endpoint)
     ? { origin: endpoint, href: endpoint }
@@ -308,8 +310,8 @@ const parseAnyStorage = parserOf(storage);
 const runtimeUpdated = 8;
 
 /**
- * The hash that the header's own bytes have. The chain library would decode the logs, which nothing here reads: it prints
- * what it can't decode to the console, and refuses kinds that it does not know.
+ * The hash that the header's own bytes have. The chain library would decode the logs, which nothing here reads: it
+ * prints what it can't decode to the console, and refuses kinds that it does not know.
  */
 function withHash({
   digest,

@@ -221,8 +221,8 @@ export function checkFile(path: string): number | null {
 }
 
 /**
- * The older page counts for its number alone: after a write of it has failed, the library puts its former transaction and
- * last page beside the new roots.
+ * The older page counts for its number alone: after a write of it has failed, the library puts its former transaction
+ * and last page next to the new roots.
  */
 function areFirstPages(newer: FirstPage, older: FirstPage): boolean {
   const areAlike = newer.pageBytes === older.pageBytes && pageSizes.includes(newer.pageBytes);

@@ -1,5 +1,5 @@
 /**
- * Work of an operator on a store: backup beside a running node, restore, verify, and export.
+ * Work of an operator on a store: backup of a running node, restore, verify, and export.
  * A copy gets its name only when it is whole, synced and verified, so that an
  * interrupted one never counts as a store. A backup and an export pin a transaction as a reader of LMDB; while it is
  * open, the store can't reuse space that becomes free: it grows instead.
@@ -130,7 +130,7 @@ async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>
 }
 
 /**
- * Checks every record, and writes each anew in a copy. Beside a running node a pinned state is read. Damaged pages may end
+ * Checks every record, and writes each anew in a copy. While a node runs, a pinned state is read. Damaged pages may end
  * this process by a signal.
  */
 export async function verifyStore(path: string): Promise<VerifyReport> {

@@ -62,7 +62,7 @@ function openMailbox(
   return { claims, mailbox, receipts: new TableReceipts(new DiskTable(environment, "receipts")) };
 }
 
-/** Fills the store of an import, in a folder where nobody looks for one. */
+/** Fills the store of an import, in a folder where no one looks for one. */
 export async function fillLmdb(
   options: LmdbOptions,
   host: StoreEnvironment,
@@ -115,7 +115,10 @@ export async function openLmdb(...opening: Opening): Promise<Store> {
   }
 }
 
-/** Records of the ledger stay for ever, so it leaves the mailboxes half of the disk, and a quarter when keys must change. */
+/**
+ * Records of the ledger stay for ever, so it leaves the mailboxes half of the disk, and a quarter when keys must
+ * change.
+ */
 const ledgerPartMax = { registration: 1 / 2, change: 3 / 4 };
 
 function ledgerBound(environment: Environment): (call: LedgerCall) => void {

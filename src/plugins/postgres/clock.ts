@@ -1,7 +1,7 @@
 /**
- * The clock of this machine beside the database's. Messages expire by the clocks of nodes: one that is far from the others'
- * would end lives early, or late. So each answered write carries the database's time, and a node whose clock is more than
- * five seconds away is refused until both agree again, at its start and later.
+ * The clock of this machine compared with the database's. Messages expire by the clocks of nodes: one that is far from
+ * the others' would end lives early, or late. So each answered write carries the database's time, and a node whose
+ * clock is more than five seconds away is refused until both agree again, at its start and later.
  */
 import { StoreError } from "../../storage/contract.ts";
 

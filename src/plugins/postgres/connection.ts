@@ -11,7 +11,7 @@ import { StoreError } from "../../storage/contract.ts";
 import type { Pulse } from "./pulse.ts";
 import type { Parameter, Row, Servers } from "./servers.ts";
 
-/** Whether the statement was executed is unknown: only the database can tell. */
+/** Whether the statement was executed is unknown: only the database knows. */
 export class OutcomeUnknown extends Error {}
 
 /** The statement failed as a whole and left nothing behind. `code` is the SQLSTATE. */

@@ -1,8 +1,8 @@
 /**
- * Several databases as one store. A key (of a mailbox, a claim, a receipt) belongs to one of 1,024 places by the hash of
- * the DID that it names, and each place is in one shard: a schema of a database. An operation touches one place, so there is no transaction
- * between databases. Which places a shard has is said by its own table `place`, inside every read and write: what a node
- * remembers of it may be old. A miss queries every shard, then retries.
+ * Several databases as one store. A key (of a mailbox, a claim, a receipt) belongs to one of 1,024 places by the hash
+ * of the DID that it names, and each place is in one shard: a schema of a database. An operation touches one place, so
+ * there is no transaction between databases. A shard's own table `place` lists its places, and every read and write
+ * checks it: what a node remembers of it may be old. A miss queries every shard, then retries.
  */
 
 import { late, withDeadline } from "../../core/std/bounded.ts";
@@ -204,8 +204,9 @@ export class Places {
   }
 
   /**
-   * A copy whose place has another owner, which left it or is leaving it by no such move; or a place that is open elsewhere.
-   * The others are asked after what this shard said: a move leaves its first place before it arrives at another.
+   * A copy whose place has another owner, which left it or is leaving it by no such move; or a place that is open
+   * elsewhere. The others are asked after what this shard said: a move leaves its first place before it arrives at
+   * another.
    */
   private async isLeft(n: number, no: number, move: string): Promise<boolean> {
     const own = (await placeIn(this.shards[n]!, no))?.state;
@@ -234,7 +235,9 @@ export class Places {
 
 // ------------------------------------------------------------------------------------------------ capabilities
 
-/** Throws the failure of the only shard, or of all; `partial` while some do not answer in time, the first among them. */
+/**
+ * Throws the failure of the only shard, or of all; `partial` while some do not answer in time, the first among them.
+ */
 export async function probeShards(shards: readonly Shard[]): Promise<void> {
   const failures = await Promise.all(shards.map(failureOf));
   const names = shards.filter((_, n) => failures[n] !== null).map(({ name }) => name);

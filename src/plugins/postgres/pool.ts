@@ -26,8 +26,8 @@ const waitingMax = 4_096;
 const findOutMsMax = 15_000;
 const againMs = 100;
 /**
- * Serialization failure, deadlock, and no partition, where a node whose clock is ahead has just dropped it: the statement
- * changed nothing and can be sent again.
+ * Serialization failure, deadlock, and no partition, where a node whose clock is ahead has just dropped it: the
+ * statement changed nothing and can be sent again.
  */
 const againCodes = new Set(["40001", "40P01", "23514"]);
 const againMax = 5;
@@ -98,7 +98,7 @@ export class Pool {
     return this.settings.standby === "required" ? "{s}.need_standby(), " : "";
   }
 
-  /** Beside those of the pool. The caller closes it. */
+  /** In addition to those of the pool. The caller closes it. */
   newConnection(): Connection {
     return new Connection(this.servers, this.pulse);
   }
@@ -250,7 +250,9 @@ export class Pool {
     return text.replaceAll("{s}", this.settings.schema);
   }
 
-  /** Works with one connection, which no other work uses meanwhile, and again at once, then in steps, where that helps. */
+  /**
+   * Works with one connection, which no other work uses meanwhile, and again at once, then in steps, where that helps.
+   */
   private async withSlot<T>(
     work: (slot: Slot) => Promise<T>,
     { again, msMax }: Repeating,

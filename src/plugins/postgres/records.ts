@@ -1,10 +1,10 @@
 /**
  * What the store keeps besides mailboxes: the table of the embedded ledger, replay claims and receipts.
  *
- * The ledger's work is synchronous and PostgreSQL is not: work runs against what was fetched, stops at the first key that
- * was not, and runs again once that is there. The commits of one turn are one transaction, which holds the ledger's lock
- * from its first read to its commit: a process that lost its connection has lost the lock and its writes with it, so two
- * block makers never both write.
+ * The ledger's work is synchronous and PostgreSQL is not: work runs against what was fetched, stops at the first key
+ * that was not, and runs again once that is there. The commits of one turn are one transaction, which holds the
+ * ledger's lock from its first read to its commit: a process that lost its connection has lost the lock and its writes
+ * with it, so two block makers never both write.
  *
  * Claims and receipts are decided by their primary keys: an insert that meets a row waits for it, in the order of keys.
  * Keys are texts of any characters, U+0000 among them, which no text of the database can hold, so bytes are the keys
@@ -35,8 +35,8 @@ type Entries = readonly (readonly [string, Uint8Array])[];
 const runsMax = 1_000;
 
 /**
- * What was fetched of the table. Anything else reads as absent, and is wanted: whoever read it runs again with it, and
- * what the run before came to counts for nothing.
+ * What was fetched of the table. Anything else reads as absent, and is wanted: its reader runs again with it, and
+ * the result of the run before is discarded.
  */
 class Fetched implements TableView {
   readonly ranges = new Map<string, Entries>();
@@ -296,8 +296,8 @@ export function textOfTag(key: Uint8Array): string {
 }
 
 /**
- * The first ten bits of the SHA-256 of the DID that a text names, as `place_of` in schema.sql: so what belongs to a mailbox
- * is where the mailbox is. Texts without one are spread.
+ * The first ten bits of the SHA-256 of the DID that a text names, as `place_of` in schema.sql: so what belongs to a
+ * mailbox is where the mailbox is. Texts without one are spread.
  */
 export function placeOf(text: string): number {
   const [owner] = /did:svc:\w+/.exec(text) ?? [text];

@@ -33,7 +33,7 @@ type PostgresTestSettings = {
 /** Longer than clocks of nodes differ and than any write lasts. */
 const graceMs = 600_000;
 const totalsAgeMs = 1_000;
-/** A start waits so long for databases beside the first. */
+/** A start waits so long for databases other than the first. */
 const openingMsMax = 3_000;
 
 export async function settingsOf(options: PostgresOptions): Promise<PoolSettings> {
