@@ -65,12 +65,6 @@ function relayAt(
   return { url: `http://127.0.0.1:${server.port}`, bodies, stop: () => server.stop(true) };
 }
 
-/** Retries at once instead of after a pause. */
-const retrying = (me: Waypost) => {
-  const timer = setInterval(() => globalThis.dispatchEvent(new Event("online")), 20);
-  return { me, [Symbol.dispose]: () => clearInterval(timer) };
-};
-
 const numbers = Array.from({ length: 10 }, (_, i) => String(i));
 
 test("ten messages sent at once without a network arrive in their order, each once, also in a later run", async () => {
@@ -88,7 +82,6 @@ test("ten messages sent at once without a network arrive in their order, each on
   ).toEqual(numbers.map((text) => [text, "waiting"]));
   await dead.close();
   const alice = await open({ relayUrl: relay.url, keys, store });
-  using _ = retrying(alice);
   const last = await alice.send(bob.did, "last");
   await Bun.sleep(100);
   state.answer = 502;
@@ -128,7 +121,6 @@ test("a store that fails while a message goes out holds it up, and sends it agai
     return "pass";
   });
   const [bob, alice] = await Promise.all([open(), openBehind(relay.url, { store })]);
-  using _ = retrying(alice);
   const sent = await alice.send(bob.did, "once");
   await sent.delivered;
   expect([state.reads > 0, state.writes > 0, new Set(relay.bodies).size]).toEqual([true, true, 1]);
@@ -143,7 +135,6 @@ test("when its time is over, a message that surely never left is prepared anew",
     open(),
     openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs }),
   ]);
-  using _ = retrying(alice);
   const sent = await alice.send(bob.did, "late", { ttl: "1h" });
   while (relay.bodies.length < 2) await Bun.sleep(10);
   expect(new Set(relay.bodies).size).toBe(1);
@@ -167,7 +158,6 @@ test.each([502, 504])(
       open(),
       openBehind(relay.url, { nowMs: () => Date.now() + state.aheadMs }),
     ]);
-    using _ = retrying(alice);
     const sent = await alice.send(bob.did, "maybe", { ttl: "1h" });
     const behind = await alice.send(bob.did, "behind");
     while (relay.bodies.length < 1) await Bun.sleep(10);
@@ -207,7 +197,6 @@ test("a refusal for good fails the message and holds no other up; a removed mess
   const state = { answer: "refuse" as Answer };
   const relay = relayAt(() => state.answer);
   const [bob, alice] = await Promise.all([open(), openBehind(relay.url)]);
-  using _ = retrying(alice);
   const failed = await alice.send(bob.did, "too short a life", { ttl: "never" });
   const removed = await alice.send(bob.did, "removed");
   const kept = await alice.send(bob.did, "kept");

@@ -60,8 +60,8 @@ export class Lane<Row> {
   #failures = 0;
   /** When the last one left, by `performance.now()`. */
   #leftMs = 0;
-  /** Nothing leaves before, by `performance.now()`. */
-  #untilMs = 0;
+  /** Nothing leaves before, by `performance.now()`; `null` when nothing holds it up. */
+  #untilMs: number | null = null;
   #running: Promise<void> | null = null;
 
   constructor(prefix: string, courier: Courier<Row>, slots: Slots, signal: AbortSignal) {
@@ -80,7 +80,7 @@ export class Lane<Row> {
 
   /** The network may be back: nothing waits for the end of its pause. */
   retry(): void {
-    this.#untilMs = 0;
+    this.#untilMs = null;
     this.#news.wake();
   }
 
@@ -101,29 +101,47 @@ export class Lane<Row> {
       this.#hasNews = false;
       const isEmpty = await this.#launch();
       if (isEmpty && !this.#hasNews) break;
-      const pauseMs = this.#untilMs - performance.now();
-      await this.#news.next(pauseMs > 0 ? pauseMs : hourMs, this.#signal);
+      await this.#news.next(this.#waitMs(), this.#signal);
     }
     await Promise.all(this.#flying.values());
     this.#running = null;
     if (this.#hasNews && !this.#signal.aborted) this.wake();
   }
 
+  get #isPaused(): boolean {
+    return this.#untilMs !== null && performance.now() < this.#untilMs;
+  }
+
+  /** Until the pause ends, which may be now; without a pause, news ends the wait. */
+  #waitMs(): number {
+    if (this.#untilMs === null) return hourMs;
+    return Math.max(0, Math.ceil(this.#untilMs - performance.now()));
+  }
+
   /** `true` when nothing is left. */
   async #launch(): Promise<boolean> {
-    if (performance.now() < this.#untilMs) return false;
+    if (this.#isPaused) return false;
+    this.#untilMs = null;
+    // A row is read as it was before its flight ends: what flies now begins again with the next look.
+    const flying = new Set(this.#flying.keys());
     // A store that fails has changed nothing: the same is tried again.
     const rows = await attempt(() => this.#courier.waiting(this.#prefix, flyingMax + 1));
     if (rows instanceof ClientError) this.#pause(0);
-    else for (const [place, row] of rows) if (!(await this.#begin(place, row))) break;
+    else
+      for (const [place, row] of rows) {
+        const goesOn = flying.has(place)
+          ? !this.#courier.isAlone(row)
+          : await this.#begin(place, row);
+        if (!goesOn) break;
+      }
     return !(rows instanceof ClientError) && rows.length === 0 && this.#flying.size === 0;
   }
 
   /** `false` when what is behind it waits. */
   async #begin(place: string, row: Row): Promise<boolean> {
     const isAlone = this.#courier.isAlone(row);
-    if (this.#flying.has(place)) return !isAlone;
-    if (this.#signal.aborted || this.#flying.size >= (isAlone ? 1 : flyingMax)) return false;
+    if (this.#signal.aborted || this.#isPaused) return false;
+    if (this.#flying.size >= (isAlone ? 1 : flyingMax)) return false;
     const flight = await this.#courier.prepare(place, row);
     if (typeof flight === "number") this.#pause(flight);
     else if (flight === null) this.#news.wake();
@@ -143,7 +161,7 @@ export class Lane<Row> {
 
   /** Several that fail together are one failure. */
   #pause(askedMs: number): void {
-    if (performance.now() < this.#untilMs) return;
+    if (this.#isPaused) return;
     const pauseMs = askedMs > 0 ? askedMs : backoffMs(this.#failures);
     this.#failures++;
     this.#untilMs = performance.now() + pauseMs;
