@@ -358,6 +358,19 @@ describe("what no file may hold", () => {
     expect(wrong).toEqual([]);
   });
 
+  test("no two files export a type by one name", () => {
+    /** Until the one has taken the other's place. May only shrink. */
+    const twice = ["GroupState"];
+    const places = new Map<string, string[]>();
+    for (const [path, text] of sources)
+      for (const [, name = ""] of text.matchAll(
+        /^export (?:abstract )?(?:type|interface|class) (\w+)/gm,
+      ))
+        places.set(name, [...(places.get(name) ?? []), path]);
+    const shared = [...places].filter(([, paths]) => paths.length > 1);
+    expect(shared.filter(([name]) => !twice.includes(name))).toEqual([]);
+  });
+
   test("no file is called by its kind", () => {
     const wrong = [...files.keys()].filter((path) =>
       /(^|\/)(utils?|helpers?|types|common|misc|index)\.ts$/.test(path),

@@ -8,7 +8,7 @@ import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
-import { type Listener, removeStaleSocket } from "../nodes/http/server.ts";
+import { type HttpListener, removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import { RemovalTime } from "../storage/removal-time.ts";
 import { certificateOf } from "./certificate.ts";
@@ -133,7 +133,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   }
 }
 
-const urlsOf = (listeners: readonly Listener[]) => listeners.map(({ url }) => url);
+const urlsOf = (listeners: readonly HttpListener[]) => listeners.map(({ url }) => url);
 
 /** Accepts nothing new, and finishes requests in flight. */
 async function drain(

@@ -10,7 +10,7 @@ import { secondMs } from "../core/codec/time.ts";
 import { errorText } from "../core/fault.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
-import type { Listener } from "../nodes/http/server.ts";
+import type { HttpListener } from "../nodes/http/server.ts";
 
 const folder = "/proc/self/fd";
 
@@ -40,8 +40,8 @@ const lastFew = 2;
 const lookEveryMs = secondMs;
 
 type GuardParts = {
-  readonly main: readonly Listener[];
-  readonly admin: readonly Listener[];
+  readonly main: readonly HttpListener[];
+  readonly admin: readonly HttpListener[];
   readonly log: Log;
   readonly isDue: (what: string) => boolean;
 };

@@ -6,13 +6,13 @@ import type { ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { isLoopbackListener, isPrivateHost } from "../core/message/address.ts";
-import type { About } from "../core/schema/schema.ts";
+import type { AboutAnswer } from "../core/schema/schema.ts";
 import { dashboardRoute } from "../nodes/dashboard/dashboard.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/metrics.ts";
 import type { AppOptions } from "../nodes/http/pipeline.ts";
 import type { CorsOrigins, Route } from "../nodes/http/route.ts";
-import { type Certificate, type Listener, listen, type Site } from "../nodes/http/server.ts";
+import { type Certificate, type HttpListener, listen, type Site } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
@@ -109,12 +109,12 @@ function isSocket(address: string): boolean {
   return address.startsWith("unix:");
 }
 
-function rolesOf(config: Config): About["roles"] {
+function rolesOf(config: Config): AboutAnswer["roles"] {
   const nodes = (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
   return config.witness.key_file === null ? nodes : [...nodes, "witness"];
 }
 
-function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): About {
+function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): AboutAnswer {
   const { directory, relay, cache } = config;
   const home = directory.enabled ? directory.public_endpoint : null;
   return {
@@ -156,14 +156,17 @@ function hostRule({ directory, relay, cache }: Config): {
 type ListenParts = Apps &
   Pick<ComposedNodes, "websocket"> & { readonly certificate: Certificate | null };
 
-export type Listeners = { readonly main: readonly Listener[]; readonly admin: readonly Listener[] };
+export type Listeners = {
+  readonly main: readonly HttpListener[];
+  readonly admin: readonly HttpListener[];
+};
 
 /** Binds every address; when one can't be bound, those before it are given up again. */
 export function bindListeners(config: Config, parts: ListenParts): Listeners {
   const { main, admin, operator } = parts;
   const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
-  const bound = { main: [] as Listener[], admin: [] as Listener[] };
-  const bind = (address: string, open: () => Listener): Listener => {
+  const bound = { main: [] as HttpListener[], admin: [] as HttpListener[] };
+  const bind = (address: string, open: () => HttpListener): HttpListener => {
     try {
       return open();
     } catch (error) {

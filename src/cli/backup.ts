@@ -10,7 +10,7 @@ import { failed } from "../app/failure.ts";
 import { backup, restore } from "../client/identity/backup.ts";
 import { renderIdentity } from "../client/keys/keys.ts";
 import { Table } from "../client/store/table.ts";
-import { addIdentityFlag, clientCommand, parseName, type Session } from "./command.ts";
+import { addIdentityFlag, type CommandSession, clientCommand, parseName } from "./command.ts";
 import { fileKeys } from "./files/files.ts";
 import { fileStore, storePath } from "./files/store.ts";
 
@@ -39,7 +39,7 @@ async function passphraseIn({ passphraseFile }: SecretFlags): Promise<string> {
 }
 
 async function backupIdentity(
-  { keysFolder, report, ...session }: Session,
+  { keysFolder, report, ...session }: CommandSession,
   flags: SecretFlags,
   to: string,
 ): Promise<void> {
@@ -67,7 +67,7 @@ async function backupIdentity(
 }
 
 async function restoreIdentity(
-  { keysFolder, report }: Session,
+  { keysFolder, report }: CommandSession,
   { as: name, ...flags }: SecretFlags & { readonly as: string },
   from: string,
 ): Promise<void> {

@@ -273,12 +273,12 @@ export function addIdentityFlag(command: Command): Command {
   );
 }
 
-export type Session = ReturnType<typeof openSession>;
+export type CommandSession = ReturnType<typeof openSession>;
 
 /** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
 export function clientCommand<F extends object, A extends (string | undefined)[] = []>(
   command: Command,
-  work: (session: Session, flags: F, ...values: A) => Promise<void>,
+  work: (session: CommandSession, flags: F, ...values: A) => Promise<void>,
 ): void {
   addSessionFlags(command);
   command.action(async (...given: unknown[]) => {

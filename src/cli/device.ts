@@ -8,7 +8,13 @@ import { timedOut } from "../app/failure.ts";
 import { ClientError } from "../client/base/failure.ts";
 import { Waypost } from "../client/waypost.ts";
 import { minuteMs } from "../core/codec/time.ts";
-import { addIdentityFlag, clientCommand, parseName, printable, type Session } from "./command.ts";
+import {
+  addIdentityFlag,
+  type CommandSession,
+  clientCommand,
+  parseName,
+  printable,
+} from "./command.ts";
 import { confirmed } from "./did-change.ts";
 import { fileStore, storePath } from "./files/store.ts";
 
@@ -44,18 +50,21 @@ export function registerDeviceCommand(program: Command): void {
 }
 
 /** The store of an identity, which no other program may have open. Messages are taken by `receive` alone. */
-export function withStore({ keysFolder }: Session, name: string) {
+export function withStore({ keysFolder }: CommandSession, name: string) {
   return {
     store: fileStore(storePath(keysFolder, name), { bytesMax: Infinity }),
     acknowledge: "by-hand",
   } as const;
 }
 
-async function openDevice(session: Session): Promise<Waypost> {
+async function openDevice(session: CommandSession): Promise<Waypost> {
   return session.open(withStore(session, (await session.identity()).name));
 }
 
-async function linkDevice(session: Session, { as: name }: { readonly as: string }): Promise<void> {
+async function linkDevice(
+  session: CommandSession,
+  { as: name }: { readonly as: string },
+): Promise<void> {
   const { report } = session;
   const { code, opened } = await Waypost.link({
     ...session.options(name),
@@ -76,7 +85,7 @@ const historyMs = 10 * minuteMs;
 const lookMs = 200;
 
 async function acceptDevice(
-  session: Session,
+  session: CommandSession,
   { name = "device" }: NameFlags,
   code: string,
 ): Promise<void> {
@@ -95,7 +104,7 @@ async function acceptDevice(
   );
 }
 
-async function listDevices(session: Session): Promise<void> {
+async function listDevices(session: CommandSession): Promise<void> {
   const me = await openDevice(session);
   const devices = (await me.devices.list()).map(({ did, name, isThis, addedAt, isCurrent }) => ({
     did,
@@ -111,7 +120,7 @@ async function listDevices(session: Session): Promise<void> {
 }
 
 async function removeDevice(
-  session: Session,
+  session: CommandSession,
   flags: { readonly yes?: boolean },
   did: string,
 ): Promise<void> {

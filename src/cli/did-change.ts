@@ -24,12 +24,12 @@ import type { ActionName, Intent } from "../core/ledger/actions.ts";
 import { parseIntent, subjectOf } from "../core/ledger/intents.ts";
 import { prepareUpdateBody } from "../core/schema/directory.ts";
 import { compileShape } from "../core/schema/schema.ts";
-import { addIdentityFlag, addWaitFlag, clientCommand, type Session } from "./command.ts";
+import { addIdentityFlag, addWaitFlag, type CommandSession, clientCommand } from "./command.ts";
 import { fileKeys } from "./files/files.ts";
 
 /** A change under way: the session, the identity that is changed, and the flags. */
 type Changing<F extends object = object> = {
-  readonly session: Session;
+  readonly session: CommandSession;
   readonly identity: Identity;
   readonly flags: F;
 };
@@ -96,7 +96,7 @@ function registerRotate(did: Command): void {
 }
 
 /** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
-async function rotate(session: Session): Promise<void> {
+async function rotate(session: CommandSession): Promise<void> {
   const { client, keysFolder, report } = session;
   const identity = await session.identity();
   const { name, did } = identity;

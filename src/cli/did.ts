@@ -12,7 +12,13 @@ import { activeDocument, type Client, trustIn } from "../client/trust/client.ts"
 import { fingerprintBetween, forget } from "../client/trust/own.ts";
 import { Waypost } from "../client/waypost.ts";
 import type { Did } from "../core/codec/did.ts";
-import { addIdentityFlag, addWaitFlag, clientCommand, parseName, type Session } from "./command.ts";
+import {
+  addIdentityFlag,
+  addWaitFlag,
+  type CommandSession,
+  clientCommand,
+  parseName,
+} from "./command.ts";
 import { registerChangeCommands } from "./did-change.ts";
 import { listIdentities, loadIdentity } from "./files/files.ts";
 
@@ -44,7 +50,7 @@ function registerCreate(did: Command): void {
 
 /** Keys are saved before they are registered: after a failure the same command goes on with them. */
 async function createDid(
-  session: Session,
+  session: CommandSession,
   { name, alias, invitation, random }: CreateFlags,
 ): Promise<void> {
   const { client, keysFolder, report } = session;
@@ -80,7 +86,7 @@ function registerReads(did: Command): void {
   clientCommand(did.command("list").description("list the identities of this machine"), listNames);
 }
 
-async function didOf(session: Session, target: string | undefined): Promise<Did> {
+async function didOf(session: CommandSession, target: string | undefined): Promise<Did> {
   if (target === undefined) return (await session.identity()).did;
   await session.recall();
   return session.find(target);
@@ -98,7 +104,7 @@ async function levelOf(client: Client, did: Did): Promise<string> {
 }
 
 async function showDid(
-  { client, report, ...session }: Session,
+  { client, report, ...session }: CommandSession,
   _: object,
   target: string | undefined,
 ): Promise<void> {
@@ -111,7 +117,7 @@ async function showDid(
   report.result({ ...record, policy, trust }, text);
 }
 
-async function listNames({ keysFolder, report }: Session): Promise<void> {
+async function listNames({ keysFolder, report }: CommandSession): Promise<void> {
   const identities: { name: string; did: string | null; problem?: string }[] = [];
   for (const name of await listIdentities(keysFolder)) {
     try {
@@ -140,13 +146,17 @@ function registerTrust(did: Command): void {
   clientCommand(addIdentityFlag(forget), forgetTarget);
 }
 
-async function showFingerprint(session: Session, _: object, target = ""): Promise<void> {
+async function showFingerprint(session: CommandSession, _: object, target = ""): Promise<void> {
   const [{ did }, to] = [await session.identity(), await session.find(target)];
   const fingerprint = await fingerprintBetween(session.client, did, to);
   session.report.result({ ok: true, did, with: to, fingerprint }, fingerprint);
 }
 
-async function forgetTarget({ client, report, ...session }: Session, _: object, target = "") {
+async function forgetTarget(
+  { client, report, ...session }: CommandSession,
+  _: object,
+  target = "",
+) {
   const { name, did } = await session.identity();
   await forget(client, did, await session.named(target));
   report.result({ ok: true, forgotten: target }, `${name} has forgotten ${target}`);

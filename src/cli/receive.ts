@@ -20,13 +20,13 @@ import { cachesOf } from "../client/trust/readers.ts";
 import type { Waypost } from "../client/waypost.ts";
 import {
   addIdentityFlag,
+  type CommandSession,
   clientCommand,
   countOf,
   describeTrust,
   parseWait,
   printable,
   renderBytes,
-  type Session,
 } from "./command.ts";
 import { withStore } from "./device.ts";
 import { confirmed } from "./did-change.ts";
@@ -75,7 +75,7 @@ const pollMs = 1_000;
 
 /** Messages are saved in the identity's store, acknowledged, and then written as files. */
 async function receive(
-  session: Session,
+  session: CommandSession,
   { out, follow, waitFor = 0 }: ReceiveFlags,
 ): Promise<void> {
   const { store, acknowledge } = withStore(session, (await session.identity()).name);
@@ -112,7 +112,7 @@ async function receive(
 }
 
 /** Until it is interrupted, or can neither save nor write. */
-async function followInto(session: Session, out: string, me: Waypost): Promise<void> {
+async function followInto(session: CommandSession, out: string, me: Waypost): Promise<void> {
   const ended = Promise.withResolvers<void>();
   for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => ended.resolve());
   let writing = Promise.resolve();
@@ -150,7 +150,11 @@ const unreachableOf = ({ endpoint: what, error: { code, message } }: Unreachable
   message,
 });
 
-function reportRound({ report }: Session, { received, problems }: Round, isWhole = true): void {
+function reportRound(
+  { report }: CommandSession,
+  { received, problems }: Round,
+  isWhole = true,
+): void {
   const files = received.map(({ message, path, sha256 }) => ({
     path,
     name: message.name,
@@ -187,7 +191,7 @@ function describeSender({ from, verified, trust, distrusted }: StoredMessage): s
 // --------------------------------------------------------------------------------------------------------------- query
 
 /** What waits; Caches that don't answer are named with it. */
-async function waitingOf(session: Session) {
+async function waitingOf(session: CommandSession) {
   const caches = await cachesOf(session.client, await session.identity());
   const { pending, unreachable } = await listPending(caches);
   const problems = unreachable.map(unreachableOf);
@@ -195,7 +199,7 @@ async function waitingOf(session: Session) {
   return { pending, unreachable: problems };
 }
 
-async function query(session: Session): Promise<void> {
+async function query(session: CommandSession): Promise<void> {
   const { pending, unreachable } = await waitingOf(session);
   const waiting = pending.map((message) => {
     const copies = message.parts.flat();
@@ -230,7 +234,7 @@ type PurgeFlags = {
 };
 
 /** Acknowledges messages without storing them, so it asks first. */
-async function purge(session: Session, flags: PurgeFlags): Promise<void> {
+async function purge(session: CommandSession, flags: PurgeFlags): Promise<void> {
   if ((flags.all === true) === (flags.id !== undefined))
     throw failed("choose the messages: --id <id...> or --all");
   const { pending } = await waitingOf(session);

@@ -14,6 +14,7 @@ import { Passing } from "../client/store/passing.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
+  type CommandSession,
   clientCommand,
   describeTrust,
   parseBetween,
@@ -21,7 +22,6 @@ import {
   parseTtl,
   printable,
   renderBytes,
-  type Session,
 } from "./command.ts";
 import { fileSource } from "./files/source.ts";
 
@@ -76,7 +76,7 @@ export function registerSendCommand(program: Command): void {
 }
 
 async function sendFile(
-  session: Session,
+  session: CommandSession,
   { to: target, file: path, ...flags }: SendFlags,
 ): Promise<void> {
   const { report } = session;
@@ -123,7 +123,7 @@ async function sendFile(
 }
 
 async function sendSigned(
-  session: Session,
+  session: CommandSession,
   to: string,
   source: Source,
   options: MessageOptions,
@@ -133,7 +133,7 @@ async function sendSigned(
 
 /** Opens no identity: that asks the Directory for its DID. What is remembered of the recipient lies on this machine. */
 async function sendUnsigned(
-  session: Session,
+  session: CommandSession,
   to: string,
   source: Source,
   options: MessageOptions,

@@ -10,7 +10,7 @@ import { cacheConstants, directoryConstants, relayConstants } from "./constants.
 import { listSettings } from "./reference.ts";
 import { type Config, configSchema, sectionNames } from "./schema.ts";
 import {
-  type Environment,
+  type EnvironmentVariables,
   overrideFromEnvironment,
   type Position,
   parseSource,
@@ -33,7 +33,7 @@ type ConfigResult = Placed &
   );
 
 type ConfigSurroundings = {
-  readonly env?: Environment;
+  readonly env?: EnvironmentVariables;
   /** Reads a file of secrets; throws when it can't be read. */
   readonly readFile?: (path: string) => string;
 };
@@ -70,7 +70,7 @@ function refuseFiles(): never {
 }
 
 /** An override with one underscore too few would be ignored. Commands have variables of addresses. */
-function* misspeltVariables(env: Environment): Generator<InputProblem> {
+function* misspeltVariables(env: EnvironmentVariables): Generator<InputProblem> {
   for (const wrong of Object.keys(env)) {
     if (/^waypost_\w+__\w+$/i.test(wrong) && wrong !== wrong.toUpperCase())
       yield {

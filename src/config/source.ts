@@ -16,7 +16,7 @@ type ConfigSource = {
   readonly placeOf: (setting: string) => Position | null;
 };
 
-export type Environment = Readonly<Record<string, string | undefined>>;
+export type EnvironmentVariables = Readonly<Record<string, string | undefined>>;
 
 type SourceResult =
   | { readonly ok: true; readonly source: ConfigSource }
@@ -111,7 +111,10 @@ const variablePattern = /^WAYPOST_([A-Z][A-Z0-9_]*?)__([A-Z0-9_]+)$/;
  * `WAYPOST_STORES__MAIN__PATH=/data`. A value is read as TOML when it is TOML, otherwise as text, so
  * `["a", "b"]`, `true` and `12` need no quotes. Returns the variable behind each overridden setting.
  */
-export function overrideFromEnvironment(input: TomlTable, env: Environment): Map<string, string> {
+export function overrideFromEnvironment(
+  input: TomlTable,
+  env: EnvironmentVariables,
+): Map<string, string> {
   const variables = new Map<string, string>();
   for (const [name, text] of Object.entries(env).sort()) {
     const match = variablePattern.exec(name);

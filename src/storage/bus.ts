@@ -24,7 +24,7 @@ export type SubscribeOptions = {
   readonly missed?: () => void;
 };
 
-export type Subscription = {
+export type BusSubscription = {
   /**
    * Resolves once every message published from then on, anywhere, reaches the handler; after
    * `busReadyMsMax` even when the bus is unreachable.
@@ -50,7 +50,7 @@ export interface Bus {
   /** The largest message at present. A larger one is dropped, and a larger request is "nobody". */
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
-  subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): Subscription;
+  subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): BusSubscription;
   /** `false` when no process has subscribed, as far as this one knows, so that no message need be made. */
   mayReach(subject: string): boolean;
   /**
@@ -84,9 +84,9 @@ export function checkSubject(subject: string): void {
 // --------------------------------------------------------------------------------------------- inbox of a subscription
 
 /** Messages of one subscription that were not handled yet, and their bytes. */
-export type InboxLimits = { readonly messagesMax: number; readonly bytesMax: number };
+export type BusQueueLimits = { readonly messagesMax: number; readonly bytesMax: number };
 
-const inboxLimits: InboxLimits = { messagesMax: 1_024, bytesMax: 32 * 1024 ** 2 };
+const busQueueLimits: BusQueueLimits = { messagesMax: 1_024, bytesMax: 32 * 1024 ** 2 };
 
 /** `answer` is `null` for a published message. */
 type InboxMessage = {
@@ -94,14 +94,14 @@ type InboxMessage = {
   readonly answer: ((bytes: Uint8Array | undefined) => void) | null;
 };
 
-type InboxOptions = {
+type BusQueueOptions = {
   readonly subject: string;
   readonly handler: BusReceiver;
   readonly missed: (() => void) | undefined;
   readonly log: BusEnvironment["log"];
   readonly onDrop: () => void;
   /** Tests set tighter ones. */
-  readonly limits?: InboxLimits;
+  readonly limits?: BusQueueLimits;
 };
 
 /**
@@ -109,14 +109,14 @@ type InboxOptions = {
  * client. Every driver has one for each subscription, so that a slow handler costs bounded memory and does not delay
  * others.
  */
-export class Inbox {
+export class BusQueue {
   private messages = 0;
   private bytes = 0;
   private closed = false;
-  private readonly limits: InboxLimits;
+  private readonly limits: BusQueueLimits;
 
-  constructor(private readonly options: InboxOptions) {
-    this.limits = options.limits ?? inboxLimits;
+  constructor(private readonly options: BusQueueOptions) {
+    this.limits = options.limits ?? busQueueLimits;
   }
 
   /** Handlers start in a later task, never inside the call that published. */

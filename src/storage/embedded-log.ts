@@ -63,7 +63,7 @@ import {
 } from "../core/trust/tree.ts";
 import { type LogPage, type Logs, StoreError } from "./contract.ts";
 import * as records from "./embedded-records.ts";
-import type { SharedTable, Table, TableChange, TableView } from "./table.ts";
+import type { OrderedTable, SharedTable, TableChange, TableView } from "./table.ts";
 
 /** The ledger's own log. */
 const own = "l/";
@@ -214,7 +214,7 @@ export function fetchBlock(
   {
     pending,
     displaced,
-  }: { readonly pending: readonly records.Pending[]; readonly displaced: readonly string[] },
+  }: { readonly pending: readonly records.PendingCall[]; readonly displaced: readonly string[] },
 ): void {
   const calls = pending.flatMap(({ call }) => (call === null ? [] : [call]));
   let index = Math.floor((readLogHead(view, own)?.size ?? 0) / tileWidth);
@@ -253,7 +253,7 @@ function valueOfDid(view: TableView, did: Did): Uint8Array | null {
 const fillStep = 256;
 
 /** Logs what a ledger holds that had no log, or whose log begins anew. */
-export async function fillLog(table: Table | SharedTable): Promise<void> {
+export async function fillLog(table: OrderedTable | SharedTable): Promise<void> {
   for (let after: string | null = ""; after !== null; )
     after = await table.commit((view) => fillSome(view, after ?? ""));
 }
@@ -311,9 +311,9 @@ function appendBatch(view: TableChange, wanted: readonly MapChange[]): void {
   writeBatch(view, head, { entries: encodeBatch(changes, root), undo });
 }
 
-type Batch = { readonly entries: readonly Uint8Array[]; readonly undo: readonly MapChange[] };
+type LogBatch = { readonly entries: readonly Uint8Array[]; readonly undo: readonly MapChange[] };
 
-function writeBatch(view: TableChange, head: StoredHead, { entries, undo }: Batch): void {
+function writeBatch(view: TableChange, head: StoredHead, { entries, undo }: LogBatch): void {
   const batch = head.batch + 1;
   view.put(
     undoKey(own, batch),
@@ -390,7 +390,7 @@ const readNote = (view: TableView, log: string) =>
   decodeUtf8(view.get(noteKey(log)) ?? new Uint8Array(0)) ?? "";
 
 /** The capability over a table. */
-export function openLogs(table: Table | SharedTable): Logs {
+export function openLogs(table: OrderedTable | SharedTable): Logs {
   const read = <T>(work: (view: TableView) => T): Promise<T> =>
     "get" in table ? Promise.resolve().then(() => work(table)) : table.read(work);
   const proving = <T>(

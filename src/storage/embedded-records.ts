@@ -100,7 +100,7 @@ export const embeddedLimits: EmbeddedLimits = {
 
 // -------------------------------------------------------------------------------------------------- head
 
-export type Head = {
+export type EmbeddedHead = {
   readonly last: Block;
   /** Pending calls have the sequences from `poolFirst` up to, not including, `poolNext`. */
   readonly poolFirst: bigint;
@@ -111,17 +111,17 @@ export type Head = {
 
 const headFormat = 1;
 
-export function encodeHead(head: Head): Uint8Array {
+export function encodeHead(head: EmbeddedHead): Uint8Array {
   return encodeJson({ format: headFormat, ...head });
 }
 
-export function decodeHead(bytes: Uint8Array): Head {
-  const { format, ...head } = decodeJson<Head & { readonly format: number }>(bytes, "head");
+export function decodeHead(bytes: Uint8Array): EmbeddedHead {
+  const { format, ...head } = decodeJson<EmbeddedHead & { readonly format: number }>(bytes, "head");
   if (format !== headFormat) throw corrupt(`format (${format}; this program writes ${headFormat})`);
   return head;
 }
 
-export function pendingIn({ poolFirst, poolNext }: Head): number {
+export function pendingIn({ poolFirst, poolNext }: EmbeddedHead): number {
   return Number(poolNext - poolFirst);
 }
 
@@ -193,7 +193,7 @@ export function policyOf<Scope extends PolicyScope>(
 
 const hashBytes = 32;
 
-export type Pending = { readonly txHash: string; readonly call: LedgerCall | null };
+export type PendingCall = { readonly txHash: string; readonly call: LedgerCall | null };
 
 export function encodePending(txHash: Uint8Array, call: Uint8Array): Uint8Array {
   const bytes = new Uint8Array(hashBytes + call.length);
@@ -203,7 +203,7 @@ export function encodePending(txHash: Uint8Array, call: Uint8Array): Uint8Array 
 }
 
 /** `call` is `null` when its bytes can't be read any more. */
-export function decodePending(bytes: Uint8Array): Pending {
+export function decodePending(bytes: Uint8Array): PendingCall {
   return {
     txHash: `0x${bytes.subarray(0, hashBytes).toHex()}`,
     call: decodeLedgerCall(bytes.slice(hashBytes)),
@@ -238,7 +238,7 @@ function decodeSubmission(txHash: string, bytes: Uint8Array): Submission {
 
 // ------------------------------------------------------------------------------------------------ reads and writes
 
-export function readHead(view: TableView): Head {
+export function readHead(view: TableView): EmbeddedHead {
   const bytes = view.get(headKey);
   if (bytes === null) throw new StoreError("corrupt", "the head of the embedded ledger is missing");
   return decodeHead(bytes);

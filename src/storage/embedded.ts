@@ -42,16 +42,16 @@ import {
 } from "./embedded-log.ts";
 import * as records from "./embedded-records.ts";
 import {
+  type OrderedTable,
   rememberDecoded,
   type SharedTable,
-  type Table,
   type TableChange,
   type TableView,
 } from "./table.ts";
 
 export type EmbeddedOptions = {
   /** Processes that share a table make its blocks together: the first one at the end of a block time does. */
-  readonly table: Table | SharedTable;
+  readonly table: OrderedTable | SharedTable;
   readonly blockTimeMs: number;
   readonly now: () => number;
   readonly log: (
@@ -90,7 +90,7 @@ export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<Embe
 type NewCall = { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string };
 
 class Chain implements EmbeddedLedger {
-  private readonly table: Table | SharedTable;
+  private readonly table: OrderedTable | SharedTable;
   /** Whether other processes write the table, too. */
   private readonly isShared: boolean;
   private readonly openedAtMs: number;
@@ -129,7 +129,7 @@ class Chain implements EmbeddedLedger {
     return { finalized: last, blockTimeMs: this.options.blockTimeMs, asOfMs };
   }
 
-  private headIn(view: TableView): records.Head {
+  private headIn(view: TableView): records.EmbeddedHead {
     const bytes = view.get(records.headKey);
     return bytes === null ? records.readHead(view) : this.heads(records.headKey, bytes);
   }
@@ -369,7 +369,7 @@ class Chain implements EmbeddedLedger {
   /** Moves one call out of the pool: writes its changes and its outcome. */
   private settle(
     view: TableChange,
-    entry: records.Pending & { readonly key: string },
+    entry: records.PendingCall & { readonly key: string },
     block: Block,
     touched: Touched,
   ): void {
@@ -403,7 +403,7 @@ class Chain implements EmbeddedLedger {
    * A call that throws is failed and logged; later calls go on. Calls
    * expire by the clock, as when they were accepted: the time of blocks never goes back, and may be ahead of it.
    */
-  private apply(view: TableView, entry: records.Pending): Applied | Fault {
+  private apply(view: TableView, entry: records.PendingCall): Applied | Fault {
     try {
       if (entry.call === null) throw new StoreError("corrupt", "a pending call can't be read");
       return this.outcomeOf(view, entry.call, this.options.now());

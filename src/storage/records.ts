@@ -5,7 +5,7 @@
 import TinyQueue from "tinyqueue";
 import { concatBytes, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import { type ReceiptPage, type Receipts, StoreError, type TagClaim } from "./contract.ts";
-import type { Table, TableChange, TableView } from "./table.ts";
+import type { OrderedTable, TableChange, TableView } from "./table.ts";
 
 const textLengthMax = 512;
 const receiptBytesMax = 64 * 1024;
@@ -93,7 +93,7 @@ const removal = { kind: "removal", bytes: recordOverhead } as const;
  *   e<end><key>    nothing: in the order of the ends
  */
 export class TableReceipts implements Receipts {
-  constructor(private readonly table: Table) {}
+  constructor(private readonly table: OrderedTable) {}
 
   async put(key: string, value: Uint8Array, untilMs: number): Promise<void> {
     checkReceipt(key, value);

@@ -28,7 +28,7 @@ export interface TableChange extends TableView {
   remove(key: string): void;
 }
 
-export interface Table extends TableView {
+export interface OrderedTable extends TableView {
   /**
    * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it throws, not
    * at all; a throw is passed on. Resolves with its result once they survive the death of the machine, where the
@@ -40,7 +40,7 @@ export interface Table extends TableView {
 
 /** A table on a local disk, for a driver whose store lies elsewhere. */
 type LocalTable = {
-  readonly table: Table;
+  readonly table: OrderedTable;
   /** Throws `closed`, or what ended the table. */
   readonly checkOpen: () => void;
   readonly close: () => Promise<void>;

@@ -3,7 +3,7 @@ import { useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage } from "../client/package.ts";
 import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { type Names, react } from "./groups.tsx";
-import { Button, Icon, type Shape, useSession, useStored, useUrl } from "./parts.tsx";
+import { Button, Icon, type IconShape, useSession, useStored, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, me, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
@@ -226,7 +226,7 @@ function Picture({
   );
 }
 
-const states: Readonly<Record<DeliveryState, readonly [Shape, string]>> = {
+const states: Readonly<Record<DeliveryState, readonly [IconShape, string]>> = {
   waiting: ["waiting", "waits to be sent"],
   uncertain: ["failed", "may have arrived"],
   failed: ["failed", "not sent"],

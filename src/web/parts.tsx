@@ -292,9 +292,9 @@ const shapes = {
   down: "M6 10l6 6 6-6",
   reply: "M9 7l-5 5 5 5M4 12h10a6 6 0 0 1 6 6",
 } as const;
-export type Shape = keyof typeof shapes;
+export type IconShape = keyof typeof shapes;
 
-export function Icon({ shape, label }: { readonly shape: Shape; readonly label?: string }) {
+export function Icon({ shape, label }: { readonly shape: IconShape; readonly label?: string }) {
   return (
     <>
       <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
@@ -306,7 +306,7 @@ export function Icon({ shape, label }: { readonly shape: Shape; readonly label?:
 }
 
 type IconButtonProps = {
-  readonly shape: Shape;
+  readonly shape: IconShape;
   readonly label: string;
 } & JSX.IntrinsicElements["button"];
 

@@ -8,7 +8,7 @@ import { emptyAccount, recordCodec } from "../../src/core/ledger/account.ts";
 import { encodeLedgerCall } from "../../src/core/ledger/calls.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
-import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { ChainOutbox } from "../../src/plugins/chain/outbox.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import type { Common } from "../../src/plugins/chain/session.ts";
@@ -33,7 +33,7 @@ const isOfAccount = ({ method, params }: Asked): boolean =>
 
 /** Submissions with so many registrations in their outbox, all of them in one block. */
 async function withCalls(node: FakeNode, count: number, block = 3) {
-  const outbox = new Outbox(new MemoryTable(1 << 24), 1_000n);
+  const outbox = new ChainOutbox(new MemoryTable(1 << 24), 1_000n);
   const extrinsics: string[] = [];
   for (let nonce = 0; nonce < count; nonce++) {
     const call = registration(nonce);

@@ -17,11 +17,16 @@ import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.t
 import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
 import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
 import { prefixOf } from "../../src/plugins/chain/metadata.ts";
-import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { ChainOutbox } from "../../src/plugins/chain/outbox.ts";
 import type { Signed } from "../../src/plugins/chain/pool.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
 import { NodeRefusal, Rpc, systemHost, withoutSecrets } from "../../src/plugins/chain/rpc.ts";
-import { type ChainHead, type Common, Session, Unusable } from "../../src/plugins/chain/session.ts";
+import {
+  type ChainHead,
+  ChainSession,
+  type Common,
+  Unusable,
+} from "../../src/plugins/chain/session.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import { chainPlugin } from "../../src/plugins/load.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
@@ -265,7 +270,7 @@ describe("the way to the chain", () => {
     for (const [method, result] of wrong) {
       const node = fakeNode();
       const { signal } = new AbortController();
-      const session = await Session.open({
+      const session = await ChainSession.open({
         ...commonOf([node.endpoint]),
         endpoint: node.endpoint,
         signal,
@@ -436,7 +441,7 @@ describe("submissions", () => {
     call: LedgerCall = documentCall,
   ) {
     const table = new MemoryTable(1 << 20);
-    const outbox = new Outbox(table, 10n);
+    const outbox = new ChainOutbox(table, 10n);
     const submission: Submission = {
       txHash: blockHash(99),
       did: call.did,
@@ -511,7 +516,7 @@ describe("submissions", () => {
       const error = { code, message: "Extrinsic has invalid format" };
       node.answer = ({ id, method }) =>
         method === "author_submitExtrinsic" ? { frame: JSON.stringify({ id, error }) } : null;
-      const session = await Session.open({
+      const session = await ChainSession.open({
         ...commonOf([node.endpoint]),
         endpoint: node.endpoint,
         signal: new AbortController().signal,

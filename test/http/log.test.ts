@@ -11,7 +11,12 @@ import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import { decodeLogEntry, keyOfDid, valueOfProof } from "../../src/core/trust/log.ts";
 import { readMapProof } from "../../src/core/trust/map.ts";
-import { type Note, parseCheckpoint, parseNote, signedBy } from "../../src/core/trust/note.ts";
+import {
+  parseCheckpoint,
+  parseNote,
+  type SignedNote,
+  signedBy,
+} from "../../src/core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../src/core/trust/tree.ts";
 import { freePort } from "../support/executable.ts";
 import { type LogPair, loggedNodes, startLogPair, startWitness } from "../support/log-nodes.ts";
@@ -42,21 +47,21 @@ async function until<T>(ask: () => Promise<T | null>): Promise<T> {
   throw new Error("it did not come");
 }
 
-const holds = (note: Note, { key }: TestKey): boolean => {
+const holds = (note: SignedNote, { key }: TestKey): boolean => {
   const signed = signedBy(note, key);
   return signed !== null && ed25519.verify(signed.signature, signed.message, signed.publicKey);
 };
-const noteOf = (text: string): Note => {
+const noteOf = (text: string): SignedNote => {
   const note = parseNote(text);
   if (note === null) throw new Error(`no note: ${text}`);
   return note;
 };
-const checkpointOf = (note: Note) => {
+const checkpointOf = (note: SignedNote) => {
   const checkpoint = parseCheckpoint(note.text);
   if (checkpoint === null) throw new Error(`no checkpoint: ${note.text}`);
   return checkpoint;
 };
-async function headOf(url: string): Promise<Note | null> {
+async function headOf(url: string): Promise<SignedNote | null> {
   const answer = await fetch(`${url}/log/checkpoint`);
   return answer.ok ? noteOf(await answer.text()) : null;
 }
@@ -154,7 +159,7 @@ describe("a witness", () => {
     return { of, served, witness, add };
   }
 
-  const signedNote = (of: TestLog) => of.note().signatures[0] as Note["signatures"][number];
+  const signedNote = (of: TestLog) => of.note().signatures[0] as SignedNote["signatures"][number];
 
   test("cosigns what continues the head before, and a repeat with a new time", async () => {
     const { of, add, witness } = await started();
@@ -196,7 +201,7 @@ describe("a witness", () => {
     const impostor = new TestLog(testKey(log.key.name, "log", sha256(utf8("another"))));
     impostor.append([]);
     const { text, signatures } = of.note();
-    const [signature] = signatures as [Note["signatures"][number]];
+    const [signature] = signatures as [SignedNote["signatures"][number]];
     const broken = {
       text,
       signatures: [

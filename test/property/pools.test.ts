@@ -6,7 +6,12 @@
 import { describe, expect, test } from "bun:test";
 import { type Did, mailboxOf, type Uuid } from "../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
-import { labelsOf, placesOf, type Sending, storeShareOf } from "../../src/nodes/cache/pools.ts";
+import {
+  labelsOf,
+  type MailboxSender,
+  placesOf,
+  storeShareOf,
+} from "../../src/nodes/cache/pools.ts";
 import { MemoryMailbox } from "../../src/plugins/memory/mailbox.ts";
 import type { MailboxQuota } from "../../src/storage/quota.ts";
 import { Claims } from "../../src/storage/records.ts";
@@ -28,12 +33,12 @@ class World {
 
   constructor(readonly people: number) {}
 
-  person(n: number): Sending {
+  person(n: number): MailboxSender {
     return { isKnown: true, label: `from:${n}`, people: this.people };
   }
 
   /** Whether the message was taken. */
-  async send(sending: Sending, network: string, bytes: number): Promise<boolean> {
+  async send(sending: MailboxSender, network: string, bytes: number): Promise<boolean> {
     const origin = { client: network, network };
     const messageId = `00000000-0000-4000-8000-${(++this.sent).toString(16).padStart(12, "0")}`;
     const quota: MailboxQuota = {

@@ -7,7 +7,7 @@ import type { TSchema } from "@sinclair/typebox";
 import { configSchema } from "../../src/config/schema.ts";
 import { type App, createApp } from "../../src/nodes/http/app.ts";
 import { createMetrics, httpMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
-import type { AppOptions, Connection } from "../../src/nodes/http/pipeline.ts";
+import type { AppOptions, HttpConnection } from "../../src/nodes/http/pipeline.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 
@@ -55,7 +55,7 @@ export function testApp(
 }
 
 /** A connection that answers no upgrade; without an address, that of a Unix socket. */
-export function connectionFrom(address: string | null): Connection {
+export function connectionFrom(address: string | null): HttpConnection {
   return {
     requestIP: () => (address === null ? null : { address }),
     upgrade: () => false,
@@ -66,7 +66,7 @@ export function connectionFrom(address: string | null): Connection {
 export async function respond(
   app: App,
   request: Request,
-  connection: Connection,
+  connection: HttpConnection,
 ): Promise<Response> {
   const segments = request.url.replace(/^[^:]+:\/\/[^/]+|\?.*$/g, "").split("/");
   for (const [path, answer] of Object.entries(app.paths)) {

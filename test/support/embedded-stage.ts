@@ -11,12 +11,12 @@ import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { StoreError, Submission } from "../../src/storage/contract.ts";
 import { type EmbeddedLedger, openEmbeddedLedger } from "../../src/storage/embedded.ts";
 import type { EmbeddedLimits } from "../../src/storage/embedded-records.ts";
-import { Overlay, type Table, type TableChange } from "../../src/storage/table.ts";
+import { type OrderedTable, Overlay, type TableChange } from "../../src/storage/table.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "./identity.ts";
 import { operatorAccount } from "./world.ts";
 
 /** A memory table that counts its commits, and fails or waits on request. */
-export class TestTable implements Table {
+export class TestTable implements OrderedTable {
   private readonly table = new MemoryTable(1 << 30);
   commits = 0;
   /** Every commit fails with this. */
@@ -31,7 +31,7 @@ export class TestTable implements Table {
   gateBehind: Promise<void> | null = null;
 
   get = (key: string) => this.table.get(key);
-  range: Table["range"] = (prefix, options) => this.table.range(prefix, options);
+  range: OrderedTable["range"] = (prefix, options) => this.table.range(prefix, options);
   prefetch = (): void => {};
 
   async commit<T>(change: (view: TableChange) => T): Promise<T> {

@@ -6,7 +6,7 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { decodeKeyProof, type KeyProof } from "../../src/core/ledger/key-proof.ts";
 import { decodeLogEntry } from "../../src/core/trust/log.ts";
 import { readMapProof } from "../../src/core/trust/map.ts";
-import { type Note, parseNote } from "../../src/core/trust/note.ts";
+import { parseNote, type SignedNote } from "../../src/core/trust/note.ts";
 import { seedOf } from "./forged-proofs.ts";
 import { keyOf } from "./identity.ts";
 import { type LogPair, startLogPair } from "./log-nodes.ts";
@@ -91,7 +91,7 @@ export async function rotateRoot(
     await replaceDocument(me.client, me.did, { rootSeed, edited: (one) => one, waiting });
 }
 
-export const noteOf = (text: string): Note => {
+export const noteOf = (text: string): SignedNote => {
   const note = parseNote(text);
   if (note === null) throw new Error("no note");
   return note;

@@ -12,13 +12,13 @@ import { encodeBatch, encodeLogEntry, type LogEntry } from "../../src/core/trust
 import { changeMap, type MapChange, proveInMap } from "../../src/core/trust/map.ts";
 import {
   cosign,
-  type Note,
   type NoteKey,
   noteKey,
   renderCheckpoint,
   renderNote,
   renderSignerKey,
   renderVerifierKey,
+  type SignedNote,
   signNote,
 } from "../../src/core/trust/note.ts";
 import {
@@ -127,13 +127,13 @@ export class TestLog {
     return proveInclusion(this.#nodes, index, this.size);
   }
 
-  note(size = this.size): Note {
+  note(size = this.size): SignedNote {
     const text = renderCheckpoint({ origin: this.key.key.name, size, root: this.root(size) });
     return { text, signatures: [signNote(text, this.key.key, this.key.sign)] };
   }
 
   /** A note with the signatures of witnesses, true ones or not. */
-  cosigned(witnesses: readonly TestKey[], nowMs: number, size = this.size): Note {
+  cosigned(witnesses: readonly TestKey[], nowMs: number, size = this.size): SignedNote {
     const note = this.note(size);
     const others = witnesses.map(({ key, sign }) => cosign(note.text, key, { sign, nowMs }));
     return { ...note, signatures: [...note.signatures, ...others] };
@@ -142,7 +142,7 @@ export class TestLog {
   /** What a Directory answers of one key, as of the present size. */
   entry(
     key: Uint8Array,
-    note: Note,
+    note: SignedNote,
     { from = 0, ...more }: { from?: number } & Partial<LogEntry> = {},
   ): Uint8Array {
     const { size } = this;

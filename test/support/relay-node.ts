@@ -10,7 +10,7 @@ import { createEgress, type Egress } from "../../src/nodes/egress/egress.ts";
 import { type HostLimits, hostLimits } from "../../src/nodes/egress/host-limiter.ts";
 import type { Log } from "../../src/nodes/http/log.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
-import { type Listener, listen } from "../../src/nodes/http/server.ts";
+import { type HttpListener, listen } from "../../src/nodes/http/server.ts";
 import { createBell } from "../../src/nodes/parties/signals.ts";
 import type { SessionParts } from "../../src/nodes/relay/live/registry.ts";
 import { createSessions, type LiveSessions } from "../../src/nodes/relay/live/session.ts";
@@ -140,7 +140,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
       headers: { "content-type": "application/json", ...more.headers },
       body: typeof envelope === "string" ? envelope : JSON.stringify(envelope),
     });
-  let listener: Listener | null = null;
+  let listener: HttpListener | null = null;
   return {
     ...app,
     relay,

@@ -43,7 +43,7 @@ export async function* receivedFiles(me: Waypost, folder: string): AsyncGenerato
     if (name.startsWith(prefix) && name.endsWith(".part")) await removeIfThere(join(place, name));
 }
 
-type Place = { readonly place: string; readonly prefix: string };
+type PartName = { readonly place: string; readonly prefix: string };
 type Written = {
   readonly message: StoredMessage;
   readonly temporary: string;
@@ -54,7 +54,7 @@ type Written = {
 async function write(
   me: Waypost,
   message: StoredMessage,
-  { place, prefix }: Place,
+  { place, prefix }: PartName,
 ): Promise<Written> {
   const temporary = join(
     place,

@@ -169,12 +169,12 @@ async function takeDelivery(
   return { type: "changed", conversation: held.row.conversation, id: held.row.id, what: "state" };
 }
 
-type Held = { readonly key: string; readonly row: rows.MessageRow };
+type KeyedRow = { readonly key: string; readonly row: rows.MessageRow };
 
 /** A receipt that this device heard of first stays. */
 function putCopies(
   { table, batch }: Omit<Taking, "nowMs">,
-  { key, row }: Held,
+  { key, row }: KeyedRow,
   given: readonly rows.Copy[],
 ): void {
   const to = given.map((copy): rows.Copy => {

@@ -339,9 +339,9 @@ function withGiven(stored: Identity, given: Identity): Identity {
   return { ...given, storeKey, methods, agreements, chain: isKnown ? stored.chain : given.chain };
 }
 
-type Held = Identity["methods"][number];
+type OwnKey = Identity["methods"][number];
 
-function without<T extends Held>(some: readonly T[], others: readonly Held[]): T[] {
+function without<T extends OwnKey>(some: readonly T[], others: readonly OwnKey[]): T[] {
   return some.filter(
     ({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)),
   );

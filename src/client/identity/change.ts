@@ -35,7 +35,7 @@ import type { Accepted } from "../net/answers.ts";
 import {
   authorizationLifeMs,
   provingAt,
-  type Submission,
+  type SubmissionRequest,
   settle,
   settleRegistration,
   type Waiting,
@@ -66,7 +66,7 @@ export async function signIntent(
   intent: Intent,
   signer: Signer,
   terms: ChangeTerms,
-): Promise<Submission> {
+): Promise<SubmissionRequest> {
   const { nonce, nowMs, genesisHash = null } = terms;
   const validUntilMs = BigInt(nowMs + authorizationLifeMs);
   const { payload, body } = renderUpdate(
@@ -114,7 +114,7 @@ export async function signOwnerUpdate(
   update: OwnerUpdate,
   signer: Signer,
   { nowMs, genesisHash }: { readonly nowMs: number; readonly genesisHash: Uint8Array | null },
-): Promise<Submission> {
+): Promise<SubmissionRequest> {
   const { routeOf, member } = ownerUpdates[update.extrinsic];
   const body = jsonBody({ did: update.did, [member]: update.value });
   const claims = {
@@ -203,7 +203,7 @@ async function signChange(
   intent: Intent,
   signer: Signer,
   terms: Terms,
-): Promise<Submission> {
+): Promise<SubmissionRequest> {
   const { did, action } = intent;
   const { state, nonce } = terms;
   const nowMs = Date.now();

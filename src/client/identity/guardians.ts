@@ -12,7 +12,7 @@ import { localError } from "../base/failure.ts";
 import { guardiansShape, shareShape } from "../base/kept.ts";
 import { parseKept, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
-import { type KeyStore, type MemoryStore, reliable } from "../keys/key-stores.ts";
+import { type KeyStore, reliable, type TextStore } from "../keys/key-stores.ts";
 import { type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
 import { changeIdentity } from "../keys/stored.ts";
 import type { MessageOptions } from "../mail/send.ts";
@@ -42,7 +42,7 @@ type Share = { readonly did: Did; readonly rootKey: Uint8Array; readonly share: 
 export async function appointGuardians(
   owner: Owner,
   guardians: readonly string[],
-  memory: MemoryStore,
+  memory: TextStore,
 ): Promise<void> {
   const dids = new Set(await Promise.all(guardians.map((name) => lookUp(owner.client, name))));
   if (guardians.length !== sharesCount || dids.size !== sharesCount || dids.has(owner.identity.did))
@@ -64,7 +64,7 @@ export async function appointGuardians(
 }
 
 /** Sends new shares when the guardians have those of another root key. */
-export async function renewGuardians(owner: Owner, memory: MemoryStore): Promise<void> {
+export async function renewGuardians(owner: Owner, memory: TextStore): Promise<void> {
   const known = await recall(memory, memoryKey, guardiansShape);
   if (known === null) return;
   const rootKey = await ed25519PublicKey(owner.identity.rootSeed);

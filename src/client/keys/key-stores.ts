@@ -7,7 +7,7 @@ import { ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 
 /** What an identity remembers of others, and of what it is sending: a small text under each key, apart from its keys. */
-export type MemoryStore = {
+export type TextStore = {
   readonly load: (key: string) => Promise<string | null>;
   /** Resolves when the text is stored; `null` removes it. */
   readonly save: (key: string, text: string | null) => Promise<void>;
@@ -17,7 +17,7 @@ export type MemoryStore = {
  * Texts by their keys: the identity under its name, and under `<name>/…` what it remembers of others. A write resolves when
  * it is stored safely: the caller relies on it from then on.
  */
-export type KeyStore = MemoryStore & {
+export type KeyStore = TextStore & {
   /**
    * Stores `text` in the place of `before`, of nothing when that is `null`. `false`, and nothing is written, when something
    * else is there, however many tabs or processes do this at once.
@@ -28,7 +28,7 @@ export type KeyStore = MemoryStore & {
 };
 
 /** What the identity of a name remembers of others. No identity has a slash in its name. */
-export const memoryOf = ({ load, save }: MemoryStore, name: string): MemoryStore => ({
+export const memoryOf = ({ load, save }: TextStore, name: string): TextStore => ({
   load: (key) => load(`${name}/${key}`),
   save: (key, text) => save(`${name}/${key}`, text),
 });

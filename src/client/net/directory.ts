@@ -25,7 +25,7 @@ import {
 import { ask, askBytes, type Endpoint, type Exchange, jsonBody, path, queryOf } from "./http.ts";
 
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
-export type Submission = Required<Pick<Exchange, "method" | "path" | "body">> &
+export type SubmissionRequest = Required<Pick<Exchange, "method" | "path" | "body">> &
   Pick<Exchange, "headers">;
 
 const get = (where: string): Exchange => ({ method: "GET", path: where });
@@ -70,7 +70,7 @@ export function directoryClient(to: Endpoint) {
       );
     },
     /** Any signed change, on the route that the submission names. */
-    submit: (submission: Submission) => ask(to, submission, acceptedShape),
+    submit: (submission: SubmissionRequest) => ask(to, submission, acceptedShape),
   };
 }
 

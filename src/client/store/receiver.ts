@@ -110,7 +110,7 @@ type Remembering = Pick<Known, "state" | "digests"> & { readonly seenUntilMs?: n
 
 export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 
-type Place = Extract<WaypostEvent, { type: "disconnected" }>["what"];
+type DisconnectedPart = Extract<WaypostEvent, { type: "disconnected" }>["what"];
 
 export class Receiver {
   readonly #own: OwnIdentity;
@@ -223,7 +223,7 @@ export class Receiver {
   }
 
   /** Each loss is an event once, and so is its end: without `error`. The first connection is one only of a live session. */
-  #report(what: Place, url: string, error?: ClientError | null): void {
+  #report(what: DisconnectedPart, url: string, error?: ClientError | null): void {
     const name = `${what} ${url}`;
     const wasLost = this.#lost.has(name);
     if (error === undefined) {

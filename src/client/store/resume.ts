@@ -7,7 +7,7 @@ import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { sendingShape } from "../base/kept.ts";
 import { parseKept, renderKept } from "../base/shapes.ts";
-import type { MemoryStore } from "../keys/key-stores.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 import { chunkCount, keptPlan, type SendPlan } from "../mail/send.ts";
 
 type KeptPlan = ReturnType<typeof keptPlan>;
@@ -21,9 +21,9 @@ type Resumed = {
 
 /** Of more, those that went on last. */
 const keptMax = 16;
-const changes = inOrder<MemoryStore>();
+const changes = inOrder<TextStore>();
 
-export async function resume(memory: MemoryStore, wanted: SendPlan): Promise<Resumed> {
+export async function resume(memory: TextStore, wanted: SendPlan): Promise<Resumed> {
   const subject = subjectOf(keptPlan(wanted, 0));
   const kept = (await change(memory, (sets) => sets)).find((set) => subjectOf(set) === subject);
   const plan = kept === undefined ? wanted : { ...wanted, ...kept.plan };
@@ -39,7 +39,7 @@ export async function resume(memory: MemoryStore, wanted: SendPlan): Promise<Res
 
 /** What can't be continued any more goes each time, since it holds the seeds of messages. */
 export function change(
-  memory: MemoryStore,
+  memory: TextStore,
   edit: (sets: readonly KeptPlan[]) => readonly KeptPlan[],
 ) {
   return changes(memory, async () => {

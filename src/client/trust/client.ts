@@ -16,7 +16,7 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
 import type { Signer } from "../keys/crypto.ts";
-import { type MemoryStore, memoryKeys } from "../keys/key-stores.ts";
+import { memoryKeys, type TextStore } from "../keys/key-stores.ts";
 import { heldSeed, type Identity } from "../keys/keys.ts";
 import type { NodeLimits, Resolved } from "../net/answers.ts";
 import { type DirectoryClient, directoryClient } from "../net/directory.ts";
@@ -49,7 +49,7 @@ export type Client = {
     /** Time of the last message. */
     sentMs: number;
     /** What the identity that uses the client remembers of others. */
-    memory: MemoryStore;
+    memory: TextStore;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
     policy: string | null;
     /** What is wrong with the log, by the name of a person or a home: each reason is reported once while it lasts. */

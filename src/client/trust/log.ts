@@ -25,13 +25,13 @@ import {
 import { readMapProof } from "../../core/trust/map.ts";
 import {
   type Checkpoint,
-  type Note,
   type NoteKey,
   noteKey,
   parseCheckpoint,
   parseNote,
   parseVerifierKey,
   renderVerifierKey,
+  type SignedNote,
   signedBy,
 } from "../../core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/tree.ts";
@@ -39,7 +39,7 @@ import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
 import { headShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
-import type { MemoryStore } from "../keys/key-stores.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 import { askBytes } from "../net/http.ts";
 import type { Client } from "./client.ts";
 import { distrust, recall } from "./trust.ts";
@@ -130,14 +130,14 @@ const isPassing = ({ code }: ClientError): boolean =>
   code === "not_logged" || code === "log_missing";
 
 /** The other home and ledger of a proven DID, whose log counts for it; `null` for those of the own Directory. */
-function placeOf({ trust, known }: Client, did: Did): Place | null {
+function placeOf({ trust, known }: Client, did: Did): LogSource | null {
   const state = trust.provenOf(did)?.state;
   const [home] = homesOf(state?.document ?? null);
   const ledger = state === undefined ? null : encodeHex(state.genesisHash);
   return home === undefined || ledger === null || ledger === known.ledger ? null : { home, ledger };
 }
 
-type Place = { readonly home: string; readonly ledger: string };
+type LogSource = { readonly home: string; readonly ledger: string };
 
 /** Throws why the log doesn't agree: what may pass by itself after further tries. */
 async function checkLogged(client: Client, subject: Subject, tries: number): Promise<void> {
@@ -171,7 +171,7 @@ function readValue(client: Client, { did, alias }: Subject): Promise<Uint8Array 
 async function readEntry(
   client: Client,
   key: Uint8Array,
-  place: Place | null,
+  place: LogSource | null,
 ): Promise<Uint8Array | null> {
   const { memory } = client.known;
   const policy = parseLogPolicy(client.known.policy ?? "");
@@ -224,7 +224,11 @@ const restartedError = ({ origin }: Checkpoint) =>
 // ------------------------------------------------------------------------------------------------------------- checks
 
 /** A head that was believed. */
-type Head = { readonly note: string; readonly checkpoint: Checkpoint; readonly logKey: NoteKey };
+type BelievedHead = {
+  readonly note: string;
+  readonly checkpoint: Checkpoint;
+  readonly logKey: NoteKey;
+};
 
 const firstKey = (key: NoteKey): NoteKey | null =>
   noteKey(firstName(key.name), "log", key.publicKey);
@@ -234,7 +238,7 @@ const sameLog = (a: NoteKey, b: NoteKey) =>
 type Keys = {
   readonly entry: LogEntry;
   readonly logKey: NoteKey;
-  readonly before: Head | null;
+  readonly before: BelievedHead | null;
   readonly ledger: Uint8Array | null;
 };
 
@@ -262,8 +266,8 @@ const clocksMs = 5 * minuteMs;
 
 async function checkSignatures(
   policy: LogPolicy,
-  note: Note,
-  { checkpoint, logKey }: Head,
+  note: SignedNote,
+  { checkpoint, logKey }: BelievedHead,
 ): Promise<void> {
   if (checkpoint.origin !== logKey.name || (await timeSigned(note, logKey)) === null)
     throw distrust("log_invalid", "the head of the log is not signed by the log");
@@ -286,7 +290,7 @@ async function checkSignatures(
 }
 
 /** When a key says that it signed; `null` when it did not. Throws for a signature in its name that doesn't hold. */
-async function timeSigned(note: Note, key: NoteKey): Promise<number | null> {
+async function timeSigned(note: SignedNote, key: NoteKey): Promise<number | null> {
   const signed = signedBy(note, key);
   if (signed === null) return null;
   if (await verifyEd25519(signed.signature, signed.message, signed.publicKey)) return signed.timeMs;
@@ -294,8 +298,8 @@ async function timeSigned(note: Note, key: NoteKey): Promise<number | null> {
 }
 
 function whyNotFollowing(
-  before: Head,
-  { checkpoint, logKey }: Head,
+  before: BelievedHead,
+  { checkpoint, logKey }: BelievedHead,
   entry: LogEntry,
 ): "forked" | "restarted" | null {
   if (before.logKey.name !== logKey.name)
@@ -320,19 +324,27 @@ function continuesLost(before: Checkpoint, now: Checkpoint, { restart }: LogEntr
 const headKey = "log/head";
 const forkKey = "log/fork";
 
-async function loadHead(memory: MemoryStore, key: string): Promise<Head | null> {
+async function loadHead(memory: TextStore, key: string): Promise<BelievedHead | null> {
   const { note, logKey: name } = (await recall(memory, key, headShape)) ?? { note: "", logKey: "" };
   const checkpoint = parseCheckpoint(parseNote(note)?.text ?? "");
   const logKey = parseVerifierKey(name);
   return checkpoint === null || logKey === null ? null : { note, checkpoint, logKey };
 }
 
-async function saveHead(memory: MemoryStore, key: string, { note, logKey }: Head): Promise<void> {
+async function saveHead(
+  memory: TextStore,
+  key: string,
+  { note, logKey }: BelievedHead,
+): Promise<void> {
   await memory.save(key, renderKept({ logKey: renderVerifierKey(logKey), note }));
 }
 
 /** Both notes stay with the identity: together they show that the log, or who asked it, lied. */
-async function keepFork(memory: MemoryStore, before: Head, now: Head): Promise<ClientError> {
+async function keepFork(
+  memory: TextStore,
+  before: BelievedHead,
+  now: BelievedHead,
+): Promise<ClientError> {
   await memory.save(forkKey, JSON.stringify({ before: before.note, after: now.note }));
   return distrust(
     "log_forked",

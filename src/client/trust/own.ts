@@ -28,7 +28,7 @@ import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
 import { aliasesShape, claimsShape, methodKeysShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
-import type { MemoryStore } from "../keys/key-stores.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 import {
   type AgreementChain,
   advanceChain,
@@ -36,7 +36,7 @@ import {
   heldSeed,
   type Identity,
 } from "../keys/keys.ts";
-import { authorizationLifeMs, type Submission } from "../net/directory.ts";
+import { authorizationLifeMs, type SubmissionRequest } from "../net/directory.ts";
 import { jsonBody, path } from "../net/http.ts";
 import { type Client, normalizeName, rootKeyOf } from "./client.ts";
 import { fingerprintOf } from "./fingerprint.ts";
@@ -73,7 +73,7 @@ export async function signDocument(
   client: Client,
   state: KeyState,
   whole: WholeDocument,
-): Promise<Submission> {
+): Promise<SubmissionRequest> {
   const { did, genesisHash } = state;
   const { document, rootSeed, nowMs } = whole;
   await demandPresentRoot(state, rootSeed);
@@ -111,18 +111,18 @@ type Claim = {
 };
 
 /** Of two claims at once, the second sees the first. */
-const claims = inOrder<MemoryStore>();
+const claims = inOrder<TextStore>();
 
 /**
  * Before a call is signed with a nonce. Two that differ would let a Directory show one to some and the other to others, so
  * the second has to wait until the first has expired: throws `change_pending`.
  */
-export function claimNonce(memory: MemoryStore, did: Did, claim: Claim): Promise<void> {
+export function claimNonce(memory: TextStore, did: Did, claim: Claim): Promise<void> {
   return claims(memory, () => addClaim(memory, did, claim));
 }
 
 async function addClaim(
-  memory: MemoryStore,
+  memory: TextStore,
   did: Did,
   { counter, nonce, content, nowMs }: Claim,
 ): Promise<void> {

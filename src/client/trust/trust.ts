@@ -18,7 +18,7 @@ import { ClientError } from "../base/failure.ts";
 import { rememberedAliasShape, rememberedShape } from "../base/kept.ts";
 import { parseKept, renderKept, type Shape } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
-import type { MemoryStore } from "../keys/key-stores.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers
@@ -49,7 +49,7 @@ type Proven = {
 const provenMax = 1_000;
 
 /** `memoryOf` is asked each time, because a program may choose its identity later. */
-export function createTrust(readProof: ReadProof, memoryOf: () => MemoryStore) {
+export function createTrust(readProof: ReadProof, memoryOf: () => TextStore) {
   const proven = new BoundedMap<Did, Proven>(provenMax);
   /** So that an older state can't overtake a newer one. */
   const inTurn = inOrder<Did>();
@@ -148,7 +148,7 @@ async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
 }
 
 /** Remembers a state, if it still follows from what is remembered. */
-async function save(memory: MemoryStore, state: KeyState): Promise<void> {
+async function save(memory: TextStore, state: KeyState): Promise<void> {
   const before = await loadRemembered(memory, state.did);
   const refusal = checkFollows(before, state);
   if (refusal !== null) throw refusal;
@@ -195,7 +195,7 @@ const aliasKey = (alias: string) => `alias/${alias}`;
 
 /** What is kept under a key, if it has the shape. */
 export async function recall<T>(
-  memory: MemoryStore,
+  memory: TextStore,
   key: string,
   shape: Shape<T>,
 ): Promise<T | null> {
@@ -203,14 +203,14 @@ export async function recall<T>(
 }
 
 async function loadRemembered(
-  memory: MemoryStore,
+  memory: TextStore,
   did: Did,
 ): Promise<(Remembered & { readonly home?: string | undefined }) | null> {
   const kept = await recall(memory, didKey(did), rememberedShape);
   return kept?.did === did ? kept : null;
 }
 
-export async function loadAlias(memory: MemoryStore, alias: string): Promise<Did | null> {
+export async function loadAlias(memory: TextStore, alias: string): Promise<Did | null> {
   const kept = await recall(memory, aliasKey(alias), rememberedAliasShape);
   return kept?.alias === alias ? kept.did : null;
 }

@@ -22,7 +22,7 @@ export type Items = {
   readonly newAlias: string;
   readonly newRootPubkey: Uint8Array;
 };
-export type ItemName = keyof Items;
+export type ActionItem = keyof Items;
 
 // ------------------------------------------------------------------------------------------------- table
 
@@ -35,7 +35,7 @@ type ActionRow = {
   /** In the pallet did-registry. */
   readonly callIndex: number;
   /** The items that the payload holds, in the order of the call's arguments. Every other item of the structure is none. */
-  readonly items: readonly ItemName[];
+  readonly items: readonly ActionItem[];
   readonly route: {
     readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
     /** A parameter behind the DID names the subject of the first item. */
@@ -53,7 +53,7 @@ const control = {
 
 /** The calls for one list of a document, in the order of the discriminants, which is that of the pallet's calls as well. */
 function callsFor(path: string, id: string) {
-  return <const Call extends string, const Item extends ItemName>(
+  return <const Call extends string, const Item extends ActionItem>(
     discriminant: number,
     call: Call,
     item: Item,

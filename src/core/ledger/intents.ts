@@ -8,11 +8,11 @@ import { type Did, normalizeAlias } from "../codec/did.ts";
 import { badInput, type Fault, isFault } from "../fault.ts";
 import { renderService } from "./account.ts";
 import {
+  type ActionItem,
   type ActionName,
   actionRows,
   actions,
   type Intent,
-  type ItemName,
   type Items,
   itemsOf,
 } from "./actions.ts";
@@ -21,7 +21,7 @@ import { normalizeId, normalizeMethod, normalizeService } from "./document.ts";
 // ---------------------------------------------------------------------------------------------------- items in a body
 
 /** The member of a body that holds an item: `old_alias`. */
-export function memberOf(item: ItemName): string {
+export function memberOf(item: ActionItem): string {
   return item.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
@@ -36,7 +36,7 @@ type ParseItem<T> = (json: never, did: Did, pointer: string) => T | Fault;
 const alias = (json: string, _did: Did, pointer: string) => parseAlias(json, pointer);
 
 /** Parse JSON that has the item's shape (`core/schema`). They refuse with `invalid_request` and the pointer. */
-const parsers: { readonly [I in ItemName]: ParseItem<Items[I]> } = {
+const parsers: { readonly [I in ActionItem]: ParseItem<Items[I]> } = {
   verificationMethod: normalizeMethod,
   keyAgreement: normalizeMethod,
   service: normalizeService,
@@ -48,7 +48,7 @@ const parsers: { readonly [I in ItemName]: ParseItem<Items[I]> } = {
     parsePublicKey(json) ?? badInput("invalid_request", pointer, "must be a public key"),
 };
 
-function renderItem(value: Items[ItemName]): unknown {
+function renderItem(value: Items[ActionItem]): unknown {
   if (value instanceof Uint8Array) return renderPublicKey(value);
   return typeof value === "object" && "serviceEndpoint" in value ? renderService(value) : value;
 }
@@ -72,7 +72,7 @@ export function parseIntent(
 }
 
 const entriesOf = (intent: Intent) =>
-  Object.entries(itemsOf(intent)) as [ItemName, Items[ItemName]][];
+  Object.entries(itemsOf(intent)) as [ActionItem, Items[ActionItem]][];
 
 /** The members of a body that name the change. */
 export function renderItems(intent: Intent): Record<string, unknown> {

@@ -17,11 +17,11 @@ import {
 import { renderTimestamp } from "../codec/time.ts";
 import { alias, type CounterName, did } from "./account.ts";
 import {
+  type ActionItem,
   type ActionName,
   actions,
   actionsOf,
   type Intent,
-  type ItemName,
   type Items,
   itemsOf,
 } from "./actions.ts";
@@ -100,7 +100,7 @@ export function firstDifference(payload: Payload, intent: Intent, terms: Terms):
   if (payload.did !== intent.did) return "/did";
   if (payload.action !== intent.action) return "/action";
   const asked = itemsOf(intent);
-  for (const [name, value] of Object.entries(payload.items) as [ItemName, unknown][])
+  for (const [name, value] of Object.entries(payload.items) as [ActionItem, unknown][])
     if (JSON.stringify(value) !== JSON.stringify(asked[name] ?? null)) return `/${memberOf(name)}`;
   if (payload.nonce !== terms.nonce) return "/nonce";
   if (payload.validUntilMs !== terms.validUntilMs) return "/valid_until";

@@ -104,7 +104,7 @@ export type EndpointRules = {
   readonly usualPorts?: boolean;
 };
 
-export type Endpoint = {
+export type ServiceEndpoint = {
   readonly scheme: "http" | "https";
   /** Lower-case name, or an address without brackets. */
   readonly host: string;
@@ -138,7 +138,11 @@ const localSuffixes = [
  * not be used: another scheme, credentials, a fragment, a host written in any but its plain form, a port
  * below 1024 that is not 80 or 443, this Relay's own `/relay`, or a query where a suffix is to follow.
  */
-export function parseEndpoint(text: string, suffix: string, rules: EndpointRules): Endpoint | null {
+export function parseEndpoint(
+  text: string,
+  suffix: string,
+  rules: EndpointRules,
+): ServiceEndpoint | null {
   if (text.length > endpointCharsMax || text.includes("#") || text.includes("\\")) return null;
   const parts = endpointForm.exec(text);
   if (parts === null) return null;
@@ -161,7 +165,7 @@ export function parseEndpoint(text: string, suffix: string, rules: EndpointRules
 }
 
 /** Whether a host alone shows that it is not reached: a literal address, or a local name where none is allowed. */
-export function isUnreachable({ host, localOnly }: Endpoint, rules: EndpointRules): boolean {
+export function isUnreachable({ host, localOnly }: ServiceEndpoint, rules: EndpointRules): boolean {
   const address = parseAddress(host);
   if (address === null) return localOnly && rules.allowPrivate.length === 0;
   return !rules.allowPrivate.some((network) => networkHolds(network, address));
@@ -207,7 +211,7 @@ function joinTarget(url: URL, suffix: string): string | null {
 
 /** Every address must pass, because the choice among them is not ours. Own addresses are refused like private ones. */
 export function decideAddresses(
-  endpoint: Endpoint,
+  endpoint: ServiceEndpoint,
   addresses: readonly string[],
   rules: { readonly allowPrivate: readonly Network[]; readonly ownAddresses: readonly Network[] },
 ): boolean {

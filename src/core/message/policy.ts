@@ -116,13 +116,13 @@ type ResolutionFacts = {
 };
 
 /** How to send to a recipient: the key to seal to, and the bound of the policy; `null` when it sets none. */
-export type Resolution = {
+export type DeliveryResolution = {
   readonly key: VerificationMethod;
   readonly messageBytesMax: number | null;
 };
 
 /** 404 `did_not_found` or `component_not_found` (no key), 422 `did_deactivated`, 403 `policy_denied` for the tag. */
-export function decideResolution(facts: ResolutionFacts): Resolution | Fault {
+export function decideResolution(facts: ResolutionFacts): DeliveryResolution | Fault {
   const { recipient } = facts;
   if (recipient === null) return fault("did_not_found", "the DID is not registered");
   if (recipient.deactivated || facts.policy === null)

@@ -5,7 +5,7 @@
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import type { FaultCode } from "../fault.ts";
-import { type ActionName, actionRows, actions, type ItemName } from "../ledger/actions.ts";
+import { type ActionItem, type ActionName, actionRows, actions } from "../ledger/actions.ts";
 import { memberOf } from "../ledger/intents.ts";
 import {
   documentInShape,
@@ -134,7 +134,7 @@ export function anyPrepareBody(actions: readonly string[]) {
 // ---------------------------------------------------------------------------------------- signed updates
 
 /** The shape of each item in a body. Its length and its rules are a matter of the ledger. */
-const itemShapes: { readonly [I in ItemName]: TSchema } = {
+const itemShapes: { readonly [I in ActionItem]: TSchema } = {
   verificationMethod: verificationMethodShape,
   keyAgreement: keyAgreementShape,
   service: serviceShape,

@@ -296,7 +296,7 @@ export const aboutAnswer = Type.Object({
     },
   ),
 });
-export type About = Static<typeof aboutAnswer>;
+export type AboutAnswer = Static<typeof aboutAnswer>;
 
 // --------------------------------------------------------------------------------------------------------- operations
 

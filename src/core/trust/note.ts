@@ -92,14 +92,14 @@ function partsOf(form: RegExp, text: string): SignerKey | null {
 
 type NoteSignature = { readonly name: string; readonly id: string; readonly bytes: Uint8Array };
 /** `text` ends with a line feed. */
-export type Note = { readonly text: string; readonly signatures: readonly NoteSignature[] };
+export type SignedNote = { readonly text: string; readonly signatures: readonly NoteSignature[] };
 
 export const noteBytesMax = 16_384;
 const signaturesMax = 64;
 const lineForm = new RegExp(`^— (${nameForm}) ([A-Za-z0-9+/]+={0,2})$`, "u");
 
 /** `null` for anything but a note with signatures. */
-export function parseNote(note: string): Note | null {
+export function parseNote(note: string): SignedNote | null {
   const split = note.lastIndexOf("\n\n");
   if (
     note.length > noteBytesMax ||
@@ -136,7 +136,7 @@ export function renderSignature({ name, id, bytes }: NoteSignature): string {
   return `— ${name} ${encodeBase64(concatBytes(decodeHex(id) as Uint8Array, bytes))}\n`;
 }
 
-export function renderNote({ text, signatures }: Note): string {
+export function renderNote({ text, signatures }: SignedNote): string {
   return `${text}\n${signatures.map(renderSignature).join("")}`;
 }
 
@@ -151,7 +151,7 @@ type Signed = {
 const timeBytes = 8;
 
 /** What a key has to verify of a note, or `null` when the note doesn't name it. */
-export function signedBy({ text, signatures }: Note, key: NoteKey): Signed | null {
+export function signedBy({ text, signatures }: SignedNote, key: NoteKey): Signed | null {
   const line = signatures.find(({ name, id }) => name === key.name && id === key.id);
   if (line === undefined) return null;
   const { publicKey } = key;

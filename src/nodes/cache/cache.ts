@@ -44,7 +44,7 @@ import type { RecipientSource } from "../parties/recipients.ts";
 import type { Bell } from "../parties/signals.ts";
 import { createFullReports } from "./full.ts";
 import { createKnownSenders, sendingOf } from "./known.ts";
-import type { Sending } from "./pools.ts";
+import type { MailboxSender } from "./pools.ts";
 import { createPush, type Push, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
 import {
@@ -111,7 +111,7 @@ export type Cache = {
   /** For `waypost explain`. */
   readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
     /** How the mailbox sees a sender. */
-    readonly sendingOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<Sending>;
+    readonly sendingOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<MailboxSender>;
     /** Why the store takes no writes, as it says itself; `null` when it does. */
     readonly checkDisk: (mailbox: MailboxKey, nowMs: number) => Promise<string | null>;
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */

@@ -13,7 +13,7 @@ import { type MailboxEntry, type Receipts, StoreError } from "../../storage/cont
 import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
 import { decodeRecord, encodeRecord } from "../parties/records.ts";
-import type { Sending } from "./pools.ts";
+import type { MailboxSender } from "./pools.ts";
 
 export type KnownSenders = {
   readonly receipts: Receipts;
@@ -50,7 +50,7 @@ export async function sendingOf(
   mailbox: MailboxKey,
   sender: Did,
   nowMs: number,
-): Promise<Sending> {
+): Promise<MailboxSender> {
   const label = senderLabel(sender);
   const senders = await readKnown(known, mailbox, nowMs);
   const day = senders.get(label);

@@ -18,12 +18,12 @@ export type Origin = { readonly client: string; readonly network: string };
 /**
  * Who sends, as the mailbox sees it. `label` is that of the verified sender; `people` counts all that are known there.
  */
-export type Sending =
+export type MailboxSender =
   | { readonly isKnown: true; readonly label: string; readonly people: number }
   | { readonly isKnown: false; readonly label: string | null };
 
 /** The labels of an entry besides those of the place that it takes. */
-export function labelsOf({ label }: Sending, { network }: Origin): readonly string[] {
+export function labelsOf({ label }: MailboxSender, { network }: Origin): readonly string[] {
   const { via } = networkLabels(network);
   return label === null ? [via] : [label, via];
 }
@@ -68,7 +68,7 @@ const peopleStep = 8;
 /** Percent for a network in the store: no network fills it alone. */
 const networkPercent = 50;
 
-export type PoolSettings = Pick<
+export type MailboxPoolSettings = Pick<
   Config["cache"],
   "recipient_entries_max" | "recipient_bytes_max" | "stranger_share"
 >;
@@ -78,9 +78,9 @@ export type PoolSettings = Pick<
  * and `new-rest`, which are also the labels of what is in them.
  */
 export function placesOf(
-  sending: Sending,
+  sending: MailboxSender,
   { network }: Origin,
-  settings: PoolSettings,
+  settings: MailboxPoolSettings,
 ): readonly [MailboxPlace, MailboxPlace] {
   const side = sending.isKnown ? "known" : "new";
   const percent = sending.isKnown ? 100 - settings.stranger_share : settings.stranger_share;
@@ -113,7 +113,7 @@ function floorOf(pool: MailboxStats, people: number): MailboxStats {
   };
 }
 
-function poolOf(settings: PoolSettings, percent: number): MailboxStats {
+function poolOf(settings: MailboxPoolSettings, percent: number): MailboxStats {
   const part = (all: number, min: number) => Math.max(min, Math.round((all * percent) / 100));
   return {
     entries: part(settings.recipient_entries_max, poolEntriesMin),

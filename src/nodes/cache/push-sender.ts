@@ -29,7 +29,7 @@ import {
 } from "./push-message.ts";
 
 /** As it is stored, in JSON. `token`: what the device must return, `null` once it has. */
-export type Subscription = {
+export type DeviceSubscription = {
   readonly endpoint: string;
   readonly p256dh: string;
   readonly auth: string;
@@ -55,7 +55,7 @@ const duePrefix = "/push-due/";
 export function targetOf({
   endpoint,
   ...keys
-}: Pick<Subscription, "endpoint" | "p256dh" | "auth">): PushTarget | null {
+}: Pick<DeviceSubscription, "endpoint" | "p256dh" | "auth">): PushTarget | null {
   const [p256dh, auth] = [parseBase64url(keys.p256dh), parseBase64url(keys.auth)];
   return p256dh?.length === 65 && auth?.length === 16 ? { endpoint, p256dh, auth } : null;
 }
@@ -84,7 +84,7 @@ export type Sender = {
   readonly ring: (mailbox: MailboxKey, id: string) => void;
   /** Pushes the token that the device returns. `false` when the network has no room among those that wait. */
   readonly confirm: (
-    subscription: Subscription,
+    subscription: DeviceSubscription,
     confirmation: { readonly id: string; readonly token: string; readonly network: string },
   ) => boolean;
   readonly close: () => void;
@@ -112,7 +112,7 @@ type SenderNode = SenderParts &
     readonly tokens: FairShare;
     isClosed: boolean;
   };
-type Place = { readonly mailbox: MailboxKey; readonly id: string };
+type SubscriptionKey = { readonly mailbox: MailboxKey; readonly id: string };
 
 export function createSender(parts: SenderParts): Sender {
   const node: SenderNode = {
@@ -132,7 +132,7 @@ export function createSender(parts: SenderParts): Sender {
     running.set(name, attempt);
     return attempt;
   };
-  const ring = async ({ mailbox, id }: Place): Promise<void> => {
+  const ring = async ({ mailbox, id }: SubscriptionKey): Promise<void> => {
     const name = `${mailbox}/${id}`;
     // What finds no room is found by the next look.
     if (!node.isClosed && !running.has(name) && running.size < runningMax)
@@ -187,7 +187,7 @@ export function createSender(parts: SenderParts): Sender {
   };
 }
 
-function placeOf(dueKey: string): Place {
+function placeOf(dueKey: string): SubscriptionKey {
   const [mailbox, id] = dueKey.slice(duePrefix.length).split("/") as [MailboxKey, string];
   return { mailbox, id };
 }
@@ -195,7 +195,7 @@ function placeOf(dueKey: string): Place {
 type Due = { readonly key: string; readonly value: Uint8Array; readonly atMs: number };
 
 /** One push to one subscription, if one is due and may go out now. */
-async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
+async function push(node: SenderNode, { mailbox, id }: SubscriptionKey): Promise<void> {
   const { receipts, now, isConnected } = node;
   const nowMs = now();
   const found = await receipts.scan(`${duePrefix}${mailbox}/${id}/`, {
@@ -209,7 +209,7 @@ async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
   if (due.length === 0 || isConnected(mailbox)) return;
   const value = await receipts.get(subscriptionKey(mailbox, id), nowMs);
   if (value === null || (await isEmpty(node, mailbox))) return removeDue(node, due);
-  const subscription = decodeRecord<Subscription>(value);
+  const subscription = decodeRecord<DeviceSubscription>(value);
   if (subscription.token !== null || (await receipts.get(pauseKey(mailbox, id), nowMs)) !== null)
     return;
   const isOfStrangers = due.every(({ key }) => key === dueKey(mailbox, id, "stranger"));
@@ -223,8 +223,8 @@ async function push(node: SenderNode, { mailbox, id }: Place): Promise<void> {
   await wake(node, ringing).finally(() => node.pushes.give(network, 1));
 }
 
-type Ringing = Place & {
-  readonly subscription: Subscription;
+type Ringing = SubscriptionKey & {
+  readonly subscription: DeviceSubscription;
   /** As it is kept. */
   readonly value: Uint8Array;
   readonly due: readonly Due[];
@@ -296,7 +296,7 @@ type Pushed = {
 /** `refused`: nothing was sent, because the address is refused, the host hangs, or no place came in time. */
 async function post(
   node: SenderNode,
-  subscription: Subscription,
+  subscription: DeviceSubscription,
   { content, topic, through, network }: Pushed,
 ): Promise<Answered | "refused"> {
   const { endpoint } = subscription;

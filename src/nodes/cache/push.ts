@@ -21,12 +21,12 @@ import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../parties/
 import { base64url, deviceKey } from "./push-message.ts";
 import {
   createSender,
+  type DeviceSubscription,
   dueKey,
   type Pause,
   pauseKey,
   type Sender,
   type SenderParts,
-  type Subscription,
   subscriptionKey,
   subscriptionLifeMs,
   targetOf,
@@ -105,7 +105,7 @@ async function stored({ receipts, sender }: PushNode, arrival: Arrival): Promise
   for (const { id } of confirmed) sender.ring(mailbox, id);
 }
 
-type Subscribed = { readonly id: string; readonly subscription: Subscription };
+type Subscribed = { readonly id: string; readonly subscription: DeviceSubscription };
 
 async function subscriptionsOf(
   receipts: Receipts,
@@ -166,12 +166,15 @@ async function subscribe(
   return { status: 202, json: { id, state: "unconfirmed" } };
 }
 
-function sameTarget(a: Subscription, b: Subscription): boolean {
+function sameTarget(a: DeviceSubscription, b: DeviceSubscription): boolean {
   return a.endpoint === b.endpoint && a.p256dh === b.p256dh && a.auth === b.auth;
 }
 
 /** With the token that the device returns, if any. Refuses with `invalid_json` or `invalid_request`. */
-async function decodeWanted({ egress }: PushNode, body: Uint8Array): Promise<Subscription | Fault> {
+async function decodeWanted(
+  { egress }: PushNode,
+  body: Uint8Array,
+): Promise<DeviceSubscription | Fault> {
   const members = parseJsonObject(body);
   const asked = isFault(members) ? members : checkBody(members);
   if (isFault(asked)) return asked;

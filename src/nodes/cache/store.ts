@@ -33,7 +33,7 @@ import type { Blocks } from "../parties/blocks.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
 import type { FullReports } from "./full.ts";
 import { type KnownSenders, sendingOf } from "./known.ts";
-import { labelsOf, type Origin, placesOf, type Sending, storeShareOf } from "./pools.ts";
+import { labelsOf, type MailboxSender, type Origin, placesOf, storeShareOf } from "./pools.ts";
 import type { Push } from "./push.ts";
 
 export type StoreParts = {
@@ -78,7 +78,7 @@ export async function storeEnvelope(
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const { sender } = admission;
-  const sending: Sending =
+  const sending: MailboxSender =
     sender === null ? unsigned : await sendingOf(parts.known, mailbox, sender, nowMs);
   const entry = entryOf(envelope, admission, {
     mailbox,
@@ -101,7 +101,7 @@ export async function storeEnvelope(
 }
 
 /** What could not be verified counts as unsigned. */
-const unsigned: Sending = { isKnown: false, label: null };
+const unsigned: MailboxSender = { isKnown: false, label: null };
 
 /** Whether a request says that no one need be woken for what it brings. */
 export function isQuiet(headers: Headers): boolean {
@@ -204,7 +204,7 @@ function entryOf(
   };
 }
 
-function quotaOf(settings: Config["cache"], sending: Sending, origin: Origin): MailboxQuota {
+function quotaOf(settings: Config["cache"], sending: MailboxSender, origin: Origin): MailboxQuota {
   return {
     recipientEntriesMax: settings.recipient_entries_max,
     recipientBytesMax: settings.recipient_bytes_max,

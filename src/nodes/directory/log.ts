@@ -19,7 +19,6 @@ import {
 } from "../../core/trust/log.ts";
 import {
   type Checkpoint,
-  type Note,
   type NoteKey,
   parseCheckpoint,
   parseNote,
@@ -27,6 +26,7 @@ import {
   renderCheckpoint,
   renderNote,
   renderVerifierKey,
+  type SignedNote,
   signNote,
 } from "../../core/trust/note.ts";
 import {
@@ -80,7 +80,7 @@ type Times = {
 };
 const timesDefault: Times = { lookMs: secondMs, renewMs: 2 * minuteMs, patienceMs: 5 * minuteMs };
 
-type Published = { readonly note: Note; readonly head: LogHead; readonly atMs: number };
+type Published = { readonly note: SignedNote; readonly head: LogHead; readonly atMs: number };
 
 type State = {
   published: Published | null;
@@ -177,8 +177,8 @@ async function cosigned(
     witness,
     head,
     note,
-  }: { readonly witness: NamedAddress; readonly head: LogHead; readonly note: Note },
-): Promise<Note["signatures"][number] | null> {
+  }: { readonly witness: NamedAddress; readonly head: LogHead; readonly note: SignedNote },
+): Promise<SignedNote["signatures"][number] | null> {
   try {
     // It says which size it knows when it is another than that of the head before.
     for (let [old, tries] = [state.published?.head.size ?? 0, 0]; tries < 3; tries++) {
@@ -206,7 +206,11 @@ async function cosigned(
   }
 }
 
-function ownSignature({ text }: Note, lines: string, key: NoteKey): Note["signatures"][number] {
+function ownSignature(
+  { text }: SignedNote,
+  lines: string,
+  key: NoteKey,
+): SignedNote["signatures"][number] {
   const signatures = (parseSignatures(lines) ?? []).filter(
     ({ name, id }) => name === key.name && id === key.id,
   );

@@ -53,13 +53,13 @@ type OwnerRow<S extends OwnedSchema> = {
 };
 
 /** A row whose `callOf` takes what its `request` has checked. */
-export type OwnerUpdate = Omit<OwnerRow<OwnedSchema>, "callOf"> & {
+export type OwnerUpdateRow = Omit<OwnerRow<OwnedSchema>, "callOf"> & {
   readonly callOf: (body: never, did: Did) => OwnerCall | Fault;
 };
 
-const rowOf = <S extends OwnedSchema>(row: OwnerRow<S>): OwnerUpdate => row;
+const rowOf = <S extends OwnedSchema>(row: OwnerRow<S>): OwnerUpdateRow => row;
 
-export const ownerUpdates: readonly OwnerUpdate[] = [
+export const ownerUpdates: readonly OwnerUpdateRow[] = [
   rowOf({
     extrinsic: "set_alias",
     path: "/dids/:did/alias",

@@ -14,7 +14,6 @@ import type { Config } from "../../config/schema.ts";
 import { readCapped } from "../../core/codec/stream.ts";
 import {
   decideAddresses,
-  type Endpoint,
   type EndpointRules,
   isUnreachable,
   type Network,
@@ -22,6 +21,7 @@ import {
   parseEndpoint,
   parseNetwork,
   registeredName,
+  type ServiceEndpoint,
 } from "../../core/message/address.ts";
 import type { AttemptError } from "../../core/message/delivery.ts";
 import { BoundedMap, late, withDeadline } from "../../core/std/bounded.ts";
@@ -110,7 +110,7 @@ export function createEgress(options: EgressOptions): Egress {
     now,
   );
   const requests = createPlaces(now, options.requestsMax ?? requestsMaxDefault);
-  const slotOf = ({ host, origin }: Endpoint): string =>
+  const slotOf = ({ host, origin }: ServiceEndpoint): string =>
     options.byRegisteredName === true ? registeredName(host) : origin;
   let closed = false;
   const state: EgressState = {
@@ -121,9 +121,9 @@ export function createEgress(options: EgressOptions): Egress {
   };
 
   const sendInSlot = async (
-    endpoint: Endpoint,
+    endpoint: ServiceEndpoint,
     request: EgressRequest,
-    place: Place,
+    place: RequestPlace,
   ): Promise<EgressAnswer> => {
     const release = await hosts.acquire(slotOf(endpoint), place.abort.signal);
     if (typeof release === "string") return place.end ?? hostBusy;
@@ -165,7 +165,7 @@ export function createEgress(options: EgressOptions): Egress {
   };
 }
 
-type Place = {
+type RequestPlace = {
   readonly client: string;
   readonly abort: AbortController;
   readonly takenAtMs: number;
@@ -184,9 +184,9 @@ type Place = {
  */
 function createPlaces(now: () => number, requestsMax: number) {
   const share = createFairShare(requestsMax, { shrinks: true });
-  const held = new Set<Place>();
+  const held = new Set<RequestPlace>();
   /** Whatever still runs is cut: a body that has not ended, say. */
-  const give = (place: Place, end: EgressAnswer | null = null): void => {
+  const give = (place: RequestPlace, end: EgressAnswer | null = null): void => {
     if (!held.delete(place)) return;
     place.end ??= end;
     share.give(place.client, 1);
@@ -196,7 +196,7 @@ function createPlaces(now: () => number, requestsMax: number) {
   const makeRoom = (client: string): boolean => {
     const ofClient = Map.groupBy(held, (place) => place.client);
     const ofAddress = Map.groupBy(held, ({ address }) => address);
-    const countOf = ({ client, address }: Place): number => {
+    const countOf = ({ client, address }: RequestPlace): number => {
       const there = address === null ? 0 : (ofAddress.get(address)?.length ?? 0);
       return Math.max(ofClient.get(client)?.length ?? 0, there);
     };
@@ -207,10 +207,10 @@ function createPlaces(now: () => number, requestsMax: number) {
     return true;
   };
   return {
-    take(client: string, timeoutMs: number): Place | null {
+    take(client: string, timeoutMs: number): RequestPlace | null {
       while (!share.take(client, 1)) if (!makeRoom(client)) return null;
       const takenAtMs = now();
-      const place: Place = {
+      const place: RequestPlace = {
         client,
         abort: new AbortController(),
         takenAtMs,
@@ -261,12 +261,12 @@ type EgressState = {
   readonly recent: BoundedMap<string, { readonly address: string; readonly untilMs: number }>;
 };
 
-type PlacedRequest = EgressRequest & { readonly place: Place };
+type PlacedRequest = EgressRequest & { readonly place: RequestPlace };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
 async function send(
   state: EgressState,
-  endpoint: Endpoint,
+  endpoint: ServiceEndpoint,
   request: PlacedRequest,
 ): Promise<EgressAnswer> {
   const { place } = request;
@@ -287,7 +287,7 @@ async function send(
 
 async function addressesOf(
   state: EgressState,
-  endpoint: Endpoint,
+  endpoint: ServiceEndpoint,
 ): Promise<readonly string[] | null> {
   if (parseAddress(endpoint.host) !== null) return [endpoint.host];
   try {
@@ -304,7 +304,7 @@ async function addressesOf(
 /** The first of the checked addresses that accepts a connection, within the limit for connecting. */
 async function reachable(
   state: EgressState,
-  endpoint: Endpoint,
+  endpoint: ServiceEndpoint,
   among: { readonly addresses: readonly string[]; readonly deadlineMs: number },
 ): Promise<string | null> {
   const known = state.recent.get(endpoint.origin);
@@ -340,14 +340,14 @@ function bracketed(address: string): string {
   return address.includes(":") ? `[${address}]` : address;
 }
 
-function hostHeader(endpoint: Endpoint): string {
+function hostHeader(endpoint: ServiceEndpoint): string {
   const standard = endpoint.port === (endpoint.scheme === "https" ? 443 : 80);
   return standard ? bracketed(endpoint.host) : `${bracketed(endpoint.host)}:${endpoint.port}`;
 }
 
 /** Sends the request to a checked address. Never throws. */
 async function sendPinned(
-  endpoint: Endpoint,
+  endpoint: ServiceEndpoint,
   address: string,
   { place, body, headers, wantsBody }: PlacedRequest,
   ca: readonly string[],

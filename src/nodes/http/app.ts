@@ -6,12 +6,12 @@
  */
 import { type Context, Elysia } from "elysia";
 import { type Fault, fault } from "../../core/fault.ts";
-import { type InFlight, inFlight } from "./capacity.ts";
+import { inFlight, type RequestsInFlight } from "./capacity.ts";
 import {
   type AppOptions,
-  type Connection,
   createHttp,
   type Http,
+  type HttpConnection,
   planOf,
   serve,
 } from "./pipeline.ts";
@@ -20,7 +20,7 @@ import { preflightHeaders, type Route, type RoutedRequest } from "./route.ts";
 /** `undefined` when the connection became a WebSocket. */
 export type Respond = (
   request: RoutedRequest,
-  connection: Connection,
+  connection: HttpConnection,
 ) => Promise<Response | undefined>;
 
 export type App = {
@@ -32,7 +32,7 @@ export type App = {
   readonly startDraining: () => void;
   readonly draining: () => boolean;
   /** What has not been answered yet, and whose body is still arriving. */
-  readonly inFlight: () => InFlight;
+  readonly inFlight: () => RequestsInFlight;
   /** Bytes of long answers that clients have not read yet. */
   readonly waitingAnswerBytes: () => number;
 };
@@ -65,10 +65,10 @@ const elysiaOptions = { strictPath: true, normalize: false } as const;
 const routeOptions = { parse: "none" } as const;
 
 /** Of the context before a request has come. */
-const noConnection: Connection = { requestIP: () => null, upgrade: () => false };
+const noConnection: HttpConnection = { requestIP: () => null, upgrade: () => false };
 
 /** What our handlers take from Elysia's context: they name it in their parameters, and Elysia prepares nothing else. */
-type RouteContext = { readonly request: RoutedRequest; readonly connection: Connection };
+type RouteContext = { readonly request: RoutedRequest; readonly connection: HttpConnection };
 
 const pluginOf = (name: string) =>
   new Elysia({ ...elysiaOptions, name }).decorate("connection", noConnection);
@@ -151,7 +151,7 @@ function tableOf(routes: Elysia["routes"]): Record<string, Respond> {
 const set: Context["set"] = { headers: {}, status: 200 };
 
 /** What Elysia's composed function reads, and what our handlers take. */
-function contextOf(request: RoutedRequest, connection: Connection): Context {
+function contextOf(request: RoutedRequest, connection: HttpConnection): Context {
   const context = { request, connection, set };
   return context as Partial<Context> as Context;
 }

@@ -148,7 +148,7 @@ export function overCapacity(
   });
 }
 
-export type InFlight = ReturnType<typeof inFlight>;
+export type RequestsInFlight = ReturnType<typeof inFlight>;
 
 export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacity) {
   return {

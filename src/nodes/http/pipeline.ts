@@ -66,7 +66,7 @@ export type AppOptions = {
 };
 
 /** What the listener knows about a request's connection; Bun's server implements it. */
-export type Connection<R extends Request = Request> = {
+export type HttpConnection<R extends Request = Request> = {
   /** Of a TCP listener, where every client has an address. */
   readonly port?: number | undefined;
   readonly requestIP: (request: R) => { readonly address: string } | null;
@@ -173,7 +173,7 @@ class Exchange implements Call {
     readonly plan: Plan,
     readonly request: RoutedRequest,
     readonly source: Client,
-    private readonly connection: Connection,
+    private readonly connection: HttpConnection,
   ) {
     this.headers = request.headers;
     this.method = request.method;
@@ -230,7 +230,7 @@ export async function serve(
   http: Http,
   plan: Plan,
   request: RoutedRequest,
-  connection: Connection,
+  connection: HttpConnection,
 ): Promise<Response | undefined> {
   try {
     const startedMs = performance.now();

@@ -31,7 +31,7 @@ export type Site = { readonly host: string; readonly app: App };
 /** A certificate with the chain behind it, and its key, in PEM. */
 export type Certificate = { readonly cert: string; readonly key: string };
 
-export type Listener = {
+export type HttpListener = {
   /** Base URL without a trailing slash, or the socket path with `unix:`. */
   readonly url: string;
   /** Refuses new connections, and those that wait; the others go on. */
@@ -45,7 +45,7 @@ export type Listener = {
 /** Seconds; the longest silence of a TCP connection, also while its handler works. */
 const idleTimeoutSeconds = 30;
 
-export function listen(options: ListenOptions): Listener {
+export function listen(options: ListenOptions): HttpListener {
   const { app, site, address, certificate } = options;
   const place = parseListenAddress(address);
   if (place === null) throw new Error(`${address} is not an address to listen on`);
@@ -76,7 +76,7 @@ export function listen(options: ListenOptions): Listener {
 
 type Binding = { readonly first: Server<unknown>; readonly again: () => Server<unknown> };
 
-function listenerOf(apps: readonly App[], url: string, { first, again }: Binding): Listener {
+function listenerOf(apps: readonly App[], url: string, { first, again }: Binding): HttpListener {
   /** Those that were paused, until their last connection has ended. */
   const former = new Set<Server<unknown>>();
   let current: Server<unknown> | null = first;

@@ -7,7 +7,7 @@ import { utf8 } from "../../core/codec/bytes.ts";
 import { describeFault, type Fault, fault, faultCodes } from "../../core/fault.ts";
 import { nodeLimitsShape } from "../../core/schema/directory.ts";
 import {
-  type About,
+  type AboutAnswer,
   aboutAnswer,
   descriptionAnswer,
   healthAnswer,
@@ -184,7 +184,7 @@ function description(options: StatusOptions, own: readonly Route[]): Route {
 }
 
 /** `GET /node`: what a node publishes about itself, so that a client can check an address before it publishes it. */
-export function aboutRoute(about: () => About): Route {
+export function aboutRoute(about: () => AboutAnswer): Route {
   return nodeRoute({
     path: "/node",
     id: "node",

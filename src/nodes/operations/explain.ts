@@ -13,7 +13,12 @@ import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
 import { hasRoomIn, nothingHeld } from "../../storage/mailbox-rules.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
-import { type Origin, type PoolSettings, placesOf, type Sending } from "../cache/pools.ts";
+import {
+  type MailboxPoolSettings,
+  type MailboxSender,
+  type Origin,
+  placesOf,
+} from "../cache/pools.ts";
 import { checkService } from "../cache/store.ts";
 import {
   type AdmissionFacts,
@@ -215,7 +220,7 @@ function originOf(client: string | null): Origin {
   return client === null ? { client: "", network: "" } : { client, network: clientNetwork(client) };
 }
 
-const unsigned: Sending = { isKnown: false, label: null };
+const unsigned: MailboxSender = { isKnown: false, label: null };
 
 /** What waits in a mailbox, altogether (`null`) and by label. */
 type WaitingSums = (label: string | null) => MailboxStats;
@@ -238,9 +243,9 @@ const renderUse = (held: MailboxStats, most: MailboxStats): string =>
 
 /** Both pools of the sender's side, and its own part of them as far as it is known whose it is. */
 function poolStep(
-  sending: Sending,
+  sending: MailboxSender,
   client: string | null,
-  { sums, settings }: { readonly sums: WaitingSums; readonly settings: PoolSettings },
+  { sums, settings }: { readonly sums: WaitingSums; readonly settings: MailboxPoolSettings },
 ): Step {
   const places = placesOf(sending, originOf(client), settings);
   const texts = places.map(({ own, pool, poolMax }) => {

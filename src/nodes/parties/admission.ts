@@ -22,12 +22,12 @@ import {
 } from "../../core/message/envelope.ts";
 import {
   checkPayloadSize,
+  type DeliveryResolution,
   decidePolicy,
   decideResolution,
   type EffectivePolicy,
   isTagListed,
   type PolicyFacts,
-  type Resolution,
 } from "../../core/message/policy.ts";
 import { withSignedText } from "../../core/message/signed-text.ts";
 import { resolutionAnswer } from "../../core/schema/directory.ts";
@@ -295,7 +295,7 @@ async function boundAtHome(
 
 function renderResolution(
   target: string,
-  { key, messageBytesMax }: Resolution,
+  { key, messageBytesMax }: DeliveryResolution,
   limits: Config["limits"],
 ) {
   const bounded = (bytesMax: number) => Math.min(bytesMax, messageBytesMax ?? bytesMax);

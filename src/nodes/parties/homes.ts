@@ -75,7 +75,7 @@ type HomesParts = {
   readonly log: Log;
 };
 
-type Held = Foreign & {
+type HeldProof = Foreign & {
   /** With what later states are compared. */
   readonly remembered: Remembered;
 };
@@ -210,7 +210,11 @@ async function askNamed(
   return found;
 }
 
-type Fetching = { readonly home: string; readonly before: Held | null; readonly network: string };
+type Fetching = {
+  readonly home: string;
+  readonly before: HeldProof | null;
+  readonly network: string;
+};
 
 async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<Foreign | Absence> {
   const { home, before } = fetching;
@@ -289,7 +293,7 @@ async function save({ receipts, now }: State, key: string, value: Uint8Array): P
 }
 
 /** What was verified before; of a DID whose home the operator refuses, nothing. */
-async function load(state: State, did: Did): Promise<Held | null> {
+async function load(state: State, did: Did): Promise<HeldProof | null> {
   const saved = await state.receipts.get(proofKey(did), state.now());
   if (saved === null) return null;
   const replayed = replay(state, did, saved.subarray(headBytes));

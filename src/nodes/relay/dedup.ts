@@ -12,8 +12,8 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import { encodeRecord, readRecord } from "../parties/records.ts";
-import type { Delivered } from "./delivery.ts";
-import type { InFlight } from "./live/registry.ts";
+import type { DeliveredResult } from "./delivery.ts";
+import type { DeliveryInFlight } from "./live/registry.ts";
 
 type DeliveryOutcome = DeliveryResult | Fault;
 
@@ -21,7 +21,7 @@ export type Dedup = {
   readonly receipts: Receipts;
   readonly log: Log;
   /** By recipient and message id. */
-  readonly inFlight: Map<string, InFlight>;
+  readonly inFlight: Map<string, DeliveryInFlight>;
 };
 
 type OneDelivery = {
@@ -32,7 +32,7 @@ type OneDelivery = {
   /** How long the result is remembered. */
   readonly untilMs: () => number;
   /** Sessions that join wait for the delivery once `begun` was called. */
-  readonly deliver: (begun: () => void) => Promise<Delivered | Fault>;
+  readonly deliver: (begun: () => void) => Promise<DeliveredResult | Fault>;
 };
 
 /**

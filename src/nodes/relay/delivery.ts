@@ -76,7 +76,7 @@ export type DeliveryParts = Pick<DeliveryActions, "now" | "sleep" | "random"> & 
 };
 
 /** A result. `isKept`: the entry in the Cache of this process is the record of the delivery. */
-export type Delivered = { readonly result: DeliveryResult; readonly isKept: boolean };
+export type DeliveredResult = { readonly result: DeliveryResult; readonly isKept: boolean };
 
 /**
  * Delivers, unless the Cache of this process was given the envelope before: what was delivered goes to no destination
@@ -86,7 +86,7 @@ export async function deliverBy(
   parts: DeliveryParts,
   relayed: Relayed,
   plan: DeliveryPlan,
-): Promise<Delivered | Fault> {
+): Promise<DeliveredResult | Fault> {
   const { localCache, now } = parts;
   const [only] = plan.caches;
   const isOnly = plan.direct.length === 0 && plan.caches.length === 1 && plan.copies === 1;

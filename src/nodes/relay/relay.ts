@@ -42,7 +42,7 @@ import {
 import type { RecipientSource } from "../parties/recipients.ts";
 import { type Dedup, deliverOnce } from "./dedup.ts";
 import {
-  type Delivered,
+  type DeliveredResult,
   type DeliveryParts,
   deliverBy,
   type LocalCache,
@@ -210,7 +210,7 @@ function deliver(
   node: RelayNode,
   relayed: Admitted,
   begun: () => void,
-): Promise<Delivered | Fault> {
+): Promise<DeliveredResult | Fault> {
   const plan = planOf(node, relayed);
   if (plan.direct[0]?.channel !== "live") begun();
   return deliverBy(node.delivery, { ...relayed, begun }, plan);

@@ -8,7 +8,7 @@ import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { verifyEd25519 } from "../../core/codec/crypto.ts";
 import { readCapped } from "../../core/codec/stream.ts";
 import { fault } from "../../core/fault.ts";
-import { type Note, type NoteKey, signedBy } from "../../core/trust/note.ts";
+import { type NoteKey, type SignedNote, signedBy } from "../../core/trust/note.ts";
 import {
   decodeBundle,
   parseTilePath,
@@ -45,7 +45,7 @@ export async function ask(url: string, body: Uint8Array | null = null): Promise<
 }
 
 /** Whether a key has signed a note. */
-export function isSigned(note: Note, key: NoteKey): boolean {
+export function isSigned(note: SignedNote, key: NoteKey): boolean {
   const signed = signedBy(note, key);
   return signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
 }

@@ -4,11 +4,11 @@
 import {
   type Bus,
   type BusEnvironment,
+  BusQueue,
   type BusReceiver,
+  type BusSubscription,
   checkSubject,
-  Inbox,
   type SubscribeOptions,
-  type Subscription,
 } from "../../storage/bus.ts";
 
 const localMessageBytesMax = 64 * 1024 ** 2;
@@ -20,7 +20,7 @@ export function openLocalBus({ log }: BusEnvironment): Bus {
 export class LocalBus implements Bus {
   readonly plugin = "local";
   readonly messageBytesMax = localMessageBytesMax;
-  private readonly subjects = new Map<string, Set<Inbox>>();
+  private readonly subjects = new Map<string, Set<BusQueue>>();
   private readonly openRequests = new Set<() => void>();
   private subscriptions = 0;
   private dropped = 0;
@@ -42,10 +42,10 @@ export class LocalBus implements Bus {
     subject: string,
     handler: BusReceiver,
     { missed }: SubscribeOptions = {},
-  ): Subscription {
+  ): BusSubscription {
     checkSubject(subject);
     if (this.closed) return { ready: Promise.resolve(), unsubscribe: () => {} };
-    const inbox = new Inbox({
+    const inbox = new BusQueue({
       subject,
       handler,
       missed,

@@ -21,10 +21,10 @@ import {
   type Bus,
   type BusEnvironment,
   type BusReceiver,
+  type BusSubscription,
   busReadyMsMax,
   checkSubject,
   type SubscribeOptions,
-  type Subscription,
 } from "../../storage/bus.ts";
 import { LocalBus } from "./local.ts";
 import { helloMs, type PeerMessage, Peers } from "./peers.ts";
@@ -373,7 +373,11 @@ class NatsBus implements Bus {
     connection.flush().then(read, read);
   }
 
-  subscribe(subject: string, receiver: BusReceiver, options: SubscribeOptions = {}): Subscription {
+  subscribe(
+    subject: string,
+    receiver: BusReceiver,
+    options: SubscribeOptions = {},
+  ): BusSubscription {
     const local = this.local.subscribe(subject, receiver, options);
     const announced = this.closed ? Promise.resolve() : this.peers.follow(subject);
     const unsubscribe = () => {

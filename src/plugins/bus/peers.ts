@@ -118,7 +118,7 @@ class SubjectSet {
 
 /** `arriving`: the pages so far of an answer with all subjects. */
 type Peer = { has: SubjectSet; arriving: SubjectSet; seq: number; heardAtMs: number };
-type Batch = {
+type SubjectBatch = {
   readonly changed: Set<number>;
   readonly announced: Promise<void>;
   readonly done: () => void;
@@ -136,7 +136,7 @@ export class Peers {
   /** Processes that may return: until then, nothing is sent to them. */
   private readonly forgotten = new BoundedMap<string, true>(forgottenMax);
   /** Changes that no message has said yet. */
-  private batch: Batch | null = null;
+  private batch: SubjectBatch | null = null;
   private batchDue: ReturnType<typeof setTimeout> | null = null;
   private sentAtMs = Number.NEGATIVE_INFINITY;
   private seq = 0;
@@ -266,7 +266,7 @@ export class Peers {
   }
 
   /** Those of one turn of the event loop at least. */
-  private newBatch(): Batch {
+  private newBatch(): SubjectBatch {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.lastAnnounced = promise;
     const { batchMs } = this.times;

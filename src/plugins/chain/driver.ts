@@ -17,12 +17,12 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { embeddedLimits } from "../../storage/embedded-records.ts";
-import type { OpenLocalTable, Table } from "../../storage/table.ts";
+import type { OpenLocalTable, OrderedTable } from "../../storage/table.ts";
 import type { ChainOptions } from "./chain.ts";
 import { Endpoints } from "./endpoints.ts";
 import { isOwned, type OperatorKey } from "./layouts.ts";
 import { type LightClients, openLightClients } from "./light.ts";
-import { Outbox } from "./outbox.ts";
+import { ChainOutbox } from "./outbox.ts";
 import { KeyProofs } from "./proofs.ts";
 import { ChainReader } from "./reader.ts";
 import { systemHost } from "./rpc.ts";
@@ -100,7 +100,7 @@ function checkAge({ number, timeMs }: ChainHead, nowMs: number): void {
 
 type LedgerParts = Omit<Common, "settings"> & {
   readonly key: OperatorKey & { readonly address: string };
-  readonly table: Table;
+  readonly table: OrderedTable;
   readonly fatal: StoreEnvironment["fatal"];
 };
 
@@ -115,8 +115,8 @@ export type OpenLedger = {
 /** Without waiting for the chain. */
 export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedger {
   const { key, host, table, fatal } = parts;
-  const outbox = new Outbox(table, embeddedLimits.retainedMax);
-  const keepFact: Outbox["keepFact"] = (name, value) =>
+  const outbox = new ChainOutbox(table, embeddedLimits.retainedMax);
+  const keepFact: ChainOutbox["keepFact"] = (name, value) =>
     outbox
       .keepFact(name, value)
       .catch((error: unknown) => fatal(`the outbox can't be written: ${errorText(error)}`));
@@ -187,7 +187,7 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
 }
 
 /** Refuses another operator account while calls are pending: signed again by it, they would fail. */
-function isNewOperator(outbox: Outbox, address: string): boolean {
+function isNewOperator(outbox: ChainOutbox, address: string): boolean {
   const previous = outbox.fact("operator");
   if (previous === address) return false;
   const waiting = previous === null ? [] : outbox.pending().filter(({ call }) => isOwned(call));

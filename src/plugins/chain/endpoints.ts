@@ -15,11 +15,11 @@ import { nameOf, type SignedBlock } from "./rpc.ts";
 import {
   type Anchor,
   type ChainHead,
+  ChainSession,
   type Common,
   Disputed,
-  type NodeAnswer,
+  type PoolVerdict,
   readable,
-  Session,
   StateGone,
   silence,
   Unusable,
@@ -32,7 +32,7 @@ export type EndpointsEvents = {
   readonly onHead: (head: ChainHead, isInUse: boolean) => void;
 };
 
-export type OpenSession = Session & { readonly head: ChainHead };
+export type OpenSession = ChainSession & { readonly head: ChainHead };
 
 /** One of the configured nodes. */
 type Node = {
@@ -183,7 +183,7 @@ export class Endpoints {
   private async use(node: Node, tried: () => void): Promise<Unusable> {
     const { genesis, stop, options } = this;
     try {
-      const session = (await Session.open({
+      const session = (await ChainSession.open({
         ...options,
         endpoint: node.endpoint,
         genesis,
@@ -285,7 +285,7 @@ export class Endpoints {
   }
 
   /** To every node, so that none can keep it from the chain. What one takes, no other refuses or delays. */
-  async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
+  async submit(extrinsic: Uint8Array): Promise<PoolVerdict> {
     const asked = this.open().map((session) => session.submit(extrinsic));
     const taken = asked.map(async (answer) =>
       (await answer).verdict === "taken" ? answer : Promise.reject(),
@@ -316,7 +316,7 @@ export class Endpoints {
   async block(hash: string): Promise<SignedBlock | null> {
     const known = this.lastBlocks.get(hash);
     if (known !== undefined) return known;
-    const ask = (session: Session) => readable(session.block(hash));
+    const ask = (session: ChainSession) => readable(session.block(hash));
     const asked = (async () => (await ask(this.session())) ?? this.elsewhere(ask))();
     this.lastBlocks.set(hash, asked);
     const forget = () => this.lastBlocks.delete(hash);
@@ -326,7 +326,7 @@ export class Endpoints {
 
   /** The runtime in force after a block, of any endpoint that has its state; `null` when none has it any more. */
   async runtimeAfter(hash: string): Promise<RuntimeMetadata | null> {
-    const ask = (session: Session) => readable(session.metadataAt(hash));
+    const ask = (session: ChainSession) => readable(session.metadataAt(hash));
     return (await ask(this.session())) ?? this.elsewhere(ask);
   }
 
@@ -339,7 +339,7 @@ export class Endpoints {
   }
 
   async blockAt(number: bigint): Promise<SignedBlock | null> {
-    const ask = (session: Session) => readable(session.hashAt(number));
+    const ask = (session: ChainSession) => readable(session.hashAt(number));
     const hash = (await ask(this.session())) ?? (await this.elsewhere(ask));
     return hash === null ? null : this.block(hash);
   }

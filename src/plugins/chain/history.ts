@@ -18,14 +18,14 @@
  */
 import { gunzipSync, gzipSync } from "node:zlib";
 import { decodeJson, encodeJson } from "../../storage/embedded-records.ts";
-import type { Table, TableChange } from "../../storage/table.ts";
+import type { OrderedTable, TableChange } from "../../storage/table.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { type RuntimeMetadata, readMetadata, runtimeName } from "./metadata.ts";
 import { hasCalls } from "./reader.ts";
 import type { Header, SignedBlock } from "./rpc.ts";
 import { type ChainHead, type Common, readable } from "./session.ts";
 
-export type Place = {
+export type BlockPlace = {
   /** The last block that was read; without a hash behind a gap, and before the first block. */
   readonly number: bigint;
   readonly hash: string;
@@ -41,14 +41,14 @@ export type Place = {
   readonly aside: Readonly<Record<string, number>>;
 };
 
-type Checkpoint = Pick<Place, "number" | "hash" | "runtime">;
+type Checkpoint = Pick<BlockPlace, "number" | "hash" | "runtime">;
 type KeptRuntime = Pick<
   RuntimeMetadata["frame"],
   "specName" | "specVersion" | "transactionVersion"
 > & { readonly metadata: string };
 
 const placeKey = "proofs";
-const beginning: Place = {
+const beginning: BlockPlace = {
   number: 0n,
   hash: "",
   gap: null,
@@ -68,21 +68,21 @@ const runtimeKey = (name: string): string => `v/${name}`;
 
 export class History {
   /** As it is in the outbox, unless reading goes on from an earlier one. */
-  place: Place;
+  place: BlockPlace;
   /** What the place is when the blocks that are being read are committed. */
-  private draft: Place;
+  private draft: BlockPlace;
   /** Runtimes that were met, with a block after which each is in force; those in the outbox are not looked at again. */
   private readonly met = new Map<string, { metadata: RuntimeMetadata; hash: string }>();
   private readonly looked = new Set<string>();
 
   constructor(
     private readonly options: Pick<Common, "log" | "runtimes"> & {
-      readonly table: Table;
+      readonly table: OrderedTable;
       readonly endpoints: Pick<Endpoints, "runtimeAfter" | "elsewhere">;
     },
   ) {
     const bytes = options.table.get(placeKey);
-    const kept = bytes === null ? {} : decodeJson<Partial<Place>>(bytes, "number of a block");
+    const kept = bytes === null ? {} : decodeJson<Partial<BlockPlace>>(bytes, "number of a block");
     this.place = Object.assign({}, beginning, kept);
     this.draft = this.place;
   }
@@ -194,16 +194,16 @@ export class History {
     this.set({ aside: { [did]: Number(number), ...this.draft.aside } });
   }
 
-  private set(change: Partial<Place>): void {
+  private set(change: Partial<BlockPlace>): void {
     this.draft = { ...this.draft, ...change };
   }
 
   write(
     view: TableChange,
-    { number, hash }: Pick<Place, "number" | "hash">,
+    { number, hash }: Pick<BlockPlace, "number" | "hash">,
     runtimes: readonly RuntimeMetadata[],
   ): void {
-    const place: Place = { ...this.draft, number, hash };
+    const place: BlockPlace = { ...this.draft, number, hash };
     view.put(placeKey, encodeJson(place));
     const index = number / checkpointBlocks;
     if (hash !== "" && index > this.place.number / checkpointBlocks) {
@@ -219,7 +219,7 @@ export class History {
     }
   }
 
-  moved({ number, hash }: Pick<Place, "number" | "hash">): void {
+  moved({ number, hash }: Pick<BlockPlace, "number" | "hash">): void {
     this.place = { ...this.draft, number, hash };
     this.draft = this.place;
   }

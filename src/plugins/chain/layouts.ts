@@ -30,7 +30,7 @@ import {
 /** Used when neither the chain nor the configuration has one. */
 export const blockTimeMsDefault = 6_000;
 
-type Item = {
+type StorageItem = {
   readonly pallet: PalletName | "System" | "Timestamp";
   /** Of the value, as `Codec.shape`; `null` for what the framework lays out. */
   readonly value: string | null;
@@ -94,10 +94,10 @@ export const items = {
     isPlain: true,
     lack: "proofs that bind the chain and the submitting account (version 3)",
   },
-} as const satisfies Readonly<Record<string, Item>>;
+} as const satisfies Readonly<Record<string, StorageItem>>;
 
-export type ItemName = keyof typeof items;
-export const itemOf = (name: ItemName): Item => items[name];
+export type StorageItemName = keyof typeof items;
+export const itemOf = (name: StorageItemName): StorageItem => items[name];
 
 /** Calls that a chain need not take as they are here: the driver refuses them there. */
 export const optionalCalls: ReadonlySet<LedgerCallName> = new Set<LedgerCallName>([
@@ -142,7 +142,7 @@ export type ChainShape = ReadonlyMap<string, PalletShape>;
 /** What a chain lacks of the reference runtime. It is used nevertheless, and the log names it. */
 export function lackOf(
   chain: ChainShape,
-  absent: ReadonlySet<ItemName>,
+  absent: ReadonlySet<StorageItemName>,
   taken: CallIndices,
 ): string[] {
   const lacks = [...absent].map((name) => String(itemOf(name).lack));

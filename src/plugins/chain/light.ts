@@ -18,7 +18,6 @@ import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { type ChainOptions, isLight, lightScheme } from "./chain.ts";
 import {
-  type Connection,
   type Host,
   NodeRefusal,
   type OpenOptions,
@@ -26,6 +25,7 @@ import {
   parseHeader,
   parseObject,
   Rpc,
+  type RpcConnection,
   type Socket,
   type SocketEvents,
   within,
@@ -54,7 +54,7 @@ type StartLight = (options: ClientOptions) => Client;
 
 export type LightClients = {
   /** As `Rpc.open`, with `light:` endpoints. */
-  readonly connect: (endpoint: string, options: OpenOptions) => Promise<Connection>;
+  readonly connect: (endpoint: string, options: OpenOptions) => Promise<RpcConnection>;
   readonly close: () => Promise<void>;
 };
 
@@ -126,10 +126,10 @@ class LightClient {
   ) {}
 
   /** The client goes on when a connection ends, for the next one. */
-  async connect({ waitMs }: OpenOptions): Promise<Connection> {
+  async connect({ waitMs }: OpenOptions): Promise<RpcConnection> {
     const { host } = this.parts;
     const rpc = await within(host, { work: this.start(), ms: waitMs, missing: "no connection" });
-    const ask: Connection["ask"] = (method, params, ms) =>
+    const ask: RpcConnection["ask"] = (method, params, ms) =>
       within(host, { work: this.answer(method, params), ms, missing: `no answer to ${method}` });
     return { ask, over: rpc.over, close: () => {} };
   }

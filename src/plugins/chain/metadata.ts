@@ -28,7 +28,7 @@ export type RuntimeMetadata = {
   /** Protections of the reference runtime that this one lacks. */
   readonly lacks: readonly string[];
   /** Optional items that the chain lacks. */
-  readonly absent: ReadonlySet<layouts.ItemName>;
+  readonly absent: ReadonlySet<layouts.StorageItemName>;
   /** As the node gave it, in hex. */
   readonly source: `0x${string}`;
 };
@@ -135,9 +135,9 @@ function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): str
 }
 
 /** The optional items that count as absent. */
-function readItems(chain: layouts.ChainShape, differences: string[]): Set<layouts.ItemName> {
-  const absent = new Set<layouts.ItemName>();
-  for (const name of Object.keys(layouts.items) as layouts.ItemName[]) {
+function readItems(chain: layouts.ChainShape, differences: string[]): Set<layouts.StorageItemName> {
+  const absent = new Set<layouts.StorageItemName>();
+  for (const name of Object.keys(layouts.items) as layouts.StorageItemName[]) {
     const { pallet, value, isPlain, lack, mayDiffer } = layouts.itemOf(name);
     if (value === null) continue;
     const found = chain.get(pallet)?.storage.get(name);
@@ -237,7 +237,7 @@ const listOf = (item: string): string => (item === "u8" ? "bytes" : `[${item}]`)
 // ---------------------------------------------------------------------------------------------- storage keys
 
 const prefixes = new Map(
-  (Object.keys(layouts.items) as layouts.ItemName[]).map((name) => [
+  (Object.keys(layouts.items) as layouts.StorageItemName[]).map((name) => [
     name,
     concatBytes(xxhashAsU8a(layouts.itemOf(name).pallet, 128), xxhashAsU8a(name, 128)),
   ]),
@@ -245,7 +245,8 @@ const prefixes = new Map(
 /**
  * The key of an item that is not a map, and what the keys of a map begin with: twox128 of the pallet's and its name.
  */
-export const prefixOf = (name: layouts.ItemName): Uint8Array => prefixes.get(name) as Uint8Array;
+export const prefixOf = (name: layouts.StorageItemName): Uint8Array =>
+  prefixes.get(name) as Uint8Array;
 
 /** `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
 const hashed = (key: Uint8Array): Uint8Array => concatBytes(blake2b128(key), key);
@@ -254,12 +255,12 @@ export const accountKey = (id: Uint8Array): Uint8Array =>
   concatBytes(prefixOf("Account"), hashed(id));
 
 /** Of one entry in each of the maps: it is hashed once. */
-export function entryKeys(maps: readonly layouts.ItemName[], key: string): Uint8Array[] {
+export function entryKeys(maps: readonly layouts.StorageItemName[], key: string): Uint8Array[] {
   const suffix = hashed(compactAddLength(utf8(key)));
   return maps.map((map) => concatBytes(prefixOf(map), suffix));
 }
 
-export const entryKey = (map: layouts.ItemName, key: string): Uint8Array =>
+export const entryKey = (map: layouts.StorageItemName, key: string): Uint8Array =>
   entryKeys([map], key)[0] as Uint8Array;
 
 /** An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a bug of this program. */

@@ -14,11 +14,11 @@ import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";
 import { StoreError, type Submission } from "../../storage/contract.ts";
 import * as records from "../../storage/embedded-records.ts";
-import type { CommitSize, Table, TableChange } from "../../storage/table.ts";
+import type { CommitSize, OrderedTable, TableChange } from "../../storage/table.ts";
 import type { Signed } from "./pool.ts";
 import type { Anchor } from "./session.ts";
 
-export type Pending = {
+export type PendingEntry = {
   readonly sequence: bigint;
   readonly call: LedgerCall;
   readonly submission: Submission;
@@ -26,7 +26,7 @@ export type Pending = {
 };
 
 type OutboxFacts = { readonly genesis: string; readonly operator: string; readonly anchor: Anchor };
-type Ended = Pick<Pending, "sequence" | "submission">;
+type Ended = Pick<PendingEntry, "sequence" | "submission">;
 type Ends = { readonly settled: bigint };
 type PlainPending = {
   readonly txHash: string;
@@ -39,11 +39,11 @@ const bytesOf = (hex: string): Uint8Array => Uint8Array.fromHex(hex.slice(2));
 /** These commits may use the reserved disk space: a known end must be written. */
 const ofReserve: CommitSize = { kind: "removal", bytes: 64 * 1024 };
 
-export class Outbox {
+export class ChainOutbox {
   private ends: Ends;
 
   constructor(
-    private readonly table: Table,
+    private readonly table: OrderedTable,
     private readonly retainedMax: bigint,
   ) {
     this.ends = this.read<Ends>("ends") ?? { settled: 0n };
@@ -63,8 +63,8 @@ export class Outbox {
   }
 
   /** Everything pending, in the order of acceptance. */
-  pending(): Pending[] {
-    const found: Pending[] = [];
+  pending(): PendingEntry[] {
+    const found: PendingEntry[] = [];
     for (let after = ""; ; ) {
       const page = this.table.range(records.poolPrefix, { after, limit: 256 });
       const last = page.at(-1);
@@ -79,7 +79,7 @@ export class Outbox {
   }
 
   /** Resolves when it is on disk. */
-  keep(entry: Pending): Promise<void> {
+  keep(entry: PendingEntry): Promise<void> {
     return this.table.commit((view) => {
       view.put(records.poolKey(entry.sequence), encodePending(entry));
       putSubmission(view, entry.submission);
@@ -87,7 +87,7 @@ export class Outbox {
   }
 
   /** Replaces the extrinsic of a call. */
-  replace(entry: Pending): Promise<void> {
+  replace(entry: PendingEntry): Promise<void> {
     const put = (view: TableChange) =>
       view.put(records.poolKey(entry.sequence), encodePending(entry));
     return this.table.commit(put, ofReserve);
@@ -108,7 +108,7 @@ export class Outbox {
     }, ofReserve);
   }
 
-  private decode(sequence: bigint, bytes: Uint8Array): Pending {
+  private decode(sequence: bigint, bytes: Uint8Array): PendingEntry {
     const { txHash, call: hex, signed } = records.decodeJson<PlainPending>(bytes, "pending call");
     const [call, submission] = [decodeLedgerCall(bytesOf(hex)), this.submission(txHash)];
     if (call === null || submission === null)
@@ -122,7 +122,7 @@ export class Outbox {
   }
 }
 
-function encodePending({ call, submission, signed }: Pending): Uint8Array {
+function encodePending({ call, submission, signed }: PendingEntry): Uint8Array {
   const plain: PlainPending = {
     txHash: submission.txHash,
     call: encodeHex0x(encodeLedgerCall(call)),

@@ -47,16 +47,16 @@ import { deriveDid, isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { keyProofKey } from "../../storage/embedded-records.ts";
-import type { Table } from "../../storage/table.ts";
+import type { OrderedTable } from "../../storage/table.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { History, type Place } from "./history.ts";
+import { type BlockPlace, History } from "./history.ts";
 import { entryKey, numberOf } from "./metadata.ts";
 import { type ChainReader, extrinsicsIn, hasCalls } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type ChainHead, type Common, Disputed, Unusable } from "./session.ts";
 
 type KeyProofsOptions = Common & {
-  readonly table: Table;
+  readonly table: OrderedTable;
   readonly endpoints: Endpoints;
   readonly reader: ChainReader;
 };
@@ -87,7 +87,7 @@ export class KeyProofs {
     this.history = new History(options);
   }
 
-  private get place(): Place {
+  private get place(): BlockPlace {
     return this.history.place;
   }
 
@@ -324,7 +324,7 @@ export class KeyProofs {
 
   private async commit(
     changed: ReadonlyMap<Did, readonly KeyProof[]>,
-    to: Pick<Place, "number" | "hash">,
+    to: Pick<BlockPlace, "number" | "hash">,
   ): Promise<void> {
     const runtimes = await this.history.newRuntimes();
     await this.options.table.commit((view) => {
@@ -351,7 +351,7 @@ function disputed(error: unknown): null {
 }
 
 /** The alternatives that are kept for a DID. */
-function readKept(table: Table, did: Did): KeyProof[] {
+function readKept(table: OrderedTable, did: Did): KeyProof[] {
   const bytes = table.get(keyProofKey(did));
   if (bytes === null) return [];
   const kept = decodeWith(keptCodec, bytes)?.map(decodeKeyProof);

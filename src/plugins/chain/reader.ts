@@ -28,10 +28,17 @@ import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
-import { type Carried, carriedBy, type Frame, headOf, type ItemName, isOurs } from "./layouts.ts";
+import {
+  type Carried,
+  carriedBy,
+  type Frame,
+  headOf,
+  isOurs,
+  type StorageItemName,
+} from "./layouts.ts";
 import { entryKey, entryKeys, numberOf, type RuntimeMetadata } from "./metadata.ts";
 import type { SignedBlock } from "./rpc.ts";
-import type { ChainHead, Session } from "./session.ts";
+import type { ChainHead, ChainSession } from "./session.ts";
 
 /** The state that decides about a call, all of one block. */
 export type Facts = {
@@ -55,13 +62,13 @@ const accountMaps = [
   "RegistrationExpiries",
   "Lives",
   "ComponentCallsLeft",
-] as const satisfies readonly ItemName[];
+] as const satisfies readonly StorageItemName[];
 
 const policyMaps = {
   recipient: "RecipientPolicies",
   tag: "TagPolicies",
   persona: "PersonaPolicies",
-} as const satisfies Record<PolicyScope, ItemName>;
+} as const satisfies Record<PolicyScope, StorageItemName>;
 
 export class ChainReader {
   private readonly memo = new BoundedMap<string, Promise<unknown>>(memoMax);
@@ -81,7 +88,7 @@ export class ChainReader {
   }
 
   private async ofAlias<T>(
-    map: ItemName,
+    map: StorageItemName,
     alias: string,
     read: (bytes: Uint8Array | null) => T | null,
   ) {
@@ -234,7 +241,7 @@ async function readFacts(
     ...(keepsReserves ? aliases.map((alias) => entryKey("ReleasedAliases", alias)) : []),
   ];
   const values = await read(keys);
-  const found = new Map<ItemName, Uint8Array | null | undefined>(
+  const found = new Map<StorageItemName, Uint8Array | null | undefined>(
     maps.map((map, i) => [map, values[i]]),
   );
   const number = (map: (typeof accountMaps)[number]) => numberOf(found.get(map));
@@ -340,14 +347,14 @@ export class FinalizedScan {
   }
 
   /** Whether a head is late: the chain still has the later one that was scanned. */
-  async isPast(session: Session, head: ChainHead): Promise<boolean> {
+  async isPast(session: ChainSession, head: ChainHead): Promise<boolean> {
     if (this.head === null || head.number >= this.head.number) return false;
     return (await session.hashAt(this.head.number)) === this.head.hash;
   }
 
   /** Scans from `oldest` on, without the blocks that were scanned. After a failure the next call continues. */
   async upTo(
-    session: Session,
+    session: ChainSession,
     head: ChainHead,
     given: { readonly oldest: bigint; readonly onBlock: (block: SignedBlock) => Promise<void> },
   ): Promise<void> {

@@ -83,7 +83,7 @@ type Frame = {
 };
 
 /** To one node, or to the light client. */
-export type Connection = {
+export type RpcConnection = {
   /** Throws a `NodeRefusal`, or another error when no answer came within `waitMs` or the connection is over. */
   readonly ask: (method: string, params: readonly unknown[], waitMs: number) => Promise<unknown>;
   /** Resolves with the reason when the connection is over. */
@@ -97,7 +97,7 @@ export type OpenOptions = {
   readonly host: Host;
 };
 
-export class Rpc implements Connection {
+export class Rpc implements RpcConnection {
   private readonly requests = new Map<number, PromiseWithResolvers<unknown>>();
   private readonly opened = Promise.withResolvers<void>();
   private readonly ended = Promise.withResolvers<string>();

@@ -24,7 +24,6 @@ import {
 } from "./metadata.ts";
 import type { Verdict } from "./pool.ts";
 import {
-  type Connection,
   type Header,
   type Host,
   NodeRefusal,
@@ -35,6 +34,7 @@ import {
   parseStorage,
   parseSyncing,
   parseVersion,
+  type RpcConnection,
   type RuntimeVersion,
   type SignedBlock,
 } from "./rpc.ts";
@@ -57,7 +57,7 @@ export type Common = {
   readonly connect: LightClients["connect"];
 };
 
-type SessionOptions = Common & {
+type ChainSessionOptions = Common & {
   readonly endpoint: string;
   /** Ends the connection, also while it is being opened. */
   readonly signal: AbortSignal;
@@ -103,8 +103,8 @@ export async function readable<T>(work: Promise<T>): Promise<T | null> {
 }
 
 /** What a node answered to an extrinsic, and its words when it refused. */
-export type NodeAnswer = { readonly verdict: Verdict; readonly refusal: string | null };
-export const silence: NodeAnswer = { verdict: "silence", refusal: null };
+export type PoolVerdict = { readonly verdict: Verdict; readonly refusal: string | null };
+export const silence: PoolVerdict = { verdict: "silence", refusal: null };
 
 /** The usual meanings of a node's refusals of an extrinsic, by the codes of Substrate's `author` methods. */
 const verdicts: Readonly<Record<number, Verdict>> = {
@@ -133,10 +133,10 @@ export const heartbeatMs = ({ block_time_ms }: ChainOptions): number =>
 /** Largest difference between a node's clock and ours. */
 export const clockSkewMs = 300_000;
 
-export class Session {
+export class ChainSession {
   private constructor(
-    private readonly options: SessionOptions,
-    private readonly rpc: Connection,
+    private readonly options: ChainSessionOptions,
+    private readonly rpc: RpcConnection,
     readonly genesis: string,
   ) {}
 
@@ -147,10 +147,10 @@ export class Session {
   private cancelPoll: () => void = () => {};
   private ended = false;
 
-  static async open(options: SessionOptions): Promise<Session> {
+  static async open(options: ChainSessionOptions): Promise<ChainSession> {
     const { endpoint, settings, signal, host } = options;
     const requestMs = settings.request_timeout_ms;
-    let rpc: Connection | null = null;
+    let rpc: RpcConnection | null = null;
     try {
       rpc = await options.connect(endpoint, { waitMs: requestMs, signal, host });
       const genesis = parseHash(await rpc.ask("chain_getBlockHash", [0], requestMs));
@@ -161,7 +161,7 @@ export class Session {
         );
       if (parseSyncing(await rpc.ask("system_health", [], requestMs)))
         throw new Unusable("the node is catching up with its chain");
-      const session = new Session(options, rpc, genesis);
+      const session = new ChainSession(options, rpc, genesis);
       await session.follow();
       void rpc.over.then((reason) => session.end(new Unusable(reason)));
       session.poll();
@@ -201,7 +201,7 @@ export class Session {
   }
 
   /** Submits an extrinsic. A missing answer says nothing about the connection; heads do. */
-  async submit(extrinsic: Uint8Array): Promise<NodeAnswer> {
+  async submit(extrinsic: Uint8Array): Promise<PoolVerdict> {
     try {
       const waitMs = submitPatience * this.options.settings.request_timeout_ms;
       await this.rpc.ask("author_submitExtrinsic", [encodeHex0x(extrinsic)], waitMs);

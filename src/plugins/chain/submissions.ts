@@ -17,7 +17,7 @@ import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { type Block, StoreError, type Submission } from "../../storage/contract.ts";
 import type { Endpoints, OpenSession } from "./endpoints.ts";
 import { encodeExtrinsic, extrinsicHash, fingerprintOf, isOwned } from "./layouts.ts";
-import type { Outbox, Pending } from "./outbox.ts";
+import type { ChainOutbox, PendingEntry } from "./outbox.ts";
 import {
   type End,
   type Entry,
@@ -42,7 +42,7 @@ import {
 type SubmissionsOptions = Common & {
   readonly endpoints: Endpoints;
   readonly reader: ChainReader;
-  readonly outbox: Outbox;
+  readonly outbox: ChainOutbox;
 };
 
 /** An entry of the pool, and what belongs to it. */
@@ -163,7 +163,7 @@ export class Submissions {
       block: null,
       submittedAtMs: host.nowMs(),
     };
-    const pending: Pending = { sequence: this.nextSequence++, call, submission, signed };
+    const pending: PendingEntry = { sequence: this.nextSequence++, call, submission, signed };
     const kept = this.keep(pending, "storing", outbox.keep(pending));
     try {
       await kept.durable;
@@ -186,7 +186,7 @@ export class Submissions {
     return null;
   }
 
-  private keep(pending: Pending, state: "storing" | "waiting", durable: Promise<void>): Kept {
+  private keep(pending: PendingEntry, state: "storing" | "waiting", durable: Promise<void>): Kept {
     const { sequence, call, submission, signed } = pending;
     const entry = newEntry({ id: submission.txHash, sequence, signed, state });
     const kept = { ...entry, call, submission, claims: claimsOf(call), durable };

@@ -7,7 +7,7 @@
  * once for about twenty of them.
  */
 import { acked, held, type RowTable } from "../../storage/mailbox-rows.ts";
-import type { Batch, Environment } from "./environment.ts";
+import type { CommitBatch, Environment } from "./environment.ts";
 import { all, type IndexPages, pageOf, type Reads } from "./pages.ts";
 import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
 
@@ -103,7 +103,7 @@ export class Acks {
   }
 
   /** Removes the oldest records while there are many; the commit must write the pages of their rows. */
-  sweep(batch: Batch, pages: IndexPages): void {
+  sweep(batch: CommitBatch, pages: IndexPages): void {
     for (let written = 0; this.areMany && written < pagesPerSweep; ) {
       const { number, entries } = this.records.shift()!;
       const key = orderedKey(number);
@@ -124,7 +124,7 @@ export class Acks {
     return isThere && (this.writtenAt.get(pageOf(slot)) ?? 0) <= number;
   }
 
-  finish(batch: Batch): void {
+  finish(batch: CommitBatch): void {
     const { deciding, next } = this;
     if (deciding.length === 0) return;
     const key = orderedKey(next);

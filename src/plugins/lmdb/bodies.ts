@@ -9,7 +9,7 @@
 import { concatBytes } from "../../core/codec/bytes.ts";
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import { isSameId, type RowTable, retained } from "../../storage/mailbox-rows.ts";
-import type { Batch, Environment } from "./environment.ts";
+import type { CommitBatch, Environment } from "./environment.ts";
 import { bodyAt, bodyBytes, encodeBody, orderedKey, orderedNumber } from "./records.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
@@ -169,7 +169,7 @@ export class Bodies {
   }
 
   /** Writes the blocks of the commit, after all its decisions. */
-  finish(batch: Batch): void {
+  finish(batch: CommitBatch): void {
     for (const bodies of this.blocks) {
       const [only] = bodies;
       batch.put(
@@ -182,7 +182,7 @@ export class Bodies {
   }
 
   /** Frees blocks that no row needs, a bounded number; after `finish`, because they may be of the same commit. */
-  free(batch: Batch): void {
+  free(batch: CommitBatch): void {
     let freed = 0;
     for (const block of this.unneeded) {
       if (freed++ >= blocksFreedPerCommit) return;

@@ -275,7 +275,7 @@ function countsIn(record: Uint8Array | undefined): RecordCounts {
 
 const problemsMax = 100;
 
-type Note = (problem: string) => void;
+type ReportProblem = (problem: string) => void;
 
 /**
  * Reads every record of a store of the current format, in order and by its key. A file whose pages are damaged may end
@@ -286,7 +286,8 @@ export function verifyTables(
   transaction: Transaction,
 ): Omit<VerifyReport, "bytes" | "isTried"> {
   const problems: string[] = [];
-  const note: Note = (problem) => void (problems.length < problemsMax && problems.push(problem));
+  const note: ReportProblem = (problem) =>
+    void (problems.length < problemsMax && problems.push(problem));
   const written = attempted(() => countsIn(tables.meta.get(countsKey, { transaction })), note);
   let records = 0;
   for (const name of databaseNames) {
@@ -315,7 +316,7 @@ function verifyTable(
   name: DatabaseName,
   tables: Tables,
   transaction: Transaction,
-  note: Note,
+  note: ReportProblem,
 ): number {
   let [entries, before] = [0, Buffer.alloc(0)];
   attempted(() => {
@@ -333,7 +334,7 @@ function verifyTable(
 }
 
 /** What is read, or `null` after a note of why it can't be. */
-export function attempted<T>(read: () => T, note: Note): T | null {
+export function attempted<T>(read: () => T, note: ReportProblem): T | null {
   try {
     return read();
   } catch (error) {

@@ -68,7 +68,7 @@ type Write = {
 };
 
 /** What one commit writes. */
-export class Batch {
+export class CommitBatch {
   readonly writes: Write[] = [];
 
   put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
@@ -81,7 +81,10 @@ export class Batch {
 }
 
 /** Called when the commit begins; returns a callback for after the sync. */
-type Operation = { readonly size: WriteSize; readonly decide: (batch: Batch) => () => unknown };
+type Operation = {
+  readonly size: WriteSize;
+  readonly decide: (batch: CommitBatch) => () => unknown;
+};
 
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
   const { path } = options;
@@ -119,7 +122,7 @@ async function ownData(root: Root, file: string): Promise<OwnData> {
   }
 }
 
-type Held = {
+type OpenFile = {
   readonly root: Root;
   readonly tables: Tables;
   readonly data: OwnData;
@@ -145,7 +148,7 @@ export class Environment {
   isCommitting = false;
   /** Reads that wait for the commit that is under way. */
   private readers: (() => void)[] = [];
-  private readonly parts: ((batch: Batch) => void)[] = [];
+  private readonly parts: ((batch: CommitBatch) => void)[] = [];
   private readonly space: SpaceGuard;
   private failure: StoreError | null = null;
   private closed: Promise<void> | null = null;
@@ -154,7 +157,7 @@ export class Environment {
 
   constructor(
     private readonly options: EnvironmentOptions,
-    private readonly held: Held,
+    private readonly held: OpenFile,
     counts: RecordCounts | null,
   ) {
     const { root, tables, disk } = held;
@@ -227,9 +230,9 @@ export class Environment {
    * Decides an operation when the next group commit begins, and resolves when that is on disk. When `decide` throws, it must
    * do so before its first write.
    */
-  async join<T>(size: WriteSize, decide: (batch: Batch) => T): Promise<T> {
+  async join<T>(size: WriteSize, decide: (batch: CommitBatch) => T): Promise<T> {
     this.checkOpen();
-    const decided = (batch: Batch): (() => T) => {
+    const decided = (batch: CommitBatch): (() => T) => {
       try {
         const answer = decide(batch);
         return () => answer;
@@ -246,7 +249,7 @@ export class Environment {
   }
 
   /** Each commit writes with it what its operations have decided together. */
-  onCommit(finish: (batch: Batch) => void): void {
+  onCommit(finish: (batch: CommitBatch) => void): void {
     this.parts.push(finish);
   }
 
@@ -255,7 +258,7 @@ export class Environment {
     this.isCommitting = true;
     try {
       const refusals = this.refusals(operations);
-      const batch = new Batch();
+      const batch = new CommitBatch();
       const answers = operations.map(
         ({ size, decide }) => refusals.get(size.kind) ?? decide(batch),
       );

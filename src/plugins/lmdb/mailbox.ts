@@ -36,7 +36,7 @@ import { checkEntry } from "../../storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../storage/quota.ts";
 import { Acks } from "./acks.ts";
 import { Bodies } from "./bodies.ts";
-import type { Batch, Environment } from "./environment.ts";
+import type { CommitBatch, Environment } from "./environment.ts";
 import { IndexPages } from "./pages.ts";
 import { bodyBytes } from "./records.ts";
 
@@ -149,7 +149,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     else this.pages.rowChanges(slot);
   }
 
-  private finish(batch: Batch): void {
+  private finish(batch: CommitBatch): void {
     this.bodies.finish(batch);
     // A commit without an operation of the mailbox may have no room for removals.
     const haveChanged = this.pages.haveChanged || this.acks.haveChanged;

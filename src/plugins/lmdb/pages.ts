@@ -6,7 +6,7 @@
 import type { MailboxIndex } from "../../storage/mailbox-index.ts";
 import type { TextTable } from "../../storage/mailbox-recipients.ts";
 import type { RowTable } from "../../storage/mailbox-rows.ts";
-import type { Batch, Environment } from "./environment.ts";
+import type { CommitBatch, Environment } from "./environment.ts";
 import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
 
 const pageSlots = 40;
@@ -72,7 +72,7 @@ export class IndexPages {
   }
 
   /** Calls `wrote` with each page of rows. */
-  finish(batch: Batch, wrote: (page: number) => void): void {
+  finish(batch: CommitBatch, wrote: (page: number) => void): void {
     if (!this.haveChanged) return;
     const { rows, texts, lastArrival } = this.index;
     const write = (table: "rows" | "texts", page: number, content: Uint8Array | null) => {

@@ -18,12 +18,12 @@ import { Claims, TableReceipts } from "../../storage/records.ts";
 import {
   type CommitSize,
   type OpenLocalTable,
+  type OrderedTable,
   Overlay,
-  type Table,
   type TableChange,
 } from "../../storage/table.ts";
 import { endOfPrefix, openLedger } from "../shared/drivers.ts";
-import { type Batch, type Environment, openEnvironment } from "./environment.ts";
+import { type CommitBatch, type Environment, openEnvironment } from "./environment.ts";
 import type { LmdbOptions } from "./lmdb.ts";
 import { DiskMailbox } from "./mailbox.ts";
 import { orderedKey, orderedNumber, sealed, unsealed } from "./records.ts";
@@ -146,7 +146,7 @@ const knownBytesMax = 2_048;
 const ledgerCommitBytes = 64 * 1024;
 
 /** A table over a database of the environment. The commits that a group commit gathers write once, at its end. */
-export class DiskTable implements Table {
+export class DiskTable implements OrderedTable {
   private changes = new Overlay(this);
   /** Records as of the last commit, because an account is read for every message. */
   private readonly known = new BoundedMap<string, Uint8Array>(knownMax);
@@ -200,7 +200,7 @@ export class DiskTable implements Table {
     return this.environment.join(asked, () => this.changes.attempt(change));
   }
 
-  private write(batch: Batch): void {
+  private write(batch: CommitBatch): void {
     if (this.changes.written.size === 0) return;
     this.known.clear();
     for (const [text, value] of this.changes.written) {
@@ -250,7 +250,7 @@ class DiskClaims implements Replay {
     return isTaken;
   }
 
-  private finish(batch: Batch): void {
+  private finish(batch: CommitBatch): void {
     if (this.deciding.length === 0) return;
     const endMs = Math.max(...this.deciding.map(({ untilMs }) => untilMs));
     const key = Buffer.concat([orderedKey(endMs), orderedKey(++this.lastNumber)]);

@@ -1,9 +1,9 @@
 /** The table of the memory driver: a map in the order of its keys. */
 import { OrderedMap } from "@js-sdsl/ordered-map";
 import { StoreError } from "../../storage/contract.ts";
-import { Overlay, type Table, type TableChange } from "../../storage/table.ts";
+import { type OrderedTable, Overlay, type TableChange } from "../../storage/table.ts";
 
-export class MemoryTable implements Table {
+export class MemoryTable implements OrderedTable {
   private readonly values = new OrderedMap<string, Uint8Array>();
   private bytes = 0;
   private isClosed = false;

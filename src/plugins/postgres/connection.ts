@@ -9,7 +9,7 @@ import { errorText } from "../../core/fault.ts";
 import { late } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Pulse } from "./pulse.ts";
-import type { Parameter, Row, Servers } from "./servers.ts";
+import type { Parameter, Servers, SqlRow } from "./servers.ts";
 
 /** Whether the statement was executed is unknown: only the database knows. */
 export class OutcomeUnknown extends Error {}
@@ -38,7 +38,7 @@ export function stateOf(error: unknown): string {
   return typeof errno === "string" ? errno : "";
 }
 
-export class Connection {
+export class SqlConnection {
   private client: SQL | null = null;
   private timeline = 0;
 
@@ -48,20 +48,20 @@ export class Connection {
   ) {}
 
   /** Rows of a statement. Throws `OutcomeUnknown` or `StatementError`, or `unavailable` when it was never sent. */
-  async query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+  async query(text: string, parameters: readonly Parameter[] = []): Promise<SqlRow[]> {
     this.client ??= await this.connected();
     return this.queryAgain(text, parameters);
   }
 
   /** The next statement of a transaction: where the connection broke since, the transaction has ended. */
-  async queryAgain(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+  async queryAgain(text: string, parameters: readonly Parameter[] = []): Promise<SqlRow[]> {
     const { client } = this;
     if (client === null) throw new OutcomeUnknown("the connection broke within a transaction");
     const waitMs = this.servers.settings.statement_timeout_ms + answerSlackMs;
     try {
       const rows = await this.pulse.watch<unknown>(client.unsafe(text, [...parameters]), waitMs);
       if (rows === late) throw new OutcomeUnknown("no answer in time");
-      return rows as Row[];
+      return rows as SqlRow[];
     } catch (error) {
       throw this.failureOf(error);
     }

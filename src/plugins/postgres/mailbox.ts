@@ -26,7 +26,7 @@ import { checkText } from "../../storage/records.ts";
 import { batchLimits, type Pool } from "./pool.ts";
 import { packed, tagKeyOf } from "./records.ts";
 import type { Expiry } from "./schema.ts";
-import type { Row } from "./servers.ts";
+import type { SqlRow } from "./servers.ts";
 import type { StoreTotals } from "./totals.ts";
 
 type Storing = { readonly entry: MailboxEntry; readonly quota: MailboxQuota };
@@ -338,9 +338,9 @@ function outcomeOf(
 
 // ------------------------------------------------------------------------------------------------ reading
 
-type FoundPage = { readonly rows: readonly Row[]; readonly next: string | null };
+type FoundPage = { readonly rows: readonly SqlRow[]; readonly next: string | null };
 
-function summaryOf(row: Row): MessageSummary {
+function summaryOf(row: SqlRow): MessageSummary {
   return {
     messageId: row["id"] as Uuid,
     chunk: chunkOf(row),
@@ -351,14 +351,14 @@ function summaryOf(row: Row): MessageSummary {
   };
 }
 
-export function chunkOf(row: Row): Chunk | null {
+export function chunkOf(row: SqlRow): Chunk | null {
   const groupId = row["group_id"] as Uuid | null;
   return groupId === null
     ? null
     : { groupId, sequence: Number(row["sequence"]), total: Number(row["total"]) };
 }
 
-function messageOf(row: Row): HeldMessage {
+function messageOf(row: SqlRow): HeldMessage {
   return {
     messageId: row["id"] as Uuid,
     chunk: chunkOf(row),

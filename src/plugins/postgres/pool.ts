@@ -8,9 +8,15 @@ import { errorText } from "../../core/fault.ts";
 import type { BatchLimits } from "../../storage/batcher.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { clockColumn, DatabaseClock } from "./clock.ts";
-import { Connection, OutcomeUnknown, StatementError, stateOf } from "./connection.ts";
+import { OutcomeUnknown, SqlConnection, StatementError, stateOf } from "./connection.ts";
 import { Pulse } from "./pulse.ts";
-import { type Parameter, type PoolSettings, type Primary, type Row, Servers } from "./servers.ts";
+import {
+  type Parameter,
+  type Primary,
+  Servers,
+  type SqlPoolSettings,
+  type SqlRow,
+} from "./servers.ts";
 
 export const batchLimits: BatchLimits = {
   operationsMax: 256,
@@ -44,13 +50,13 @@ function isTransient(error: unknown): boolean {
 }
 
 /** A connection with the identity under which its writes are numbered. */
-type Slot = { readonly connection: Connection; readonly writer: string; seq: bigint };
+type Slot = { readonly connection: SqlConnection; readonly writer: string; seq: bigint };
 /** `tried`: how often it has failed by now. */
 type Repeating = {
   readonly again: (error: unknown, tried: number) => boolean;
   readonly msMax: number;
 };
-export type Query = (text: string, parameters?: readonly Parameter[]) => Promise<Row[]>;
+export type Query = (text: string, parameters?: readonly Parameter[]) => Promise<SqlRow[]>;
 
 /** What a pool uses of the program. */
 export type PoolContext = Pick<StoreEnvironment, "now" | "log"> & {
@@ -76,7 +82,7 @@ export class Pool {
   private readonly idle = Promise.withResolvers<void>();
 
   constructor(
-    private readonly settings: PoolSettings,
+    private readonly settings: SqlPoolSettings,
     { now, log, onPrimary }: PoolContext = { now: Date.now, log: () => {} },
   ) {
     this.clock = new DatabaseClock(now, log);
@@ -99,12 +105,12 @@ export class Pool {
   }
 
   /** In addition to those of the pool. The caller closes it. */
-  newConnection(): Connection {
-    return new Connection(this.servers, this.pulse);
+  newConnection(): SqlConnection {
+    return new SqlConnection(this.servers, this.pulse);
   }
 
   /** As `Servers.askStandby`. */
-  askStandby(text: string, parameters: readonly Parameter[]): Promise<Row[] | null> {
+  askStandby(text: string, parameters: readonly Parameter[]): Promise<SqlRow[] | null> {
     return this.servers.askStandby(this.named(text), parameters);
   }
 
@@ -142,7 +148,7 @@ export class Pool {
   }
 
   /** Rows of a statement that may run twice without harm. */
-  async query(text: string, parameters: readonly Parameter[] = []): Promise<Row[]> {
+  async query(text: string, parameters: readonly Parameter[] = []): Promise<SqlRow[]> {
     await this.checkClock();
     const named = this.named(text);
     const again = (error: unknown, tried: number) =>

@@ -2,7 +2,7 @@
  * Refuses a pooler that gives each transaction another session of the server (pgbouncer: `pool_mode = transaction`). Writes
  * are numbered by connection, and statements are prepared in a session, so both need one session for each connection.
  */
-import type { Connection } from "./connection.ts";
+import type { SqlConnection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
 import { SchemaProblem } from "./schema.ts";
 
@@ -36,7 +36,7 @@ async function hasSessions(pool: Pool): Promise<boolean> {
   }
 }
 
-async function sessionOf(connection: Connection): Promise<string> {
+async function sessionOf(connection: SqlConnection): Promise<string> {
   const [row] = await connection.query("select pg_backend_pid() as pid");
   return String(row?.["pid"]);
 }

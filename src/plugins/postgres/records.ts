@@ -26,7 +26,7 @@ import {
 import { endOfPrefix } from "../shared/drivers.ts";
 import { clockColumn } from "./clock.ts";
 import { batchLimits, type Pool, type Query } from "./pool.ts";
-import type { Parameter, Row } from "./servers.ts";
+import type { Parameter, SqlRow } from "./servers.ts";
 
 type RangeRequest = { readonly prefix: string; readonly after: string; readonly limit: number };
 type Entries = readonly (readonly [string, Uint8Array])[];
@@ -227,7 +227,7 @@ async function fetchKeys(query: Query, keys: readonly string[]): Promise<Map<str
   return new Map(rows.map((row) => [String(row["key"]), bytesOf(row)]));
 }
 
-function bytesOf(row: Row): Uint8Array {
+function bytesOf(row: SqlRow): Uint8Array {
   const value = row["value"];
   if (!(value instanceof Uint8Array))
     throw new StoreError("corrupt", `a ledger record has an unexpected value: ${errorText(value)}`);

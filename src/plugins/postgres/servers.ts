@@ -10,10 +10,10 @@ import { BoundedMap, late, withDeadline } from "../../core/std/bounded.ts";
 import type { PostgresOptions } from "./postgres.ts";
 
 export type Parameter = string | number | bigint | Uint8Array | null;
-export type Row = Readonly<Record<string, unknown>>;
+export type SqlRow = Readonly<Record<string, unknown>>;
 
 /** `ca`: certificates in PEM; `null` connects without encryption. */
-export type PoolSettings = PostgresOptions & { readonly ca: string | null };
+export type SqlPoolSettings = PostgresOptions & { readonly ca: string | null };
 
 const connectMsMax = 5_000;
 
@@ -68,7 +68,7 @@ export class Servers {
   private noStandbyUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(
-    readonly settings: PoolSettings,
+    readonly settings: SqlPoolSettings,
     /** Called with each look that finds the primary. */
     private readonly onPrimary: (found: Primary) => void = () => {},
   ) {}
@@ -163,7 +163,7 @@ export class Servers {
    * Rows that a standby answers which has replayed all that it got. `null`: there is none, or the primary was not seen for
    * minutes, or did not wait for a standby, so that one may lack what was answered.
    */
-  async askStandby(text: string, parameters: readonly Parameter[]): Promise<Row[] | null> {
+  async askStandby(text: string, parameters: readonly Parameter[]): Promise<SqlRow[] | null> {
     const unseenMs = performance.now() - this.primarySeenAtMs;
     if ((this.primary?.standbys ?? 0) === 0 || unseenMs > standbyMsMax) return null;
     if (performance.now() < this.noStandbyUntilMs) return null;
@@ -171,7 +171,7 @@ export class Servers {
     const asked = this.standby;
     const answer = asked.then(async (client) => {
       if (!(await this.isWholeStandby(client))) throw new Error("it lags, or was promoted");
-      return (await client.unsafe(text, [...parameters])) as Row[];
+      return (await client.unsafe(text, [...parameters])) as SqlRow[];
     });
     const rows = await withDeadline(
       answer.catch(() => null),
@@ -209,13 +209,13 @@ export class Servers {
 const standbyQuery = `select (select system_identifier::text from pg_control_system()) as system,
   pg_is_in_recovery() and pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() as whole`;
 
-async function rowOf(client: SQL, text: string): Promise<Row | undefined> {
+async function rowOf(client: SQL, text: string): Promise<SqlRow | undefined> {
   const rows = await withDeadline<unknown>(client.unsafe(text), connectMsMax);
   if (rows === late) throw new Error("the server does not answer");
-  return (rows as Row[])[0];
+  return (rows as SqlRow[])[0];
 }
 
-function clientOf(url: string, settings: PoolSettings, onclose = () => {}): SQL {
+function clientOf(url: string, settings: SqlPoolSettings, onclose = () => {}): SQL {
   const { password, ca, statement_timeout_ms } = settings;
   const timeout = String(statement_timeout_ms);
   return new SQL({

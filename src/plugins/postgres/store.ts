@@ -19,7 +19,7 @@ import { refusePooler } from "./pooler.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./records.ts";
 import { allPlaces, checkSchema, Expiry, migrateSchema, SchemaProblem } from "./schema.ts";
-import type { PoolSettings } from "./servers.ts";
+import type { SqlPoolSettings } from "./servers.ts";
 import { StoreTotals } from "./totals.ts";
 import { contextOf, watchDatabases } from "./watch.ts";
 
@@ -36,7 +36,7 @@ const totalsAgeMs = 1_000;
 /** A start waits so long for databases other than the first. */
 const openingMsMax = 3_000;
 
-export async function settingsOf(options: PostgresOptions): Promise<PoolSettings> {
+export async function settingsOf(options: PostgresOptions): Promise<SqlPoolSettings> {
   const { tls_ca_file } = options;
   return { ...options, ca: tls_ca_file === null ? null : await readCertificates(tls_ca_file) };
 }

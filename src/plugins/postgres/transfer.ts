@@ -8,14 +8,14 @@ import {
   type StoreRecord,
 } from "../../storage/contract.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
-import { Connection } from "./connection.ts";
+import { SqlConnection } from "./connection.ts";
 import { chunkOf } from "./mailbox.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { Pulse } from "./pulse.ts";
 import { PostgresTable, textOfRow, textOfTag } from "./records.ts";
 import { checkSchema, dropUnfinished, migrateSchema, setUnfinished } from "./schema.ts";
-import { type PoolSettings, type Row, Servers } from "./servers.ts";
+import { Servers, type SqlPoolSettings, type SqlRow } from "./servers.ts";
 import { openPool, settingsOf, shardOptions, shardsOf } from "./store.ts";
 
 const nothing = new Uint8Array(0);
@@ -26,10 +26,10 @@ const bytesOf = (value: unknown): Uint8Array => new Uint8Array(value as Uint8Arr
 /** Of one fetch: the largest envelopes fit in memory so many times. */
 const rowsAtOnce = 32;
 
-type Table = readonly [sql: string, record: (row: Row) => StoreRecord];
+type TableExport = readonly [sql: string, record: (row: SqlRow) => StoreRecord];
 
 /** A null preview of what remains of a message is a tombstone. */
-const tablesAt = (nowMs: number): readonly Table[] => [
+const tablesAt = (nowMs: number): readonly TableExport[] => [
   [
     "select * from {s}.ledger",
     ({ key, value }) => ({ kind: "ledger", key: String(key), value: bytesOf(value) }),
@@ -68,7 +68,7 @@ const tablesAt = (nowMs: number): readonly Table[] => [
   ],
 ];
 
-function messageOf(row: Row, state: "active" | "acked" | "kept"): StoreRecord {
+function messageOf(row: SqlRow, state: "active" | "acked" | "kept"): StoreRecord {
   const expiresAtMs = Number(row["expires_ms"]);
   const [keptMs, preview] = [row["kept_ms"], row["preview"]];
   const isKept = keptMs !== null && keptMs !== undefined;
@@ -106,8 +106,8 @@ export async function* postgresRecords(options: PostgresOptions): AsyncGenerator
   }
 }
 
-async function* recordsOf(settings: PoolSettings): AsyncGenerator<StoreRecord> {
-  const connection = new Connection(new Servers(settings), new Pulse(async () => {}));
+async function* recordsOf(settings: SqlPoolSettings): AsyncGenerator<StoreRecord> {
+  const connection = new SqlConnection(new Servers(settings), new Pulse(async () => {}));
   const query = (text: string) => connection.query(text.replaceAll("{s}", settings.schema));
   try {
     await query("begin isolation level repeatable read read only");

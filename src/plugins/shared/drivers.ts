@@ -18,7 +18,7 @@ import {
   renderSizeSetting,
   wording,
 } from "../../storage/setting-problem.ts";
-import type { SharedTable, Table } from "../../storage/table.ts";
+import type { OrderedTable, SharedTable } from "../../storage/table.ts";
 
 // ----------------------------------------------------------------------------------------- options
 
@@ -85,7 +85,7 @@ export function endOfPrefix(prefix: Buffer): Buffer | null {
 const operatorKey = "driver/operator";
 
 export async function openLedger(
-  table: Table | SharedTable,
+  table: OrderedTable | SharedTable,
   blockTimeMs: number,
   environment: Pick<EmbeddedOptions, "now" | "log" | "checkRoom">,
 ): Promise<EmbeddedLedger> {

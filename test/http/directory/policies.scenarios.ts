@@ -4,7 +4,7 @@
  */
 import { expect } from "bun:test";
 import type { FaultCode } from "../../../src/core/fault.ts";
-import { type OwnerUpdate, ownerUpdates } from "../../../src/nodes/directory/policy.ts";
+import { type OwnerUpdateRow, ownerUpdates } from "../../../src/nodes/directory/policy.ts";
 import { type Json, proofHeadersOf, type Reply, updateBodyOf } from "../../support/directory.ts";
 import { type Identity, keyOf } from "../../support/identity.ts";
 import { outages } from "./outages.ts";
@@ -33,7 +33,7 @@ type Sample = {
   readonly effect: (identity: Identity) => Json;
 };
 
-const samples: Readonly<Record<OwnerUpdate["extrinsic"], Sample>> = {
+const samples: Readonly<Record<OwnerUpdateRow["extrinsic"], Sample>> = {
   set_alias: {
     // The one that it has: the Directory's account gives no other one.
     members: (identity) => ({ alias: ` ${aliasOf(identity).toUpperCase()}` }),
@@ -79,7 +79,7 @@ type Sending = {
   readonly proof?: { readonly given?: Json; readonly headers?: Json };
 };
 
-function send(stage: Stage, update: OwnerUpdate, sending: Sending = {}): Promise<Reply> {
+function send(stage: Stage, update: OwnerUpdateRow, sending: Sending = {}): Promise<Reply> {
   const identity = sending.identity ?? stage.standing;
   const path = sending.path ?? update.path.replace(/:[A-Za-z]+/, encoded(identity.did));
   const body = JSON.stringify({
@@ -99,7 +99,7 @@ function send(stage: Stage, update: OwnerUpdate, sending: Sending = {}): Promise
   return stage.ask("PUT", path, body, headers as Record<string, string>);
 }
 
-async function expectApplied(stage: Stage, update: OwnerUpdate, reply: Reply): Promise<void> {
+async function expectApplied(stage: Stage, update: OwnerUpdateRow, reply: Reply): Promise<void> {
   const did = String(reply.body["did"]);
   expect(Object.keys(reply.body).sort()).toEqual([
     "did",
@@ -191,7 +191,7 @@ const proofRefusals: readonly {
 ];
 
 /** By a DID that has given its own alias up, so that it may get a first one. */
-async function takeAnothers(stage: Stage, update: OwnerUpdate): Promise<Reply> {
+async function takeAnothers(stage: Stage, update: OwnerUpdateRow): Promise<Reply> {
   const [identity, { deactivated }] = [await stage.fresh(), stage];
   const alias = aliasOf(identity);
   const members = { alias, timestamp: new Date(stage.nowMs()).toISOString() };
@@ -202,7 +202,7 @@ async function takeAnothers(stage: Stage, update: OwnerUpdate): Promise<Reply> {
   return send(stage, update, { identity, spoil: { alias: aliasOf(deactivated) }, proof: {} });
 }
 
-function commonScenarios(update: OwnerUpdate): Scenario[] {
+function commonScenarios(update: OwnerUpdateRow): Scenario[] {
   const route = `PUT ${update.path}`;
   const refused = (
     name: string,
@@ -280,11 +280,11 @@ function commonScenarios(update: OwnerUpdate): Scenario[] {
 
 // ------------------------------------------------------------------------------------ of single operations
 
-const updateOf = (extrinsic: OwnerUpdate["extrinsic"]): OwnerUpdate =>
-  ownerUpdates.find((update) => update.extrinsic === extrinsic) as OwnerUpdate;
+const updateOf = (extrinsic: OwnerUpdateRow["extrinsic"]): OwnerUpdateRow =>
+  ownerUpdates.find((update) => update.extrinsic === extrinsic) as OwnerUpdateRow;
 
 type Rule = readonly [
-  extrinsic: OwnerUpdate["extrinsic"],
+  extrinsic: OwnerUpdateRow["extrinsic"],
   name: string,
   spoil: Json | ((stage: Stage) => Json),
   code: FaultCode,

@@ -1,12 +1,12 @@
 /** The inbox of a subscription: what is handled when, and what goes when too much waits. */
 import { expect, test } from "bun:test";
-import { Inbox, type InboxLimits } from "../../../src/storage/bus.ts";
+import { BusQueue, type BusQueueLimits } from "../../../src/storage/bus.ts";
 
-function inboxOf(limits: InboxLimits) {
+function inboxOf(limits: BusQueueLimits) {
   const gates: PromiseWithResolvers<undefined>[] = [];
   const seen: number[] = [];
   const reports = { dropped: 0, missed: 0 };
-  const inbox = new Inbox({
+  const inbox = new BusQueue({
     subject: "a",
     handler: (message) => {
       seen.push(message.length);

@@ -23,7 +23,7 @@ import { MemoryTable } from "../../../src/plugins/memory/table.ts";
 import type { Logs, StoreError } from "../../../src/storage/contract.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
 import { openLogs } from "../../../src/storage/embedded-log.ts";
-import type { Table } from "../../../src/storage/table.ts";
+import type { OrderedTable } from "../../../src/storage/table.ts";
 import {
   addAlias,
   alice,
@@ -63,7 +63,7 @@ async function shownAt(
   return shown?.value?.toHex() ?? null;
 }
 
-function copyOf(table: Table): MemoryTable {
+function copyOf(table: OrderedTable): MemoryTable {
   const copied = new MemoryTable(1 << 30);
   const pairs = table.range("", { limit: 1_000_000 });
   void copied.commit((view) => {

@@ -129,7 +129,7 @@ export type SessionSocket = {
 export type SessionWebSocket = ServerWebSocket<SessionSocket>;
 
 /** A message from its request to its answer. */
-export type InFlight = {
+export type DeliveryInFlight = {
   readonly to: Did;
   /** Of its content. */
   readonly digest: string;
@@ -144,7 +144,7 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   /** Joining and live. */
   readonly proven: Map<Did, Set<SessionWebSocket>>;
   /** By recipient and message id. */
-  readonly inFlight: Map<string, InFlight>;
+  readonly inFlight: Map<string, DeliveryInFlight>;
   readonly sockets: Set<SessionWebSocket>;
   readonly unproven: Set<SessionWebSocket>;
   readonly connects: RateLimiter;

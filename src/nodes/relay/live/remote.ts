@@ -11,7 +11,7 @@
 import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
 import { jsonObjectOf } from "../../../core/codec/json.ts";
-import type { Bus, Subscription } from "../../../storage/bus.ts";
+import type { Bus, BusSubscription } from "../../../storage/bus.ts";
 import type { LiveDelivery, LiveOutcome, SessionTarget } from "./registry.ts";
 
 /** What this process does for others. */
@@ -43,7 +43,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
     offer.isFetched = true;
     return offer.bytes;
   });
-  const listening = new Map<Did, { count: number; subscription: Subscription }>();
+  const listening = new Map<Did, { count: number; subscription: BusSubscription }>();
   // No answer: a request ends when all have handled it.
   const joins = bus.subscribe(subjects.join, async (message) => {
     const target = parseJoin(message, id);

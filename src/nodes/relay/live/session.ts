@@ -24,6 +24,7 @@ import {
   type ConnectTerms,
   closeCodes,
   createRegistry,
+  type DeliveryInFlight,
   decodeConnectFrame,
   decodeConnectHeaders,
   deliveriesEnding,
@@ -33,7 +34,6 @@ import {
   forget,
   frameBytesMax,
   goLive,
-  type InFlight,
   keyText,
   type LiveDelivery,
   type LiveOutcome,
@@ -58,7 +58,7 @@ export type LiveSessions = {
   /** Whether a session of the DID may listen, as far as this process knows. */
   mayListen(did: Did): boolean;
   /** The Relay's deliveries. Sessions go live only after those of them that no longer reach them. */
-  readonly inFlight: Map<string, InFlight>;
+  readonly inFlight: Map<string, DeliveryInFlight>;
   /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Of this process. */

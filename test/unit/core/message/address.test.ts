@@ -4,7 +4,6 @@ import { BlockList } from "node:net";
 import fc from "fast-check";
 import {
   decideAddresses,
-  type Endpoint,
   type EndpointRules,
   isLoopbackAddress,
   isPublicAddress,
@@ -12,6 +11,7 @@ import {
   parseAddress,
   parseEndpoint,
   parseNetwork,
+  type ServiceEndpoint,
 } from "../../../../src/core/message/address.ts";
 
 const strict: EndpointRules = {
@@ -326,7 +326,7 @@ describe("endpoints", () => {
     ])
     .concat(["https://a.test/x", "https://a.example/x", "https://a.invalid/x"]);
   test.each(local)("%s reaches only listed networks", (text) => {
-    const endpoint = parseEndpoint(text, "", strict) as Endpoint;
+    const endpoint = parseEndpoint(text, "", strict) as ServiceEndpoint;
     expect(endpoint.localOnly).toBe(true);
     expect(decideAddresses(endpoint, ["8.8.8.8"], { allowPrivate: [], ownAddresses: [] })).toBe(
       false,
@@ -338,7 +338,7 @@ describe("endpoints", () => {
   });
 
   test("every resolved address must pass, and own addresses never do", () => {
-    const endpoint = parseEndpoint("https://a.net/x", "", strict) as Endpoint;
+    const endpoint = parseEndpoint("https://a.net/x", "", strict) as ServiceEndpoint;
     const rules = {
       allowPrivate: [parseNetwork("10.1.0.0/16")!],
       ownAddresses: [parseNetwork("9.9.9.9")!],

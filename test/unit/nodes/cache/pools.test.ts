@@ -5,10 +5,10 @@ import { dayMs } from "../../../../src/core/codec/time.ts";
 import { createKnownSenders, remember, sendingOf } from "../../../../src/nodes/cache/known.ts";
 import {
   labelsOf,
+  type MailboxSender,
   networkOfLabel,
   type Origin,
   placesOf,
-  type Sending,
   storeShareOf,
 } from "../../../../src/nodes/cache/pools.ts";
 import type { Receipts } from "../../../../src/storage/contract.ts";
@@ -16,16 +16,16 @@ import { cacheDefault } from "../../../support/settings.ts";
 
 const far: Origin = { client: "198.51.100.7", network: "198.51.100.7" };
 const near: Origin = { client: "127.0.0.1", network: "127.0.0.1" };
-const friend: Sending = { isKnown: true, label: "from:a", people: 20 };
-const newcomer: Sending = { isKnown: false, label: "from:a" };
-const unsigned: Sending = { isKnown: false, label: null };
+const friend: MailboxSender = { isKnown: true, label: "from:a", people: 20 };
+const newcomer: MailboxSender = { isKnown: false, label: "from:a" };
+const unsigned: MailboxSender = { isKnown: false, label: null };
 const mebibyte = 1024 ** 2;
 const settings = {
   ...cacheDefault,
   recipient_entries_max: 10_000,
   recipient_bytes_max: 100 * mebibyte,
 };
-const roomOf = (sending: Sending, changes = {}) =>
+const roomOf = (sending: MailboxSender, changes = {}) =>
   placesOf(sending, far, { ...settings, ...changes }).map(({ own, pool, poolMax, isRest }) => ({
     own: [own.entriesMax, own.bytesMax],
     pool: [pool, poolMax.entries, poolMax.bytes],
@@ -38,7 +38,7 @@ describe("an entry", () => {
     expect(labelsOf(friend, far)).toEqual(["from:a", label]);
     expect(labelsOf(newcomer, far)).toEqual(["from:a", label]);
     expect(labelsOf(unsigned, far)).toEqual([label]);
-    const owners = (sending: Sending, origin = far) =>
+    const owners = (sending: MailboxSender, origin = far) =>
       placesOf(sending, origin, settings).map(({ own }) => own.label);
     expect(owners(friend)).toEqual(["known:from:a", "known-rest:from:a"]);
     expect(owners(friend)).toEqual(owners(friend, near));

@@ -1,11 +1,11 @@
 /** The outbox of the chain driver: calls on their way and their ends, over restarts. */
 import { describe, expect, test } from "bun:test";
-import { Outbox, type Pending } from "../../../../src/plugins/chain/outbox.ts";
+import { ChainOutbox, type PendingEntry } from "../../../../src/plugins/chain/outbox.ts";
 import { MemoryTable } from "../../../../src/plugins/memory/table.ts";
 import { alice, registration, removal } from "../../../support/chain-calls.ts";
 
 describe("the outbox", () => {
-  const pending = (n: number): Pending => ({
+  const pending = (n: number): PendingEntry => ({
     sequence: BigInt(n),
     call: n % 2 === 0 ? registration : removal,
     submission: {
@@ -32,7 +32,7 @@ describe("the outbox", () => {
   });
   const open = (table = new MemoryTable(1 << 24)) => ({
     table,
-    outbox: new Outbox(table, 3n),
+    outbox: new ChainOutbox(table, 3n),
   });
 
   test("gives back what it was given, in order, until it has ended", async () => {
@@ -53,7 +53,7 @@ describe("the outbox", () => {
       await outbox.keep(pending(n));
       await outbox.finish([ended(n)], null);
     }
-    const known = (box: Outbox) =>
+    const known = (box: ChainOutbox) =>
       [0, 1, 2, 3, 4].filter((n) => box.submission(pending(n).submission.txHash) !== null);
     expect(known(outbox)).toEqual([1, 2, 3]);
     const again = open(table).outbox;
