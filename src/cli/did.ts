@@ -9,7 +9,8 @@ import { ClientError, orNull } from "../client/base/failure.ts";
 import type { WaypostOptions } from "../client/identity/opening.ts";
 import { checkHomes } from "../client/identity/registration.ts";
 import { activeDocument, type Client, trustIn } from "../client/trust/client.ts";
-import { fingerprintBetween, forget } from "../client/trust/own.ts";
+import { type Fingerprint, fingerprintBetween, setCompared } from "../client/trust/fingerprint.ts";
+import { forget } from "../client/trust/own.ts";
 import { Waypost } from "../client/waypost.ts";
 import type { Did } from "../core/codec/did.ts";
 import {
@@ -136,7 +137,8 @@ async function listNames({ keysFolder, report }: CommandSession): Promise<void> 
 function registerTrust(did: Command): void {
   const fingerprint = did
     .command("fingerprint <target>")
-    .description("show a text to compare with a correspondent: both see the same");
+    .description("show a text to compare with a correspondent: both see the same")
+    .option("--compared <text>", "both saw this text: remember it, and believe the keys again");
   clientCommand(addIdentityFlag(fingerprint), showFingerprint);
   const forget = did
     .command("forget <target>")
@@ -146,10 +148,33 @@ function registerTrust(did: Command): void {
   clientCommand(addIdentityFlag(forget), forgetTarget);
 }
 
-async function showFingerprint(session: CommandSession, _: object, target = ""): Promise<void> {
+async function showFingerprint(
+  session: CommandSession,
+  { compared }: { readonly compared?: string },
+  target = "",
+): Promise<void> {
+  const { client, report } = session;
   const [{ did }, to] = [await session.identity(), await session.find(target)];
-  const fingerprint = await fingerprintBetween(session.client, did, to);
-  session.report.result({ ok: true, did, with: to, fingerprint }, fingerprint);
+  if (compared !== undefined) await setCompared(client, did, to, compared);
+  const shown = await fingerprintBetween(client, did, to);
+  const { is, was, isCompared, distrusted } = shown;
+  const result = {
+    ok: true,
+    did,
+    with: to,
+    fingerprint: is,
+    was,
+    compared: isCompared,
+    distrusted,
+  };
+  report.result(result, textOf(shown));
+}
+
+function textOf({ is, was, isCompared, distrusted }: Fingerprint): string {
+  const lines = was === null ? [is] : [`was ${was}`, `is  ${is}`];
+  if (isCompared) lines.push("compared");
+  if (distrusted !== null) lines.push(`distrusted: ${distrusted}`);
+  return lines.join("\n");
 }
 
 async function forgetTarget(

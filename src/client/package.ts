@@ -33,4 +33,5 @@ export type { Group, Groups } from "./store/groups.ts";
 export type { Profile } from "./store/profiles.ts";
 export type { DeliveryState, Person, StoredMessage } from "./store/rows.ts";
 export type { Conversation, LocalStore } from "./store/store.ts";
+export type { Fingerprint } from "./trust/fingerprint.ts";
 export { Waypost } from "./waypost.ts";

@@ -39,6 +39,7 @@ import { Passing } from "./store/passing.ts";
 import type { Inbox, PollResult, Receiver } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
 import { type Client, connect, find, trustIn } from "./trust/client.ts";
+import type { Fingerprint } from "./trust/fingerprint.ts";
 
 export class Waypost {
   readonly #identity: OwnIdentity;
@@ -169,13 +170,29 @@ export class Waypost {
     return this.#identity.on(listener);
   }
 
-  /** A text to compare with a correspondent, by phone say: both see the same, 20 characters for each of the two. */
-  async fingerprint(to: string): Promise<string> {
-    const { fingerprintBetween } = await import("./trust/own.ts");
+  /**
+   * What to compare with a person, by phone say: both see the same text in `is`, 20 characters for each of the two. Also while
+   * the person is distrusted: then `was` is the text of what was seen before. Throws `proof_missing` for random DIDs, and
+   * `change_pending` while one of the two replaces the root key.
+   */
+  async fingerprint(to: string): Promise<Fingerprint> {
+    const { fingerprintBetween } = await import("./trust/fingerprint.ts");
     const { trust } = this.#identity;
     const { did } = await find(this.client, to, trust);
-    if (trust !== null) await trustIn(this.client, did, trust);
-    return fingerprintBetween(this.client, this.did, did);
+    const shown = await fingerprintBetween(this.client, this.did, did);
+    if (trust !== null && shown.distrusted === null) await trustIn(this.client, did, trust);
+    return shown;
+  }
+
+  /**
+   * The user has compared a fingerprint with the person, and both saw `text` (`is`): remembered on this device until a key of
+   * either changes. A person who was distrusted is believed again. Throws `identity_changed` when the text is another one by
+   * now.
+   */
+  async setCompared(to: string, text: string): Promise<void> {
+    const { setCompared } = await import("./trust/fingerprint.ts");
+    const { did } = await find(this.client, to, null);
+    await setCompared(this.client, this.did, did, text);
   }
 
   /**

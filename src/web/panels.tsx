@@ -193,7 +193,7 @@ function Fingerprint({ did }: { readonly did: string }) {
   if (value === null) return <p role="status">Asking the server…</p>;
   return (
     <p class="fingerprint">
-      {value.split(" ").map((group, i) => (
+      {value.is.split(" ").map((group, i) => (
         <span key={i}>{group} </span>
       ))}
     </p>

@@ -52,7 +52,7 @@ const source: MakeVictim = async (proxy, hasPolicy) => {
           .send(to, "hello", trust === undefined ? {} : { trust })
           .then((sent) => sent.recipient.trust),
       ),
-    look: (did) => orCode(me.fingerprint(did).then(() => "proven")),
+    look: (did) => orCode(me.fingerprint(did).then(({ distrusted }) => distrusted ?? "proven")),
     receive: async () => {
       for await (const message of me.messages()) {
         await message.ack();

@@ -16,7 +16,7 @@ const me = await Waypost.open({
 
 const methods = {
   send: async (to, trust) => (await me.send(to, "hello", trust ? { trust } : {})).recipient.trust,
-  look: async (did) => (await me.fingerprint(did)) && "proven",
+  look: async (did) => (await me.fingerprint(did)).distrusted ?? "proven",
   receive: async () => {
     for await (const message of me.messages()) {
       await message.ack();

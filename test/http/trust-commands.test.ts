@@ -51,6 +51,14 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
     (await waypost("did", "fingerprint", to, "--as", as)).json.fingerprint;
   const before = await shown("fay", "gil");
   expect(await shown("gil", "fay")).toBe(before);
+  const compared = (text: string) =>
+    waypost("did", "fingerprint", "fay", "--as", "gil", "--compared", text);
+  expect((await compared(`${before}0`)).said).toContain("identity_changed");
+  expect((await compared(before)).json).toMatchObject({
+    fingerprint: before,
+    compared: true,
+    was: null,
+  });
 
   const old = await (await fetch(`${nodes.url}/dids/${did}/proof`)).bytes();
   expect((await waypost("did", "rotate", "--as", "fay")).json.ok).toBe(true);
@@ -60,6 +68,8 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   });
   const after = await shown("gil", "fay");
   expect([after === before, after]).toEqual([false, await shown("fay", "gil")]);
+  const since = await waypost("did", "fingerprint", "fay", "--as", "gil");
+  expect(since.json).toMatchObject({ was: before, compared: false, distrusted: null });
 
   proxy.lie = { proof: (asked) => (asked === did ? old : null) };
   expect((await send("fay")).said).toContain("record_went_back");

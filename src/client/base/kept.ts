@@ -69,8 +69,12 @@ export const rememberedShape = object({
   rootKey: bytes32,
   nonce: counter,
   hash: bytes32,
+  /** What fingerprints showed of it (`trust/print.ts`). */
+  print: optional(bytes),
   home: optional(text),
 });
+/** The fingerprint that the user has compared with a person. */
+export const comparedShape = object({ did, text });
 export const rememberedAliasShape = object({ alias: text, did });
 /** Calls that were signed and may still be accepted. */
 export const claimsShape = object({

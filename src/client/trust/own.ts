@@ -38,8 +38,7 @@ import {
 } from "../keys/keys.ts";
 import { authorizationLifeMs, type SubmissionRequest } from "../net/directory.ts";
 import { jsonBody, path } from "../net/http.ts";
-import { type Client, normalizeName, rootKeyOf } from "./client.ts";
-import { fingerprintOf } from "./fingerprint.ts";
+import { type Client, normalizeName } from "./client.ts";
 import { recall } from "./trust.ts";
 
 /** The next document nonce of a proven state. */
@@ -192,11 +191,6 @@ async function saveOwnAliases(
   aliases: readonly string[],
 ): Promise<void> {
   await known.memory.save(`aliases/${did}`, renderKept({ aliases }));
-}
-
-export async function fingerprintBetween(client: Client, own: Did, other: Did): Promise<string> {
-  const subject = async (did: Did) => ({ did, rootKey: await rootKeyOf(client, did) });
-  return fingerprintOf(await subject(own), await subject(other));
 }
 
 /** What a DID or an alias was: what is proven next is believed, and an alias is no longer watched as an own one. */

@@ -19,6 +19,7 @@ import { rememberedAliasShape, rememberedShape } from "../base/kept.ts";
 import { parseKept, renderKept, type Shape } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
+import { printOf } from "./print.ts";
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers
@@ -45,6 +46,14 @@ type Proven = {
   isRemembered: boolean;
 };
 
+/** A proof that was verified, and whether its state follows from what is remembered. */
+export type View = {
+  readonly state: KeyState;
+  readonly bytes: Uint8Array;
+  readonly before: Kept | null;
+  readonly refusal: ClientError | null;
+};
+
 /** Proven states in memory; of those beyond, the proof is read and verified again. */
 const provenMax = 1_000;
 
@@ -66,8 +75,7 @@ export function createTrust(readProof: ReadProof, memoryOf: () => TextStore) {
     const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
     const held = proven.get(did);
     if (found !== null && found.length === 0 && held !== undefined) return held.state;
-    if (found === null || found.length === 0)
-      throw distrust("proof_missing", `the Directory doesn't prove the keys of ${did}`);
+    if (found === null || found.length === 0) throw missingProof(did);
     const hash = encodeHex(sha256(found));
     if (hash === held?.hash) return held.state;
     const state = await verifyKeyProof(found, did);
@@ -101,6 +109,17 @@ export function createTrust(readProof: ReadProof, memoryOf: () => TextStore) {
     /** The same, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
     examine: (did: Did, bytes: Uint8Array | null) => inTurn(did, () => examine(did, bytes)),
     remember: (did: Did) => inTurn(did, () => remember(did)),
+    /**
+     * What the Directory proves now, whether or not it follows from what is remembered (`before`); `refusal` says why it
+     * doesn't. Nothing is remembered. Throws `proof_missing` or `proof_invalid`.
+     */
+    view: async (did: Did): Promise<View> => {
+      const bytes = await readProof(did, "", await homeOf(did));
+      if (bytes === null) throw missingProof(did);
+      const state = await verifyKeyProof(bytes, did);
+      const before = await loadRemembered(memoryOf(), did);
+      return { state, bytes, before, refusal: checkFollows(before, state) };
+    },
     /** Forgets a proof, and nothing that was remembered before it. */
     drop: (did: Did) => void proven.delete(did),
     /** The verified proof and its state, while they are in memory. */
@@ -147,18 +166,18 @@ async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
   return state;
 }
 
+const missingProof = (did: Did): ClientError =>
+  distrust("proof_missing", `the Directory doesn't prove the keys of ${did}`);
+
 /** Remembers a state, if it still follows from what is remembered. */
 async function save(memory: TextStore, state: KeyState): Promise<void> {
   const before = await loadRemembered(memory, state.did);
   const refusal = checkFollows(before, state);
   if (refusal !== null) throw refusal;
-  const now = rememberedOf(state);
   const [home] = homesOf(state.document);
-  if (before?.root === now.root && before.nonce === now.nonce) return;
-  await memory.save(
-    didKey(state.did),
-    renderKept({ ...now, ...(home === undefined ? {} : { home }) }),
-  );
+  const now: Kept = { ...rememberedOf(state), print: printOf(state), home };
+  if (before?.root === now.root && before.nonce === now.nonce && before.print !== undefined) return;
+  await memory.save(didKey(state.did), renderKept(now));
 }
 
 /** An answer that what was signed, or what is remembered, contradicts. */
@@ -202,10 +221,13 @@ export async function recall<T>(
   return parseKept((await memory.load(key)) ?? "", shape);
 }
 
-async function loadRemembered(
-  memory: TextStore,
-  did: Did,
-): Promise<(Remembered & { readonly home?: string | undefined }) | null> {
+type Kept = Remembered & {
+  /** What a fingerprint showed; earlier versions kept none. */
+  readonly print?: Uint8Array | undefined;
+  readonly home?: string | undefined;
+};
+
+async function loadRemembered(memory: TextStore, did: Did): Promise<Kept | null> {
   const kept = await recall(memory, didKey(did), rememberedShape);
   return kept?.did === did ? kept : null;
 }
