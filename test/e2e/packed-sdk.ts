@@ -9,7 +9,12 @@ import { join } from "node:path";
 const root = join(import.meta.dir, "..", "..");
 const runtimes = join(root, "test", "runtimes", "node_modules");
 
-export type PackedSdk = { readonly folder: string; readonly remove: () => void };
+export type PackedSdk = {
+  readonly folder: string;
+  /** The package as it is published. */
+  readonly archive: string;
+  readonly remove: () => void;
+};
 
 /** Builds, packs and installs. The packages it needs come from the registry, as they do for a stranger. */
 export async function installPackedSdk(): Promise<PackedSdk> {
@@ -19,7 +24,7 @@ export async function installPackedSdk(): Promise<PackedSdk> {
     ["npm", "pack", "--silent", "--pack-destination", folder, join(root, "dist", "client")],
     folder,
   );
-  const [archive = ""] = [...new Bun.Glob("*.tgz").scanSync({ cwd: folder })];
+  const archive = archiveIn(folder);
   writeFileSync(
     join(folder, "package.json"),
     JSON.stringify({ name: "stranger", private: true, type: "module" }),
@@ -28,7 +33,17 @@ export async function installPackedSdk(): Promise<PackedSdk> {
     ["npm", "install", "--no-audit", "--no-fund", "--prefer-offline", `./${archive}`],
     folder,
   );
-  return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
+  return {
+    folder,
+    archive: join(folder, archive),
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
+
+/** What `npm pack` has made there. */
+export function archiveIn(folder: string): string {
+  const [archive = ""] = new Bun.Glob("*.tgz").scanSync({ cwd: folder });
+  return archive;
 }
 
 /** Copies a program beside the installed SDK. */
@@ -55,6 +70,14 @@ export function findRuntimes(): Runtime[] {
     packaged("deno", "@deno/linux-x64-glibc/deno", "run", "--allow-net", "--allow-env"),
     { name: "bun", command: [process.execPath] },
   ];
+}
+
+/** What looks at a package as others will resolve it; `null` where it is not on this machine. */
+export function findLinters(): { readonly publint: string[]; readonly attw: string[] } | null {
+  const program = (name: string) => [process.execPath, join(runtimes, ".bin", name)];
+  return existsSync(join(runtimes, ".bin", "attw"))
+    ? { publint: program("publint"), attw: program("attw") }
+    : null;
 }
 
 export async function command(

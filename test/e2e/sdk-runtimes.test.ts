@@ -7,7 +7,15 @@ import { join } from "node:path";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
-import { command, findRuntimes, installPackedSdk, type PackedSdk, place } from "./packed-sdk.ts";
+import {
+  archiveIn,
+  command,
+  findLinters,
+  findRuntimes,
+  installPackedSdk,
+  type PackedSdk,
+  place,
+} from "./packed-sdk.ts";
 
 let sdk: PackedSdk;
 let nodes: TestNodes;
@@ -71,6 +79,60 @@ for (const { name, command: runtime } of findRuntimes()) {
     60_000,
   );
 }
+
+for (const { name, command: runtime } of findRuntimes()) {
+  test.skipIf(runtime === null)(
+    `each entry of the packed SDK is there in ${name}`,
+    async () => {
+      const manifest = join(sdk.folder, "node_modules", "@waypost", "client", "package.json");
+      const { exports } = await Bun.file(manifest).json();
+      const entries = Object.keys(exports).map((entry) => entry.replace(".", "@waypost/client"));
+      expect(entries).toEqual(
+        ["", "/parts", "/pushed", "/node"].map((entry) => `@waypost/client${entry}`),
+      );
+      const program = join(sdk.folder, "entries.mjs");
+      await Bun.write(
+        program,
+        `const names = {};
+for (const entry of ${JSON.stringify(entries)}) names[entry] = Object.keys(await import(entry)).length > 0;
+console.log(JSON.stringify(names));`,
+      );
+      const words = [...(runtime ?? [])];
+      if (name === "deno") words.push("--allow-read", "--allow-sys");
+      const printed = await command([...words, program], sdk.folder);
+      expect(JSON.parse(printed.trim().split("\n").at(-1) ?? "")).toEqual(
+        Object.fromEntries(entries.map((entry) => [entry, true])),
+      );
+    },
+    60_000,
+  );
+}
+
+const linters = findLinters();
+if (linters === null) console.log("SKIPPED: publint and attw, which are not installed");
+test.skipIf(linters === null)(
+  "publint and attw find nothing in the package but that it is made of modules",
+  async () => {
+    const { publint = [], attw = [] } = linters ?? {};
+    expect(await command([...publint, sdk.archive, "--strict"], sdk.folder)).toContain("All good");
+    const profile = ["--profile", "esm-only", "--format", "table"];
+    expect(await command([...attw, sdk.archive, ...profile], sdk.folder)).toContain("🟢 (ESM)");
+    // Canary: an entry without its files.
+    const broken = join(sdk.folder, "broken");
+    await command(["mkdir", broken], sdk.folder);
+    await command(["tar", "xf", sdk.archive, "-C", broken], sdk.folder);
+    for (const end of [".js", ".d.ts"])
+      await command(["rm", join(broken, "package", "client", `pushed${end}`)], sdk.folder);
+    await command(["npm", "pack", "--silent", join(broken, "package")], broken);
+    const packed = join(broken, archiveIn(broken));
+    for (const check of [
+      [...publint, packed],
+      [...attw, packed, ...profile],
+    ])
+      await expect(command(check, broken)).rejects.toThrow("exit 1");
+  },
+  60_000,
+);
 
 // node:sqlite, which holds the lock of an inbox, came with Node 22.5.
 for (const { name, command: runtime } of findRuntimes().filter(
