@@ -19,7 +19,7 @@ import { version } from "../version.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
 import type { ComposedNodes, ComposeParts } from "./nodes.ts";
-import { appUrl, doorRoute, siteHeaders, siteRoutes } from "./site.ts";
+import { appUrl, doorRoute, notANode, siteHeaders, siteRoutes } from "./site.ts";
 
 type AppParts = ComposeParts & {
   readonly nodes: ComposedNodes;
@@ -54,7 +54,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     probes: { ...Object.fromEntries(ofStores), ...nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  type Rules = Pick<AppOptions, "acceptsHost" | "headers">;
+  type Rules = Pick<AppOptions, "acceptsHost" | "headers" | "elsewhere">;
   const build = (routes: readonly Route[], origins: CorsOrigins, rules: Rules = {}): App =>
     createApp({
       routes,
@@ -80,7 +80,10 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
       ? null
       : {
           host: server.app,
-          app: build(await siteRoutes(config), [], { headers: siteHeaders(config) }),
+          app: build(await siteRoutes(config), [], {
+            headers: siteHeaders(config),
+            elsewhere: notANode(config),
+          }),
         };
   const buildApart = (operations: readonly Route[]): App => {
     const status = statusRoutes({ ...common, routes: operations, withMetrics: true });

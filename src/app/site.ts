@@ -7,7 +7,7 @@
 import { webFiles } from "#web";
 import type { Config } from "../config/schema.ts";
 import { encodeBase64 } from "../core/codec/bytes.ts";
-import { fault } from "../core/fault.ts";
+import { type Fault, fault } from "../core/fault.ts";
 import { isPrivateHost } from "../core/message/address.ts";
 import type { Route } from "../nodes/http/route.ts";
 import { nodeRoute } from "../nodes/http/status.ts";
@@ -23,6 +23,14 @@ type Homes = {
 function homesOf({ server, directory, relay, cache }: Config): Homes {
   const [relayUrl = "", cacheUrl = ""] = [relay.public_endpoints[0], cache.public_endpoints[0]];
   return { directoryUrl: directory.enabled ? relayUrl : server.recipients, relayUrl, cacheUrl };
+}
+
+/** For a program that was given the app's address; the page names the nodes as well. A page elsewhere may read it too. */
+export function notANode(config: Config): Fault {
+  const nodes = [...new Set(Object.values(homesOf(config)))].join(", ");
+  return fault("not_a_node", `this is the address of the app; that of its node is ${nodes}`, {
+    headers: { "access-control-allow-origin": "*" },
+  });
 }
 
 /** Headers of every answer. */

@@ -50,6 +50,7 @@ const catalogue = {
   duplicate_conflict: [409, "The message id was used for other content"],
   too_large: [413, "Larger than the advertised limit"],
   unsupported_media_type: [415, "The media type is not supported"],
+  not_a_node: [421, "This address is not a node's"],
   log_inconsistent: [422, "The head of the log does not follow"],
   message_expired: [422, "The message has expired"],
   not_deliverable: [422, "The message can't be delivered"],

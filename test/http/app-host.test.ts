@@ -180,6 +180,18 @@ describe("the app's host", () => {
     }
   });
 
+  test("names its node to a program, which was given the app's address, wherever its page is", async () => {
+    const response = await ask("/limits", { headers: { accept: "application/json" } });
+    expect([response.status, response.headers.get("access-control-allow-origin")]).toEqual([
+      421,
+      "*",
+    ]);
+    expect(await response.json()).toMatchObject({
+      code: "not_a_node",
+      detail: expect.stringContaining("https://relay.example.org/r, https://cache.example.org"),
+    });
+  });
+
   test.each([
     "/../limits",
     "/./limits",

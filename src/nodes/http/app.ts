@@ -118,13 +118,15 @@ function elsewherePlugin(http: Http) {
   const unknown = fault("not_found", "there is no such route");
   const problem = planOf(http, refusing(http, unknown));
   const delivery = planOf(http, refusing(http, unknown, "delivery"));
+  const forPrograms = http.elsewhere && planOf(http, refusing(http, http.elsewhere));
   const delivering = http.routes
     .filter(({ faults }) => faults === "delivery")
     .map(({ path }) => path.split("/")[1]);
   const answer = ({ request, connection }: RouteContext) => {
     const first = /^\w+:\/\/[^/]*\/([^/?]*)/.exec(request.url)?.[1] ?? "";
     const plan = delivering.includes(first) ? delivery : problem;
-    return serve(http, plan, request, connection);
+    const isProgram = request.headers.get("accept") === "application/json";
+    return serve(http, (isProgram && forPrograms) || plan, request, connection);
   };
   return pluginOf("elsewhere").all(elsewherePath, answer, routeOptions);
 }

@@ -56,6 +56,8 @@ export type AppOptions = {
   readonly corsOrigins: CorsOrigins;
   /** Headers of refusals that no route makes. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** Answers a program that asks for a path without a route; `not_found` unless it is given. */
+  readonly elsewhere?: Fault;
   /** Which `Host` values are accepted; all unless it is given. */
   readonly acceptsHost?: (host: string) => boolean;
   readonly now: () => number;
