@@ -31,7 +31,7 @@ import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
 import { OwnIdentity } from "./mail/own-identity.ts";
 import type { MessageOptions, Sent } from "./mail/send.ts";
 import { checkMessage } from "./mail/send.ts";
-import { clockProblem } from "./net/http.ts";
+import { clockProblem, timeoutMsDefault } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
@@ -76,7 +76,7 @@ export class Waypost {
   }
 
   static async #open(options: WaypostOptions): Promise<Waypost> {
-    const { retries, signal } = options;
+    const { retries, signal, timeoutMs: withinMs = timeoutMsDefault } = options;
     const urls = urlsOf(options);
     const client = connect({
       ...urls,
@@ -95,7 +95,7 @@ export class Waypost {
       client.known.memory = memoryOf(keys, name);
       return new OwnIdentity(client, secrets, { ...options, keys });
     };
-    const identity = await retryTemporary(opening, { retries, signal });
+    const identity = await retryTemporary(opening, { retries, signal, withinMs });
     client.known.doubt = (error) => identity.emit({ type: "failed", what: "log", error });
     const me = new Waypost(identity, { ...options, keys });
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
@@ -109,7 +109,7 @@ export class Waypost {
     try {
       // What was settled once opens without a network, and looks when there is one.
       if ((await me.#session?.isSettled()) === true) void me.#orFailed("watch", begin);
-      else await retryTemporary(begin, { retries, signal });
+      else await retryTemporary(begin, { retries, signal, withinMs });
       if (signal?.aborted === true) throw abortedError();
       await me.#session?.settled();
       me.#session?.start();

@@ -241,6 +241,11 @@ describe.each([
       const url = `http://127.0.0.1:${silent.port}`;
       expect(await codeOf(open({ url, timeoutMs: 50, retries: 0 }))).toBe("timed_out");
       silent.stop(true);
+      // Trying again goes on for as long, and no longer: the second try alone would come after more than 500 ms.
+      const startedMs = performance.now();
+      const gone = open({ url: "http://127.0.0.1:1", timeoutMs: 400, retries: 1_000 });
+      expect(await codeOf(gone)).toBe("unreachable");
+      expect(performance.now() - startedMs).toBeLessThan(5_000);
     },
     pollMs: async () => {
       const keys = memoryKeys();

@@ -108,6 +108,8 @@ export function askedPauseMs({ extra: { retryAfterMs = 0 } }: ClientError): numb
 export type Retrying = {
   /** Further attempts after the first; 3 by default. */
   readonly retries?: number | undefined;
+  /** Nothing is tried again later than this after the beginning. */
+  readonly withinMs?: number | undefined;
   /** When it is aborted, nothing is tried again. */
   readonly signal?: AbortSignal | undefined;
 };
@@ -117,14 +119,17 @@ export const retriesDefault = 3;
 /** Repeats the work after a temporary failure: after about a second, two, four, or when the node asks for it. */
 export async function retryTemporary<T>(
   work: () => Promise<T>,
-  { retries = retriesDefault, signal = new AbortController().signal }: Retrying,
+  { retries = retriesDefault, withinMs, signal = new AbortController().signal }: Retrying,
 ): Promise<T> {
+  const endsAtMs = performance.now() + (withinMs ?? Number.POSITIVE_INFINITY);
   for (let failures = 1; ; failures++) {
     const result = await attempt(work);
     if (!(result instanceof ClientError)) return result;
     // After 504 the Relay has tried for as long as its destinations may take.
     if (failures > retries || !isTemporary(result) || result.status === 504) throw result;
-    await pause(Math.max(backoffMs(failures), askedPauseMs(result)), signal);
+    const pauseMs = Math.max(backoffMs(failures), askedPauseMs(result));
+    if (performance.now() + pauseMs > endsAtMs) throw result;
+    await pause(pauseMs, signal);
     if (signal.aborted) throw result;
   }
 }

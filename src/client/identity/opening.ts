@@ -52,6 +52,7 @@ export type WaypostOptions = {
   readonly policy?: string;
   /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
   readonly rotateMs?: number | false;
+  /** How long an answer may take, and how long `open` goes on trying; 20 s by default. */
   readonly timeoutMs?: number;
   /** How often the Caches are asked while no live session says that they have something; 30 s by default. */
   readonly pollMs?: number;
