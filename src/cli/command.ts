@@ -26,6 +26,7 @@ import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import { defaultKeysFolder, fileKeys, listIdentities, loadIdentity } from "./files/files.ts";
+import { homeOf, nodeUrls, saveHome } from "./files/home.ts";
 
 /** Where `waypost dev` and the examples listen. */
 const urlDefault = "http://127.0.0.1:7400";
@@ -273,7 +274,7 @@ export function addIdentityFlag(command: Command): Command {
   );
 }
 
-export type CommandSession = ReturnType<typeof openSession>;
+export type CommandSession = Awaited<ReturnType<typeof openSession>>;
 
 /** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
 export function clientCommand<F extends object, A extends (string | undefined)[] = []>(
@@ -284,7 +285,8 @@ export function clientCommand<F extends object, A extends (string | undefined)[]
   command.action(async (...given: unknown[]) => {
     // Commander passes the values, then the flags, then the command itself.
     const flags = given.at(-2) as F & SessionFlags;
-    const session = openSession(flags);
+    const acts = command.options.some((option) => option.attributeName() === "as");
+    const session = await openSession(flags, acts);
     try {
       await work(session, flags, ...(given.slice(0, -2) as A)).catch(async (error: unknown) => {
         // What failed first is reported.
@@ -326,19 +328,16 @@ export function describeTrust(level: TrustLevel | null): string {
       : "";
 }
 
-function openSession(flags: SessionFlags) {
+/** `acts`: for one identity of this machine, whose addresses count where none are given. */
+async function openSession(flags: SessionFlags, acts: boolean) {
   const { env } = process;
-  const url = flags.url ?? env["WAYPOST_URL"] ?? urlDefault;
-  const urlOf = (node: "directory" | "relay" | "cache"): string =>
-    withoutTrailingSlashes(
-      flags[node] ?? (flags.url || env[`WAYPOST_${node.toUpperCase()}_URL`]) ?? url,
-    );
   const keysFolder = resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder());
-  const urls = {
-    directoryUrl: urlOf("directory"),
-    relayUrl: urlOf("relay"),
-    cacheUrl: urlOf("cache"),
-  };
+  const chosen = flags.as ?? env["WAYPOST_AS"];
+  const names = () =>
+    chosen === undefined ? listIdentities(keysFolder) : Promise.resolve([chosen]);
+  const [only, ...further] = acts ? await names() : [];
+  const home = further.length > 0 ? null : await homeOf(keysFolder, only);
+  const urls = nodeUrls(flags, home, urlDefault);
   const client = connect(urls);
   const report = createReport(flags.json === true);
   const policyFile = flags.policy ?? env["WAYPOST_POLICY"];
@@ -360,9 +359,6 @@ function openSession(flags: SessionFlags) {
     client.known.memory = memoryOf(fileKeys(keysFolder), name);
     return identity;
   };
-  const chosen = flags.as ?? env["WAYPOST_AS"];
-  const names = () =>
-    chosen === undefined ? listIdentities(keysFolder) : Promise.resolve([chosen]);
   const chosenName = async (): Promise<string | undefined> => {
     const [only, ...others] = await names();
     if (only === undefined || others.length === 0) return only;
@@ -395,6 +391,8 @@ function openSession(flags: SessionFlags) {
     identity: identityOf,
     /** How the SDK opens an identity of this machine. */
     options,
+    /** Commands that act for this identity find its nodes by themselves from now on. */
+    rememberHome: (name: string) => saveHome(keysFolder, name, urls),
     /**
      * The same identity as one that sends, receives and replaces its keys when they are due; closed after the command.
      */

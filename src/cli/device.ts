@@ -73,6 +73,7 @@ async function linkDevice(
   report.result({ code }, code);
   report.note("On the other device: waypost device accept <code>, within ten minutes.");
   const me = await opened;
+  await session.rememberHome(name);
   try {
     report.result({ ok: true, did: me.did, name }, `${name} is ${me.did} on this device too`);
   } finally {

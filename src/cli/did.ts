@@ -71,6 +71,7 @@ async function createDid(
   };
   const me = await Waypost.open({ ...session.options(name), ...chosen, waiting });
   await me.close();
+  await session.rememberHome(name);
   report.result({ ok: true, name, did: me.did }, `${name} is ${me.did} (confirmed)`);
 }
 

@@ -5,6 +5,7 @@
  * three nodes and the chat app on loopback listeners without a configuration, for trying and developing.
  * Source: rules section 9.
  */
+import { createServer } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
@@ -32,16 +33,29 @@ export function registerServeCommands(program: Command): void {
     .description("run all three nodes on this machine, without any configuration")
     .option(
       "-p, --port <number>",
-      "port of the nodes; the app has the next one",
-      parseBetween(1, 65_534),
+      "port of the nodes; the app has the next one; 0: free ones",
+      parseBetween(0, 65_534),
       usualPort,
     )
     .option("-d, --data <folder>", "folder for data", devFolder)
+    .option("--memory", "keep all data in memory, until the end", false)
     .option("--lan", "let other devices of the local network in, unencrypted", false)
-    .action(({ port, data, lan }: { port: number; data: string; lan: boolean }) =>
-      serveForDevelopers({ host: lan ? lanAddress() : hostname, port, folder: resolve(data) }),
-    );
+    .option("--json", "print the addresses as one line of JSON", false)
+    .action(async ({ port, data, memory, lan, json }: DevFlags) => {
+      const [nodePort, appPort] = port === 0 ? await freePorts() : [port, port + 1];
+      const host = lan ? lanAddress() : hostname;
+      const folder = memory ? null : resolve(data);
+      await serveForDevelopers({ host, port: nodePort, appPort, folder }, json);
+    });
 }
+
+type DevFlags = {
+  readonly port: number;
+  readonly data: string;
+  readonly memory: boolean;
+  readonly lan: boolean;
+  readonly json: boolean;
+};
 
 async function serve(file: string): Promise<void> {
   const read = (): Promise<Config> => readConfig(file, { toServe: true });
@@ -109,14 +123,47 @@ const usualPort = 7_400;
 /** Default URL of client commands. */
 const usualUrl = `http://${hostname}:${usualPort}`;
 
-type DevPlace = { readonly host: string; readonly port: number; readonly folder: string };
+type DevPlace = {
+  readonly host: string;
+  readonly port: number;
+  readonly appPort: number;
+  /** `null`: all data are in memory. */
+  readonly folder: string | null;
+};
 
-async function serveForDevelopers(place: DevPlace): Promise<void> {
+async function serveForDevelopers(place: DevPlace, isJson: boolean): Promise<void> {
   checkEnvironment(process.env);
   const config = devConfig(place);
   const sink = logTo(process.stderr, config);
-  await runUntilSignal(config, { sink }, () => console.log(welcome(place)));
-  console.log("Stopped. All data is kept for the next start.");
+  const text = isJson ? JSON.stringify({ ...urlsOf(place), data: place.folder }) : welcome(place);
+  await runUntilSignal(config, { sink }, () => console.log(text));
+  if (isJson) return;
+  const isKept = place.folder !== null;
+  console.log(isKept ? "Stopped. All data is kept for the next start." : "Stopped.");
+}
+
+const urlsOf = ({ host, port, appPort }: DevPlace) => ({
+  url: `http://${host}:${port}`,
+  app: `http://${host}:${appPort}`,
+});
+
+/** Two ports that the system gives away at this moment: the nodes' own address stands in the configuration. */
+async function freePorts(): Promise<[number, number]> {
+  const servers = [createServer(), createServer()];
+  const ports = await Promise.all(
+    servers.map(
+      (server) =>
+        new Promise<number>((resolve, reject) => {
+          server.once("error", reject);
+          server.listen(0, hostname, () => {
+            const address = server.address();
+            resolve(typeof address === "object" && address !== null ? address.port : 0);
+          });
+        }),
+    ),
+  );
+  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  return ports as [number, number];
 }
 
 /** Networks inside of this machine, which no phone reaches. */
@@ -138,18 +185,24 @@ function lanAddress(): string {
 }
 
 /** The configuration of `waypost dev`. */
-export function devConfig({ host, port, folder }: DevPlace): Config {
-  const url = `http://${host}:${port}`;
+export function devConfig(place: DevPlace): Config {
+  const { host, port, appPort, folder } = place;
+  const { url } = urlsOf(place);
   const isLan = host !== hostname;
   const listenOn = isLan ? "0.0.0.0" : hostname;
   const input: ConfigInput = {
     server: {
-      listen: [`${listenOn}:${port}`, `${listenOn}:${port + 1}`],
-      admin_listen: adminListen(folder),
-      app: `${host}:${port + 1}`,
+      listen: [`${listenOn}:${port}`, `${listenOn}:${appPort}`],
+      admin_listen: folder === null ? [] : adminListen(folder),
+      app: `${host}:${appPort}`,
       log_level: "warn",
     },
-    stores: { main: { plugin: "lmdb", path: folder, block_time_ms: 500 } },
+    stores: {
+      main:
+        folder === null
+          ? { plugin: "memory", block_time_ms: 50 }
+          : { plugin: "lmdb", path: folder, block_time_ms: 500 },
+    },
     directory: {
       enabled: true,
       unsigned_updates: isLan ? "deny" : "allow",
@@ -188,9 +241,11 @@ function adminListen(folder: string): string[] {
   return fits ? [`unix:${path}`] : [];
 }
 
-function welcome({ host, port, folder }: DevPlace): string {
+function welcome(place: DevPlace): string {
+  const { host, folder } = place;
   const waypost = typedCommand();
-  const [url, app] = [`http://${host}:${port}`, `http://${host}:${port + 1}`];
+  const { url, app } = urlsOf(place);
+  const data = folder === null ? "Data is in memory only." : `Data is kept in ${folder}.`;
   const elsewhere = url === usualUrl ? "" : `  export WAYPOST_URL=${url}\n`;
   const shown =
     host === hostname
@@ -199,7 +254,7 @@ function welcome({ host, port, folder }: DevPlace): string {
   return `Write to somebody:  ${app}
 ${shown}
 Directory, Relay and Cache run on ${url}, for development only.
-Data is kept in ${folder}. Ctrl-C stops it.
+${data} Ctrl-C stops it.
 
   Interface    ${url}/openapi.json
   Readiness    ${url}/readyz${host === hostname ? `\n  Status       ${url}/status` : ""}

@@ -25,7 +25,7 @@ test("an inbox on the developer's machine is asked nothing, and mail arrives", a
   });
   stops.push(() => own.stop(true));
   const port = freePort(2);
-  const config = devConfig({ host: "192.168.7.2", port, folder: pathOf() });
+  const config = devConfig({ host: "192.168.7.2", port, appPort: port + 1, folder: pathOf() });
   // This machine has another address; the rest is as in the network.
   Object.assign(config.server, { listen: [`127.0.0.1:${port}`], admin_listen: [], app: null });
   const nodes = await startNodes(config, {

@@ -1,9 +1,10 @@
 /** What `waypost send` and `waypost did create` ask of nodes, and what they show of events. */
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { writeFileSync } from "node:fs";
+import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { checkHomes } from "../../src/client/identity/registration.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { connect } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
@@ -137,3 +138,44 @@ test("a command shows that a due key could not be replaced", async () => {
   const ran = await run("send", "--to", alice.did, "--file", file, "--keys", folder, ...directory);
   expect([ran.code, ran.errors]).toEqual([0, expect.stringContaining("ledger_unavailable")]);
 }, 60_000);
+
+test("an identity is used where it was made, unless an address is given", async () => {
+  const [folder, out] = [freshFolder(), freshFolder()];
+  const keys = ["--keys", folder];
+  const made = await run("did", "create", "--name", "ann", "--url", nodes.url, ...keys);
+  expect([made.code, made.errors]).toEqual([0, ""]);
+  const note = join(folder, "note.txt");
+  writeFileSync(note, "Meet me at noon.");
+  const sent = await run("send", "--as", "ann", "--to", "ann", "--file", note, ...keys);
+  expect([sent.code, sent.errors]).toEqual([0, ""]);
+  const received = await run("receive", "--out", out, "--json", ...keys);
+  expect([received.code, received.out]).toEqual([0, expect.stringContaining("note.txt")]);
+  const elsewhere = await run("did", "show", "--url", "http://127.0.0.1:1", "--json", ...keys);
+  expect(JSON.parse(elsewhere.errors)).toMatchObject({ code: "unreachable" });
+});
+
+test("dev in memory says in one line of JSON where it is, and keeps no file", async () => {
+  const folder = freshFolder();
+  const child = Bun.spawn(
+    [process.execPath, main, "dev", "--memory", "--port", "0", "--json", "--data", folder],
+    { stdout: "pipe", stderr: "pipe" },
+  );
+  const { value } = await child.stdout.getReader().read();
+  const said = JSON.parse(new TextDecoder().decode(value));
+  expect(said).toEqual({
+    url: expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/),
+    app: expect.stringMatching(/^http:\/\/127\.0\.0\.1:\d+$/),
+    data: null,
+  });
+  const me = await Waypost.open({ url: said.url, keys: memoryKeys() });
+  // People paste the first address that they see, which is the app's.
+  const pasted = Waypost.open({ url: said.app, keys: memoryKeys() });
+  await expect(pasted).rejects.toMatchObject({
+    code: "not_a_node",
+    message: expect.stringContaining(said.url),
+  });
+  await me.close();
+  child.kill("SIGTERM");
+  expect(await child.exited).toBe(0);
+  expect(existsSync(folder) ? readdirSync(folder) : []).toEqual([]);
+});
