@@ -328,6 +328,12 @@ describe("what no file may hold", () => {
       where: /^src\//,
     },
     {
+      name: "state of a module in the core",
+      pattern:
+        /^(?:export )?(?:let|var)\b|^(?:export )?const [^=\n]+ = new (?:(?:Weak|Bounded)\w+|(?:Map|Set)\b[^(\n]*\(\))/m,
+      where: /^src\/core\//,
+    },
+    {
       name: "a registry's address",
       pattern: /registry\.npmjs|registry\.yarnpkg|npmmirror|pkg\.github/,
     },

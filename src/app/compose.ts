@@ -3,8 +3,10 @@
  * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
  * Source: rules section 9.
  */
+
 import { type ReloadPlan, reload } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
+import { createPoolVerifier } from "../core/codec/native.ts";
 import { errorText } from "../core/fault.ts";
 import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
@@ -92,7 +94,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await Promise.all(
       [...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket),
     );
-    const parts = { ...options, log, stores, bus, now, metrics, ...keys };
+    const verify = createPoolVerifier();
+    const parts = { ...options, log, stores, bus, verify, now, metrics, ...keys };
     const composed = await composeNodes(config, parts).catch(toFailure);
     nodes = composed;
     const readAgain = () => reloadFile(config, options, log);

@@ -2,7 +2,9 @@
  * Puts the Directory, the Relay and the Cache together: each gets its section of the configuration, its
  * stores, and the source of its recipients.
  */
+
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
+import type { VerifySignature } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { createCache } from "../nodes/cache/cache.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
@@ -50,6 +52,8 @@ export type ComposeParts = NodeOverrides &
   Keys & {
     readonly stores: OpenStores;
     readonly bus: Bus;
+    /** Verifies what clients sign; one for the process (`createPoolVerifier`). */
+    readonly verify: VerifySignature;
     readonly now: () => number;
     readonly log: Log;
     readonly metrics: Metrics;

@@ -3,7 +3,9 @@
  * bodies, frames of live sessions, messages of the bus, and frames and values of chain nodes.
  * Frames and messages go in where the network hands them over, so that what stands between is attacked as well.
  */
+
 import { decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { parseJson } from "../../src/core/codec/json.ts";
 import { type Codec, decodeWith, encodeWith } from "../../src/core/codec/scale.ts";
@@ -108,7 +110,7 @@ const headerTargets: readonly Target[] = [
       const proof = decodeConnectHeaders(headers, { target, terms }, retrieval.now_ms);
       if (isFault(proof)) return `${proof.code} ${proof.detail.slice(0, 40)}`;
       check(proof.signature.length === 64, "a proof in good form has a signature");
-      const decided = await decideRetrievalProof(proof, retrieval.subject);
+      const decided = await decideRetrievalProof(proof, retrieval.subject, verifyEd25519);
       check(isFault(decided), "a proof for another device does not verify");
       return `accepted ${isFault(decided) ? decided.code : ""}`;
     },

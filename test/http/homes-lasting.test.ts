@@ -2,6 +2,7 @@
  * What lasts between providers: what is remembered of a home that has vanished, also after a restart; a Relay in a process
  * of its own; and two providers that witness each other's logs, so that keys of both are `logged` for people of both.
  */
+
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,6 +10,7 @@ import type { ClientError } from "../../src/client/base/failure.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import { dayMs, minuteMs } from "../../src/core/codec/time.ts";
 import { deriveDid } from "../../src/core/ledger/names.ts";
 import type { Egress } from "../../src/nodes/egress/egress.ts";
@@ -98,7 +100,14 @@ async function homesOver(proof: Uint8Array, more: Partial<DirectorySettings> = {
     ...more,
   };
   const homes = () =>
-    createHomes({ egress, receipts, settings, now: () => stage.nowMs, log: () => {} });
+    createHomes({
+      egress,
+      receipts,
+      settings,
+      verify: verifyEd25519,
+      now: () => stage.nowMs,
+      log: () => {},
+    });
   return { stage, homes, receipts };
 }
 type DirectorySettings = ReturnType<typeof settingsOf>["directory"];

@@ -105,7 +105,7 @@ test("refuses an envelope with one flipped bit in its body, or reads the very sa
       body[at] = (body[at] as number) ^ (1 << bit);
       const envelope = decodeEnvelope(body, limits);
       if (isFault(envelope) || envelope.sender === null) return;
-      expect(await verifySender(envelope.sender, document)).toBe(false);
+      expect(await verifySender(envelope.sender, document, verifyEd25519)).toBe(false);
     }),
     { numRuns: 3_000 },
   );

@@ -1,6 +1,8 @@
 /** One flipped bit anywhere in a proof is refused; the check never throws. */
+
 import { expect, test } from "bun:test";
 import fc from "fast-check";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import {
@@ -42,7 +44,7 @@ async function outcomeOf(values: Values): Promise<string> {
   const proof = decodeRetrievalProof(presented(retrievalHeaders, sent), rule, nowMs);
   const claim = isFault(proof)
     ? proof
-    : await decideRetrievalProof(proof, vector?.subject as ProofSubject);
+    : await decideRetrievalProof(proof, vector?.subject as ProofSubject, verifyEd25519);
   return isFault(claim) ? claim.code : "accepted";
 }
 

@@ -2,9 +2,11 @@
  * A Cache for tests: the real node over the memory driver, a clock that tests set, recipients that tests
  * write, and people who sign proofs and envelopes with @noble/curves.
  */
+
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Config } from "../../src/config/schema.ts";
 import { encodeBase58, encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type {
@@ -277,6 +279,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   const metrics = createMetrics();
   const cache = createCache({
     mailbox,
+    verify: verifyEd25519,
     replay: claim === undefined ? replay : withMethods("replay", replay, { claim }),
     receipts,
     log: (level, message, fields) => lines.push({ level, message, fields: { ...fields } }),

@@ -6,6 +6,7 @@
 
 import { jest } from "bun:test";
 import { encodeBase64, encodeHex0x, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { type ActionName, actionNames, actions } from "../../src/core/ledger/actions.ts";
@@ -107,6 +108,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     ledger: given.around?.(ledger) ?? ledger,
     receipts,
     replay,
+    verify: verifyEd25519,
     settings: directorySettings,
     limits: limitsDefault,
   });

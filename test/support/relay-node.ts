@@ -4,6 +4,7 @@
  */
 
 import type { Config } from "../../src/config/schema.ts";
+import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DeliveryResult } from "../../src/core/message/delivery.ts";
 import { createEgress, type Egress } from "../../src/nodes/egress/egress.ts";
@@ -101,6 +102,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
   const sessions = createSessions({
     limits: limitsDefault,
     recipients,
+    verify: verifyEd25519,
     replay,
     settings,
     bounds: given.sessions ?? {},
@@ -111,6 +113,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
   });
   const relay = createRelay({
     recipients,
+    verify: verifyEd25519,
     receipts,
     egress,
     localCache:

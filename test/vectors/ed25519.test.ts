@@ -6,14 +6,12 @@
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import {
-  isAdmissibleKey,
-  verifyEd25519,
-  verifyEd25519InPool,
-} from "../../src/core/codec/crypto.ts";
+import { isAdmissibleKey, isStrictEncoding, verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import { verifyEd25519 as verifyPortably } from "../../src/core/codec/crypto-portable.ts";
+import { createPoolVerifier } from "../../src/core/codec/native.ts";
 import type { KeyVector, SignatureVector } from "./ed25519/generate.ts";
 
+const verifyInPool = createPoolVerifier();
 const load = (file: string) =>
   JSON.parse(readFileSync(new URL(`ed25519/${file}`, import.meta.url), "utf8"));
 const signatures: SignatureVector[] = load("signatures.json");
@@ -45,7 +43,7 @@ for (const name of new Set(signatures.map((v) => v.class))) {
       const native = verifyEd25519(signature, message, key);
       const zip215 = chainAccepts(signature, message, key);
       expect({ v, verdict: native }).toEqual({ v, verdict: v.native });
-      expect({ v, inPool: await verifyEd25519InPool(signature, message, key) }).toEqual({
+      expect({ v, inPool: await verifyInPool(signature, message, key) }).toEqual({
         v,
         inPool: v.native,
       });
@@ -68,7 +66,7 @@ test("whatever comes at once is verified in one of the threads", async () => {
       Uint8Array,
       Uint8Array,
     ];
-  const verdicts = vectors.map((vector) => verifyEd25519InPool(...bytes(vector)));
+  const verdicts = vectors.map((vector) => verifyInPool(...bytes(vector)));
   expect(verdicts.filter((verdict) => typeof verdict === "boolean").length).toBeGreaterThan(0);
   expect(await Promise.all(verdicts)).toEqual(vectors.map(({ native }) => native));
 });
@@ -81,3 +79,35 @@ for (const name of new Set(keys.map((v) => v.class))) {
     }
   });
 }
+
+test("keys, strict encodings: as the library says of every point, and of bytes near the prime and the bounds", () => {
+  const isSound = (key: Uint8Array): boolean => {
+    try {
+      return !ed25519.Point.fromBytes(key, false).isSmallOrder();
+    } catch {
+      return false;
+    }
+  };
+  const edges = [0, 1, 2, 0xeb, 0xec, 0xed, 0xee, 0xff].flatMap((lowest) =>
+    [0, 0xff].flatMap((middle) =>
+      [0, 0x7e, 0x7f, 0x80, 0xfe, 0xff].map((highest) =>
+        new Uint8Array(32).fill(middle).with(0, lowest).with(31, highest),
+      ),
+    ),
+  );
+  const given = keys.map((v) => Uint8Array.fromHex(v.public_key));
+  for (const key of [...edges, ...given])
+    expect({ key, admitted: isAdmissibleKey(key) }).toEqual({ key, admitted: isSound(key) });
+  // Bytes that are no point may pass: no signature verifies under them.
+  const passing = [...edges, ...given].filter((key) => isStrictEncoding(key) && !isSound(key));
+  expect(passing.length).toBeGreaterThan(10);
+  const [some] = signatures;
+  for (const key of passing)
+    expect(verifyEd25519(Uint8Array.fromHex(some?.signature ?? ""), new Uint8Array(1), key)).toBe(
+      false,
+    );
+  for (const v of keys.filter(({ admissible }) => admissible))
+    expect(isStrictEncoding(Uint8Array.fromHex(v.public_key))).toBe(true);
+  for (const v of keys.filter((vector) => vector.class.startsWith("small order")))
+    expect(isStrictEncoding(Uint8Array.fromHex(v.public_key))).toBe(false);
+});

@@ -102,6 +102,14 @@ export function encodeBase58(bytes: Uint8Array): string {
 // -------------------------------------------------------------------------------------------------------- public keys
 
 export const publicKeyBytes = 32;
+
+/** Whether an Ed25519 key made a signature of a message. Never throws and never rejects. */
+export type VerifySignature = (
+  signature: Uint8Array,
+  message: Uint8Array,
+  publicKey: Uint8Array,
+) => boolean | Promise<boolean>;
+
 export const signatureBytes = 64;
 
 /** From hex with or without `0x`, or multibase; else `null`. Whether the bytes are a key is `isAdmissibleKey`. */

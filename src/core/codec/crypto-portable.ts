@@ -30,9 +30,6 @@ export function verifyEd25519(
   }
 }
 
-/** Only a node has another thread for it. */
-export const verifyEd25519InPool = verifyEd25519;
-
 function littleEndian(bytes: Uint8Array): bigint {
   let value = 0n;
   for (let i = bytes.length - 1; i >= 0; i--) value = (value << 8n) | BigInt(bytes[i] as number);

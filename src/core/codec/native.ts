@@ -15,7 +15,7 @@ import {
   verify,
 } from "node:crypto";
 import { deferred } from "../std/deferred.ts";
-import { publicKeyBytes, signatureBytes } from "./bytes.ts";
+import { publicKeyBytes, signatureBytes, type VerifySignature } from "./bytes.ts";
 
 /** DER of SubjectPublicKeyInfo for Ed25519, up to the 32 key bytes (RFC 8410). */
 const spkiPrefix = Uint8Array.fromHex("302a300506032b6570032100");
@@ -44,26 +44,29 @@ export function verifyEd25519(
  * Beyond this, signatures are verified at once: the threads of the pool, which also write to disk, have work for 1 ms.
  */
 const poolQueueMax = 32;
-let poolQueue = 0;
 
-/** The same in the runtime's pool of threads, off the event loop, when that has time for it: 4 µs here. */
-export function verifyEd25519InPool(
-  signature: Uint8Array,
-  message: Uint8Array,
-  publicKey: Uint8Array,
-): boolean | Promise<boolean> {
-  const isAtOnce = poolQueue >= poolQueueMax || !haveSizes(signature, publicKey);
-  return isAtOnce
-    ? verifyEd25519(signature, message, publicKey)
-    : verifyInPool(signature, message, publicKey);
+/**
+ * A verifier that works in the runtime's pool of threads, off the event loop, when that has time for it: 4 µs here. A
+ * process has one pool, so it needs one verifier: this counts what waits for the pool.
+ */
+export function createPoolVerifier(): VerifySignature {
+  let waiting = 0;
+  return (signature, message, publicKey) => {
+    if (waiting >= poolQueueMax || !haveSizes(signature, publicKey))
+      return verifyEd25519(signature, message, publicKey);
+    waiting++;
+    return verifyInPool(signature, message, publicKey).finally(() => {
+      waiting--;
+    });
+  };
 }
 
+/** Never rejects. */
 async function verifyInPool(
   signature: Uint8Array,
   message: Uint8Array,
   publicKey: Uint8Array,
 ): Promise<boolean> {
-  poolQueue++;
   try {
     const { promise, resolve, reject } = deferred<boolean>();
     const end = (error: Error | null, isValid: boolean) =>
@@ -72,8 +75,6 @@ async function verifyInPool(
     return await promise;
   } catch {
     return false;
-  } finally {
-    poolQueue--;
   }
 }
 

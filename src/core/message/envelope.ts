@@ -6,8 +6,7 @@
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import type { Static } from "@sinclair/typebox";
-import { decodeBase64, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519InPool } from "../codec/crypto.ts";
+import { decodeBase64, utf8, type VerifySignature } from "../codec/bytes.ts";
 import { type Did, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
 import { type JsonObject, type JsonReading, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
@@ -138,12 +137,13 @@ function wholeSeconds(ms: number): number {
 export async function verifySender(
   sender: EnvelopeSender,
   document: DidDocument | null,
+  verify: VerifySignature,
 ): Promise<boolean> {
   const key =
     document === null || document.id !== sender.from
       ? null
       : keyFor({ document }, sender.keyId, "send");
-  return key !== null && (await verifyEd25519InPool(sender.signature, sender.signedBytes, key));
+  return key !== null && (await verify(sender.signature, sender.signedBytes, key));
 }
 
 /** The members of `GET /limits` that every node for envelopes answers (rules section 10). */

@@ -8,8 +8,14 @@
 
 import canonicalize from "canonicalize";
 import { sha256 } from "#sha256";
-import { decodeBase64, encodeHex, encodeHex0x, signatureBytes, utf8 } from "../codec/bytes.ts";
-import { verifyEd25519InPool } from "../codec/crypto.ts";
+import {
+  decodeBase64,
+  encodeHex,
+  encodeHex0x,
+  signatureBytes,
+  utf8,
+  type VerifySignature,
+} from "../codec/bytes.ts";
 import type { Did } from "../codec/did.ts";
 import type { JsonObject, JsonValue } from "../codec/json.ts";
 import { parseTimestamp, secondMs } from "../codec/time.ts";
@@ -337,6 +343,7 @@ export type ProofSubject = {
 export async function decideRetrievalProof(
   proof: RetrievalProof,
   subject: ProofSubject | null,
+  verify: VerifySignature,
 ): Promise<ReplayClaim | Fault> {
   const { claims, serviceType } = proof;
   const service = subject?.document?.service.find(({ id }) => id === claims.serviceId);
@@ -348,6 +355,7 @@ export async function decideRetrievalProof(
     proof,
     isAuthorized ? activeKey(subject, claims.keyId, "service") : null,
     encodeRetrievalProof,
+    verify,
   );
 }
 
@@ -356,6 +364,7 @@ export async function decideUpdateProof(
   proof: UpdateProof,
   subject: ProofSubject | null,
   genesisHash: Uint8Array,
+  verify: VerifySignature,
 ): Promise<ReplayClaim | Fault> {
   const { ledger, keyId } = proof.claims;
   if (ledger !== null && ledger !== encodeHex0x(genesisHash))
@@ -363,7 +372,7 @@ export async function decideUpdateProof(
       "proof_invalid",
       `the proof is for another ledger than ${encodeHex0x(genesisHash)}`,
     );
-  return decideSigned(proof, activeKey(subject, keyId, "change"), encodeUpdateProof);
+  return decideSigned(proof, activeKey(subject, keyId, "change"), encodeUpdateProof, verify);
 }
 
 function activeKey(
@@ -385,11 +394,12 @@ async function decideSigned<Claims extends Signer>(
   { claims, signature, rememberUntilMs }: Proof<Claims>,
   key: Uint8Array | null,
   encode: (claims: Claims) => Uint8Array,
+  verify: VerifySignature,
 ): Promise<ReplayClaim | Fault> {
   // One and the same refusal whatever a DID does not authorize, so that nothing can be probed.
   if (key === null) return fault("proof_not_authorized", "the proof does not authorize this");
   const text = encode(claims);
-  if (await verifyEd25519InPool(signature, text, key)) return replayClaim(claims, rememberUntilMs);
+  if (await verify(signature, text, key)) return replayClaim(claims, rememberUntilMs);
   return withSignedText(fault("proof_invalid", "the signature of the proof does not verify"), text);
 }
 

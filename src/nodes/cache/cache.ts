@@ -4,8 +4,10 @@
  * `retrieve.ts`.
  * Source: interface "Cache ({cache_url})", rules sections 6 and 10.
  */
+
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
+import type { VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, didOf, type MailboxKey } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
 import type { StoreReceipt } from "../../core/message/delivery.ts";
@@ -76,6 +78,7 @@ export type CacheParts = {
   /** Remembers which senders a mailbox knows. */
   readonly receipts: Receipts;
   readonly recipients: RecipientSource;
+  readonly verify: VerifySignature;
   /** Signs event proofs with the node's own key; `null` leaves their signatures `null`. */
   readonly sign: EventSigner["sign"];
   readonly now: () => number;

@@ -5,7 +5,7 @@
  * Source: interface "Signed Cache proof" and "Cached message entry", rules sections 3, 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
-import { decodeUtf8, encodeBase64 } from "../../core/codec/bytes.ts";
+import { decodeUtf8, encodeBase64, type VerifySignature } from "../../core/codec/bytes.ts";
 import {
   type Did,
   type MailboxKey,
@@ -63,6 +63,7 @@ export type RetrieveParts = {
   readonly replay: Replay;
   readonly known: KnownSenders;
   readonly recipients: RecipientSource;
+  readonly verify: VerifySignature;
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
@@ -209,7 +210,7 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
   if (isFault(request)) return request;
   const { did, proof } = request;
   const subject = await parts.recipients.subject(did);
-  const claim = await decideRetrievalProof(proof, subject);
+  const claim = await decideRetrievalProof(proof, subject, parts.verify);
   if (isFault(claim)) return claim;
   const mailbox = mailboxOf(did, subject?.life ?? 0);
   const removed = await parts.mailbox.claimAndRemove(
@@ -275,7 +276,7 @@ export async function provenRead(
   if (isFault(decoded)) return decoded;
   const { did, proof } = decoded;
   const subject = await parts.recipients.subject(did);
-  const claim = await decideRetrievalProof(proof, subject);
+  const claim = await decideRetrievalProof(proof, subject, parts.verify);
   if (isFault(claim)) return claim;
   if (!(await parts.replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
   return read({ did, proof, mailbox: mailboxOf(did, subject?.life ?? 0) });

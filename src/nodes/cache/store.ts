@@ -4,7 +4,7 @@
  * Source: interface "Cache entry" and "Cache store receipt", rules sections 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
-import { encodeBase64, equalBytes } from "../../core/codec/bytes.ts";
+import { encodeBase64, equalBytes, type VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, type MailboxKey, mailboxOf, type Uuid } from "../../core/codec/did.ts";
 import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
@@ -40,6 +40,7 @@ export type StoreParts = {
   readonly mailbox: Mailbox;
   readonly known: KnownSenders;
   readonly recipients: RecipientSource;
+  readonly verify: VerifySignature;
   readonly settings: Config["cache"];
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
@@ -151,14 +152,14 @@ export function storeRules(
 }
 
 async function admit(
-  { recipients, rules }: StoreParts,
+  parts: StoreParts,
   envelope: Envelope,
   { nowMs, relayed, senderHome: home = null, network }: Submitted,
 ): Promise<Admission | Fault> {
-  const untimely = checkEnvelopeTime(envelope, nowMs, rules.limits);
+  const untimely = checkEnvelopeTime(envelope, nowMs, parts.rules.limits);
   if (untimely !== null) return untimely;
-  const gathered = relayed ?? (await gatherFacts(recipients, envelope, { home, network }));
-  const admission = decideAdmission(envelope, gathered, rules, nowMs);
+  const gathered = relayed ?? (await gatherFacts(parts, envelope, { home, network }));
+  const admission = decideAdmission(envelope, gathered, parts.rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
 }

@@ -7,6 +7,7 @@
 
 import type { Static, TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
+import type { VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, parseDid, parseDidUrl } from "../../core/codec/did.ts";
 import { parseJson } from "../../core/codec/json.ts";
 import { secondMs } from "../../core/codec/time.ts";
@@ -37,6 +38,8 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly ledger: Ledger;
   readonly receipts: Receipts;
   readonly replay: Replay;
+  /** Verifies the proofs of updates. */
+  readonly verify: VerifySignature;
   readonly settings: DirectorySettings;
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;

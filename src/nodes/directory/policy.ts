@@ -146,11 +146,11 @@ async function checkOwner(
   { name, did }: OwnerCall,
   call: Call,
 ): Promise<Fault | null> {
-  const { ledger, replay } = parts;
+  const { ledger, replay, verify } = parts;
   const proof = decodeHeaderProof(call, { operation: name, did }, parts);
   if (isFault(proof)) return proof;
   const [{ record }, { genesisHash }] = await Promise.all([ledger.account(did), ledger.proofs()]);
-  const claim = proof === null ? null : await decideUpdateProof(proof, record, genesisHash);
+  const claim = proof === null ? null : await decideUpdateProof(proof, record, genesisHash, verify);
   if (isFault(claim)) return claim;
   if (claim !== null && !(await replay.claim(claim.tag, claim.untilMs, call.nowMs)))
     return proofReplayed();

@@ -6,7 +6,7 @@
  */
 
 import type { Config } from "../../config/schema.ts";
-import { encodeBase64 } from "../../core/codec/bytes.ts";
+import { encodeBase64, type VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { PersonaPolicy } from "../../core/ledger/account.ts";
@@ -59,9 +59,15 @@ export const senderHomeHeader = "svc-sender-home";
 
 // ----------------------------------------------------------------------------------------------- gather
 
+type FactSources = {
+  readonly recipients: RecipientSource;
+  /** Verifies the sender's signature. */
+  readonly verify: VerifySignature;
+};
+
 /** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
 export async function gatherFacts(
-  source: RecipientSource,
+  { recipients: source, verify }: FactSources,
   { to, tag, sender }: Envelope,
   asked: AskedFor,
 ): Promise<AdmissionFacts> {
@@ -70,7 +76,7 @@ export async function gatherFacts(
   const [facts, from] = await Promise.all([ofRecipient, source.subject(sender.from, asked)]);
   // An envelope without a recipient is refused anyway.
   const isKnown = from !== null && !from.deactivated && facts.policy !== null;
-  const isVerified = isKnown && (await verifySender(sender, from.document));
+  const isVerified = isKnown && (await verifySender(sender, from.document, verify));
   const [senderHome = parseHome(asked.home ?? "")] = homesOf(from?.document ?? null);
   return {
     ...facts,

@@ -7,8 +7,15 @@
  * Source: docs/trust.md "Between providers".
  */
 import type { Config } from "../../config/schema.ts";
-import { concatBytes, decodeUtf8, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
-import { sha256, verifyEd25519InPool } from "../../core/codec/crypto.ts";
+import {
+  concatBytes,
+  decodeUtf8,
+  encodeHex,
+  equalBytes,
+  utf8,
+  type VerifySignature,
+} from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { jsonObjectOf, parseJson } from "../../core/codec/json.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
@@ -69,6 +76,7 @@ export type Homes = {
 
 type HomesParts = {
   readonly egress: Egress;
+  readonly verify: VerifySignature;
   readonly receipts: Receipts;
   readonly settings: Config["directory"];
   readonly now: () => number;
@@ -226,7 +234,7 @@ async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<F
     if (before === null || !homesOf(before.document).includes(home)) return "silent";
     return keep(state, { ...before, deactivated: reply === "did_deactivated" }, fetching);
   }
-  const proven = await prove(did, reply);
+  const proven = await prove(state, did, reply);
   if (proven === null)
     return refuse(state, fetching, "what it serves is not a valid proof of this DID");
   const contradiction = before === null ? null : findContradiction(before.remembered, proven);
@@ -251,12 +259,12 @@ function refuse({ log }: State, { home }: Fetching, reason: string): "silent" {
 }
 
 /** The state behind a proof whose signatures hold; `null` for other bytes, and for the proof of another DID. */
-async function prove(did: Did, bytes: Uint8Array): Promise<KeyState | null> {
+async function prove({ verify }: State, did: Did, bytes: Uint8Array): Promise<KeyState | null> {
   const proof = decodeKeyProof(bytes);
   const state = proof === null ? null : replayKeyProof(proof);
   if (state?.did !== did) return null;
   for (const { signature, message, publicKey } of state.signatures)
-    if (!(await verifyEd25519InPool(signature, message, publicKey))) return null;
+    if (!(await verify(signature, message, publicKey))) return null;
   return state;
 }
 

@@ -4,7 +4,9 @@
  * answers a DeliveryResult for everything, refusals included.
  * Source: interface "Relay" and "Errors", rules sections 5 and 10 ("Order of checks on an envelope").
  */
+
 import type { Config } from "../../config/schema.ts";
+import type { VerifySignature } from "../../core/codec/bytes.ts";
 import { parseDid } from "../../core/codec/did.ts";
 import { renderDuration } from "../../core/codec/time.ts";
 import { type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
@@ -52,6 +54,7 @@ import type { LiveSessions } from "./live/session.ts";
 
 type RelayParts = {
   readonly recipients: RecipientSource;
+  readonly verify: VerifySignature;
   readonly receipts: Receipts;
   readonly egress: Egress;
   readonly localCache: LocalCache | null;
@@ -151,7 +154,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   if (isFault(received)) return received;
   const { envelope } = received;
   const asked = { home: call.headers.get(senderHomeHeader), network: call.network };
-  const facts = await gatherFacts(node.recipients, envelope, asked);
+  const facts = await gatherFacts(node, envelope, asked);
   const admission = decideAdmission(envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
   // What is refused costs the recipient nothing, and no network uses up what others may send.

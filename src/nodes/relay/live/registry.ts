@@ -8,7 +8,7 @@
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
-import { decodeUtf8, equalBytes, utf8 } from "../../../core/codec/bytes.ts";
+import { decodeUtf8, equalBytes, utf8, type VerifySignature } from "../../../core/codec/bytes.ts";
 import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
 import { type JsonObject, jsonObjectOf } from "../../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../../core/fault.ts";
@@ -75,6 +75,7 @@ const unreadBytesMax = 1024 ** 2;
 
 export type SessionParts = {
   readonly recipients: RecipientSource;
+  readonly verify: VerifySignature;
   readonly replay: Replay;
   readonly settings: Config["relay"];
   readonly limits: Pick<Config["limits"], "clock_skew">;

@@ -260,7 +260,7 @@ async function permitOf(
   const { did, serviceId, endpoint, keyId } = proof.claims;
   try {
     const subject = await registry.recipients.subject(did);
-    const claim = await decideRetrievalProof(proof, subject);
+    const claim = await decideRetrievalProof(proof, subject, registry.verify);
     if (isFault(claim)) return claim;
     if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
     const key = keyText(subject?.document ?? null, keyId) ?? "";

@@ -1,4 +1,5 @@
 /** Chunks that can be built again byte by byte, as envelopes that a node accepts. */
+
 import { afterEach, describe, expect, jest, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { ClientError, retryTemporary } from "../../../../src/client/base/failure.ts";
@@ -6,6 +7,7 @@ import { withAuthor } from "../../../../src/client/mail/content.ts";
 import { buildEnvelope, chunkCount } from "../../../../src/client/mail/send.ts";
 import { openPayload } from "../../../../src/client/mail/unseal.ts";
 import { renderPublicKey } from "../../../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import { isFault } from "../../../../src/core/fault.ts";
 import type { DidDocument } from "../../../../src/core/ledger/account.ts";
 import { decodeEnvelope, verifySender } from "../../../../src/core/message/envelope.ts";
@@ -60,7 +62,9 @@ describe("chunks", () => {
       keyAgreement: [],
       service: [],
     };
-    expect(envelope.sender !== null && (await verifySender(envelope.sender, document))).toBe(true);
+    expect(
+      envelope.sender !== null && (await verifySender(envelope.sender, document, verifyEd25519)),
+    ).toBe(true);
   });
 
   test("open to their part of the data", async () => {

@@ -1,4 +1,5 @@
 /** The envelope: every rule by its vectors, the normal form byte by byte, time, ttl and the sender's key. */
+
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import {
@@ -9,6 +10,7 @@ import {
   renderPublicKey,
   utf8,
 } from "../../../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { hourMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import { isFault } from "../../../../src/core/fault.ts";
@@ -232,7 +234,7 @@ describe("the sender signature", () => {
         decodeHex(signed.public_key_hex) as Uint8Array,
       ),
     ).toBe(true);
-    expect(await verifySender(sender, documentOf(signed))).toBe(true);
+    expect(await verifySender(sender, documentOf(signed), verifyEd25519)).toBe(true);
   });
 
   test("is verified beside the event loop with the key that the document gives", async () => {
@@ -243,9 +245,9 @@ describe("the sender signature", () => {
       ...signed,
       public_key_hex: encodeHex(ed25519.getPublicKey(new Uint8Array(32).fill(99))),
     });
-    expect(await verifySender(sender, documentOf(signed))).toBe(true);
-    expect(await verifySender(sender, changed)).toBe(false);
-    expect(await verifySender(sender, null)).toBe(false);
+    expect(await verifySender(sender, documentOf(signed), verifyEd25519)).toBe(true);
+    expect(await verifySender(sender, changed, verifyEd25519)).toBe(false);
+    expect(await verifySender(sender, null, verifyEd25519)).toBe(false);
   });
 
   test("needs a key that the sender's document lists in authentication", async () => {
@@ -254,17 +256,27 @@ describe("the sender signature", () => {
     if (sender === null) throw new Error("no sender");
     const other = "did:svc:3333333333333333333333";
     const document = documentOf(signed);
-    expect(await verifySender(sender, null)).toBe(false);
-    expect(await verifySender(sender, documentOf(signed, { id: other }))).toBe(false);
-    expect(await verifySender(sender, documentOf(signed, { authentication: [] }))).toBe(false);
-    expect(await verifySender(sender, documentOf(signed, { verificationMethod: [] }))).toBe(false);
+    expect(await verifySender(sender, null, verifyEd25519)).toBe(false);
+    expect(await verifySender(sender, documentOf(signed, { id: other }), verifyEd25519)).toBe(
+      false,
+    );
+    expect(
+      await verifySender(sender, documentOf(signed, { authentication: [] }), verifyEd25519),
+    ).toBe(false);
+    expect(
+      await verifySender(sender, documentOf(signed, { verificationMethod: [] }), verifyEd25519),
+    ).toBe(false);
     const agreement = document.verificationMethod.map((method) => ({
       ...method,
       type: "X25519KeyAgreementKey2020",
     }));
-    expect(await verifySender(sender, documentOf(signed, { verificationMethod: agreement }))).toBe(
-      false,
-    );
+    expect(
+      await verifySender(
+        sender,
+        documentOf(signed, { verificationMethod: agreement }),
+        verifyEd25519,
+      ),
+    ).toBe(false);
   });
 
   test("becomes invalid with any change of what it covers", async () => {
@@ -284,7 +296,10 @@ describe("the sender signature", () => {
       const { sender } = accepted(
         decode({ name: "", envelope: { ...signed.envelope, [name]: value } }),
       );
-      expect(sender !== null && (await verifySender(sender, documentOf(signed))), name).toBe(false);
+      expect(
+        sender !== null && (await verifySender(sender, documentOf(signed), verifyEd25519)),
+        name,
+      ).toBe(false);
     }
   });
 
@@ -294,7 +309,9 @@ describe("the sender signature", () => {
     const { sender } = accepted(
       decodeEnvelope(utf8(JSON.stringify(turned, null, 3)), limitsDefault),
     );
-    expect(sender !== null && (await verifySender(sender, documentOf(signed)))).toBe(true);
+    expect(sender !== null && (await verifySender(sender, documentOf(signed), verifyEd25519))).toBe(
+      true,
+    );
   });
 });
 

@@ -1,7 +1,9 @@
 /** Proofs: the signed texts, the order of refusals, and what is remembered against replay. */
+
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
 import type { DidDocument } from "../../../../src/core/ledger/account.ts";
@@ -81,7 +83,7 @@ function decode({ claims, ...vector }: Vector): RetrievalProof | Fault {
 
 async function check(vector: Vector): Promise<ReplayClaim | Fault> {
   const proof = decode(vector);
-  return isFault(proof) ? proof : decideRetrievalProof(proof, vector.subject);
+  return isFault(proof) ? proof : decideRetrievalProof(proof, vector.subject, verifyEd25519);
 }
 
 async function claimOf(vector: Vector | undefined): Promise<ReplayClaim> {
@@ -191,7 +193,9 @@ describe("update proofs", () => {
     proof: ReturnType<typeof decodeUpdate>,
     by: Parameters<typeof decideUpdateProof>[1],
   ) => {
-    const outcome = isFault(proof) ? proof : await decideUpdateProof(proof, by, ledger);
+    const outcome = isFault(proof)
+      ? proof
+      : await decideUpdateProof(proof, by, ledger, verifyEd25519);
     return isFault(outcome) ? outcome.code : "accepted";
   };
 

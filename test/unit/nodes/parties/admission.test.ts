@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from "bun:test";
 import { decodeHex, renderPublicKey, utf8 } from "../../../../src/core/codec/bytes.ts";
+import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { fault, isFault } from "../../../../src/core/fault.ts";
 import { decodeEnvelope } from "../../../../src/core/message/envelope.ts";
@@ -64,7 +65,11 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
     personaPolicies: ["known", "unknown"],
   };
   const tagged = decode({ ...unsignedMembers, tag: "t" });
-  const facts = await gatherFacts(sourceOf({ ...recipient, links: linked }), tagged, nobody);
+  const facts = await gatherFacts(
+    { recipients: sourceOf({ ...recipient, links: linked }), verify: verifyEd25519 },
+    tagged,
+    nobody,
+  );
   const read = {
     links: linked,
     tag: "t",
@@ -73,7 +78,11 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
     personaPolicies: [persona],
   };
   expect(facts.policy).toEqual(decidePolicy({ ...read, blockTimeMs: 500 }));
-  await gatherFacts(sourceOf(recipient), decode(unsignedMembers), nobody);
+  await gatherFacts(
+    { recipients: sourceOf(recipient), verify: verifyEd25519 },
+    decode(unsignedMembers),
+    nobody,
+  );
   expect(asked.toSorted()).toEqual(
     [`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted(),
   );
@@ -110,7 +119,7 @@ describe("the parties of an envelope", () => {
       blockTimeMs: async () => 6_000,
       servesGuests: async () => true,
     };
-    const facts = await gatherFacts(source, given, nobody);
+    const facts = await gatherFacts({ recipients: source, verify: verifyEd25519 }, given, nobody);
     expect(facts.policy).toEqual(open);
     const admitted = decideAdmission(given, facts, admission, given.timestampMs);
     return isFault(admitted) ? admitted.code : "admitted";
