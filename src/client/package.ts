@@ -6,7 +6,12 @@
 export { ClientError, type ClientErrorKind } from "./base/failure.ts";
 export type { Device, Devices } from "./devices/devices.ts";
 export { type Restoring, restore } from "./identity/backup.ts";
-export { type Restoration, restoreFromGuardians, shareType } from "./identity/guardians.ts";
+export {
+  type Guardian,
+  type GuardianChoice,
+  type Restoration,
+  restoreFromGuardians,
+} from "./identity/guardians.ts";
 export type { WaypostOptions } from "./identity/opening.ts";
 export type { PushOptions, PushSubscriptionLike } from "./identity/push.ts";
 export { indexedDbKeys, type KeyStore, memoryKeys } from "./keys/key-stores.ts";
@@ -19,7 +24,7 @@ export {
   passphraseLock,
   recoveryCode,
 } from "./keys/locks.ts";
-export type { Content, JsonContent } from "./mail/content.ts";
+export { type Content, type JsonContent, shareType } from "./mail/content.ts";
 export type { Listener, Message, Reaction, StoreChange, WaypostEvent } from "./mail/message.ts";
 export type { MessageOptions, SendProgress, Sent, TransferOptions } from "./mail/send.ts";
 export {

@@ -14,6 +14,7 @@ import {
   untilAborted,
 } from "./base/failure.ts";
 import type { DeviceLink, Devices } from "./devices/devices.ts";
+import type { Guardian, GuardianChoice } from "./identity/guardians.ts";
 import {
   checkOptions,
   makeIdentity,
@@ -339,13 +340,20 @@ export class Waypost {
     );
   }
 
-  /** Gives each of three people a share of the root key: any two can restore it, none alone. Renewed with the root key. */
-  async appointGuardians(guardians: readonly string[]): Promise<void> {
-    await (await import("./identity/guardians.ts")).appointGuardians(
-      this,
-      guardians,
-      this.client.known.memory,
-    );
+  /**
+   * Gives each of three people a share of a new root key: any two can restore it, none alone. They are known people, whose
+   * fingerprints the user was shown; former guardians and stolen keys are worth nothing then. Needs a store. Throws
+   * `guardian_unknown`, `proof_missing` or `identity_changed`.
+   */
+  async appointGuardians(guardians: readonly GuardianChoice[]): Promise<void> {
+    this.#stored();
+    await (await import("./identity/guardians.ts")).appointGuardians(this, guardians);
+  }
+
+  /** The guardians who were appointed on this device, and whether they have the share of the root key in force. */
+  async guardians(): Promise<Guardian[]> {
+    this.#stored();
+    return (await import("./identity/guardians.ts")).listGuardians(this);
   }
 
   /** Closes, and forgets all secrets; with `lockedKeys` also the key that opens them. */
@@ -426,9 +434,9 @@ export class Waypost {
 
   /** After a rotation of the root key the shares of the old one are worth nothing. */
   async #renewGuardians(): Promise<void> {
-    const { memory } = this.client.known;
-    if ((await memory.load("guardians")) !== null)
-      await (await import("./identity/guardians.ts")).renewGuardians(this, memory);
+    const isAppointed = (await this.client.known.memory.load("guardians")) !== null;
+    if (isAppointed && this.#session !== null)
+      await (await import("./identity/guardians.ts")).renewGuardians(this);
   }
 
   /** Work in the background: its failure is an event. */

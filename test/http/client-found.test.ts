@@ -1,14 +1,11 @@
 /** An identity that was lost is found again: from a backup, with people and history, and by two of three guardians. */
 import { afterAll, beforeAll, expect, jest, test } from "bun:test";
 import { backup, restore } from "../../src/client/identity/backup.ts";
-import {
-  appointGuardians,
-  restoreFromGuardians,
-  shareType,
-} from "../../src/client/identity/guardians.ts";
+import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { freshSeed, renderIdentity } from "../../src/client/keys/keys.ts";
 import { lockedKeys, passphraseLock } from "../../src/client/keys/locks.ts";
+import { shareType } from "../../src/client/mail/content.ts";
 import type { Message } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Table } from "../../src/client/store/table.ts";
@@ -155,24 +152,41 @@ test("a backup that is not read any more lets the store go on after a minute", a
   }
 });
 
+const stored = (options: Partial<Parameters<typeof Waypost.open>[0]> = {}) =>
+  open({ store: memoryStore(), ...options });
+
+/** A person with a store, whom she knows and who knows her. */
+async function friendOf(alice: Waypost): Promise<Waypost> {
+  const friend = await stored();
+  await friend.store.savePerson(alice.did, { isKnown: true });
+  await alice.store.savePerson(friend.did, { isKnown: true });
+  return friend;
+}
+
+const choicesOf = (alice: Waypost, friends: readonly Waypost[]) =>
+  Promise.all(
+    friends.map(async ({ did }) => ({ to: did, fingerprint: (await alice.fingerprint(did)).is })),
+  );
+
+async function shareOf(guardian: Waypost): Promise<string> {
+  const message = await nextMessage(guardian);
+  expect([message.mediaType, message.verified]).toEqual([shareType, true]);
+  return new TextDecoder().decode(message.bytes());
+}
+
+const restoring = (given: string[], keys = memoryKeys()) =>
+  restoreFromGuardians({ shares: given, directoryUrl: nodes.url, keys });
+
 test("any two of three guardians restore, one alone does not, and a false share is noticed", async () => {
-  const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);
-  expect(await codeOf(alice.appointGuardians(guardians.slice(0, 2).map(({ did }) => did)))).toBe(
-    "invalid_argument",
-  );
-  await alice.appointGuardians(guardians.map(({ did }) => did));
-  const shares = await Promise.all(
-    guardians.map(async (guardian) => {
-      const message = await nextMessage(guardian);
-      expect([message.mediaType, message.verified]).toEqual([shareType, true]);
-      return new TextDecoder().decode(message.bytes());
-    }),
-  );
+  const alice = await stored();
+  const guardians = await Promise.all([friendOf(alice), friendOf(alice), friendOf(alice)]);
+  const choices = await choicesOf(alice, guardians);
+  expect(await codeOf(alice.appointGuardians(choices.slice(0, 2)))).toBe("invalid_argument");
+  await alice.appointGuardians(choices);
+  const shares = await Promise.all(guardians.map(shareOf));
   const [a = "", b = "", c = ""] = shares;
   for (const text of shares)
     expect(text).not.toContain(Buffer.from(alice.identity.rootSeed).toString("hex"));
-  const restoring = (given: string[], keys = memoryKeys()) =>
-    restoreFromGuardians({ shares: given, directoryUrl: nodes.url, keys });
   for (const alone of [[a], [a, a]]) expect(await codeOf(restoring(alone))).toBe("share_false");
   const json = JSON.parse(a);
   const bytes = Buffer.from(json.share, "hex");
@@ -196,6 +210,7 @@ test("any two of three guardians restore, one alone does not, and a false share 
   // The keys that were lost, or stolen, are no more in force.
   expect((await restoring(first, keys)).rootSeed).not.toEqual(seed);
   for (const pair of others) expect(await codeOf(restoring(pair))).toBe("root_replaced");
+  await alice.close();
   const found = await open({ keys });
   expect(found.did).toBe(alice.did);
   await guardians[0]!.send(alice.did, "welcome back");
@@ -205,31 +220,66 @@ test("any two of three guardians restore, one alone does not, and a false share 
   expect([answer.text, answer.verified]).toEqual(["thank you", true]);
 }, 120_000);
 
+test("a guardian is a known person whose keys the user was shown, never whom the Directory names", async () => {
+  const alias = `carol-${crypto.randomUUID().slice(0, 8)}`;
+  const alice = await stored();
+  const [bob, dave] = await Promise.all([friendOf(alice), friendOf(alice)]);
+  const [carol, stranger] = await Promise.all([open({ alias }), stored()]);
+  const known = await choicesOf(alice, [bob, dave]);
+  const third = async (to: string, did: string) =>
+    codeOf(
+      alice.appointGuardians([
+        ...known,
+        { to, fingerprint: (await alice.fingerprint(did as never)).is },
+      ]),
+    );
+  expect(await third(stranger.did, stranger.did)).toBe("guardian_unknown");
+  // At first contact an alias is the Directory's word.
+  await alice.store.savePerson(carol.did, { isKnown: true });
+  expect(await third(alias, carol.did)).toBe("guardian_unknown");
+  expect(await third(carol.did, bob.did)).toBe("identity_changed");
+  await alice.store.savePerson(carol.did, { isKnown: true, isBlocked: true });
+  expect(await third(carol.did, carol.did)).toBe("guardian_unknown");
+  expect(await alice.guardians()).toEqual([]);
+  // Nothing was replaced for them.
+  expect(await codeOf(alice.send(bob.did, "hello"))).toBe("ok");
+  expect((await nextMessage(bob)).text).toBe("hello");
+}, 60_000);
+
+test("dismissed guardians can't combine their shares, and a share counts when it was acknowledged", async () => {
+  const alice = await stored();
+  const friends = await Promise.all(Array.from({ length: 5 }, () => friendOf(alice)));
+  const [one, two, three, four] = friends as [Waypost, Waypost, Waypost, Waypost];
+  // He has no store: no one says that he has it.
+  const deaf = await open();
+  await alice.store.savePerson(deaf.did, { isKnown: true });
+  await alice.appointGuardians(await choicesOf(alice, [one, two, three]));
+  const before = await Promise.all([one, two].map(shareOf));
+  await alice.appointGuardians(await choicesOf(alice, [three, four, deaf]));
+  expect(await codeOf(restoring(before))).toBe("root_replaced");
+  const having = async () =>
+    (await alice.guardians()).filter(({ hasShare }) => hasShare).map(({ did }) => did as string);
+  for (const end = Date.now() + 30_000; (await having()).length < 2 && Date.now() < end; )
+    await Bun.sleep(20);
+  expect((await having()).sort()).toEqual([three.did, four.did].map(String).sort());
+  expect((await alice.guardians()).map(({ did }) => String(did))).toContain(deaf.did);
+}, 60_000);
+
 test("new shares go out when the root key is another, and those of the old one are refused with new ones", async () => {
-  const sent: { to: string; content: Record<string, unknown> }[] = [];
-  const [alice, ...guardians] = await Promise.all([open(), open(), open(), open()]);
-  const memory = memoryKeys();
-  const { renewGuardians } = await import("../../src/client/identity/guardians.ts");
-  const owner = (rootSeed: Uint8Array) => ({
-    client: alice.client,
-    identity: { ...alice.identity, rootSeed },
-    send: async (to: string, content: Record<string, unknown>) => void sent.push({ to, content }),
-  });
-  await appointGuardians(
-    owner(alice.identity.rootSeed),
-    guardians.map(({ did }) => did),
-    memory,
-  );
-  await renewGuardians(owner(alice.identity.rootSeed), memory);
-  expect(sent.length).toBe(3);
-  await renewGuardians(owner(crypto.getRandomValues(new Uint8Array(32))), memory);
-  expect(sent.map(({ to }) => to)).toEqual([...guardians, ...guardians].map(({ did }) => did));
-  const texts = sent.map(({ content }) => JSON.stringify(content));
-  const restoring = (...shares: string[]) =>
-    codeOf(restoreFromGuardians({ shares, directoryUrl: nodes.url, keys: memoryKeys() }));
-  expect(await restoring(texts[0] ?? "", texts[4] ?? "")).toBe("share_false");
-  // The Directory has the old root key: the new seed is not in force.
-  expect(await restoring(texts[3] ?? "", texts[4] ?? "")).toBe("root_replaced");
+  const [keys, store] = [memoryKeys(), memoryStore()];
+  const alice = await open({ keys, store });
+  const guardians = await Promise.all([friendOf(alice), friendOf(alice), friendOf(alice)]);
+  await alice.appointGuardians(await choicesOf(alice, guardians));
+  const [a = "", b = ""] = await Promise.all(guardians.map(shareOf));
+  await alice.devices.replaceKeys();
+  expect((await alice.guardians()).some(({ hasShare }) => hasShare)).toBe(false);
+  await alice.close();
+  const again = await open({ keys, store });
+  const [c = "", d = ""] = await Promise.all(guardians.map(shareOf));
+  expect(await codeOf(restoring([a, b]))).toBe("root_replaced");
+  expect(await codeOf(restoring([b, c]))).toBe("share_false");
+  await again.close();
+  expect(await codeOf(restoring([c, d]))).toBe("ok");
 }, 60_000);
 
 test("a locked identity holds no secrets, and opens again with its passphrase", async () => {

@@ -17,6 +17,7 @@ import {
   oneOf,
   optional,
   text,
+  truth,
 } from "./shapes.ts";
 
 const did = custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");
@@ -82,8 +83,15 @@ export const claimsShape = object({
 });
 export const aliasesShape = object({ aliases: array(text) });
 export const methodKeysShape = object({ keys: array(text) });
-/** The root key of the shares that they have; `null` until all are sent. */
-export const guardiansShape = object({ to: array(text), rootKey: nullable(bytes32) });
+/**
+ * Guardians: the message with the share of each, and whether it was acknowledged; the root key of the shares, `null` until
+ * all are sent; and the one that is to be replaced before.
+ */
+export const guardiansShape = object({
+  to: array(object({ did, id: nullable(text), hasShare: truth })),
+  before: nullable(bytes32),
+  rootKey: nullable(bytes32),
+});
 export const shareShape = object({ did, rootKey: bytes32, share: bytes });
 export const headShape = object({ logKey: text, note: text });
 /** The key of locked texts, sealed with that of a lock. */

@@ -10,67 +10,126 @@ import type { Did } from "../../core/codec/did.ts";
 import { parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
 import { guardiansShape, shareShape } from "../base/kept.ts";
-import { parseKept, renderKept } from "../base/shapes.ts";
+import { type Of, parseKept, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
-import { type KeyStore, reliable, type TextStore } from "../keys/key-stores.ts";
+import { type KeyStore, reliable } from "../keys/key-stores.ts";
 import { type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
 import { changeIdentity } from "../keys/stored.ts";
+import { shareType } from "../mail/content.ts";
 import type { MessageOptions } from "../mail/send.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
-import { activeDocument, type Client, connect, lookUp, rootKeyOf } from "../trust/client.ts";
-import { recall } from "../trust/trust.ts";
+import type { LocalStore } from "../store/store.ts";
+import { activeDocument, type Client, connect, find, rootKeyOf } from "../trust/client.ts";
+import type { Fingerprint } from "../trust/fingerprint.ts";
+import { distrust, recall } from "../trust/trust.ts";
 import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
-
-export const shareType = "application/vnd.waypost.guardian-share+json";
 
 const [sharesCount, sharesNeeded] = [3, 2];
 const memoryKey = "guardians";
 
+/** Who is to be a guardian: a DID, or an alias that was this person's before, and the fingerprint that the user was shown. */
+export type GuardianChoice = { readonly to: string; readonly fingerprint: string };
+
+export type Guardian = {
+  readonly did: Did;
+  /** The person's program has acknowledged the share of the root key in force. Two such can restore the identity. */
+  readonly hasShare: boolean;
+};
+
+/** What guardians are appointed with: an identity that has a store. */
 type Owner = {
   readonly client: Client;
+  readonly did: Did;
   readonly identity: Identity;
+  readonly store: Pick<LocalStore, "person" | "message">;
+  readonly devices: { readonly replaceKeys: () => Promise<void> };
+  readonly fingerprint: (to: string) => Promise<Fingerprint>;
   readonly send: (
     to: string,
     content: { readonly [member: string]: string | number },
     options: MessageOptions,
-  ) => Promise<unknown>;
+  ) => Promise<{ readonly id: string }>;
 };
 
+type Appointed = Of<typeof guardiansShape>;
 type Share = { readonly did: Did; readonly rootKey: Uint8Array; readonly share: Uint8Array };
 
-/** Remembered before the shares are sent, so that an interrupted appointment is repeated. */
+/**
+ * Begins with new keys of the identity, so that shares of former guardians are worth nothing. Remembered before: what is
+ * interrupted goes on at the next start. Throws `guardian_unknown` for a person who isn't known, or whose alias is the
+ * Directory's word alone, `proof_missing` for a random DID, and `identity_changed` when the fingerprint is another one.
+ */
 export async function appointGuardians(
   owner: Owner,
-  guardians: readonly string[],
-  memory: TextStore,
+  choices: readonly GuardianChoice[],
 ): Promise<void> {
-  const dids = new Set(await Promise.all(guardians.map((name) => lookUp(owner.client, name))));
-  if (guardians.length !== sharesCount || dids.size !== sharesCount || dids.has(owner.identity.did))
+  const dids = await Promise.all(choices.map((choice) => guardianOf(owner, choice)));
+  if (dids.length !== sharesCount || new Set(dids).size !== sharesCount || dids.includes(owner.did))
     throw localError("invalid_argument", `guardians are ${sharesCount} different people`);
-  const to = [...dids];
-  await memory.save(memoryKey, renderKept({ to, rootKey: null }));
-  const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
-  const shares = await split(owner.identity.rootSeed, sharesCount, sharesNeeded);
-  for (const [i, share] of shares.entries()) {
-    const content = {
-      v: 1,
-      did: owner.identity.did,
-      rootKey: encodeHex(rootKey),
-      share: encodeHex(share),
-    };
-    await owner.send(to[i] as string, content, { mediaType: shareType, receipt: false });
-  }
-  await memory.save(memoryKey, renderKept({ to, rootKey }));
+  const before = await ed25519PublicKey(owner.identity.rootSeed);
+  const to = dids.map((did) => ({ did, id: null, hasShare: false }));
+  await remember(owner, { to, before, rootKey: null });
+  await renewGuardians(owner);
 }
 
-/** Sends new shares when the guardians have those of another root key. */
-export async function renewGuardians(owner: Owner, memory: TextStore): Promise<void> {
-  const known = await recall(memory, memoryKey, guardiansShape);
-  if (known === null) return;
-  const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
-  if (known.rootKey === null || !equalBytes(known.rootKey, rootKey))
-    await appointGuardians(owner, known.to, memory);
+async function guardianOf(owner: Owner, { to, fingerprint }: GuardianChoice): Promise<Did> {
+  const { did, name } = await find(owner.client, to);
+  const unknown = (why: string) => localError("guardian_unknown", `${to} ${why}`);
+  if (name === "told") throw unknown("is whoever the Directory says: name the DID");
+  const person = await owner.store.person(did);
+  if (person?.isKnown !== true || person.isBlocked) throw unknown("is not a known person");
+  const { is, distrusted } = await owner.fingerprint(did);
+  if (distrusted !== null || is !== fingerprint)
+    throw distrust("identity_changed", `the fingerprint of ${to} is not the one that was shown`);
+  return did;
 }
+
+/** Gives shares to guardians who have none of the root key in force. */
+export async function renewGuardians(owner: Owner): Promise<void> {
+  const appointed = await recallAppointed(owner);
+  if (appointed === null) return;
+  const before = await ed25519PublicKey(owner.identity.rootSeed);
+  if (isSame(appointed.rootKey, before)) return;
+  if (isSame(appointed.before, before)) await owner.devices.replaceKeys();
+  const { rootSeed } = owner.identity;
+  const rootKey = await ed25519PublicKey(rootSeed);
+  const shares = await split(rootSeed, sharesCount, sharesNeeded);
+  const to: Appointed["to"] = [];
+  for (const [i, { did }] of appointed.to.entries()) {
+    const share = encodeHex(shares[i] as Uint8Array);
+    const content = { v: 1, did: owner.did, rootKey: encodeHex(rootKey), share };
+    const options = { mediaType: shareType, receipt: true, trust: "proven" } as const;
+    to.push({ did, id: (await owner.send(did, content, options)).id, hasShare: false });
+  }
+  await remember(owner, { to, before: null, rootKey });
+}
+
+/** Those who were appointed here; empty when there are none. */
+export async function listGuardians(owner: Owner): Promise<Guardian[]> {
+  const appointed = await recallAppointed(owner);
+  if (appointed === null) return [];
+  const to = await Promise.all(appointed.to.map((one) => withReceipt(owner, one)));
+  if (to.some(({ hasShare }, i) => hasShare !== appointed.to[i]?.hasShare))
+    await remember(owner, { ...appointed, to });
+  const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
+  const isOf = isSame(appointed.rootKey, rootKey);
+  return to.map(({ did, hasShare }) => ({ did, hasShare: hasShare && isOf }));
+}
+
+/** Noted once: the message may be removed later. */
+async function withReceipt({ store }: Owner, one: Appointed["to"][number]) {
+  const sent = one.hasShare || one.id === null ? null : await store.message(one.id);
+  const state = sent?.delivery?.state ?? "waiting";
+  return { ...one, hasShare: one.hasShare || state === "received" || state === "read" };
+}
+
+const isSame = (a: Uint8Array | null, b: Uint8Array): boolean => a !== null && equalBytes(a, b);
+
+const recallAppointed = ({ client }: Owner): Promise<Appointed | null> =>
+  recall(client.known.memory, memoryKey, guardiansShape);
+
+const remember = ({ client }: Owner, appointed: Appointed): Promise<void> =>
+  client.known.memory.save(memoryKey, renderKept(appointed));
 
 export type Restoration = {
   /** Texts of the messages that the guardians got: two, or all three. */

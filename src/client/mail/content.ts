@@ -28,6 +28,8 @@ export const groupType = "application/vnd.waypost.group+json";
 /** Whether no one is woken for such content: receipts, typing, profiles, and what other devices have. */
 export const isQuiet = (mediaType: string): boolean =>
   isNote(mediaType) || mediaType.startsWith(syncType) || mediaType.startsWith(contentType);
+/** A share of the root key, for a guardian. */
+export const shareType = "application/vnd.waypost.guardian-share+json";
 export const syncType = "application/vnd.waypost.sync+json";
 /** Of a message that another device has. */
 export const contentType = "application/vnd.waypost.content";

@@ -385,6 +385,15 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
     kept.set(did, { atMs: Date.now(), sender });
     return sender;
   };
+  const waited = new BoundedMap<Did, number>(sendersKeptMax);
+  /** Until a document that was read within this second can be read again; once a minute, so that forgeries hold up no one. */
+  const untilOld = async (did: Did): Promise<void> => {
+    const nowMs = Date.now();
+    const leftMs = (kept.get(did)?.atMs ?? 0) + secondMs - nowMs;
+    if (leftMs < 0 || nowMs - (waited.get(did) ?? 0) < minuteMs) return;
+    waited.set(did, nowMs);
+    await new Promise((resolve) => setTimeout(resolve, leftMs + 1));
+  };
   return async (envelope, { essence, home }, sentAtMs) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
@@ -402,9 +411,12 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
       };
     };
     // The sender may have a new key since its document was read: once more, with what is published now.
+    const isKept = kept.get(from) !== undefined;
     const sender = await attempt(async () => {
       const known = await verify(documentKeptMs);
-      return known.verified === true ? known : verify(secondMs);
+      if (known.verified === true) return known;
+      if (isKept) await untilOld(from);
+      return verify(secondMs);
     });
     if (!(sender instanceof ClientError)) return sender;
     // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.

@@ -15,6 +15,7 @@ import {
   reactionType,
   receiptType,
   type Source,
+  shareType,
   sourceOf,
   typingType,
 } from "../mail/content.ts";
@@ -196,9 +197,13 @@ export class Sending {
 
   // ------------------------------------------------------------------------------------------- receipts and typing
 
-  /** Says that a message has arrived. Only to a verified sender who is known: others can't make this identity send. */
-  async acked({ id, from, verified, wantsReceipt }: MessageFacts): Promise<void> {
-    if (!this.#asksReceipts || !wantsReceipt || verified !== true || from === null) return;
+  /**
+   * Says that a message has arrived, of a guardian's share always. Only to a verified sender who is known: others can't make
+   * this identity send.
+   */
+  async acked({ id, from, verified, wantsReceipt, mediaType }: MessageFacts): Promise<void> {
+    const isSaid = this.#asksReceipts || mediaType === shareType;
+    if (!isSaid || !wantsReceipt || verified !== true || from === null) return;
     const said = await attempt(() => this.#sendReceipt(from, { v: 1, delivered: [id] }));
     if (said instanceof ClientError && !this.#own.signal.aborted)
       this.#own.identity.emit({ type: "failed", what: "receipt", error: said });
