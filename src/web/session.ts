@@ -217,8 +217,6 @@ lockedTabs.onmessage = () => location.reload();
 /** Seals what is kept here from now on, and locks. */
 export async function setUpLock(passphrase: string): Promise<void> {
   await locked.setUp(passphraseLock(passphrase));
-  // What is read is sealed.
-  for (const name of [identityName, `${identityName}.device`]) await locked.load(name);
   await lockNow();
 }
 

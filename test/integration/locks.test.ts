@@ -68,18 +68,54 @@ test("a printed code opens however it is typed, and another passphrase takes the
   expect(await again.load("me")).toBe("text");
 });
 
-test("what was there before the locks is sealed when it is read", async () => {
-  const inner = memoryKeys();
+test("what was there before the locks is sealed with them, also after an interruption", async () => {
+  for (const isInterrupted of [false, true]) {
+    const inner = memoryKeys();
+    await inner.replace("me", null, "secret text");
+    await inner.save("me/people", "secret people");
+    let left = isInterrupted ? 1 : Number.POSITIVE_INFINITY;
+    const replace: KeyStore["replace"] = (...given) =>
+      left-- > 0 ? inner.replace(...given) : Promise.reject(new Error("the power is gone"));
+    const setUp = lockedKeys({ ...inner, replace }).setUp(passphraseLock("p"));
+    expect(await codeOf(setUp)).toBe(isInterrupted ? undefined : "ok");
+    const keys = lockedKeys(inner);
+    await keys.unlock(passphraseLock("p"));
+    expect(await found(inner)).not.toContain("secret");
+    expect([await keys.load("me"), await keys.load("me/people")]).toEqual([
+      "secret text",
+      "secret people",
+    ]);
+  }
+});
+
+test("of a store that lists nothing, what is named is sealed at once and the rest when it is read", async () => {
+  const { list: _, ...inner } = memoryKeys();
   await inner.replace("me", null, "secret text");
   await inner.save("me/people", "secret people");
   const keys = lockedKeys(inner);
-  await keys.setUp(passphraseLock("p"));
-  expect([await keys.load("me"), await keys.load("me/people")]).toEqual([
-    "secret text",
-    "secret people",
-  ]);
+  await keys.setUp(passphraseLock("p"), ["me"]);
+  expect(await inner.load("me")).not.toContain("secret");
+  expect(await keys.load("me/people")).toBe("secret people");
   expect(await found(inner)).not.toContain("secret");
-  expect(await keys.load("me")).toBe("secret text");
+  await inner.save("me", "another's text");
+  expect(await codeOf(keys.load("me"))).toBe("keys_unreadable");
+});
+
+test("once there are locks, plain text that somebody put there is refused", async () => {
+  const inner = memoryKeys();
+  const keys = lockedKeys(inner);
+  await keys.setUp(passphraseLock("p"));
+  await keys.replace("me", null, "own text");
+  keys.lock();
+  // Who can write the store, and has no passphrase; he finds no mark that he could make either.
+  await inner.save("me", "another's text");
+  await inner.save("me/alias", "another's alias");
+  await inner.save("waypost/sealing", "another's mark");
+  const again = lockedKeys(inner);
+  await again.unlock(passphraseLock("p"));
+  for (const name of ["me", "me/alias"])
+    expect([name, await codeOf(again.load(name))]).toEqual([name, "keys_unreadable"]);
+  expect(await codeOf(again.replace("me", "another's text", "next"))).toBe("keys_unreadable");
 });
 
 test("a text that was changed, or moved to another name, is not believed", async () => {

@@ -102,6 +102,7 @@ const wrap = {
   sealed: bytes,
 };
 export const locksShape = object({ format: text, locks: array(object(wrap)) });
+export const namesShape = object({ names: array(text) });
 export const sealedShape = object({ format: text, sealed: bytes });
 
 export type Wrap = Of<typeof locksShape>["locks"][number];

@@ -25,6 +25,8 @@ export type KeyStore = TextStore & {
   readonly replace: (key: string, before: string | null, text: string) => Promise<boolean>;
   /** Of a store that can: texts can't be read from then on, until it is unlocked. */
   readonly lock?: () => void;
+  /** Of a store that can: all keys, so that `lockedKeys` seals what was there before the locks. */
+  readonly list?: () => Promise<readonly string[]>;
 };
 
 /** What the identity of a name remembers of others. No identity has a slash in its name. */
@@ -49,6 +51,7 @@ export function memoryKeys(texts: Map<string, string> = new Map()): KeyStore {
       texts.set(key, text);
       return true;
     },
+    list: async () => [...texts.keys()],
   };
 }
 
@@ -86,6 +89,10 @@ export function indexedDbKeys(database = "waypost"): KeyStore {
         };
       });
       return isReplaced;
+    },
+    list: async () => {
+      const transaction = abortOnLeave((await opened).transaction(storeName));
+      return (await settled(transaction.objectStore(storeName).getAllKeys())).map(String);
     },
   };
 }
@@ -173,5 +180,6 @@ export function reliable(keys: KeyStore): KeyStore {
     save: (key, text) => guard(() => keys.save(key, text)),
     replace: (key, before, text) => guard(() => keys.replace(key, before, text)),
     lock: () => keys.lock?.(),
+    ...(keys.list === undefined ? {} : { list: keys.list }),
   };
 }

@@ -7,7 +7,7 @@
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { decodeUtf8, encodeBase32, utf8 } from "../../core/codec/bytes.ts";
 import { localError } from "../base/failure.ts";
-import { locksShape, sealedShape, type Wrap } from "../base/kept.ts";
+import { locksShape, namesShape, sealedShape, type Wrap } from "../base/kept.ts";
 import { parseKept, parseRecord, renderKept } from "../base/shapes.ts";
 import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { type KeyStore, memoryOf } from "./key-stores.ts";
@@ -123,8 +123,11 @@ async function ask(what: "create" | "get", publicKey: object): Promise<PublicKey
 export type LockedKeys = KeyStore & {
   /** Which locks the keys have. Without any, `setUp` comes first. */
   readonly kinds: () => Promise<readonly Lock["kind"][]>;
-  /** Draws the key and leaves it unlocked; texts that are there are sealed when they are read. */
-  readonly setUp: (lock: Lock) => Promise<void>;
+  /**
+   * Draws the key, seals what is there, and leaves it unlocked. Of a store that can't `list` its keys, what lies under `names`
+   * is sealed, and what is remembered of others when it is read.
+   */
+  readonly setUp: (lock: Lock, names?: readonly string[]) => Promise<void>;
   /** Throws `wrong_passphrase` when no lock of the kind opens. */
   readonly unlock: (lock: Lock) => Promise<void>;
   /** A further one, or another passphrase in the place of the one before. */
@@ -136,6 +139,8 @@ export type LockedKeys = KeyStore & {
 
 const format = "waypost-locked:v1";
 const locksName = "waypost";
+/** Lies there, sealed, while texts from before the locks may be plain. */
+const sealingName = "sealing";
 
 export function lockedKeys(inner: KeyStore): LockedKeys {
   const place = memoryOf(inner, locksName);
@@ -156,33 +161,64 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
     const { key: wrapping, kept } = await keyFor(null);
     return { kind, ...kept, sealed: sealBytes(wrapping, opened(), boundTo(locksName)) };
   };
+  /** Names whose plain texts are still to be sealed; `null` when there are none. */
+  let plain: readonly string[] | null = null;
+  /** Who can write below, and has no passphrase, could put an identity of his own there. */
+  const mayBePlain = (name: string): boolean =>
+    plain !== null || (inner.list === undefined && name.includes("/"));
+  const opened = (name: string, text: string): string => {
+    const found = openText(unlocked(), text, name);
+    if (found !== null || mayBePlain(name)) return found ?? text;
+    throw localError("keys_unreadable", `what is kept for ${name} was never locked`);
+  };
+  const seal = async (name: string, text: string): Promise<void> => {
+    const isSealed = openText(unlocked(), text, name) !== null;
+    if (!isSealed) await inner.replace(name, text, sealText(unlocked(), text, name));
+  };
+  const sealPlain = async (): Promise<void> => {
+    for (const name of plain ?? []) {
+      const text = name.startsWith(`${locksName}/`) ? null : await inner.load(name);
+      if (text !== null) await seal(name, text);
+    }
+    await place.save(sealingName, null);
+    plain = null;
+  };
   return {
     load: async (name) => {
       const text = await inner.load(name);
       if (text === null) return null;
-      const opened = openText(unlocked(), text, name);
-      // It was there before the locks.
-      if (opened === null) await inner.replace(name, text, sealText(unlocked(), text, name));
-      return opened ?? text;
+      const found = opened(name, text);
+      await seal(name, text);
+      return found;
     },
     save: async (name, text) =>
       inner.save(name, text === null ? null : sealText(unlocked(), text, name)),
     replace: async (name, before, text) => {
       const held = await inner.load(name);
-      const opened = held === null ? null : (openText(unlocked(), held, name) ?? held);
-      return opened === before && inner.replace(name, held, sealText(unlocked(), text, name));
+      const found = held === null ? null : opened(name, held);
+      return found === before && inner.replace(name, held, sealText(unlocked(), text, name));
     },
+    ...(inner.list === undefined ? {} : { list: inner.list }),
     kinds: async () => (await wraps()).map(({ kind }) => kind),
-    setUp: async (lock) => {
+    setUp: async (lock, names = []) => {
       if (lock.kind !== "passphrase")
         throw localError("invalid_argument", "the first lock is a passphrase or a code");
       if ((await wraps()).length > 0) throw localError("name_taken", "the keys have locks already");
       const drawn = random(32);
-      await save([await wrap(lock, () => drawn)]);
-      key = drawn;
+      const given = (await inner.list?.()) ?? names;
+      const wrapped = await wrap(lock, () => drawn);
+      // An interrupted set-up goes on when it is unlocked: the mark counts by the key alone.
+      await place.save(sealingName, sealText(drawn, renderKept({ names: given }), sealingName));
+      await save([wrapped]);
+      [key, plain] = [drawn, given];
+      await sealPlain();
     },
     unlock: async (lock) => {
       key = await unwrap(lock, await wraps());
+      const mark = await place.load(sealingName);
+      const text = mark === null ? null : openText(key, mark, sealingName);
+      plain = text === null ? null : (parseKept(text, namesShape)?.names ?? []);
+      if (plain !== null) await sealPlain();
     },
     addLock: async (lock) => {
       const added = await wrap(lock, unlocked);
