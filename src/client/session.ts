@@ -36,6 +36,8 @@ type SessionOptions = {
   readonly pollMs: number | undefined;
   /** Opens the DID of this device. */
   readonly openLink: () => Promise<DeviceLink>;
+  /** That DID receives from now on. */
+  readonly onOpened: () => void;
 };
 
 export class StoreSession {
@@ -65,8 +67,8 @@ export class StoreSession {
     this.#outbox = new Outbox(own);
     this.#outbox.keeper = copies;
     this.#sending = new Sending(own, this.#outbox, options.receipts);
-    const { openLink, device = "device" } = options;
-    this.devices = new Devices(own, { name: device, openLink });
+    const { openLink, onOpened, device = "device" } = options;
+    this.devices = new Devices(own, { name: device, openLink, onOpened });
     own.onWant = (key) => void attempt(async () => this.devices.sync?.want(key));
     own.onNewKeys = () => this.reconnect();
     this.#incoming = new Incoming(own, { sending: this.#sending, copies, devices: this.devices });

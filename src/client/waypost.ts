@@ -49,6 +49,8 @@ export class Waypost {
   /** Sends where no store keeps anything. */
   readonly #passing: Promise<Passing> | null;
   #session: StoreSession | null = null;
+  /** Subscribes as `push` did, for the mailbox of this device as well, as soon as it has one. */
+  #pushAgain: (() => Promise<void>) | null = null;
   /** Of the `messages()` that is being read. */
   #receiver: Receiver | null = null;
 
@@ -327,7 +329,13 @@ export class Waypost {
 
   /** Wakes this device from now on. Call it at each start of the app; `null` ends it. */
   async push(subscription: PushSubscriptionLike, options: PushOptions | null = {}): Promise<void> {
-    await (await import("./identity/push.ts")).subscribe(this, subscription, options);
+    const push = async () => {
+      const device = (await this.#session?.devices.ownIdentity()) ?? null;
+      const own = { client: this.client, identity: this.identity, device };
+      await (await import("./identity/push.ts")).subscribe(own, subscription, options);
+    };
+    this.#pushAgain = options === null ? null : push;
+    await push();
   }
 
   /** Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. */
@@ -379,7 +387,11 @@ export class Waypost {
       return link.#asLink();
     };
     const isByHand = acknowledge === "by-hand";
-    const options = { driver, isByHand, receipts, device, pollMs, openLink };
+    const onOpened = () =>
+      void this.#orFailed("devices", async () => {
+        await this.#pushAgain?.();
+      });
+    const options = { driver, isByHand, receipts, device, pollMs, openLink, onOpened };
     return import("./session.ts").then(({ StoreSession }) =>
       StoreSession.open(this.#identity, options),
     );
@@ -440,7 +452,10 @@ export class Waypost {
   }
 
   /** Work in the background: its failure is an event. */
-  async #orFailed(what: "rotation" | "watch", work: () => Promise<unknown>): Promise<void> {
+  async #orFailed(
+    what: "rotation" | "watch" | "devices",
+    work: () => Promise<unknown>,
+  ): Promise<void> {
     const result = await attempt(work);
     if (result instanceof ClientError && !this.#closed.signal.aborted)
       this.#identity.emit({ type: "failed", what, error: result });

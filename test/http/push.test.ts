@@ -105,13 +105,18 @@ async function ask(
   const timestamp = new Date(node.clock.nowMs).toISOString();
   const headers = proofHeaders(person, { operation: "push", subject, timestamp });
   const sent = body === null ? {} : { body: text };
-  const answer = await node.ask(`/cache/push/${person.did}/${id}`, {
+  const path = [person.did, ...(id === "" ? [] : [id])].join("/");
+  const answer = await node.ask(`/cache/push/${path}`, {
     method,
     headers: { ...headers, ...(body === null ? {} : { "content-type": "application/json" }) },
     ...sent,
   });
-  const { code, state } = (await answer.json()) as { code?: string; state?: string };
-  return `${answer.status} ${code ?? state}`;
+  const { code, state, ids } = (await answer.json()) as {
+    code?: string;
+    state?: string;
+    ids?: string[];
+  };
+  return `${answer.status} ${code ?? state ?? ids?.join(" ")}`;
 }
 
 /** Subscribes, and returns the token. */
@@ -203,6 +208,28 @@ describe("a subscription", () => {
     );
     expect(await ask(node, null, { id: "d3", method: "DELETE" })).toBe("200 removed");
     expect(await ask(node, device.subscription, { id: "d10" })).toBe("202 unconfirmed");
+  });
+
+  test("that its owner does not name any more ends, and the others stay", async () => {
+    const { node, service } = await stage();
+    const [phone, thief] = [service.device("a"), service.device("b")];
+    await subscribe({ node, service }, phone);
+    await subscribe({ node, service }, thief, "thief");
+    const named = { ids: ["phone", "tablet"] };
+    expect(await ask(node, named, { id: "", person: alice })).toBe("200 ");
+    expect(await ask(node, named, { id: "", subject: `,${"0".repeat(64)}` })).toBe(
+      "401 proof_invalid",
+    );
+    expect(await ask(node, { ids: ["a/b"] }, { id: "" })).toBe("400 invalid_request");
+    await store(node, known);
+    await service.atLeast(4);
+    expect([phone.woken(), thief.woken()]).toEqual([["New message"], ["New message"]]);
+    expect(await ask(node, named, { id: "" })).toBe("200 phone");
+    node.clock.nowMs += interval;
+    await store(node, known);
+    await service.atLeast(5);
+    await looks(node);
+    expect([phone.woken().length, thief.woken().length]).toEqual([2, 1]);
   });
 
   test("that has ended gets no push", async () => {

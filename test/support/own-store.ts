@@ -31,7 +31,8 @@ export async function ownStoreOf(table: Table, did: Did, options: OwnOptions = {
   // A copy: an identity wipes the secrets that it replaces.
   const own = parseIdentity(text, secrets.name) ?? secrets;
   const keys = memoryKeys(new Map([[secrets.name, text]]));
-  const identity = new OwnIdentity({} as Client, own, { keys, nowMs });
+  const client: Client = Object.assign({} as Client, { known: { memory: memoryKeys() } });
+  const identity = new OwnIdentity(client, own, { keys, nowMs });
   return new OwnStore(identity, table, await joinTabs(memoryStore(), table.place));
 }
 

@@ -105,4 +105,7 @@ export const locksShape = object({ format: text, locks: array(object(wrap)) });
 export const namesShape = object({ names: array(text) });
 export const sealedShape = object({ format: text, sealed: bytes });
 
+/** Under which is remembered that Caches are still to end pushes (`identity/push.ts`). */
+export const keepingKey = "push/keeping";
+
 export type Wrap = Of<typeof locksShape>["locks"][number];

@@ -11,9 +11,11 @@ import type { KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, localError, pause } from "../base/failure.ts";
+import { keepingKey } from "../base/kept.ts";
 import { inForce, nextIdentity, publishKeys } from "../identity/new-keys.ts";
+import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
-import type { EditIdentity } from "../keys/stored.ts";
+import { type EditIdentity, loadIdentity } from "../keys/stored.ts";
 import { bytesSource } from "../mail/content.ts";
 import { planSend } from "../mail/plan.ts";
 import { sendPlan } from "../mail/send.ts";
@@ -54,6 +56,7 @@ type ThisDevice = {
   readonly name: string;
   /** Opens its own DID. */
   readonly openLink: () => Promise<DeviceLink>;
+  readonly onOpened: () => void;
 };
 
 const leadMs = 2 * secondMs;
@@ -113,8 +116,17 @@ export class Devices {
     return [...(deviceDid === "" ? [] : [own]), ...(await Promise.all(peers))];
   }
 
+  /** The DID of this device; `null` where there are no others. @internal */
+  async ownIdentity(): Promise<Identity | null> {
+    const { deviceDid } = await this.#table.meta();
+    const { keys, secrets } = this.#own.identity;
+    const stored = deviceDid === "" ? null : await loadIdentity(keys, deviceName(secrets.name));
+    return stored?.did === deviceDid ? stored : null;
+  }
+
   /** Begins when there are other devices. @internal */
   async start(): Promise<void> {
+    void attempt(() => this.#keepPushes("rest"));
     if (!(await this.#table.meta()).hasDevices) return;
     await attempt(() => this.look());
     await this.#openSoon(0);
@@ -193,6 +205,7 @@ export class Devices {
     const sync = new Sync(this.#own, mail, this.#speechOf(link.did), logged);
     this.sync = sync;
     sync.run().catch((error: unknown) => this.#failed(error));
+    this.#this.onOpened();
     return { sync, link };
   }
 
@@ -348,8 +361,20 @@ export class Devices {
     await this.#publish(next);
     for (const did of gone) await this.#forget(did);
     await sync?.refresh();
+    const kept = await attempt(() => this.#keepPushes("all"));
+    if (kept instanceof ClientError) this.#failed(kept);
     for (const id of gone)
       this.#own.tell({ type: "changed", conversation: null, id, what: "removed" });
+  }
+
+  /** No Cache wakes a device that isn't listed; `rest`: where an earlier call could not end that. */
+  async #keepPushes(how: "all" | "rest"): Promise<void> {
+    const { client, secrets: identity } = this.#own.identity;
+    const isDue = how === "all" || (await client.known.memory.load(keepingKey)) !== null;
+    if (!isDue) return;
+    const devices = (await this.#ring.devices()).map(({ did }) => did);
+    const { keepPushes, finishKeeping } = await import("../identity/push.ts");
+    await (how === "all" ? keepPushes : finishKeeping)({ client, identity }, devices);
   }
 
   /** The next message is signed with the keys of then. */

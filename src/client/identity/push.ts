@@ -1,15 +1,19 @@
 /**
  * Waking this device while no program of it runs: its browser's or distributor's subscription is given to the Caches of
- * the identity, and confirmed with the token that the first push brings. Loaded on demand.
+ * the identity and to those of the device's own DID, where what another device took and passed on arrives; and it is
+ * confirmed with the token that the first push brings. Loaded on demand.
  * Source: docs/client.md "Push", interface "Push".
  */
 
 import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { deferred } from "../../core/std/deferred.ts";
-import { attempt, ClientError, localError } from "../base/failure.ts";
+import { ClientError, localError, orNull } from "../base/failure.ts";
+import { keepingKey } from "../base/kept.ts";
+import { object } from "../base/shapes.ts";
 import type { Identity } from "../keys/keys.ts";
 import { aboutShape, pushShape } from "../net/answers.ts";
 import { proofHeaders, type Reader } from "../net/caches.ts";
@@ -39,7 +43,10 @@ const firstMs = minuteMs;
 /** Where `pushed` leaves the token that came, for pages. */
 const pushChannel = "waypost.push";
 
+/** A mailbox: of the identity, or of the DID of a device. */
 type Pushing = { readonly client: Client; readonly identity: Identity };
+/** `device`: the own DID of this device; `null` without other devices. */
+type Device = Pushing & { readonly device: Identity | null };
 
 /** The key with which the first Cache that pushes is known to push services. Throws `no_push`. */
 export async function pushKeyOf({ client, identity }: Pushing): Promise<string> {
@@ -59,17 +66,37 @@ async function keyAt({ at }: Reader): Promise<string | null> {
  * when no token came.
  */
 export async function subscribe(
-  pushing: Pushing,
+  { device, ...own }: Device,
   subscription: PushSubscriptionLike,
   options: PushOptions | null,
 ): Promise<void> {
   const { endpoint, keys } = memberOf(subscription);
-  if (options === null) return unsubscribe(pushing, endpoint);
-  const key = await pushKeyOf(pushing);
+  const { memory } = own.client.known;
+  const former = idOf(endpoint);
+  const id = device === null ? former : pushIdOf(device.did);
+  const mailboxes = [
+    { ...own, id },
+    ...(device === null ? [] : [{ client: own.client, identity: device, id: former }]),
+  ];
+  if (options === null) {
+    for (const one of mailboxes) await unsubscribe(one, one.id);
+    return memory.save(ownPushKey, null);
+  }
+  const key = await pushKeyOf(own);
   const body = { endpoint, keys, data: options.data ?? notificationOf(options) };
-  for (const { reader } of await cachesOf(pushing.client, pushing.identity)) {
+  await memory.save(ownPushKey, id);
+  for (const one of mailboxes) await subscribeAt(one, key, body);
+  // From before there were other devices.
+  if (id !== former) await unsubscribe(own, former);
+}
+
+async function subscribeAt(
+  { client, identity, id }: Pushing & { readonly id: string },
+  key: string,
+  body: Readonly<Record<string, unknown>>,
+): Promise<void> {
+  for (const { reader } of await cachesOf(client, identity)) {
     if ((await keyAt(reader)) !== key) continue;
-    const id = idOf(endpoint);
     const arrived = deferred<string>();
     const close = listenForTokens(id, arrived.resolve);
     try {
@@ -86,18 +113,47 @@ export async function subscribe(
 }
 
 /** Ends the pushes at every Cache. */
-async function unsubscribe({ client, identity }: Pushing, endpoint: string): Promise<void> {
-  for (const { reader } of await cachesOf(client, identity)) {
-    const ended = await attempt(() => request(reader, "DELETE", idOf(endpoint), null));
-    // A Cache that pushes nothing has no such route.
-    if (ended instanceof ClientError && ended.code !== "not_found") throw ended;
-  }
+async function unsubscribe({ client, identity }: Pushing, id: string): Promise<void> {
+  for (const { reader } of await cachesOf(client, identity))
+    await orNull(request(reader, "DELETE", id, null), ...noPushCodes);
 }
+
+/**
+ * After keys were replaced: no Cache pushes for a subscription of this identity that none of these devices has made. A Cache
+ * that could not be reached is asked when the identity is opened again.
+ */
+export async function keepPushes(own: Pushing, devices: readonly Did[]): Promise<void> {
+  await own.client.known.memory.save(keepingKey, "due");
+  await finishKeeping(own, devices);
+}
+
+/** What `keepPushes` could not do, as long as that is remembered. */
+export async function finishKeeping(own: Pushing, devices: readonly Did[]): Promise<void> {
+  const { memory } = own.client.known;
+  const mine = await memory.load(ownPushKey);
+  const ids = [...devices.map(pushIdOf), ...(mine === null ? [] : [mine])];
+  const body = jsonBody({ ids: [...new Set(ids)] });
+  for (const { reader } of await cachesOf(own.client, own.identity)) {
+    const headers = await proofHeaders(reader, "push", `,${encodeHex(sha256(body))}`);
+    const listed = { method: "PUT", path: path`/cache/push/${reader.did}`, headers, body } as const;
+    await orNull(ask(reader.at, listed, object({})), ...noPushCodes);
+  }
+  await memory.save(keepingKey, null);
+}
+
+/** In what is remembered: the id of this device's subscription. */
+const ownPushKey = "push/own";
+
+/** Of a Cache that pushes nothing, and has no such route. */
+const noPushCodes = ["not_found", "no_cache"];
 
 /** The same for the same endpoint, so that a repeat replaces nothing. */
 function idOf(endpoint: string): string {
   return encodeHex(sha256(utf8(endpoint))).slice(0, 32);
 }
+
+/** Of a device among others, which know it so. */
+const pushIdOf = (device: Did): string => idOf(`waypost:push|${device}`);
 
 function memberOf(
   subscription: PushSubscriptionLike,

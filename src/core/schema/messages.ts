@@ -266,6 +266,13 @@ export const pushBodyShape = closed({
   token: Type.Optional(Type.String({ maxLength: 64, description: "as the first push brought it" })),
 });
 
+/** Body of `PUT /cache/push/{did}`: the subscriptions that stay. */
+export const pushListShape = closed({
+  ids: Type.Array(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" }), { maxItems: 10 }),
+});
+/** Answer to it: those that are there. */
+export const pushListedShape = Type.Object({ ids: Type.Array(Type.String()) });
+
 /** Answer to a subscription and to its end. */
 export const pushShape = Type.Object({
   id: Type.String({ examples: ["phone"] }),

@@ -25,6 +25,8 @@ import {
   messageStateShape,
   messagesShape,
   pushBodyShape,
+  pushListedShape,
+  pushListShape,
   pushShape,
   storeReceiptShape,
   summaryShape,
@@ -47,7 +49,7 @@ import type { Bell } from "../parties/signals.ts";
 import { createFullReports } from "./full.ts";
 import { createKnownSenders, sendingOf } from "./known.ts";
 import type { MailboxSender } from "./pools.ts";
-import { createPush, type Push, pushSubject } from "./push.ts";
+import { createPush, type Push, pushListSubject, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
 import {
   ackIdsMax,
@@ -326,25 +328,42 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
     ...common,
     ...proofHeaders,
     bodyBytesMax: pushBytesMax,
-    path: "/cache/push/:did/:id",
     rateLimit: (request: Parameters<NonNullable<Route["rateLimit"]>>[0]) =>
       checkClientRate(node.clientRate, request, node.settings),
   };
   const codes = [...proofCodes, "rate_limited"] as const;
+  const bodyCodes = [...codes, "invalid_json", "too_large", "unsupported_media_type"] as const;
+  const path = "/cache/push/:did/:id";
   return [
     {
       ...shared,
+      path: "/cache/push/:did",
+      method: "PUT",
+      id: "cachePushList",
+      summary: "End the pushes to all devices but those that are named",
+      request: pushListShape,
+      answer: [200, "The subscriptions that are there", pushListedShape],
+      codes: bodyCodes,
+      handle: (call) => {
+        const proof = { operation: "push", subject: pushListSubject(call) } as const;
+        return provenRead(node, call, proof, ({ mailbox }) => push.keep(mailbox, call));
+      },
+    },
+    {
+      ...shared,
+      path,
       method: "PUT",
       id: "cachePush",
       summary: "Subscribe a device to pushes, or confirm it with the token of the first push",
       request: pushBodyShape,
       answer: [200, "Pushes go there", pushShape],
       also: [202, "The first push brings the token", pushShape],
-      codes: [...codes, "invalid_json", "too_large", "unsupported_media_type"],
+      codes: bodyCodes,
       handle: (call) => proven(call, (owner) => push.subscribe(owner, call)),
     },
     {
       ...shared,
+      path,
       method: "DELETE",
       id: "cachePushEnd",
       summary: "End the pushes to a device",

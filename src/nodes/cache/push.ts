@@ -12,7 +12,7 @@ import { parseJsonObject } from "../../core/codec/json.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import { storingNetwork } from "../../core/message/address.ts";
-import { pushBodyShape } from "../../core/schema/messages.ts";
+import { pushBodyShape, pushListShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Answer, Call } from "../http/route.ts";
@@ -45,6 +45,8 @@ export type Push = {
   readonly stored: (arrival: Arrival) => Promise<void>;
   readonly subscribe: (owner: Owner, call: Call) => Promise<Answer | Fault>;
   readonly unsubscribe: (owner: Owner) => Promise<Answer>;
+  /** Ends all subscriptions of a mailbox that its owner does not name. */
+  readonly keep: (mailbox: MailboxKey, call: Call) => Promise<Answer | Fault>;
   /** For `waypost explain`. */
   readonly describe: (mailbox: MailboxKey, nowMs: number) => Promise<string[]>;
   readonly close: () => void;
@@ -67,6 +69,9 @@ export function pushSubject(call: Call): { readonly id: string; readonly subject
   return { id, subject: `${id},${encodeHex(sha256(call.body))}` };
 }
 
+/** The same where the request is about all subscriptions: none has an empty id. */
+export const pushListSubject = (call: Call): string => `,${encodeHex(sha256(call.body))}`;
+
 type PushNode = SenderParts & { readonly sender: Sender; readonly pace: RateLimiter };
 
 export function createPush(parts: SenderParts): Push {
@@ -81,14 +86,32 @@ export function createPush(parts: SenderParts): Push {
   return {
     stored: (arrival) => stored(node, arrival),
     subscribe: (owner, call) => subscribe(node, owner, call),
-    unsubscribe: async ({ mailbox, id }) => {
-      await parts.receipts.remove(subscriptionKey(mailbox, id));
-      await parts.receipts.remove(pauseKey(mailbox, id));
-      return { status: 200, json: { id, state: "removed" } };
+    unsubscribe: async (owner) => {
+      await end(parts.receipts, owner);
+      return { status: 200, json: { id: owner.id, state: "removed" } };
     },
+    keep: (mailbox, call) => keep(parts.receipts, mailbox, call),
     describe: (mailbox, nowMs) => describe(parts, mailbox, nowMs),
     close: sender.close,
   };
+}
+
+async function end(receipts: Receipts, { mailbox, id }: Owner): Promise<void> {
+  await receipts.remove(subscriptionKey(mailbox, id));
+  await receipts.remove(pauseKey(mailbox, id));
+}
+
+const checkList = compileShape(pushListShape);
+
+/** What is due for a subscription that ended goes with the next look. */
+async function keep(receipts: Receipts, mailbox: MailboxKey, call: Call): Promise<Answer | Fault> {
+  const members = parseJsonObject(call.body);
+  const asked = isFault(members) ? members : checkList(members);
+  if (isFault(asked)) return asked;
+  const all = await subscriptionsOf(receipts, mailbox, call.nowMs);
+  const kept = all.map(({ id }) => id).filter((id) => asked.ids.includes(id));
+  for (const { id } of all) if (!kept.includes(id)) await end(receipts, { mailbox, id });
+  return { status: 200, json: { ids: kept } };
 }
 
 async function stored({ receipts, sender }: PushNode, arrival: Arrival): Promise<void> {

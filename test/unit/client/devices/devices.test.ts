@@ -39,7 +39,7 @@ test("a device goes on to open its own DID whatever the answer was, until it is 
   store.identity.on((event) => {
     if (event.type === "failed") failures.push(event.error.code);
   });
-  const devices = new Devices(store, { name: "", openLink });
+  const devices = new Devices(store, { name: "", openLink, onOpened: () => undefined });
   await devices.start();
   await opened.promise;
   expect([tried, failures]).toEqual([3, []]);

@@ -1,0 +1,113 @@
+/** Several devices of one identity and their pushes: none silences another one, and a removed one is woken no more. */
+import { afterAll, expect, test } from "bun:test";
+import { subscribe } from "../../src/client/identity/push.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { freePort } from "../support/executable.ts";
+import { startTestNodes } from "../support/nodes.ts";
+import { waiting } from "../support/people.ts";
+import { type Device, startPushService } from "../support/push-service.ts";
+import { scratchPaths } from "../support/scratch.ts";
+
+const keyFile = scratchPaths("push-devices")();
+await Bun.write(keyFile, "5b".repeat(32));
+const url = `http://127.0.0.1:${freePort()}`;
+const network = { allow_http: true, allow_private: ["127.0.0.0/8"], rate_limit_loopback: false };
+const nodes = await startTestNodes(
+  {
+    server: { listen: [url.slice("http://".length)], drain_timeout: "1s" },
+    directory: { enabled: true, rate_limit_loopback: false },
+    relay: { enabled: true, public_endpoints: [url], ...network },
+    cache: { enabled: true, public_endpoints: [url], signing_key_file: keyFile },
+    push: { enabled: true, contact: "mailto:operator@odd.example" },
+  },
+  { cache: { push_interval: 20 } },
+);
+const service = await startPushService();
+const opened: Waypost[] = [];
+afterAll(async () => {
+  await Promise.all(opened.map((me) => me.close()));
+  service.stop();
+  await nodes.stop();
+});
+
+/** What service workers do: they pass on the tokens that come. */
+const devices = new Map<string, Device>();
+const channel = new BroadcastChannel("waypost.push");
+afterAll(() => channel.close());
+service.answer(() => {
+  for (const device of devices.values()) channel.postMessage(device.told());
+  return new Response(null, { status: 201 });
+});
+const deviceOf = (name: string): Device => {
+  const device = service.device(name);
+  devices.set(name, device);
+  return device;
+};
+
+async function keep(opening: Promise<Waypost>): Promise<Waypost> {
+  const me = await opening;
+  opened.push(me);
+  return me;
+}
+const place = () => ({ url, keys: memoryKeys(), store: memoryStore(), waiting });
+
+async function linked(first: Waypost): Promise<Waypost> {
+  const linking = await Waypost.link(place());
+  await first.devices.acceptLink(linking.code, "second");
+  return keep(linking.opened);
+}
+
+async function until(isSo: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await isSo())) await Bun.sleep(10);
+}
+
+/** How many subscriptions have had their token. */
+const tokensOf = (device: Device) => device.pushes().length - device.woken().length;
+
+test("a phone that sleeps is woken by what a connected desktop took", async () => {
+  const [alice, phone] = await Promise.all([
+    keep(Waypost.open(place())),
+    keep(Waypost.open(place())),
+  ]);
+  const ringer = deviceOf("phone");
+  await phone.push(ringer.subscription, { data: "wake" });
+  const desktop = await linked(phone);
+  // Again for the identity, under the id by which the desktop knows it, and for the phone's own mailbox.
+  await until(() => tokensOf(ringer) === 3);
+  await until(async () => (await desktop.devices.list()).every(({ isCurrent }) => isCurrent));
+  await phone.close();
+  await alice.send(phone.did, "hello");
+  await until(async () => (await desktop.store.unread()) === 1);
+  await until(() => ringer.woken().includes("wake"));
+  expect(new Set(ringer.woken())).toEqual(new Set(["wake"]));
+}, 60_000);
+
+test("no subscription of a removed device, or of who had its keys, stays, and the others' do", async () => {
+  const [alice, phone] = await Promise.all([
+    keep(Waypost.open(place())),
+    keep(Waypost.open(place())),
+  ]);
+  const tablet = await linked(phone);
+  const lost = await linked(phone);
+  await until(async () => (await tablet.devices.list()).length === 3);
+  const [first, second, third, fourth] = ["first", "second", "third", "fourth"].map(deviceOf) as [
+    Device,
+    Device,
+    Device,
+    Device,
+  ];
+  await phone.push(first.subscription, { data: "wake" });
+  await tablet.push(second.subscription, { data: "wake" });
+  await lost.push(third.subscription, { data: "wake" });
+  // With the keys of the lost device, under an id that no device has.
+  const { client, identity } = lost;
+  await subscribe({ client, identity, device: null }, fourth.subscription, { data: "wake" });
+  const gone = (await lost.devices.list()).find(({ isThis }) => isThis);
+  await phone.devices.remove(gone?.did ?? "");
+  await Promise.all([phone.close(), tablet.close(), lost.close()]);
+  await alice.send(phone.did, "hello");
+  await until(() => [first, second].every((device) => device.woken().length > 0));
+  expect([third.woken(), fourth.woken()]).toEqual([[], []]);
+}, 60_000);
