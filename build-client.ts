@@ -5,6 +5,8 @@
  */
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { renderNotices } from "./packaging/notices.ts";
+import { bundleTestNode } from "./packaging/testing.ts";
 
 const root = import.meta.dir;
 const out = join(root, "dist", "client");
@@ -29,6 +31,9 @@ const compiled = Bun.spawnSync([
 ]);
 if (!compiled.success) fail(compiled.stdout.toString());
 const files = nameModules();
+const testNode = await bundleTestNode();
+writeFileSync(join(out, "testing", "worker.js"), testNode.text);
+writeFileSync(join(out, "testing", "NOTICES.txt"), renderNotices(testNode.packages));
 cpSync(join(root, "src", "client", "README.md"), join(out, "README.md"));
 cpSync(join(root, "LICENSE"), join(out, "LICENSE"));
 writeFileSync(join(out, "package.json"), `${JSON.stringify(manifest(), null, 2)}\n`);
@@ -67,6 +72,7 @@ function manifest(): Record<string, unknown> {
       "./parts": entry("client/parts"),
       "./pushed": entry("client/pushed"),
       "./node": entry("cli/files/package"),
+      "./testing": entry("testing/package"),
     },
     imports: {
       "#sha256": "@noble/hashes/sha2.js",

@@ -32,15 +32,22 @@ The executable contains the Bun runtime (MIT) with JavaScriptCore and WebKit (LG
 with. Their licenses, their sources and how to link them again: https://bun.com/docs/project/license
 `;
 
-/** One section for each text, after the packages that it is of. */
-export function renderNotices(): string {
+/**
+ * One section for each text, after the packages that it is of; with `names` of those alone, for something that the runtime
+ * is not part of.
+ */
+export function renderNotices(names?: ReadonlySet<string>): string {
   const holders = new Map<string, Set<string>>();
-  for (const { title, text } of [...packages().values()].flatMap(noticesOf))
+  const wanted = [...packages().values()].filter(
+    ({ manifest }) => names?.has(manifest.name) ?? true,
+  );
+  for (const { title, text } of wanted.flatMap(noticesOf))
     holders.set(text, (holders.get(text) ?? new Set()).add(title));
   const sections = [...holders]
     .map(([text, titles]) => `${[...titles].sort().join("\n")}\n\n${text}\n`)
     .sort();
-  return [`Waypost contains the work of others.\n\n${runtime}`, ...sections].join(
+  const head = "Waypost contains the work of others.\n";
+  return [names === undefined ? `${head}\n${runtime}` : head, ...sections].join(
     `\n${"-".repeat(80)}\n\n`,
   );
 }

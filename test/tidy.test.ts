@@ -62,6 +62,7 @@ describe("import walls", () => {
     config: ["storage", "core"],
     app: ["config", "plugins", "nodes", "storage", "core", "."],
     cli: ["app", "config", "plugins", "nodes", "storage", "client", "core", "."],
+    testing: ["app", "config"],
     ".": ["cli", "app"],
   };
   const roomOf = (path: string): string => {
@@ -157,7 +158,10 @@ describe("import walls", () => {
       typeOnly: /^src\/(core|nodes)\//,
     },
     // Certificates and the key of pushes do not belong to the domain.
-    { package: /^node:crypto$/, owner: /^src\/(core\/codec\/native|app\/(certificate|keys))\.ts$/ },
+    {
+      package: /^node:crypto$/,
+      owner: /^src\/(core\/codec\/native|app\/(certificate|keys)|testing\/(runtime|sockets))\.ts$/,
+    },
     { package: /^commander$/, owner: /^src\/cli\// },
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
@@ -209,6 +213,9 @@ describe("exports", () => {
     "src/client/parts.ts",
     "src/client/pushed.ts",
     "src/cli/files/package.ts",
+    "src/testing/package.ts",
+    // `packaging/testing.ts` puts it in the place of Bun.
+    "src/testing/runtime.ts",
     "src/storage/contract.ts",
     "src/plugins/load.ts",
     // The two sides of `#crypto` and `#blake2`, and one of `#sha256`.
@@ -421,6 +428,10 @@ describe("the shape of files", () => {
       "src/client/parts.ts",
       "src/client/pushed.ts",
       "src/cli/files/package.ts",
+      "src/testing/package.ts",
+      // The thread of that one's node, and what its bundle has in the place of Bun.
+      "src/testing/worker.ts",
+      "src/testing/runtime.ts",
       "src/core/codec/native.ts",
       // `packaging/web.ts` bundles them.
       "src/web/main.tsx",

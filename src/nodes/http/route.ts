@@ -174,7 +174,7 @@ function answerContent({ body, json, jsonParts }: Answer, isHead: boolean): Body
   if (jsonParts !== undefined) return null;
   const content = body === undefined ? JSON.stringify(json ?? null) : body.content;
   if (content instanceof ReadableStream) return content;
-  const isShort = content.length < bunOneWriteBytesMax || isHead;
+  const isShort = content.length < oneWriteBytesMax || isHead;
   return isShort
     ? (content as BodyInit)
     : inOneWrite(typeof content === "string" ? utf8(content) : content);
@@ -201,8 +201,11 @@ export function splice(parts: Spliced): Uint8Array<ArrayBuffer> {
   return joined;
 }
 
-/** From this size on, Bun 1.4 sends each header in a separate packet if the handler awaited. */
-const bunOneWriteBytesMax = 15 * 1024;
+/**
+ * From this size on, Bun 1.4 sends each header in a separate packet if the handler awaited. The node of
+ * `@waypost/client/testing` may run elsewhere.
+ */
+const oneWriteBytesMax = "bun" in process.versions ? 15 * 1024 : Number.POSITIVE_INFINITY;
 
 /** A direct stream that ends within its own buffer is one write, with its length: 20 KiB cost 30 µs and not 170. */
 function inOneWrite(bytes: Uint8Array): BodyInit {
