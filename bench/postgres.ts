@@ -13,6 +13,7 @@ import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
 import type { BatchLimits } from "../src/storage/batcher.ts";
 import type { Mailbox, MailboxEntry, Store } from "../src/storage/contract.ts";
+import { digestOf } from "../src/storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../src/storage/quota.ts";
 import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
 
@@ -47,6 +48,8 @@ const quota: MailboxQuota = {
   storeShare: null,
 };
 
+const envelope = new Uint8Array(envelopeBytes).fill(7);
+
 function newEntry(): MailboxEntry {
   const nowMs = Date.now();
   return {
@@ -60,7 +63,8 @@ function newEntry(): MailboxEntry {
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
     labels: ["new"],
-    envelope: new Uint8Array(envelopeBytes).fill(7),
+    envelope,
+    digest: digestOf(envelope),
   };
 }
 

@@ -10,6 +10,7 @@ import { postgresOptions } from "../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
 import type { MailboxEntry, Store } from "../src/storage/contract.ts";
+import { digestOf } from "../src/storage/mailbox-rules.ts";
 import { quota } from "../test/conformance/samples.ts";
 import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
 
@@ -87,6 +88,7 @@ async function costOf(work: () => Promise<unknown>): Promise<Cost> {
 
 function entryFor(boxes: number): MailboxEntry {
   const nowMs = Date.now();
+  const envelope = crypto.getRandomValues(new Uint8Array(bodyBytes));
   return {
     recipient: `box${Math.floor(Math.random() * boxes)}` as MailboxKey,
     messageId: crypto.randomUUID() as Uuid,
@@ -97,7 +99,8 @@ function entryFor(boxes: number): MailboxEntry {
     onExpiry: "DeleteOnExpiry",
     headerPreview: null,
     labels: [],
-    envelope: crypto.getRandomValues(new Uint8Array(bodyBytes)),
+    envelope,
+    digest: digestOf(envelope),
   };
 }
 

@@ -70,20 +70,28 @@ export type MailboxEntry = {
   readonly headerPreview: Uint8Array | null;
   /**
    * Groups that the entry belongs to for the quota and for statistics: at most 4 different
-   * texts, each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry.
+   * texts, each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry. One that begins with `from:` names its
+   * author (`authorIn`), and is known for as long as the id.
    */
   readonly labels: readonly string[];
   /** The normal form of the envelope: JSON bytes that answers contain unchanged. */
   readonly envelope: Uint8Array;
+  /** Names the envelope (`digestOf`), also when its bytes are gone. 16 bytes. */
+  readonly digest: Uint8Array;
+};
+
+/** What is known of an id that is active, or was acknowledged and is still remembered. */
+export type KnownMessage = {
+  readonly expiresAtMs: number;
+  /** Whether it was used for the same envelope, by its digest. */
+  readonly isSame: boolean;
+  /** The label of its author; `null` without one. */
+  readonly author: string | null;
 };
 
 export type StoreOutcome =
   | { readonly kind: "stored" }
-  /**
-   * The id is active, or was acknowledged and is still remembered. `isSame`: for the same envelope, byte for byte; of
-   * an acknowledged one, a driver keeps a digest (`digestOf`).
-   */
-  | { readonly kind: "duplicate"; readonly expiresAtMs: number; readonly isSame: boolean }
+  | ({ readonly kind: "duplicate" } & KnownMessage)
   /** Another message has the sequence number, or the group has another total. */
   | { readonly kind: "chunk_conflict" }
   | { readonly kind: "full"; readonly scope: "recipient" | "store" }
@@ -166,6 +174,12 @@ export interface Mailbox {
    */
   chunks(recipient: MailboxKey, groupId: Uuid, nowMs: number): Promise<MessageSummary[]>;
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState>;
+  /** What a store of an envelope with this id and digest would find; `null` when the id is free. Reads no envelope. */
+  known(
+    recipient: MailboxKey,
+    { messageId, digest }: Pick<MailboxEntry, "messageId" | "digest">,
+    nowMs: number,
+  ): Promise<KnownMessage | null>;
   /**
    * Acknowledges the active entries among `messageIds` in one write and returns them, sorted by id.
    * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`. After its expiry

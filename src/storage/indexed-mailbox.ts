@@ -6,6 +6,8 @@ import type { MailboxKey, Uuid } from "../core/codec/did.ts";
 import { type Fault, isFault } from "../core/fault.ts";
 import {
   type HeldMessage,
+  type KnownMessage,
+  type MailboxEntry,
   type MailboxStats,
   type MessageState,
   type MessageSummary,
@@ -65,6 +67,14 @@ export abstract class IndexedMailbox {
       const headerPreview = rows.previewBytes[slot] === none ? null : kept;
       return { state, expiresAtMs: rows.expiresAtMs[slot]!, headerPreview };
     });
+  }
+
+  known(
+    recipient: MailboxKey,
+    named: Pick<MailboxEntry, "messageId" | "digest">,
+    nowMs: number,
+  ): Promise<KnownMessage | null> {
+    return this.reading(() => this.index.known(recipient, named, nowMs));
   }
 
   stats(nowMs: number): Promise<MailboxStats> {

@@ -11,6 +11,7 @@ import type { MailboxKey, Uuid } from "../core/codec/did.ts";
 import { type Fault, isFault } from "../core/fault.ts";
 import {
   type Cursor,
+  type KnownMessage,
   type MailboxEntry,
   type MailboxStats,
   type PageRequest,
@@ -34,9 +35,8 @@ import {
   wordsOf,
 } from "./mailbox-rows.ts";
 import {
+  authorIn,
   decideQuota,
-  digestOf,
-  digestOfNothing,
   encodeCursor,
   nextArrival,
   PageFill,
@@ -152,7 +152,8 @@ export class MailboxIndex {
     before: number,
   ): readonly string[] | Refusal {
     const status = before === none ? null : this.rows.status[before];
-    if (status === held || status === acked) return this.duplicate(before, entry);
+    if (status === held || status === acked)
+      return { kind: "duplicate", ...this.knownAt(before, entry) };
     if (
       recipient !== undefined &&
       entry.chunk !== null &&
@@ -163,11 +164,21 @@ export class MailboxIndex {
     return decideQuota(entry, quota, this.sumsFor(recipient));
   }
 
-  private duplicate(slot: number, { envelope }: MailboxEntry): Refusal {
-    const known = this.rows.words(slot, "digest");
-    const isSame =
-      isSameId(known, wordsOf(digestOf(envelope))) || isSameId(known, wordsOf(digestOfNothing));
-    return { kind: "duplicate", expiresAtMs: this.rows.expiresAtMs[slot]!, isSame };
+  private knownAt(slot: number, { digest }: Pick<MailboxEntry, "digest">): KnownMessage {
+    return {
+      expiresAtMs: this.rows.expiresAtMs[slot]!,
+      isSame: isSameId(this.rows.words(slot, "digest"), wordsOf(digest)),
+      author: authorIn(this.recipients.labels(slot)),
+    };
+  }
+
+  known(
+    mailbox: MailboxKey,
+    named: Pick<MailboxEntry, "messageId" | "digest">,
+    nowMs: number,
+  ): KnownMessage | null {
+    const { state, slot } = this.state(mailbox, named.messageId, nowMs);
+    return state === "active" || state === "acked" ? this.knownAt(slot, named) : null;
   }
 
   private sumsFor(recipient: number | undefined): QuotaSums {
@@ -187,7 +198,7 @@ export class MailboxIndex {
     const { rows, texts } = this;
     const { chunk, labels, headerPreview } = entry;
     const slot = rows.add(texts.add(entry.recipient, known), words);
-    rows.digest.set(wordsOf(digestOf(entry.envelope)), 4 * slot);
+    rows.digest.set(wordsOf(entry.digest), 4 * slot);
     rows.status[slot] = held;
     rows.arrival[slot] = this.lastArrival;
     rows.behavior[slot] = behaviors.indexOf(entry.onExpiry);

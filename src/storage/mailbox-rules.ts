@@ -12,15 +12,17 @@ const labelsMax = 4;
 const placesMax = 2;
 const labelForm = /^[A-Za-z0-9_:-]{1,48}$/;
 const chunksMax = 2 ** 32 - 1;
+const digestBytes = 16;
 
 /** Throws for an entry that breaks the contract: a mistake of the caller, not a refusal. */
 export function checkEntry(entry: MailboxEntry, { places }: MailboxQuota): void {
-  const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview } = entry;
+  const { storedAtMs, expiresAtMs, keptUntilMs, chunk, headerPreview, digest } = entry;
   if (!isTime(storedAtMs) || !isTime(expiresAtMs) || !isTime(keptUntilMs))
     throw new RangeError("times of an entry are whole milliseconds");
   if (expiresAtMs <= storedAtMs) throw new RangeError("the entry has expired before it is stored");
   if ((headerPreview?.length ?? 0) > previewBytesMax)
     throw new RangeError("a header preview has at most 4,096 bytes");
+  if (digest.length !== digestBytes) throw new RangeError("a digest has 16 bytes");
   if (places.length > placesMax) throw new RangeError("an entry has at most two places");
   checkLabels(entry.labels);
   for (const place of places) checkLabels(labelsAt(entry.labels, place));
@@ -46,16 +48,17 @@ function checkLabels(labels: readonly string[]): void {
   }
 }
 
-/** Names an envelope whose bytes are gone: 128 bits of its SHA-256. No one finds a second one. Cost: 1 µs a KiB. */
+/** Names an envelope whose bytes are gone: 128 bits of its SHA-256. A second one can't be found. Cost: 1 µs a KiB. */
 export function digestOf(envelope: Uint8Array): Uint8Array {
-  return sha256(envelope).subarray(0, 16);
+  return sha256(envelope).subarray(0, digestBytes);
 }
 
-/**
- * The digest of an acknowledged entry that was imported without its bytes: a repeat with other bytes passes for the
- * same.
- */
-export const digestOfNothing = digestOf(new Uint8Array(0));
+export const authorPrefix = "from:";
+
+/** The label that names the author of an entry. */
+export function authorIn(labels: readonly string[]): string | null {
+  return labels.find((label) => label.startsWith(authorPrefix)) ?? null;
+}
 
 /** Labels that are counted over the whole store, and not within a mailbox. */
 export function isStoreLabel(label: string): boolean {

@@ -31,6 +31,30 @@ const bugs: Readonly<Record<string, Bugs>> = {
       },
     }),
   },
+  "forgets the author of what was acknowledged": {
+    mailbox: (real) => ({
+      store: async (entry, quota) => {
+        const outcome = await real.store(entry, quota);
+        const { state } = await real.message(entry.recipient, entry.messageId, entry.storedAtMs);
+        return outcome.kind === "duplicate" && state === "acked"
+          ? { ...outcome, author: null }
+          : outcome;
+      },
+    }),
+  },
+  "says of any id that it is known for the same envelope": {
+    mailbox: (real) => ({
+      known: async (recipient, named, nowMs) => {
+        const found = await real.known(recipient, named, nowMs);
+        return found === null ? null : { ...found, isSame: true };
+      },
+    }),
+  },
+  "knows an id one millisecond too long": {
+    mailbox: (real) => ({
+      known: (recipient, named, nowMs) => real.known(recipient, named, nowMs - 1),
+    }),
+  },
   "decides duplicates before the write instead of in it": {
     mailbox: (real) => {
       const writing = new Map<string, number>();

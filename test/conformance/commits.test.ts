@@ -194,7 +194,7 @@ describe("after a long stop, a commit takes out some of what is due", () => {
       const mailbox = store.capabilities.mailbox!;
       expect(await mailbox.store(entry(9_001, late), quota())).toEqual({ kind: "stored" });
       const again = await mailbox.store(entry(9_001, { ...late, storedAtMs: 10_001 }), quota());
-      expect(again).toEqual({ kind: "duplicate", expiresAtMs: 20_000, isSame: true });
+      expect(again).toEqual({ kind: "duplicate", expiresAtMs: 20_000, isSame: true, author: null });
       expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 10_001 })))).toEqual([id(9_001)]);
       expect(await mailbox.stats(10_001)).toEqual({ entries: 1, bytes: 100 });
       await store.close();

@@ -164,6 +164,7 @@ export const labelCases: readonly ConformanceCase[] = [
         kind: "duplicate",
         expiresAtMs: 10_000,
         isSame: true,
+        author: null,
       });
       const chunk = chunkOf(1, 0, 2);
       expect(await mailbox.store({ ...entry(1), messageId: id(2), chunk }, none)).toEqual({
@@ -230,6 +231,8 @@ export const labelCases: readonly ConformanceCase[] = [
         RangeError,
       );
     }
+    const short = entry(1, { digest: new Uint8Array(15) });
+    expect(await failureOf(() => mailbox.store(short, quota()))).toBeInstanceOf(RangeError);
     expect(await mailbox.message(alice, id(1), 2_000)).toEqual({ state: "absent" });
   }),
   labelCase(

@@ -94,7 +94,12 @@ export const lifeCases: readonly ConformanceCase[] = [
         kind: "chunk_conflict",
       });
       const repeat = await mailbox.store(entry(1, { chunk: chunkOf(1, 2, 9) }), quota());
-      expect(repeat).toEqual({ kind: "duplicate", expiresAtMs: 10_000, isSame: true });
+      expect(repeat).toEqual({
+        kind: "duplicate",
+        expiresAtMs: 10_000,
+        isSame: true,
+        author: null,
+      });
       expect(await mailbox.store(entry(2, { chunk: chunkOf(1, 1, 3) }), quota())).toEqual({
         kind: "stored",
       });

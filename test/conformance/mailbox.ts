@@ -15,6 +15,7 @@ import {
   did,
   entry,
   failureOf,
+  holding,
   id,
   ids,
   kinds,
@@ -95,13 +96,16 @@ export const mailboxCases: readonly ConformanceCase[] = [
         kind: "duplicate",
         expiresAtMs: 10_000,
         isSame: false,
+        author: null,
       });
       const changed = bytesOf(1, 100).with(99, bytesOf(1, 100)[99]! ^ 1);
-      expect(await mailbox.store({ ...again, envelope: changed }, quota())).toMatchObject({
+      expect(await mailbox.store(holding(again, changed), quota())).toMatchObject({
         isSame: false,
+        author: null,
       });
-      expect(await mailbox.store({ ...again, envelope: bytesOf(1, 100) }, quota())).toMatchObject({
+      expect(await mailbox.store(holding(again, bytesOf(1, 100)), quota())).toMatchObject({
         isSame: true,
+        author: null,
       });
       expect(await mailbox.store({ ...again, recipient: bob }, quota())).toEqual({
         kind: "stored",
@@ -144,7 +148,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
     expect(kinds(outcomes)).toEqual({ stored: 10, full: 40 });
     const one = entry(90, { recipient: bob, envelope: bytesOf(1, 1_001) });
     expect(await mailbox.store(one, limits)).toEqual({ kind: "full", scope: "recipient" });
-    expect(await mailbox.store({ ...one, envelope: bytesOf(1, 1_000) }, limits)).toEqual({
+    expect(await mailbox.store(holding(one, bytesOf(1, 1_000)), limits)).toEqual({
       kind: "stored",
     });
   }),
@@ -172,6 +176,7 @@ export const mailboxCases: readonly ConformanceCase[] = [
         kind: "duplicate",
         expiresAtMs: 10_000,
         isSame: true,
+        author: null,
       });
       expect(await mailbox.store(entry(2), none)).toEqual({ kind: "full", scope: "recipient" });
       expect(await mailbox.store(entry(2, { recipient: bob }), none)).toEqual({
@@ -193,12 +198,14 @@ export const mailboxCases: readonly ConformanceCase[] = [
         kind: "duplicate",
         expiresAtMs: 10_000,
         isSame: true,
+        author: null,
       });
-      const other = { ...late, envelope: bytesOf(2, 100) };
+      const other = holding(late, bytesOf(2, 100));
       expect(await mailbox.store(other, one)).toEqual({
         kind: "duplicate",
         expiresAtMs: 10_000,
         isSame: false,
+        author: null,
       });
       expect(await listAll(mailbox, alice, pageOf())).toEqual([]);
       expect(await mailbox.store({ ...late, messageId: id(2) }, one)).toEqual({ kind: "stored" });
@@ -207,6 +214,30 @@ export const mailboxCases: readonly ConformanceCase[] = [
         kind: "stored",
       });
       expect(ids(await listAll(mailbox, alice, pageOf({ nowMs: 10_001 })))).toEqual([id(2), id(1)]);
+    },
+  ),
+  mailboxCase(
+    "the author of a known id is told, whether it waits or was acknowledged, until its expiry",
+    async (mailbox) => {
+      const place = { own: { label: "own:from:b", entriesMax: 9, bytesMax: 9_000 }, pool: "pool" };
+      const places = [{ ...place, poolMax: { entries: 9, bytes: 9_000 }, isRest: false }];
+      await mailbox.store(entry(1, { labels: ["via:1", "from:b"] }), quota({ places }));
+      await mailbox.store(entry(2, { labels: ["via:1"] }), quota({ places }));
+      const [one, two] = [entry(1, { labels: ["from:c"] }), entry(2, { labels: ["from:c"] })];
+      for (let round = 0; round < 2; round++) {
+        const known = { expiresAtMs: 10_000, isSame: true, author: "from:b" };
+        expect(await mailbox.store(one, quota())).toEqual({ kind: "duplicate", ...known });
+        expect(await mailbox.known(alice, one, 9_999)).toEqual(known);
+        const other = { ...known, isSame: false };
+        expect(await mailbox.known(alice, holding(one, bytesOf(7, 100)), 9_999)).toEqual(other);
+        const unsigned = { ...known, author: null };
+        expect(await mailbox.store(two, quota())).toEqual({ kind: "duplicate", ...unsigned });
+        expect(await mailbox.known(alice, two, 9_999)).toEqual(unsigned);
+        await mailbox.remove(alice, [id(1), id(2)], 2_000);
+      }
+      expect(await mailbox.known(bob, one, 2_000)).toBeNull();
+      expect(await mailbox.known(alice, entry(3), 2_000)).toBeNull();
+      expect(await mailbox.known(alice, one, 10_000)).toBeNull();
     },
   ),
   mailboxCase(
@@ -421,7 +452,8 @@ export const mailboxCases: readonly ConformanceCase[] = [
       for (const [n, size] of sizes.entries())
         await before.store(entry(n, { envelope: bytesOf(n, size) }), quota());
       await before.store(entry(20, { recipient: bob }), quota());
-      await before.remove(alice, [id(1), id(5)], 2_000);
+      await before.store(entry(21, { labels: ["net:a", "from:b"] }), quota());
+      await before.remove(alice, [id(1), id(5), id(21)], 2_000);
       const cursor = answered(await before.list(alice, pageOf({ entriesMax: 1 }))).next;
       const mailbox = (await reopen!()).capabilities.mailbox!;
       const held = await listAll(mailbox, alice, pageOf());
@@ -433,11 +465,13 @@ export const mailboxCases: readonly ConformanceCase[] = [
       expect(await mailbox.message(alice, id(5), 2_000)).toEqual({
         state: "acked",
       });
-      const known = { kind: "duplicate", expiresAtMs: 10_000 } as const;
+      const known = { kind: "duplicate", expiresAtMs: 10_000, author: null } as const;
       const whole = entry(1, { envelope: bytesOf(1, 70_000) });
       expect(await mailbox.store(whole, quota())).toEqual({ ...known, isSame: true });
       expect(await mailbox.store(entry(1), quota())).toEqual({ ...known, isSame: false });
       expect(await mailbox.store(entry(0), quota())).toEqual({ ...known, isSame: true });
+      const author = { ...known, isSame: true, author: "from:b" };
+      expect(await mailbox.store(entry(21), quota())).toEqual(author);
       expect(await mailbox.stats(2_000)).toEqual({
         entries: 5,
         bytes: 100 + 30 + 5_000 + 400_000 + 100,

@@ -9,6 +9,7 @@ export const capabilityMethods = {
     read: 1,
     chunks: 1,
     message: 1,
+    known: 1,
     remove: 1,
     claimAndRemove: 1,
     expire: 1,

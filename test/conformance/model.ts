@@ -6,6 +6,7 @@ import { expect } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { Cursor, Mailbox, MailboxEntry } from "../../src/storage/contract.ts";
+import { digestOf } from "../../src/storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../src/storage/quota.ts";
 import type { ConformanceCase } from "./kit.ts";
 import { bytesOf, chunkOf, did, id, ids, seeded } from "./samples.ts";
@@ -121,6 +122,8 @@ class Play {
 
   private entry(): MailboxEntry {
     const lifeMs = 1 + this.below(1_500);
+    const envelope = bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500));
+    const author = this.pick(["from:b", "from:c", null, null]);
     return {
       recipient: this.recipient(),
       messageId: this.messageId(),
@@ -129,9 +132,10 @@ class Play {
       expiresAtMs: this.nowMs + lifeMs,
       keptUntilMs: this.nowMs + 2 * lifeMs,
       onExpiry: this.pick(["DeleteOnExpiry", "KeepHeaderPreview", "TombstoneReference"]),
-      labels: [...["from:b"].filter(() => this.random() < 0.4), `via:${lifeMs % 3}`],
+      labels: [...(author === null ? [] : [author]), `via:${lifeMs % 3}`],
       headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
-      envelope: bytesOf(this.below(100), 1 + this.below(this.random() < 0.1 ? 3_000 : 500)),
+      envelope,
+      digest: digestOf(envelope),
     };
   }
 
@@ -217,6 +221,10 @@ class Play {
     const [recipient, messageId] = [this.recipient(), this.messageId()];
     const found = await mailbox.message(recipient, messageId, this.nowMs);
     expect(found).toEqual(this.twin.message(recipient, messageId, this.nowMs));
+    const envelope = found.state === "active" ? found.message.envelope : bytesOf(1, 1);
+    const named = { messageId, digest: digestOf(envelope) };
+    const known = await mailbox.known(recipient, named, this.nowMs);
+    expect(known).toEqual(this.twin.known(recipient, named, this.nowMs));
   }
 
   /** How much a sweep frees is the driver's own affair: it must end, and change no answer. */

@@ -5,6 +5,7 @@
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import type {
   HeldMessage,
+  KnownMessage,
   MailboxEntry,
   MailboxStats,
   MessageState,
@@ -26,6 +27,11 @@ export type Twin = {
   list(recipient: MailboxKey, page: Omit<PageRequest, "after">, after: number): TwinPage;
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): HeldMessage[];
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): MessageState;
+  known(
+    recipient: MailboxKey,
+    named: Pick<MailboxEntry, "messageId" | "digest">,
+    nowMs: number,
+  ): KnownMessage | null;
   remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): RemovedMessage[];
   stats(nowMs: number): MailboxStats;
 };
@@ -48,8 +54,7 @@ export function openTwin(): Twin {
         (l) => l.recipient === entry.recipient && l.messageId === entry.messageId && alive(l, now),
       );
       if (same !== undefined) {
-        const isSame = Buffer.compare(same.envelope, entry.envelope) === 0;
-        return { kind: "duplicate", expiresAtMs: same.expiresAtMs, isSame };
+        return { kind: "duplicate", ...knownOf(same, entry.digest) };
       }
       const mine = activeOf(entry.recipient, now);
       const { chunk } = entry;
@@ -126,6 +131,10 @@ export function openTwin(): Twin {
       const headerPreview = line.onExpiry === "KeepHeaderPreview" ? line.headerPreview : null;
       return { state: "expired", expiresAtMs: line.expiresAtMs, headerPreview };
     },
+    known(recipient, { messageId, digest }, nowMs) {
+      const line = lines.find((l) => l.recipient === recipient && l.messageId === messageId);
+      return line !== undefined && alive(line, nowMs) ? knownOf(line, digest) : null;
+    },
     remove(recipient, messageIds, nowMs) {
       const gone = activeOf(recipient, nowMs).filter((line) => messageIds.includes(line.messageId));
       for (const line of gone) line.acked = true;
@@ -136,6 +145,11 @@ export function openTwin(): Twin {
       return { entries: active(nowMs).length, bytes: sum(active(nowMs)) };
     },
   };
+}
+
+function knownOf({ expiresAtMs, labels, digest }: Line, other: Uint8Array): KnownMessage {
+  const author = labels.find((label) => label.startsWith("from:")) ?? null;
+  return { expiresAtMs, isSame: Buffer.compare(digest, other) === 0, author };
 }
 
 function shown({ messageId, chunk, expiresAtMs, envelope }: Line): HeldMessage {

@@ -104,7 +104,7 @@ export const post = async (sender: Egress, endpoint: string, more: More = {}) =>
     endpoint,
     suffix: "",
     body: utf8('{"x":1}'),
-    wantsBody: more.wantsBody ?? false,
+    wantsBody: () => more.wantsBody ?? false,
     timeoutMs: more.timeoutMs ?? 3_000,
   });
   return { ...answer, durationMs: performance.now() - startMs };

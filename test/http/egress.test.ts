@@ -39,7 +39,7 @@ describe("a well-behaved destination", () => {
       suffix: "",
       body: utf8('{"x":1}'),
       headers: { "svc-hops": "1" },
-      wantsBody: true,
+      wantsBody: () => true,
       timeoutMs: 3_000,
     });
     expect(verdict(answer)).toEqual([202, null]);

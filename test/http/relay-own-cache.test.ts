@@ -18,6 +18,7 @@ import {
   inboxAt,
   inboxFor,
   knownBob,
+  mallory,
   relayFor,
   status,
 } from "./relay-scenario.ts";
@@ -27,6 +28,8 @@ afterEach(cleanUp);
 describe("the Cache of the process answers alike as the only destination and after another", () => {
   const bob = createPerson(1);
   const changed = envelopeTo(bob, 1, { payload: { changed: true } });
+  const signed = (envelope: JsonObject) => signedBy(alice, envelope);
+  const other = signedBy(mallory, changed);
   const chunkOf = (id: number, total: number) =>
     envelopeTo(bob, id, {
       message_group_id: uuidOf(9),
@@ -53,32 +56,41 @@ describe("the Cache of the process answers alike as the only destination and aft
     readonly before?: (relay: TestRelay) => Promise<unknown>;
   };
   const one = envelopeTo(bob, 1);
-  const signed = signedBy(alice, one);
   const cases: Case[] = [
     {
-      name: "stored, repeated, and other content",
-      sent: [one, one, changed],
+      name: "stored, repeated, and other content of someone else",
+      sent: [one, one, other],
       codes: ["cached", "cached +", "duplicate_conflict"],
     },
     {
+      name: "sealed anew, unsigned both",
+      sent: [one, changed, other, changed],
+      codes: ["cached", "cached +", "duplicate_conflict", "cached +"],
+    },
+    {
+      name: "sealed anew and signed by one sender",
+      sent: [signed(one), signed(changed), other, changed],
+      codes: ["cached", "cached +", "duplicate_conflict", "duplicate_conflict"],
+    },
+    {
       name: "at one moment, equal and other",
-      sent: [[one, one, changed], one],
+      sent: [[one, one, other], one],
       codes: ["cached", "cached +", "duplicate_conflict", "cached +"],
     },
     {
       name: "held by a store of the sender",
-      sent: [one, one, changed],
+      sent: [one, changed, other],
       codes: ["cached +", "cached +", "duplicate_conflict"],
       before: (relay) => relay.cache.store(one),
     },
     {
       name: "another chunk in its place, refused and then other content",
-      sent: [chunkOf(2, 2), chunkOf(1, 2), chunkOf(1, 3)],
+      sent: [chunkOf(2, 2), chunkOf(1, 2), signed(chunkOf(1, 3))],
       codes: ["cached", "not_deliverable chunk_conflict", "duplicate_conflict"],
     },
     {
       name: "a full mailbox",
-      sent: [one, changed],
+      sent: [one, other],
       given: { cache: { recipient_entries_max: 1 } },
       codes: ["cache_unavailable mailbox_full", "duplicate_conflict"],
       before: (relay) => relay.cache.store(envelopeTo(bob, 7)),
@@ -103,7 +115,7 @@ describe("the Cache of the process answers alike as the only destination and aft
     },
     {
       name: "a store that fails",
-      sent: [one, one, changed],
+      sent: [one, one, other],
       given: failing("unavailable"),
       codes: [
         "cache_unavailable service_unavailable",
@@ -117,10 +129,10 @@ describe("the Cache of the process answers alike as the only destination and aft
       given: failing("full"),
       codes: ["cache_unavailable storage_full"],
     },
-    { name: "signed", sent: [signed, signed], codes: ["cached", "cached +"] },
+    { name: "signed", sent: [signed(one), signed(one)], codes: ["cached", "cached +"] },
     {
       name: "a Cache that wants signatures",
-      sent: [one, signed],
+      sent: [one, signed(one)],
       given: { cache: { require_sender_signature: true } },
       codes: ["not_deliverable sender_signature_invalid", "duplicate_conflict"],
     },
@@ -134,6 +146,7 @@ describe("the Cache of the process answers alike as the only destination and aft
   async function walk({ sent, given, before }: Case, services: Partial<Service>[]) {
     const relay = await relayFor(given);
     relay.recipients.add(alice);
+    relay.recipients.add(mallory);
     knownBob(relay, services);
     await before?.(relay);
     const results = [];
@@ -199,7 +212,8 @@ test("other content for a Cache elsewhere at two nodes: what the Cache knew alre
     receipts: relay.receipts,
   });
   const bob = knownBob(relay, [cacheAt(elsewhere.url)]);
-  const late = other.send(envelopeTo(bob, 1, { payload: { changed: true } }));
+  relay.recipients.add(mallory);
+  const late = other.send(signedBy(mallory, envelopeTo(bob, 1, { payload: { changed: true } })));
   while (elsewhere.bodies.length === 0) await Bun.sleep(1);
   expect((await relay.send(envelopeTo(bob, 1))).code).toBe("cached");
   release();

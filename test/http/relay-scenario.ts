@@ -1,7 +1,8 @@
 /** The setup of Relay scenarios: Relays and inboxes that are closed after each test, Bob and his services. */
+import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { Service } from "../../src/core/ledger/account.ts";
 import type { Subject } from "../../src/nodes/parties/recipients.ts";
-import { createPerson, type Person } from "../support/cache-node.ts";
+import { createPerson, type Person, signedBy } from "../support/cache-node.ts";
 import {
   createTestRelay,
   type Inbox,
@@ -39,6 +40,14 @@ export const relayAt = (...urls: string[]): Partial<Service> => ({
   serviceEndpoint: urls,
 });
 export const alice = createPerson(2);
+export const mallory = createPerson(9);
+
+/** Other content under the id of an envelope, signed by Mallory, whom the Relay knows from then on. */
+export function ofMallory(relay: TestRelay, envelope: JsonObject): JsonObject {
+  relay.recipients.add(mallory);
+  return signedBy(mallory, { ...envelope, payload: { garbage: true } });
+}
+
 /** A port on which nobody listens: taken once and given back. */
 export function deadUrl(): string {
   const inbox = startInbox();

@@ -10,12 +10,14 @@ import {
   createTestCache,
   envelopeTo,
   type Person,
+  signedBy,
   uuidOf,
 } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";
 import { policyOf } from "../support/policies.ts";
 import { held, relayEndpoint, type TestRelayOptions, withoutTo } from "../support/relay-node.ts";
 import {
+  alice,
   cacheAt,
   cleanUp,
   cleanups,
@@ -23,6 +25,8 @@ import {
   inboxAt,
   inboxFor,
   knownBob,
+  mallory,
+  ofMallory,
   relayAt,
   relayFor,
   status,
@@ -246,7 +250,7 @@ describe("repeats", () => {
     const bob = knownBob(relay, [inboxAt(inbox.url)]);
     const running = Array.from({ length: 20 }, () => relay.send(envelopeTo(bob, 1)));
     while (inbox.bodies.length === 0) await Bun.sleep(1);
-    const other = await relay.send(envelopeTo(bob, 1, { payload: { other: true } }));
+    const other = await relay.send(ofMallory(relay, envelopeTo(bob, 1)));
     expect([other.http_status, other.code]).toEqual([409, "duplicate_conflict"]);
     gate.resolve(new Response("ok"));
     const results = await Promise.all(running);
@@ -267,14 +271,38 @@ describe("repeats", () => {
     expect(inbox.bodies.length).toBe(4);
   });
 
-  test("with other content are a conflict, after success and after failure, and per recipient", async () => {
+  test("with other bytes are repeats of clients that seal anew: unsigned, or signed by one sender", async () => {
+    const relay = await relayFor();
+    const inbox = inboxFor();
+    const bob = knownBob(relay, [inboxAt(inbox.url)]);
+    relay.recipients.add(alice);
+    const plain = (id: number, n: number) => envelopeTo(bob, id, { payload: { n } });
+    const signed = (id: number, n: number) => signedBy(alice, plain(id, n));
+    for (const [id, of] of [plain, signed].entries()) {
+      expect((await relay.send(of(id, 1))).details["deduped"]).toBeUndefined();
+      expect((await relay.send(of(id, 2))).details["deduped"]).toBe(true);
+    }
+    expect((await relay.send(signed(0, 1))).code).toBe("duplicate_conflict");
+    expect((await relay.send(plain(1, 1))).code).toBe("duplicate_conflict");
+    expect(inbox.bodies.length).toBe(2);
+    inbox.answer = status(500);
+    for (const of of [plain, signed]) {
+      const id = of === plain ? 2 : 3;
+      expect((await relay.send(of(id, 1))).code).toBe("destination_unavailable");
+      inbox.answer = () => new Response("ok");
+      const again = await relay.send(of(id, 2));
+      expect([again.code, again.details["deduped"]]).toEqual(["delivered", undefined]);
+      inbox.answer = status(500);
+    }
+  });
+
+  test("of others with other content are a conflict, after success and after failure, and per recipient", async () => {
     const relay = await relayFor();
     const inbox = inboxFor();
     const bob = knownBob(relay, [inboxAt(inbox.url)]);
     const carol = createPerson(3, [inboxAt(inbox.url)]);
     relay.recipients.add(carol);
-    const changed = (person: Person, id: number) =>
-      envelopeTo(person, id, { payload: { changed: true } });
+    const changed = (person: Person, id: number) => ofMallory(relay, envelopeTo(person, id));
     await relay.send(envelopeTo(bob, 1));
     expect((await relay.send(changed(bob, 1))).code).toBe("duplicate_conflict");
     expect((await relay.send(changed(carol, 1))).code).toBe("delivered");
@@ -306,6 +334,7 @@ describe("a result", () => {
     const writes: { end: (failure?: StoreError) => void }[] = [];
     const logged: string[] = [];
     const relay = await relayFor({ log: (_, message) => void logged.push(message) });
+    relay.recipients.add(mallory);
     const { put } = relay.receipts;
     relay.receipts.put = async (...record) => {
       const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -315,19 +344,20 @@ describe("a result", () => {
     };
     const inbox = inboxFor();
     const bob = knownBob(relay, [inboxAt(inbox.url)]);
-    const send = (n: number, change = {}) => relay.send(envelopeTo(bob, n, change));
-    return { relay, inbox, writes, logged, send };
+    const send = (n: number) => relay.send(envelopeTo(bob, n));
+    const sendOther = (n: number) => relay.send(ofMallory(relay, envelopeTo(bob, n)));
+    return { relay, inbox, writes, logged, send, sendOther };
   }
 
   test("is written before it is answered, so that every node that shares the store answers it from then on", async () => {
-    const { relay, inbox, writes, send } = await slowRecords();
+    const { relay, inbox, writes, send, sendOther } = await slowRecords();
     let answered = false;
     const first = send(1).finally(() => {
       answered = true;
     });
     while (writes.length === 0) await Bun.sleep(1);
     const repeat = send(1);
-    expect((await send(1, { tag: "other" })).code).toBe("duplicate_conflict");
+    expect((await sendOther(1)).code).toBe("duplicate_conflict");
     expect([answered, relay.relay.stats().inFlight]).toEqual([false, 1]);
     writes[0]!.end();
     const result = await first;
@@ -338,9 +368,7 @@ describe("a result", () => {
     for (const one of [relay, other]) {
       const bob = knownBob(one, [inboxAt(inbox.url)]);
       expect(await one.send(envelopeTo(bob, 1))).toEqual(known);
-      expect((await one.send(envelopeTo(bob, 1, { tag: "other" }))).code).toBe(
-        "duplicate_conflict",
-      );
+      expect((await one.send(ofMallory(one, envelopeTo(bob, 1)))).code).toBe("duplicate_conflict");
     }
     expect([inbox.bodies.length, relay.relay.stats().inFlight]).toEqual([1, 0]);
   });
@@ -389,14 +417,13 @@ describe("a result", () => {
 });
 
 describe("repeats of what the Cache of the process was given", () => {
-  const changed = (person: Person, id: number) =>
-    envelopeTo(person, id, { payload: { changed: true } });
-
   async function relayToCache(given: TestRelayOptions = {}) {
     const relay = await relayFor(given);
     const bob = knownBob(relay, [cacheAt(cacheEndpoint)]);
-    const codeOf = async (id: number) => (await relay.send(changed(bob, id))).code;
-    return { relay, bob, codeOf };
+    const changed = (id: number) => ofMallory(relay, envelopeTo(bob, id));
+    /** The answer to another's envelope. */
+    const codeOf = async (id: number) => (await relay.send(changed(id))).code;
+    return { relay, bob, changed, codeOf };
   }
 
   /** The answer to a repeat: the first one, with the receipt of the repeat. */
@@ -440,10 +467,10 @@ describe("repeats of what the Cache of the process was given", () => {
   });
 
   test("with other content at two nodes at one moment: one is kept, and the other is a conflict", async () => {
-    const { relay, bob } = await relayToCache();
+    const { relay, bob, changed } = await relayToCache();
     const other = await relayFor({ beside: relay, receipts: relay.receipts });
     for (let id = 1; id <= 20; id++) {
-      const sent = [relay.send(envelopeTo(bob, id)), other.send(changed(bob, id))];
+      const sent = [relay.send(envelopeTo(bob, id)), other.send(changed(id))];
       const codes = (await Promise.all(sent)).map(({ code }) => code);
       expect(codes.sort()).toEqual(["cached", "duplicate_conflict"]);
     }
@@ -451,7 +478,7 @@ describe("repeats of what the Cache of the process was given", () => {
   });
 
   test("are known where the sender stored the envelope itself before", async () => {
-    const { relay, bob, codeOf } = await relayToCache();
+    const { relay, bob, changed, codeOf } = await relayToCache();
     await relay.cache.store(envelopeTo(bob, 1));
     const first = await relay.send(envelopeTo(bob, 1));
     expect(first).toMatchObject({
@@ -461,12 +488,12 @@ describe("repeats of what the Cache of the process was given", () => {
     });
     expect(await relay.send(envelopeTo(bob, 1))).toEqual(first);
     expect(await codeOf(1)).toBe("duplicate_conflict");
-    // The other way round, the Cache has no conflicts.
     await relay.send(envelopeTo(bob, 2));
-    expect(await (await relay.cache.store(changed(bob, 2))).json()).toMatchObject({
-      accepted: true,
-      deduped: true,
-    });
+    const answer = await relay.cache.store(changed(2));
+    expect([answer.status, await answer.json()]).toMatchObject([
+      409,
+      { code: "duplicate_conflict" },
+    ]);
   });
 
   test("after a refusal try again, and the record of the refusal stands against other content", async () => {

@@ -202,7 +202,7 @@ suite("a store over several databases", () => {
       entry(900, { recipient: boxes[30]!, onExpiry: "TombstoneReference" }),
       quota(),
     );
-    await first!.store(entry(901, { recipient: boxes[30]! }), quota());
+    await first!.store(entry(901, { recipient: boxes[30]!, labels: ["via:1", "from:a"] }), quota());
     await first!.remove(boxes[30]!, [entry(901).messageId], 2_000);
     const busy = [...new Set([...boxes.slice(0, 8), boxes[30]!].map(placeOf))];
     const moves = async () => {
@@ -223,9 +223,12 @@ suite("a store over several databases", () => {
     // Everything of a place went along: what was acknowledged, kept, claimed and noted.
     const texts = ["used", "kept"].map(placeOf);
     await migratePostgres(both, { places: texts, to: "east" });
-    expect((await second!.store(entry(901, { recipient: boxes[30]! }), quota())).kind).toBe(
-      "duplicate",
-    );
+    expect(await second!.store(entry(901, { recipient: boxes[30]! }), quota())).toEqual({
+      kind: "duplicate",
+      expiresAtMs: 10_000,
+      isSame: true,
+      author: "from:a",
+    });
     const left = await second!.message(boxes[30]!, entry(900).messageId, entry(900).expiresAtMs);
     expect(left.state).toBe("expired");
     expect(await replay!.claim("used", 9_000, 1_000)).toBe(false);

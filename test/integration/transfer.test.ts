@@ -85,11 +85,17 @@ function inOrder(value: unknown): unknown {
 }
 
 function shownEntry(
-  { storedAtMs: _, keptUntilMs: __, envelope, ...entry }: Record<string, unknown>,
+  { storedAtMs: _, keptUntilMs: __, envelope, labels, digest, ...entry }: Record<string, unknown>,
   state: unknown,
 ) {
-  const digest = Bun.hash(JSON.stringify(envelope)).toString();
-  return { ...entry, ...(state === "acked" ? { labels: [] } : {}), envelope: digest };
+  const author = (labels as string[]).filter((label) => label.startsWith("from:"));
+  return {
+    ...entry,
+    labels: state === "acked" ? author : labels,
+    // The id of what remains after its expiry is free.
+    digest: state === "kept" ? null : digest,
+    envelope: Bun.hash(JSON.stringify(envelope)).toString(),
+  };
 }
 
 type Log = { readonly head: string; readonly did: string };

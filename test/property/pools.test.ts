@@ -61,6 +61,7 @@ class World {
         headerPreview: null,
         labels: labelsOf(sending, origin),
         envelope: new Uint8Array(bytes),
+        digest: new Uint8Array(16),
       },
       quota,
     );

@@ -64,7 +64,7 @@ export type DeliveryActions = {
   readonly now: () => number;
   /**
    * One attempt, its outcome in time. `nobody`: no session listens, so that the delivery goes on as if the plan had none.
-   * A Fault ends the delivery.
+   * A Fault ends the delivery, and is its outcome unless a Cache keeps the envelope already.
    */
   readonly attempt: (attempt: Attempt) => Promise<AttemptOutcome | "nobody" | Fault>;
   readonly sleep: (ms: number) => Promise<void>;
@@ -106,7 +106,8 @@ export async function deliver(
       if (tries > 0) course.retryCount++;
       if (destination.channel === "cache") course.cacheAttempted = true;
       const outcome = await attempt({ destination, timeoutMs });
-      if (isFault(outcome)) return outcome;
+      if (isFault(outcome))
+        return stored(course.abandoned).length === 0 ? outcome : resultOf(course, now());
       if (outcome === "nobody") {
         // Live sessions come first, so the next destination takes their place.
         course.plan = { ...plan, direct: plan.direct.slice(1) };

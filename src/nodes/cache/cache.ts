@@ -238,6 +238,7 @@ const storeCodes = [
   "policy_denied",
   "recipient_not_found",
   "service_not_found",
+  "duplicate_conflict",
   "chunk_conflict",
   "too_large",
   "unsupported_media_type",

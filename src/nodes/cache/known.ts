@@ -5,13 +5,12 @@
  * counts as new.
  * Source: D156, rules section 6 ("Known senders").
  */
-import { utf8 } from "../../core/codec/bytes.ts";
-import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did, MailboxKey } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, type Receipts, StoreError } from "../../storage/contract.ts";
 import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
+import { authorLabel, isVerifiedAuthor } from "../parties/author.ts";
 import { decodeRecord, encodeRecord } from "../parties/records.ts";
 import type { MailboxSender } from "./pools.ts";
 
@@ -33,16 +32,8 @@ export function createKnownSenders(receipts: Receipts, log: Log): KnownSenders {
 
 const knownDays = 90;
 const sendersMax = 1_000;
-const digestChars = 16;
 /** By the label of the sender, in the order in which they became known: the day of the last acknowledgement. */
 type Known = ReadonlyMap<string, number>;
-
-const labelPrefix = "from:";
-
-/** The label of entries that this sender has signed. */
-function senderLabel(sender: Did): string {
-  return `${labelPrefix}${sha256(utf8(sender)).toHex().slice(0, digestChars)}`;
-}
 
 /** How a mailbox sees a sender: whether it is known, and how many are. */
 export async function sendingOf(
@@ -51,7 +42,7 @@ export async function sendingOf(
   sender: Did,
   nowMs: number,
 ): Promise<MailboxSender> {
-  const label = senderLabel(sender);
+  const label = authorLabel(sender);
   const senders = await readKnown(known, mailbox, nowMs);
   const day = senders.get(label);
   const isKnown = day !== undefined && dayOf(nowMs) <= day + knownDays;
@@ -65,9 +56,7 @@ export async function remember(
   acknowledged: readonly Pick<MailboxEntry, "labels">[],
   nowMs: number,
 ): Promise<void> {
-  const senders = acknowledged.flatMap(({ labels }) =>
-    labels.filter((label) => label.startsWith(labelPrefix)),
-  );
+  const senders = acknowledged.flatMap(({ labels }) => labels.filter(isVerifiedAuthor));
   if (senders.length === 0) return;
   const today = dayOf(nowMs);
   const held = new Map(

@@ -315,7 +315,7 @@ async function post(
       urgency: "high",
       topic,
     },
-    wantsBody: false,
+    wantsBody: () => false,
     client: network,
     timeoutMs,
   };

@@ -4,7 +4,7 @@
  * Source: interface "Cache entry" and "Cache store receipt", rules sections 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
-import { encodeBase64, equalBytes, type VerifySignature } from "../../core/codec/bytes.ts";
+import { encodeBase64, type VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, type MailboxKey, mailboxOf, type Uuid } from "../../core/codec/did.ts";
 import { renderDuration, renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
@@ -21,6 +21,7 @@ import {
   StoreError,
   type StoreOutcome,
 } from "../../storage/contract.ts";
+import { digestOf } from "../../storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../storage/quota.ts";
 import {
   type Admission,
@@ -29,6 +30,7 @@ import {
   decideAdmission,
   gatherFacts,
 } from "../parties/admission.ts";
+import { authorOf, isRepeat, otherContent } from "../parties/author.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
 import type { FullReports } from "./full.ts";
@@ -58,29 +60,29 @@ export type Submitted = Origin & {
   readonly isQuiet?: boolean;
   /** Where the sender may be at home. */
   readonly senderHome?: string | null;
-  /**
-   * By the Relay of this process, with what it has gathered: a signature is verified once. Other content under an id
-   * that is held is a conflict there, and not a repeat.
-   */
+  /** By the Relay of this process, with what it has gathered: a signature is verified once. */
   readonly relayed?: AdmissionFacts;
 };
 
 /**
  * Refuses as `decideAdmission`, and with 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a
- * Cache, 409 `chunk_conflict`, 507 `mailbox_full` or `storage_full`; to the Relay also with 409 `duplicate_conflict`.
+ * Cache, 409 `duplicate_conflict` or `chunk_conflict`, 507 `mailbox_full` or `storage_full`.
  */
 export async function storeEnvelope(
   parts: StoreParts,
   envelope: Envelope,
   submitted: Submitted,
 ): Promise<StoreReceipt | Fault> {
-  const { nowMs, relayed } = submitted;
+  const { nowMs } = submitted;
   const admission = await admit(parts, envelope, submitted);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const { sender } = admission;
+  const author = authorOf(envelope, sender);
   const sending: MailboxSender =
-    sender === null ? unsigned : await sendingOf(parts.known, mailbox, sender, nowMs);
+    sender === null
+      ? { isKnown: false, label: author }
+      : await sendingOf(parts.known, mailbox, sender, nowMs);
   const entry = entryOf(envelope, admission, {
     mailbox,
     labels: labelsOf(sending, submitted),
@@ -91,7 +93,7 @@ export async function storeEnvelope(
   const refused = checkOutcome(parts, outcome, envelope.to);
   if (refused !== null) return refused;
   const deduped = outcome.kind === "duplicate";
-  if (deduped && relayed !== undefined && !outcome.isSame) return otherContent;
+  if (deduped && !isRepeat(outcome, author)) return otherContent;
   const { expiresAtMs } = deduped ? outcome : entry;
   if (!deduped) parts.onStored(mailbox);
   // A repeat is announced too: a crash may have lost the notice.
@@ -101,7 +103,6 @@ export async function storeEnvelope(
   return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
 }
 
-/** What could not be verified counts as unsigned. */
 const unsigned: MailboxSender = { isKnown: false, label: null };
 
 /** Whether a request says that no one need be woken for what it brings. */
@@ -109,28 +110,23 @@ export function isQuiet(headers: Headers): boolean {
   return /^(very-)?low$/.test(headers.get("urgency") ?? "");
 }
 
-const otherContent = fault(
-  "duplicate_conflict",
-  "another envelope with this message_id was sent to this recipient",
-);
-
 /**
  * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged since; `null` when
- * the id is not known, and 409 `duplicate_conflict` for other content that waits.
+ * the id is not known, and 409 `duplicate_conflict` for what is no repeat.
  */
 export async function recallEnvelope(
   parts: StoreParts,
   envelope: Envelope,
-  { recipient, ttlMsMax, expiresAtMs }: Admission,
+  { recipient, sender, ttlMsMax }: Admission,
   nowMs: number,
 ): Promise<StoreReceipt | Fault | null> {
   const { to, messageId, bytes } = envelope;
-  const known = await parts.mailbox.message(mailboxOf(to, recipient.life), messageId, nowMs);
-  const facts = { deduped: true, ttlMsMax, nowMs };
-  if (known.state === "acked") return receiptOf(parts, envelope, { ...facts, expiresAtMs });
-  if (known.state !== "active") return null;
-  if (!equalBytes(known.message.envelope, bytes)) return otherContent;
-  return receiptOf(parts, envelope, { ...facts, expiresAtMs: known.message.expiresAtMs });
+  const named = { messageId, digest: digestOf(bytes) };
+  const known = await parts.mailbox.known(mailboxOf(to, recipient.life), named, nowMs);
+  if (known === null) return null;
+  if (!isRepeat(known, authorOf(envelope, sender))) return otherContent;
+  const { expiresAtMs } = known;
+  return receiptOf(parts, envelope, { deduped: true, expiresAtMs, ttlMsMax, nowMs });
 }
 
 // ------------------------------------------------------------------------------------------------ decide
@@ -202,6 +198,7 @@ function entryOf(
       ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax))
       : null,
     envelope: envelope.bytes,
+    digest: digestOf(envelope.bytes),
   };
 }
 
@@ -236,6 +233,7 @@ export async function checkDisk(
     labels: [],
     headerPreview: null,
     envelope: new Uint8Array(1),
+    digest: digestOf(new Uint8Array(1)),
   };
   const quota = { ...quotaOf(settings, unsigned, trialOrigin), recipientEntriesMax: 0 };
   return mailbox.store(entry, quota).then(

@@ -62,7 +62,7 @@ export type EgressRequest = {
   /** `null` for a GET. */
   readonly body: Uint8Array | null;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly wantsBody: boolean;
+  readonly wantsBody: (httpStatus: number) => boolean;
   /** The network of the client on whose behalf the request is made. */
   readonly client?: string;
   /** For everything: waiting, resolving, connecting, answering. */
@@ -380,12 +380,15 @@ async function sendPinned(
   }
 }
 
-async function readAnswer(response: Response, wantsBody: boolean): Promise<EgressAnswer> {
+async function readAnswer(
+  response: Response,
+  wantsBody: EgressRequest["wantsBody"],
+): Promise<EgressAnswer> {
   const { status: httpStatus } = response;
   const retryAfter = response.headers.get("retry-after") ?? undefined;
   const answer = { httpStatus, error: null, giveUp: false, retryAfter };
   const reading = readCapped(response.body, { bytesMax: answerBytesMax });
-  if (!wantsBody) {
+  if (!wantsBody(httpStatus)) {
     await withDeadline(reading, drainMs).catch(() => "over");
     return { ...answer, body: null };
   }

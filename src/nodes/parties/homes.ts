@@ -432,7 +432,7 @@ async function ask(
     body: null,
     // A Directory that is asked so answers of its own ledger alone.
     headers: { [hopsHeader]: "1" },
-    wantsBody: true,
+    wantsBody: () => true,
     client: network,
     timeoutMs: askMs,
   });

@@ -2,7 +2,7 @@
  * Idempotency of the Relay: one delivery for one message. A repeat that comes before the answer waits for it and gets
  * it too. A repeat after a success gets the same result from a record, at every node that shares the store, because the
  * record is written before the answer. Of what went to the Cache of this process alone, the entry there is the record.
- * A repeat after a failure tries again. Another envelope with the same id is a conflict.
+ * A repeat after a failure tries again. An envelope with the same id that is no repeat (author.ts) is a conflict.
  * Source: rules section 5 ("Repeats"), D87, D320.
  */
 import { sha256 } from "../../core/codec/crypto.ts";
@@ -11,6 +11,7 @@ import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
+import { type EnvelopeAuthor, isRepeat, otherContent } from "../parties/author.ts";
 import { encodeRecord, readRecord } from "../parties/records.ts";
 import type { DeliveredResult } from "./delivery.ts";
 import type { DeliveryInFlight } from "./live/registry.ts";
@@ -26,6 +27,7 @@ export type Dedup = {
 
 type OneDelivery = {
   readonly envelope: Pick<Envelope, "to" | "messageId" | "bytes">;
+  readonly author: EnvelopeAuthor;
   /** How often it was forwarded. */
   readonly hops: number;
   readonly nowMs: number;
@@ -36,38 +38,46 @@ type OneDelivery = {
 };
 
 /**
- * The outcome of the only delivery of the message: 409 `duplicate_conflict` for another envelope. One that was forwarded
+ * The outcome of the only delivery of the message: 409 `duplicate_conflict` for what is no repeat. One that was forwarded
  * more often than that in flight is a loop, since it is in flight here already: 422 `not_deliverable`.
  */
 export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<DeliveryOutcome> {
   const { to, messageId, bytes } = delivery.envelope;
   const key = `relay:${to}:${messageId}`;
-  const digest = sha256(bytes).toHex();
+  const content = { digest: sha256(bytes).toHex(), author: delivery.author };
   const { hops } = delivery;
   const first = dedup.inFlight.get(key);
-  if (first !== undefined && first.digest !== digest) return Promise.resolve(conflict());
+  if (first !== undefined && !repeats(content, first)) return Promise.resolve(otherContent);
   if (first !== undefined)
     return hops > first.hops ? Promise.resolve(cameBack()) : first.outcome.then(asRepeat);
-  const delivering = { to, digest, hops, delaysJoins: false };
+  const delivering = { to, ...content, hops, delaysJoins: false };
   const begun = () => {
     delivering.delaysJoins = true;
   };
-  const outcome = deliverUnlessKnown(dedup, delivery, { key, digest, begun }).finally(() =>
+  const outcome = deliverUnlessKnown(dedup, delivery, { key, content, begun }).finally(() =>
     dedup.inFlight.delete(key),
   );
   dedup.inFlight.set(key, Object.assign(delivering, { outcome }));
   return outcome;
 }
 
-type Begun = { readonly key: string; readonly digest: string; readonly begun: () => void };
+/** Of an envelope: the digest of its bytes, and whose it is. */
+type Content = { readonly digest: string; readonly author: EnvelopeAuthor };
+
+function repeats(content: Content, known: Content): boolean {
+  const isSame = content.digest === known.digest;
+  return isRepeat({ isSame, author: known.author }, content.author);
+}
+
+type Begun = { readonly key: string; readonly content: Content; readonly begun: () => void };
 
 async function deliverUnlessKnown(
   dedup: Dedup,
   { nowMs, untilMs, deliver }: OneDelivery,
-  { key, digest, begun }: Begun,
+  { key, content, begun }: Begun,
 ): Promise<DeliveryOutcome> {
   const known = await recordOf(dedup, key, nowMs);
-  if (known !== null && known.digest !== digest) return conflict();
+  if (known !== null && !repeats(content, known)) return otherContent;
   if (known?.result) return asRepeat(known.result);
   const delivered = await deliver(begun);
   // The id belongs to the content that another node delivered.
@@ -76,8 +86,8 @@ async function deliverUnlessKnown(
   if (isKept) return isRepeated(result) ? asRepeat(result) : result;
   // A Cache elsewhere has the id already: of another node, which may have sent other content a moment ago.
   const other = isRepeated(result) ? await recordOf(dedup, key, nowMs) : null;
-  if (other !== null && other.digest !== digest) return conflict();
-  await remember(dedup, key, { digest, result: result.success ? result : null }, untilMs());
+  if (other !== null && !repeats(content, other)) return otherContent;
+  await remember(dedup, key, { ...content, result: result.success ? result : null }, untilMs());
   return result;
 }
 
@@ -92,17 +102,10 @@ function asRepeat(outcome: DeliveryOutcome): DeliveryOutcome {
   return { ...outcome, details: { ...outcome.details, deduped: true } };
 }
 
-function conflict(): Fault {
-  return fault(
-    "duplicate_conflict",
-    "another envelope with this message_id was sent to this recipient",
-  );
-}
-
 const cameBack = () => fault("not_deliverable", "the envelope has come back to this Relay");
 
-/** After a failure there is no result, and the id belongs to the envelope with the digest. */
-type DeliveryRecord = { readonly digest: string; readonly result: DeliveryResult | null };
+/** After a failure there is no result, and the id belongs to the author of the content. */
+type DeliveryRecord = Content & { readonly result: DeliveryResult | null };
 
 const recordOf = ({ receipts }: Dedup, key: string, nowMs: number) =>
   readRecord<DeliveryRecord>(receipts, key, nowMs);

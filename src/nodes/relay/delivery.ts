@@ -32,10 +32,11 @@ import type { Channel, DeliveryPlan, Destination } from "../../core/message/plan
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { isQuiet, type Submitted } from "../cache/store.ts";
-import type { Egress } from "../egress/egress.ts";
+import type { Egress, EgressAnswer } from "../egress/egress.ts";
 import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
 import { type Admission, type AdmissionFacts, senderHomeHeader } from "../parties/admission.ts";
+import { otherContent } from "../parties/author.ts";
 import type { LiveSessions } from "./live/session.ts";
 
 /** An admitted envelope, and how it came here. */
@@ -106,7 +107,7 @@ type Made = Omit<AttemptOutcome, "durationMs">;
 
 /**
  * Never throws for what a destination does. `nobody`: it turned out that no session listens. 409 `duplicate_conflict`
- * ends the delivery: the Cache of this process holds other content under the id, which another node gave it.
+ * ends the delivery: a destination has something else under the id, and the next one would hide that from the sender.
  */
 async function makeAttempt(
   parts: DeliveryParts,
@@ -143,8 +144,12 @@ async function deliverLive(
   };
 }
 
-/** To another host. An inbox gets no more than the envelope and its way; of other nodes the answer counts too. */
-async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): Promise<Made> {
+/** To another host. An inbox gets no more than the envelope and its way. */
+async function post(
+  parts: DeliveryParts,
+  relayed: Relayed,
+  attempt: Attempt,
+): Promise<Made | Fault> {
   const { channel } = attempt.destination;
   const endpoint = attempt.destination.endpoint ?? "";
   const { envelope, call } = relayed;
@@ -160,17 +165,23 @@ async function post(parts: DeliveryParts, relayed: Relayed, attempt: Attempt): P
           : "",
     body: envelope.bytes,
     headers: headersTo(channel, relayed),
-    wantsBody: channel !== "inbox",
+    wantsBody: (httpStatus) => channel !== "inbox" || httpStatus === otherContent.status,
     client: call.network,
     timeoutMs: attempt.timeoutMs,
   });
   const { httpStatus, error, giveUp, body } = answer;
+  if (isOtherContent(answer)) return otherContent;
   const said =
     body === null || httpStatus === null ? {} : readAnswer(channel, { httpStatus, body }, envelope);
   // A retry would not help.
   return said === null
     ? { httpStatus, error: "invalid_answer", giveUp: true }
     : { httpStatus, error, giveUp, ...said };
+}
+
+function isOtherContent({ httpStatus, body }: EgressAnswer): boolean {
+  const { status, code } = otherContent;
+  return httpStatus === status && body !== null && parseRefusal(body)?.code === code;
 }
 
 function headersTo(channel: Channel, { hops, call, facts }: Relayed): Record<string, string> {
@@ -203,7 +214,7 @@ async function storeInCache(
     relayed: relayed.facts,
   };
   const stored = await localCache.store(relayed.envelope, submitted).catch(storeFailure);
-  if (isFault(stored) && stored.code === "duplicate_conflict") return stored;
+  if (isFault(stored) && stored.code === otherContent.code) return stored;
   return isFault(stored)
     ? madeOfRefusal(stored)
     : { httpStatus: 202, error: null, receipt: stored };

@@ -32,6 +32,7 @@ import {
   gatherFacts,
   senderHomeHeader,
 } from "../parties/admission.ts";
+import { authorOf } from "../parties/author.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import {
   chargeBody,
@@ -165,6 +166,7 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const relayed = { ...received, admission, facts, call };
   const outcome = await deliverOnce(node.dedup, {
     ...received,
+    author: authorOf(envelope, admission.sender),
     nowMs: call.nowMs,
     untilMs: () => rememberedUntilMs(node, relayed),
     deliver: (begun) => deliver(node, relayed, begun),

@@ -36,6 +36,7 @@ import {
   isSameId,
   none,
   RowTable,
+  wordBytes,
 } from "../../storage/mailbox-rows.ts";
 import { storedAtOf } from "../../storage/mailbox-rules.ts";
 import { receiptIn } from "../../storage/records.ts";
@@ -406,6 +407,7 @@ function messageOf(
     storedAtMs: storedAtOf(rows.arrival[slot]!, expiresAtMs),
     headerPreview: rows.previewBytes[slot] === none ? null : (body?.preview ?? noBytes),
     envelope: status === held ? (body?.envelope ?? noBytes) : noBytes,
+    digest: wordBytes(rows.words(slot, "digest")),
   };
   return {
     kind: "message",

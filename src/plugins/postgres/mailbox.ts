@@ -2,12 +2,14 @@
  * The mailbox over PostgreSQL. Writes of one turn are one call of a function of the schema; their decisions are
  * exact for a mailbox, whichever nodes write. Each read is one statement.
  */
+import { equalBytes } from "../../core/codec/bytes.ts";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import { Batcher, type BatchLimits } from "../../storage/batcher.ts";
 import {
   type Chunk,
   type HeldMessage,
+  type KnownMessage,
   type Mailbox,
   type MailboxEntry,
   type MailboxStats,
@@ -211,6 +213,25 @@ export class PostgresMailbox implements Mailbox {
     };
   }
 
+  async known(
+    recipient: MailboxKey,
+    { messageId, digest }: Pick<MailboxEntry, "messageId" | "digest">,
+    nowMs: number,
+  ): Promise<KnownMessage | null> {
+    if (!isUuid(messageId)) return null;
+    const [row] = await this.pool.query("select * from {s}.known($1, $2::uuid, $3)", [
+      recipient,
+      messageId,
+      nowMs,
+    ]);
+    if (row === undefined) return null;
+    return {
+      expiresAtMs: Number(row["expires_ms"]),
+      isSame: equalBytes(new Uint8Array(row["digest"] as Uint8Array), digest),
+      author: row["author"] as string | null,
+    };
+  }
+
   expire(nowMs: number, limit: number): Promise<number> {
     return this.expiry.expire(nowMs, limit);
   }
@@ -263,6 +284,7 @@ function encodeEntry(entry: MailboxEntry) {
     expires: entry.expiresAtMs,
     kept: entry.onExpiry === "DeleteOnExpiry" ? 0 : entry.keptUntilMs,
     size: entry.envelope.length,
+    digest: `\\x${entry.digest.toHex()}`,
     ...(entry.chunk === null
       ? {}
       : {
@@ -299,7 +321,7 @@ function encodePlace({ own, pool, poolMax, isRest }: MailboxPlace) {
   };
 }
 
-/** Number, outcome, and what belongs to it: end of the known entry, pool, size, whether the known one is the same. */
+/** Number, outcome, end of the known entry, pool, size; whether the known one is the same, and its author. */
 type Answered = readonly [
   number,
   string,
@@ -307,6 +329,7 @@ type Answered = readonly [
   string | null,
   number | null,
   boolean | null,
+  string | null,
 ];
 
 function outcomesOf(answer: unknown, beyond: readonly (string | null)[]) {
@@ -324,12 +347,12 @@ function outcomesOf(answer: unknown, beyond: readonly (string | null)[]) {
 }
 
 function outcomeOf(
-  [, outcome, knownUntil, label, , same]: Answered,
+  [, outcome, knownUntil, label, , same, author]: Answered,
   beyond: string | null,
 ): StoreOutcome {
   if (outcome === "stored" || outcome === "chunk_conflict") return { kind: outcome };
   if (outcome === "duplicate")
-    return { kind: "duplicate", expiresAtMs: Number(knownUntil), isSame: same === true };
+    return { kind: outcome, expiresAtMs: Number(knownUntil), isSame: same === true, author };
   if (outcome === "pool") return { kind: "full", scope: "pool", label: label ?? "" };
   if (outcome === "recipient") return { kind: "full", scope: "recipient" };
   if (beyond !== null) return { kind: "full", scope: "store_share", label: beyond };

@@ -19,9 +19,12 @@ const copied: readonly (readonly [kind: string, text: string])[] = [
   [
     "held",
     `select m.key, t.arrival, t.id, t.expires_ms, t.size, t.group_id, t.sequence, t.total, t.labels, t.envelope,
-       t.size + 300 as weight ${ofBox}held t ${here} order by t.size desc`,
+       t.digest, t.size + 300 as weight ${ofBox}held t ${here} order by t.size desc`,
   ],
-  ["acked", `select m.key, t.id, t.expires_ms, t.digest, 200 as weight ${ofBox}acked t ${here}`],
+  [
+    "acked",
+    `select m.key, t.id, t.expires_ms, t.digest, t.labels, 250 as weight ${ofBox}acked t ${here}`,
+  ],
   [
     "kept",
     `select m.key, t.id, t.expires_ms, t.kept_ms, t.preview, coalesce(length(t.preview), 0) + 200 as weight

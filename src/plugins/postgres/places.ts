@@ -301,6 +301,7 @@ export function openShards(shards: readonly Shard[], places: Places, home: Shard
       read: (key, ids, nowMs) => readBox(key, (box) => box.read(key, ids, nowMs)),
       chunks: (key, groupId, nowMs) => readBox(key, (box) => box.chunks(key, groupId, nowMs)),
       message: (key, id, nowMs) => readBox(key, (box) => box.message(key, id, nowMs)),
+      known: (key, named, nowMs) => readBox(key, (box) => box.known(key, named, nowMs)),
       remove: (key, ids, nowMs) => writeBox(key, (box) => box.remove(key, ids, nowMs)),
       claimAndRemove: (claim, key, ids, nowMs) =>
         writeBox(key, (box) => box.claimAndRemove(claim, key, ids, nowMs)),

@@ -48,6 +48,8 @@ create table {s}.held (
   sequence bigint,
   total bigint,
   labels text[],
+  -- As in mailbox-rules.ts.
+  digest bytea not null,
   envelope bytea not null
 ) partition by range (expires_ms);
 -- Envelopes are encrypted: they are not compressed. Citus can't say so, and they cost some processor time there.
@@ -58,12 +60,13 @@ end $$;
 create index held_id on {s}.held (mailbox_no, id);
 create index held_arrival on {s}.held (mailbox_no, arrival);
 create index held_group on {s}.held (mailbox_no, group_id) where group_id is not null;
--- Ids that were acknowledged, until their expiry.
+-- Ids that were acknowledged, until their expiry. Of the labels, that of the author.
 create table {s}.acked (
   mailbox_no bigint not null,
   id uuid not null,
   expires_ms bigint not null,
-  digest bytea not null
+  digest bytea not null,
+  labels text[]
 ) partition by range (expires_ms);
 create index acked_id on {s}.acked (mailbox_no, id);
 -- Remains of messages after their expiry.
@@ -112,7 +115,7 @@ create type {s}.room as (
 );
 create type {s}.entry as (
   n integer, round integer, box text, id uuid, at bigint, expires bigint, kept bigint, size integer, start integer,
-  group_id uuid, sequence bigint, total bigint, labels text[], preview bytea,
+  group_id uuid, sequence bigint, total bigint, labels text[], digest bytea, preview bytea,
   entries_max bigint, bytes_max bigint, first_place {s}.room, second_place {s}.room, store_entries_max bigint, store_bytes_max bigint
 );
 -- The same for one acknowledgement, and for one receipt.
@@ -326,12 +329,13 @@ begin
       select m.no as mailbox_no, r.*
       from json_to_recordset(rows) r(
         key text, arrival bigint, id uuid, expires_ms bigint, size integer, group_id uuid, sequence bigint,
-        total bigint, labels text[], envelope bytea)
+        total bigint, labels text[], digest bytea, envelope bytea)
       join {s}.mailbox m on m.key = r.key
     ), new_held as (
       insert into {s}.held
-        (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope)
-      select mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope from given
+        (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, digest, envelope)
+      select mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, digest, envelope
+      from given
     ), new_sums as (
       update {s}.mailbox m set entries = m.entries + g.entries, bytes = m.bytes + g.bytes
       from (select mailbox_no, count(*) as entries, sum(size) as bytes from given group by 1) g
@@ -344,10 +348,11 @@ begin
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes;
   elsif p_kind = 'acked' then
     with given as materialized (
-      select m.no, r.* from json_to_recordset(rows) r(key text, id uuid, expires_ms bigint, digest bytea)
+      select m.no, r.* from json_to_recordset(rows) r(key text, id uuid, expires_ms bigint, digest bytea, labels text[])
       join {s}.mailbox m on m.key = r.key
     ), new_acked as (
-      insert into {s}.acked (mailbox_no, id, expires_ms, digest) select no, id, expires_ms, digest from given
+      insert into {s}.acked (mailbox_no, id, expires_ms, digest, labels)
+      select no, id, expires_ms, digest, labels from given
     )
     select count(*) into copied from given;
   elsif p_kind = 'kept' then
@@ -404,10 +409,9 @@ begin
   ) over
   where m.no = over.no;
 end $$;
--- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
 -- As in mailbox-rules.ts.
-create function {s}.digest_of(p_envelope bytea) returns bytea language sql immutable as $$
-  select substring(sha256(p_envelope) for 16)
+create function {s}.author_in(p_labels text[]) returns text language sql immutable as $$
+  select label from unnest(p_labels) label where label like 'from:%' limit 1
 $$;
 -- Whether a place has room for one more entry. The sums of the mailbox bound those of its labels: while no more waits than
 -- the sender's part, no sum of a label is read.
@@ -452,6 +456,7 @@ create function {s}.labels_at(p_labels text[], p_place {s}.room) returns text[] 
     || array(select label from unnest(array[(p_place).own, (p_place).pool]) label
       where label <> all (coalesce(p_labels, '{}')))
 $$;
+-- Entries of one mailbox have different rounds; a round decides and writes one entry of each mailbox.
 create function {s}.store_round(
   p_writer uuid, p_entries {s}.entry[], p_round integer, p_bytes bytea, p_store_entries bigint, p_store_bytes bigint
 ) returns json language plpgsql as $$
@@ -461,13 +466,14 @@ declare
 begin
   with given as materialized (
     select e.*, m.no, m.entries, m.bytes, m.settled_ms, m.last_arrival,
-      known.until as known_until, known.same
+      known.until as known_until, known.same, known.author
     from unnest(p_entries) e join {s}.mailbox m on m.key = e.box
     left join lateral (
-      (select h.expires_ms as until, h.envelope = substring(p_bytes from e.start for e.size) as same from {s}.held h
+      (select h.expires_ms as until, h.digest = e.digest as same, {s}.author_in(h.labels) as author
+        from {s}.held h
         where h.mailbox_no = m.no and h.id = e.id and h.expires_ms > e.at limit 1)
       union all
-      (select a.expires_ms, a.digest in ({s}.digest_of(substring(p_bytes from e.start for e.size)), {s}.digest_of(''))
+      (select a.expires_ms, a.digest = e.digest, {s}.author_in(a.labels)
         from {s}.acked a
         where a.mailbox_no = m.no and a.id = e.id and a.expires_ms > e.at limit 1)
       limit 1
@@ -504,12 +510,12 @@ begin
     from summed s
   ), new_held as (
     insert into {s}.held
-      (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, envelope)
+      (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, digest, envelope)
     select no, arrival, id, expires, size, group_id, sequence, total, case room
         when 1 then {s}.labels_at(labels, first_place)
         when 2 then {s}.labels_at(labels, second_place)
         else labels
-      end, substring(p_bytes from start for size)
+      end, digest, substring(p_bytes from start for size)
     from final where outcome = 'stored'
   ), new_kept as (
     insert into {s}.kept (mailbox_no, id, expires_ms, kept_ms, preview)
@@ -531,7 +537,8 @@ begin
       set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes
   )
   select json_agg(json_build_array(n, outcome, known_until,
-    case when room = 0 then coalesce((second_place).pool, (first_place).pool) end, case when outcome = 'stored' then size end, same))
+    case when room = 0 then coalesce((second_place).pool, (first_place).pool) end, case when outcome = 'stored' then size end, same,
+    author))
   into answers from final;
   return answers;
 end $$;
@@ -645,10 +652,12 @@ begin
     delete from {s}.held h using asked g
     where h.mailbox_no = g.no and h.id = g.id and h.expires_ms > g.at
     returning g.n, g.settled_ms, h.mailbox_no, h.id, h.expires_ms, h.size, h.labels,
-      {s}.digest_of(h.envelope) as digest
+      h.digest
   ), new_acked as (
-    insert into {s}.acked (mailbox_no, id, expires_ms, digest)
-    select mailbox_no, id, expires_ms, digest from gone
+    insert into {s}.acked (mailbox_no, id, expires_ms, digest, labels)
+    select mailbox_no, id, expires_ms, digest,
+      case when {s}.author_in(labels) is not null then array[{s}.author_in(labels)] end
+    from gone
   ), gone_kept as (
     delete from {s}.kept k using gone g where k.mailbox_no = g.mailbox_no and k.id = g.id
   ), new_sums as (
@@ -693,6 +702,20 @@ begin
     union all
     select 'expired', k.id, k.expires_ms, null, null, null, null, k.preview
       from {s}.kept k where k.mailbox_no = box and k.id = p_id and k.expires_ms <= p_now and k.kept_ms > p_now
+    limit 1;
+end $$;
+create function {s}.known(p_key text, p_id uuid, p_now bigint) returns table (
+  expires_ms bigint, digest bytea, author text
+) language plpgsql stable as $$
+declare
+  box bigint := {s}.box_no(p_key);
+begin
+  return query
+    select h.expires_ms, h.digest, {s}.author_in(h.labels) from {s}.held h
+      where h.mailbox_no = box and h.id = p_id and h.expires_ms > p_now
+    union all
+    select a.expires_ms, a.digest, {s}.author_in(a.labels) from {s}.acked a
+      where a.mailbox_no = box and a.id = p_id and a.expires_ms > p_now
     limit 1;
 end $$;
 create function {s}.chunks(p_key text, p_group uuid, p_now bigint) returns table (

@@ -7,7 +7,7 @@ import {
   type StoreMaintenance,
   type StoreRecord,
 } from "../../storage/contract.ts";
-import { storedAtOf } from "../../storage/mailbox-rules.ts";
+import { digestOf, storedAtOf } from "../../storage/mailbox-rules.ts";
 import { SqlConnection } from "./connection.ts";
 import { chunkOf } from "./mailbox.ts";
 import type { Pool } from "./pool.ts";
@@ -89,6 +89,8 @@ function messageOf(row: SqlRow, state: "active" | "acked" | "kept"): StoreRecord
     headerPreview: isKept && preview !== null ? bytesOf(preview) : null,
     labels: (row["labels"] as string[] | null | undefined) ?? [],
     envelope: state === "active" ? bytesOf(row["envelope"]) : nothing,
+    // What remains after the expiry has none, and its id is free.
+    digest: "digest" in row ? bytesOf(row["digest"]) : digestOf(nothing),
   };
   return { kind: "message", state, entry };
 }

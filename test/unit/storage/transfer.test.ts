@@ -1,13 +1,15 @@
 /** Which records an import takes: what has ended by then is left out and counted. */
 import { expect, test } from "bun:test";
 import type { StoreRecord } from "../../../src/storage/contract.ts";
-import { importRecords } from "../../../src/storage/transfer.ts";
+import { encodeRecord, importRecords, parseRecord } from "../../../src/storage/transfer.ts";
 import {
   alice,
   bob,
+  bytesOf,
   chunkOf,
   entry,
   failureOf,
+  holding,
   id,
   ids,
   listAll,
@@ -105,6 +107,28 @@ test("what was stored while the clock ran ahead ends nothing that has not ended"
   expect(report).toMatchObject({ messages: 4, over: 0 });
   expect(ids(await listAll(mailbox!, alice, pageOf({ nowMs })))).toEqual([1, 3, 4].map(id));
   expect((await mailbox!.message(alice, id(2), nowMs)).state).toBe("acked");
+  await store.close();
+});
+
+test("of an acknowledged id, its author and the digest of its envelope are imported", async () => {
+  const store = await openMemory(1_000)({ now: () => nowMs, log: () => {}, fatal: failOn });
+  const { mailbox, replay, receipts } = store.capabilities;
+  const target = {
+    mailbox: mailbox!,
+    replay: replay!,
+    receipts: receipts!,
+    putLedger: async () => {},
+  };
+  const labels = ["via:1", "from:a"];
+  const before = entry(1, { expiresAtMs: 20_000, keptUntilMs: 20_000, labels });
+  const without = { ...before, envelope: new Uint8Array(0) };
+  const line = encodeRecord({ kind: "message", state: "acked", entry: without });
+  const record = parseRecord(line) as StoreRecord;
+  await importRecords({ import: (fill) => fill(target) }, each([record]), nowMs);
+  const known = { expiresAtMs: 20_000, author: "from:a" };
+  expect(await mailbox!.known(alice, before, nowMs)).toEqual({ ...known, isSame: true });
+  const other = holding(before, bytesOf(2, 100));
+  expect(await mailbox!.known(alice, other, nowMs)).toEqual({ ...known, isSame: false });
   await store.close();
 });
 

@@ -32,6 +32,7 @@ import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
 import type { Call } from "../../http/route.ts";
+import type { EnvelopeAuthor } from "../../parties/author.ts";
 import type { Blocks } from "../../parties/blocks.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "../../parties/rates.ts";
 import type { RecipientSource } from "../../parties/recipients.ts";
@@ -134,6 +135,7 @@ export type DeliveryInFlight = {
   readonly to: Did;
   /** Of its content. */
   readonly digest: string;
+  readonly author: EnvelopeAuthor;
   readonly hops: number;
   /** It no longer reaches sessions of the recipient that begin to join now: they wait for it. */
   readonly delaysJoins: boolean;
