@@ -118,8 +118,9 @@ appTest(
   "what comes into sight by scrolling is read",
   async () => {
     const { alice, bob } = await two(["Amy", "Dan"]);
-    for (let i = 0; i < 40; i++) await bob.say(`line ${i}\n`.repeat(3).trim());
-    await alice.sees(`line ${39}\n`.repeat(3).trim());
+    const tall = (n: number) => `line ${n}\n`.repeat(12).trim();
+    for (let i = 0; i < 10; i++) await bob.say(tall(i));
+    await alice.sees(tall(9));
     await alice.page.evaluate("document.querySelector('.messages').scrollTo(0, -1500)");
     await bob.say("below the fold");
     await alice.page.until("document.title === '(1) Waypost'", "that one is unread", 60_000);

@@ -9,6 +9,8 @@ import { join } from "node:path";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
 import {
   axeFindings,
+  didOf,
+  fillStore,
   linkOf,
   newPerson,
   openRow,
@@ -32,8 +34,6 @@ beforeAll(async () => {
 });
 afterAll(() => stranger?.close());
 
-const didOf = async (person: Person) =>
-  new URLSearchParams(new URL(await linkOf(person)).hash.slice(1)).get("to") ?? "";
 const markup = `<img src=x onerror="globalThis.ran=1"><script>globalThis.ran=1</script>`;
 const page = `<!doctype html><script>globalThis.ran=1;fetch("https://evil.example/")</script>`;
 const svg = `<svg xmlns="http://www.w3.org/2000/svg" onload="globalThis.ran=1"><script>globalThis.ran=1</script></svg>`;
@@ -235,14 +235,7 @@ appTest(
     await openRow(person);
     await person.press("Accept");
     await person.page.evaluate("location.hash = ''");
-    const built = await Bun.build({
-      entrypoints: [join(import.meta.dir, "fill-store.ts")],
-      target: "browser",
-      minify: true,
-      format: "iife",
-    });
-    await person.page.evaluate(`${await built.outputs[0]?.text()}; undefined`);
-    await person.page.evaluate(`fill(${JSON.stringify(stranger.did)}, 10_000)`);
+    await fillStore(person, stranger.did, { count: 10_000, everyMs: 60_000 });
     await person.page.call("Page.reload", {});
     await person.page.until("document.querySelector('.row')", "the list", 60_000);
     const openedMs = () =>

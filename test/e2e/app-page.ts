@@ -141,6 +141,27 @@ export async function twoPeople(
   return { alice, bob };
 }
 
+/** The DID of the page's person, from their link. */
+export async function didOf(person: Person<TypedPage>): Promise<string> {
+  return new URLSearchParams(new URL(await linkOf(person)).hash.slice(1)).get("to") ?? "";
+}
+
+/** Puts messages of somebody into the page's store, which takes a moment. They show after a reload. */
+export async function fillStore(
+  { page }: Person,
+  from: string,
+  { count, everyMs }: { readonly count: number; readonly everyMs: number },
+): Promise<void> {
+  const built = await Bun.build({
+    entrypoints: [join(import.meta.dir, "fill-store.ts")],
+    target: "browser",
+    minify: true,
+    format: "iife",
+  });
+  await page.evaluate(`${await built.outputs[0]?.text()}; undefined`);
+  await page.evaluate(`fill(${JSON.stringify(from)}, ${count}, ${everyMs})`);
+}
+
 /** The first conversation. */
 export async function openRow({ page, click }: Person<TypedPage>): Promise<void> {
   await click(".row");

@@ -4,7 +4,16 @@
  */
 import { expect } from "bun:test";
 import { join } from "node:path";
-import { choose, linkSecond, openRow, type Person, personAt, twoPeople } from "./app-page.ts";
+import {
+  choose,
+  didOf,
+  fillStore,
+  linkSecond,
+  openRow,
+  type Person,
+  personAt,
+  twoPeople,
+} from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
@@ -245,16 +254,12 @@ appTest(
     const { alice, bob } = await two(["Pia", "Rob"]);
     await bob.say("the key is under the third flowerpot");
     await alice.sees("the key is under the third flowerpot");
-    const lines = Array.from({ length: 62 }, (_, i) => `line ${i} of many`);
-    for (const line of lines) await bob.say(line);
-    await alice.sees("line 61 of many", 120_000);
-    await alice.page.until(
-      "document.querySelectorAll('.message').length === 64",
-      "all of them",
-      120_000,
-    );
+    await fillStore(alice, await didOf(bob), { count: 62, everyMs: 1 });
     await alice.page.call("Page.reload", {});
-    await alice.sees("line 61 of many");
+    await alice.page.until(
+      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent.startsWith('message 61 ')",
+      "the last of them",
+    );
     expect((await alice.messages()).length).toBe(60);
     await alice.page.evaluate("location.hash = ''");
     await bob.say("after all of them");

@@ -1,5 +1,5 @@
 /** Nodes and a Chromium around the tests of a file, which are skipped where there is none. */
-import { afterAll, beforeAll, test } from "bun:test";
+import { afterAll, afterEach, beforeAll, test } from "bun:test";
 import type { TestNodes } from "../support/nodes.ts";
 import type { Place } from "./app-place.ts";
 import { type Browser, chromiumPath, startChromium } from "./chromium.ts";
@@ -18,6 +18,8 @@ export function appSuite(place: Place, flags: readonly string[] = []): Suite {
     const [nodes, browser] = await Promise.all([place.start(), startChromium(flags)]);
     Object.assign(suite, { nodes, browser });
   }, 120_000);
+  // The people of a test don't stay for the next: their pages would go on asking the nodes.
+  afterEach(() => suite.browser?.endProfiles());
   afterAll(async () => {
     await suite.browser?.close();
     await suite.nodes?.stop();

@@ -30,6 +30,8 @@ export type Browser = {
   readonly open: (url: string, profile?: string) => Promise<Page>;
   /** A person's own: storage, workers and permissions apart from all others. Its downloads go to the folder. */
   readonly profile: (downloads: string) => Promise<string>;
+  /** Closes the pages of all profiles and forgets what they hold. */
+  readonly endProfiles: () => Promise<void>;
   readonly close: () => Promise<void>;
 };
 
@@ -51,6 +53,8 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--remote-debugging-port=0",
+    // Pages of the browser's own that it would load for each window.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
     ...extraFlags,
   ];
   const child = Bun.spawn([chromiumPath, ...flags, `--user-data-dir=${profile}`, "about:blank"], {
@@ -109,11 +113,18 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
     await call("Page.navigate", { url }, session);
     return { ...pageOf((method, params) => call(method, params, session), lines), requests: urls };
   };
+  const profiles = new Set<string>();
   const profileIn = async (downloads: string): Promise<string> => {
     const context = String((await call("Target.createBrowserContext", {}))["browserContextId"]);
+    profiles.add(context);
     const behavior = { behavior: "allow", browserContextId: context, downloadPath: downloads };
     await call("Browser.setDownloadBehavior", behavior);
     return context;
+  };
+  const endProfiles = async () => {
+    for (const browserContextId of profiles)
+      await call("Target.disposeBrowserContext", { browserContextId });
+    profiles.clear();
   };
   const close = async () => {
     await call("Browser.close", {}).catch(() => undefined);
@@ -121,7 +132,7 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
     await child.exited;
     rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
   };
-  return { open, profile: profileIn, close };
+  return { open, profile: profileIn, endProfiles, close };
 }
 
 const keyCodes = { Enter: 13, Escape: 27, Tab: 9 } as const;

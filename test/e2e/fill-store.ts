@@ -10,18 +10,19 @@ import { Table } from "../../src/client/store/table.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 
-async function fill(from: Did, count: number): Promise<void> {
+/** The newest message is as old as the time between two. */
+async function fill(from: Did, count: number, everyMs: number): Promise<void> {
   const identity = parseIdentity((await indexedDbKeys().load("default")) ?? "", "default");
   if (!identity?.storeKey) throw new Error("there is no identity");
   const driver = indexedDbStore();
   // Messages and their places by id are new here: none is looked for before it is written.
   const read = async (key: string) => (/\/[im]\//.test(key) ? null : driver.read(key));
   const table = await Table.open({ ...driver, read }, identity.storeKey);
-  const startMs = Date.now() - count * 60_000;
+  const startMs = Date.now() - count * everyMs;
   for (let first = 0; first < count; first += 500)
     await table.change(async (batch) => {
       for (let n = first; n < Math.min(count, first + 500); n++) {
-        const at = startMs + n * 60_000;
+        const at = startMs + n * everyMs;
         const id = crypto.randomUUID();
         const text = utf8(`message ${n} ${"words ".repeat(n % 30)}`);
         const row: MessageRow = {
