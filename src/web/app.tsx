@@ -1,6 +1,7 @@
 /** The whole app: the first page, then conversations next to the open one, and what lies over them. */
 import { useEffect, useState } from "preact/hooks";
 import { ConversationView } from "./conversation.tsx";
+import { followNames } from "./names.ts";
 import { followNews } from "./notify.ts";
 import { PanelView } from "./panels.tsx";
 import { Button, Icon, IconButton, useSession, useStored } from "./parts.tsx";
@@ -57,6 +58,7 @@ function Home() {
   const people = useStored(() => me.store.people(), []);
   const hasContact = people?.some(({ isKnown }) => isKnown) ?? false;
   useEffect(() => followNews(), []);
+  useEffect(() => followNames(), []);
   useEffect(() => {
     const arrive = () => {
       const { invited } = arrivedBy();
@@ -78,6 +80,9 @@ function Home() {
           <span>{text}</span>
           {about === "storage" && (
             <Button onClick={() => setPanel({ is: "settings" })}>Backup</Button>
+          )}
+          {about.startsWith("device ") && (
+            <Button onClick={() => setPanel({ is: "settings" })}>Devices</Button>
           )}
           <IconButton shape="close" label="Hide" onClick={() => warn(about, null)} />
         </div>

@@ -1,6 +1,7 @@
 /** An open conversation: its head, its messages, and the line to write. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Person, StoredMessage } from "../client/package.ts";
+import { isSelfCertifying } from "../core/ledger/names.ts";
 import { Composer } from "./composer.tsx";
 import { changeOf, GroupState, isChange, type Names, useNames } from "./groups.tsx";
 import { useMessages } from "./history.ts";
@@ -48,6 +49,7 @@ export function ConversationView({ id, at, open }: Props) {
         <button type="button" class="who" disabled={!isPerson && group === null} onClick={about}>
           <Avatar {...{ id, name, person }} />
           <bdi class="name">{name}</bdi>
+          {isPerson && !isSelfCertifying(id) && <span class="unproven">not proven</span>}
         </button>
         <span class="state narrow" role="status">
           {isConnected ? "" : "Connecting…"}

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Person } from "../client/package.ts";
 import { lookUp } from "../client/trust/client.ts";
+import { Comparing } from "./comparing.tsx";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
 import { GroupView } from "./groups.tsx";
@@ -18,9 +19,7 @@ import {
   Input,
   nameOf,
   newPassphrase,
-  Problem,
   QrCode,
-  useLoaded,
   useStored,
 } from "./parts.tsx";
 import { type Invited, invitationLink, type Panel, parseInvited, show } from "./place.ts";
@@ -150,11 +149,9 @@ function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
       <p>
         {did.includes(":wp")
           ? "This person's keys prove themselves: the server can't exchange them. What it can't prove is that they belong to the person you mean."
-          : "The server says which keys this person has, and nothing proves it."}{" "}
-        Read these numbers to each other, by phone or side by side. If they are the same, no one
-        stands between you.
+          : "The server says which keys this person has, and nothing proves it."}
       </p>
-      <Fingerprint did={did} />
+      <Comparing did={did} />
       <hr />
       <div class="buttons">
         <CopyButton text={did} label="Copy address" />
@@ -184,19 +181,6 @@ function GroupPanel({ id, ...props }: Props & { readonly id: string | null }) {
       <GroupView id={id} {...props} />
       <div class="buttons">{id !== null && <DeleteButton id={id} {...props} />}</div>
     </Dialog>
-  );
-}
-
-function Fingerprint({ did }: { readonly did: string }) {
-  const { value, problem } = useLoaded(() => me.fingerprint(did), [did]);
-  if (problem !== null) return <Problem text={problem} />;
-  if (value === null) return <p role="status">Asking the server…</p>;
-  return (
-    <p class="fingerprint">
-      {value.is.split(" ").map((group, i) => (
-        <span key={i}>{group} </span>
-      ))}
-    </p>
   );
 }
 

@@ -4,6 +4,7 @@ import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact
 import { encode } from "uqr";
 import type { GroupFacts, Person } from "../client/package.ts";
 import { smallPicture } from "./files.ts";
+import { isTwin } from "./names.ts";
 import { attempt, current, me, type State, subscribe, textOf, toast } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
 
@@ -204,7 +205,9 @@ export function nameOf(
   if (!conversation.startsWith("did:")) return oneLine(group?.name ?? "") || "Group";
   const claimed = oneLine(person?.claimed?.name ?? "");
   const name = oneLine(person?.name ?? "") || oneLine(person?.alias ?? "");
-  return name || (claimed === "" ? shortDid(conversation) : `~${claimed}`);
+  const shown = name || (claimed === "" ? "" : `~${claimed}`);
+  if (shown === "") return shortDid(conversation);
+  return isTwin(conversation) ? `${shown} (${shortDid(conversation)})` : shown;
 }
 
 /** An address of a picture while it is shown: `null` until there is one, and "" when there is none. */

@@ -12,6 +12,7 @@ import {
   passphraseLock,
   Waypost,
 } from "../client/package.ts";
+import { oneLine } from "./text.ts";
 
 type NodeFacts = {
   readonly directoryUrl: string;
@@ -165,7 +166,45 @@ export async function create(name: string, invitation: string | null): Promise<v
   ready(made);
 }
 
+/**
+ * What other devices call this one. Two of the same kind differ behind `#`: by this text a Relay tells their live sessions
+ * apart.
+ */
+function ownDevice(): string {
+  const held = localStorage.getItem("device");
+  if (held !== null) return held;
+  const { userAgent } = navigator;
+  const find = (names: readonly (readonly [form: RegExp, name: string])[], other: string) =>
+    names.find(([form]) => form.test(userAgent))?.[1] ?? other;
+  const made = `${find(browsers, "Browser")} on ${find(systems, "a computer")} #${randomPart()}`;
+  localStorage.setItem("device", made);
+  return made;
+}
+
+const randomPart = (): string =>
+  crypto.getRandomValues(new Uint16Array(2)).reduce((text, part) => text + part.toString(36), "");
+
+/** In this order: each names those before it too. */
+const browsers = [
+  [/Firefox\//, "Firefox"],
+  [/Edg\//, "Edge"],
+  [/Chrom(e|ium)\//, "Chrome"],
+  [/Safari\//, "Safari"],
+] as const;
+const systems = [
+  [/Android/, "Android"],
+  [/iPhone|iPad/, "iPhone or iPad"],
+  [/Mac OS/, "Mac"],
+  [/Windows/, "Windows"],
+  [/Linux/, "Linux"],
+] as const;
+
+/** Of a device, to people. */
+export const deviceLabel = (name: string): string =>
+  oneLine(name.replace(/ #\w+$/, "")) || "a device";
+
 const options = () => ({
+  device: ownDevice(),
   directoryUrl: node.directoryUrl,
   relayUrl: node.relayUrl,
   cacheUrl: node.cacheUrl,
@@ -194,6 +233,11 @@ function ready(opened: Waypost): void {
       warn(
         "keys",
         "Your keys were replaced elsewhere. Did you remove this device, or restore a backup? Otherwise somebody else is writing as you: warn your contacts over another channel.",
+      );
+    if (event.type === "device_added")
+      warn(
+        `device ${event.did}`,
+        `A device was added: ${deviceLabel(event.name)}. If that wasn't you, remove it.`,
       );
     if (event.type === "store_full")
       warn("full", "This device is full: nothing new can be kept. Delete files or conversations.");

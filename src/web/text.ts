@@ -3,6 +3,8 @@
  * (one grapheme can have ten thousand marks), file names that are names only; and times, sizes and links.
  */
 
+import type { Person } from "../client/package.ts";
+
 const segmenter = new Intl.Segmenter();
 const unitsPerGrapheme = 24;
 
@@ -171,4 +173,26 @@ export function placeOf(said: string, sought: string): number {
     before += folded(segment).length;
   }
   return -1;
+}
+
+// ------------------------------------------------------------------------------------------------- names
+
+/** What is read of a name; empty for one without a letter. */
+const seenOf = (name: string): string =>
+  folded(oneLine(name))
+    .normalize("NFKD")
+    .replace(/[\p{M}\p{Cf}\s]/gu, "");
+
+/** As this user calls them, or as they call themselves. */
+const calledOf = ({ name, alias, claimed }: Person): string =>
+  oneLine(name) || oneLine(alias ?? "") || oneLine(claimed?.name ?? "");
+
+/** The DIDs of those whose name somebody else has too. */
+export function twinsOf(people: readonly Person[]): ReadonlySet<string> {
+  const by = new Map<string, string[]>();
+  for (const person of people) {
+    const seen = seenOf(calledOf(person));
+    if (seen !== "") by.set(seen, [...(by.get(seen) ?? []), person.did]);
+  }
+  return new Set([...by.values()].flatMap((same) => (same.length < 2 ? [] : same)));
 }
