@@ -7,7 +7,7 @@ import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import { ChainReader } from "../../src/plugins/chain/reader.ts";
-import { Session, StateGone } from "../../src/plugins/chain/session.ts";
+import { ChainSession, StateGone } from "../../src/plugins/chain/session.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { methodOf, ownValues, replace, replaceAnchor, submitToOne } from "./virtual-replace.ts";
 import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
@@ -28,9 +28,12 @@ const canaries: readonly Canary[] = [
   {
     name: "M1: an old block whose state is gone stops the queue",
     put: () => {
-      const ask = methodOf<(...given: unknown[]) => Promise<unknown>>(Session.prototype, "ask");
-      return replace(Session.prototype, {
-        async ask(this: Session, ...given: never[]) {
+      const ask = methodOf<(...given: unknown[]) => Promise<unknown>>(
+        ChainSession.prototype,
+        "ask",
+      );
+      return replace(ChainSession.prototype, {
+        async ask(this: ChainSession, ...given: never[]) {
           try {
             return await ask.apply(this, given);
           } catch (error) {
@@ -46,7 +49,7 @@ const canaries: readonly Canary[] = [
     name: "M2: any head is believed, and one endpoint is enough",
     put: () => {
       const undo = [
-        replace(Session.prototype, { checkHead: () => {} }),
+        replace(ChainSession.prototype, { checkHead: () => {} }),
         replace(Endpoints.prototype, { confirm: async (_: never, head: never) => head }),
         replace(SubmissionPool.prototype, { onAbsent: dropAtOnce }),
       ];

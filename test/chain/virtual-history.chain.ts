@@ -61,7 +61,7 @@ describe("a new Directory, after an upgrade that moved indices", () => {
 
   test("would not have them if the archive node were not asked", async () => {
     const undo = replace(Endpoints.prototype, {
-      runtimeAfter(this: Endpoints, hash: string) {
+      agreedRuntime(this: Endpoints, hash: string) {
         return this.session()
           .metadataAt(hash)
           .catch(() => null);
@@ -81,6 +81,33 @@ test("a new Directory needs no states of before where no upgrade was", async () 
   const { movedAt: _, ...options } = upgraded([64]);
   const { unprovenAtEnd, lines } = await run(options);
   expect([unprovenAtEnd, lines]).toEqual([0, 0]);
+});
+
+/** The node in use gives the blocks before the upgrade the runtime of after, while a new Directory reads. */
+const wrongRuntime = (endpoints: number): ScheduleOptions => ({
+  ...upgraded(Array.from({ length: endpoints }, () => archive)),
+  lasting: [
+    {
+      node: 0,
+      fault: "runtime",
+      fromMs: 3 * hourMs - minuteMs,
+      untilMs: 3 * hourMs + 10 * minuteMs,
+    },
+  ],
+});
+
+describe("the runtime of an old block", () => {
+  test.each([2, 3])("is that of a second endpoint too, of %i", async (endpoints) => {
+    expect((await run(wrongRuntime(endpoints))).unprovenAtEnd).toBe(0);
+  });
+
+  test("would hide calls if that of one endpoint were believed", async () => {
+    const undo = replace(Endpoints.prototype, {
+      agreedRuntime: methodOf(Endpoints.prototype, "runtimeAfter"),
+    });
+    const { unprovenAtEnd } = await during(undo, () => run(wrongRuntime(2)));
+    expect(unprovenAtEnd).toBe(named.calls);
+  });
 });
 
 /** The node in use shows a chain of its own by numbers, while a new Directory reads. */
@@ -133,8 +160,8 @@ describe("a disagreement of two endpoints about one DID", () => {
   test("would stop all of them if it were taken for a missing answer", async () => {
     const values = methodOf<typeof ownValues>(Endpoints.prototype, "values");
     const undo = replace(Endpoints.prototype, {
-      values(this: Endpoints, keys: readonly Uint8Array[], hash: string) {
-        return values.call(this, keys, hash).catch((error: Error) => {
+      values(this: Endpoints, keys: readonly Uint8Array[], of: { hash: string }) {
+        return values.call(this, keys, of).catch((error: Error) => {
           throw new StoreError("unavailable", error.message);
         });
       },

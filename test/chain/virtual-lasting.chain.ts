@@ -5,6 +5,7 @@
  * the driver again, and its schedule must find that.
  */
 import { describe, expect, test } from "bun:test";
+import { Connections } from "../../src/plugins/chain/connections.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { Submissions } from "../../src/plugins/chain/submissions.ts";
 import {
@@ -101,7 +102,7 @@ describe("an endpoint in use that lies about records and blocks", () => {
     // What another node takes, no refusal of this one leads to a look at the state.
     const believed = replace(Endpoints.prototype, { values: ownValues, submit: submitToOne });
     expect(await wrongEnds("reasons", 3)).not.toEqual([]);
-    const alone = replace(Endpoints.prototype, { elsewhere: async () => null });
+    const alone = replace(Endpoints.prototype, { firstOf: async () => null });
     expect(await wrongEnds("records", 3)).not.toEqual([]);
     believed();
     alone();
@@ -195,9 +196,9 @@ const canaries: readonly Canary[] = [
   {
     name: "the endpoint in use may stand still",
     put: () => {
-      const choose = methodOf<() => void>(Endpoints.prototype, "choose");
-      return replace(Endpoints.prototype, {
-        choose(this: Endpoints) {
+      const choose = methodOf<() => void>(Connections.prototype, "choose");
+      return replace(Connections.prototype, {
+        choose(this: Connections) {
           if (Reflect.get(this, "current") === null) choose.call(this);
         },
       });
@@ -225,7 +226,7 @@ const canaries: readonly Canary[] = [
       type Options = {
         readonly options: { readonly log: (level: string, message: string) => void };
       };
-      return replace(Endpoints.prototype, {
+      return replace(Connections.prototype, {
         logOnce(this: Options, _: never, message: string) {
           this.options.log("warn", message);
         },

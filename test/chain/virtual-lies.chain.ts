@@ -95,6 +95,19 @@ describe("a nonce that is 1,000 too high for twenty seconds, and no later call",
   });
 });
 
+/** Of the only endpoint, before anything was final, and honest again. */
+const highHead: ScheduleOptions = {
+  calls: signers,
+  endpoints: 1,
+  callsFromMs: 2 * minuteMs,
+  callsUntilMs: 3 * minuteMs,
+  lasting: [{ node: 0, fault: "head", fromMs: minuteMs, untilMs: 4 * minuteMs }],
+};
+
+test("a head of an only endpoint that is 1,000 blocks too high delays no call once it is over", async () => {
+  expect(await flawsIn(highHead, 4 * minuteMs)).toEqual([]);
+});
+
 /** For five minutes, in which clients register, and honest again. */
 const rootNodeBodies = (endpoints: number): ScheduleOptions => ({
   calls: signers,

@@ -6,7 +6,7 @@
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
 import { emptyAccount, recordCodec } from "../../src/core/ledger/account.ts";
-import { type ItemName, items } from "../../src/plugins/chain/layouts.ts";
+import { items, type StorageItemName } from "../../src/plugins/chain/layouts.ts";
 import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { parseHeader, type Socket, type SocketEvents } from "../../src/plugins/chain/rpc.ts";
 import { orderedRootNode } from "../../src/plugins/chain/trie.ts";
@@ -33,6 +33,8 @@ export type Lie =
   | "root node"
   /** By their numbers it shows blocks of a chain of its own, up to some before its head. */
   | "numbers"
+  /** Blocks before its final one have the newest runtime. */
+  | "runtime"
   /** The registration of one DID never expires. */
   | "expiry"
   /** It has no bodies, and no record of a DID. */
@@ -113,7 +115,7 @@ export class VirtualNode {
   private readonly prefixes = new Map<string, string>();
 
   constructor(private readonly parts: NodeParts) {
-    for (const name of Object.keys(items) as ItemName[])
+    for (const name of Object.keys(items) as StorageItemName[])
       this.prefixes.set(prefixOf(name).toHex(), name);
   }
 
@@ -258,10 +260,9 @@ export class VirtualNode {
         return { block: { header, extrinsics: lie === "root node" ? [node()] : bytes } };
       }
       case "state_getRuntimeVersion": {
-        const { specVersion } = this.stateOf(params[0]).state;
         return {
           specName: "waypost",
-          specVersion: lie === "version" ? 999 : specVersion,
+          specVersion: this.versionAt(params[0]),
           transactionVersion: 1,
         };
       }
@@ -326,6 +327,13 @@ export class VirtualNode {
     if (block.number < this.finalized.number - this.state.keepsStates)
       throw new Refusal(4003, "UnknownBlock: State already discarded");
     return block;
+  }
+
+  private versionAt(hash: unknown): number {
+    const { lie } = this.state;
+    const { specVersion } = this.stateOf(hash).state;
+    if (lie === "version") return 999;
+    return lie === "runtime" ? this.finalized.state.specVersion : specVersion;
   }
 
   // ------------------------------------------------------------------------------------------------- storage

@@ -4,6 +4,8 @@
  * What no endpoint has any more is `null` and never wrong, and an archive node fills it.
  */
 import { describe, expect, test } from "bun:test";
+import { ChainSession } from "../../src/plugins/chain/session.ts";
+import { methodOf, replace } from "./virtual-replace.ts";
 import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean, type Verdict } from "./virtual-verdict.ts";
 
@@ -34,6 +36,25 @@ describe("a self-certifying DID on a chain", () => {
       expect(proven).toBeGreaterThan(calls);
       expect(unproven).toBe(0);
     }
+  });
+
+  test("costs no second look at a block, whose calls of ours end meanwhile", async () => {
+    const asked = new Map<string, number>();
+    const block = methodOf<(hash: string) => Promise<unknown>>(ChainSession.prototype, "block");
+    const undo = replace(ChainSession.prototype, {
+      block(this: ChainSession, hash: string) {
+        asked.set(hash, (asked.get(hash) ?? 0) + 1);
+        return block.call(this, hash);
+      },
+    });
+    try {
+      const { proven } = await run({ endpoints: 2, lasting: [] });
+      expect(proven).toBeGreaterThan(calls);
+    } finally {
+      undo();
+    }
+    expect([...asked.values()].filter((times) => times > 1)).toEqual([]);
+    expect(asked.size).toBeGreaterThan(100);
   });
 
   test("has it after a kill of which blocks, but no states, are left", async () => {

@@ -1,9 +1,9 @@
 /** Canaries replace methods of the driver's classes, private ones among them. */
 import type { Endpoints } from "../../src/plugins/chain/endpoints.ts";
-import { Outbox } from "../../src/plugins/chain/outbox.ts";
+import { ChainOutbox } from "../../src/plugins/chain/outbox.ts";
 import { type Entry, type PoolAction, SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import { parseHeader, type SignedBlock } from "../../src/plugins/chain/rpc.ts";
-import { type Anchor, Session } from "../../src/plugins/chain/session.ts";
+import { type Anchor, ChainSession } from "../../src/plugins/chain/session.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 
 type Methods = Record<string, (...given: never[]) => unknown>;
@@ -25,7 +25,11 @@ export const methodOf = <T>(prototype: object, name: string): T =>
   Reflect.get(prototype, name) as T;
 
 /** In the place of `Endpoints.values`: those of the endpoint in use alone. */
-export function ownValues(this: Endpoints, keys: readonly Uint8Array[], hash: string) {
+export function ownValues(
+  this: Endpoints,
+  keys: readonly Uint8Array[],
+  { hash }: { readonly hash: string },
+) {
   return this.session().values(keys, hash);
 }
 
@@ -49,9 +53,9 @@ export const signUnseen = () => {
 
 /** The last final block that a restart finds is another one. */
 export const replaceAnchor = (change: (anchor: Anchor | null) => Anchor | null) => {
-  const fact = methodOf<(name: string) => Anchor | null>(Outbox.prototype, "fact");
-  return replace(Outbox.prototype, {
-    fact(this: Outbox, name: string) {
+  const fact = methodOf<(name: string) => Anchor | null>(ChainOutbox.prototype, "fact");
+  return replace(ChainOutbox.prototype, {
+    fact(this: ChainOutbox, name: string) {
       const kept = fact.call(this, name);
       return name === "anchor" ? change(kept) : kept;
     },
@@ -62,8 +66,8 @@ export const replaceAnchor = (change: (anchor: Anchor | null) => Anchor | null) 
 export const believeBodies = (
   isRootOf: (root: string, extrinsics: readonly Uint8Array[]) => boolean = () => true,
 ) =>
-  replace(Session.prototype, {
-    async block(this: Session, hash: string): Promise<SignedBlock> {
+  replace(ChainSession.prototype, {
+    async block(this: ChainSession, hash: string): Promise<SignedBlock> {
       type Ask = (
         method: string,
         params: unknown[],

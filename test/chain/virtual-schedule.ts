@@ -10,7 +10,7 @@ import { type RuntimeMetadata, readMetadata } from "../../src/plugins/chain/meta
 import { Rpc } from "../../src/plugins/chain/rpc.ts";
 import { chainPlugin } from "../../src/plugins/load.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
-import type { Table } from "../../src/storage/table.ts";
+import type { OrderedTable } from "../../src/storage/table.ts";
 import { blockTimeMs, movedBy, operatorOf, VirtualChain } from "./virtual-chain.ts";
 import { type World as ClientWorld, client, lookAgain, namedClient } from "./virtual-clients.ts";
 import { type Lie, VirtualNode } from "./virtual-node.ts";
@@ -104,7 +104,7 @@ function runtimesOf(
 
 type World = ClientWorld & {
   readonly nodes: readonly VirtualNode[];
-  table: Table;
+  table: OrderedTable;
   readonly options: ChainOptions;
   readonly runtimes: Map<string, RuntimeMetadata>;
   /** The time by the driver's clock. */
@@ -224,7 +224,7 @@ function startDriver(world: World): void {
       });
     },
   };
-  const table: Table = {
+  const table: OrderedTable = {
     get: (name) => world.table.get(name),
     range: (prefix, given) => world.table.range(prefix, given),
     prefetch: (keys) => world.table.prefetch(keys),

@@ -4,9 +4,11 @@
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { encodeHex0x } from "../../src/core/codec/bytes.ts";
+import { compactAddLength } from "@polkadot/util";
+import { encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
 import { recordCodec } from "../../src/core/ledger/account.ts";
+import { actionNames } from "../../src/core/ledger/actions.ts";
 import { type OpenLedger, openLedger } from "../../src/plugins/chain/driver.ts";
 import { entryKey, prefixOf, readMetadata } from "../../src/plugins/chain/metadata.ts";
 import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
@@ -15,15 +17,27 @@ import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import type { Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";
 import {
+  documentBlobOf,
   openMemory,
   registerBodyOf,
+  replaceBodyOf,
   type TestDirectory,
   testDirectory,
+  updateBodyOf,
+  updates,
 } from "../support/directory.ts";
 import { familyMetadata, familyVersion } from "../support/family-metadata.ts";
-import { identityOf, keyOf, registrationOf } from "../support/identity.ts";
+import {
+  certifiedOf,
+  type Identity,
+  identityOf,
+  keyOf,
+  registrationOf,
+} from "../support/identity.ts";
 import { World } from "../support/world.ts";
-import { type FakeNode, openFakeNode } from "./chain-node.ts";
+import { blockHash, type FakeNode, openFakeNode } from "./chain-node.ts";
+import { pathOf, sampleOf } from "./directory/samples.ts";
+import { aliasOf, richDocument } from "./directory/stage.ts";
 
 const metadata = readMetadata(familyMetadata(), {
   version: familyVersion,
@@ -60,25 +74,46 @@ async function openFamily(environment: StoreEnvironment): Promise<Store> {
   return { ...memory, capabilities: { ...memory.capabilities, ledger: chain.ledger } };
 }
 
-/** A record that the operator's account owns. */
-function recordOf(): string {
+/** The record of an identity that the operator's account owns, with the rich document and an alias. */
+function recordOf(identity: Identity): string {
   const world = new World(1_800_000_000_000);
   world.operator = keyOf("operator").publicKey.slice();
-  world.apply(registrationOf(standing, { timestamp: "1700000000000" }));
-  return encodeHex0x(encodeWith(recordCodec, world.record(standing.did)));
+  const docBlob = documentBlobOf(richDocument(identity), identity.did);
+  const alias = aliasOf(identity);
+  world.apply(registrationOf(identity, { timestamp: "1700000000000", alias, docBlob }));
+  return encodeHex0x(encodeWith(recordCodec, world.record(identity.did)));
 }
+
+/** One for each route, so that no call waits for another. */
+const people = new Map(
+  [...actionNames, "alias", "links", "document"].map((name) => [
+    name,
+    identityOf(`family ${name}`),
+  ]),
+);
+/** Its DID is derived from its key. */
+const named = certifiedOf("family", Uint8Array.fromHex(blockHash(0).slice(2)));
+const personOf = (name: string) => people.get(name) as Identity;
+
+/** A DID as a byte string. */
+const holderOf = ({ did }: Identity): string => encodeHex0x(compactAddLength(utf8(did)));
 
 beforeAll(async () => {
   if (Array.isArray(metadata)) throw new Error(metadata.join("\n"));
-  const place = encodeHex0x(entryKey("Dids", standing.did));
-  const record = recordOf();
+  const records = [standing, ...people.values()].flatMap((identity) => [
+    [encodeHex0x(entryKey("Dids", identity.did)), recordOf(identity)] as const,
+    [encodeHex0x(entryKey("AliasIndex", aliasOf(identity))), holderOf(identity)] as const,
+  ]);
+  // What is in the record does not matter here.
+  const namedPlace = encodeHex0x(entryKey("Dids", named.did));
+  const state = Object.fromEntries([...records, [namedPlace, recordOf(standing)]]);
   const now = encodeHex0x(prefixOf("Now"));
   node = openFakeNode();
   node.answer = ({ id, method, params }) => {
     const [keys, block] = params as [readonly string[], string];
     const time = new Uint8Array(8);
     new DataView(time.buffer).setBigUint64(0, BigInt(Date.now()), true);
-    const values: Readonly<Record<string, string>> = { [place]: record, [now]: encodeHex0x(time) };
+    const values: Readonly<Record<string, string>> = { ...state, [now]: encodeHex0x(time) };
     const results: Readonly<Record<string, () => unknown>> = {
       state_getMetadata: familyMetadata,
       state_getRuntimeVersion: () => familyVersion,
@@ -118,6 +153,68 @@ describe("a chain of the family", () => {
     const [lacks] = logged.filter(({ message }) => String(message).includes("lacks protections"));
     expect(lacks?.["lacks"]).toBe(metadata.lacks.join("; "));
     expect(metadata.lacks).toHaveLength(14);
+  });
+
+  test.each(updates.map((update) => [update.action, update] as const))(
+    "takes a signed %s",
+    async (action, update) => {
+      const identity = personOf(action);
+      const nowMs = directory.nowMs();
+      const members = sampleOf(update).members(identity);
+      const timed = action.endsWith("_alias")
+        ? { ...members, timestamp: new Date(nowMs).toISOString() }
+        : members;
+      const terms = { nonce: "0", validUntilMs: nowMs + 600_000 };
+      const reply = await directory.ask(
+        update.method,
+        pathOf(update, identity),
+        updateBodyOf(identity, action, timed, terms),
+      );
+      expect([reply.status, reply.body["code"]]).toEqual([202, undefined]);
+    },
+  );
+
+  test("takes a whole document, an alias and links to policies", async () => {
+    const [document, alias, links] = [personOf("document"), personOf("alias"), personOf("links")];
+    const timestamp = new Date(directory.nowMs()).toISOString();
+    const given = { timestamp, document: richDocument(document) };
+    const replaced = replaceBodyOf(document, given);
+    const ref = { recipient_policy: links.did, tag_policies: [], persona_policies: [] };
+    const rows = [
+      [`${document.did}/document/proof`, replaced],
+      [`${alias.did}/alias`, { did: alias.did, alias: "family.name" }],
+      [`${links.did}/delivery-policy-links`, { did: links.did, delivery_policy_links: ref }],
+    ] as const;
+    for (const [path, body] of rows) {
+      const reply = await directory.ask("PUT", `/dids/${path}`, body);
+      expect([path, reply.status, reply.body["code"]]).toEqual([path, 202, undefined]);
+    }
+  });
+
+  test("proves no keys: a name that a key derives is registered as any, and has no proof", async () => {
+    const { genesisHash, selfCertifying } = await chain.ledger.proofs();
+    expect(selfCertifying).toBe(false);
+    const body = registerBodyOf(certifiedOf("new name", genesisHash), directory.nowMs());
+    expect((await directory.ask("POST", "/register-did", body)).status).toBe(202);
+    const proof = await directory.ask("GET", `/dids/${named.did}/proof`);
+    expect([proof.status, proof.body["code"]]).toEqual([404, "not_found"]);
+  });
+
+  test("has every writing route in this table", () => {
+    const asked = new Set([
+      "POST /register-did",
+      "PUT /dids/:did/document/proof",
+      "PUT /dids/:did/alias",
+      "PUT /dids/:did/delivery-policy-links",
+      "PUT /delivery-policies/personas/:personaDid",
+      "PUT /delivery-policies/recipients/:did",
+      "PUT /delivery-policies/tags/:tag",
+      ...updates.map(({ method, path }) => `${method} ${path}`),
+    ]);
+    const writes = directory.routes.filter(
+      ({ method, path }) => method !== "GET" && !path.endsWith("/prepare"),
+    );
+    expect(writes.map(({ method, path }) => `${method} ${path}`).sort()).toEqual([...asked].sort());
   });
 
   test("takes registrations", async () => {

@@ -14,7 +14,8 @@ import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { recordCodec } from "../../src/core/ledger/account.ts";
 import { encodeLedgerCall, type LedgerCall } from "../../src/core/ledger/calls.ts";
-import { Endpoints, type EndpointsEvents } from "../../src/plugins/chain/endpoints.ts";
+import type { EndpointsEvents } from "../../src/plugins/chain/connections.ts";
+import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { fingerprintOf } from "../../src/plugins/chain/layouts.ts";
 import { prefixOf } from "../../src/plugins/chain/metadata.ts";
 import { ChainOutbox } from "../../src/plugins/chain/outbox.ts";
@@ -368,13 +369,15 @@ describe("the way to the chain", () => {
     endpoints.start();
     await until("both", () => heads === 2);
     const { hash } = endpoints.session().head;
+    const values = (key: Uint8Array) => endpoints.values([key], { hash, about: "did:svc:a" });
     for (let n = 0; n < 3; n++) {
-      expect(await endpoints.values([agreed], hash)).toEqual([Uint8Array.of(7)]);
-      expect(await textOf(endpoints.values([disputed], hash))).toContain(
-        "no second endpoint agrees",
-      );
+      expect(await values(agreed)).toEqual([Uint8Array.of(7)]);
+      expect(await textOf(values(disputed))).toContain("no second endpoint agrees");
     }
-    expect(logged.filter(({ message }) => message.includes("disagree"))).toHaveLength(1);
+    const lines = logged.filter(({ message }) => message.includes("disagree"));
+    expect(lines.map(({ message }) => message)).toEqual([
+      "two endpoints of the chain disagree about did:svc:a",
+    ]);
   });
 
   test("goes on when the handler of a connection fails", async () => {

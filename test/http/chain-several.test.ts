@@ -122,7 +122,7 @@ describe("of several endpoints, one", () => {
         return { frame: JSON.stringify({ id, result }) };
       };
     }
-    expect(await endpoints.values([key], hash).catch(String)).toContain(
+    expect(await endpoints.values([key], { hash, about: "a key" }).catch(String)).toContain(
       "no second endpoint agrees",
     );
   });
@@ -147,7 +147,10 @@ describe("of several endpoints, one", () => {
     const { endpoints } = ledgerOn(nodes);
     await until("all", () => nodes.every((node) => methods(node, "state_queryStorageAt") > 0));
     await Bun.sleep(50);
-    const ask = () => endpoints.values([Uint8Array.of(1)], endpoints.session().head.hash);
+    const ask = () => {
+      const { hash } = endpoints.session().head;
+      return endpoints.values([Uint8Array.of(1)], { hash, about: "a key" });
+    };
     expect(await ask()).toEqual([Uint8Array.of(7)]);
     await until("another connection", () => hung.opened === 2);
     await Bun.sleep(200);

@@ -278,6 +278,17 @@ describe("extrinsics", () => {
     expect(extrinsicsIn(block, runtime())).toEqual([]);
   });
 
+  test("are decoded once for all who read a block, by each runtime", () => {
+    const [proof] = own as [Uint8Array];
+    const block = { header: parseHeader(headerJson), extrinsics: [proof] };
+    const metadata = runtime();
+    const found = extrinsicsIn(block, metadata);
+    expect(found).toHaveLength(1);
+    expect(extrinsicsIn(block, metadata)).toBe(found);
+    const other = { frame: { ...metadata.frame, callIndices: new Map() } };
+    expect(extrinsicsIn(block, other)).toEqual([]);
+  });
+
   test("have their call where the chain library finds it, whatever extensions come before", () => {
     const registry = new TypeRegistry();
     const extensions = [...frame.extensions];

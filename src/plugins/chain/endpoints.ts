@@ -1,67 +1,43 @@
 /**
- * The configured nodes, each with a connection that is kept: when it is lost, it is opened again after a growing pause.
- * Reads go to one of them, the node in use; when none can be used, `session()` throws `unavailable` with the reasons: a
- * chain that can't be asked never counts as an empty one. Calls go to all. Which nodes are trusted: with two endpoints or
- * more, a call ends only by a block that a second one has finalized too, with the same state (`confirm`); and the last
- * block that two agreed about is the anchor, also after a restart, which every node must have.
+ * What the driver asks of the configured nodes. Calls go to all. Which nodes are trusted: with two endpoints or more, a
+ * call ends only by a block that a second one has finalized too, with the same state (`confirm`); and a block is read by
+ * the runtime that a second one gives it too.
  * Source: docs/chain.md "A Directory on a chain", D76.
  */
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type Block, StoreError } from "../../storage/contract.ts";
 import { isLight } from "./chain.ts";
-import type { RuntimeMetadata } from "./metadata.ts";
+import { type ChainNode, Connections, type OpenSession } from "./connections.ts";
+import { type RuntimeMetadata, runtimeName } from "./metadata.ts";
 import type { Verdict } from "./pool.ts";
-import { nameOf, type SignedBlock } from "./rpc.ts";
+import type { SignedBlock } from "./rpc.ts";
 import {
-  type Anchor,
   type ChainHead,
-  ChainSession,
-  type Common,
   Disputed,
   type PoolVerdict,
   readable,
   StateGone,
   silence,
   Unusable,
-  unusable,
 } from "./session.ts";
 
-export type EndpointsEvents = {
-  /** Another connection is in use. */
-  readonly onSession: (session: OpenSession) => void;
-  readonly onHead: (head: ChainHead, isInUse: boolean) => void;
-};
-
-export type OpenSession = ChainSession & { readonly head: ChainHead };
-
-/** One of the configured nodes. */
-type Node = {
-  readonly endpoint: string;
-  readonly name: string;
-  session: OpenSession | null;
-  /** Why there is no connection. */
-  reason: Unusable | null;
-  /** When its head moved last. */
-  movedMs: number;
-  /** When the trouble that the log reports was seen last; `null` when all is well. */
-  troubledMs: number | null;
-};
-
-const firstPauseMs = 200;
 /** How long calls wait for the confirmation of a second endpoint when none can be asked: once for all of them. */
 const aloneMsMax = 600_000;
 /** A second endpoint further behind than this confirms nothing. */
 const behindMax = { blocks: 16n, ms: 120_000 } as const;
-/** How long the head of the node in use may stand still while another has a later one. */
-const standsMsMax = 120_000;
-/** An outage is over when a node was well for so long: then the log reports the next one. */
-const calmMs = 60_000;
-
 /** A new block, and the one before it: each may have 5 MiB. */
 const lastBlocksMax = 2;
 
+type Asking<T> = (session: OpenSession) => Promise<T | null>;
+/** An answer, and the node that gave it. */
+type Found<T> = { readonly answer: T; readonly node: ChainNode };
+
 type Agreement<T> = { readonly agreed: T | null; readonly isAlone: boolean };
-type Ask<T> = (other: OpenSession, node: Node) => Promise<T | "differs" | "silent">;
+type Question<T> = {
+  /** What two may disagree about, and what waits meanwhile: the log says both. */
+  readonly about: string;
+  readonly ask: (other: OpenSession, node: ChainNode) => Promise<T | "differs" | "silent">;
+};
 
 type Confirming = {
   readonly session: OpenSession;
@@ -69,220 +45,14 @@ type Confirming = {
   readonly answer: Promise<ChainHead | null>;
 };
 
-export class Endpoints {
-  private readonly nodes: readonly Node[];
-  private current: Node | null = null;
+export class Endpoints extends Connections {
   private aloneSinceMs: number | null = null;
   /** Is asked before the others, so that a silent or false one delays a single question. */
-  private agreedLast: Node | null = null;
-  private anchorBlock: Anchor | null;
+  private agreedLast: ChainNode | null = null;
   /** What `confirm` answered last, and the question that it is being asked or has settled. */
   private agreedHead: ChainHead | null = null;
   private confirming: Confirming | null = null;
   private readonly lastBlocks = new BoundedMap<string, Promise<SignedBlock | null>>(lastBlocksMax);
-  private genesis: string | null;
-  /** Aborted when the store closes. */
-  private readonly stop = new AbortController();
-  private readonly firstUse = Promise.withResolvers<void>();
-  private running: Promise<unknown> = Promise.resolve();
-
-  constructor(
-    private readonly options: Common & {
-      readonly genesis: string | null;
-      readonly anchor: Anchor | null;
-    },
-    private readonly events: EndpointsEvents,
-  ) {
-    this.genesis = options.genesis;
-    this.anchorBlock = options.anchor;
-    this.nodes = options.settings.endpoints.map((endpoint) => ({
-      endpoint,
-      name: nameOf(endpoint),
-      session: null,
-      reason: null,
-      movedMs: 0,
-      troubledMs: null,
-    }));
-  }
-
-  start(): void {
-    this.running = this.run();
-  }
-
-  /** At a first start one after the other, until one has decided which chain the store belongs to. */
-  private async run(): Promise<void> {
-    const kept: Promise<void>[] = [];
-    const tries: Promise<void>[] = [];
-    for (const node of this.nodes) {
-      const tried = Promise.withResolvers<void>();
-      kept.push(this.keep(node, tried.resolve));
-      tries.push(tried.promise);
-      if (this.genesis === null) await tried.promise;
-    }
-    await Promise.all(tries);
-    this.firstUse.resolve();
-    await Promise.all(kept);
-  }
-
-  /** Resolves when every endpoint was tried once, or one of them is in use. */
-  tried(): Promise<void> {
-    return this.firstUse.promise;
-  }
-
-  get closed(): boolean {
-    return this.stop.signal.aborted;
-  }
-
-  /** The last finalized block that two endpoints agreed about. */
-  get anchor(): Anchor | null {
-    return this.anchorBlock;
-  }
-
-  /** The connection in use, or why there is none. */
-  session(): OpenSession {
-    if (this.closed) throw new StoreError("closed", "the store is closed");
-    if (this.current?.session != null) return this.current.session;
-    throw new StoreError("unavailable", this.outage());
-  }
-
-  outage(): string {
-    const reasons = this.nodes.map(({ name, session, reason }) => {
-      if (session === null) return `${name}: ${reason?.message ?? "no answer yet"}`;
-      return `${name}: it is at block ${session.head.number}, block ${this.anchorBlock?.number} was final before`;
-    });
-    return `no endpoint of the chain can be used: ${reasons.join("; ")}`;
-  }
-
-  /** Whether an endpoint was refused for what it is: a mistake in the configuration, not an outage. */
-  differs(): boolean {
-    return this.current === null && this.nodes.some(({ reason }) => reason?.isMistake === true);
-  }
-
-  // ------------------------------------------------------------------------------------------------ connections
-
-  /** Never throws: without this loop there is no connection to the node ever again. */
-  private async keep(node: Node, tried: () => void): Promise<void> {
-    const { host, settings } = this.options;
-    for (
-      let pauseMs = firstPauseMs;
-      !this.closed;
-      pauseMs = Math.min(pauseMs * 2, settings.reconnect_max_ms)
-    ) {
-      const beganMs = host.elapsedMs();
-      node.reason = await this.use(node, tried);
-      node.session = null;
-      // A node that soon ends every connection is asked as rarely as one that is gone.
-      if (host.elapsedMs() - beganMs >= settings.reconnect_max_ms) pauseMs = firstPauseMs;
-      if (!this.closed) this.lost(node, node.reason);
-      tried();
-      await this.pause(pauseMs * (0.75 + host.chance() / 2));
-    }
-  }
-
-  /** Uses a connection for as long as it lasts. */
-  private async use(node: Node, tried: () => void): Promise<Unusable> {
-    const { genesis, stop, options } = this;
-    try {
-      const session = (await ChainSession.open({
-        ...options,
-        endpoint: node.endpoint,
-        genesis,
-        signal: stop.signal,
-        anchor: () => this.anchorBlock,
-      })) as OpenSession;
-      try {
-        // At a first start, two were opened at once.
-        this.genesis ??= session.genesis;
-        if (session.genesis !== this.genesis)
-          throw new Unusable("another endpoint has another chain", true);
-        node.session = session;
-        session.onHead = (head) => this.moved(node, head);
-        this.moved(node, session.head);
-        tried();
-        return await session.over.promise;
-      } catch (error) {
-        session.end(unusable(error));
-        throw error;
-      }
-    } catch (error) {
-      return unusable(error);
-    }
-  }
-
-  private lost(node: Node, { message }: Unusable): void {
-    this.logOnce([node], "an endpoint of the chain can't be used", {
-      endpoint: node.name,
-      reason: message,
-    });
-    if (node !== this.current) return;
-    this.current = null;
-    this.choose();
-  }
-
-  private moved(node: Node, head: ChainHead): void {
-    const nowMs = this.options.host.elapsedMs();
-    node.movedMs = nowMs;
-    if (nowMs - (node.troubledMs ?? nowMs) >= calmMs) node.troubledMs = null;
-    this.choose();
-    this.events.onHead(head, node === this.current);
-  }
-
-  /** Uses the first node that has the anchor, until it is lost, or stands still while another one has a later head. */
-  private choose(): void {
-    const { current, options } = this;
-    const standsAt =
-      current?.session != null && options.host.elapsedMs() - current.movedMs >= standsMsMax
-        ? current.session.head.number
-        : null;
-    if (current !== null && standsAt === null) return;
-    const least = standsAt === null ? (this.anchorBlock?.number ?? 0n) : standsAt + 1n;
-    const next = this.nodes.find(({ session }) => session !== null && session.head.number >= least);
-    if (next?.session == null) return;
-    this.current = next;
-    this.firstUse.resolve();
-    options.log("info", "connected to the chain", {
-      endpoint: next.name,
-      block: String(next.session.head.number),
-    });
-    this.events.onSession(next.session);
-  }
-
-  /** One line for all that an outage is about: reasons change while it lasts. */
-  private logOnce(
-    about: readonly Node[],
-    message: string,
-    fields: Readonly<Record<string, unknown>>,
-  ): void {
-    const isNew = about.some(({ troubledMs }) => troubledMs === null);
-    for (const node of about) node.troubledMs = this.options.host.elapsedMs();
-    if (isNew) this.options.log("warn", message, fields);
-  }
-
-  private pause(ms: number): Promise<void> {
-    const { signal } = this.stop;
-    return new Promise((resolve) => {
-      const done = () => {
-        cancel();
-        signal.removeEventListener("abort", done);
-        resolve();
-      };
-      const cancel = this.options.host.after(ms, done);
-      signal.addEventListener("abort", done);
-      if (signal.aborted) done();
-    });
-  }
-
-  async close(): Promise<void> {
-    this.stop.abort();
-    this.firstUse.resolve();
-    await this.running;
-  }
-
-  // -------------------------------------------------------------------------------------------------- questions
-
-  private open(): OpenSession[] {
-    return this.nodes.flatMap(({ session }) => session ?? []);
-  }
 
   /** To every node, so that none can keep it from the chain. What one takes, no other refuses or delays. */
   async submit(extrinsic: Uint8Array): Promise<PoolVerdict> {
@@ -299,14 +69,37 @@ export class Endpoints {
     });
   }
 
-  /** The first answer of another endpoint. */
-  async elsewhere<T>(ask: (other: OpenSession) => Promise<T | null>): Promise<T | null> {
-    for (const other of this.open()) {
-      if (other === this.current?.session) continue;
-      const answer = await ask(other).catch(() => null);
-      if (answer !== null) return answer;
+  /** The first answer of another endpoint than the one in use. */
+  async elsewhere<T>(ask: Asking<T>): Promise<T | null> {
+    return (await this.firstOf(ask, this.current?.session ?? null))?.answer ?? null;
+  }
+
+  private async firstOf<T>(ask: Asking<T>, without: OpenSession | null): Promise<Found<T> | null> {
+    for (const node of this.nodes) {
+      const { session } = node;
+      if (session === null || session === without) continue;
+      const answer = await ask(session).catch(() => null);
+      if (answer !== null) return { answer, node };
     }
     return null;
+  }
+
+  /**
+   * The answer of the endpoint in use, or the first one of another; `null` when none has one. What the endpoint in use can't
+   * answer is thrown only when no other has an answer: not to know is no absence.
+   */
+  private async anywhere<T>(ask: Asking<T>): Promise<Found<T> | null> {
+    const session = this.session();
+    const { current } = this;
+    let failure: unknown = null;
+    const own = await readable(ask(session)).catch((error: unknown) => {
+      failure = error;
+      return null;
+    });
+    if (own !== null) return { answer: own, node: current as ChainNode };
+    const found = await this.firstOf(ask, session);
+    if (found === null && failure !== null) throw failure;
+    return found;
   }
 
   /**
@@ -316,8 +109,7 @@ export class Endpoints {
   async block(hash: string): Promise<SignedBlock | null> {
     const known = this.lastBlocks.get(hash);
     if (known !== undefined) return known;
-    const ask = (session: ChainSession) => readable(session.block(hash));
-    const asked = (async () => (await ask(this.session())) ?? this.elsewhere(ask))();
+    const asked = this.anywhere((session) => session.block(hash)).then(answerOf);
     this.lastBlocks.set(hash, asked);
     const forget = () => this.lastBlocks.delete(hash);
     asked.then((block) => block === null && forget(), forget);
@@ -326,22 +118,43 @@ export class Endpoints {
 
   /** The runtime in force after a block, of any endpoint that has its state; `null` when none has it any more. */
   async runtimeAfter(hash: string): Promise<RuntimeMetadata | null> {
-    const ask = (session: ChainSession) => readable(session.metadataAt(hash));
-    return (await ask(this.session())) ?? this.elsewhere(ask);
+    return answerOf(await this.anywhere((session) => session.metadataAt(hash)));
+  }
+
+  /**
+   * The same, where no other endpoint contradicts it: by another runtime a block holds no call that can be read. The name that
+   * the headers lead to needs no second endpoint. Throws `Disputed`.
+   */
+  async agreedRuntime(hash: string, expected: string | null): Promise<RuntimeMetadata | null> {
+    const found = await this.anywhere((session) => session.metadataAt(hash));
+    if (found === null) return null;
+    const { answer, node } = found;
+    const name = runtimeName(answer.frame);
+    if (name === expected) return answer;
+    const { agreed, isAlone } = await this.agreement(node, answer, {
+      about: `the runtime after block ${hash}; no block behind it is read for key proofs`,
+      ask: async (other) => {
+        const runtime = await readable(other.metadataAt(hash));
+        if (runtime === null) return "silent";
+        return runtimeName(runtime.frame) === name ? answer : "differs";
+      },
+    });
+    if (agreed !== null || isAlone) return answer;
+    throw new Disputed("unavailable", "two endpoints disagree about the runtime of a block");
   }
 
   /** Whether no other endpoint has another block at a number. Where none can be asked, the head will show it. */
   async isAgreed(number: bigint, hash: string): Promise<boolean> {
-    const { agreed, isAlone } = await this.agreement(this.current, true, async (other) =>
-      (await other.hashAt(number)) === hash ? true : "differs",
-    );
+    const { agreed, isAlone } = await this.agreement(this.current, true, {
+      about: `block ${number}; no later one is read for key proofs`,
+      ask: async (other) => ((await other.hashAt(number)) === hash ? true : "differs"),
+    });
     return agreed !== null || isAlone;
   }
 
   async blockAt(number: bigint): Promise<SignedBlock | null> {
-    const ask = (session: ChainSession) => readable(session.hashAt(number));
-    const hash = (await ask(this.session())) ?? (await this.elsewhere(ask));
-    return hash === null ? null : this.block(hash);
+    const found = await this.anywhere((session) => session.hashAt(number));
+    return found === null ? null : this.block(found.answer);
   }
 
   /** How many of the endpoints that answer have this block at its number, and how many another one. */
@@ -371,7 +184,7 @@ export class Endpoints {
   }
 
   private async confirmOnce(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
-    const { agreed, isAlone } = await this.agreement(this.current, head, async (other, node) => {
+    const ask = async (other: OpenSession, node: ChainNode) => {
       if (this.isBehind(node, other.head, head)) return "silent";
       const { number } = other.head;
       const common =
@@ -380,10 +193,11 @@ export class Endpoints {
       // The state that was read of `common` is compared, not what a second request would answer now.
       if (common.hash !== hash || !isSameState(common, await other.headAt(hash))) return "differs";
       return common;
-    });
+    };
+    const about = `block ${head.number} or the operator's account in it; no call ends meanwhile`;
+    const { agreed, isAlone } = await this.agreement(this.current, head, { about, ask });
     if (agreed === null) return null;
-    if (!isAlone && agreed.number >= (this.anchorBlock?.number ?? 0n))
-      this.anchorBlock = { number: agreed.number, hash: agreed.hash, timeMs: agreed.timeMs };
+    if (!isAlone) this.agreed(agreed);
     if (agreed.number >= (this.agreedHead?.number ?? 0n)) this.agreedHead = agreed;
     return agreed;
   }
@@ -399,19 +213,24 @@ export class Endpoints {
   }
 
   /**
-   * Values at a block that a second endpoint has too: a single one must not decide what lasts. Throws `StateGone` when one
-   * of the two has discarded the state, `Disputed` when the others have other values, `unavailable` while none answers.
+   * Values at a block that a second endpoint has too: a single one must not decide what lasts. `about`: whose they are, for
+   * the log. Throws `StateGone` when one of the two has discarded the state, `Disputed` when the others have other values,
+   * `unavailable` while none answers.
    */
-  async values(keys: readonly Uint8Array[], hash: string): Promise<(Uint8Array | null)[]> {
+  async values(
+    keys: readonly Uint8Array[],
+    { hash, about }: { readonly hash: string; readonly about: string },
+  ): Promise<(Uint8Array | null)[]> {
     const { current } = this;
     const own = await this.session().values(keys, hash);
     let isGone = false;
-    const { agreed, isAlone } = await this.agreement(current, own, async (other) => {
+    const ask = async (other: OpenSession) => {
       const found = await readable(other.values(keys, hash));
       isGone ||= found === null;
       if (found === null) return "silent";
       return found.every((value, n) => value?.toHex() === own[n]?.toHex()) ? own : "differs";
-    });
+    };
+    const { agreed, isAlone } = await this.agreement(current, own, { about, ask });
     if (agreed !== null) return agreed;
     if (isGone) throw new StateGone("unavailable", "a second endpoint has no state of a block");
     const text = "no second endpoint agrees about a block's state";
@@ -422,13 +241,17 @@ export class Endpoints {
    * Asks the other endpoints until one agrees, and answers what it agrees to: `own`, or less. `silent`: it can't be asked,
    * or stands still. When every other one contradicts the endpoint `current`, which said it, its connection ends.
    */
-  private async agreement<T>(current: Node | null, own: T, ask: Ask<T>): Promise<Agreement<T>> {
+  private async agreement<T>(
+    current: ChainNode | null,
+    own: T,
+    { about, ask }: Question<T>,
+  ): Promise<Agreement<T>> {
     const others = this.nodes.filter((node) => node !== current);
     others.sort((a, b) => Number(b === this.agreedLast) - Number(a === this.agreedLast));
     // With one endpoint there is nothing to compare, and a light client proves its answers.
     if (current === null || others.length === 0 || isLight(current.endpoint))
       return { agreed: own, isAlone: false };
-    const differing: Node[] = [];
+    const differing: ChainNode[] = [];
     for (const node of others) {
       const answer =
         node.session === null ? "silent" : await ask(node.session, node).catch(silentOf);
@@ -441,17 +264,15 @@ export class Endpoints {
     }
     if (differing.length === 0)
       return { agreed: this.isAloneForLong(others) ? own : null, isAlone: true };
-    const about = [current, ...differing];
-    const endpoints = about.map(({ name }) => name).join(", ");
-    this.logOnce(about, "two endpoints of the chain disagree; no call ends meanwhile", {
-      endpoints,
-    });
+    const disagreeing = [current, ...differing];
+    const endpoints = disagreeing.map(({ name }) => name).join(", ");
+    this.logOnce(disagreeing, `two endpoints of the chain disagree about ${about}`, { endpoints });
     if (differing.length === others.length && others.length > 1)
       current.session?.end(new Unusable("every other endpoint contradicts it"));
     return { agreed: null, isAlone: false };
   }
 
-  private isBehind(node: Node, other: ChainHead, head: ChainHead): boolean {
+  private isBehind(node: ChainNode, other: ChainHead, head: ChainHead): boolean {
     if (
       other.number + behindMax.blocks >= head.number &&
       other.timeMs + behindMax.ms >= head.timeMs
@@ -463,7 +284,7 @@ export class Endpoints {
   }
 
   /** The time without a second endpoint goes on while no call is pending, and over connections. */
-  private isAloneForLong(others: readonly Node[]): boolean {
+  private isAloneForLong(others: readonly ChainNode[]): boolean {
     const nowMs = this.options.host.elapsedMs();
     this.aloneSinceMs ??= nowMs;
     if (nowMs - this.aloneSinceMs < aloneMsMax) return false;
@@ -473,6 +294,8 @@ export class Endpoints {
     return true;
   }
 }
+
+const answerOf = <T>(found: Found<T> | null): T | null => found?.answer ?? null;
 
 const byFavour: readonly Verdict[] = [
   "taken",

@@ -9,7 +9,8 @@
  *
  * Laws:
  * 1. A runtime that is known stays that of the blocks that follow, until a header changes it. Near the head, where
- *    nodes have the states, it is asked for each block that has calls.
+ *    nodes have the states, it is asked for each block that has calls. Another one than the headers lead to needs two
+ *    endpoints.
  * 2. Where no endpoint has it, a block is read by the head's. That was right if no header up to the head changes the
  *    runtime. If one does, the block is a gap (`proofs.ts`, law 5), and the log says so.
  * 3. Metadata is kept once the endpoint that is asked with the first gives the same, or none does.
@@ -78,7 +79,7 @@ export class History {
   constructor(
     private readonly options: Pick<Common, "log" | "runtimes"> & {
       readonly table: OrderedTable;
-      readonly endpoints: Pick<Endpoints, "runtimeAfter" | "elsewhere">;
+      readonly endpoints: Pick<Endpoints, "agreedRuntime" | "runtimeAfter" | "elsewhere">;
     },
   ) {
     const bytes = options.table.get(placeKey);
@@ -99,7 +100,7 @@ export class History {
     const isNear = head.number - number < nearBlocks;
     const carried = this.named(this.draft.runtime, head);
     if (carried !== null && !isNear) return this.carry(carried, number);
-    const found = await this.options.endpoints.runtimeAfter(parentHash);
+    const found = await this.options.endpoints.agreedRuntime(parentHash, this.draft.runtime);
     if (found !== null) {
       this.meet(found, parentHash);
       this.set({ runtime: runtimeName(found.frame) });

@@ -48,7 +48,8 @@ import { late, withDeadline } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { keyProofKey } from "../../storage/embedded-records.ts";
 import type { OrderedTable } from "../../storage/table.ts";
-import type { Endpoints, OpenSession } from "./endpoints.ts";
+import type { OpenSession } from "./connections.ts";
+import type { Endpoints } from "./endpoints.ts";
 import { type BlockPlace, History } from "./history.ts";
 import { entryKey, numberOf } from "./metadata.ts";
 import { type ChainReader, extrinsicsIn, hasCalls } from "./reader.ts";
@@ -306,7 +307,11 @@ export class KeyProofs {
       entryKey("RegistrationExpiries", did),
       entryKey("Lives", did),
     ]);
-    const values = (await this.options.endpoints.values(keys, hash)).map(numberOf);
+    const [first] = dids;
+    const who = dids.length === 1 ? `${first}` : `${first} or one of ${dids.length - 1} others`;
+    const about = `the registration of ${who}; its key proof waits`;
+    const found = await this.options.endpoints.values(keys, { hash, about });
+    const values = found.map(numberOf);
     return new Map(
       dids.map((did, n) => [did, values[2 * n + 1] === 0n ? (values[2 * n] as bigint) : 0n]),
     );

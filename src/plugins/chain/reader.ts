@@ -27,7 +27,8 @@ import { faultOfRefusal, isRefusal } from "../../core/ledger/refusals.ts";
 import { applyCall, policyScopes } from "../../core/ledger/rules.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import type { Endpoints, OpenSession } from "./endpoints.ts";
+import type { OpenSession } from "./connections.ts";
+import type { Endpoints } from "./endpoints.ts";
 import {
   type Carried,
   carriedBy,
@@ -123,8 +124,13 @@ export class ChainReader {
     return readFacts(head, {
       did,
       aliases,
-      values: (keys) => this.endpoints.values(keys, head.hash),
+      values: this.agreedValues(did, head),
     });
+  }
+
+  private agreedValues(did: string, { hash }: ChainHead): Values {
+    const about = `${did}; its calls wait`;
+    return (keys) => this.endpoints.values(keys, { hash, about });
   }
 
   /** Why the ledger would refuse a call in a state, or `null`. */
@@ -156,7 +162,7 @@ export class ChainReader {
     operator: Uint8Array,
   ): Promise<boolean> {
     const { record } = account;
-    const values: Values = (keys) => this.endpoints.values(keys, head.hash);
+    const values = this.agreedValues(call.did, head);
     const counter = counterOf(call);
     if (counter !== null) return account.counters[counter.domain] > counter.nonce;
     switch (call.name) {

@@ -15,7 +15,8 @@ import {
 } from "../../core/ledger/calls.ts";
 import { faultOfRefusal, refuse } from "../../core/ledger/refusals.ts";
 import { type Block, StoreError, type Submission } from "../../storage/contract.ts";
-import type { Endpoints, OpenSession } from "./endpoints.ts";
+import type { OpenSession } from "./connections.ts";
+import type { Endpoints } from "./endpoints.ts";
 import { encodeExtrinsic, extrinsicHash, fingerprintOf, isOwned } from "./layouts.ts";
 import type { ChainOutbox, PendingEntry } from "./outbox.ts";
 import {

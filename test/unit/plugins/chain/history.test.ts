@@ -49,6 +49,7 @@ function historyOver(
 ) {
   const lines: string[] = [];
   const endpoints = {
+    agreedRuntime: async (hash: string) => states[hash] ?? null,
     runtimeAfter: async (hash: string) => states[hash] ?? null,
     elsewhere: (async () => other) as Endpoints["elsewhere"],
   };
