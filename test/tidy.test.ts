@@ -335,6 +335,11 @@ describe("what no file may hold", () => {
       where: /^src\//,
     },
     {
+      name: "types that a signature takes from another function",
+      pattern: /\b(?:Constructor)?Parameters<|\): (?:Promise<)?(?:Awaited<)?ReturnType</,
+      where: /^src\/(?!web\/)/,
+    },
+    {
       name: "state of a module in the core",
       pattern:
         /^(?:export )?(?:let|var)\b|^(?:export )?const [^=\n]+ = new (?:(?:Weak|Bounded)\w+|(?:Map|Set)\b[^(\n]*\(\))/m,

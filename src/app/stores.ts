@@ -7,7 +7,7 @@ import type { Metrics } from "../nodes/http/metrics.ts";
 import { openLocalBus } from "../plugins/bus/local.ts";
 import { type NatsBusOptions, natsOptions, openNatsBus } from "../plugins/bus/nats.ts";
 import { builtInPlugins, loadPlugins } from "../plugins/load.ts";
-import { type ParsedOptions, parseWith } from "../plugins/shared/drivers.ts";
+import { parseWith } from "../plugins/shared/drivers.ts";
 import {
   type Need,
   type OpenStep,
@@ -17,7 +17,12 @@ import {
   type StoreConfiguration,
 } from "../storage/bind.ts";
 import type { Bus, BusEnvironment } from "../storage/bus.ts";
-import { type InputProblem, type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import {
+  type InputProblem,
+  type ParsedOptions,
+  type StoreEnvironment,
+  StoreError,
+} from "../storage/contract.ts";
 import { failed } from "./failure.ts";
 
 /** External modules are loaded on the way; relative paths start at the working folder. */

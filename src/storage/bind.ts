@@ -8,6 +8,7 @@ import {
   type Capabilities,
   type CapabilityName,
   type InputProblem,
+  type ParsedOptions,
   type PlaceMove,
   type StoragePlugin,
   type Store,
@@ -112,10 +113,7 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
 }
 
 /** A plugin of somebody else may throw instead. */
-function parsedBy(
-  plugin: StoragePlugin,
-  options: unknown,
-): ReturnType<StoragePlugin["parseOptions"]> {
+function parsedBy(plugin: StoragePlugin, options: unknown): ParsedOptions<unknown> {
   try {
     return plugin.parseOptions(options);
   } catch (error) {

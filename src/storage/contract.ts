@@ -450,6 +450,9 @@ export type ImportTarget = Required<Pick<Capabilities, "mailbox" | "replay" | "r
   ) => Promise<void>;
 };
 
+/** Writes all records into a new store. */
+export type FillStore = (target: ImportTarget) => Promise<void>;
+
 /**
  * Work that an operator starts in a separate process. `records`, `backup` and `verify` run while a node has the store
  * open, and see its state as of their beginning; the others need the store closed. Those that return a text describe
@@ -462,7 +465,7 @@ export type StoreMaintenance = {
    * Makes the store out of what `fill` writes. Before that has ended without throwing, it does not open as a store.
    * Refuses a store that holds something; run an interrupted import again.
    */
-  readonly import: (fill: (target: ImportTarget) => Promise<void>) => Promise<void>;
+  readonly import: (fill: FillStore) => Promise<void>;
   /** `null` where a database has its own tools for these. */
   readonly files: FileMaintenance | null;
 };
@@ -475,14 +478,16 @@ export type FileMaintenance = {
   readonly verify: () => Promise<VerifyReport>;
 };
 
+export type ParsedOptions<Options> =
+  | { readonly ok: true; readonly options: Options }
+  | { readonly ok: false; readonly problems: readonly InputProblem[] };
+
 export interface StoragePlugin<Options = unknown> {
   /** Name in the configuration. */
   readonly name: string;
   readonly provides: readonly CapabilityName[];
   /** Parses the configured table synchronously: into options, or into every problem with its setting's name. */
-  parseOptions(
-    input: unknown,
-  ): { ok: true; options: Options } | { ok: false; problems: InputProblem[] };
+  parseOptions(input: unknown): ParsedOptions<Options>;
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
   /**
    * Brings the base of the store (a database's schema) to the version of this program, then moves places of a store

@@ -265,8 +265,12 @@ export function changeComponent(
 }
 
 /** The same, or `null` where the ledger refuses it for what is or isn't there. */
-export function applyComponent(...change: Parameters<typeof changeComponent>): DidDocument | null {
-  const changed = changeComponent(...change);
+export function applyComponent(
+  document: DidDocument,
+  action: DocumentAction,
+  given: ComponentItems,
+): DidDocument | null {
+  const changed = changeComponent(document, action, given);
   return typeof changed === "string" ? null : changed;
 }
 

@@ -34,7 +34,7 @@ import {
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
-import type { Answer, Call, Route } from "../http/route.ts";
+import type { Answer, Call, RatedRequest, Route } from "../http/route.ts";
 import { type Admission, senderHomeHeader } from "../parties/admission.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import {
@@ -329,8 +329,7 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
     ...common,
     ...proofHeaders,
     bodyBytesMax: pushBytesMax,
-    rateLimit: (request: Parameters<NonNullable<Route["rateLimit"]>>[0]) =>
-      checkClientRate(node.clientRate, request, node.settings),
+    rateLimit: (request: RatedRequest) => checkClientRate(node.clientRate, request, node.settings),
   };
   const codes = [...proofCodes, "rate_limited"] as const;
   const bodyCodes = [...codes, "invalid_json", "too_large", "unsupported_media_type"] as const;

@@ -148,9 +148,19 @@ export function overCapacity(
   });
 }
 
-export type RequestsInFlight = ReturnType<typeof inFlight>;
+export type RequestsInFlight = {
+  /** Answered now, or waiting for what another client does. */
+  readonly requests: number;
+  readonly bodyBytes: number;
+  readonly delayedRefusals: number;
+};
 
-export function inFlight({ normal, reserved, waiting, delayedRefusals }: Capacity) {
+export function inFlight({
+  normal,
+  reserved,
+  waiting,
+  delayedRefusals,
+}: Capacity): RequestsInFlight {
   return {
     requests: normal.work.total + reserved.work.total + waiting.total,
     bodyBytes: normal.bodyBytes.total + reserved.bodyBytes.total,

@@ -14,6 +14,8 @@ import { StoreError } from "../../storage/contract.ts";
 const logLevels = ["debug", "info", "warn", "error"] as const;
 type LogLevel = (typeof logLevels)[number];
 
+type LogFields = Readonly<Record<string, unknown>>;
+
 export type Log = (
   level: LogLevel,
   message: string,
@@ -56,7 +58,7 @@ export function createLog(options: {
     }
     writing = null;
   };
-  const lineOf: (...line: Parameters<Log>) => string = (level, message, fields) =>
+  const lineOf = (level: LogLevel, message: string, fields?: LogFields): string =>
     `${JSON.stringify({ time: new Date(options.now()).toISOString(), level, message, ...fields })}\n`;
   const flush = (): Promise<void> => {
     if (timer !== null) clearTimeout(timer);

@@ -104,9 +104,12 @@ export type Route = {
   /** Headers of every answer of the route, refusals too. */
   readonly answerHeaders?: Readonly<Record<string, string>>;
   /** Called before the body is read: nothing is kept of a client above its rate. */
-  readonly rateLimit?: (request: Pick<Call, "client" | "network" | "nowMs">) => Fault | null;
+  readonly rateLimit?: (request: RatedRequest) => Fault | null;
   readonly handle: (call: Call) => Promise<Answer | Fault> | Answer | Fault;
 };
+
+/** What a rate is checked by, before the body is read. */
+export type RatedRequest = Pick<Call, "client" | "network" | "nowMs">;
 
 // ------------------------------------------------------------------------------------------------- values of a path
 
@@ -161,9 +164,9 @@ export function renderResponse(outcome: Answer | Fault, options: RenderOptions):
 }
 
 /** Headers that all answers have, which a response copies: naming them again for each costs twice as much. */
-const bases = new WeakMap<ReturnType<Cors>, Headers>();
+const bases = new WeakMap<CorsHeaders, Headers>();
 
-function baseOf(cors: ReturnType<Cors>): Headers {
+function baseOf(cors: CorsHeaders): Headers {
   const base = bases.get(cors) ?? new Headers({ "cache-control": "no-store", ...cors });
   bases.set(cors, base);
   return base;
@@ -291,7 +294,9 @@ function renderDeliveryFault(fault: Fault, requestId: string): Record<string, un
 export type CorsOrigins = readonly string[] | "loopback";
 
 /** The headers of an answer to a page of `origin` (`null`: no page asks). */
-export type Cors = (origin: string | null) => Readonly<Record<string, string>>;
+export type Cors = (origin: string | null) => CorsHeaders;
+
+type CorsHeaders = Readonly<Record<string, string>>;
 
 const exposed = { "access-control-expose-headers": "Date, Retry-After, X-Request-Id" } as const;
 

@@ -78,8 +78,7 @@ const probeMemoMs = 500;
 type Probes = Readonly<Record<string, () => Promise<unknown>>>;
 
 function readiness({ draining, probes }: StatusOptions): Route {
-  let memo: { readonly atMs: number; readonly checks: ReturnType<typeof checkProbes> } | null =
-    null;
+  let memo: { readonly atMs: number; readonly checks: Promise<Checked[]> } | null = null;
   const handle = async (): Promise<Answer | Fault> => {
     if (draining()) return fault("shutting_down", "the node is shutting down");
     const nowMs = performance.now();

@@ -34,7 +34,7 @@ import type { Receipts } from "../../storage/contract.ts";
 import type { Egress } from "../egress/egress.ts";
 import type { Log } from "../http/log.ts";
 import { createMemo, type Memo } from "./memo.ts";
-import { bytesOfDay, createRateLimiter, limitOf } from "./rates.ts";
+import { bytesOfDay, createRateLimiter, limitOf, type RateLimiter } from "./rates.ts";
 
 /** The home that a client or a header names, and the client network that causes the question there. */
 export type AskedFor = { readonly home: string | null; readonly network: string };
@@ -102,8 +102,8 @@ type State = HomesParts & {
   /** States behind the saved proofs, by DID. */
   readonly replayed: BoundedMap<Did, Replayed>;
   /** Questions that a client network may cause, and what it may make this Directory store in a day. */
-  readonly rate: ReturnType<typeof createRateLimiter>;
-  readonly dayBytes: ReturnType<typeof createRateLimiter>;
+  readonly rate: RateLimiter;
+  readonly dayBytes: RateLimiter;
 };
 
 const askMs = 5 * secondMs;

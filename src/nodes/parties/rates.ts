@@ -9,7 +9,7 @@ import { type Fault, fault } from "../../core/fault.ts";
 import { clientNetwork, isLoopbackAddress } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { createFairShare } from "../http/capacity.ts";
-import type { Call } from "../http/route.ts";
+import type { Call, RatedRequest } from "../http/route.ts";
 
 export type RateLimit = {
   readonly perSecond: number;
@@ -105,7 +105,7 @@ export function chargeBody(limiter: RateLimiter, call: Call, settings: LoopbackR
 /** What a request costs on top of what it was checked for, once that is known. */
 export function chargeClient(
   limiter: RateLimiter,
-  { client, network, nowMs }: Pick<Call, "client" | "network" | "nowMs">,
+  { client, network, nowMs }: RatedRequest,
   more: number,
   settings: LoopbackRule,
 ): void {
@@ -117,18 +117,22 @@ export function isUnlimited(client: string, settings: LoopbackRule): boolean {
   return !settings.rate_limit_loopback && isLoopbackAddress(client);
 }
 
-export type NetworkPlaces = ReturnType<typeof networkPlaces>;
+export type NetworkPlaces = {
+  /** Returns `false`, and takes none, when the client's network has its share or all places are taken. */
+  readonly take: (client: string) => boolean;
+  readonly give: (client: string) => void;
+};
 
 /**
  * Places of client networks: one gets at most half of all. A client of this machine may have many others behind it, so
  * it counts in the total alone.
  */
-export function networkPlaces(max: number) {
+export function networkPlaces(max: number): NetworkPlaces {
   const share = createFairShare(max, { isSpared: isLoopbackAddress });
   const keyOf = (client: string) => (isLoopbackAddress(client) ? client : clientNetwork(client));
   return {
-    take: (client: string): boolean => share.take(keyOf(client), 1),
-    give: (client: string): void => share.give(keyOf(client), 1),
+    take: (client) => share.take(keyOf(client), 1),
+    give: (client) => share.give(keyOf(client), 1),
   };
 }
 

@@ -17,6 +17,7 @@ import {
   parseNote,
   renderNote,
   renderSignature,
+  type SignedNote,
 } from "../../core/trust/note.ts";
 import {
   hashBytes,
@@ -115,7 +116,15 @@ function addRoute(parts: WitnessParts): Route {
   };
 }
 
-function parseRequest(body: Uint8Array) {
+/** What a log asks to be cosigned: its head, and the proof that it continues one of `old` entries. */
+type CosignRequest = {
+  readonly old: number;
+  readonly proof: readonly Uint8Array[];
+  readonly note: SignedNote;
+  readonly checkpoint: Checkpoint;
+};
+
+function parseRequest(body: Uint8Array): CosignRequest | null {
   const [, old = "", lines = "", rest = ""] =
     /^old (0|[1-9]\d{0,15})\n((?:[A-Za-z0-9+/]{43}=\n){0,63})\n([\s\S]*)$/.exec(
       decodeUtf8(body) ?? "",
@@ -137,13 +146,7 @@ async function addCheckpoint(
     readonly isDue: (what: string) => boolean;
   },
   watched: NamedAddress,
-  {
-    old,
-    proof,
-    note,
-    checkpoint,
-    nowMs,
-  }: NonNullable<ReturnType<typeof parseRequest>> & { readonly nowMs: number },
+  { old, proof, note, checkpoint, nowMs }: CosignRequest & { readonly nowMs: number },
 ): Promise<Answer | Fault> {
   const { logs, key, sign, log } = parts;
   const { origin } = checkpoint;

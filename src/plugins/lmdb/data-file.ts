@@ -275,16 +275,16 @@ function countsIn(record: Uint8Array | undefined): RecordCounts {
 
 const problemsMax = 100;
 
+/** How many records were read, and what is wrong with them: the first 100 problems. */
+export type VerifiedRecords = Pick<VerifyReport, "records" | "problems">;
+
 type ReportProblem = (problem: string) => void;
 
 /**
  * Reads every record of a store of the current format, in order and by its key. A file whose pages are damaged may end
  * this process by a signal.
  */
-export function verifyTables(
-  tables: Tables,
-  transaction: Transaction,
-): Omit<VerifyReport, "bytes" | "isTried"> {
+export function verifyTables(tables: Tables, transaction: Transaction): VerifiedRecords {
   const problems: string[] = [];
   const note: ReportProblem = (problem) =>
     void (problems.length < problemsMax && problems.push(problem));
@@ -301,7 +301,7 @@ export function verifyTables(
 }
 
 /** The same of a root that nothing else uses. */
-export function verifyRoot(root: Root): ReturnType<typeof verifyTables> {
+export function verifyRoot(root: Root): VerifiedRecords {
   const tables = tablesOf(root);
   const transaction = root.useReadTransaction();
   try {

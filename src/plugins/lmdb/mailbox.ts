@@ -22,9 +22,11 @@
  * 3. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
  *    commit that fails ends the store.
  */
+import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import {
   type Mailbox,
   type MailboxEntry,
+  type RemovedMessage,
   type StoreEnvironment,
   StoreError,
   type StoreOutcome,
@@ -103,15 +105,22 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
       throw new StoreError("full", `the store knows ${rowsMax} message ids`);
   }
 
-  remove(...removing: Parameters<Mailbox["remove"]>): ReturnType<Mailbox["remove"]> {
-    return this.environment.join(acksOf(removing[1].length), () =>
-      this.removed(this.index.remove(...removing)),
+  remove(
+    mailbox: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[]> {
+    return this.environment.join(acksOf(messageIds.length), () =>
+      this.removed(this.index.remove(mailbox, messageIds, nowMs)),
     );
   }
 
   claimAndRemove(
-    ...[claim, mailbox, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
-  ): ReturnType<Mailbox["claimAndRemove"]> {
+    claim: TagClaim,
+    mailbox: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[] | null> {
     return this.environment.join(acksOf(messageIds.length), () =>
       this.settings.claim(claim, nowMs)
         ? this.removed(this.index.remove(mailbox, messageIds, nowMs))

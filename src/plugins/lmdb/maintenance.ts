@@ -21,9 +21,9 @@ import { join, resolve } from "node:path";
 import type { Transaction } from "lmdb";
 import { errorText } from "../../core/fault.ts";
 import {
+  type FillStore,
   type StoreEnvironment,
   StoreError,
-  type StoreMaintenance,
   type StoreRecord,
   type VerifyReport,
 } from "../../storage/contract.ts";
@@ -52,6 +52,7 @@ import {
   type Tables,
   tablesOf,
   unopened,
+  type VerifiedRecords,
   verifyRoot,
   verifyTables,
 } from "./data-file.ts";
@@ -117,7 +118,7 @@ async function finishCopy(
 }
 
 /** Opens a file that is not yet in its place. */
-async function verifyCopy(file: string): Promise<ReturnType<typeof verifyTables>> {
+async function verifyCopy(file: string): Promise<VerifiedRecords> {
   if (checkFile(file) === null) throw cutShort(file);
   const root = openRoot(file, { readOnly: true, isFile: true });
   try {
@@ -232,10 +233,7 @@ function setAside(folder: string): string | null {
 }
 
 /** Fills a store in a folder of its own, and puts it into its place once every record of it was verified. */
-export async function importStore(
-  options: LmdbOptions,
-  ...[fill]: Parameters<StoreMaintenance["import"]>
-) {
+export async function importStore(options: LmdbOptions, fill: FillStore): Promise<void> {
   const folder = resolve(options.path);
   if (storeAbsence(folder) === null) {
     throw new StoreError(

@@ -52,6 +52,9 @@ export type SpaceGuard = {
  *
  * `pagesFree` returns how many bytes of pages inside the file are free.
  */
+/** Where the pages end, and the room behind them in the file, in bytes. */
+type FileEnd = { readonly end: number; readonly behind: number };
+
 export function openSpaceGuard(
   disk: Disk,
   { floorBytes, reserveBytes }: SpaceLimits,
@@ -65,8 +68,7 @@ export function openSpaceGuard(
     logged.add(message);
   }
 
-  /** Where the pages end, and the room behind them. */
-  function look() {
+  function look(): FileEnd {
     const end = disk.usedBytes();
     return { end, behind: disk.fileBytes() - end };
   }
@@ -76,7 +78,7 @@ export function openSpaceGuard(
     Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behind), 0);
 
   /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
-  function roomOf(wanted: number, { end, behind }: ReturnType<typeof look>): number {
+  function roomOf(wanted: number, { end, behind }: FileEnd): number {
     if (behind >= wanted) return behind;
     const left = spare(behind);
     const made = [wanted + reserveBytes, wanted].find(
@@ -92,7 +94,7 @@ export function openSpaceGuard(
     return false;
   }
 
-  function admits({ kind, bytes }: WriteSize, at: ReturnType<typeof look>): boolean {
+  function admits({ kind, bytes }: WriteSize, at: FileEnd): boolean {
     const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
     const room = roomOf(2 * bytes + reserveBytes, at);
     if (room >= 2 * bytes + reserveBytes * share) return true;

@@ -56,7 +56,7 @@ function openMailbox(
   [{ message_ids_max: rowsMax }, host, test = {}]: Opening,
 ) {
   const claims = new DiskClaims(environment, test.claimsMax);
-  const claim = (...given: Parameters<DiskClaims["take"]>) => claims.take(...given);
+  const claim = (wanted: TagClaim, nowMs: number): boolean => claims.take(wanted, nowMs);
   const { log, removableMs = () => Number.POSITIVE_INFINITY } = host;
   const mailbox = new DiskMailbox(environment, { rowsMax, claim, removableMs }, log);
   return { claims, mailbox, receipts: new TableReceipts(new DiskTable(environment, "receipts")) };

@@ -2,12 +2,15 @@
  * The mailbox of the memory driver: the index of storage/mailbox-index.ts, and the bytes of each slot in a map. No method
  * awaits anything before it is done, so every operation is atomic.
  */
+import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import {
   type Mailbox,
   type MailboxEntry,
   type MailboxStats,
+  type RemovedMessage,
   StoreError,
   type StoreOutcome,
+  type TagClaim,
 } from "../../storage/contract.ts";
 import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
 import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
@@ -57,15 +60,20 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
   }
 
   async remove(
-    ...[recipient, messageIds, nowMs]: Parameters<Mailbox["remove"]>
-  ): ReturnType<Mailbox["remove"]> {
+    recipient: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[]> {
     this.options.checkOpen();
     return this.removed(this.index.remove(recipient, messageIds, nowMs));
   }
 
   async claimAndRemove(
-    ...[claim, recipient, messageIds, nowMs]: Parameters<Mailbox["claimAndRemove"]>
-  ): ReturnType<Mailbox["claimAndRemove"]> {
+    claim: TagClaim,
+    recipient: MailboxKey,
+    messageIds: readonly Uuid[],
+    nowMs: number,
+  ): Promise<RemovedMessage[] | null> {
     this.options.checkOpen();
     return this.options.claims.claim(claim, nowMs)
       ? this.remove(recipient, messageIds, nowMs)

@@ -1,10 +1,10 @@
 /** Reads all records of a schema as of one moment, and fills a new one. */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import {
+  type FillStore,
   type ImportTarget,
   type MailboxEntry,
   StoreError,
-  type StoreMaintenance,
   type StoreRecord,
 } from "../../storage/contract.ts";
 import { digestOf, storedAtOf } from "../../storage/mailbox-rules.ts";
@@ -137,10 +137,7 @@ async function* recordsOf(settings: SqlPoolSettings): AsyncGenerator<StoreRecord
 // ---------------------------------------------------------------------------------------------------- filling
 
 /** What was here is from an import that did not finish, or nothing. */
-export async function importPostgres(
-  options: PostgresOptions,
-  ...[fill]: Parameters<StoreMaintenance["import"]>
-): Promise<void> {
+export async function importPostgres(options: PostgresOptions, fill: FillStore): Promise<void> {
   if (Object.keys(options.shards).length > 0)
     throw new StoreError(
       "unavailable",

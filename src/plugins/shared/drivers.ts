@@ -5,7 +5,7 @@
  * driver itself is the authority that a chain would be.
  */
 import { z } from "zod";
-import type { InputProblem } from "../../storage/contract.ts";
+import type { InputProblem, ParsedOptions } from "../../storage/contract.ts";
 import {
   type EmbeddedLedger,
   type EmbeddedOptions,
@@ -21,10 +21,6 @@ import {
 import type { OrderedTable, SharedTable } from "../../storage/table.ts";
 
 // ----------------------------------------------------------------------------------------- options
-
-export type ParsedOptions<Options> =
-  | { readonly ok: true; readonly options: Options }
-  | { readonly ok: false; readonly problems: InputProblem[] };
 
 export function parseWith<Schema extends z.ZodType>(
   schema: Schema,

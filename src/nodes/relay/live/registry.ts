@@ -154,7 +154,7 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   /** Of all sessions. */
   unackedBytes: number;
   /** Of the envelopes acknowledged last: other processes may repeat one before its result is stored. */
-  readonly acknowledged: BoundedMap<Uuid, ReturnType<typeof Bun.hash>>;
+  readonly acknowledged: BoundedMap<Uuid, number | bigint>;
   closed: boolean;
 };
 

@@ -32,7 +32,21 @@ const answerSlackMs = 250;
 const fetchMs = 2_000;
 const acknowledged = utf8("acknowledged");
 
-export function createRemoteSessions(bus: Bus, local: LocalSessions) {
+export type RemoteSessions = {
+  /** `false` when it is certain that no other process has a session of the DID. */
+  readonly mayReach: (did: Did) => boolean;
+  /** Takes part in deliveries to the DID; returns a function that ends that. */
+  readonly listen: (did: Did) => () => void;
+  /** Until it is withdrawn, other processes may deliver it. */
+  readonly offer: (delivery: Omit<LiveDelivery, "document">) => Offer;
+  /** Higher than that of every join that this process has received. */
+  readonly nextJoinCount: () => number;
+  /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
+  readonly join: (target: SessionTarget, joinCount: number, msMax: number) => Promise<void>;
+  readonly close: () => void;
+};
+
+export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSessions {
   const id = crypto.randomUUID();
   let joinCount = 0;
   /** Deliveries that are not decided yet, and whether a session elsewhere was to get them. */
@@ -55,11 +69,9 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
     await local.makeWay(target, isOlder);
     return undefined;
   });
-  /** `false` when it is certain that no other process has a session of the DID. */
   const mayReach = (did: Did): boolean => bus.mayReach(subjects.offer(did));
   return {
     mayReach,
-    /** Takes part in deliveries to the DID; returns a function that ends that. */
     listen(did: Did): () => void {
       const known = listening.get(did);
       if (known !== undefined) known.count++;
@@ -76,7 +88,6 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
         entry.subscription.unsubscribe();
       };
     },
-    /** Until it is withdrawn, other processes may deliver it. */
     offer({ envelope, timeoutMs }: Omit<LiveDelivery, "document">): Offer {
       const bytes = mayReach(envelope.to) ? encodeEnvelope(envelope) : null;
       if (bytes === null || bytes.length > bus.messageBytesMax)
@@ -98,9 +109,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions) {
       };
       return { outcome: ask(), withdraw: () => offered.delete(name) };
     },
-    /** Higher than that of every join that this process has heard of. */
     nextJoinCount: (): number => ++joinCount,
-    /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
     async join(target: SessionTarget, joinCount: number, msMax: number): Promise<void> {
       await listening.get(target.did)?.subscription.ready;
       await bus.request(

@@ -49,7 +49,7 @@ import {
   settledWithin,
   shut,
 } from "./registry.ts";
-import { createRemoteSessions } from "./remote.ts";
+import { createRemoteSessions, type RemoteSessions } from "./remote.ts";
 
 export type LiveSessions = {
   /** Where sessions begin: none without an endpoint by which clients reach the Relay. */
@@ -67,7 +67,7 @@ export type LiveSessions = {
 };
 
 /** With the sessions of other processes; `null` without a bus. */
-type Sessions = SessionRegistry & { remote: ReturnType<typeof createRemoteSessions> | null };
+type Sessions = SessionRegistry & { remote: RemoteSessions | null };
 
 /** A client that sends more frames than these without acknowledging anything is cut off. */
 const unexpectedFramesMax = 256;
