@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import type { Certificate } from "../nodes/http/server.ts";
-import type { InputProblem } from "../storage/contract.ts";
+import type { InputProblem } from "../storage/setting-problem.ts";
 import { failed } from "./failure.ts";
 
 type LoadedCertificate = Certificate & { readonly notAfterMs: number };

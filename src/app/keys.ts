@@ -18,7 +18,7 @@ import type { LogKey } from "../nodes/directory/log.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { NamedAddress } from "../nodes/witness/exchange.ts";
 import type { WitnessParts } from "../nodes/witness/witness.ts";
-import type { InputProblem } from "../storage/contract.ts";
+import type { InputProblem } from "../storage/setting-problem.ts";
 import { failed } from "./failure.ts";
 import { createDurably, readText, writeInTurn } from "./files.ts";
 

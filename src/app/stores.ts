@@ -17,12 +17,8 @@ import {
   type StoreConfiguration,
 } from "../storage/bind.ts";
 import type { Bus, BusEnvironment } from "../storage/bus.ts";
-import {
-  type InputProblem,
-  type ParsedOptions,
-  type StoreEnvironment,
-  StoreError,
-} from "../storage/contract.ts";
+import { type StoreEnvironment, StoreError } from "../storage/contract.ts";
+import type { InputProblem, ParsedOptions } from "../storage/setting-problem.ts";
 import { failed } from "./failure.ts";
 
 /** External modules are loaded on the way; relative paths start at the working folder. */

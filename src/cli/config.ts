@@ -19,7 +19,7 @@ import { parseSource, secretSettings } from "../config/source.ts";
 import { errorText } from "../core/fault.ts";
 import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
-import type { InputProblem } from "../storage/contract.ts";
+import type { InputProblem } from "../storage/setting-problem.ts";
 import { countOf, createReport } from "./command.ts";
 
 export const defaultConfigFile = "waypost.toml";

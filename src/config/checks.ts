@@ -14,8 +14,7 @@ import {
   parseListenAddress,
   parseNetwork,
 } from "../core/message/address.ts";
-import type { InputProblem } from "../storage/contract.ts";
-import { renderSizeSetting } from "../storage/setting-problem.ts";
+import { type InputProblem, renderSizeSetting } from "../storage/setting-problem.ts";
 import { listSettings, renderValue } from "./reference.ts";
 import { type Config, configSchema, isPublicEndpoint } from "./schema.ts";
 

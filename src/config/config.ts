@@ -3,8 +3,7 @@
  * settings. All problems of one kind are reported together, each with its setting and its place. Also what a running
  * process takes over from a changed configuration.
  */
-import type { InputProblem } from "../storage/contract.ts";
-import { meant, problemsOfIssue, wording } from "../storage/setting-problem.ts";
+import { type InputProblem, meant, problemsOfIssue, wording } from "../storage/setting-problem.ts";
 import { relationProblems } from "./checks.ts";
 import { cacheConstants, directoryConstants, relayConstants } from "./constants.ts";
 import { listSettings } from "./reference.ts";

@@ -5,7 +5,7 @@
  */
 import { type AST, getStaticTOMLValue, ParseError, parseTOML } from "toml-eslint-parser";
 import { errorText } from "../core/fault.ts";
-import type { InputProblem } from "../storage/contract.ts";
+import type { InputProblem } from "../storage/setting-problem.ts";
 
 /** Line and column in the file, both from 1. */
 export type Position = { readonly line: number; readonly column: number };

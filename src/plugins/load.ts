@@ -10,12 +10,8 @@ import { isAbsolute, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { errorText, fault } from "../core/fault.ts";
 import type { StoreSettings } from "../storage/bind.ts";
-import {
-  type CapabilityName,
-  type InputProblem,
-  type StoragePlugin,
-  StoreError,
-} from "../storage/contract.ts";
+import { type CapabilityName, type StoragePlugin, StoreError } from "../storage/contract.ts";
+import type { InputProblem } from "../storage/setting-problem.ts";
 import { chainOptions, chainPluginOver } from "./chain/chain.ts";
 import { lmdbOptions, lmdbPlugin, openLocalTable } from "./lmdb/lmdb.ts";
 import { memoryOptions, memoryPlugin } from "./memory/memory.ts";

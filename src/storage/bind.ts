@@ -7,8 +7,6 @@ import { errorText } from "../core/fault.ts";
 import {
   type Capabilities,
   type CapabilityName,
-  type InputProblem,
-  type ParsedOptions,
   type PlaceMove,
   type StoragePlugin,
   type Store,
@@ -17,7 +15,7 @@ import {
   type StoreMaintenance,
 } from "./contract.ts";
 import type { RegisterGauge } from "./gauge.ts";
-import { meant } from "./setting-problem.ts";
+import { type InputProblem, meant, type ParsedOptions } from "./setting-problem.ts";
 
 /** One configured store: the plugin's name, and the plugin's own options. */
 export type StoreSettings = { readonly plugin: string; readonly options: unknown };

@@ -33,6 +33,7 @@ import type { TilePlace } from "../core/trust/tree.ts";
 import type { Bus, BusEnvironment } from "./bus.ts";
 import type { RegisterGauge } from "./gauge.ts";
 import type { MailboxQuota } from "./quota.ts";
+import type { ParsedOptions } from "./setting-problem.ts";
 
 /**
  * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
@@ -478,10 +479,6 @@ export type FileMaintenance = {
   readonly verify: () => Promise<VerifyReport>;
 };
 
-export type ParsedOptions<Options> =
-  | { readonly ok: true; readonly options: Options }
-  | { readonly ok: false; readonly problems: readonly InputProblem[] };
-
 export interface StoragePlugin<Options = unknown> {
   /** Name in the configuration. */
   readonly name: string;
@@ -499,5 +496,3 @@ export interface StoragePlugin<Options = unknown> {
 
 /** Which places (docs/scaling.md) of a store go to which of its databases. */
 export type PlaceMove = { readonly places: readonly number[]; readonly to: string };
-
-export type InputProblem = { readonly setting: string; readonly message: string };

@@ -3,7 +3,13 @@
  * configuration and those of the plugins' options share it.
  */
 import { distance } from "fastest-levenshtein";
-import type { InputProblem } from "./contract.ts";
+
+export type InputProblem = { readonly setting: string; readonly message: string };
+
+/** What a plugin makes of its table: options, or all problems together. */
+export type ParsedOptions<Options> =
+  | { readonly ok: true; readonly options: Options }
+  | { readonly ok: false; readonly problems: readonly InputProblem[] };
 
 /** What a finding of the schema is about. */
 type Found = { readonly code?: string; readonly expected?: unknown; readonly input?: unknown };

@@ -5,14 +5,15 @@
  * driver itself is the authority that a chain would be.
  */
 import { z } from "zod";
-import type { InputProblem, ParsedOptions } from "../../storage/contract.ts";
 import {
   type EmbeddedLedger,
   type EmbeddedOptions,
   openEmbeddedLedger,
 } from "../../storage/embedded.ts";
 import {
+  type InputProblem,
   meant,
+  type ParsedOptions,
   parseSizeSetting,
   problemsOfIssue,
   renderSizeSetting,

@@ -3,12 +3,8 @@ import { describe, expect, test } from "bun:test";
 import { builtInPlugins } from "../../../src/plugins/load.ts";
 import { memoryPlugin } from "../../../src/plugins/memory/memory.ts";
 import { type Need, openStores, planStores } from "../../../src/storage/bind.ts";
-import {
-  type InputProblem,
-  type StoragePlugin,
-  type Store,
-  StoreError,
-} from "../../../src/storage/contract.ts";
+import { type StoragePlugin, type Store, StoreError } from "../../../src/storage/contract.ts";
+import type { InputProblem } from "../../../src/storage/setting-problem.ts";
 import { testEnvironment } from "../../conformance/kit.ts";
 
 const need = (changes: Partial<Need> = {}): Need => ({
