@@ -106,7 +106,8 @@ async function rotate(session: CommandSession): Promise<void> {
       `other devices of ${name} would be locked out: replace its keys by waypost device remove`,
     );
   const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
-  const rotated = await publishKeys(client, next, session.waiting("waiting for the new keys"));
+  const waiting = session.waiting("waiting for the new keys");
+  const rotated = await publishKeys(client, next, { waiting });
   await changeIdentity(keys, identity, (stored) => inForce(stored, rotated));
   const { version, root_pubkey } = await client.directory.resolve(did);
   report.result(

@@ -39,7 +39,7 @@ import type { Groups } from "./store/groups.ts";
 import { Passing } from "./store/passing.ts";
 import type { Inbox, PollResult, Receiver } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
-import { type Client, connect, find, trustIn } from "./trust/client.ts";
+import { activeDocument, type Client, connect, find, trustIn } from "./trust/client.ts";
 import type { Fingerprint } from "./trust/fingerprint.ts";
 
 export class Waypost {
@@ -104,6 +104,7 @@ export class Waypost {
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
       await settleIdentity(client, identity.secrets, { ...options, urls });
+      await rememberFirstHosts(client, identity.did);
       await me.#rotateIfDue();
       // What can't go on any more is forgotten, with its secrets.
       await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
@@ -470,4 +471,11 @@ export class Waypost {
     )
       void this.watch();
   }
+}
+
+/** On a device that was linked or restored, what the document names when it begins is this identity's own. */
+async function rememberFirstHosts(client: Client, did: Did): Promise<void> {
+  if ((await client.known.memory.load(`hosts/${did}`)) !== null) return;
+  const { rememberHosts } = await import("./trust/own.ts");
+  await rememberHosts(client, did, (await activeDocument(client, did)).service);
 }

@@ -345,7 +345,7 @@ async function replaceRoot(person: Person): Promise<void> {
   const next = nextIdentity(person.me.identity, Date.now());
   await person.keys.save("default", renderIdentity(next));
   person.me = await openPerson(person);
-  const published = await publishKeys(person.me.client, person.me.identity, waiting);
+  const published = await publishKeys(person.me.client, person.me.identity, { waiting });
   await person.keys.save("default", renderIdentity(published));
   person.me = await openPerson(person);
   count("root keys replaced");

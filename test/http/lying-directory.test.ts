@@ -115,7 +115,9 @@ test("after an interrupted replacement, the sealing key is replaced with the roo
   );
   expect(await rotated(me, waiting)).toMatchObject({ rotated: true });
   // Nothing that was signed in vain stands in its way.
-  expect(await publishKeys(me.client, renewed(me), waiting)).toMatchObject({ nextRootSeed: null });
+  expect(await publishKeys(me.client, renewed(me), { waiting })).toMatchObject({
+    nextRootSeed: null,
+  });
 });
 
 test("an alias that names nobody is not remembered, so that the true answer counts", async () => {
@@ -240,7 +242,8 @@ describe("the own identity", () => {
   test.each([
     [
       "all keys",
-      (me: Waypost, patience: typeof waiting) => publishKeys(me.client, renewed(me), patience),
+      (me: Waypost, patience: typeof waiting) =>
+        publishKeys(me.client, renewed(me), { waiting: patience }),
     ],
     ["the key to seal to", (me: Waypost, patience: typeof waiting) => rotated(me, patience)],
   ])(

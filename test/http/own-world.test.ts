@@ -78,6 +78,44 @@ test("after a removal the document has no method that a thief's device had added
   expect(JSON.stringify(await activeDocument(phone.client, did))).not.toContain("evil");
 }, 60_000);
 
+test("after a removal the document has no service of a thief, and all of this identity's", async () => {
+  const phone = await open(place());
+  const own = (await activeDocument(phone.client, phone.did)).service;
+  const thief = await linked(phone);
+  const { client, did } = thief;
+  const signer = { keyId: "root", seed: thief.identity.rootSeed };
+  const add = async (name: string) => {
+    const service = {
+      id: `${did}#${name}`,
+      type: "SvcCacheService",
+      serviceEndpoint: [`https://${name}.example`],
+      authorization: null,
+      priority: null,
+    };
+    await change(client, { action: "AddService", did, service }, { signer, waiting });
+    return service.id;
+  };
+  await add("evil");
+  // One that this identity has named, and behind it one more address.
+  const cache = own.find(({ type }) => type === "SvcCacheService") as (typeof own)[number];
+  const serviceEndpoint = ["https://evil.example", ...cache.serviceEndpoint];
+  await change(
+    client,
+    { action: "UpdateService", did, service: { ...cache, serviceEndpoint } },
+    { signer, waiting },
+  );
+  const liked = await add("liked");
+  const [gone] = (await phone.devices.list()).filter(({ isThis }) => !isThis);
+  await phone.devices.replaceKeys({ keep: [], services: [liked] });
+  expect((await phone.devices.list()).map((one) => one.did)).not.toContain(gone?.did as never);
+  const { service } = await activeDocument(phone.client, did);
+  expect(service.map(({ id }) => id)).toEqual([...own.map(({ id }) => id), liked]);
+  expect(service.slice(0, -1)).toEqual([...own]);
+  // What was ticked is the user's own from then on.
+  await phone.devices.replaceKeys();
+  expect((await activeDocument(phone.client, did)).service).toEqual(service);
+}, 60_000);
+
 test("a device that a thief names to one device is shown to all, and gone with the thief", async () => {
   const phone = await open(place());
   const laptop = await linked(phone);

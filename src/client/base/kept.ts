@@ -83,6 +83,8 @@ export const claimsShape = object({
 });
 export const aliasesShape = object({ aliases: array(text) });
 export const methodKeysShape = object({ keys: array(text) });
+/** Of the services that this identity has named: `host:port`. */
+export const hostsShape = object({ hosts: array(text) });
 /**
  * Guardians: the message with the share of each, and whether it was acknowledged; the root key of the shares, `null` until
  * all are sent; and the one that is to be replaced before.

@@ -59,6 +59,11 @@ type ThisDevice = {
   readonly onOpened: () => void;
 };
 
+export type Replacing = {
+  readonly keep?: readonly string[];
+  readonly services?: readonly string[];
+};
+
 const leadMs = 2 * secondMs;
 
 // -------------------------------------------------------------------------------------------------------- devices
@@ -72,6 +77,7 @@ export class Devices {
   sync: Sync | null = null;
   readonly #ring: Ring;
   #isResuming = false;
+  #keptServices: readonly string[] = [];
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -329,8 +335,12 @@ export class Devices {
     return this.#own.identity.inOrder(() => this.#remove([did as Did]));
   }
 
-  /** New keys of this identity. Devices that `keep` does not name are removed; all stay without it. */
-  replaceKeys({ keep }: { readonly keep?: readonly string[] } = {}): Promise<void> {
+  /**
+   * New keys of this identity. Devices that `keep` does not name are removed; all stay without it. Of the services in the
+   * document those stay that this device has named or begun with, and those whose ids `services` has.
+   */
+  replaceKeys({ keep, services = [] }: Replacing = {}): Promise<void> {
+    this.#keptServices = services;
     return this.#own.identity.inOrder(async () => {
       const peers = await peersOf(this.#table);
       const gone = peers.map(({ did }) => did).filter((did) => keep?.includes(did) === false);
@@ -406,7 +416,8 @@ export class Devices {
   }
 
   async #publish(next: Identity): Promise<void> {
-    const renewed = await publishKeys(this.#own.identity.client, next, this.#own.identity.waiting);
+    const { client, waiting } = this.#own.identity;
+    const renewed = await publishKeys(client, next, { waiting, services: this.#keptServices });
     await this.#change((stored) => inForce(stored, renewed));
     await this.look();
     this.#own.onNewKeys();

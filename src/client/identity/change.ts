@@ -51,6 +51,7 @@ import {
   nextNonce,
   reconcileAgreements,
   rememberAddedKey,
+  rememberHosts,
   signDocument,
   takesComponents,
 } from "../trust/own.ts";
@@ -152,6 +153,8 @@ export async function change(
   const submission = await signChange(client, intent, signer, terms);
   if (action === "AddVerificationMethod" || action === "UpdateVerificationMethod")
     await rememberAddedKey(client, did, intent.verificationMethod.publicKeyMultibase);
+  if (action === "AddService" || action === "UpdateService")
+    await rememberHosts(client, did, [intent.service]);
   const accepted = await client.directory.submit(submission);
   const left =
     action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
@@ -296,6 +299,7 @@ function differencesOf(before: DidDocument, after: DidDocument): Intent[] {
   const methods = after.verificationMethod.filter(isNew(before.verificationMethod));
   const agreements = after.keyAgreement.filter(isNew(before.keyAgreement));
   const services = after.service.filter(isNew(before.service));
+  const goneServices = before.service.filter(({ id }) => lacks(after.service, id));
   const gone = before.verificationMethod.filter(({ id }) => lacks(after.verificationMethod, id));
   const goneAgreements = before.keyAgreement.filter(({ id }) => lacks(after.keyAgreement, id));
   const signers = after.authentication.filter((id) => !before.authentication.includes(id));
@@ -312,6 +316,7 @@ function differencesOf(before: DidDocument, after: DidDocument): Intent[] {
       return { action: isAdded ? "AddKeyAgreement" : "UpdateKeyAgreement", did, keyAgreement };
     }),
     ...services.map((service): Intent => ({ action: "UpdateService", did, service })),
+    ...goneServices.map(({ id }): Intent => ({ action: "RemoveService", did, id })),
     ...goneSigners.map((id): Intent => ({ action: "RemoveAuthentication", did, id })),
     ...gone.map(({ id }): Intent => ({ action: "RemoveVerificationMethod", did, id })),
     ...goneAgreements.map(({ id }): Intent => ({ action: "RemoveKeyAgreement", did, id })),

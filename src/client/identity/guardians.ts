@@ -167,7 +167,7 @@ export async function restoreFromGuardians({
   const identity = nextIdentity({ ...made, methods, agreements }, Date.now());
   if (!(await keys.replace(name, null, renderIdentity(identity))))
     throw localError("name_taken", `an identity called ${name} already exists`);
-  const renewed = await publishKeys(client, identity, waitingDefault);
+  const renewed = await publishKeys(client, identity, { waiting: waitingDefault });
   return changeIdentity(keys, identity, (stored) => inForce(stored, renewed));
 }
 

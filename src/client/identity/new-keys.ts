@@ -1,16 +1,17 @@
 /**
  * New keys for everything that an identity has, by command, after a removal of a device, or after a restoration: what was
- * lost or stolen is worth nothing then, and the document names what this identity holds and nothing else.
+ * lost or stolen is worth nothing then, and the document names what this identity holds or has named, and nothing else.
  * Source: docs/trust.md ("Own devices"), docs/client.md "Lost and found".
  */
 import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
-import type { DidDocument, VerificationMethod } from "../../core/ledger/account.ts";
+import type { Did } from "../../core/codec/did.ts";
+import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
 import { freshSeed, type Identity, rootSignerId } from "../keys/keys.ts";
 import type { Waiting } from "../net/directory.ts";
 import { type Client, rootKeyOf } from "../trust/client.ts";
-import { loadAddedKeys } from "../trust/own.ts";
+import { hostOf, loadAddedKeys, loadOwnHosts, rememberHosts } from "../trust/own.ts";
 import { change, publishEdited } from "./change.ts";
 
 /** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
@@ -35,6 +36,12 @@ export function nextIdentity(identity: Identity, nowMs: number): Identity {
   };
 }
 
+type Publishing = {
+  readonly waiting: Waiting;
+  /** Ids of services that stay although this identity may not have named them. */
+  readonly services?: readonly string[];
+};
+
 /**
  * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
  * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
@@ -43,7 +50,7 @@ export function nextIdentity(identity: Identity, nowMs: number): Identity {
 export async function publishKeys(
   client: Client,
   next: Identity,
-  waiting: Waiting,
+  { waiting, services = [] }: Publishing,
 ): Promise<Identity> {
   const { did, nextRootSeed } = next;
   const rootSeed = nextRootSeed ?? next.rootSeed;
@@ -58,10 +65,31 @@ export async function publishKeys(
     await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
   }
   const added = await loadAddedKeys(client, did);
-  const edited = (document: DidDocument) => withNewKeys(document, next, added);
+  const edited = async (document: DidDocument) => {
+    const service = await ownServices(client, document, services);
+    return withNewKeys({ ...document, service }, next, added);
+  };
   await publishEdited(client, did, { rootSeed, edited, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) throw replaced();
   return { ...next, rootSeed, nextRootSeed: null };
+}
+
+/** Those that this identity has named, and from now on those that its user has ticked; all where nothing is remembered. */
+async function ownServices(
+  client: Client,
+  { id, service }: DidDocument,
+  ticked: readonly string[],
+): Promise<readonly Service[]> {
+  const did = id as Did;
+  if ((await loadOwnHosts(client, did)) === null) return service;
+  const kept = service.filter((one) => ticked.includes(one.id));
+  if (kept.length > 0) await rememberHosts(client, did, kept);
+  const hosts = (await loadOwnHosts(client, did)) ?? [];
+  return service.flatMap((one) => {
+    const serviceEndpoint = one.serviceEndpoint.filter((url) => hosts.includes(hostOf(url)));
+    if (serviceEndpoint.length === one.serviceEndpoint.length) return [one];
+    return serviceEndpoint.length === 0 ? [] : [{ ...one, serviceEndpoint }];
+  });
 }
 
 /** A stored identity whose next root key `publishKeys` has put in force. What was stored meanwhile stays. */

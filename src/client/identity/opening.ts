@@ -172,6 +172,8 @@ export async function settleIdentity(
   if (status.registration_status === "missing") {
     await checkHomes(client, urls);
     const document = await firstDocument(identity, { ...urls, home: await homeAt(client) });
+    const { rememberHosts } = await import("../trust/own.ts");
+    await rememberHosts(client, identity.did, document.service);
     try {
       registered = await register(client, identity, { document, alias, invitation });
     } catch (error) {
