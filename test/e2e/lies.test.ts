@@ -171,7 +171,10 @@ test("--trust and --policy decide whom the commands believe, and what they say a
   expect(await codeOf(bob.did, "--policy", "broken")).toBe("policy_invalid");
   expect(await codeOf(bob.did, "--policy", "nowhere")).toBe("failed");
   expect(await codeOf(bob.did, "--trust", "believed")).toBe("usage");
-  const doubt = await run(["send", "--to", bob.did, "--file", "hello.txt", "--policy", "other"], {
+  // A policy demands it, unless less is asked for.
+  expect(await codeOf(bob.did, "--policy", "other")).toBe("log_unwitnessed");
+  const asked = ["--trust", "proven", "--policy", "other"];
+  const doubt = await run(["send", "--to", bob.did, "--file", "hello.txt", ...asked], {
     cwd: scratch.path,
     env,
   });

@@ -97,6 +97,8 @@ describe("a fresh head that witnesses have signed", () => {
       "quorum none",
       `log ${vkeyOf(made.log)}\nquorum none`,
       "witness w x\nquorum w",
+      `witness a ${vkeyOf(made.cosigner)}\nwitness b ${vkeyOf(made.cosigner)}\nquorum a`,
+      `witness a ${vkeyOf(made.cosigner)}\ngroup g 2 a a\nquorum g`,
     ])
       expect([policy, await codeOf(open({ policy }))]).toEqual([policy, "policy_invalid"]);
     const both = `witness a ${vkeyOf(made.cosigner)}\nwitness b ${vkeyOf(testKey("b.example", "witness"))}\n`;
@@ -166,9 +168,18 @@ test("both notes of a fork are kept, and a later run remembers the head", async 
   expect(await codeOf(later.send(bob.did, "hello"))).toBe("log_forked");
 }, 60_000);
 
+test("whoever names witnesses sends to nobody whom they have not seen, unless a message says otherwise", async () => {
+  const proxy = proxied();
+  const { me: alice } = await victimOf(proxy);
+  proxy.lie = { entry: () => Uint8Array.of(1) };
+  expect(await codeOf(alice.send(alice.did, "hello"))).toBe("log_invalid");
+  const less = { trust: "proven" } as const;
+  expect((await alice.send(alice.did, "hello", less)).recipient.trust).toBe("proven");
+}, 60_000);
+
 test("what lowers the level is reported once", async () => {
   const proxy = proxied();
-  const { me: alice, codes } = await victimOf(proxy);
+  const { me: alice, codes } = await victimOf(proxy, { trust: "proven" });
   proxy.lie = { entry: () => Uint8Array.of(1) };
   for (let i = 0; i < 2; i++)
     expect((await alice.send(alice.did, "hello")).recipient.trust).toBe("proven");
@@ -184,7 +195,7 @@ test("what lowers the level is reported once", async () => {
   expect(codes()).toEqual(["log_invalid", "log_missing"]);
 }, 60_000);
 
-test("begins its log anew and names the lost head: log_restarted, once; without it log_forked", async () => {
+test("begins its log anew and names the lost head: log_restarted, until the user forgets the log; without it log_forked", async () => {
   const proxy = proxied();
   const { me: alice, codes } = await victimOf(proxy);
   const bob = await open();
@@ -212,9 +223,14 @@ test("begins its log anew and names the lost head: log_restarted, once; without 
   proxy.lie = {
     entry: (key) => next.entry(Uint8Array.fromHex(key), note, { genesisSeed, restart }),
   };
-  for (let i = 0; i < 2; i++)
-    expect((await alice.send(bob.did, "hello", logged)).recipient.trust).toBe("logged");
+  for (let i = 0; i < 2; i++) {
+    expect(await codeOf(alice.send(bob.did, "hello"))).toBe("log_restarted");
+    const less = { trust: "proven" } as const;
+    expect((await alice.send(bob.did, "hello", less)).recipient.trust).toBe("proven");
+  }
   expect(codes()).toEqual(["log_restarted"]);
+  await alice.forget("log");
+  expect((await alice.send(bob.did, "hello")).recipient.trust).toBe("logged");
   // Back to the old one: no branch of both.
   proxy.lie = {};
   expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_forked");

@@ -17,7 +17,7 @@ import { startTestNodes, type TestNodes } from "./nodes.ts";
 /** Who is lied to. Each answer is a level of trust, or the code of what was noticed. */
 export type Victim = {
   readonly did: string;
-  readonly send: (to: string, trust?: "logged") => Promise<string>;
+  readonly send: (to: string, trust?: "logged" | "proven") => Promise<string>;
   /** Looks the recipient up without sending. */
   readonly look: (did: string) => Promise<string>;
   /** The next message that waits: what shows its sender's keys, or why the Directory is not believed about them. */

@@ -469,7 +469,7 @@ export async function tell(row: LieRow, stage: LieStage, { proxy, victims }: Sta
   } = await row.prepare({ stage, bob, eve, alias, seen });
   proxy.lie = lie;
   await each(row.code, (victim) => victim.send(to, demanded));
-  if (row.lowers) await each("proven", (victim) => victim.send(to));
+  if (row.lowers) await each("proven", (victim) => victim.send(to, "proven"));
   if (row.ofBob) {
     await each(row.code, (victim) => victim.look(bob.did));
     await each(row.code, async (victim) => {

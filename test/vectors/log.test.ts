@@ -4,7 +4,8 @@
  */
 import { expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { utf8 } from "../../src/core/codec/bytes.ts";
+import { concatBytes, utf8 } from "../../src/core/codec/bytes.ts";
+import { sha256 } from "../../src/core/codec/crypto.ts";
 import {
   noteKey,
   parseCheckpoint,
@@ -66,6 +67,18 @@ test("proofs of inclusion", () => {
       true,
     );
   }
+});
+
+test("an empty tree includes nothing, whatever a proof of it has", () => {
+  const sibling = leaf(1);
+  const root = sha256(concatBytes(Uint8Array.of(1), leaf(0), sibling));
+  for (const [index, proof] of [
+    [-1, [sibling]],
+    [0, [sibling]],
+    [-1, []],
+  ] as const)
+    for (const size of [0, 1])
+      expect([size, verifyInclusion(leaf(0), index, { size, root }, proof)]).toEqual([size, false]);
 });
 
 test("proofs of consistency", () => {

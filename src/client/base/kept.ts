@@ -95,6 +95,8 @@ export const guardiansShape = object({
   rootKey: nullable(bytes32),
 });
 export const shareShape = object({ did, rootKey: bytes32, share: bytes });
+/** Keys of the heads of logs that have begun anew. */
+export const logHeadsShape = object({ heads: array(text) });
 export const headShape = object({ logKey: text, note: text });
 /** The key of locked texts, sealed with that of a lock. */
 const wrap = {

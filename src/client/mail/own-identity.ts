@@ -16,6 +16,7 @@ import type { Listener, WaypostEvent } from "./message.ts";
 type OwnOptions = {
   readonly keys: KeyStore;
   readonly trust?: TrustDemand;
+  readonly policy?: string;
   readonly nowMs?: () => number;
   readonly waiting?: Waiting;
 };
@@ -42,7 +43,8 @@ export class OwnIdentity {
   constructor(client: Client, secrets: Identity, options: OwnOptions) {
     this.client = client;
     this.keys = options.keys;
-    this.trust = options.trust ?? null;
+    // Whoever names witnesses wants nothing believed that they have not seen.
+    this.trust = options.trust ?? (options.policy === undefined ? null : "logged");
     this.nowMs = options.nowMs ?? Date.now;
     this.waiting = options.waiting ?? waitingDefault;
     this.#secrets = takeOver(secrets, secrets);

@@ -36,7 +36,7 @@ import {
 } from "../../core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/tree.ts";
 import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
-import { headShape } from "../base/kept.ts";
+import { headShape, logHeadsShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
@@ -68,11 +68,15 @@ export function parseLogPolicy(text: string): LogPolicy {
     if (rules.has(name) && kind !== "quorum") throw invalid(line);
     if (kind === "log" && key?.type === "log") logs.push(key);
     else if (kind === "witness" && key?.type === "witness" && name !== "none") {
+      // One that signs under two names would count twice.
+      if ([...witnesses.values()].some((one) => equalBytes(one.publicKey, key.publicKey)))
+        throw invalid(line);
       witnesses.set(name, key);
       rules.set(name, (names) => names.has(name));
     } else if (kind === "group" && more.length > 0 && more.every((one) => rules.has(one))) {
       const least = third === "any" ? 1 : third === "all" ? more.length : Number(third);
-      if (!(Number.isInteger(least) && least >= 1 && least <= more.length)) throw invalid(line);
+      const isFit = Number.isInteger(least) && least >= 1 && least <= more.length;
+      if (!isFit || new Set(more).size < more.length) throw invalid(line);
       rules.set(name, (names) => more.filter((one) => rules.get(one)?.(names)).length >= least);
     } else if (kind === "quorum" && quorum === null && rules.has(name)) quorum = name;
     else throw invalid(line);
@@ -208,18 +212,32 @@ async function readEntry(
   );
   if (!isInTree || shown === null || !equalBytes(shown.root, entry.mapRoot))
     throw distrust("log_invalid", "the map of the log is not the one that its head covers");
-  const isNext =
-    before === null || follows === "restarted" || checkpoint.size > before.checkpoint.size;
-  if (isNext) await saveHead(memory, headAt, head);
-  if (follows === "restarted") client.known.doubt(restartedError(checkpoint));
+  if (follows === "restarted") throw await keepRestart(memory, headAt, checkpoint);
+  if (before === null || checkpoint.size > before.checkpoint.size)
+    await saveHead(memory, headAt, head);
   return shown.value;
 }
 
-const restartedError = ({ origin }: Checkpoint) =>
-  distrust(
+/** Until the user forgets the log, nothing is logged by the one that began anew. */
+async function keepRestart(
+  memory: TextStore,
+  headAt: string,
+  { origin }: Checkpoint,
+): Promise<ClientError> {
+  const known = (await recall(memory, restartsKey, logHeadsShape))?.heads ?? [];
+  await memory.save(restartsKey, renderKept({ heads: [...new Set([...known, headAt])] }));
+  return distrust(
     "log_restarted",
     `the log began anew as ${origin}, after a loss: records may have gone back`,
   );
+}
+
+/** What was seen of logs that have begun anew, and of the own Directory's: the next heads are believed. */
+export async function forgetLogs({ known: { memory } }: Client): Promise<void> {
+  const restarted = (await recall(memory, restartsKey, logHeadsShape))?.heads ?? [];
+  for (const key of [headKey, ...restarted]) await memory.save(key, null);
+  await memory.save(restartsKey, null);
+}
 
 // ------------------------------------------------------------------------------------------------------------- checks
 
@@ -323,6 +341,7 @@ function continuesLost(before: Checkpoint, now: Checkpoint, { restart }: LogEntr
 
 const headKey = "log/head";
 const forkKey = "log/fork";
+const restartsKey = "log/restarts";
 
 async function loadHead(memory: TextStore, key: string): Promise<BelievedHead | null> {
   const { note, logKey: name } = (await recall(memory, key, headShape)) ?? { note: "", logKey: "" };

@@ -195,6 +195,7 @@ async function saveOwnAliases(
 
 /** What a DID or an alias was: what is proven next is believed, and an alias is no longer watched as an own one. */
 export async function forget(client: Client, own: Did, target: string): Promise<void> {
+  if (target === "log") return (await import("./log.ts")).forgetLogs(client);
   const name = normalizeName(target);
   await client.trust.forget(name);
   await forgetOwnAlias(client, own, name);

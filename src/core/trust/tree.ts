@@ -75,7 +75,7 @@ export function verifyInclusion(
   tree: Tree,
   proof: readonly Uint8Array[],
 ): boolean {
-  if (index >= tree.size || proof.length > treeProofMax) return false;
+  if (index < 0 || index >= tree.size || proof.length > treeProofMax) return false;
   const rest = [...proof];
   const climb = (from: number, to: number): Uint8Array | null => {
     if (to - from === 1) return leafHash;
