@@ -59,7 +59,7 @@ type ThisDevice = {
   readonly onOpened: () => void;
 };
 
-export type Replacing = {
+type Replacing = {
   readonly keep?: readonly string[];
   readonly services?: readonly string[];
 };
