@@ -27,7 +27,7 @@ import { randomUuid } from "./keys/crypto.ts";
 import { memoryOf, reliable } from "./keys/key-stores.ts";
 import { type Identity, isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
 import { type EditIdentity, loadIdentity } from "./keys/stored.ts";
-import { type Content, reactionType } from "./mail/content.ts";
+import { type Content, reactionContent, reactionType } from "./mail/content.ts";
 import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
 import { OwnIdentity } from "./mail/own-identity.ts";
 import type { MessageOptions, Sent } from "./mail/send.ts";
@@ -242,12 +242,11 @@ export class Waypost {
   }
 
   /** Reacts to a message with a short text, such as an emoji; empty text withdraws the reaction. */
-  react(to: string, messageId: string, reaction: string): Promise<Sent> {
-    return this.send(
-      to,
-      { v: 1, to: messageId, reaction },
-      { mediaType: reactionType, receipt: false },
-    );
+  react(to: string, messageId: string, reaction: string, author: Did | null = null): Promise<Sent> {
+    return this.send(to, reactionContent(messageId, reaction, author), {
+      mediaType: reactionType,
+      receipt: false,
+    });
   }
 
   /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */

@@ -17,9 +17,11 @@ export async function sendTo(conversation: string, content: Content, options: Me
     : (await group.send(content, options))[0];
 }
 
-export async function react({ conversation, id }: StoredMessage, reaction: string): Promise<void> {
+export async function react(message: StoredMessage, reaction: string): Promise<void> {
+  const { conversation, id, from } = message;
   const group = await me.groups.get(conversation);
-  await (group === null ? me.react(conversation, id, reaction) : group.react(id, reaction));
+  const isOne = group === null;
+  await (isOne ? me.react(conversation, id, reaction, from) : group.react(id, reaction, from));
 }
 
 export type Names = (did: string | null) => string;

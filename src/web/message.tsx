@@ -33,7 +33,7 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
     <article class={`message ${isOwn ? "own" : "others"}`} aria-label={sender}>
       <div class="bubble">
         {isGroup && !isOwn && <bdi class="sender">{sender}</bdi>}
-        {message.replyTo !== null && <Quoted id={message.replyTo} {...{ conversation }} />}
+        {message.replyTo !== null && <Quoted answer={message} />}
         {isFile(message) ? <FileContent message={message} /> : <TextContent text={text ?? ""} />}
         {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
         <footer class={isContinued ? "continued" : ""}>
@@ -122,8 +122,9 @@ function Actions({ message, onReply, onDone }: Props & { readonly onDone: () => 
 }
 
 /** A message of another conversation is not quoted: a stranger may know its id. */
-function Quoted({ id, conversation }: { readonly id: string; readonly conversation: string }) {
-  const found = useStored(() => me.store.message(id), [id]);
+function Quoted({ answer }: { readonly answer: StoredMessage }) {
+  const { replyTo: id, replyFrom = null, conversation } = answer;
+  const found = useStored(async () => (id === null ? null : me.store.message(id, replyFrom)), [id]);
   const message = found?.conversation === conversation ? found : null;
   return (
     <blockquote>

@@ -269,7 +269,7 @@ describe("conversations", () => {
     const sent = await alice.send(bob.did, "hello");
     await bob.react(alice.did, sent.id, "👍");
     const [reaction] = await take(alice, 1);
-    expect(reaction?.reaction).toEqual({ to: sent.id, reaction: "👍" });
+    expect(reaction?.reaction).toEqual({ to: sent.id, author: null, reaction: "👍" });
   });
 });
 

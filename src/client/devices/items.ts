@@ -36,7 +36,7 @@ type Rows = {
   readonly g: GroupRow;
   readonly m: rows.MessageRow;
   /** What became of a message. */
-  readonly v: Pick<rows.MessageRow, "id" | "to">;
+  readonly v: Pick<rows.MessageRow, "id" | "to"> & Partial<Pick<rows.MessageRow, "from">>;
   readonly r: rows.MessageRow;
   readonly c: rows.ConversationRow;
   readonly q: rows.RemovalRow;
@@ -64,7 +64,7 @@ export async function loadItem(table: Table, key: string): Promise<Item | null> 
   const row = await table.get<rows.MessageRow>(is === "v" ? messageOfDelivery(key) : key);
   // Of devices and keys heads speak (`ring.ts`).
   if (row === null || !(is in takers)) return null;
-  if (is === "v") return { is, row: { id: row.id, to: row.to } };
+  if (is === "v") return { is, row: { id: row.id, from: row.from, to: row.to } };
   if (is !== "m" || row.body.is !== "pieces") return { is, row } as Item;
   const at = (await table.meta()).deviceDid as Did;
   return { is, row: { ...row, body: { is: "elsewhere", at } } };
@@ -141,7 +141,7 @@ async function takeMessage(
     to: given.to.map((copy): rows.Copy => ({ ...copy, out: null })),
   };
   const { conversation, id } = row;
-  const held = await rows.messageById(table, id, batch);
+  const held = await rows.messageNamed(table, { author: row.from, id }, batch);
   if (held?.row.digest === row.digest) {
     putCopies({ table, batch }, held, row.to);
     return null;
@@ -161,9 +161,9 @@ async function takeMessage(
 
 async function takeDelivery(
   { table, batch }: Taking,
-  { id, to }: Rows["v"],
+  { id, from: author = null, to }: Rows["v"],
 ): Promise<StoreChange | null> {
-  const held = await rows.messageById(table, id, batch);
+  const held = await rows.messageNamed(table, { author, id }, batch);
   if (held === null) return null;
   putCopies({ table, batch }, held, to);
   return { type: "changed", conversation: held.row.conversation, id: held.row.id, what: "state" };
@@ -192,7 +192,8 @@ async function takeRemoval(
   removal: rows.RemovalRow,
 ): Promise<StoreChange | null> {
   rows.putRemoval(table, batch, removal, nowMs);
-  const held = await rows.messageById(table, removal.id, batch);
+  const { from: author = null, id } = removal;
+  const held = await rows.messageNamed(table, { author, id }, batch);
   if (held === null) return null;
   await rows.removeMessage(table, batch, held.key);
   return { type: "changed", conversation: held.row.conversation, id: held.row.id, what: "removed" };

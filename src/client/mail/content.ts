@@ -6,6 +6,8 @@
  */
 import { sha256 } from "#sha256";
 import { utf8 } from "../../core/codec/bytes.ts";
+import { type Did, isDid, parseUuid } from "../../core/codec/did.ts";
+import { parseHome } from "../../core/ledger/home.ts";
 import { ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import type { FileFacts } from "./seal.ts";
@@ -20,6 +22,9 @@ export type JsonContent =
   | { readonly [name: string]: unknown };
 
 export const reactionType = "application/vnd.waypost.reaction+json";
+/** `author` says whose message it is, where two have the same name. */
+export const reactionContent = (to: string, reaction: string, author: string | null) =>
+  author === null ? { v: 1, to, reaction } : { v: 1, to, author, reaction };
 export const receiptType = "application/vnd.waypost.receipt+json";
 export const typingType = "application/vnd.waypost.typing+json";
 export const profileType = "application/vnd.waypost.profile+json";
@@ -131,23 +136,52 @@ export async function measured(
 // ------------------------------------------------------------------------------------------------------- media types
 
 export type Relations = {
+  /** The name of the message at each recipient, where that of its envelope is another one. */
+  readonly id?: string | null;
   /** The message that this one answers. */
   readonly replyTo: string | null;
+  /** Who wrote that. */
+  readonly replyFrom?: Did | null;
   /** The conversation of several that it belongs to. */
   readonly group: string | null;
   /** The sender asks for a receipt when the recipient has it. */
   readonly wantsReceipt: boolean;
 };
 
-export const marker = "waypost=1";
+const marker = "waypost=1";
 
 /** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; without relations nothing is added. */
-function withRelations(mediaType: string, { replyTo, group, wantsReceipt }: Relations): string {
-  return withParameters(mediaType, [
-    ...(replyTo === null ? [] : [`reply-to=${replyTo}`]),
-    ...(group === null ? [] : [`group=${group}`]),
-    ...(wantsReceipt ? ["receipt=1"] : []),
-  ]);
+function withRelations(mediaType: string, relations: Relations): string {
+  const { id, replyTo, replyFrom, group, wantsReceipt } = relations;
+  const named: readonly (readonly [string, string | null | undefined])[] = [
+    ["id", id],
+    ["reply-to", replyTo],
+    ["reply-from", replyFrom],
+    ["group", group],
+    ["receipt", wantsReceipt ? "1" : null],
+  ];
+  const given = named.filter(([, value]) => value !== null && value !== undefined);
+  return withParameters(
+    mediaType,
+    given.map((pair) => pair.join("=")),
+  );
+}
+
+/** A message that goes out under another envelope keeps its name. */
+export const withId = (mediaType: string, id: string): string =>
+  idIn(mediaType) === null ? withParameters(mediaType, [`id=${id}`]) : mediaType;
+
+/** The name of a message; `null` where it is that of its envelope. */
+export const idIn = (mediaType: string): string | null =>
+  parseUuid(parameterIn(mediaType, "id") ?? "");
+
+/** Of those behind `waypost=1`. */
+function parameterIn(mediaType: string, name: string): string | null {
+  const parts = partsOf(mediaType);
+  const at = parts.indexOf(marker, 1);
+  const own = at === -1 ? [] : parts.slice(at + 1);
+  const found = own.find((part) => part.toLowerCase().startsWith(`${name}=`));
+  return found?.slice(name.length + 1) ?? null;
 }
 
 /**
@@ -168,5 +202,34 @@ function withParameters(mediaType: string, parameters: readonly string[]): strin
   );
 }
 
-export const partsOf = (mediaType: string): string[] =>
-  mediaType.split(";").map((part) => part.trim());
+const partsOf = (mediaType: string): string[] => mediaType.split(";").map((part) => part.trim());
+
+export type TypeFacts = Relations & {
+  /** Lower case, without parameters. */
+  readonly essence: string;
+  /** As its sender named it, without the parameters of these conventions. */
+  readonly plain: string;
+  /** Who wrote the message: a DID, or `none`; `null` when the sender's client says nothing. */
+  readonly author: string | null;
+  /** Where the author is at home; a hint. */
+  readonly home: string | null;
+};
+
+/** Reads untrusted text: values of another form are ignored. */
+export function parseMediaType(text: string): TypeFacts {
+  const parts = partsOf(text);
+  const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
+  const parameter = (name: string) => parameterIn(text, name);
+  const replyFrom = parameter("reply-from") ?? "";
+  return {
+    id: idIn(text),
+    essence: (parts[0] ?? "").toLowerCase(),
+    plain: parts.slice(0, at).join(";"),
+    replyTo: parseUuid(parameter("reply-to") ?? ""),
+    replyFrom: isDid(replyFrom) ? replyFrom : null,
+    group: parseUuid(parameter("group") ?? ""),
+    wantsReceipt: parameter("receipt") === "1",
+    author: parameter("from"),
+    home: parseHome(parameter("home") ?? ""),
+  };
+}

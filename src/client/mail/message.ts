@@ -4,7 +4,7 @@
  * Source: docs/protocol.md ("Content"), docs/client.md "Receiving".
  */
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
-import { type Did, parseUuid } from "../../core/codec/did.ts";
+import { type Did, isDid, parseUuid } from "../../core/codec/did.ts";
 import { type ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import type { Stranger } from "../trust/own.ts";
@@ -101,14 +101,20 @@ export const noteIn = (typed: Typed, content: Uint8Array): Note | null =>
 export const reactionIn = (typed: Typed, content: Uint8Array): Reaction | null =>
   essenceOf(typed) === reactionType ? parseReaction(jsonIn(content)) : null;
 
-export type Reaction = { readonly to: string; readonly reaction: string };
+export type Reaction = {
+  readonly to: string;
+  /** Who wrote the message; `null` when the sender does not say it. */
+  readonly author: Did | null;
+  readonly reaction: string;
+};
 
 /** A reaction is one short text, such as an emoji; empty text withdraws it. */
 export function parseReaction(json: unknown): Reaction | null {
-  const { v, to: named, reaction } = isRecord(json) ? json : {};
+  const { v, to: named, author: by, reaction } = isRecord(json) ? json : {};
   const to = typeof named === "string" ? parseUuid(named) : null;
+  const author = typeof by === "string" && isDid(by) ? by : null;
   return v === 1 && to !== null && typeof reaction === "string" && reaction.length <= 64
-    ? { to, reaction }
+    ? { to, author, reaction }
     : null;
 }
 

@@ -6,7 +6,7 @@
  */
 import { sha256 } from "#sha256";
 import { concatBytes, decodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
-import { type Did, isDid, parseUuid } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import {
   hourMs,
   minuteMs,
@@ -15,7 +15,6 @@ import {
   secondMs,
 } from "../../core/codec/time.ts";
 import { type DidDocument, methodFor, parseMethodKey } from "../../core/ledger/account.ts";
-import { parseHome } from "../../core/ledger/home.ts";
 import { encodeSenderText } from "../../core/message/proof.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, ClientError, isTemporary, localError, orNull } from "../base/failure.ts";
@@ -36,7 +35,7 @@ import {
 import { activeDocument, type Client, trustIn } from "../trust/client.ts";
 import { decideLife } from "../trust/life.ts";
 import type { TrustLevel } from "../trust/trust.ts";
-import { isNote, marker, partsOf, type Relations } from "./content.ts";
+import { isNote, parseMediaType, type TypeFacts } from "./content.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
 import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
 
@@ -48,7 +47,7 @@ export type Recipient = {
   /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
   readonly senderOf: (
     envelope: EnvelopeJson,
-    type: Pick<MediaType, "essence" | "home">,
+    type: Pick<TypeFacts, "essence" | "home">,
     sentAtMs: number | null,
   ) => Promise<Sender | null>;
 };
@@ -77,7 +76,7 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
 
 /** What is known of a message apart from its content: when it is received, in a local store, and in a program. */
 export type MessageFacts = {
-  /** The id of the message, or of the group of its chunks. */
+  /** The name that its author gave the message; else the id of its envelope, or of the group of its chunks. */
   readonly id: string;
   /** The claimed sender; `null` for an unsigned message. Trust it only when `verified` is `true`. */
   readonly from: Did | null;
@@ -93,6 +92,8 @@ export type MessageFacts = {
   readonly sizeBytes: number;
   /** The message that this one answers. */
   readonly replyTo: string | null;
+  /** Who wrote that, where the sender says it. */
+  readonly replyFrom?: Did | null;
   /** The conversation of several that it belongs to. */
   readonly group: string | null;
   readonly wantsReceipt: boolean;
@@ -158,7 +159,8 @@ export async function readChunks(
       "not_authentic",
       "the file is not the one that was sent: size or SHA-256 differ",
     );
-  return { ...readOf(message, whole), digests, marks, seenUntilMs };
+  const facts = readOf(message, whole);
+  return { ...facts, digests, marks: namedMarks(facts, whole.type) ?? marks, seenUntilMs };
 }
 
 /** What a message in chunks says of itself. */
@@ -166,9 +168,10 @@ export function readOf(
   message: PendingMessage,
   { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">,
 ): MessageFacts {
-  const { replyTo, group, wantsReceipt } = type;
+  const { replyTo, replyFrom = null, group, wantsReceipt } = type;
+  const named = from?.verified === true ? (type.id ?? null) : null;
   return {
-    id: nameOf(message),
+    id: named ?? nameOf(message),
     from: from?.did ?? null,
     verified: from?.verified ?? null,
     trust: from?.trust ?? null,
@@ -176,10 +179,19 @@ export function readOf(
     name: file.name,
     mediaType: file.mediaType,
     sizeBytes: file.sizeBytes,
-    ...{ replyTo, group, wantsReceipt },
+    ...{ replyTo, replyFrom, group, wantsReceipt },
     messageIds: messageIdsOf(message),
     sentMs: Math.max(0, sentAtMs ?? Date.now()),
   };
+}
+
+/** A message that its author has named is one message, in whichever envelopes it comes; `null` for others. */
+export function namedMarks(
+  { id, from, verified }: Pick<MessageFacts, "id" | "from" | "verified">,
+  type: Pick<TypeFacts, "id">,
+): ReadonlySet<string> | null {
+  if (verified !== true || (type.id ?? null) === null) return null;
+  return new Set([encodeHex(sha256(utf8(`${from}|${id}`)))]);
 }
 
 /** A file is verified only if each of its chunks is. */
@@ -237,7 +249,7 @@ function markOf(envelope: EnvelopeJson, from: Sender | null, digest: string): st
 type OpenedEnvelope = Opened & {
   /** 0 where nothing proves its time. */
   readonly seenUntilMs: number;
-  readonly type: MediaType;
+  readonly type: TypeFacts;
   readonly from: Sender | null;
   /** By the sender's clock; `null` when it can't be read. */
   readonly sentAtMs: number | null;
@@ -300,35 +312,6 @@ function liveUntil(
     "clock_wrong",
     "the clock of this machine, or of the node, is wrong",
   );
-}
-
-type MediaType = Relations & {
-  /** Lower case, without parameters. */
-  readonly essence: string;
-  /** As its sender named it, without the parameters of these conventions. */
-  readonly plain: string;
-  /** Who wrote the message: a DID, or `none`; `null` when the sender's client says nothing. */
-  readonly author: string | null;
-  /** Where the author is at home; a hint. */
-  readonly home: string | null;
-};
-
-/** Reads untrusted text: values of another form are ignored. */
-export function parseMediaType(text: string): MediaType {
-  const parts = partsOf(text);
-  const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
-  const own = parts.slice(at + 1);
-  const parameter = (name: string) =>
-    own.find((part) => part.toLowerCase().startsWith(`${name}=`))?.slice(name.length + 1) ?? null;
-  return {
-    essence: (parts[0] ?? "").toLowerCase(),
-    plain: parts.slice(0, at).join(";"),
-    replyTo: parseUuid(parameter("reply-to") ?? ""),
-    group: parseUuid(parameter("group") ?? ""),
-    wantsReceipt: parameter("receipt") === "1",
-    author: parameter("from"),
-    home: parseHome(parameter("home") ?? ""),
-  };
 }
 
 /** A member with two names. Which of them a signature covers is ambiguous in an envelope with both. */

@@ -27,7 +27,7 @@ import { type Delivered, deliveredShape } from "../net/answers.ts";
 import { ask, type Endpoint, type Exchange, jsonBody, path } from "../net/http.ts";
 import type { Author } from "../trust/client.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "../trust/trust.ts";
-import { type ContentNames, isQuiet, type Source, withAuthor } from "./content.ts";
+import { type ContentNames, idIn, isQuiet, type Source, withAuthor } from "./content.ts";
 import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
 
 /** Data of one envelope: above this a file is sent as a chunk set. */
@@ -189,7 +189,8 @@ export async function sendPlan(
   }
   const groupId = groupIdOf(plan);
   const recipient = { did: plan.to, trust: plan.trust, name: plan.name };
-  return { id: plan.id, chunks, groupId, messageIds, last, recipient };
+  const id = idIn(plan.file.mediaType) ?? plan.id;
+  return { id, chunks, groupId, messageIds, last, recipient };
 }
 
 // ------------------------------------------------------------------------------------------------------ plans as text

@@ -10,6 +10,7 @@ import type { Did } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import {
+  namedMarks,
   type OpenedChunk,
   openChunk,
   type ReadMessage,
@@ -168,11 +169,15 @@ export class Arriving {
     for await (const piece of readBody(this.#table, body)) hash.update(piece);
     const facts = fileOf(row);
     const isSame = body.sizeBytes === facts.sizeBytes && equalBytes(hash.digest(), facts.sha256);
-    const read = {
-      ...readOf(message, { ...whole, file: facts }),
+    const said = readOf(message, { ...whole, file: facts });
+    const marks = namedMarks(said, whole.type);
+    const { seenUntilMs } = whole;
+    const read: ReadMessage = {
+      ...said,
       messageIds,
       digests: new Set(digests),
-      seenUntilMs: whole.seenUntilMs,
+      ...(marks === null ? {} : { marks }),
+      seenUntilMs,
     };
     await this.#table.add(async (batch) => {
       batch.delete(key);

@@ -5,7 +5,7 @@
 import { decodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { randomUuid } from "../keys/crypto.ts";
-import { profileType, type Source } from "../mail/content.ts";
+import { profileType, type Source, withId } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import { bodySource, deleteBody } from "./files.ts";
 import { asideOf, deliveryKey, isAside, keyOfFile, keyOfId } from "./keys.ts";
@@ -15,7 +15,7 @@ import {
   type Copy,
   laterState,
   type MessageRow,
-  messageById,
+  messageNamed,
   orderOf,
   putPerson,
   stateChange,
@@ -43,6 +43,7 @@ export class Copies implements Keeper {
   ): Promise<StoreChange | null> {
     const row = out.key === null ? null : await batch.get<MessageRow>(out.key);
     if (outcome.state === "waiting") return this.#waits(batch, { place, out, row }, outcome.error);
+    if (outcome.state === "renamed") return this.#renamed(batch, { place, out, row }, outcome.id);
     if (out.key === null || row === null) {
       if (out.body.is !== "given") deleteBody(batch, out.body);
       // The next message brings the own profile once more.
@@ -69,6 +70,16 @@ export class Copies implements Keeper {
     return stateChange(row);
   }
 
+  /** The same message under another id, by which old clients name it. */
+  async #renamed(batch: Batch, { place, out, row }: Waiting, id: string): Promise<null> {
+    if (out.key === null || row === null) return null;
+    const to = row.to.map((copy) => (copy.out === place ? { ...copy, id } : copy));
+    batch.put(out.key, { ...row, to });
+    batch.put(keyOfId(this.#table, id), out.key);
+    batch.log(deliveryKey(out.key));
+    return null;
+  }
+
   /** Why it has not left so far. */
   async #waits(
     batch: Batch,
@@ -91,11 +102,15 @@ export class Copies implements Keeper {
   ): Promise<readonly StoreChange[]> {
     const changes: StoreChange[] = [];
     for (const id of ids) {
-      const found = await messageById(this.#table, id, batch);
-      const isOf = (copy: Copy) =>
-        copy.did === from && copy.id === id && laterState(copy.state, state) !== copy.state;
-      if (found === null || !found.row.to.some(isOf)) continue;
+      const author = this.#own.did;
+      const found = await messageNamed(this.#table, { author, id }, batch);
+      if (found === null) continue;
       const { key, row } = found;
+      const isOf = (copy: Copy) =>
+        copy.did === from &&
+        (id === row.id || id === copy.id) &&
+        laterState(copy.state, state) !== copy.state;
+      if (!row.to.some(isOf)) continue;
       const to = row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy));
       batch.put(key, { ...row, to });
       batch.log(deliveryKey(key));
@@ -118,7 +133,10 @@ export class Copies implements Keeper {
           continue;
         }
         const id = randomUuid();
-        const place = await enqueue(this.#table, batch, { ...out, id }, this.#own.nowMs());
+        const { file } = out;
+        const named = { ...file, mediaType: withId(file.mediaType, row?.id ?? out.id) };
+        const again = { ...out, id, file: named };
+        const place = await enqueue(this.#table, batch, again, this.#own.nowMs());
         batch.delete(aside);
         batch.put(keyOfId(this.#table, id), key);
         to.push({ ...copy, id, state: "waiting", code: null, reason: null, out: place });

@@ -18,7 +18,7 @@ import {
 } from "../groups/group-rules.ts";
 import { groupIdOf } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
-import { type Content, groupType, reactionType } from "../mail/content.ts";
+import { type Content, groupType, reactionContent, reactionType } from "../mail/content.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
 import { trustIn } from "../trust/client.ts";
 import { putGroup } from "./group-rows.ts";
@@ -63,11 +63,9 @@ export class Group {
   }
 
   /** Empty text withdraws the reaction. */
-  react(messageId: string, reaction: string): Promise<Sent[]> {
-    return this.send(
-      { v: 1, to: messageId, reaction },
-      { mediaType: reactionType, receipt: false },
-    );
+  react(messageId: string, reaction: string, author: Did | null = null): Promise<Sent[]> {
+    const content = reactionContent(messageId, reaction, author);
+    return this.send(content, { mediaType: reactionType, receipt: false });
   }
 
   /** A page of its history, with its changes, as `store.messages`. */

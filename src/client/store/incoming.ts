@@ -42,6 +42,7 @@ import {
   placeMessage,
   putPerson,
   type RemovalRow,
+  reactionRow,
   unverified,
 } from "./rows.ts";
 import type { Sending } from "./sending.ts";
@@ -125,6 +126,8 @@ export class Incoming {
   async #takeRun(message: PendingMessage, recipient: Recipient): Promise<Run | null> {
     const news: StoreNews[] = [];
     const run = await this.#arriving.take(message, recipient, async (batch, read, body) => {
+      const isNamed = read.marks !== undefined;
+      if (isNamed && !(await this.#see(batch, message, read))) return deleteBody(batch, body);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       news.push(...(await this.#add(batch, rowOf(read, body, this.#own.nowMs()), data)));
     });
@@ -175,11 +178,10 @@ export class Incoming {
     const nowMs = this.#own.nowMs();
     let isNew = false;
     for (const digest of marks) isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
-    if (!isNew) return false;
     const untilMs = Math.max(expiryOf(version, nowMs) + hourMs, seenUntilMs);
     for (const text of [...digests, ...marks, ...messageIds])
       batch.put(seenKey(this.#table, text), untilMs);
-    return true;
+    return isNew;
   }
 
   async #add(batch: Batch, given: MessageRow, data: Uint8Array): Promise<readonly StoreNews[]> {
@@ -202,14 +204,14 @@ export class Incoming {
       return sender === null ? [] : this.#note(batch, note, { row, sender, person });
     if (sender !== null) await putPerson(this.#table, batch, sender, {});
     const isReaction = reaction !== null && row.conversation !== unverified;
-    const placed = isReaction ? { ...row, reaction: reaction.reaction, target: reaction.to } : row;
+    const placed = isReaction ? await reactionRow(this.#table, batch, row, reaction) : row;
     const key = await placeMessage(this.#table, batch, placed);
     const [last] = await this.#table.scan({ prefix: rowsOf.toHandOver, limit: 1, isReverse: true });
     const number = last === undefined ? 0 : numberOf(last[0]) + 1;
     batch.put(handOverKey(number), { key, atMs: row.arrivedMs } satisfies LogRow);
     const { conversation } = row;
     const what = reaction === null ? "message" : "state";
-    return [{ type: "changed", conversation, id: reaction?.to ?? row.id, what }];
+    return [{ type: "changed", conversation, id: placed.target ?? row.id, what }];
   }
 
   /** With the conversation of what names a group. `null` for what belongs nowhere, such as a change that counts for nothing. */
@@ -308,11 +310,12 @@ export class Incoming {
 const isGroupChange = ({ mediaType }: MessageRow): boolean => mediaType.startsWith(groupType);
 
 function rowOf(
-  { digests, marks: _, seenUntilMs: __, ...facts }: ReadMessage,
+  { digests, marks = digests, seenUntilMs: _, ...facts }: ReadMessage,
   body: Body,
   nowMs: number,
 ): MessageRow {
   const { from, verified, group, name, mediaType } = facts;
+  const [digest = ""] = verified === true ? marks : digests;
   return {
     ...facts,
     name: name.slice(0, charactersMax),
@@ -322,7 +325,7 @@ function rowOf(
     arrivedMs: nowMs,
     reaction: null,
     target: null,
-    digest: [...digests][0] ?? "",
+    digest,
     body,
     to: [],
   };

@@ -2,7 +2,9 @@
  * The keys of a local store: which rows there are, and where. Names in keys are keyed hashes (`Table.name`), numbers have
  * leading zeros, so that keys are in the order of what they number. No other file knows a prefix.
  */
+import { decodeHex } from "../../core/codec/bytes.ts";
 import { parseUuid } from "../../core/codec/did.ts";
+import { uuidOf } from "../keys/crypto.ts";
 
 /** The prefix of each kind of row. */
 export const rowsOf = {
@@ -78,6 +80,14 @@ export const keyOfConversation = (names: Names, id: string): string =>
 export const keyOfDraft = (names: Names, id: string): string => `${rowsOf.drafts}${names.name(id)}`;
 export const keyOfId = (names: Names, id: string): string =>
   `${rowsOf.ids}${names.name(id.toLowerCase())}`;
+
+/** Of an author whose message has the same name as an earlier one of somebody else. */
+export const keyOfAuthored = (names: Names, author: string, id: string): string =>
+  `${rowsOf.ids}${names.name(`${author} ${id.toLowerCase()}`)}`;
+
+/** The id of a message's copy for one recipient, which no other recipient can tell. */
+export const copyIdOf = (names: Names, id: string, to: string): string =>
+  uuidOf(decodeHex(names.name(`copy ${id.toLowerCase()} ${to}`)) ?? new Uint8Array(16));
 
 export const messagesOf = (names: Names, conversation: string): string =>
   `${rowsOf.messages}${names.name(conversation)}/`;

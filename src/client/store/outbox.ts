@@ -19,7 +19,7 @@ import {
   localError,
 } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
-import { groupType, profileType, type Source } from "../mail/content.ts";
+import { groupType, profileType, type Source, withId } from "../mail/content.ts";
 import { planFor } from "../mail/plan.ts";
 import type { FileFacts } from "../mail/seal.ts";
 import {
@@ -55,6 +55,8 @@ export type OutRow = {
   readonly plan: string | null;
   /** The Relay may have it, or a part of it. */
   readonly hasLeft: boolean;
+  /** How often a node had something else under its id, so that it got another one. */
+  readonly renamed?: number;
 };
 
 type SendChoices = Pick<
@@ -65,6 +67,7 @@ type SendChoices = Pick<
 /** What became of a copy. `waiting`: why it has not left so far. */
 export type Outcome =
   | { readonly state: "sent"; readonly sent: Sent }
+  | { readonly state: "renamed"; readonly id: string }
   | { readonly state: "failed" | "uncertain" | "waiting"; readonly error: ClientError };
 
 /** Who keeps the messages that are sent. Each is called in the change of the copy itself. */
@@ -91,6 +94,8 @@ type Followed = Follower & {
   thrown: { readonly error: unknown } | null;
 };
 
+/** No one can foresee a new id: a node that refuses several refuses all. */
+const renamedMax = 3;
 /** Texts, and files, that are sent at once to all recipients together. */
 const [shortAtOnce, filesAtOnce] = [16, 4];
 
@@ -147,10 +152,14 @@ export class Outbox {
   // ------------------------------------------------------------------------------------------------------ adding
 
   /** Adds a copy of what the program has: neither content nor history is kept. Returns its place. */
-  addGiven(did: Did, { file }: Source, options: MessageOptions): Promise<string> {
+  addGiven(
+    did: Did,
+    { file }: Source,
+    { id, ...options }: MessageOptions & { readonly id: string },
+  ): Promise<string> {
     const out: Omit<OutRow, "plan" | "hasLeft"> = {
       did,
-      id: randomUuid(),
+      id,
       key: null,
       file: outFile(file),
       body: { is: "given" },
@@ -265,7 +274,8 @@ export class Outbox {
     }
     const { did: to, id, options } = row;
     const { identity } = this.#own;
-    const wanted = await planFor(identity, to, source.file, { ...options, id });
+    const file = { ...source.file, mediaType: row.file.mediaType };
+    const wanted = await planFor(identity, to, file, { ...options, id });
     const begun = await this.#begun(wanted, row);
     const { plan, delivered } = begun ?? { plan: wanted, delivered: 0 };
     const fixed: OutRow = { ...row, plan: renderPlan(plan, delivered), hasLeft: true };
@@ -306,6 +316,8 @@ export class Outbox {
     const once = { relay, retries: 0, from: delivered, onDelivered };
     const sent = await attempt(() => sendPlan(plan, source, once));
     if (!(sent instanceof ClientError)) return sent;
+    if (sent.code === "duplicate_conflict" && (row.renamed ?? 0) < renamedMax)
+      return this.#rename({ place, row });
     const isUnknown = mayHaveIt(sent);
     const hasLeft = (row.hasLeft && !isNew) || isUnknown || delivered > 0;
     // The key that signs was replaced: once more with the one that signs now.
@@ -317,6 +329,17 @@ export class Outbox {
     if (isUnknown && !isTemporary(sent) && followed?.retries === undefined)
       throw localError("uncertain", `the Relay may have it or not: ${sent.message} (${sent.code})`);
     throw sent;
+  }
+
+  /** A node has other bytes under the id: the copy goes out under a new one, and keeps its name. */
+  async #rename({ place, row }: PlacedRow): Promise<null> {
+    const id = randomUuid();
+    const { file, renamed = 0 } = row;
+    const named = { ...file, mediaType: withId(file.mediaType, row.id) };
+    const again: OutRow = { ...row, id, file: named, plan: null, hasLeft: false };
+    await this.#put(place, { ...again, renamed: renamed + 1 });
+    await this.#change({ place, row: again }, { state: "renamed", id });
+    return null;
   }
 
   /** Between two chunks. */
@@ -393,7 +416,7 @@ export class Outbox {
   }
 
   /** The row leaves its lane: for ever, or to wait aside for the program. */
-  async #end(place: string, outcome: Exclude<Outcome, { state: "waiting" }>): Promise<void> {
+  async #end(place: string, outcome: Ended): Promise<void> {
     const change = await this.#table.change(async (batch) => {
       const row = await batch.get<OutRow>(place);
       if (row === null) return null;
@@ -414,6 +437,7 @@ export class Outbox {
   }
 }
 
+type Ended = Exclude<Outcome, { readonly state: "waiting" | "renamed" }>;
 type Kept = NonNullable<ReturnType<typeof parsePlan>>;
 
 type Prepared = {

@@ -5,6 +5,7 @@
 import type { Did } from "../../core/codec/did.ts";
 import { inOrder, Mutex } from "../../core/std/order.ts";
 import { localError, retriesDefault, retryTemporary } from "../base/failure.ts";
+import { randomUuid } from "../keys/crypto.ts";
 import { freshSeed } from "../keys/keys.ts";
 import { type Content, sourceOf } from "../mail/content.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
@@ -49,7 +50,9 @@ export class Passing {
   async #add(to: string, content: Content, options: MessageOptions) {
     const { client, trust } = this.#own.identity;
     const { retries = retriesDefault, onProgress, signal, replyTo, group } = options;
+    const id = randomUuid();
     const relations = {
+      id,
       replyTo: replyTo ?? null,
       group: group ?? null,
       wantsReceipt: options.receipt ?? false,
@@ -58,7 +61,7 @@ export class Passing {
     const looked = () => find(client, to, options.trust ?? trust);
     const { did, name } = await retryTemporary(looked, { retries, signal });
     if (this.#isClosed) throw localError("closed", "close() was called");
-    const place = await this.#outbox.addGiven(did, source, options);
+    const place = await this.#outbox.addGiven(did, source, { ...options, id });
     const delivered = this.#outbox.follow(place, {
       source,
       name,

@@ -98,7 +98,7 @@ const knownMax = 200_000;
 type Known = {
   state: "queued" | "acked" | "unreadable";
   readonly untilMs: number;
-  readonly digests: ReadonlySet<string>;
+  readonly digests: Set<string>;
   /** Until it is acknowledged. */
   copies: readonly EnvelopeCopy[];
   readonly sinceMs: number;
@@ -514,6 +514,22 @@ export class Receiver {
 
   // -------------------------------------------------------------------------------------------- handing over
 
+  /** In another envelope, which is acknowledged with the first. */
+  async #comesAgain(
+    known: Known,
+    version: PendingMessage,
+    names: ReadonlySet<string>,
+  ): Promise<Known> {
+    for (const name of names) {
+      known.digests.add(name);
+      this.#known.set(name, known);
+    }
+    const copies = version.parts.flat();
+    if (known.state === "queued") known.copies = [...known.copies, ...copies];
+    else if (known.state === "acked") await acknowledge(copies, names, { isAccepted: false });
+    return known;
+  }
+
   /** Another session or Cache may have brought the same message meanwhile. */
   async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<Known> {
     const { data, ...facts } = opened;
@@ -522,7 +538,7 @@ export class Receiver {
     const same = [...names]
       .map((digest) => this.#known.get(digest))
       .find((known) => known !== undefined);
-    if (same !== undefined) return same;
+    if (same !== undefined) return this.#comesAgain(same, version, names);
     const known = this.#remember(version, { state: "queued", digests: names, seenUntilMs });
     const { isSaved, send } = this.#inbox;
     // A Cache that can't be reached offers it again; the acknowledgement follows then.

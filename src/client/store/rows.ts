@@ -5,12 +5,13 @@ import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { groupType } from "../mail/content.ts";
-import type { StoreChange } from "../mail/message.ts";
+import type { Reaction, StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
 import type { MessageFacts } from "../mail/retrieve.ts";
 import { type Body, deleteBody } from "./files.ts";
 import {
   deliveryKey,
+  keyOfAuthored,
   keyOfConversation,
   keyOfFile,
   keyOfId,
@@ -80,6 +81,8 @@ export type MessageRow = Placed & {
   readonly reaction: string | null;
   /** The message that a reaction is for. */
   readonly target: string | null;
+  /** Who wrote that, where the reaction says it. */
+  readonly targetFrom?: Did | null;
   /** Of its first envelope, in lower hex: distinguishes different messages under one id. Empty for an own message. */
   readonly digest: string;
   readonly body: Body;
@@ -94,6 +97,9 @@ export type ProfileRow = ProfileFacts & {
   readonly isOpen: boolean | null;
 };
 
+/** A message is named by who wrote it and by its id. */
+type MessageName = { readonly author: Did | null; readonly id: string };
+
 export const stateChange = ({ conversation, id }: MessageRow): StoreChange => {
   return { type: "changed", conversation, id, what: "state" };
 };
@@ -102,7 +108,7 @@ export type DeviceFacts = { readonly did: Did; readonly name: string };
 
 /** A message that was removed: other devices remove it too, and it isn't taken from them again. */
 export type RemovalRow = Named & { readonly untilMs: number };
-type Named = Pick<MessageRow, "id" | "digest">;
+type Named = Pick<MessageRow, "id" | "digest"> & Partial<Pick<MessageRow, "from">>;
 
 export type ConversationRow = {
   readonly id: string;
@@ -139,15 +145,48 @@ export type StoredMessage = Placed & {
 /** Of messages whose sender nothing proves. */
 export const unverified = "unverified";
 
-/** The message with this id; of several the first. */
+type PlacedMessage = { readonly key: string; readonly row: MessageRow };
+
+/** The message with this id, or that has gone out under it; of several the first. */
 export async function messageById(
   table: Table,
   id: string,
   from: Pick<Batch, "get"> = table,
-): Promise<{ readonly key: string; readonly row: MessageRow } | null> {
-  const key = await from.get<string>(keyOfId(table, id));
+): Promise<PlacedMessage | null> {
+  return messageAt(keyOfId(table, id), from);
+}
+
+/** By its author too, where that is known. */
+export const messageNamed = (
+  table: Table,
+  { author, id }: MessageName,
+  from: Pick<Batch, "get"> = table,
+): Promise<PlacedMessage | null> =>
+  author === null ? messageById(table, id, from) : messageOfAuthor(table, { author, id }, from);
+
+/** The same, of one author: only the author's own messages can have the same name. */
+async function messageOfAuthor(
+  table: Table,
+  { author, id }: { readonly author: Did; readonly id: string },
+  from: Pick<Batch, "get"> = table,
+): Promise<PlacedMessage | null> {
+  const found = await messageById(table, id, from);
+  return found?.row.from === author ? found : messageAt(keyOfAuthored(table, author, id), from);
+}
+
+async function messageAt(place: string, from: Pick<Batch, "get">): Promise<PlacedMessage | null> {
+  const key = await from.get<string>(place);
   const row = key === null ? null : await from.get<MessageRow>(key);
   return key === null || row === null ? null : { key, row };
+}
+
+/** The place by its id; by author and id where an earlier message of somebody else has that. */
+async function putId(table: Table, batch: Batch, { id, from }: MessageRow, key: string) {
+  const first = await messageById(table, id, batch);
+  if (first === null) batch.put(keyOfId(table, id), key);
+  else if (from === null || first.row.from === from) return;
+  else if ((await batch.get(keyOfAuthored(table, from, id))) === null)
+    batch.put(keyOfAuthored(table, from, id), key);
 }
 
 /** No Cache or log of another device keeps a message for longer. */
@@ -158,11 +197,12 @@ export const seenKeyOf = (table: Table, { digest, id }: Named) =>
   seenKey(table, digest === "" ? id : digest);
 
 /** Removes a message for good, here and, when it is logged, on other devices. */
-export function putRemoval(table: Table, batch: Batch, { id, digest }: Named, nowMs: number) {
+export function putRemoval(table: Table, batch: Batch, removed: Named, nowMs: number) {
+  const { id, digest, from = null } = removed;
   const untilMs = nowMs + seenMs;
   const seen = seenKeyOf(table, { id, digest });
   batch.put(seen, untilMs);
-  batch.put(removalKey(seen), { id, digest, untilMs } satisfies RemovalRow);
+  batch.put(removalKey(seen), { id, digest, from, untilMs } satisfies RemovalRow);
   batch.log(removalKey(seen));
 }
 
@@ -190,6 +230,18 @@ export async function putReaction(
       : given;
   if (before === null || before.sentMs <= row.sentMs) batch.put(key, row);
   return key;
+}
+
+/** Names the message by its own name, also where the reaction names an envelope under which it has gone out. */
+export async function reactionRow(
+  table: Table,
+  batch: Pick<Batch, "get">,
+  row: MessageRow,
+  { to, author, reaction }: Reaction,
+): Promise<MessageRow> {
+  const found = await messageNamed(table, { author, id: to }, batch);
+  const meant = found?.row.conversation === row.conversation ? found.row : null;
+  return { ...row, reaction, target: meant?.id ?? to, targetFrom: meant?.from ?? author };
 }
 
 /** A reaction next to the message that it is for, any other message in its conversation; and for own devices. */
@@ -226,7 +278,7 @@ export async function addMessage(table: Table, batch: Batch, given: MessageRow):
   const row = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs) };
   const key = keyOfMessage(table, row);
   batch.put(key, row);
-  if ((await batch.get(keyOfId(table, row.id))) === null) batch.put(keyOfId(table, row.id), key);
+  await putId(table, batch, row, key);
   if (row.body.is === "pieces" && !row.isOwn)
     batch.put(keyOfFile({ at: orderOf(row), id: row.body.id }), key);
   batch.put(place, {
@@ -300,8 +352,9 @@ export async function removeMessage(table: Table, batch: Batch, key: string): Pr
   if (row === null) return;
   batch.delete(key);
   batch.delete(deliveryKey(key));
-  for (const id of [row.id, ...row.to.map((copy) => copy.id)])
-    if ((await batch.get<string>(keyOfId(table, id))) === key) batch.delete(keyOfId(table, id));
+  const places = [row.id, ...row.to.map((copy) => copy.id)].map((id) => keyOfId(table, id));
+  if (row.from !== null) places.push(keyOfAuthored(table, row.from, row.id));
+  for (const one of places) if ((await batch.get<string>(one)) === key) batch.delete(one);
   for (const { out } of row.to) if (out !== null) batch.delete(out);
   for (const [reaction] of await table.scan({
     prefix: reactionsOf(table, row.conversation, row.id),

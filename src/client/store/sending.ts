@@ -11,7 +11,9 @@ import {
   type Content,
   groupType,
   isNote,
+  parseMediaType,
   type Relations,
+  reactionContent,
   reactionType,
   receiptType,
   type Source,
@@ -21,13 +23,20 @@ import {
 } from "../mail/content.ts";
 import { parseReaction, type StoreChange } from "../mail/message.ts";
 import { planFor } from "../mail/plan.ts";
-import { type MessageFacts, parseMediaType } from "../mail/retrieve.ts";
+import type { MessageFacts } from "../mail/retrieve.ts";
 import { type MessageOptions, type Sent, sendPlan } from "../mail/send.ts";
 import { find } from "../trust/client.ts";
 import { loadAlias, type NameTrust, trustOf } from "../trust/trust.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
 import { putChange } from "./group-rows.ts";
-import { keyOfConversation, keyOfGroup, keyOfPerson, keyOfProfile } from "./keys.ts";
+import {
+  copyIdOf,
+  keyOfConversation,
+  keyOfGroup,
+  keyOfId,
+  keyOfPerson,
+  keyOfProfile,
+} from "./keys.ts";
 import { choicesOf, enqueue, type Outbox, outFile } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
 import { enqueueProfile } from "./profiles.ts";
@@ -37,10 +46,13 @@ import {
   type Copy,
   keyOfMessage,
   type MessageRow,
+  messageById,
+  messageNamed,
   type Person,
   type ProfileRow,
   placeMessage,
   putPerson,
+  reactionRow,
 } from "./rows.ts";
 import type { Batch } from "./table.ts";
 
@@ -86,9 +98,11 @@ export class Sending {
       const found = await this.find(to, options);
       people.set(found.did, found);
     }
-    const source = await sourceOf(content, options, this.#relationsOf(options));
-    const draft = { id: randomUuid(), source, content, options, recipients: [...people.values()] };
     const { table, nowMs } = this.#own;
+    const id = randomUuid();
+    const named = options.mediaType === reactionType ? await this.#reactionIn(content) : content;
+    const source = await sourceOf(named, options, await this.#relationsOf(id, options));
+    const draft = { id, source, content: named, options, recipients: [...people.values()] };
     const { saved } = await saveContent(table, nowMs, {
       fill: (write) => copySource(source, write),
       rows: (batch, body) => this.#put(batch, draft, body),
@@ -99,9 +113,26 @@ export class Sending {
     );
   }
 
-  #relationsOf({ replyTo, group, receipt }: MessageOptions): Relations {
+  /** A message has one name, in whichever envelopes it goes out; one to a group has one for each member. */
+  async #relationsOf(
+    id: string,
+    { replyTo = null, group = null, receipt, mediaType = "" }: MessageOptions,
+  ): Promise<Relations> {
     const wantsReceipt = receipt ?? this.#asksReceipts;
-    return { replyTo: replyTo ?? null, group: group ?? null, wantsReceipt };
+    const answered = replyTo === null ? null : await messageById(this.#own.table, replyTo);
+    const replyFrom = answered?.row.from ?? null;
+    const name = isNote(mediaType) ? null : id;
+    return { id: name, replyTo, replyFrom, group, wantsReceipt };
+  }
+
+  /** With who wrote the message, as far as it is here. */
+  async #reactionIn(content: Content): Promise<Content> {
+    const said = parseReaction(content);
+    if (said === null) return content;
+    const { to, reaction } = said;
+    const { row } = (await messageNamed(this.#own.table, { author: said.author, id: to })) ?? {};
+    const author = said.author ?? row?.from ?? null;
+    return reactionContent(row?.id ?? to, reaction, author);
   }
 
   /** What `send` returns: nothing is sent so far. */
@@ -141,18 +172,22 @@ export class Sending {
     const copies: Copy[] = [];
     for (const { did, alias } of recipients) {
       if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, options });
-      const out = { did, id, key, file: outFile(source.file), body, options: chosen };
+      const envelope = row.group === null ? id : copyIdOf(table, id, did);
+      const out = { did, id: envelope, key, file: outFile(source.file), body, options: chosen };
       const place = await enqueue(table, batch, out, nowMs);
-      copies.push({ did, id, state: "waiting", code: null, reason: null, out: place });
+      const copy = { did, id: envelope, state: "waiting", code: null, reason: null } as const;
+      copies.push({ ...copy, out: place });
     }
     const places = copies.map(({ out }) => out ?? "");
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
     if (key === null && reaction === null) return { places, change: null };
-    const said =
-      reaction === null ? { to: copies } : { reaction: reaction.reaction, target: reaction.to };
-    await placeMessage(table, batch, { ...row, ...said }, true);
+    const placed =
+      reaction === null ? { ...row, to: copies } : await reactionRow(table, batch, row, reaction);
+    const at = await placeMessage(table, batch, placed, true);
+    for (const copy of copies)
+      if (reaction === null && copy.id !== id) batch.put(keyOfId(table, copy.id), at);
     const what = reaction === null ? "message" : "state";
-    return { places, change: { type: "changed", conversation, id: reaction?.to ?? id, what } };
+    return { places, change: { type: "changed", conversation, id: placed.target ?? id, what } };
   }
 
   /** Who is written to is known, but not each member of a group, and gets the own profile first. */
@@ -281,6 +316,7 @@ function ownRow(
     mediaType: parseMediaType(mediaType).plain,
     sizeBytes,
     replyTo: options.replyTo ?? null,
+    replyFrom: parseMediaType(mediaType).replyFrom ?? null,
     group: options.group ?? null,
     wantsReceipt: false,
     messageIds: [id],

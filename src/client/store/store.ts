@@ -30,6 +30,7 @@ import {
   forgetBody,
   type MessageRow,
   messageById,
+  messageNamed,
   type Person,
   type ProfileRow,
   putPerson,
@@ -174,8 +175,9 @@ export class LocalStore {
     return this.#views(conversation, rows.reverse());
   }
 
-  async message(id: string): Promise<StoredMessage | null> {
-    const found = await messageById(this.#table, id);
+  /** Two people may give a message the same name: then `author` says whose is meant. */
+  async message(id: string, author: Did | null = null): Promise<StoredMessage | null> {
+    const found = await messageNamed(this.#table, { author, id });
     if (found === null) return null;
     const [view = null] = await this.#views(found.row.conversation, [[found.key, found.row]]);
     return view;
@@ -186,17 +188,20 @@ export class LocalStore {
     rows: readonly (readonly [key: string, row: MessageRow])[],
   ): Promise<StoredMessage[]> {
     const place = keyOfConversation(this.#table, conversation);
-    const reactionsTo = async (id: string) => {
+    const reactionsTo = async ({ id, from: author }: MessageRow) => {
       const found = await this.#table.scan<MessageRow>({
         prefix: reactionsOf(this.#table, conversation, id),
       });
-      return found.flatMap(([, { from, reaction }]) =>
-        from === null || reaction === null || reaction === "" ? [] : [{ from, reaction }],
-      );
+      return found.flatMap(([, { from, reaction, targetFrom = null }]) => {
+        const isOther = targetFrom !== null && targetFrom !== author;
+        return isOther || from === null || reaction === null || reaction === ""
+          ? []
+          : [{ from, reaction }];
+      });
     };
     const [known, reactions] = await Promise.all([
       this.#table.get<ConversationRow>(place),
-      Promise.all(rows.map(([, { id }]) => reactionsTo(id))),
+      Promise.all(rows.map(([, row]) => reactionsTo(row))),
     ]);
     const { readMs = 0 } = known ?? {};
     return rows.map(([key, row], i) => viewOf(key, row, { readMs, reactions: reactions[i] ?? [] }));
@@ -327,7 +332,7 @@ export class LocalStore {
 
   // -------------------------------------------------------------------------------------------------- sending
 
-  /** Sends a `failed` or `uncertain` message anew. After `uncertain` the recipient may get it twice. */
+  /** Sends a `failed` or `uncertain` message anew, under its name: who has it already sees it once. */
   async resend(id: string): Promise<void> {
     const found = await messageById(this.#table, id);
     if (found === null) throw localError("no_message", `no stored message has the id ${id}`);
