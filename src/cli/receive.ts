@@ -42,7 +42,8 @@ export function registerReceiveCommands(program: Command): void {
       "wait for messages, for at most this long: 30s, 5m (default: do not wait)",
       parseWait,
     )
-    .option("--follow", "keep receiving until interrupted, live too");
+    .option("--follow", "keep receiving until interrupted, live too")
+    .option("--accept", "accept who signed what is received: their files may then be large");
   clientCommand(addIdentityFlag(receiveCommand), receive);
   const queryCommand = program
     .command("query")
@@ -59,7 +60,12 @@ export function registerReceiveCommands(program: Command): void {
 
 // ------------------------------------------------------------------------------------------------------------ receive
 
-type ReceiveFlags = { readonly out: string; readonly follow?: boolean; readonly waitFor?: number };
+type ReceiveFlags = {
+  readonly out: string;
+  readonly follow?: boolean;
+  readonly accept?: boolean;
+  readonly waitFor?: number;
+};
 
 /** A Cache that could not be read (its address), or a message that can't be opened or saved (its id). */
 type Problem = {
@@ -76,11 +82,12 @@ const pollMs = 1_000;
 /** Messages are saved in the identity's store, acknowledged, and then written as files. */
 async function receive(
   session: CommandSession,
-  { out, follow, waitFor = 0 }: ReceiveFlags,
+  { out, follow, accept: acceptRequests = false, waitFor = 0 }: ReceiveFlags,
 ): Promise<void> {
   const { store, acknowledge } = withStore(session, (await session.identity()).name);
-  if (follow === true) return followInto(session, out, await session.open({ store }));
-  const me = await session.open({ store, acknowledge });
+  if (follow === true)
+    return followInto(session, out, await session.open({ store, acceptRequests }));
+  const me = await session.open({ store, acknowledge, acceptRequests });
   const unreadable = new Map<string, Problem>();
   me.on(
     (event) =>
@@ -245,7 +252,8 @@ async function purge(session: CommandSession, flags: PurgeFlags): Promise<void> 
   if (messageIds.length > 0) confirmed(`Remove ${count} unread?`, flags);
   const [failure] = await removeUnread(
     chosen.flatMap(({ parts }) => parts.flat()),
-    { isAccepted: true },
+    // What is not read accepts no one.
+    { isAccepted: false },
   );
   if (failure !== undefined) throw failure.error;
   session.report.result(

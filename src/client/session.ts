@@ -31,6 +31,8 @@ type SessionOptions = {
   readonly isByHand: boolean;
   /** Asks for receipts, and sends them. */
   readonly receipts: boolean;
+  /** Who signed what is saved is accepted. */
+  readonly acceptRequests: boolean;
   /** Names this device for others, and its live session; made once when it is not given. */
   readonly device: string | undefined;
   readonly pollMs: number | undefined;
@@ -71,7 +73,8 @@ export class StoreSession {
     this.devices = new Devices(own, { name: device, openLink, onOpened });
     own.onWant = (key) => void attempt(async () => this.devices.sync?.want(key));
     own.onNewKeys = () => this.reconnect();
-    this.#incoming = new Incoming(own, { sending: this.#sending, copies, devices: this.devices });
+    const parts = { sending: this.#sending, copies, devices: this.devices };
+    this.#incoming = new Incoming(own, { ...parts, acceptsRequests: options.acceptRequests });
     this.store = new LocalStore(own, this.#outbox, { copies, sending: this.#sending });
     this.groups = new Groups(own, this.#sending, this.store);
     identity.on(({ type }) => type === "connected" && this.#outbox.retry());

@@ -380,7 +380,7 @@ export class Waypost {
   }
 
   #openStore(driver: StoreDriver): Promise<StoreSession> {
-    const { acknowledge, receipts = false, device, pollMs } = this.#options;
+    const { acknowledge, receipts = false, acceptRequests = false, device, pollMs } = this.#options;
     const openLink = async (): Promise<DeviceLink> => {
       const { deviceOptions } = await import("./devices/linking.ts");
       const link = await Waypost.open(deviceOptions(this.#options));
@@ -391,7 +391,8 @@ export class Waypost {
       void this.#orFailed("devices", async () => {
         await this.#pushAgain?.();
       });
-    const options = { driver, isByHand, receipts, device, pollMs, openLink, onOpened };
+    const shared = { receipts, acceptRequests, device, pollMs };
+    const options = { driver, isByHand, ...shared, openLink, onOpened };
     return import("./session.ts").then(({ StoreSession }) =>
       StoreSession.open(this.#identity, options),
     );

@@ -82,7 +82,7 @@ test("the journey of the README prints what stands there", async () => {
 
 test("what was answered is there after the node was killed, and the rest is sent on", async () => {
   writeFileSync(join(cwd, "empty.txt"), "");
-  writeFileSync(join(cwd, "photo.bin"), randomBytes(10_000_000));
+  writeFileSync(join(cwd, "photo.bin"), randomBytes(20_000_000));
   const send = (file: string): Promise<Ran> =>
     waypost("send", "--as", "alice", "--to", "bob", "--file", file);
   expect((await send("empty.txt")).code).toBe(0);

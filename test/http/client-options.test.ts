@@ -172,6 +172,19 @@ describe.each([
       await receiving;
       sockets.end();
     },
+    acceptRequests: async () => {
+      if (!isStored) {
+        expect(await codeOf(open({ acceptRequests: true }))).toBe("no_store");
+        return;
+      }
+      const friend = await open();
+      for (const acceptRequests of [false, true]) {
+        const me = await open({ acceptRequests });
+        await friend.send(me.did, "hello");
+        for await (const _ of me.messages()) break;
+        expect((await me.store.person(friend.did))?.isKnown).toBe(acceptRequests);
+      }
+    },
     receipts: async () => {
       if (!isStored) {
         expect(await codeOf(open({ receipts: true }))).toBe("no_store");

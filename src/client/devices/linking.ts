@@ -16,7 +16,16 @@ import type { DeviceMail } from "./sync.ts";
 
 /** Of the DID of a device: in the same key store, of the same nodes and demands, and without alias or store. */
 export function deviceOptions(options: WaypostOptions): WaypostOptions {
-  const own = ["store", "alias", "acknowledge", "receipts", "onEvent", "name", "signal"];
+  const own = [
+    "store",
+    "alias",
+    "acknowledge",
+    "receipts",
+    "acceptRequests",
+    "onEvent",
+    "name",
+    "signal",
+  ];
   const same = Object.entries(options).filter(([name]) => !own.includes(name));
   const { keys, name = "default" } = options;
   return { ...Object.fromEntries(same), keys, name: deviceName(name) };

@@ -44,6 +44,11 @@ export type WaypostOptions = {
   readonly device?: string;
   /** Asks recipients for receipts, and sends them to known senders who ask; needs a store. Off by default. */
   readonly receipts?: boolean;
+  /**
+   * Accepts everyone whose signed message is saved, as if the user had: for bots and shops. Needs a store; without one,
+   * whom the program acknowledges it has accepted. Off by default.
+   */
+  readonly acceptRequests?: boolean;
   /** Makes a random DID, whose keys nothing proves, where the Directory names no ledger that could. */
   readonly allowRandom?: boolean;
   /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`, and makes no random DID. */
@@ -131,6 +136,7 @@ export const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
   invitation: true,
   device: true,
   receipts: true,
+  acceptRequests: true,
   allowRandom: true,
   trust: true,
   policy: true,
@@ -147,9 +153,11 @@ export const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
 /** Throws `invalid_argument` for an unknown option, and `no_store` for one that needs a store. */
 export function checkOptions(options: WaypostOptions): void {
   checkNames(options, optionNames);
-  const { store, receipts, acknowledge } = options;
+  const { store, receipts, acknowledge, acceptRequests } = options;
   if (receipts === true && store === undefined)
     throw localError("no_store", "receipts need a local store: give memoryStore(), for example");
+  if (acceptRequests === true && store === undefined)
+    throw localError("no_store", "who is accepted stands in a local store: give memoryStore()");
   if (acknowledge === "saved" && store === undefined)
     throw localError("no_store", "messages are saved in a local store: give memoryStore()");
 }

@@ -62,6 +62,8 @@ type Beside = {
   readonly copies: Copies;
   /** `null` while there are no other ones. */
   readonly devices: { readonly sync: Synced | null };
+  /** Who signed what is saved is accepted. */
+  readonly acceptsRequests?: boolean;
 };
 
 /** Longest name and media type that are kept; a sender may write millions of characters. */
@@ -78,15 +80,18 @@ export class Incoming {
   readonly #sending: Sending;
   readonly #copies: Copies;
   readonly #devices: Beside["devices"];
+  /** What becomes of a person whose signed message is saved. */
+  readonly #met: Partial<Person>;
   readonly #table: Table;
   readonly #arriving: Arriving;
   readonly #news = new Wakeup();
 
-  constructor(own: OwnStore, { sending, copies, devices }: Beside) {
+  constructor(own: OwnStore, { sending, copies, devices, acceptsRequests = false }: Beside) {
     this.#own = own;
     this.#sending = sending;
     this.#copies = copies;
     this.#devices = devices;
+    this.#met = acceptsRequests ? { isKnown: true } : {};
     this.#table = own.table;
     this.#arriving = new Arriving(own);
   }
@@ -202,7 +207,7 @@ export class Incoming {
     if (row === null) return [];
     if (note !== null)
       return sender === null ? [] : this.#note(batch, note, { row, sender, person });
-    if (sender !== null) await putPerson(this.#table, batch, sender, {});
+    if (sender !== null) await putPerson(this.#table, batch, sender, this.#met);
     const isReaction = reaction !== null && row.conversation !== unverified;
     const placed = isReaction ? await reactionRow(this.#table, batch, row, reaction) : row;
     const key = await placeMessage(this.#table, batch, placed);
