@@ -78,7 +78,9 @@ async function unreadPull(address: string, { port }: Stage, person: StagePerson)
 }
 
 async function run(name: string, networks: number): Promise<void> {
-  const stage = await openStage({ lines: { cache: ["client_rate = 100000"] } });
+  // The pools of newcomers take what one sender fills four mailboxes with.
+  const cache = ["client_rate = 100000", 'recipient_bytes_max = "2GiB"'];
+  const stage = await openStage({ lines: { cache } });
   const people = await mailboxesAt(stage);
   const { pid } = stage.node();
   const honest = clientFrom("127.0.9.9", stage.url);
