@@ -44,7 +44,7 @@ export function fingerprintOf(a: Side, b: Side): string {
 /**
  * Between an identity and a person. Throws `proof_missing` for random DIDs, whose keys nothing proves, and `change_pending`
  * while a root key was replaced and no document by the new one follows: with what stands there a thief of the old one could
- * have begun.
+ * have begun; where that also contradicts what was seen before, the code of the contradiction at once.
  */
 export async function fingerprintBetween(
   client: Client,
@@ -100,6 +100,8 @@ async function viewOf(client: Client, did: Did): Promise<Viewed> {
   for (let leftMs = client.timeoutMs; ; leftMs -= secondMs) {
     const view = await client.trust.view(did);
     if (!isUnderway(view.state)) return { ...view, did, print: printOf(view.state) };
+    // No document will make what went back the truth.
+    if (view.refusal !== null) throw view.refusal;
     if (leftMs <= 0)
       throw localError(
         "change_pending",
