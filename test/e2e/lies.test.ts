@@ -1,6 +1,7 @@
 /**
  * The lies of docs/trust.md, told at once to the SDK, to the SDK as npm packs it in Node, and to the commands of the
- * executable: each ends with its own code.
+ * executable: each ends with its own code. The commands find a lie by the SDK and add how they end and what they print,
+ * so they are told one lie of each kind.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
@@ -14,7 +15,7 @@ import {
   startLieStage,
   type Victim,
 } from "../support/lie-stage.ts";
-import { lies, tell } from "../support/lies.ts";
+import { type LieRow, lies, tell } from "../support/lies.ts";
 import { testKey } from "../support/logs.ts";
 import type { LyingDirectory } from "../support/lying-directory.ts";
 import { installPackedSdk, type PackedSdk, place } from "./packed-sdk.ts";
@@ -223,11 +224,18 @@ describe("told to everybody", () => {
     [plain, witnessed] = await Promise.all([standOf(false), standOf(true)]);
   }, 60_000);
 
+  const kindOf = ({ code, policy, lowers, ofBob }: LieRow) =>
+    JSON.stringify([code, policy, lowers, ofBob]);
+  const isFirstOfKind = (row: LieRow) => lies.find((one) => kindOf(one) === kindOf(row)) === row;
+
   test.each(lies.map((row) => [row.name, row.code, row] as const))(
     "%s: %s",
     async (_name, _code, row) => {
       const stand = row.policy === undefined ? plain : witnessed;
-      await tell(row, stage, stand as NonNullable<typeof stand>);
+      if (stand === null) throw new Error("the victims are not there");
+      const { "the commands": commanding, ...others } = stand.victims;
+      if (commanding === undefined) throw new Error("no commands");
+      await tell(row, stage, isFirstOfKind(row) ? stand : { ...stand, victims: others });
     },
     120_000,
   );
