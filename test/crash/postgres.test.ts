@@ -51,9 +51,21 @@ function mailboxOf(store: Store): Mailbox {
 
 type Load = { readonly stored: [MailboxKey, Uuid][]; failed: number; readonly odd: StoreOutcome[] };
 
-/** Stores fresh messages at 40 callers until `until` settles. A fresh message is never a duplicate. */
-async function storeUntil(mailbox: Mailbox, until: Promise<unknown>): Promise<Load> {
+/** Waits for so many answers from now on, however slow the machine is. */
+type UntilStored = (count: number) => Promise<void>;
+
+/** Stores fresh messages at 40 callers until `faults` settles. A fresh message is never a duplicate. */
+async function storeDuring(
+  mailbox: Mailbox,
+  faults: (untilStored: UntilStored) => Promise<void>,
+): Promise<Load> {
   const load: Load = { stored: [], failed: 0, odd: [] };
+  const untilStored: UntilStored = async (count) => {
+    const due = load.stored.length + count;
+    await untilWorks(async () => {
+      if (load.stored.length < due) throw new Error(`${load.stored.length} of ${due} were stored`);
+    });
+  };
   let over = false;
   const callers = Array.from({ length: 40 }, async (_, caller) => {
     while (!over) {
@@ -72,7 +84,7 @@ async function storeUntil(mailbox: Mailbox, until: Promise<unknown>): Promise<Lo
       }
     }
   });
-  await until.finally(() => {
+  await faults(untilStored).finally(() => {
     over = true;
   });
   await Promise.all(callers);
@@ -109,6 +121,13 @@ async function untilWorks(operation: () => Promise<unknown>, msMax = 60_000): Pr
   }
 }
 
+/** Until a statement of a store waits for a lock that another transaction has. */
+async function untilLockAwaited(): Promise<void> {
+  const waiting =
+    "select count(*) from pg_stat_activity where application_name = 'waypost' and wait_event_type = 'Lock'";
+  await untilWorks(async () => expect(await server.sql(waiting)).toBe("1\n"));
+}
+
 /** Has run `statement` in a transaction of a connection of its own, which lasts until `end`. */
 async function transactionOf(statement: string): Promise<{ readonly end: () => Promise<void> }> {
   const client = new SQL({ url: server.url, max: 1 });
@@ -135,30 +154,28 @@ suite("the PostgreSQL store when things break", () => {
 
   test("a server that is killed and started again loses nothing that was answered", async () => {
     const mailbox = mailboxOf(await openFresh());
-    const kills = async () => {
+    const kills = async (untilStored: UntilStored) => {
       for (let i = 0; i < 2; i++) {
-        await Bun.sleep(400);
+        await untilStored(100);
         await server.stop("immediate");
-        await Bun.sleep(100);
         await server.start();
-        await untilWorks(() => mailbox.stats(0));
       }
-      await Bun.sleep(300);
+      await untilStored(100);
     };
-    await expectKept(mailbox, await storeUntil(mailbox, kills()));
+    await expectKept(mailbox, await storeDuring(mailbox, kills));
   }, 90_000);
 
   test("connections that are cut again and again cost no answer, and nothing is stored twice", async () => {
     const mailbox = mailboxOf(await openFresh());
-    const cuts = async () => {
+    const cuts = async (untilStored: UntilStored) => {
       for (let i = 0; i < 15; i++) {
-        await Bun.sleep(60);
+        await untilStored(10);
         await server.sql(
           "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'waypost'",
         );
       }
     };
-    const load = await storeUntil(mailbox, cuts());
+    const load = await storeDuring(mailbox, cuts);
     await expectKept(mailbox, load);
     expect(load.failed).toBe(0);
   }, 90_000);
@@ -291,7 +308,7 @@ suite("the PostgreSQL store when things break", () => {
     // Nobody sees its row before the commit, and meanwhile it excludes every other.
     const other = await transactionOf(`insert into ${schema}.receipt values ${row}`);
     const answer = receipts.putIfAbsent("key", bytesOf(1, 20), 5_000, 1_000);
-    await Bun.sleep(200);
+    await untilLockAwaited();
     await other.end();
     expect(await answer).toEqual(new Uint8Array([7]));
     expect(await receipts.get("key", 1_000)).toEqual(new Uint8Array([7]));
@@ -302,8 +319,9 @@ suite("the PostgreSQL store when things break", () => {
     const mailbox = mailboxOf(store);
     await server.sql("alter system set default_transaction_read_only = on");
     await server.sql("select pg_reload_conf()");
-    await Bun.sleep(300);
-    expect(await codeOf(() => mailbox.store(entry(1), quota()))).toBe("unavailable");
+    await untilWorks(async () =>
+      expect(await codeOf(() => mailbox.store(entry(1), quota()))).toBe("unavailable"),
+    );
     expect(await codeOf(() => store.probe())).toBe("unavailable");
     await server.sql("alter system reset default_transaction_read_only");
     await server.sql("select pg_reload_conf()");
@@ -332,7 +350,7 @@ suite("the PostgreSQL store when things break", () => {
     // A store that has its mailbox, and needs the acknowledged ids next.
     const storing = await transactionOf(`select 1 from ${schema}.mailbox for update`);
     const expiring = mailbox.expire(late, 100);
-    await Bun.sleep(300);
+    await untilLockAwaited();
     expect(await server.sql(`select count(*) from ${schema}.acked`)).toBe("0\n");
     await storing.end();
     expect(await expiring).toBe(3);
@@ -351,15 +369,14 @@ suite("the PostgreSQL store when things break", () => {
       await primary.sql("alter system set synchronous_standby_names = '*'");
       await primary.sql("select pg_reload_conf()");
       const mailbox = mailboxOf(await openFresh({ urls: [primary.url, standby.url] }));
-      const failOver = async () => {
-        await Bun.sleep(1_000);
+      const failOver = async (untilStored: UntilStored) => {
+        await untilStored(100);
         await primary.stop("immediate");
         await standby.sql("alter system set synchronous_standby_names = ''");
         await standby.promote();
-        await untilWorks(() => mailbox.stats(0));
-        await Bun.sleep(500);
+        await untilStored(100);
       };
-      await expectKept(mailbox, await storeUntil(mailbox, failOver()));
+      await expectKept(mailbox, await storeDuring(mailbox, failOver));
     } finally {
       await Promise.all([primary.end(), standby.end()]);
     }
@@ -392,6 +409,7 @@ suite("the PostgreSQL store when things break", () => {
       await untilWorks(async () =>
         expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"),
       );
+      // Time in which a wrong answer would come.
       await Bun.sleep(500);
       expect(answered).toBe(false);
       await standby.start();
