@@ -39,7 +39,8 @@ const { values } = parseArgs({ options: { only: { type: "string" } } });
 const chosen = Object.entries(campaigns).filter(
   ([name]) => values.only?.split(",").includes(name) ?? true,
 );
-const failed: string[] = [];
+/** What they printed. */
+const failed = new Map<string, string>();
 
 async function run(name: string, args: readonly string[]): Promise<void> {
   const startedMs = performance.now();
@@ -60,8 +61,7 @@ async function run(name: string, args: readonly string[]): Promise<void> {
   console.log(`${outcome}: ${name} ${args.join(" ")} (${seconds} s)`);
   if (outcome === "skipped") console.log(out.trimEnd());
   if (outcome !== "failed") return;
-  failed.push(name);
-  console.log(`ended with ${code}\n${out}${err}`);
+  failed.set(name, `${name} ended with ${code}\n${out}${err}`);
 }
 
 async function runNext(waiting: (typeof chosen)[number][]): Promise<void> {
@@ -70,5 +70,7 @@ async function runNext(waiting: (typeof chosen)[number][]): Promise<void> {
 
 const waiting = [...chosen];
 await Promise.all(Array.from({ length: atOnce }, () => runNext(waiting)));
-console.log(failed.length === 0 ? `${chosen.length} campaigns` : `failed: ${failed.join(", ")}`);
-process.exit(failed.length === 0 ? 0 : 1);
+for (const printed of failed.values()) console.log(printed);
+const names = [...failed.keys()].join(", ");
+console.log(failed.size === 0 ? `${chosen.length} campaigns` : `failed: ${names}`);
+process.exit(failed.size === 0 ? 0 : 1);

@@ -232,7 +232,7 @@ describe("told to everybody", () => {
     "%s: %s",
     async (_name, _code, row) => {
       const stand = row.policy === undefined ? plain : witnessed;
-      if (stand === null) throw new Error("the victims are not there");
+      if (!stand) throw new Error("the victims are not there");
       const { "the commands": commanding, ...others } = stand.victims;
       if (commanding === undefined) throw new Error("no commands");
       await tell(row, stage, isFirstOfKind(row) ? stand : { ...stand, victims: others });
