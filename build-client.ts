@@ -66,7 +66,7 @@ function manifest(): Record<string, unknown> {
     license: source.license,
     type: "module",
     sideEffects: false,
-    engines: { node: ">=20" },
+    engines: { node: ">=22" },
     exports: {
       ".": entry("client/package"),
       "./parts": entry("client/parts"),

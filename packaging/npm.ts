@@ -72,7 +72,7 @@ function makeMainPackage(platforms: readonly Platform[], source: Manifest, out: 
     description,
     license,
     bin: { waypost: "bin/waypost.cjs" },
-    engines: { node: ">=20" },
+    engines: { node: ">=22" },
     files: ["bin", "CHANGELOG.md"],
     optionalDependencies: Object.fromEntries(
       platforms.map(({ name }) => [`@waypost/cli-${name}`, version]),

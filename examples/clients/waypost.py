@@ -189,6 +189,8 @@ class Identity:
         found = call("GET", f"{self.url}/delivery-resolution/{quote(to)}")
         if found["encryption_profile"] != "direct": raise RuntimeError("an unknown profile")
         total = max(1, -(-len(data) // chunk_bytes))
+        # Names the author inside, so that nobody else can sign the ciphertext as their own.
+        media_type += f";waypost=1;from={self.did}"
         facts = {"name": name, "media_type": media_type, "size_bytes": len(data), "sha256": hashlib.sha256(data).digest()}
         group, timestamp = str(uuid.uuid4()) if total > 1 else "", now()
         for sequence in range(total):
@@ -245,7 +247,8 @@ class Identity:
         if any(record["sha256"] != facts["sha256"] for record in records): raise ValueError("chunks of two files")
         if len(data) != facts["size_bytes"] or hashlib.sha256(data).digest() != facts["sha256"]:
             raise ValueError("not the file that was sent")
-        verified = all(self.verify(envelope) for envelope in envelopes)
+        named = {author(record["media_type"]) for record in records} - {None}
+        verified = all(self.verify(envelope) and named <= {envelope["from"]} for envelope in envelopes)
         sender = envelopes[0].get("from") if verified else None
         return facts, data, sender, [envelope["message_id"] for envelope in envelopes]
 
@@ -265,6 +268,13 @@ class Identity:
         ids = sorted(set(ids))
         body = {"did": self.did, "message_ids": ids, **self.proof("ack", ",".join(ids))}
         return call("POST", self.url + "/cache/ack", json.dumps(body).encode(), attempts=1)["acked"]
+
+
+def author(media_type):
+    """The DID that the sealed record names, "none" for nobody, or None."""
+    parts = media_type.split(";")
+    named = [part[5:] for part in parts if part.startswith("from=")] if "waypost=1" in parts else []
+    return named[0] if named else None
 
 
 # ---- sealing

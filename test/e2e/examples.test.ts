@@ -147,9 +147,22 @@ test.skipIf(!hasCryptography)(
     const me = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
     const program = `
 import sys; sys.path.insert(0, ${JSON.stringify(join(root, "examples/clients"))})
+import json, time, waypost
 from waypost import Identity
-import time
-me = Identity(sys.argv[1]); me.register()
+me, eve = Identity(sys.argv[1]), Identity(sys.argv[1])
+me.register(), eve.register()
+# What is sealed by one and signed by another has no author.
+kept, call = [], waypost.call
+def hold(method, url, body=None, *more, **named):
+    if "/relay/" not in url: return call(method, url, body, *more, **named)
+    kept.append(json.loads(body))
+    return {"success": True}
+waypost.call = hold
+me.send(sys.argv[2], b"mine")
+waypost.call = call
+stolen = kept[0] | {"from": eve.did, "sender_key_id": eve.key_id}
+stolen["sender_signature"] = eve.sign(waypost.signed_text(stolen))
+call("POST", f"{sys.argv[1]}/relay/{waypost.quote(sys.argv[2])}", json.dumps(stolen).encode())
 me.send(sys.argv[2], bytes(range(256)) * 300, name="py.bin", media_type="application/octet-stream", chunk_bytes=30000)
 while True:
     got = list(me.receive())
@@ -160,6 +173,11 @@ me.ack(ids)
 print(data.decode(), sender)`;
     const python3 = command([python ?? "", "-c", program, nodes.url, me.did], scratch);
     for await (const message of me.messages()) {
+      if (message.text === "mine") {
+        expect(message.verified).toBe(false);
+        await message.ack();
+        continue;
+      }
       expect([message.name, message.sizeBytes, message.verified]).toEqual(["py.bin", 76_800, true]);
       expect(message.bytes().every((byte, i) => byte === i % 256)).toBe(true);
       await message.ack();

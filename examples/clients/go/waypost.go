@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -388,6 +389,8 @@ func (me *Identity) send(to string, data []byte, name, mediaType string, chunkBy
 	if text(found, "encryption_profile") != "direct" {
 		return 0, errors.New("an unknown profile")
 	}
+	// Names the author inside, so that nobody else can sign the ciphertext as their own.
+	mediaType += ";waypost=1;from=" + me.did
 	total, group, timestamp, digest := max(1, (len(data)+chunkBytes-1)/chunkBytes), "", now(), sha256.Sum256(data)
 	if total > 1 {
 		group = uuid()
@@ -509,7 +512,8 @@ func (me *Identity) join(parts map[int]object) (*Message, error) {
 		if !bytes.Equal(record["sha256"].([]byte), first["sha256"].([]byte)) || text(envelope, "from") != message.From {
 			return nil, errors.New("chunks of two files")
 		}
-		signed = signed && me.verify(envelope)
+		named := author(text(record, "media_type"))
+		signed = signed && me.verify(envelope) && (named == "" || named == message.From)
 		message.Data = append(message.Data, record["data"].([]byte)...)
 		message.IDs = append(message.IDs, text(envelope, "message_id"))
 	}
@@ -521,6 +525,17 @@ func (me *Identity) join(parts map[int]object) (*Message, error) {
 		message.From = ""
 	}
 	return &message, nil
+}
+
+// author is the DID that the sealed record names, "none" for nobody, or empty.
+func author(mediaType string) string {
+	parts := strings.Split(mediaType, ";")
+	for _, part := range parts {
+		if named, found := strings.CutPrefix(part, "from="); found && slices.Contains(parts, "waypost=1") {
+			return named
+		}
+	}
+	return ""
 }
 
 func (me *Identity) verify(envelope object) bool {
