@@ -24,7 +24,7 @@ import {
 } from "./identity/opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./identity/push.ts";
 import { randomUuid } from "./keys/crypto.ts";
-import { memoryOf, reliable } from "./keys/key-stores.ts";
+import { isDeviceName, memoryOf, reliable } from "./keys/key-stores.ts";
 import { type Identity, isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
 import { type EditIdentity, loadIdentity } from "./keys/stored.ts";
 import { type Content, reactionContent, reactionType } from "./mail/content.ts";
@@ -39,7 +39,7 @@ import type { Groups } from "./store/groups.ts";
 import { Passing } from "./store/passing.ts";
 import type { Inbox, PollResult, Receiver } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
-import { activeDocument, type Client, connect, find, trustIn } from "./trust/client.ts";
+import { type Client, connect, find, trustIn } from "./trust/client.ts";
 import type { Fingerprint } from "./trust/fingerprint.ts";
 
 export class Waypost {
@@ -104,11 +104,11 @@ export class Waypost {
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
       await settleIdentity(client, identity.secrets, { ...options, urls });
-      await rememberFirstHosts(client, identity.did);
       await me.#rotateIfDue();
       // What can't go on any more is forgotten, with its secrets.
       await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
       void me.#orFailed("watch", () => me.#renewGuardians());
+      if (!isDeviceName(name)) void me.#orFailed("watch", () => me.#compareAddress());
     };
     try {
       // What was settled once opens without a network, and looks when there is one.
@@ -205,6 +205,28 @@ export class Waypost {
    */
   async forget(target: string): Promise<void> {
     await (await import("./trust/own.ts")).forget(this.client, this.did, target);
+  }
+
+  /**
+   * Has the document name the addresses that `open` was given, after `address_differs`: the nodes have got others, or this
+   * identity is to receive elsewhere. Where other nodes answer at the former ones, these stay behind them.
+   */
+  async move(): Promise<void> {
+    const { client, waiting } = this.#identity;
+    await this.#identity.inOrder(async () => {
+      const { move } = await import("./identity/moving.ts");
+      await move(client, this.#identity.secrets, urlsOf(this.#options), waiting);
+    });
+    this.#session?.reconnect();
+  }
+
+  async #compareAddress(): Promise<void> {
+    const { addressesElsewhere, rememberFirstHosts } = await import("./identity/address.ts");
+    await rememberFirstHosts(this.client, this.did);
+    const found = await addressesElsewhere(this.client, this.did, urlsOf(this.#options));
+    if (found === null || this.#closed.signal.aborted) return;
+    if (isDeviceName(this.#options.name ?? "")) await this.move();
+    else this.#identity.emit({ type: "address_differs", ...found });
   }
 
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
@@ -384,6 +406,8 @@ export class Waypost {
     const openLink = async (): Promise<DeviceLink> => {
       const { deviceOptions } = await import("./devices/linking.ts");
       const link = await Waypost.open(deviceOptions(this.#options));
+      // Before it receives: only the other devices know it, so that it moves by itself.
+      await link.#orFailed("watch", () => link.#compareAddress());
       return link.#asLink();
     };
     const isByHand = acknowledge === "by-hand";
@@ -471,11 +495,4 @@ export class Waypost {
     )
       void this.watch();
   }
-}
-
-/** On a device that was linked or restored, what the document names when it begins is this identity's own. */
-async function rememberFirstHosts(client: Client, did: Did): Promise<void> {
-  if ((await client.known.memory.load(`hosts/${did}`)) !== null) return;
-  const { rememberHosts } = await import("./trust/own.ts");
-  await rememberHosts(client, did, (await activeDocument(client, did)).service);
 }

@@ -315,7 +315,10 @@ function differencesOf(before: DidDocument, after: DidDocument): Intent[] {
       const isAdded = lacks(before.keyAgreement, keyAgreement.id);
       return { action: isAdded ? "AddKeyAgreement" : "UpdateKeyAgreement", did, keyAgreement };
     }),
-    ...services.map((service): Intent => ({ action: "UpdateService", did, service })),
+    ...services.map((service): Intent => {
+      const action = lacks(before.service, service.id) ? "AddService" : "UpdateService";
+      return { action, did, service };
+    }),
     ...goneServices.map(({ id }): Intent => ({ action: "RemoveService", did, id })),
     ...goneSigners.map((id): Intent => ({ action: "RemoveAuthentication", did, id })),
     ...gone.map(({ id }): Intent => ({ action: "RemoveVerificationMethod", did, id })),

@@ -5,6 +5,7 @@
  */
 
 import { encodeBase64, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { type DidDocument, renderDocument, type Service } from "../../core/ledger/account.ts";
 import {
   encodeDidDocument,
@@ -33,7 +34,7 @@ type Homes = {
 };
 
 /** What a node says of itself; nothing when it can't be asked. */
-async function aboutOf(at: Endpoint): Promise<About> {
+export async function aboutOf(at: Endpoint): Promise<About> {
   const about = await attempt(() => ask(at, { method: "GET", path: "/node" }, aboutShape));
   return about instanceof ClientError ? {} : about;
 }
@@ -78,14 +79,7 @@ async function lacks(at: Endpoint, route: string): Promise<boolean> {
 /** The first document of an identity: its keys, where it listens and where its messages wait. */
 export async function firstDocument(identity: Identity, homes: Homes): Promise<DidDocument> {
   const { did } = identity;
-  const root = `${did}#root`;
-  const service = (fragment: string, type: string, url: string): Service => ({
-    id: `${did}#${fragment}`,
-    type,
-    serviceEndpoint: [url],
-    authorization: [root],
-    priority: null,
-  });
+  const root = rootMethodOf(did);
   const { relayUrl, cacheUrl, home = null } = homes;
   return {
     id: did,
@@ -103,14 +97,31 @@ export async function firstDocument(identity: Identity, homes: Homes): Promise<D
       publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
     })),
     service: [
-      service("relay", "SvcRelayService", relayUrl),
-      service("cache", "SvcCacheService", cacheUrl),
-      ...(home === null
-        ? []
-        : [{ ...service("directory", homeServiceType, home), authorization: null }]),
+      serviceAt(did, { fragment: "relay", type: "SvcRelayService", url: relayUrl }),
+      serviceAt(did, { fragment: "cache", type: "SvcCacheService", url: cacheUrl }),
+      ...(home === null ? [] : [homeService(did, home)]),
     ],
   };
 }
+
+const rootMethodOf = (did: Did): string => `${did}#root`;
+
+type NewService = { readonly fragment: string; readonly type: string; readonly url: string };
+
+/** A node where the first key of the identity reads. */
+export const serviceAt = (did: Did, { fragment, type, url }: NewService): Service => ({
+  id: `${did}#${fragment}`,
+  type,
+  serviceEndpoint: [url],
+  authorization: [rootMethodOf(did)],
+  priority: null,
+});
+
+/** The Directory for people of other Directories. */
+export const homeService = (did: Did, url: string): Service => ({
+  ...serviceAt(did, { fragment: "directory", type: homeServiceType, url }),
+  authorization: null,
+});
 
 const each = <T, U>(items: readonly T[], work: (item: T) => Promise<U>): Promise<U[]> =>
   Promise.all(items.map(work));

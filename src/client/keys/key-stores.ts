@@ -37,6 +37,7 @@ export const memoryOf = ({ load, save }: TextStore, name: string): TextStore => 
 
 /** Under which the DID of this device lies next to an identity. */
 export const deviceName = (name: string): string => `${name}.device`;
+export const isDeviceName = (name: string): boolean => name.endsWith(".device");
 
 /** Lost with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(texts: Map<string, string> = new Map()): KeyStore {

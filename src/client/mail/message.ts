@@ -169,6 +169,15 @@ export type WaypostEvent =
       readonly name: string;
       readonly addedBy: Did | null;
     }
+  /**
+   * `open` was given other addresses than the document names, where this identity listens and its messages wait: `move` has
+   * it name those. `relay` and `cache` are the named ones.
+   */
+  | {
+      readonly type: "address_differs";
+      readonly relay: readonly string[];
+      readonly cache: readonly string[];
+    }
   /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   /**

@@ -1,0 +1,59 @@
+/**
+ * Where an identity receives: what its document names, compared with the addresses that `open` was given. They differ when
+ * the nodes have got others, or when the identity goes to other nodes (`moving.ts`).
+ * Source: docs/client.md "Opening", docs/run.md "Another address".
+ */
+import type { Did } from "../../core/codec/did.ts";
+import type { DidDocument } from "../../core/ledger/account.ts";
+import { sameEndpoint } from "../../core/message/proof.ts";
+import { endpoint } from "../net/http.ts";
+import { activeDocument, type Client } from "../trust/client.ts";
+
+/** The addresses that `open` was given. */
+export type Urls = { readonly relayUrl: string; readonly cacheUrl: string };
+
+/** Where the document has an identity listen, and its messages wait. */
+export type Addresses = { readonly relay: readonly string[]; readonly cache: readonly string[] };
+
+export const places = [
+  { type: "SvcRelayService", fragment: "relay", member: "relay_endpoints", url: "relayUrl" },
+  { type: "SvcCacheService", fragment: "cache", member: "cache_endpoints", url: "cacheUrl" },
+] as const;
+
+const namedAt = ({ service }: DidDocument, wanted: string): string[] =>
+  service.filter(({ type }) => type === wanted).flatMap((one) => one.serviceEndpoint);
+
+export const isAmong = (url: string, list: readonly string[]): boolean =>
+  list.some((one) => sameEndpoint(one, url));
+
+/**
+ * What the document names instead of the nodes at the given addresses; `null` when it names these, under any address that
+ * they call their own, or when they can't be asked.
+ */
+export async function addressesElsewhere(
+  client: Client,
+  did: Did,
+  urls: Urls,
+): Promise<Addresses | null> {
+  const document = await activeDocument(client, did);
+  const elsewhere = places.map(async ({ type, member, url }) => {
+    const [given, named] = [urls[url], namedAt(document, type)];
+    if (isAmong(given, named)) return false;
+    // Loaded by those alone whose address is another one.
+    const { aboutOf } = await import("./registration.ts");
+    const own = (await aboutOf(endpoint(given, client.timeoutMs)))[member] ?? [];
+    return isAmong(given, own) && !own.some((one) => isAmong(one, named));
+  });
+  if (!(await Promise.all(elsewhere)).includes(true)) return null;
+  return {
+    relay: namedAt(document, "SvcRelayService"),
+    cache: namedAt(document, "SvcCacheService"),
+  };
+}
+
+/** On a device that was linked or restored, the services that the document has when it begins are this identity's own. */
+export async function rememberFirstHosts(client: Client, did: Did): Promise<void> {
+  if ((await client.known.memory.load(`hosts/${did}`)) !== null) return;
+  const { rememberHosts } = await import("../trust/own.ts");
+  await rememberHosts(client, did, (await activeDocument(client, did)).service);
+}
