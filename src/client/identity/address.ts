@@ -13,7 +13,7 @@ import { activeDocument, type Client } from "../trust/client.ts";
 export type Urls = { readonly relayUrl: string; readonly cacheUrl: string };
 
 /** Where the document has an identity listen, and its messages wait. */
-export type Addresses = { readonly relay: readonly string[]; readonly cache: readonly string[] };
+type Addresses = { readonly relay: readonly string[]; readonly cache: readonly string[] };
 
 export const places = [
   { type: "SvcRelayService", fragment: "relay", member: "relay_endpoints", url: "relayUrl" },
