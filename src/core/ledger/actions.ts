@@ -36,6 +36,10 @@ type ActionRow = {
   readonly callIndex: number;
   /** The items that the payload holds, in the order of the call's arguments. Every other item of the structure is none. */
   readonly items: readonly ActionItem[];
+  /** The root key alone signs it: a method that `authentication` lists can't take over or end the identity. */
+  readonly isOnlyForRoot: boolean;
+  /** It removes the DID with all that it has, except its counters. */
+  readonly deletesDid: boolean;
   readonly route: {
     readonly method: "POST" | "PUT" | "PATCH" | "DELETE";
     /** A parameter behind the DID names the subject of the first item. */
@@ -49,7 +53,10 @@ const control = {
   call: "apply_control_with_proof",
   callIndex: 29,
   items: [],
+  isOnlyForRoot: true,
 } as const;
+
+const ofAnySigner = { isOnlyForRoot: false, deletesDid: false } as const;
 
 /** The calls for one list of a document, in the order of the discriminants, which is that of the pallet's calls as well. */
 function callsFor(path: string, id: string) {
@@ -69,6 +76,7 @@ function callsFor(path: string, id: string) {
       call,
       callIndex: 14 + discriminant,
       items: [item],
+      ...ofAnySigner,
       route,
     } as const;
   };
@@ -98,6 +106,8 @@ export const actions = {
     call: "update_root_pubkey",
     callIndex: 25,
     items: ["newRootPubkey"],
+    isOnlyForRoot: true,
+    deletesDid: false,
     route: { method: "PUT", path: "/dids/:did/root-pubkey" },
   },
   add_alias: {
@@ -106,6 +116,7 @@ export const actions = {
     call: "add_alias",
     callIndex: 11,
     items: ["alias"],
+    ...ofAnySigner,
     route: { method: "POST", path: "/dids/:did/aliases" },
   },
   update_alias: {
@@ -114,6 +125,7 @@ export const actions = {
     call: "update_alias",
     callIndex: 12,
     items: ["oldAlias", "newAlias"],
+    ...ofAnySigner,
     route: { method: "PATCH", path: "/dids/:did/aliases/:alias" },
   },
   remove_alias: {
@@ -122,14 +134,21 @@ export const actions = {
     call: "remove_alias",
     callIndex: 13,
     items: ["alias"],
+    ...ofAnySigner,
     route: { method: "DELETE", path: "/dids/:did/aliases/:alias" },
   },
   deactivate_did: {
     ...control,
     discriminant: 4,
+    deletesDid: false,
     route: { method: "POST", path: "/dids/:did/deactivate" },
   },
-  delete_did: { ...control, discriminant: 7, route: { method: "DELETE", path: "/dids/:did" } },
+  delete_did: {
+    ...control,
+    discriminant: 7,
+    deletesDid: true,
+    route: { method: "DELETE", path: "/dids/:did" },
+  },
 } as const satisfies Readonly<Record<string, ActionRow>>;
 
 export type ActionName = keyof typeof actions;

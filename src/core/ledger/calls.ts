@@ -168,6 +168,13 @@ export function actionOfCall(call: Exclude<ProofCall, ControlCall>): ArgumentAct
   return actionsByCall.get(call.name) as ArgumentAction;
 }
 
+/** Whether a call removes a DID (the column `deletesDid`); `false` for a payload that can't be read. */
+export function deletesDid(call: LedgerCall): boolean {
+  if (call.name !== "apply_control_with_proof") return false;
+  const payload = decodePayload("control", call.signedPayload);
+  return payload !== null && actionRows[payload.action].deletesDid;
+}
+
 /** The runtime call for an authorization. */
 export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
   const { signedPayload, signature, signerKeyId } = signed;

@@ -9,6 +9,7 @@ import { actionRows } from "./actions.ts";
 import {
   actionOfCall,
   type DocumentCall,
+  deletesDid,
   type LedgerCall,
   type ProofCall,
   type RegistrationCall,
@@ -82,9 +83,7 @@ function withAuthorized(before: KeyProof, call: ProofCall): KeyProof | null {
       rotations: [...before.rotations, { newRootPubkey, validUntilMs, signature }],
     };
   }
-  if (call.name === "apply_control_with_proof") {
-    return decodePayload("control", payload)?.action === "delete_did" ? null : before;
-  }
+  if (call.name === "apply_control_with_proof") return deletesDid(call) ? null : before;
   const isComponent = actionRows[actionOfCall(call)].counter === "document";
   return isComponent ? { ...before, calls: [...before.calls, { payload, signature }] } : before;
 }

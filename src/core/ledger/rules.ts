@@ -28,7 +28,7 @@ import {
   setLinks,
   setPrimaryAlias,
 } from "./action-rules.ts";
-import { actions, counters, type Intent } from "./actions.ts";
+import { actionRows, actions, counters, type Intent } from "./actions.ts";
 import {
   type DocumentCall,
   intentOfCall,
@@ -95,7 +95,11 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
   if (record.deactivated) return refuse("DidDeactivated");
   const expected = account.counters[domain];
   if (terms.nonce !== expected) return refuse(nonceError, { expected });
-  if (call.signerKeyId !== rootKeyId && isSelfCertified(input) && isOnlyForRoot(intent))
+  if (
+    call.signerKeyId !== rootKeyId &&
+    isSelfCertified(input) &&
+    actionRows[intent.action].isOnlyForRoot
+  )
     return refuse("OnlyRootSigns");
   const key = keyFor(record, call.signerKeyId, "change");
   if (key === null || !isSigned(input, call, { domain, key })) return refuse("InvalidSignature");
@@ -304,11 +308,6 @@ function countForProof(account: Account, counter: CounterName): Account | Ledger
   return componentCallsLeft === 0
     ? refuse("DocumentNeeded")
     : { ...account, componentCallsLeft: componentCallsLeft - 1 };
-}
-
-/** A method that `authentication` lists can't take over or end the identity. */
-function isOnlyForRoot({ action }: Intent): boolean {
-  return action === "UpdateRootPubkey" || action === "deactivate_did" || action === "delete_did";
 }
 
 function hasProofSizes(call: RegistrationCall | DocumentCall): boolean {

@@ -13,7 +13,7 @@ import { parseJson } from "../../core/codec/json.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
 import type { AccountId, LedgerProofs } from "../../core/ledger/account.ts";
-import type { LedgerCall } from "../../core/ledger/calls.ts";
+import { deletesDid, type LedgerCall } from "../../core/ledger/calls.ts";
 import {
   type ProofBinding,
   type ProofTimestamp,
@@ -47,8 +47,8 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly limits: Pick<Config["limits"], "clock_skew">;
   /** Notes durably that a DID is being deleted; the returned function takes it back. */
   readonly expectDeletion?: (did: Did) => Promise<() => Promise<void>>;
-  /** Called with every accepted submission. */
-  readonly onSubmitted?: (submission: Submission) => void;
+  /** Called with every call that was accepted. */
+  readonly onSubmitted?: (call: LedgerCall) => void;
 };
 
 /** Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes. */
@@ -232,15 +232,16 @@ export function changeRoute<S extends TSchema & { static: { readonly did: string
 
 const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} reports its outcome";
 
+/** Hands a call to the ledger, which keeps it under `label`: the name of the operation in `GET /submissions`. */
 export async function submit(
   { ledger, expectDeletion, onSubmitted }: DirectoryParts,
   call: LedgerCall,
   label: string,
 ): Promise<Submission | Fault> {
-  const takeBack = label === "delete_did" ? await expectDeletion?.(call.did) : undefined;
+  const takeBack = deletesDid(call) ? await expectDeletion?.(call.did) : undefined;
   const submission = await ledger.submit(call, label);
   if (isFault(submission)) await takeBack?.();
-  else onSubmitted?.(submission);
+  else onSubmitted?.(call);
   return submission;
 }
 

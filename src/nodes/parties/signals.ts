@@ -5,10 +5,11 @@
  * look, or for which an answer may be remembered anyway.
  * Source: rules section 7 ("Changes").
  */
+
 import { utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { deletesDid, type LedgerCall } from "../../core/ledger/calls.ts";
 import type { Bus } from "../../storage/bus.ts";
-import type { Submission } from "../../storage/contract.ts";
 
 // -------------------------------------------------------------------------------------------- stored messages
 
@@ -44,12 +45,10 @@ export const changedSubject = "recipients.changed";
 /** The same for those of which a deletion was submitted. */
 export const deletedSubject = "recipients.deleted";
 
-/** Announces the DID of a submission. */
-export function announceChange(bus: Bus): (submission: Pick<Submission, "did" | "label">) => void {
-  return ({ did, label }) => {
-    for (const subject of label === "delete_did"
-      ? [changedSubject, deletedSubject]
-      : [changedSubject])
-      if (bus.mayReach(subject)) bus.publish(subject, utf8(did));
+/** Announces the DID of a call that was submitted. */
+export function announceChange(bus: Bus): (call: LedgerCall) => void {
+  return (call) => {
+    const subjects = deletesDid(call) ? [changedSubject, deletedSubject] : [changedSubject];
+    for (const subject of subjects) if (bus.mayReach(subject)) bus.publish(subject, utf8(call.did));
   };
 }

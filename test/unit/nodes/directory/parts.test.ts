@@ -3,8 +3,10 @@
  * Source: rules section 4 ("Signing order of checks", "Registration proof").
  */
 import { expect, test } from "bun:test";
+import type { Did } from "../../../../src/core/codec/did.ts";
 import { fault } from "../../../../src/core/fault.ts";
 import type { LedgerCall } from "../../../../src/core/ledger/calls.ts";
+import { encodeAuthorization } from "../../../../src/core/ledger/structures.ts";
 import {
   checkEnd,
   checkFreshness,
@@ -14,6 +16,19 @@ import {
 import type { Ledger, Submission } from "../../../../src/storage/contract.ts";
 
 const nowMs = 1_800_000_000_000;
+const did = "did:svc:1111111111111111111111" as Did;
+
+/** A call of the root key that ends a DID. */
+const controlCall = (action: "deactivate_did" | "delete_did"): LedgerCall => ({
+  name: "apply_control_with_proof",
+  did,
+  signedPayload: encodeAuthorization(
+    { action, did },
+    { nonce: 0n, validUntilMs: 0n, signerKeyId: "root" },
+  ),
+  signature: new Uint8Array(64),
+  signerKeyId: "root",
+});
 
 test.each([
   [-300_001, "authorization_expired"],
@@ -41,14 +56,15 @@ test("an accepted submission is reported, a refused one is not", async () => {
     const ledger: Partial<Ledger> = { submit: async () => answer };
     return {
       ledger,
-      onSubmitted: ({ txHash }: Submission) => reported.push(txHash),
+      onSubmitted: (call: LedgerCall) => reported.push(call.name),
     } as Partial<DirectoryParts>;
   };
   const accepted = { txHash: "0x1" } as Submission;
-  expect(await submit(parts(accepted) as DirectoryParts, {} as LedgerCall, "test")).toBe(accepted);
+  const call = controlCall("deactivate_did");
+  expect(await submit(parts(accepted) as DirectoryParts, call, "test")).toBe(accepted);
   const refusal = fault("nonce_mismatch", "stale");
-  expect(await submit(parts(refusal) as DirectoryParts, {} as LedgerCall, "test")).toBe(refusal);
-  expect(reported).toEqual(["0x1"]);
+  expect(await submit(parts(refusal) as DirectoryParts, call, "test")).toBe(refusal);
+  expect(reported).toEqual(["apply_control_with_proof"]);
 });
 
 test("a deletion is expected before it is submitted, and no longer once it is refused", async () => {
@@ -69,20 +85,20 @@ test("a deletion is expected before it is submitted, and no longer once it is re
   };
   await submit(
     parts({ txHash: "0x1" } as Submission) as DirectoryParts,
-    {} as LedgerCall,
-    "delete_did",
+    controlCall("delete_did"),
+    "test",
   );
   expect(steps.splice(0)).toEqual(["expected", "submitted"]);
   await submit(
     parts(fault("nonce_mismatch", "stale")) as DirectoryParts,
-    {} as LedgerCall,
-    "delete_did",
+    controlCall("delete_did"),
+    "test",
   );
   expect(steps.splice(0)).toEqual(["expected", "submitted", "taken back"]);
   await submit(
     parts({ txHash: "0x1" } as Submission) as DirectoryParts,
-    {} as LedgerCall,
-    "deactivate_did",
+    controlCall("deactivate_did"),
+    "test",
   );
   expect(steps).toEqual(["submitted"]);
 });

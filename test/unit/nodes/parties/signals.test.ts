@@ -41,7 +41,7 @@ function stage() {
 test("a DID that changes is asked for again at once, and then every two seconds for two minutes", async () => {
   const { announce, askAfter } = stage();
   expect([await askAfter(0), await askAfter(0)]).toEqual([1, 0]);
-  announce({ did, label: "set_alias" });
+  announce({ name: "set_alias", did, alias: "someone" });
   await delivered();
   expect([await askAfter(0), await askAfter(1_999), await askAfter(1)]).toEqual([1, 0, 1]);
   expect([await askAfter(118_000), await askAfter(1_999), await askAfter(28_001)]).toEqual([
@@ -52,7 +52,7 @@ test("a DID that changes is asked for again at once, and then every two seconds 
 test("other DIDs are remembered on", async () => {
   const { announce, askAfter } = stage();
   expect(await askAfter(0, other)).toBe(1);
-  announce({ did, label: "set_alias" });
+  announce({ name: "set_alias", did, alias: "someone" });
   await delivered();
   expect([await askAfter(29_999, other), await askAfter(1, other)]).toEqual([0, 1]);
 });
