@@ -9,7 +9,7 @@ import type { ClientError } from "../../../../src/client/base/failure.ts";
 import { applyItem } from "../../../../src/client/devices/items.ts";
 import { buildEnvelope } from "../../../../src/client/mail/send.ts";
 import { type LiveEnvelope, liveCopy } from "../../../../src/client/net/caches.ts";
-import { memoryStore, type StoreDriver } from "../../../../src/client/store/driver.ts";
+import { memoryStore, type Row, type StoreDriver } from "../../../../src/client/store/driver.ts";
 import {
   addMessage,
   keyOfMessage,
@@ -62,11 +62,9 @@ describe.each(drivers)("a driver of %s", (_, open) => {
 
 test("a batch that the file refuses in its middle changes nothing", async () => {
   const driver = fileStore(join(folder, "middle.sqlite"));
-  const wrong = driver.apply([
-    ["first", utf8("1")],
-    // @ts-expect-error a value that no row may have
-    ["second", undefined],
-  ]);
+  // A value that the file can't hold.
+  const second = JSON.parse('["second", {}]') as Row;
+  const wrong = driver.apply([["first", utf8("1")], second]);
   expect(await wrong.then(() => "applied").catch(() => "refused")).toBe("refused");
   expect(await driver.read("first")).toBeNull();
   await driver.close();
