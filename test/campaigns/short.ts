@@ -25,7 +25,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   twin: ["--look-ups", "300", "--restores", "1"],
   liar: ["--rounds", "4"],
   away: ["--messages", "50"],
-  "own-world": ["--schedules", "10000"],
+  "own-world": ["--schedules", "1000", "--from", "10000"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
 };
 

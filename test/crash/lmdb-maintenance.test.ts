@@ -234,7 +234,6 @@ describe("a backup and its restore", () => {
       const some = all.filter((n) => n % 5 === r && n > 20).map((n) => id(n));
       await mailboxOf(store).remove(did(r), some, 2_000);
     }
-    await Bun.sleep(2_500);
     const before = await held(store);
     await store.close();
     const size = statSync(join(path, "data.mdb")).size;

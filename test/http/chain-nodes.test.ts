@@ -496,6 +496,7 @@ describe("submissions", () => {
     };
     const { stateOf } = await submissionsTo(node);
     await until("all blocks", () => node.seen.get("chain_getBlock") === 6);
+    // Time in which it would ask again.
     await Bun.sleep(400);
     expect(node.seen.get("chain_getBlock")).toBe(6);
     expect(stateOf()).toBe("pending");

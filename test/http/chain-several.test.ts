@@ -100,6 +100,7 @@ describe("of several endpoints, one", () => {
     const sessions = () =>
       (Reflect.get(endpoints, "open") as () => { readonly genesis: string }[]).call(endpoints);
     await until("one", () => sessions().length > 0);
+    // Time in which the other one would open too.
     await Bun.sleep(300);
     expect(new Set(sessions().map(({ genesis }) => genesis)).size).toBe(1);
   });

@@ -247,7 +247,7 @@ test("a removed device can't read, sign or change anything, and the others go on
   expect(phone.identity.rootSeed).not.toEqual(held.rootSeed);
   expect(laptop.identity.rootSeed).toEqual(phone.identity.rootSeed);
 
-  // With all that it had.
+  // With all that it had, and after time in which it would have got the new keys.
   await Bun.sleep(300);
   expect(thief.identity).toEqual(held);
   expect(phone.identity.chain.key).not.toEqual(held.chain.key);

@@ -37,6 +37,8 @@ import {
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 /** Short enough for a test, and no two alike. */
 const soon = { directory: { home_fresh: 50, home_failure: 100 } };
+/** Until no answer and no failure of a home counts any more. The node counts by its own clock, in this process. */
+const untilForgotten = () => Bun.sleep(160);
 const stops: (() => unknown)[] = [];
 afterAll(async () => {
   for (const stop of stops.toReversed()) await stop();
@@ -308,7 +310,7 @@ describe("a home that can't be believed", () => {
         "service_unavailable",
       );
       liar.lie = () => null;
-      await Bun.sleep(120);
+      await untilForgotten();
       expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe("found");
     },
   );
@@ -321,7 +323,7 @@ describe("a home that can't be believed", () => {
       const answer = await read(south.home, `/delivery-resolution/${did}?home=${liar.home}`);
       const { policy } = (await answer.json()) as { policy: { effective_constraints: object } };
       expect(policy.effective_constraints).not.toHaveProperty("max_message_bytes");
-      await Bun.sleep(120);
+      await untilForgotten();
     }
     liar.lie = () => null;
   });
@@ -350,7 +352,7 @@ describe("a home that can't be believed", () => {
       expect(await codeAt(south.home, proofPath(stranger.did, liar.home))).toBe(
         "service_unavailable",
       );
-      await Bun.sleep(120);
+      await untilForgotten();
     }
     // A true proof of somebody who is at home elsewhere: each alias would be anybody's.
     expect(await codeAt(south.home, proofPath(other.did, liar.home))).toBe("service_unavailable");
@@ -381,12 +383,12 @@ describe("a home that can't be believed", () => {
     const seen = async () => (await read(south.home, proofPath(stranger.did, liar.home))).bytes();
     expect(await seen()).toEqual(now);
     for (const lie of [() => new Response(old.slice()), () => new Response("", { status: 503 })]) {
-      await Bun.sleep(160);
+      await untilForgotten();
       liar.lie = lie;
       expect(await seen()).toEqual(now);
     }
     liar.lie = () => null;
-    await Bun.sleep(160);
+    await untilForgotten();
     expect(await seen()).toEqual(now);
     expect(
       south.lines.some(({ fields }) => JSON.stringify(fields).includes("record_went_back")),
@@ -528,7 +530,7 @@ describe("the SDK", () => {
     };
     await alice.send(`${old.did}@${south.home}`, "before");
     await add(old, link(old, "To", `http://${north.home}/resolve/${next.did}`));
-    await Bun.sleep(80);
+    await untilForgotten();
     // One of them alone may say what it likes.
     expect(await codeOf(alice.send(old.did, "one side"))).toBe("believed");
     await add(next, link(next, "From", `http://${south.home}/resolve/${old.did}`));
@@ -564,12 +566,12 @@ describe("the SDK", () => {
       edited,
       waiting,
     });
-    await Bun.sleep(80);
+    await untilForgotten();
     const resolved = async () =>
       ((await (await read(south.home, `/resolve/${person.did}`)).json()) as { home: string }).home;
     expect(await resolved()).toBe(`localhost:${after}`);
     before.asked = [];
-    await Bun.sleep(80);
+    await untilForgotten();
     expect([await resolved(), before.asked]).toEqual([`localhost:${after}`, []]);
   });
 });

@@ -162,6 +162,7 @@ test("a Relay hands on that an envelope is not urgent to a Cache elsewhere", asy
     { v: 1, delivered: [] },
     { mediaType: "application/vnd.waypost.receipt+json" },
   );
+  // Time in which a wrong push would come.
   await Bun.sleep(200);
   expect(device.woken()).toEqual([]);
   await alice.send(bob.did, "hello");

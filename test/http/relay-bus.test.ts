@@ -209,6 +209,7 @@ describe("a session that joins", () => {
       welcomed = true;
       return client;
     });
+    // Time in which it would be welcomed too early.
     await Bun.sleep(150);
     expect(welcomed).toBe(false);
     gate.resolve();
