@@ -2,7 +2,8 @@
  * Which subjects the other processes on a bus have subscribed to. A live session has two subjects; if the server of the
  * bus knew each, one would cost 6 KB here and 1 KB there, and each message for a recipient without a session a round
  * trip. So a process has one subscription at the server, and processes announce their subjects to each other:
- * - What changes within a short time is one message to all, with a number. The first change of a while goes at once.
+ * - What changes within a short time is one message to all, with a number. The first change of a while goes at once. What
+ *   only ends waits for what begins, or for a second: until then a message for it finds no handler.
  * - A subscription is ready when every process that is known has confirmed the message that announces it.
  * - Every process says now and then how many subjects it has, with a checksum. Who knows others, or misses a number,
  *   asks for all of them, so that whatever was lost is known again some seconds later.
@@ -57,13 +58,15 @@ type PeerLink = {
 };
 
 type PeerTimes = {
-  /** Between two messages about changes. */
+  /** Between two messages about changes: each costs every other process some 100 µs, whatever it says. */
   readonly batchMs: number;
+  /** How much longer what only ends may wait. */
+  readonly endsMs: number;
   /** How long a process may take to confirm one. */
   readonly heardMsMax: number;
 };
 
-const peerTimes: PeerTimes = { batchMs: 100, heardMsMax: busReadyMsMax };
+const peerTimes: PeerTimes = { batchMs: 200, endsMs: 1_000, heardMsMax: busReadyMsMax };
 
 /** Subjects of one message: 36 KB. */
 const pageSubjects = 2_048;
@@ -120,6 +123,8 @@ class SubjectSet {
 type Peer = { has: SubjectSet; arriving: SubjectSet; seq: number; heardAtMs: number };
 type SubjectBatch = {
   readonly changed: Set<number>;
+  /** By `performance.now()`. */
+  dueMs: number;
   readonly announced: Promise<void>;
   readonly done: () => void;
 };
@@ -159,12 +164,13 @@ export class Peers {
   /** Resolves when every known process has confirmed it, or a second later. */
   follow(subject: string): Promise<void> {
     const no = numberOf(subject);
-    return this.own.add(no) ? this.change(no) : (this.batch?.announced ?? this.lastAnnounced);
+    if (!this.own.add(no)) return this.batch?.announced ?? this.lastAnnounced;
+    return this.change(no, this.nextMs());
   }
 
   unfollow(subject: string): void {
     const no = numberOf(subject);
-    if (this.own.delete(no)) void this.change(no);
+    if (this.own.delete(no)) void this.change(no, this.nextMs() + this.times.endsMs);
   }
 
   forget(peer: string): void {
@@ -259,22 +265,32 @@ export class Peers {
       this.link.send(to, { type: "all", from, page, pages: all.length, has, seq });
   }
 
-  private change(no: number): Promise<void> {
+  private change(no: number, dueMs: number): Promise<void> {
     this.batch ??= this.newBatch();
     this.batch.changed.add(no);
+    if (dueMs < this.batch.dueMs) {
+      this.batch.dueMs = dueMs;
+      if (this.batchDue !== null) clearTimeout(this.batchDue);
+      const leftMs = Math.max(0, dueMs - performance.now());
+      this.batchDue = setTimeout(() => this.sendBatch(), leftMs);
+    }
     return this.batch.announced;
   }
 
-  /** Those of one turn of the event loop at least. */
   private newBatch(): SubjectBatch {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.lastAnnounced = promise;
+    const dueMs = Number.POSITIVE_INFINITY;
+    return { changed: new Set(), dueMs, announced: promise, done: resolve };
+  }
+
+  /** When the next batch may go, by `performance.now()`: at the end of this turn of the event loop at least. */
+  private nextMs(): number {
     const { batchMs } = this.times;
-    const isFirst = performance.now() - this.sentAtMs >= batchMs;
+    const nowMs = performance.now();
+    if (nowMs - this.sentAtMs >= batchMs) return nowMs;
     // All processes at one time: who gets the messages of the others wakes once.
-    const leftMs = isFirst ? 0 : batchMs - (Date.now() % batchMs);
-    this.batchDue = setTimeout(() => this.sendBatch(), leftMs);
-    return { changed: new Set(), announced: promise, done: resolve };
+    return nowMs + batchMs - (Date.now() % batchMs);
   }
 
   private sendBatch(): void {

@@ -20,7 +20,7 @@ function network(batchMs = 0) {
       return true;
     };
     const link = { send, onMissed: () => missed.push(name) };
-    const peers = new Peers(name, link, { batchMs, heardMsMax: 50 });
+    const peers = new Peers(name, link, { batchMs, endsMs: 10 * batchMs, heardMsMax: 50 });
     all.set(name, peers);
     peers.greet();
     return peers;
@@ -82,6 +82,26 @@ test("changes that follow each other quickly are one message, and what only ends
   a.sayHello();
   expect([sent, b.following("second")]).toEqual([["change", "hello"], []]);
   a.close();
+});
+
+test("what only ends waits for what begins, or for its time", async () => {
+  const { open, sent } = network(20);
+  const [a, b] = [open("a"), open("b")];
+  await a.follow("first");
+  sent.length = 0;
+  a.unfollow("first");
+  await turn(60);
+  expect([sent, b.following("first")]).toEqual([[], ["a"]]);
+  await a.follow("second");
+  expect([sent, b.following("first"), b.following("second")]).toEqual([
+    ["change", "heard"],
+    [],
+    ["a"],
+  ]);
+  sent.length = 0;
+  a.unfollow("second");
+  await turn(300);
+  expect([sent, b.following("second")]).toEqual([["change"], []]);
 });
 
 test("who misses a change asks at once for all, when the next one comes", async () => {
