@@ -253,6 +253,8 @@ describe("exports", () => {
       "takeUpLeavings",
       "undominated",
     ],
+    // Texts that people bring, which tests change letter by letter.
+    "client/store/invitations.ts": ["openInvitation"],
     // A table over an environment that a test opens, fails and fills by itself.
     "plugins/lmdb/store.ts": ["DiskTable"],
     // Parsers, which fuzzing and tables of bad inputs call.

@@ -1,5 +1,5 @@
 /** What opens over the conversations: inviting, writing to an address, about a person, settings. */
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { Person } from "../client/package.ts";
 import { lookUp } from "../client/trust/client.ts";
 import { Comparing } from "./comparing.tsx";
@@ -25,7 +25,7 @@ import {
 import { type Invited, invitationLink, type Panel, parseInvited, show } from "./place.ts";
 import { ProfileSettings } from "./profile.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import { attempt, isTrial, me, node } from "./session.ts";
+import { attempt, isTrial, me, node, operatorInvitation } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
 
 type PanelsProps = { readonly panel: Panel; readonly open: (panel: Panel | null) => void };
@@ -47,12 +47,20 @@ export function PanelView({ panel, open, ...rest }: PanelsProps) {
   }
 }
 
+type Accepting = "first" | "all" | "none";
+
 function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
   const profile = useStored(() => me.store.profile(), []);
   const [address, setAddress] = useState("");
   const [scans, setScans] = useState(false);
+  const [accepts, setAccepts] = useState<Accepting>("first");
+  const secret = useMemo(
+    () => (accepts === "none" ? null : me.store.invitation({ isOnce: accepts === "first" })),
+    [accepts],
+  );
   if (profile === null) return null;
-  const link = invitationLink(me.did, profile.name);
+  const { name } = profile;
+  const link = invitationLink(me.did, { name, secret, invitation: operatorInvitation() });
   const write = (text: string) => open({ is: "write", to: parseInvited(text) });
   return (
     <Dialog title="Add somebody" onClose={onClose}>
@@ -69,6 +77,17 @@ function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
         />
         <CopyButton text={link} label="Copy link" />
       </div>
+      <label>
+        Who comes by it
+        <select
+          value={accepts}
+          onChange={({ currentTarget }) => setAccepts(currentTarget.value as Accepting)}
+        >
+          <option value="first">is accepted, the first one within a week</option>
+          <option value="all">is accepted, everybody within a week</option>
+          <option value="none">asks first</option>
+        </select>
+      </label>
       <hr />
       <Form isLine submit="Write" onSubmit={() => write(address)}>
         <Input
@@ -100,6 +119,7 @@ function Write({ to, onClose }: Props & { readonly to: Invited }) {
       isKnown: true,
       isBlocked: false,
       ...(name === "" && known ? {} : { name }),
+      ...(to.secret === null ? {} : { invitation: to.secret }),
     });
     show(did);
     onClose();

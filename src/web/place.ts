@@ -34,18 +34,30 @@ export function show(conversation: string | null, message?: string): void {
 }
 
 /** The link by which others write to this person. */
-export function invitationLink(did: string, name: string): string {
-  const parts = new URLSearchParams({ to: did, ...(name === "" ? {} : { name }) });
+export function invitationLink(
+  did: string,
+  { name, secret, invitation }: Omit<Invited, "to"> & { readonly invitation: string | null },
+): string {
+  const parts = new URLSearchParams({ to: did });
+  if (name !== "") parts.set("name", name);
+  if (secret !== null) parts.set("s", secret);
+  if (invitation !== null) parts.set("invite", invitation);
   return `${location.origin}/#${parts}`;
 }
 
-export type Invited = { readonly to: string; readonly name: string };
+export type Invited = {
+  readonly to: string;
+  readonly name: string;
+  /** With which this person is accepted there. */
+  readonly secret: string | null;
+};
 
 /** Of a link or a bare address that somebody pasted. */
 export function parseInvited(text: string): Invited {
   const parts = partsOf(text.trim());
   const to = parts.get("to");
-  return { to: to ?? text.trim(), name: to === null ? "" : (parts.get("name") ?? "") };
+  if (to === null) return { to: text.trim(), name: "", secret: null };
+  return { to, name: parts.get("name") ?? "", secret: parts.get("s") };
 }
 
 /** What a link brought: whom to write to, and an invitation of the operator. Kept until it was used. */

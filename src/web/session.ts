@@ -163,6 +163,7 @@ const storageRefused =
 export async function create(name: string, invitation: string | null): Promise<void> {
   const made = await Waypost.open({ ...options(), ...(invitation === null ? {} : { invitation }) });
   await made.store.saveProfile({ name, isOpen: true });
+  if (invitation !== null) localStorage.setItem("invitation", invitation);
   ready(made);
 }
 
@@ -202,6 +203,9 @@ const systems = [
 /** Of a device, to people. */
 export const deviceLabel = (name: string): string =>
   oneLine(name.replace(/ #\w+$/, "")) || "a device";
+
+/** By which this person came to the server: their friends come by it too, while it lasts. */
+export const operatorInvitation = (): string | null => localStorage.getItem("invitation");
 
 const options = () => ({
   device: ownDevice(),

@@ -113,8 +113,13 @@ export async function welcome(
   await page.until("document.querySelector('.people, dialog')", `${name} is in`, 60_000);
 }
 
-/** The link by which others write to this person. */
-export async function linkOf({ page, press, close }: Person<TypedPage>): Promise<string> {
+/** The link by which others write to this person, without the secret by which they are accepted. */
+export async function linkOf(person: Person<TypedPage>): Promise<string> {
+  return (await invitationOf(person)).replace(/&s=[^&]*/, "");
+}
+
+/** The link as it is. */
+export async function invitationOf({ page, press, close }: Person<TypedPage>): Promise<string> {
   await press("Add somebody");
   await page.until("document.querySelector('dialog .joinedfield input')", "the link");
   const link = await page.evaluate("document.querySelector('dialog .joinedfield input').value");

@@ -12,7 +12,8 @@ import { isNote, profileType, receiptType, typingType } from "./content.ts";
 export type Note =
   | { readonly is: "receipt"; readonly state: "received" | "read"; readonly ids: readonly string[] }
   | { readonly is: "typing"; readonly isTyping: boolean }
-  | ({ readonly is: "profile" } & ProfileFacts)
+  /** `invitation` is whatever stands there. */
+  | ({ readonly is: "profile"; readonly invitation: unknown } & ProfileFacts)
   | { readonly is: "nothing" };
 
 export type ProfileFacts = {
@@ -45,10 +46,12 @@ const parsers: Readonly<
   },
   [typingType]: ({ typing }) =>
     typeof typing === "boolean" ? { is: "typing", isTyping: typing } : null,
-  [profileType]: ({ name, picture = "" }) => {
+  [profileType]: ({ name, picture = "", invitation }) => {
     const bytes = typeof picture === "string" ? decodeBase64(picture) : null;
     const isFit = bytes !== null && (bytes.length === 0 || isPicture(bytes));
-    return isFit && isName(name) ? { is: "profile", name, picture: encodeBase64(bytes) } : null;
+    return isFit && isName(name)
+      ? { is: "profile", name, picture: encodeBase64(bytes), invitation }
+      : null;
   },
 };
 

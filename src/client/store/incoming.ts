@@ -32,6 +32,7 @@ import {
   wholeBody,
 } from "./files.ts";
 import { conversationOf, putChange } from "./group-rows.ts";
+import { acceptInvited } from "./invitations.ts";
 import { handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore, StoreNews } from "./own-store.ts";
 import { putProfile } from "./profiles.ts";
@@ -253,7 +254,9 @@ export class Incoming {
     }
     // The own profile is not what came in a message to oneself.
     if (note.is === "nothing" || sender === this.#own.did) return [];
-    const { name, picture } = note;
+    const { name, picture, invitation } = note;
+    if (person?.isKnown !== true && typeof invitation === "string")
+      await acceptInvited(this.#own, batch, sender, invitation);
     const profile = {
       did: sender,
       name,

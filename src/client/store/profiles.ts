@@ -75,16 +75,19 @@ type Ahead = { readonly own: Did; readonly nowMs: number; readonly options: OutR
 export async function enqueueProfile(
   table: Table,
   batch: Batch,
-  { did, toldMs = 0 }: Person,
+  { did, toldMs = 0, invitation = null }: Person,
   { own, nowMs, options }: Ahead,
 ): Promise<void> {
   const row = await batch.get<ProfileRow>(keyOfProfile(table, own));
-  const isEmpty = row?.name === "" && row.picture === "" && toldMs === 0;
-  if (row === null || row.atMs <= toldMs || isEmpty) return;
-  const content = utf8(JSON.stringify({ v: 1, name: row.name, picture: row.picture }));
+  const { name = "", picture = "", atMs = 0 } = row ?? {};
+  const isEmpty = name === "" && picture === "" && toldMs === 0;
+  if (invitation === null && (row === null || atMs <= toldMs || isEmpty)) return;
+  const brought = invitation === null ? {} : { invitation };
+  const content = utf8(JSON.stringify({ v: 1, name, picture, ...brought }));
   const { file } = bytesSource("", profileType, content);
   const body = { is: "inline", base64: encodeBase64(content) } as const;
   const out = { did, id: randomUuid(), key: null, file: outFile(file), body };
   await enqueue(table, batch, { ...out, options: { ...options, ttl: profileTtl } }, nowMs);
-  await putPerson(table, batch, did, { toldMs: row.atMs });
+  const gone = invitation === null ? {} : { invitation: null };
+  await putPerson(table, batch, did, { toldMs: atMs, ...gone });
 }

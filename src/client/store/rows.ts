@@ -39,6 +39,10 @@ export type Person = {
   readonly setMs?: number;
   /** What they call themselves, as they say. */
   readonly claimed?: { readonly name: string; readonly atMs: number };
+  /** The invitation of this identity that they used. */
+  readonly invitedBy?: string;
+  /** Theirs, which goes to them with the own profile; `null` when it has gone. */
+  readonly invitation?: string | null;
   /** Time of the own profile that they got or that waits for them in the outbox; an earlier one when that failed. */
   readonly toldMs?: number;
 };

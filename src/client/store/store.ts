@@ -5,12 +5,14 @@
  */
 
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { weekMs } from "../../core/codec/time.ts";
 import { localError } from "../base/failure.ts";
 import type { GroupRow } from "../groups/group-rules.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
 import type { Copies } from "./copies.ts";
 import { type Body, readBody } from "./files.ts";
 import { factsOf, type GroupFacts } from "./group-rows.ts";
+import { type InvitationTerms, makeInvitation } from "./invitations.ts";
 import {
   endOf,
   keyOfConversation,
@@ -91,19 +93,23 @@ export class LocalStore {
     return this.#table.get(keyOfPerson(this.#table, did));
   }
 
-  /** Changes what is known of a person; `isKnown` accepts a stranger's request. */
+  /**
+   * Changes what is known of a person; `isKnown` accepts a stranger's request. `invitation`: theirs, which goes to them
+   * sealed, ahead of the next message, and accepts this user there.
+   */
   async savePerson(
     did: string,
-    change: Partial<Pick<Person, "name" | "isBlocked" | "isKnown">>,
+    change: Partial<Pick<Person, "name" | "isBlocked" | "isKnown" | "invitation">>,
   ): Promise<Person> {
     if (!isDid(did)) throw localError("invalid_argument", `not a DID: ${did}`);
-    const { name, isBlocked, isKnown = name !== undefined } = change;
+    const { name, isBlocked, isKnown = name !== undefined, invitation } = change;
     const person = await this.#table.change(async (batch) => {
       const { setMs = 0 } = (await batch.get<Person>(keyOfPerson(this.#table, did))) ?? {};
       const saved = await putPerson(this.#table, batch, did, {
         setMs: Math.max(this.#own.nowMs(), setMs + 1),
         ...(name === undefined ? {} : { name }),
         ...(isBlocked === undefined ? {} : { isBlocked }),
+        ...(invitation === undefined ? {} : { invitation }),
         ...(isKnown || change.isKnown === false ? { isKnown } : {}),
       });
       batch.log(keyOfPerson(this.#table, did));
@@ -111,6 +117,14 @@ export class LocalStore {
     });
     this.#own.tell({ type: "changed", conversation: did, id: null, what: "person" });
     return person;
+  }
+
+  /** A secret for somebody who is to be accepted without a question; they bring it back by `savePerson`. */
+  invitation({
+    untilMs = this.#own.nowMs() + weekMs,
+    isOnce = true,
+  }: Partial<InvitationTerms> = {}): string {
+    return makeInvitation(this.#own.identity.secrets.rootSeed, { untilMs, isOnce });
   }
 
   /** What somebody calls themselves, or the own profile. */
