@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { SendProgress, StoredMessage } from "../client/package.ts";
 import { isShownPicture, pictureHeadBytes } from "./files.ts";
 import { sendTo } from "./groups.tsx";
-import { Icon, IconButton, useUrl } from "./parts.tsx";
+import { Icon, IconButton, isOfInputMethod, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, current, isSealed, me, toast, update } from "./session.ts";
 import { fileName } from "./text.ts";
@@ -222,10 +222,6 @@ export function Composer(props: Props) {
     </form>
   );
 }
-
-/** Safari ends the composition before it says which key did: 229 stands for all of them. */
-const isOfInputMethod = ({ isComposing, keyCode }: KeyboardEvent): boolean =>
-  isComposing || keyCode === 229;
 
 type ChosenProps = { readonly files: readonly File[]; readonly onDrop: (file: File) => void };
 

@@ -1,9 +1,17 @@
 /** One message: its text or file, what it answers, reactions, and what has become of it. */
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage } from "../client/package.ts";
 import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { type Names, react } from "./groups.tsx";
-import { Button, Icon, type IconShape, useSession, useStored, useUrl } from "./parts.tsx";
+import {
+  Button,
+  Icon,
+  type IconShape,
+  isOfInputMethod,
+  useSession,
+  useStored,
+  useUrl,
+} from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, me, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
@@ -21,12 +29,13 @@ const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
 export function Bubble({ message, names, sender, isGroup, isContinued, onReply }: Props & By) {
   const [isOpen, setOpen] = useState(false);
+  const [isEditing, setEditing] = useState(false);
   const more = useRef<HTMLButtonElement>(null);
   const close = () => {
     setOpen(false);
     more.current?.focus({ preventScroll: true });
   };
-  const { isOwn, text, verified, distrusted, conversation } = message;
+  const { isOwn, verified, distrusted, conversation } = message;
   const doubts =
     !isOwn && conversation !== "unverified" && (verified !== true || distrusted !== null);
   return (
@@ -34,9 +43,14 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
       <div class="bubble">
         {isGroup && !isOwn && <bdi class="sender">{sender}</bdi>}
         {message.replyTo !== null && <Quoted answer={message} />}
-        {isFile(message) ? <FileContent message={message} /> : <TextContent text={text ?? ""} />}
+        {isEditing ? (
+          <EditForm message={message} onDone={() => setEditing(false)} />
+        ) : (
+          <MessageContent message={message} />
+        )}
         {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
-        <footer class={isContinued ? "continued" : ""}>
+        <footer class={isContinued && message.revised === null ? "continued" : ""}>
+          {message.revised === "edited" && <span>edited</span>}
           <time dateTime={dateTimeOf(message.sentAt)}>{timeOf(message.sentAt)}</time>
           {isOwn && <Delivery message={message} />}
         </footer>
@@ -61,7 +75,9 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
       >
         <Icon shape="more" />
       </button>
-      {isOpen && <Actions message={message} onReply={onReply} onDone={close} />}
+      {isOpen && (
+        <Actions {...{ message, onReply }} onEdit={() => setEditing(true)} onDone={close} />
+      )}
     </article>
   );
 }
@@ -80,14 +96,19 @@ function reactionsOf({ reactions: given }: StoredMessage): [reaction: string, fr
 
 const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toISOString() : "");
 
-function Actions({ message, onReply, onDone }: Props & { readonly onDone: () => void }) {
+type ActionsProps = Props & { readonly onEdit: () => void; readonly onDone: () => void };
+
+const takingBack = "Delete this message from the devices of all who have it? It can't come back.";
+
+function Actions({ message, onReply, onEdit, onDone }: ActionsProps) {
   const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
   const done = (work: () => unknown) => {
     onDone();
     void attempt(work);
   };
-  const canAnswer = conversation !== "unverified";
+  const canAnswer = conversation !== "unverified" && message.revised !== "deleted";
+  const isOwnText = message.isOwn && text !== null && !isFile(message);
   return (
     <fieldset
       class="actions"
@@ -114,10 +135,71 @@ function Actions({ message, onReply, onDone }: Props & { readonly onDone: () => 
       {text !== null && !isFile(message) && navigator.clipboard !== undefined && (
         <Button onClick={() => done(() => navigator.clipboard.writeText(text))}>Copy</Button>
       )}
+      {isOwnText && <Button onClick={() => done(onEdit)}>Edit</Button>}
       <Button danger onClick={() => done(() => me.store.remove(message))}>
         Delete here
       </Button>
+      {message.isOwn && canAnswer && (
+        <Button danger ask={takingBack} onClick={() => done(() => me.store.deleteForAll(message))}>
+          Delete for everybody
+        </Button>
+      )}
     </fieldset>
+  );
+}
+
+function MessageContent({ message }: Pick<Props, "message">) {
+  if (message.revised === "deleted") return <p class="text gone">This message was deleted.</p>;
+  return isFile(message) ? (
+    <FileContent message={message} />
+  ) : (
+    <TextContent text={message.text ?? ""} />
+  );
+}
+
+type EditProps = Pick<Props, "message"> & { readonly onDone: () => void };
+
+/** In the place of the text; Escape leaves it as it was. */
+function EditForm({ message, onDone }: EditProps) {
+  const [text, setText] = useState(message.text ?? "");
+  const field = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  const save = () => {
+    const next = text.trim();
+    if (next === "") return;
+    onDone();
+    if (next !== message.text) void attempt(() => me.store.edit(message, next));
+  };
+  return (
+    <form
+      class="editing"
+      onSubmit={(event) => {
+        event.preventDefault();
+        save();
+      }}
+    >
+      <textarea
+        ref={field}
+        dir="auto"
+        rows={Math.min(8, text.split("\n").length + 1)}
+        value={text}
+        maxLength={16_000}
+        aria-label="The changed message"
+        onInput={({ currentTarget }) => setText(currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") onDone();
+          if (event.key !== "Enter" || event.shiftKey || isOfInputMethod(event)) return;
+          event.preventDefault();
+          save();
+        }}
+      />
+      <div class="buttons">
+        <button type="submit" class="main">
+          Save
+        </button>
+        <Button onClick={onDone}>Cancel</Button>
+      </div>
+    </form>
   );
 }
 

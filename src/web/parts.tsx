@@ -91,6 +91,10 @@ export const givenPassphrase = {
   required: true,
 } as const;
 
+/** Safari ends the composition before it says which key did: 229 stands for all of them. */
+export const isOfInputMethod = ({ isComposing, keyCode }: KeyboardEvent): boolean =>
+  isComposing || keyCode === 229;
+
 type CheckProps = {
   readonly isOn: boolean;
   readonly disabled?: boolean;

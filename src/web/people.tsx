@@ -21,6 +21,7 @@ export function summaryOf(
 ): string {
   if (message === null) return "";
   if (isChange(message)) return `${sender} ${changeOf(message)}`;
+  if (message.revised === "deleted") return "Message deleted";
   const said = isFile(message)
     ? `File: ${oneLine(message.name) || "without a name"}`
     : oneLine(message.text ?? "", 90);

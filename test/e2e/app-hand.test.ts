@@ -135,3 +135,48 @@ appTest(
   },
   240_000,
 );
+
+appTest(
+  "a message is changed and taken back for both, by its author alone",
+  async () => {
+    const { alice, bob } = await two(["Una", "Vic"]);
+    await alice.say("at noon");
+    await bob.sees("at noon");
+    const more = (person: Person, text: string) =>
+      person.page.until(
+        `(() => { const one = [...document.querySelectorAll('.message')].find((one) =>
+          one.querySelector('.text')?.textContent === ${JSON.stringify(text)});
+          one?.querySelector('.more').click(); return !!one })()`,
+        `the actions of ${text}`,
+      );
+    const actions =
+      "[...document.querySelectorAll('.actions button')].map((one) => one.textContent)";
+    await more(bob, "at noon");
+    await bob.page.until(`${actions}.includes('Delete here')`, "Bob's actions");
+    for (const own of ["Edit", "Delete for everybody"])
+      expect(await bob.page.evaluate(actions)).not.toContain(own);
+    await more(alice, "at noon");
+    await alice.press("Edit");
+    await alice.fill(".editing textarea", "at one");
+    await alice.page.press("Enter");
+    for (const person of [alice, bob]) {
+      await person.sees("at one");
+      await person.page.until(
+        "[...document.querySelectorAll('.message footer')].some((one) => one.textContent.includes('edited'))",
+        "that it was edited",
+      );
+    }
+    await alice.page.evaluate("(globalThis.confirm = () => true)");
+    await more(alice, "at one");
+    await alice.press("Delete for everybody");
+    for (const person of [alice, bob]) {
+      await person.sees("This message was deleted.");
+      expect(await person.messages()).not.toContain("at one");
+    }
+    await bob.page.until(
+      "[...document.querySelectorAll('.row .last')].some((one) => one.textContent.includes('Message deleted'))",
+      "the list",
+    );
+  },
+  240_000,
+);

@@ -37,6 +37,7 @@ import { handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore, StoreNews } from "./own-store.ts";
 import { putProfile } from "./profiles.ts";
 import type { Inbox, OpenedMessage } from "./receiver.ts";
+import { revisionIn } from "./revisions.ts";
 import {
   type MessageRow,
   type Person,
@@ -193,12 +194,13 @@ export class Incoming {
   async #add(batch: Batch, given: MessageRow, data: Uint8Array): Promise<readonly StoreNews[]> {
     const { from, verified } = given;
     const [note, reaction] = [noteIn(given, data), reactionIn(given, data)];
+    const revision = revisionIn(given, data);
     const sender = verified === true ? from : null;
     const person =
       sender === null ? null : await batch.get<Person>(keyOfPerson(this.#table, sender));
-    // A note or a change of a group counts only from its proven author.
-    const isDropped =
-      person?.isBlocked === true || (sender === null && (note !== null || isGroupChange(given)));
+    // A note, a revision or a change of a group counts only from its proven author.
+    const isBound = note !== null || revision !== null || isGroupChange(given);
+    const isDropped = person?.isBlocked === true || (sender === null && isBound);
     const row = isDropped
       ? null
       : sender === null
@@ -210,13 +212,15 @@ export class Incoming {
       return sender === null ? [] : this.#note(batch, note, { row, sender, person });
     if (sender !== null) await putPerson(this.#table, batch, sender, this.#met);
     const isReaction = reaction !== null && row.conversation !== unverified;
-    const placed = isReaction ? await reactionRow(this.#table, batch, row, reaction) : row;
+    const placed = isReaction
+      ? await reactionRow(this.#table, batch, row, reaction)
+      : { ...row, ...(revision === null ? {} : { target: revision.to, targetFrom: sender }) };
     const key = await placeMessage(this.#table, batch, placed);
     const [last] = await this.#table.scan({ prefix: rowsOf.toHandOver, limit: 1, isReverse: true });
     const number = last === undefined ? 0 : numberOf(last[0]) + 1;
     batch.put(handOverKey(number), { key, atMs: row.arrivedMs } satisfies LogRow);
     const { conversation } = row;
-    const what = reaction === null ? "message" : "state";
+    const what = placed.target === null ? "message" : "state";
     return [{ type: "changed", conversation, id: placed.target ?? row.id, what }];
   }
 

@@ -22,6 +22,7 @@ import {
   removalKey,
   seenKey,
 } from "./keys.ts";
+import { isRevision, type Revision, revisionOf } from "./revisions.ts";
 import type { Batch, Table } from "./table.ts";
 
 /** What is known of somebody who wrote, or was written to. */
@@ -83,7 +84,7 @@ type Placed = MessageFacts & {
 export type MessageRow = Placed & {
   readonly arrivedMs: number;
   readonly reaction: string | null;
-  /** The message that a reaction is for. */
+  /** The message that a reaction or a revision is for. */
   readonly target: string | null;
   /** Who wrote that, where the reaction says it. */
   readonly targetFrom?: Did | null;
@@ -136,6 +137,8 @@ export type StoredMessage = Placed & {
   readonly text: string | null;
   /** `elsewhere`: on another device, which reading `pieces` asks for it. `removed`: the store was full. */
   readonly content: "whole" | "removed" | "elsewhere";
+  /** What its author made of it since: another text, or nothing. */
+  readonly revised: "edited" | "deleted" | null;
   /** The last one of each person, without those that were withdrawn. */
   readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
   readonly isRead: boolean;
@@ -219,20 +222,29 @@ export function keyOfMessage(table: Table, row: MessageRow): string {
 /** A sender's clock that is ahead puts no message behind later ones. */
 export const orderOf = ({ sentMs, arrivedMs }: MessageRow): number => Math.min(sentMs, arrivedMs);
 
-/** In the place of an earlier one by the same person. One that is made here is later than that, whatever the clock says. */
+/**
+ * A reaction or a revision in the place of an earlier one by the same person. One that is made here is later than that,
+ * whatever the clock says; after a deletion comes nothing.
+ */
 export async function putReaction(
   table: Table,
   batch: Batch,
   given: MessageRow,
   isMade = false,
 ): Promise<string> {
-  const key = `${reactionsOf(table, given.conversation, given.target ?? "")}${table.name(given.from ?? "")}`;
+  const { conversation, target, from } = given;
+  const place = `${reactionsOf(table, conversation, target ?? "")}${table.name(from ?? "")}`;
+  const key = isRevision(given) ? `${place}${revisionEnd}` : place;
   const before = await batch.get<MessageRow>(key);
+  if (before !== null && revisionOf(before)?.text === null) return key;
   const row =
     isMade && before !== null
       ? { ...given, sentMs: Math.max(given.sentMs, before.sentMs + 1) }
       : given;
   if (before === null || before.sentMs <= row.sentMs) batch.put(key, row);
+  const meant = { author: from, id: target ?? "" };
+  const about = isRevision(given) ? await messageNamed(table, meant, batch) : null;
+  if (about !== null) await wipeDeleted(table, batch, about);
   return key;
 }
 
@@ -248,6 +260,31 @@ export async function reactionRow(
   return { ...row, reaction, target: meant?.id ?? to, targetFrom: meant?.from ?? author };
 }
 
+/** Behind the place of a reaction by the same person. */
+const revisionEnd = "/v";
+
+/** The revision of a message by its author. */
+async function revisionTo(
+  table: Table,
+  from: Pick<Batch, "get">,
+  { conversation, id, from: author }: MessageRow,
+): Promise<Revision | null> {
+  const place = `${reactionsOf(table, conversation, id)}${table.name(author ?? "")}${revisionEnd}`;
+  const row = await from.get<MessageRow>(place);
+  return row === null ? null : revisionOf(row);
+}
+
+/** Of a message that its author took back nothing is kept but its place, whichever of the two came first. */
+async function wipeDeleted(
+  table: Table,
+  batch: Batch,
+  { key, row }: { readonly key: string; readonly row: MessageRow },
+): Promise<void> {
+  if (row.verified !== true || (await revisionTo(table, batch, row))?.text !== null) return;
+  forgetBody(batch, row);
+  batch.put(key, { ...row, name: "", body: { is: "removed" } satisfies Body });
+}
+
 /** A reaction next to the message that it is for, any other message in its conversation; and for own devices. */
 export async function placeMessage(
   table: Table,
@@ -255,7 +292,7 @@ export async function placeMessage(
   row: MessageRow,
   isMade = false,
 ): Promise<string> {
-  const key = await (row.reaction === null
+  const key = await (row.target === null
     ? addMessage(table, batch, row)
     : putReaction(table, batch, row, isMade));
   batch.log(key);
@@ -291,6 +328,7 @@ export async function addMessage(table: Table, batch: Batch, given: MessageRow):
     arrivedMs: row.arrivedMs,
     ...(before.last === null || key > before.last ? { last: key, at: orderOf(row) } : {}),
   });
+  await wipeDeleted(table, batch, { key, row });
   return key;
 }
 
@@ -320,24 +358,51 @@ export async function putPerson(
   return person;
 }
 
+type Around = Pick<ConversationRow, "readMs"> &
+  Pick<StoredMessage, "reactions"> & { readonly revision: Revision | null };
+
+/** The reactions to a message, and the revision of its author. */
+export async function aroundMessage(
+  table: Table,
+  row: MessageRow,
+): Promise<Pick<Around, "reactions" | "revision">> {
+  const { conversation, id, from: author, verified } = row;
+  const found = await table.scan<MessageRow>({ prefix: reactionsOf(table, conversation, id) });
+  const reactions = found.flatMap(([, { from, reaction, targetFrom = null }]) => {
+    const isOther = targetFrom !== null && targetFrom !== author;
+    return isOther || from === null || reaction === null || reaction === ""
+      ? []
+      : [{ from, reaction }];
+  });
+  const own = found.find(([, one]) => one.from === author && isRevision(one))?.[1];
+  return {
+    reactions,
+    revision: own === undefined || verified !== true ? null : revisionOf(own),
+  };
+}
+
 export function viewOf(
   key: string,
   row: MessageRow,
-  { readMs, reactions }: Pick<ConversationRow, "readMs"> & Pick<StoredMessage, "reactions">,
+  { readMs, reactions, revision }: Around,
 ): StoredMessage {
   const { arrivedMs, body, to, ...same } = row;
   const isText =
     /^(text\/|application\/json\b)/i.test(row.mediaType) || row.mediaType.startsWith(groupType);
+  const said =
+    body.is === "inline" && isText
+      ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))
+      : null;
+  const isDeleted = revision?.text === null;
+  const isEdited = typeof revision?.text === "string" && said !== null && row.name === "";
   const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
   return {
     ...same,
     key,
     sentAt: new Date(row.sentMs),
     arrivedAt: new Date(arrivedMs),
-    text:
-      body.is === "inline" && isText
-        ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))
-        : null,
+    text: isDeleted ? null : isEdited ? (revision?.text ?? null) : said,
+    revised: isDeleted ? "deleted" : isEdited ? "edited" : null,
     content: body.is === "elsewhere" || body.is === "removed" ? body.is : "whole",
     reactions,
     isRead: row.isOwn || arrivedMs <= readMs,

@@ -40,6 +40,7 @@ import {
 import { choicesOf, enqueue, type Outbox, outFile } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
 import { enqueueProfile } from "./profiles.ts";
+import { parseRevision, revisionType } from "./revisions.ts";
 import {
   arrivalOf,
   type ConversationRow,
@@ -180,13 +181,17 @@ export class Sending {
     }
     const places = copies.map(({ out }) => out ?? "");
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
-    if (key === null && reaction === null) return { places, change: null };
+    const revision = row.mediaType === revisionType ? parseRevision(content) : null;
+    if (key === null && reaction === null && revision === null) return { places, change: null };
+    const meant = revision === null ? {} : { target: revision.to, targetFrom: row.from };
     const placed =
-      reaction === null ? { ...row, to: copies } : await reactionRow(table, batch, row, reaction);
+      reaction === null
+        ? { ...row, to: copies, ...meant }
+        : await reactionRow(table, batch, row, reaction);
     const at = await placeMessage(table, batch, placed, true);
     for (const copy of copies)
-      if (reaction === null && copy.id !== id) batch.put(keyOfId(table, copy.id), at);
-    const what = reaction === null ? "message" : "state";
+      if (placed.target === null && copy.id !== id) batch.put(keyOfId(table, copy.id), at);
+    const what = placed.target === null ? "message" : "state";
     return { places, change: { type: "changed", conversation, id: placed.target ?? id, what } };
   }
 
@@ -296,9 +301,9 @@ type Draft = {
   readonly recipients: readonly Recipient[];
 };
 
-/** Receipts and reactions are no messages of their own. */
+/** Receipts, reactions and revisions are no messages of their own. */
 const isShown = ({ mediaType }: MessageRow): boolean =>
-  !isNote(mediaType) && mediaType !== reactionType;
+  !isNote(mediaType) && mediaType !== reactionType && mediaType !== revisionType;
 
 function ownRow(
   { id, source, options }: Draft,

@@ -21,13 +21,14 @@ import {
   keyOfPerson,
   keyOfProfile,
   messagesOf,
-  reactionsOf,
   rowsOf,
 } from "./keys.ts";
 import type { Outbox } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
 import { type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
+import { revisedTextMax, revisionType } from "./revisions.ts";
 import {
+  aroundMessage,
   type ConversationRow,
   forgetBody,
   type MessageRow,
@@ -151,7 +152,8 @@ export class LocalStore {
     return Promise.all(
       rows.map(async (row): Promise<Conversation> => {
         const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
-        const view = last === null ? null : viewOf(row.last ?? "", last, { ...row, reactions: [] });
+        const [view = null] =
+          last === null ? [] : await this.#views(row.id, [[row.last ?? "", last]]);
         const group = isDid(row.id)
           ? null
           : await this.#table.get<GroupRow>(keyOfGroup(this.#table, row.id));
@@ -202,23 +204,14 @@ export class LocalStore {
     rows: readonly (readonly [key: string, row: MessageRow])[],
   ): Promise<StoredMessage[]> {
     const place = keyOfConversation(this.#table, conversation);
-    const reactionsTo = async ({ id, from: author }: MessageRow) => {
-      const found = await this.#table.scan<MessageRow>({
-        prefix: reactionsOf(this.#table, conversation, id),
-      });
-      return found.flatMap(([, { from, reaction, targetFrom = null }]) => {
-        const isOther = targetFrom !== null && targetFrom !== author;
-        return isOther || from === null || reaction === null || reaction === ""
-          ? []
-          : [{ from, reaction }];
-      });
-    };
-    const [known, reactions] = await Promise.all([
+    const [known, ...around] = await Promise.all([
       this.#table.get<ConversationRow>(place),
-      Promise.all(rows.map(([, row]) => reactionsTo(row))),
+      ...rows.map(([, row]) => aroundMessage(this.#table, row)),
     ]);
     const { readMs = 0 } = known ?? {};
-    return rows.map(([key, row], i) => viewOf(key, row, { readMs, reactions: reactions[i] ?? [] }));
+    return rows.map(([key, row], i) =>
+      viewOf(key, row, { readMs, ...(around[i] ?? { reactions: [], revision: null }) }),
+    );
   }
 
   /** Over all conversations. */
@@ -345,6 +338,32 @@ export class LocalStore {
   }
 
   // -------------------------------------------------------------------------------------------------- sending
+
+  /** Changes an own text for all who have it. Throws `not_own` for other messages, `too_large` above 16,000 code units. */
+  async edit(message: StoredMessage, text: string): Promise<void> {
+    if (text.length > revisedTextMax)
+      throw localError("too_large", `a changed text has at most ${revisedTextMax} code units`);
+    const row = await this.#table.get<MessageRow>(message.key);
+    if (row?.isOwn !== true || message.text === null || row.name !== "")
+      throw localError("not_own", "only an own text can be changed");
+    await this.#revise(row, { text });
+  }
+
+  /** Takes an own message back from all who have it, for good. What waits is not sent. Throws `not_own`. */
+  async deleteForAll(message: StoredMessage): Promise<void> {
+    const row = await this.#table.get<MessageRow>(message.key);
+    if (row?.isOwn !== true) throw localError("not_own", "only an own message can be taken back");
+    if (row.to.every(({ out }) => out !== null)) await this.remove(message);
+    // Parts of what waits may have left.
+    await this.#revise(row, { deleted: true });
+  }
+
+  async #revise({ id, group, to }: MessageRow, change: Readonly<Record<string, unknown>>) {
+    const options = { mediaType: revisionType, receipt: false };
+    const about = group === null ? options : { ...options, group };
+    const recipients = to.map(({ did }) => did);
+    await this.#sending.send(recipients, { v: 1, to: id, ...change }, about);
+  }
 
   /** Sends a `failed` or `uncertain` message anew, under its name: who has it already sees it once. */
   async resend(id: string): Promise<void> {
