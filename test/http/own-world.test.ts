@@ -116,6 +116,37 @@ test("after a removal the document has no service of a thief, and all of this id
   expect((await activeDocument(phone.client, did)).service).toEqual(service);
 }, 60_000);
 
+test("who has the keys of a device's DID, as a Directory may that lies about it, reads no file of the identity", async () => {
+  const where = place();
+  const [alice, phone] = await Promise.all([open(), open(place())]);
+  const laptop = await linked(phone, where);
+  await phone.store.savePerson(alice.did, { isKnown: true });
+  await until(
+    () => phone.devices.list(),
+    (all) => all.every(({ isCurrent }) => isCurrent),
+  );
+  await laptop.close();
+  const secret = "what nobody else reads ".repeat(5_000);
+  await alice.send(phone.did, secret, { mediaType: "application/x-secret", name: "a.bin" });
+  await until(
+    () => phone.store.unread(),
+    (count) => count === 1,
+  );
+  const liar = await open({ keys: where.keys, name: "default.device" });
+  for await (const message of liar.messages()) {
+    const text = new TextDecoder().decode(message.bytes());
+    expect(text).not.toContain("nobody else");
+    if (message.sizeBytes > secret.length) break;
+  }
+  await liar.close();
+  const again = await open(where);
+  const [stored] = await until(
+    () => again.store.messages(alice.did),
+    (all) => all[0]?.content === "whole",
+  );
+  expect(await (await again.store.file(stored as NonNullable<typeof stored>)).text()).toBe(secret);
+}, 60_000);
+
 test("a device that a thief names to one device is shown to all, and gone with the thief", async () => {
   const phone = await open(place());
   const laptop = await linked(phone);

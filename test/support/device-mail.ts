@@ -14,6 +14,7 @@ export const plainSpeech: Speech = {
   stamp: async () => "",
   seal: async (_to, said) => said,
   open: async (_from, json) => ({ said: json, theirs: "" }),
+  contentKey: () => new Uint8Array(32).fill(5),
 };
 
 export type Letter = {
@@ -91,7 +92,7 @@ export class DeviceMail {
         const [letter] = this.boxOf(did);
         if (letter === undefined) continue;
         const fill: Fill = async (write) => {
-          await write(letter.bytes);
+          await write(letter.bytes, letter.facts);
           return letter.facts;
         };
         if ((await attempt(() => take(fill))) instanceof ClientError || signal.aborted) continue;

@@ -227,6 +227,7 @@ export class Devices {
         if (isChanged) await this.#follow(own);
         return { said, theirs };
       },
+      contentKey: (way, message) => this.#ring.contentKey({ from: own, to: own, ...way }, message),
     };
   }
 

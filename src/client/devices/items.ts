@@ -29,6 +29,7 @@ import {
 import { putProfile } from "../store/profiles.ts";
 import * as rows from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
+import { sealedSize } from "./content.ts";
 
 type Rows = {
   readonly p: rows.Person;
@@ -244,7 +245,11 @@ export async function takeContent(
     key: "",
     row: null,
   };
-  if (row?.body.is !== "elsewhere" || row.digest !== name || row.sizeBytes !== sizeBytes)
+  if (
+    row?.body.is !== "elsewhere" ||
+    row.digest !== name ||
+    sealedSize(row.sizeBytes) !== sizeBytes
+  )
     return null;
   batch.put(key, { ...row, body });
   if (body.is === "pieces") batch.put(keyOfFile({ at: rows.orderOf(row), id: body.id }), key);

@@ -15,6 +15,7 @@ import { freshSeed, type Identity, parseIdentity } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import { ringKey } from "../store/keys.ts";
 import type { Table } from "../store/table.ts";
+import { contentKey } from "./content.ts";
 import {
   audienceOf,
   type Head,
@@ -247,6 +248,14 @@ export class Ring {
     const heads = stamp === acked ? [] : await this.#heads(row, identity, to);
     const sealed = sealItems(identity.rootSeed, { from, to }, { ring: stamp, said });
     return { v: 2, root: row.head.root, heads, sealed };
+  }
+
+  /** Of a file that one device sends to another. */
+  contentKey(
+    way: { readonly from: Did; readonly to: Did },
+    message: { readonly id: string; readonly digest: string },
+  ): Uint8Array {
+    return contentKey(this.#host.identity().rootSeed, way, message);
   }
 
   async #heads(row: RingRow, identity: Identity, to: Did): Promise<string[]> {

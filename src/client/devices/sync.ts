@@ -15,13 +15,14 @@ import { isInteger, isRecord } from "../base/shapes.ts";
 import { Wakeup } from "../base/wakeup.ts";
 import { type Content, contentType, type JsonContent, syncType } from "../mail/content.ts";
 import { jsonIn } from "../mail/message.ts";
-import type { ReadMessage } from "../mail/retrieve.ts";
+import type { MessageFacts, ReadMessage } from "../mail/retrieve.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
 import { type Body, saveContent, type Write, wholeBody } from "../store/files.ts";
 import { devicesWaitMs } from "../store/incoming.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import { type MessageRow, messageById, stateChange } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
+import { ContentOpener, sealedContent } from "./content.ts";
 import { contentOf, type Item, queueHistory, takeContent } from "./items.ts";
 import { batchBytes, peersOf, Replica } from "./replica.ts";
 
@@ -40,7 +41,9 @@ type Peer = {
   tried: number[];
 };
 
-export type Fill = (write: Write) => Promise<ReadMessage>;
+/** Writes content, and what its message says of itself. */
+type WriteRead = (data: Uint8Array, facts: MessageFacts) => Promise<void>;
+export type Fill = (write: WriteRead) => Promise<ReadMessage>;
 
 /** Between the DIDs of own devices. */
 export type DeviceMail = {
@@ -63,6 +66,11 @@ export type Speech = {
     from: Did,
     json: unknown,
   ) => Promise<{ readonly said: unknown; readonly theirs: string }>;
+  /** Seals the content of a message on its way to a device, or opens what comes from one. */
+  readonly contentKey: (
+    way: { readonly to: Did } | { readonly from: Did },
+    message: Pick<MessageRow, "id" | "digest">,
+  ) => Uint8Array;
 };
 
 /** Unlike `syncType`, which wakes no one: it has a message that somebody wrote, for which a phone may ring. */
@@ -201,8 +209,9 @@ export class Sync {
     if (row === null || row.sizeBytes > bytesMax) return;
     const sent = await attempt(async () => {
       const source = await contentOf(this.#table, row);
-      if (source !== null)
-        await this.#mail.send(did, source, { replyTo: row.id, receipt: false, retries: 0 });
+      if (source === null) return;
+      const sealed = await sealedContent(this.#speech.contentKey({ to: did }, row), source);
+      await this.#mail.send(did, sealed, { replyTo: row.id, receipt: false, retries: 0 });
     });
     // What was removed, or is too much for its Cache, stays where it is.
     if (sent instanceof ClientError && isTemporary(sent)) throw sent;
@@ -213,19 +222,43 @@ export class Sync {
   /** A message from anybody: applied when a device sent it, and then acknowledged. */
   async #take(fill: Fill): Promise<ReadMessage> {
     const heard: { did?: Did; json?: unknown } = {};
+    const content: { opener?: ContentOpener } = {};
     const rows = async (batch: Batch, body: Body, { from, verified, ...read }: ReadMessage) => {
       const peer = from === null || verified !== true ? null : await this.#replica.peer(from);
       if (peer === null) return null;
       if (read.mediaType === contentType)
-        return takeContent(this.#table, batch, body, { from, verified, ...read });
+        return content.opener?.isBroken === false
+          ? takeContent(this.#table, batch, body, { from, verified, ...read })
+          : null;
       if ([syncType, newsType].includes(read.mediaType) && read.sizeBytes <= messageBytesMax)
         Object.assign(heard, { did: peer.did, json: jsonIn(await wholeBody(this.#table, body)) });
       return null;
     };
-    const { filled, saved } = await saveContent(this.#table, this.#own.nowMs, { fill, rows });
+    const opened = (write: Write) => this.#fillOpened(fill, write, content);
+    const { filled, saved } = await saveContent(this.#table, this.#own.nowMs, {
+      fill: opened,
+      rows,
+    });
     if (saved !== null) this.#own.tell(stateChange(saved));
     const { did, json } = heard;
     if (did !== undefined) await this.#hearing(did, () => this.#hear(did, json));
+    return filled;
+  }
+
+  /** Content is written as it is opened; what this device can't open is dropped, and asked for when somebody reads it. */
+  async #fillOpened(
+    fill: Fill,
+    write: Write,
+    content: { opener?: ContentOpener },
+  ): Promise<ReadMessage> {
+    const filled = await fill(async (data, facts) => {
+      if (facts.mediaType !== contentType || facts.from === null) return write(data);
+      const message = { id: facts.replyTo ?? "", digest: facts.name };
+      content.opener ??= new ContentOpener(this.#speech.contentKey({ from: facts.from }, message));
+      await write(content.opener.push(data));
+    });
+    const rest = content.opener?.end();
+    if (rest !== undefined) await write(rest);
     return filled;
   }
 

@@ -169,6 +169,25 @@ export function openBytes(
   }
 }
 
+/** One block of several under one key, which seals no other content. */
+export const sealBlock = (key: Uint8Array, number: number, plain: Uint8Array): Uint8Array =>
+  chacha20poly1305(key, blockNonce(number)).encrypt(plain);
+
+/** `null` when it is another block, or was changed. */
+export function openBlock(key: Uint8Array, number: number, sealed: Uint8Array): Uint8Array | null {
+  try {
+    return chacha20poly1305(key, blockNonce(number)).decrypt(sealed);
+  } catch {
+    return null;
+  }
+}
+
+function blockNonce(number: number): Uint8Array {
+  const nonce = new Uint8Array(sealNonceBytes);
+  new DataView(nonce.buffer).setBigUint64(sealNonceBytes - 8, BigInt(number));
+  return nonce;
+}
+
 /** A UUID of version 4. A page without a secure origin has no `crypto.randomUUID`. */
 export function randomUuid(): string {
   return uuidOf(crypto.getRandomValues(new Uint8Array(16)));

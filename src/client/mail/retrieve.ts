@@ -129,7 +129,7 @@ export async function readMessage(
 export async function readChunks(
   message: PendingMessage,
   recipient: Recipient,
-  write: (data: Uint8Array) => Promise<void>,
+  write: (data: Uint8Array, facts: MessageFacts) => Promise<void>,
 ): Promise<ReadMessage> {
   const hash = sha256.create();
   const [digests, marks] = [new Set<string>(), new Set<string>()];
@@ -148,7 +148,7 @@ export async function readChunks(
     marks.add(mark);
     hash.update(data);
     length += data.length;
-    await write(data);
+    await write(data, readOf(message, whole));
   }
   if (
     whole === null ||
