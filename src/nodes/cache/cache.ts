@@ -105,7 +105,10 @@ export type Cache = {
   readonly routes: readonly Route[];
   /** For a Relay in the same process: the same checks in the same order as the route. */
   readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
-  /** What the Relay learns of an envelope that it may have stored here before; see `recallEnvelope`. */
+  /**
+   * For a Relay: the receipt of an envelope that was stored here before; 409 `duplicate_conflict`, or `null` when its
+   * id is not known.
+   */
   readonly recall: (
     envelope: Envelope,
     admission: Admission,

@@ -5,7 +5,7 @@
  * Source: interface "Directory" and "Authorization nonces", rules section 4 ("Reads").
  */
 import { encodeHex0x, renderPublicKey } from "../../core/codec/bytes.ts";
-import { type Did, normalizeAlias, parseDid } from "../../core/codec/did.ts";
+import { type Did, normalizeAlias } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import {
@@ -34,6 +34,7 @@ import {
   type DirectoryParts,
   directoryBodyBytesMax,
   directoryRoute,
+  ofDid,
   pathCodes,
   pathValue,
   readBinding,
@@ -124,13 +125,11 @@ function noncesRoute(parts: DirectoryParts): Route {
     summary: "Counter values that the next authorizations of a DID must have",
     answer: [200, "The counters at the finalized head.", noncesAnswer],
     codes: [...pathCodes, "did_not_found"],
-    handle: async (call) => {
-      const did = parseDid(pathValue(call, "did"));
-      if (isFault(did)) return did;
+    handle: ofDid(async (did) => {
       const account = await parts.ledger.account(did);
       if (account.record === null) return unknownDid();
       return { status: 200, json: { did, ...renderCounters(account.counters) } };
-    },
+    }),
   });
 }
 
@@ -151,16 +150,14 @@ function resolveRoute(parts: DirectoryParts): Route {
       summary: "The record of a DID",
       answer: [200, "The record at the finalized head.", resolvedAnswer],
       codes: [...pathCodes, "did_not_found"],
-      handle: async (call) => {
-        const did = parseDid(pathValue(call, "did"));
-        if (isFault(did)) return did;
+      handle: ofDid(async (did, call) => {
         const { record, life } = await parts.ledger.account(did);
         if (record === null) return renderForeign(await foreignDid(parts, did, call));
         return {
           status: 200,
           body: { contentType: "application/json", content: recordText(did, record, life) },
         };
-      },
+      }),
     }),
   );
 }

@@ -26,7 +26,7 @@ import { withSignedText } from "../../core/message/signed-text.ts";
 import { acceptedAnswer } from "../../core/schema/directory.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import type { Ledger, Receipts, Replay, Submission } from "../../storage/contract.ts";
-import type { Call, Route } from "../http/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import type { Invitations } from "../operations/invitations.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { HomesOf } from "../parties/foreign.ts";
@@ -112,6 +112,16 @@ export function decodeBody<T>(call: Call, parseShape: (value: unknown) => T | Fa
 
 export function pathValue(call: Call, name: string): string {
   return call.params[name] ?? "";
+}
+
+/** A handler that gets the DID of the path. Refuses with `invalid_did`, the code of `pathCodes`. */
+export function ofDid(
+  handle: (did: Did, call: Call) => Promise<Answer | Fault>,
+): (call: Call) => Promise<Answer | Fault> {
+  return async (call) => {
+    const did = parseDid(pathValue(call, "did"));
+    return isFault(did) ? did : handle(did, call);
+  };
 }
 
 /** The DID of the path, once the body names the same. Refuses with `invalid_did` and `path_body_mismatch`. */

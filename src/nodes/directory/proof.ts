@@ -3,12 +3,11 @@
  * trust no one's word, so the bytes are served as they are.
  * Source: docs/trust.md "Key proofs".
  */
-import { parseDid } from "../../core/codec/did.ts";
 import { fault, isFault } from "../../core/fault.ts";
 import type { Route } from "../http/route.ts";
 import { foreignDid, readsHome } from "../parties/foreign.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "../parties/proof.ts";
-import { type DirectoryParts, directoryRoute, pathCodes, pathValue } from "./parts.ts";
+import { type DirectoryParts, directoryRoute, ofDid, pathCodes } from "./parts.ts";
 
 export function keyProofRoute(parts: DirectoryParts): Route {
   const { ledger } = parts;
@@ -25,9 +24,7 @@ export function keyProofRoute(parts: DirectoryParts): Route {
         "application/octet-stream",
       ],
       codes: [...pathCodes, "invalid_request", "did_not_found", "did_deactivated", "not_found"],
-      handle: async (call) => {
-        const did = parseDid(pathValue(call, "did"));
-        if (isFault(did)) return did;
+      handle: ofDid(async (did, call) => {
         const known = parseKnown(call, "known");
         if (isFault(known)) return known;
         const { record } = await ledger.account(did);
@@ -39,7 +36,7 @@ export function keyProofRoute(parts: DirectoryParts): Route {
         if (bytes === null) return fault("not_found", "nothing proves the keys of this DID here");
         const content = isKnownProof(bytes, known ?? "") ? new Uint8Array(0) : bytes;
         return { status: 200, body: { contentType: "application/octet-stream", content } };
-      },
+      }),
     }),
   );
 }

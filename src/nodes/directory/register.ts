@@ -55,8 +55,8 @@ import {
   decodeBody,
   directoryRoute,
   explainSignature,
+  ofDid,
   pathCodes,
-  pathValue,
   readBinding,
   submit,
 } from "./parts.ts";
@@ -387,9 +387,7 @@ function statusRoute(parts: DirectoryParts): Route {
     summary: "Whether a DID is registered, as the ledger says",
     answer: [200, "The state; `missing` is an answer, not an error.", registrationStatusAnswer],
     codes: pathCodes,
-    handle: async (call) => {
-      const did = parseDid(pathValue(call, "did"));
-      if (isFault(did)) return did;
+    handle: ofDid(async (did, call) => {
       // The account is read last: a submission that was under way before can have become a record since.
       const receipt = await readReceipt(parts, did, call.nowMs);
       const pending = await stillPending(parts, receipt, call.nowMs);
@@ -408,6 +406,6 @@ function statusRoute(parts: DirectoryParts): Route {
           ...(txId == null ? {} : { tx_id: txId }),
         },
       };
-    },
+    }),
   });
 }

@@ -31,7 +31,8 @@ import type { Envelope } from "../../core/message/envelope.ts";
 import type { Channel, DeliveryPlan, Destination } from "../../core/message/plan.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { isQuiet, type Submitted } from "../cache/store.ts";
+import type { Cache } from "../cache/cache.ts";
+import { isQuiet } from "../cache/store.ts";
 import type { Egress, EgressAnswer } from "../egress/egress.ts";
 import { traceparentOf } from "../http/log.ts";
 import type { Call } from "../http/route.ts";
@@ -54,17 +55,8 @@ export type Relayed = {
 };
 
 /** The Cache of this process: the same checks as over HTTP, without HTTP. */
-export type LocalCache = {
+export type LocalCache = Pick<Cache, "store" | "recall"> & {
   readonly endpoints: readonly string[];
-  readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
-  /**
-   * The receipt of an envelope that was stored before; 409 `duplicate_conflict`, or `null` when its id is not known.
-   */
-  readonly recall: (
-    envelope: Envelope,
-    admission: Admission,
-    nowMs: number,
-  ) => Promise<StoreReceipt | Fault | null>;
 };
 
 export type DeliveryParts = Pick<DeliveryActions, "now" | "sleep" | "random"> & {
