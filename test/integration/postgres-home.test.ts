@@ -4,16 +4,22 @@
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { firstDocument, register } from "../../src/client/identity/registration.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
 import { settleRegistration } from "../../src/client/net/directory.ts";
 import { connect } from "../../src/client/trust/client.ts";
 import { cachesOf } from "../../src/client/trust/readers.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import type { ConfigInput } from "../../src/config/schema.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { placeOf } from "../../src/plugins/postgres/records.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { freePort } from "../support/executable.ts";
+import { type OtherConstants, startTestNodes } from "../support/nodes.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
 import { PostgresPair } from "../support/postgres-pair.ts";
+import { type PushService, startPushService } from "../support/push-service.ts";
+import { scratchPaths } from "../support/scratch.ts";
 
 const absence = postgresAbsence();
 if (absence !== null) console.log(`SKIPPED: ${absence}`);
@@ -44,7 +50,7 @@ async function registered(url: string, half: "home" | "east") {
   return { identity, cache: cache! };
 }
 
-async function send(url: string, path: string, to: Identity): Promise<number> {
+async function send(url: string, path: string, to: Pick<Identity, "did">): Promise<number> {
   const body = JSON.stringify({
     message_id: crypto.randomUUID(),
     to: to.did,
@@ -60,7 +66,9 @@ async function timed<T>(work: Promise<T>): Promise<readonly [T, number]> {
   return [await work, performance.now() - begunMs];
 }
 
-async function nodesOver(schema: string): Promise<TestNodes> {
+const pathOf = scratchPaths("postgres-home");
+
+async function nodesOver(schema: string, given: ConfigInput = {}, others: OtherConstants = {}) {
   const main = {
     urls: home.urls,
     schema,
@@ -69,7 +77,7 @@ async function nodesOver(schema: string): Promise<TestNodes> {
     block_time_ms: 200,
   };
   await postgresPlugin.migrate?.(optionsOf(postgresPlugin, main));
-  return startTestNodes({ stores: { main: { plugin: "postgres", ...main } } });
+  return startTestNodes({ stores: { main: { plugin: "postgres", ...main } }, ...given }, others);
 }
 
 test.skipIf(absence !== null)(
@@ -106,6 +114,66 @@ test.skipIf(absence !== null)(
     }
     while ((await send(url, "/relay", here.identity)) !== 202) await Bun.sleep(50);
     await nodes.stop();
+  },
+  120_000,
+);
+
+/** One whose mailbox is in the other database, and whose device has subscribed to pushes. */
+async function subscribedThere(url: string, at: PushService) {
+  const open = () => Waypost.open({ url, keys: memoryKeys() });
+  let me = await open();
+  while (placeOf(me.did) < 512) me = await open();
+  const device = at.device("there");
+  const subscribed = me.push(device.subscription, { data: "wake" });
+  await at.atLeast(1);
+  const channel = new BroadcastChannel("waypost.push");
+  channel.postMessage(device.told());
+  await subscribed;
+  channel.close();
+  return { identity: { did: me.did }, device };
+}
+
+test.skipIf(absence !== null)(
+  "a device whose mailbox is elsewhere gets its message at once, and is woken when the first database is back",
+  async () => {
+    const at = await startPushService();
+    const keyFile = pathOf();
+    await Bun.write(keyFile, "5b".repeat(32));
+    const url = `http://127.0.0.1:${freePort()}`;
+    const given = {
+      server: { listen: [url.slice("http://".length)], drain_timeout: "2s" },
+      cache: { enabled: true, public_endpoints: [url], signing_key_file: keyFile },
+      relay: {
+        enabled: true,
+        public_endpoints: [url],
+        allow_http: true,
+        allow_private: ["127.0.0.0/8"],
+      },
+      push: { enabled: true, contact: "mailto:operator@odd.example" },
+    };
+    const nodes = await nodesOver("pushed", given, { cache: { push_interval: 20 } });
+    const { identity, device } = await subscribedThere(url, at);
+    expect(await send(url, "/cache/store", identity)).toBe(202);
+    await at.atLeast(2);
+    await Bun.sleep(1_500);
+    expect(await send(url, "/cache/store", identity)).toBe(202);
+    while (device.woken().length < 2) await at.atLeast(at.heard.length + 1);
+    home.freezePrimary();
+    home.freezeStandby();
+    try {
+      await send(url, "/cache/store", identity);
+      for (let n = 0; n < 5; n++) {
+        const [stored, storeMs] = await timed(send(url, "/cache/store", identity));
+        expect([stored, storeMs < 2_000]).toEqual([202, true]);
+      }
+      expect(device.woken()).toHaveLength(2);
+    } finally {
+      home.thawPrimary();
+      home.thawStandby();
+    }
+    while (device.woken().length < 3) await at.atLeast(at.heard.length + 1);
+    await nodes.stop();
+    at.stop();
   },
   120_000,
 );

@@ -23,7 +23,7 @@ export type TestNodes = RunningNodes & {
 };
 
 /** Constants that no file sets, for a test that can't wait for the real ones. */
-type OtherConstants = {
+export type OtherConstants = {
   readonly [Section in "server" | "limits" | "directory" | "relay" | "cache" | "witness"]?: Partial<
     Config[Section]
   >;

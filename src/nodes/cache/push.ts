@@ -9,12 +9,13 @@ import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
-import { hourMs } from "../../core/codec/time.ts";
+import { hourMs, secondMs } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import { storingNetwork } from "../../core/message/address.ts";
 import { pushBodyShape, pushListShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
-import type { Receipts } from "../../storage/contract.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Answer, Call } from "../http/route.ts";
 import { checkRate, createRateLimiter, type RateLimiter } from "../parties/rates.ts";
 import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../parties/records.ts";
@@ -72,7 +73,15 @@ export function pushSubject(call: Call): { readonly id: string; readonly subject
 /** The same where the request is about all subscriptions: none has an empty id. */
 export const pushListSubject = (call: Call): string => `,${encodeHex(sha256(call.body))}`;
 
-type PushNode = SenderParts & { readonly sender: Sender; readonly pace: RateLimiter };
+type PushNode = SenderParts & {
+  readonly sender: Sender;
+  readonly pace: RateLimiter;
+  /** Of each mailbox the last arrival whose pushes could not be written yet. */
+  readonly unwritten: BoundedMap<MailboxKey, Arrival>;
+};
+
+const unwrittenMax = 10_000;
+const unwrittenAgainMs = secondMs;
 
 export function createPush(parts: SenderParts): Push {
   const sender = createSender(parts);
@@ -82,7 +91,9 @@ export function createPush(parts: SenderParts): Push {
     ...parts,
     sender,
     pace: createRateLimiter(subscriptionRate),
+    unwritten: new BoundedMap(unwrittenMax),
   };
+  const again = setInterval(() => void writeAgain(node), unwrittenAgainMs);
   return {
     stored: (arrival) => stored(node, arrival),
     subscribe: (owner, call) => subscribe(node, owner, call),
@@ -92,7 +103,10 @@ export function createPush(parts: SenderParts): Push {
     },
     keep: (mailbox, call) => keep(parts.receipts, mailbox, call),
     describe: (mailbox, nowMs) => describe(parts, mailbox, nowMs),
-    close: sender.close,
+    close: () => {
+      clearInterval(again);
+      sender.close();
+    },
   };
 }
 
@@ -114,7 +128,38 @@ async function keep(receipts: Receipts, mailbox: MailboxKey, call: Call): Promis
   return { status: 200, json: { ids: kept } };
 }
 
-async function stored({ receipts, sender }: PushNode, arrival: Arrival): Promise<void> {
+/**
+ * Subscriptions of all mailboxes are in the first database. While that is away, the entry in another one is accepted, and
+ * its pushes are written when it is back, unless this process ends before.
+ */
+async function stored(node: PushNode, arrival: Arrival): Promise<void> {
+  try {
+    await writeDue(node, arrival);
+  } catch (error) {
+    if (!isAway(error)) throw error;
+    const { mailbox, isKnown } = arrival;
+    const before = node.unwritten.get(mailbox);
+    node.unwritten.set(mailbox, { ...arrival, isKnown: isKnown || before?.isKnown === true });
+  }
+}
+
+const isAway = (error: unknown): boolean =>
+  error instanceof StoreError && error.code === "unavailable";
+
+async function writeAgain(node: PushNode): Promise<void> {
+  for (const [mailbox, arrival] of node.unwritten) {
+    try {
+      await writeDue(node, { ...arrival, nowMs: node.now() });
+    } catch (error) {
+      if (isAway(error)) return;
+      node.log("warn", "a due push could not be written", { error });
+    }
+    // Not one that came meanwhile.
+    if (node.unwritten.get(mailbox) === arrival) node.unwritten.delete(mailbox);
+  }
+}
+
+async function writeDue({ receipts, sender }: PushNode, arrival: Arrival): Promise<void> {
   const { mailbox, isKnown, expiresAtMs, nowMs } = arrival;
   const confirmed = (await subscriptionsOf(receipts, mailbox, nowMs)).filter(
     ({ subscription }) => subscription.token === null,
