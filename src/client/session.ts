@@ -14,6 +14,7 @@ import type { OwnIdentity } from "./mail/own-identity.ts";
 import type { MessageOptions, Sent } from "./mail/send.ts";
 import { Copies } from "./store/copies.ts";
 import type { StoreDriver } from "./store/driver.ts";
+import { GroupTalk } from "./store/group-talk.ts";
 import { Groups } from "./store/groups.ts";
 import { Incoming } from "./store/incoming.ts";
 import { Outbox } from "./store/outbox.ts";
@@ -51,6 +52,7 @@ export class StoreSession {
   readonly #outbox: Outbox;
   readonly #sending: Sending;
   readonly #incoming: Incoming;
+  readonly #talk: GroupTalk;
   readonly #closed = deferred<void>();
   readonly #withDevices = deferred<void>();
   #receiver: Receiver | null = null;
@@ -72,11 +74,17 @@ export class StoreSession {
     const { openLink, onOpened, device = "device" } = options;
     this.devices = new Devices(own, { name: device, openLink, onOpened });
     own.onWant = (key) => void attempt(async () => this.devices.sync?.want(key));
-    own.onNewKeys = () => this.reconnect();
-    const parts = { sending: this.#sending, copies, devices: this.devices };
+    own.onNewKeys = () => {
+      this.reconnect();
+      void attempt(() => this.#talk.takeOver());
+    };
+    this.#talk = new GroupTalk(own, this.#sending);
+    this.#talk.hasMadeKeys = () => this.devices.hasMadeKeys();
+    const [sending, talk] = [this.#sending, this.#talk];
+    const parts = { sending, copies, talk, devices: this.devices };
     this.#incoming = new Incoming(own, { ...parts, acceptsRequests: options.acceptRequests });
     this.store = new LocalStore(own, this.#outbox, { copies, sending: this.#sending });
-    this.groups = new Groups(own, this.#sending, this.store);
+    this.groups = new Groups(own, { sending, store: this.store, talk });
     identity.on(({ type }) => type === "connected" && this.#outbox.retry());
     this.#withDevices.promise.catch(() => undefined);
   }
@@ -124,11 +132,13 @@ export class StoreSession {
     if (signal.aborted) return;
     const { known } = identity.client;
     known.sentMs = Math.max(known.sentMs, (await this.table.meta()).sentMs);
+    await this.#talk.upgrade();
     await this.#outbox.lead();
     identity.emit({ type: "leading" });
     // First, so that nothing is acknowledged of which they could be informed before.
     await this.devices.start();
     this.#withDevices.resolve();
+    await attempt(() => this.#talk.takeOver());
     await Promise.all([this.#receive(), this.#sweep()]);
   }
 
@@ -154,7 +164,12 @@ export class StoreSession {
 
   async #sweep(): Promise<void> {
     for (const { signal } = this.#own; !signal.aborted; await pause(hourMs, signal))
-      await attempt(() => this.#incoming.sweep(signal));
+      await attempt(() => this.#sweepOnce(signal));
+  }
+
+  async #sweepOnce(signal: AbortSignal): Promise<void> {
+    await this.#incoming.sweep(signal);
+    await this.#talk.hearWaiting();
   }
 
   /** Saves what waits in the Caches, as soon as the other devices can get it. */

@@ -39,17 +39,19 @@ export function useNames(): Names {
 export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): boolean =>
   mediaType === groupType && group !== null && (isOwn || verified === true);
 
-/** What who sent it did. The store has kept only what counted as a change. */
+/** What who signed it did. The store has kept only what counted as a change; before statements it was another form. */
 export function changeOf({ text }: StoredMessage): string {
   const change = JSON.parse(text ?? "{}") as {
     left?: number;
     version?: number;
+    isNew?: boolean;
     name?: string;
     members?: object;
   };
   if (change.left !== undefined) return "left the group";
   const named = `“${oneLine(change.name ?? "") || "Group"}” with ${countOf(Object.keys(change.members ?? {}).length)}`;
-  return change.version === 1 ? `made the group ${named}` : `changed the group to ${named}`;
+  const isNew = change.isNew === true || change.version === 1;
+  return isNew ? `made the group ${named}` : `changed the group to ${named}`;
 }
 
 const countOf = (count: number): string => (count === 1 ? "1 person" : `${count} people`);
@@ -70,7 +72,7 @@ export function GroupView({ id, onClose }: PanelProps) {
       <GroupForm key={group?.members.join()} {...{ group, people, onClose }} />
       {group !== null && group.standing !== "out" && (
         <div class="buttons">
-          <Button danger ask="Leave this group? You get no more messages from it." onClick={leave}>
+          <Button danger ask={leavingOf(group)} onClick={leave}>
             Leave the group
           </Button>
         </div>
@@ -79,12 +81,15 @@ export function GroupView({ id, onClose }: PanelProps) {
   );
 }
 
+const leavingOf = ({ admin }: Group): string =>
+  admin === me.did
+    ? "Leave this group? You get no more messages from it, and it stays as it is: only you can change who is in it."
+    : "Leave this group? You get no more messages from it.";
+
 type FormProps = Pick<PanelProps, "onClose"> & {
   readonly group: Group | null;
   readonly people: readonly Person[];
 };
-
-const handingOver = "Let this person decide who is in the group, in place of you? You stay in it.";
 
 function GroupForm({ group, people, onClose }: FormProps) {
   const nameFor = (did: string) => nameOf(people.find((one) => one.did === did) ?? null, did);
@@ -119,11 +124,6 @@ function GroupForm({ group, people, onClose }: FormProps) {
               <bdi>{nameFor(did)}</bdi>
               {did === group?.admin && <span class="good">admin</span>}
             </Check>
-            {isMine && group !== null && members.includes(did) && (
-              <Button ask={handingOver} onClick={() => group.change({ admin: did })}>
-                Make admin
-              </Button>
-            )}
           </li>
         ))}
       </ul>

@@ -26,6 +26,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   liar: ["--rounds", "4"],
   away: ["--messages", "50"],
   "own-world": ["--schedules", "1000", "--from", "10000"],
+  groups: ["--schedules", "3", "--messages", "40"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
 };
 

@@ -11,6 +11,7 @@ import type { StoreChange } from "../../src/client/mail/message.ts";
 import { OwnIdentity } from "../../src/client/mail/own-identity.ts";
 import { Copies } from "../../src/client/store/copies.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { GroupTalk } from "../../src/client/store/group-talk.ts";
 import { Groups } from "../../src/client/store/groups.ts";
 import { Incoming } from "../../src/client/store/incoming.ts";
 import { Outbox } from "../../src/client/store/outbox.ts";
@@ -45,12 +46,13 @@ export async function partsOf(own: OwnStore, replaced: Replaced = {}) {
   const unsent = { send: () => Promise.reject(new Error("nothing is sent")) };
   const sending = Object.assign(new Sending(own, outbox, false), unsent, replaced);
   const store = new LocalStore(own, outbox, { copies, sending });
-  const groups = new Groups(own, sending, store);
+  const talk = new GroupTalk(own, sending);
+  const groups = new Groups(own, { sending, store, talk });
   const incoming = (isSyncing: boolean | null) => {
     const sync = isSyncing === null ? null : { isSyncing, synced: async () => undefined };
-    return new Incoming(own, { sending, copies, devices: { sync } });
+    return new Incoming(own, { sending, copies, talk, devices: { sync } });
   };
-  return { store, groups, incoming };
+  return { store, groups, talk, incoming };
 }
 
 type SyncParts = DeviceMail & {

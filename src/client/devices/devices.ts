@@ -130,6 +130,12 @@ export class Devices {
     return stored?.did === deviceDid ? stored : null;
   }
 
+  /** Whether no other device has made the keys in force. @internal */
+  async hasMadeKeys(): Promise<boolean> {
+    const maker = await this.#ring.maker();
+    return maker === null || maker === (await this.#table.meta()).deviceDid;
+  }
+
   /** Begins when there are other devices. @internal */
   async start(): Promise<void> {
     void attempt(() => this.#keepPushes("rest"));

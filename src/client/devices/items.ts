@@ -6,18 +6,18 @@
  */
 
 import type { Did } from "../../core/codec/did.ts";
-import { type GroupRow, mergeGroups } from "../groups/group-rules.ts";
-import { contentType, measured, type Source } from "../mail/content.ts";
+import { type GroupRow, mergeRows, overtaken, upgradeRow } from "../groups/bundles.ts";
+import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import { type Body, readRange } from "../store/files.ts";
+import { groupAt, putGroup, refile } from "../store/group-rows.ts";
 import {
   digits,
   historyKinds,
   historyOf,
   keyOfConversation,
   keyOfFile,
-  keyOfGroup,
   keyOfId,
   keyOfPerson,
   kindOf,
@@ -25,6 +25,7 @@ import {
   messagesFrom,
   messagesOf,
   numberOf,
+  removalKey,
 } from "../store/keys.ts";
 import { putProfile } from "../store/profiles.ts";
 import * as rows from "../store/rows.ts";
@@ -71,7 +72,9 @@ export async function loadItem(table: Table, key: string): Promise<Item | null> 
   return { is, row: { ...row, body: { is: "elsewhere", at } } };
 }
 
-type Taking = { readonly table: Table; readonly batch: Batch; readonly nowMs: number };
+/** Who takes: `root` is the root key of the identity in hex, under which its own groups count. */
+type Taker = { readonly own: Did; readonly root: string; readonly nowMs: number };
+type Taking = { readonly table: Table; readonly batch: Batch } & Taker;
 type Takers = {
   readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<StoreChange | null>;
 };
@@ -80,11 +83,7 @@ const takers: Takers = {
   p: takePerson,
   b: async ({ table, batch }, row) =>
     (await putProfile(table, batch, row)) ? personChange(row.did) : null,
-  g: async ({ table, batch }, row) => {
-    const key = keyOfGroup(table, row.id);
-    batch.put(key, mergeGroups(await batch.get<GroupRow>(key), row));
-    return { type: "changed", conversation: row.id, id: null, what: "group" };
-  },
+  g: takeGroup,
   m: takeMessage,
   v: takeDelivery,
   r: async ({ table, batch }, row) => {
@@ -99,14 +98,14 @@ const takers: Takers = {
 export function applyItem(
   table: Table,
   { is, row }: Item,
-  nowMs: number,
+  taker: Taker,
 ): Promise<StoreChange | null> {
   return table.change(async (batch) => {
     batch.isEcho = true;
     const take = takers[is] as
       | ((at: Taking, row: unknown) => Promise<StoreChange | null>)
       | undefined;
-    const change = await take?.({ table, batch, nowMs }, row);
+    const change = await take?.({ table, batch, ...taker }, row);
     return change ?? null;
   });
 }
@@ -132,6 +131,21 @@ async function takePerson({ table, batch }: Taking, given: rows.Person): Promise
   return personChange(given.did);
 }
 
+/** `overtaken`: a change that was made on a device of this identity has lost against another one's. */
+async function takeGroup(
+  { table, batch, own, root }: Taking,
+  row: GroupRow,
+): Promise<StoreChange | null> {
+  const given = upgradeRow(row);
+  const { id } = given.state;
+  const held = await groupAt(table, id, batch);
+  const merged = held === null ? given : mergeRows(held, given, { own, root });
+  const isLost = held !== null && given.state.maker === own && overtaken(held, given);
+  await putGroup(table, batch, merged);
+  await refile(table, batch, merged, own);
+  return { type: "changed", conversation: id, id: null, what: isLost ? "overtaken" : "group" };
+}
+
 async function takeMessage(
   { table, batch, nowMs }: Taking,
   given: rows.MessageRow,
@@ -145,10 +159,17 @@ async function takeMessage(
   const held = await rows.messageNamed(table, { author: row.from, id }, batch);
   if (held?.row.digest === row.digest) {
     putCopies({ table, batch }, held, row.to);
+    // That device knew already that it belongs to a group.
+    const { group } = row;
+    const isMoved = group !== null && held.row.group === null;
+    if (isMoved) await rows.moveMessage(table, batch, held.key, { conversation, group });
     return null;
   }
   const seen = rows.seenKeyOf(table, row);
-  if ((await batch.get(seen)) !== null) return null;
+  // A change of a group that meant nothing here was heard from that device before.
+  const isChange = row.mediaType.startsWith(groupType);
+  const hidden = isChange ? removalKey(seen) : seen;
+  if ((await batch.get(hidden)) !== null) return null;
   // The identity's Caches may offer it here too.
   if (!row.isOwn) batch.put(seen, nowMs + rows.seenMs);
   const key = await rows.addMessage(table, batch, row);
@@ -174,7 +195,7 @@ type KeyedRow = { readonly key: string; readonly row: rows.MessageRow };
 
 /** A receipt that this device heard of first stays. */
 function putCopies(
-  { table, batch }: Omit<Taking, "nowMs">,
+  { table, batch }: Pick<Taking, "table" | "batch">,
   { key, row }: KeyedRow,
   given: readonly rows.Copy[],
 ): void {

@@ -3,7 +3,9 @@
  * has it, requests what it has missed, and applies what another one offers; that is not offered again.
  * Source: docs/client.md "Devices".
  */
+import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { StoreChange } from "../mail/message.ts";
 import { historyOf, keysKey, logKey, numberOf, peerKey, rowsOf } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
@@ -135,7 +137,10 @@ export class Replica {
   }
 
   /** Takes a row of another device, which is not offered from here. Returns what changed. */
-  apply(item: Item): Promise<StoreChange | null> {
-    return applyItem(this.#table, item, this.#own.nowMs());
+  async apply(item: Item): Promise<StoreChange | null> {
+    const { did: own, identity, nowMs } = this.#own;
+    const isGroup = item.is === "g";
+    const root = isGroup ? encodeHex(await ed25519PublicKey(identity.secrets.rootSeed)) : "";
+    return applyItem(this.#table, item, { own, root, nowMs: nowMs() });
   }
 }

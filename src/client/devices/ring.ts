@@ -88,6 +88,12 @@ export class Ring {
     return (await this.#row())?.head.devices ?? [];
   }
 
+  /** The device that made the keys in force; `null` where there are no other devices. */
+  async maker(): Promise<Did | null> {
+    const row = await this.#row();
+    return row === null || row.head.devices.length < 2 ? null : row.head.maker;
+  }
+
   /** To whom this device speaks. */
   async audience(own: Did): Promise<readonly Did[]> {
     const row = await this.#row();

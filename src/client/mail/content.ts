@@ -144,6 +144,8 @@ export type Relations = {
   readonly replyFrom?: Did | null;
   /** The conversation of several that it belongs to. */
   readonly group: string | null;
+  /** Names the state that the sender has of it (`digestOf`). */
+  readonly state?: string | null;
   /** The sender asks for a receipt when the recipient has it. */
   readonly wantsReceipt: boolean;
 };
@@ -152,12 +154,13 @@ const marker = "waypost=1";
 
 /** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; without relations nothing is added. */
 function withRelations(mediaType: string, relations: Relations): string {
-  const { id, replyTo, replyFrom, group, wantsReceipt } = relations;
+  const { id, replyTo, replyFrom, group, state, wantsReceipt } = relations;
   const named: readonly (readonly [string, string | null | undefined])[] = [
     ["id", id],
     ["reply-to", replyTo],
     ["reply-from", replyFrom],
     ["group", group],
+    ["state", state],
     ["receipt", wantsReceipt ? "1" : null],
   ];
   const given = named.filter(([, value]) => value !== null && value !== undefined);
@@ -215,6 +218,8 @@ export type TypeFacts = Relations & {
   readonly home: string | null;
 };
 
+const stateCharactersMax = 64;
+
 /** Reads untrusted text: values of another form are ignored. */
 export function parseMediaType(text: string): TypeFacts {
   const parts = partsOf(text);
@@ -228,6 +233,7 @@ export function parseMediaType(text: string): TypeFacts {
     replyTo: parseUuid(parameter("reply-to") ?? ""),
     replyFrom: isDid(replyFrom) ? replyFrom : null,
     group: parseUuid(parameter("group") ?? ""),
+    state: parameter("state")?.slice(0, stateCharactersMax) ?? null,
     wantsReceipt: parameter("receipt") === "1",
     author: parameter("from"),
     home: parseHome(parameter("home") ?? ""),

@@ -125,7 +125,8 @@ export type StoreChange = {
   readonly type: "changed";
   readonly conversation: string | null;
   readonly id: string | null;
-  readonly what: "message" | "state" | "read" | "person" | "group" | "removed";
+  /** `overtaken`: a change of a group by a device of this identity has lost against another one's. */
+  readonly what: "message" | "state" | "read" | "person" | "group" | "overtaken" | "removed";
 };
 
 type ConnectionKind = "directory" | "cache" | "live";

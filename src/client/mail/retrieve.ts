@@ -96,6 +96,8 @@ export type MessageFacts = {
   readonly replyFrom?: Did | null;
   /** The conversation of several that it belongs to. */
   readonly group: string | null;
+  /** Names the state of that conversation at the sender. */
+  readonly state?: string | null;
   readonly wantsReceipt: boolean;
   /** Ids of its envelopes. */
   readonly messageIds: readonly string[];
@@ -168,7 +170,7 @@ export function readOf(
   message: PendingMessage,
   { file, type, from, sentAtMs }: Omit<OpenedEnvelope, "data">,
 ): MessageFacts {
-  const { replyTo, replyFrom = null, group, wantsReceipt } = type;
+  const { replyTo, replyFrom = null, group, state = null, wantsReceipt } = type;
   const named = from?.verified === true ? (type.id ?? null) : null;
   return {
     id: named ?? nameOf(message),
@@ -179,7 +181,7 @@ export function readOf(
     name: file.name,
     mediaType: file.mediaType,
     sizeBytes: file.sizeBytes,
-    ...{ replyTo, replyFrom, group, wantsReceipt },
+    ...{ replyTo, replyFrom, group, state, wantsReceipt },
     messageIds: messageIdsOf(message),
     sentMs: Math.max(0, sentAtMs ?? Date.now()),
   };

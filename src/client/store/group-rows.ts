@@ -1,56 +1,202 @@
 /**
- * Groups in the rows of a local store. Changes come as messages, own ones too, and are applied by the same rules.
- * Source: docs/client.md "People and groups".
+ * Groups in the rows of a local store: what is heard is joined, and messages show where the state says, also those that
+ * came before it.
+ * Source: docs/client.md "People and groups", docs/protocol.md "Groups".
  */
 
+import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import {
-  decideChange,
-  decideFirst,
-  type GroupChange,
+  addWaiting,
+  type Bundle,
   type GroupRow,
-  isIn,
-  membersOf,
+  keepLeavings,
+  keepStatements,
+  lineOf,
+  newRow,
+  type SignedLeaving,
+  type SignedStatement,
   type Standing,
   standingOf,
-} from "../groups/group-rules.ts";
-import { keyOfGroup, rowsOf } from "./keys.ts";
+  upgradeRow,
+  withState,
+} from "../groups/bundles.ts";
+import {
+  emptyGroup,
+  type GroupState,
+  hear,
+  hearLeaving,
+  isIn,
+  isSame,
+  membersOf,
+  mergeOwn,
+} from "../groups/statements.ts";
+import type { Body } from "./files.ts";
+import { keyOfGroup, misfiledKey, misfiledOf, rowsOf } from "./keys.ts";
+import { type MessageRow, moveMessage } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */
 const [groupsMax, askedMax] = [1_000, 50];
 
-type Putting = GroupChange & { readonly own: Did; readonly isKnown: boolean };
+export async function groupAt(
+  table: Table,
+  id: string,
+  from: Pick<Batch, "get"> = table,
+): Promise<GroupRow | null> {
+  const row = await from.get<GroupRow>(keyOfGroup(table, id));
+  return row === null ? null : upgradeRow(row);
+}
 
-/** Applies a change. `false` when it changes nothing here. Who isn't known asks first. */
-export async function putChange(
+export async function putGroup(table: Table, batch: Batch, row: GroupRow): Promise<void> {
+  const key = keyOfGroup(table, row.state.id);
+  batch.put(key, row);
+  batch.log(key);
+}
+
+/** A group as it is when it is asked for. */
+export type GroupFacts = {
+  readonly id: string;
+  readonly name: string;
+  readonly admin: Did;
+  readonly members: readonly Did[];
+  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
+  readonly standing: Standing;
+};
+
+export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
+  const { id, name, maker } = row.state;
+  const [members, standing] = [membersOf(row.state), standingOf(row, own)];
+  return { id, name: name[0], admin: maker, members, standing };
+};
+
+// ------------------------------------------------------------------------------------------------------------ hearing
+
+type Judged = "in_force" | "earlier" | "other" | "unknown";
+/** A bundle whose signatures were looked at. */
+export type Examined = {
+  readonly from: Did;
+  readonly statements: readonly { readonly one: SignedStatement; readonly by: Judged }[];
+  readonly leavings: readonly { readonly one: SignedLeaving; readonly by: Judged }[];
+  readonly sinceMs: number;
+};
+
+type Listener = {
+  readonly own: Did;
+  /** Of this identity, in hex. */
+  readonly root: string;
+  readonly isKnown: boolean;
+  readonly nowMs: number;
+};
+
+export type Heard = { readonly before: GroupRow | null; readonly after: GroupRow };
+
+/** Joins what counts. `null`: it means nothing here. */
+export async function hearBundle(
   table: Table,
   batch: Batch,
-  { own, isKnown, ...change }: Putting,
-): Promise<boolean> {
-  const { id, from } = change;
-  const before = await batch.get<GroupRow>(keyOfGroup(table, id));
-  const state = decideChange(before, change) ?? decideFirst(before, change, own);
-  if (state === null) return false;
-  const joined = from === own ? state.version : (before?.joined ?? (isKnown ? state.version : 0));
-  const row = { ...state, joined };
-  if (standingOf(before, own) === "out" && standingOf(row, own) === "out") return false;
-  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return false;
-  putGroup(table, batch, row);
-  return true;
+  { id, said }: { readonly id: string; readonly said: Examined },
+  listener: Listener,
+): Promise<Heard | null> {
+  const before = await groupAt(table, id, batch);
+  const begun = before?.state ?? said.statements[0]?.one.statement;
+  if (begun === undefined) return null;
+  const { maker, nonce } = begun;
+  let row = before ?? newRow(emptyGroup(maker, nonce));
+  const waits: { statements: SignedStatement[]; leavings: SignedLeaving[] } = {
+    statements: [],
+    leavings: [],
+  };
+  for (const { one, by } of said.statements) {
+    const heard = by === "unknown" ? "wait" : hearOne(row, { one, by }, listener);
+    if (heard === "wait") waits.statements.push(one);
+    else row = heard;
+  }
+  for (const { one, by } of said.leavings) {
+    const heard = by === "unknown" ? "wait" : leaveOne(row, { one, by }, listener);
+    if (heard === "wait") waits.leavings.push(one);
+    else row = heard;
+  }
+  const { own, isKnown } = listener;
+  const waiting = waits.statements.length + waits.leavings.length > 0;
+  const { from, sinceMs } = said;
+  row = { ...row, waiting: addWaiting(row, waiting ? { bundle: waits, from, sinceMs } : null) };
+  const isFirst = before === null || isEmpty(before);
+  if (isFirst && isKnown && isIn(row.state, own))
+    row = { ...row, joined: row.state.members[own]?.[1] ?? 0 };
+  // Of a group of which nothing is known so far only its maker can make this identity wait.
+  const isAwaited = waiting && isKnown && from === maker;
+  if (before === null && !isIn(row.state, own) && !isAwaited) return null;
+  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return null;
+  if (before !== null && JSON.stringify(before) === JSON.stringify(row))
+    return { before, after: row };
+  await putGroup(table, batch, row);
+  await refile(table, batch, row, own);
+  return { before, after: row };
+}
+
+function hearOne(
+  row: GroupRow,
+  { one, by }: { readonly one: SignedStatement; readonly by: Exclude<Judged, "unknown"> },
+  { own, root, nowMs }: Listener,
+): GroupRow | "wait" {
+  const { statement, key } = one;
+  const isMaker = row.state.maker === own;
+  // Another device has made the keys in force, and says with which states it begins.
+  if (isMaker && by === "in_force" && key === root && row.root !== root && row.root !== "") {
+    const begun = { ...emptyGroup(statement.maker, statement.nonce), ...statement };
+    const { state } = mergeOwn({ root: 0, state: row.state }, { root: 1, state: begun });
+    return { ...withState(row, state, own), root };
+  }
+  const state = hear(row.state, statement, { own, signedBy: by, nowMs });
+  if (state === "wait") return "wait";
+  const heard = withState(row, state, own);
+  const isKept = by === "in_force" && !isMaker;
+  return isKept ? { ...heard, statements: keepStatements(row.statements, one) } : heard;
+}
+
+function leaveOne(
+  row: GroupRow,
+  { one, by }: { readonly one: SignedLeaving; readonly by: Exclude<Judged, "unknown"> },
+  { own, nowMs }: Listener,
+): GroupRow | "wait" {
+  if (by !== "in_force") return row;
+  // Of whom nothing is known so far: what put them in may come later.
+  if (row.state.members[one.did] === undefined) return "wait";
+  const state = hearLeaving(row.state, one, nowMs);
+  if (state === "wait") return "wait";
+  return { ...withState(row, state, own), leavings: keepLeavings(row.leavings, [one]) };
 }
 
 async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
   const rows = await table.scan<GroupRow>({ prefix: rowsOf.groups, limit: groupsMax });
-  const asked = rows.filter(([, row]) => standingOf(row, own) === "asked");
+  const asked = rows.filter(([, row]) => standingOf(upgradeRow(row), own) === "asked");
   return rows.length < groupsMax && (standing === "joined" || asked.length < askedMax);
 }
 
-export function putGroup(table: Table, batch: Batch, group: GroupRow): void {
-  const key = keyOfGroup(table, group.id);
-  batch.put(key, group);
-  batch.log(key);
+/** What the history of a group shows of a change; `null` where people would see no difference. */
+export function lineIn(before: GroupState | null, after: GroupState) {
+  const isSeen =
+    before === null ||
+    before.name[0] !== after.name[0] ||
+    membersOf(before).join() !== membersOf(after).join();
+  return isSeen ? lineOf(after, before === null) : null;
 }
+
+export const isOther = (before: GroupRow | null, after: GroupRow): boolean =>
+  before === null || !isSame(before.state, after.state);
+
+export const inlineJson = (json: unknown): Body => ({
+  is: "inline",
+  base64: encodeBase64(utf8(JSON.stringify(json))),
+});
+
+export const waitingIn = ({
+  waiting,
+}: GroupRow): readonly (Bundle & { readonly from: Did; readonly sinceMs: number })[] =>
+  waiting.map(({ bundle, from, sinceMs }) => ({ ...bundle, from, sinceMs }));
+
+// ------------------------------------------------------------------------------------------------------------ filing
 
 type Said = {
   readonly group: string;
@@ -66,27 +212,32 @@ type Said = {
 export async function conversationOf(
   table: Table,
   batch: Batch,
-  said: Said,
+  { group, from, own, isKnown }: Said,
 ): Promise<string | null> {
-  const { group, from, own, isKnown } = said;
-  const row = await batch.get<GroupRow>(keyOfGroup(table, group));
-  // A group without a state, of a program without a store.
-  if (row === null) return isKnown ? group : from;
+  const row = await groupAt(table, group, batch);
+  // A group whose state has not come so far, or of a program without a store.
+  if (row === null || isEmpty(row)) return isKnown ? group : from;
   if (standingOf(row, own) === "out") return null;
-  return isIn(row, from) ? group : from;
+  return isIn(row.state, from) ? group : from;
 }
 
-/** A group as it is when it is asked for. */
-export type GroupFacts = {
-  readonly id: string;
-  readonly name: string;
-  readonly admin: Did;
-  readonly members: readonly Did[];
-  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
-  readonly standing: Standing;
-};
+/** Nothing of it has counted so far. */
+export const isEmpty = ({ state }: GroupRow): boolean => Object.keys(state.members).length === 0;
 
-export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
-  const { id, name, admin } = row;
-  return { id, name, admin, members: membersOf(row), standing: standingOf(row, own) };
-};
+/** A message that was filed before the state said that its sender is in the group: the state may still say it. */
+export const markMisfiled = (table: Table, batch: Batch, group: string, key: string): void =>
+  batch.put(misfiledKey(table, group, key), key);
+
+export async function refile(table: Table, batch: Batch, row: GroupRow, own: Did): Promise<void> {
+  const { id } = row.state;
+  if (isEmpty(row)) return;
+  for (const [place, key] of await table.scan<string>({ prefix: misfiledOf(table, id) })) {
+    const message = await batch.get<MessageRow>(key);
+    const isHere =
+      message?.from !== undefined && message.from !== null && isIn(row.state, message.from);
+    if (message !== null && !(isHere && standingOf(row, own) !== "out")) continue;
+    batch.delete(place);
+    if (message !== null && message.conversation !== id)
+      await moveMessage(table, batch, key, { conversation: id, group: id });
+  }
+}

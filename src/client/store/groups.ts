@@ -5,24 +5,15 @@
 
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
-import {
-  changeTo,
-  decideChange,
-  type GroupRow,
-  type GroupState,
-  isIn,
-  membersMax,
-  membersOf,
-  type Standing,
-  standingOf,
-} from "../groups/group-rules.ts";
-import { groupIdOf } from "../groups/statements.ts";
+import { type GroupRow, type Standing, standingOf, upgradeRow } from "../groups/bundles.ts";
+import { changed, emptyGroup, type GroupState, isIn, membersOf } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
-import { type Content, groupType, reactionContent, reactionType } from "../mail/content.ts";
+import { type Content, reactionContent, reactionType } from "../mail/content.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
 import { trustIn } from "../trust/client.ts";
-import { putGroup } from "./group-rows.ts";
-import { keyOfGroup, rowsOf } from "./keys.ts";
+import { factsOf, groupAt, isEmpty, putGroup } from "./group-rows.ts";
+import type { GroupTalk } from "./group-talk.ts";
+import { rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { StoredMessage } from "./rows.ts";
 import type { Sending } from "./sending.ts";
@@ -35,7 +26,6 @@ type Changes = {
   readonly name?: string;
   readonly add?: readonly string[];
   readonly remove?: readonly string[];
-  readonly admin?: string;
 };
 
 /** A group as it is when it is asked for. */
@@ -50,15 +40,16 @@ export class Group {
 
   /** @internal */
   constructor(row: GroupRow, groups: Groups) {
-    ({ id: this.id, name: this.name, admin: this.admin } = row);
-    this.members = membersOf(row);
-    this.standing = standingOf(row, groups.own.did);
+    const { id, name, admin, members, standing } = factsOf(row, groups.own.did);
+    [this.id, this.name, this.admin] = [id, name, admin];
+    [this.members, this.standing] = [members, standing];
     this.#groups = groups;
   }
 
   /** Sends to all who are in it now. Throws `not_member`. */
   async send(content: Content, options: MessageOptions = {}): Promise<Sent[]> {
-    const others = othersIn(await this.#row(["joined"]), this.#groups.own);
+    const { state } = await this.#row(["joined"]);
+    const others = othersIn(state, this.#groups.own);
     return this.#groups.sending.send(others, content, { ...options, group: this.id });
   }
 
@@ -73,44 +64,40 @@ export class Group {
     return this.#groups.store.messages(this.id, page);
   }
 
-  /** For its admin, who may name another one. Throws `not_admin`. */
-  async change({ name, add = [], remove = [], admin: next }: Changes): Promise<void> {
-    const { did, nowMs } = this.#groups.own;
+  /** For its admin, who made it. Throws `not_admin`; `behind` while another device that made new keys is awaited. */
+  async change({ name, add = [], remove = [] }: Changes): Promise<void> {
+    const { own, talk } = this.#groups;
     const find = (to: string) => this.#groups.find(to);
-    const row = await this.#row(["joined"]);
-    const admin = next === undefined ? row.admin : await find(next);
-    if (row.admin !== did) throw localError("not_admin", "only the admin of a group changes it");
-    // By the clock, since an admin who was restored doesn't know the versions that others have.
-    const version = Math.max(row.version + 1, Math.floor(nowMs() / 1_000));
+    const { state } = await this.#row(["joined"]);
+    if (state.maker !== own.did)
+      throw localError("not_admin", "only the admin of a group changes it");
     const gone = await Promise.all(remove.map((to) => (isDid(to) ? to : find(to))));
-    if (!gone.every((one) => one !== did && isIn(row, one)))
+    if (!gone.every((one) => one !== own.did && isIn(state, one)))
       throw localError("not_member", "who is to be removed is not in the group");
-    const stay = membersOf(row).filter((one) => !gone.includes(one));
-    const members = Object.fromEntries(stay.map((one) => [one, row.members[one] as number]));
-    for (const to of add) members[await find(to)] ??= version;
-    if (members[admin] === undefined)
-      throw localError("not_member", "who is to be the admin is not in the group");
-    await publish(this.#groups, row, { ...row, version, members, name: name ?? row.name, admin });
+    const come = await Promise.all(add.map(find));
+    const wish = { add: come, remove: gone, ...(name === undefined ? {} : { name }) };
+    await talk.change(this.id, (now, nowMs) => changed(now, wish, nowMs));
   }
 
   /** Accepts to be in a group into which somebody unknown put this identity. */
   join(): Promise<void> {
-    return this.#mark((row) => ({ ...row, joined: row.version }));
+    const { did } = this.#groups.own;
+    return this.#mark((row) => ({ ...row, joined: row.state.members[did]?.[1] ?? 0 }));
   }
 
   /**
-   * Leaves, and says so to the others, of whom the first is the admin after this one. Who had only been asked says nothing
-   * to anybody. The history stays.
+   * Leaves, and says so to the others. Who had only been asked says nothing to anybody. The history stays. A group that its
+   * admin has left goes on as it is.
    */
   async leave(): Promise<void> {
-    const { own, sending } = this.#groups;
+    const { own, talk } = this.#groups;
     const { did } = own;
     const row = await this.#row(["joined", "asked"]);
-    if (standingOf(row, did) === "asked")
-      return this.#mark((now) => ({ ...now, left: { ...now.left, [did]: now.version } }));
-    const [first] = othersIn(row, own);
-    if (row.admin === did && first !== undefined) await this.change({ admin: first });
-    await sending.send(othersIn(row, own), { v: 1, left: row.version }, changing(row.id));
+    if (standingOf(row, did) === "joined") return talk.leave(row);
+    return this.#mark((now) => {
+      const left = { ...now.state.left, [did]: now.state.members[did]?.[1] ?? 0 };
+      return { ...now, state: { ...now.state, left } };
+    });
   }
 
   async #mark(change: (row: GroupRow) => GroupRow): Promise<void> {
@@ -127,7 +114,7 @@ export class Group {
     from: Pick<Batch, "get"> = this.#groups.own.table,
   ): Promise<GroupRow> {
     const { table, did } = this.#groups.own;
-    const row = await from.get<GroupRow>(keyOfGroup(table, this.id));
+    const row = await groupAt(table, this.id, from);
     if (row !== null && standings.includes(standingOf(row, did))) return row;
     throw notIn();
   }
@@ -135,36 +122,10 @@ export class Group {
 
 const notIn = () => localError("not_member", "this identity is not in the group");
 
-/** With the longest life: who misses that another admin was named learns of no later change. */
-const changing = (group: string): MessageOptions => ({
-  group,
-  mediaType: groupType,
-  receipt: false,
-  ttl: "30d",
-});
-
 const othersIn = (state: GroupState, { did }: Pick<OwnStore, "did">): Did[] =>
   membersOf(state).filter((one) => one !== did);
 
-/** To those who are in it and those who were. */
-async function publish(
-  { own, sending }: Groups,
-  before: GroupState | null,
-  state: GroupState,
-): Promise<void> {
-  const { id } = state;
-  const change = changeTo(state);
-  if (decideChange(before, { id, from: own.did, json: change }) === null)
-    throw localError(
-      "invalid_argument",
-      `a group has at most ${membersMax} members, and a name of 100 characters`,
-    );
-  const recipients = new Set([
-    ...othersIn(state, own),
-    ...(before === null ? [] : othersIn(before, own)),
-  ]);
-  await sending.send([...recipients], change, changing(id));
-}
+type Parts = { readonly sending: Sending; readonly store: LocalStore; readonly talk: GroupTalk };
 
 /** The groups of an identity. Needs a store. */
 export class Groups {
@@ -176,40 +137,34 @@ export class Groups {
   readonly store: LocalStore;
 
   /** @internal */
-  constructor(own: OwnStore, sending: Sending, store: LocalStore) {
+  readonly talk: GroupTalk;
+
+  /** @internal */
+  constructor(own: OwnStore, { sending, store, talk }: Parts) {
     this.own = own;
     this.sending = sending;
     this.store = store;
+    this.talk = talk;
   }
 
   async list(): Promise<Group[]> {
     const rows = await this.own.table.values<GroupRow>(rowsOf.groups);
-    return rows.map((row) => new Group(row, this));
+    const shown = rows.map((row) => upgradeRow(row)).filter((row) => !isEmpty(row));
+    return shown.map((row) => new Group(row, this));
   }
 
   async get(id: string): Promise<Group | null> {
-    const row = await this.own.table.get<GroupRow>(keyOfGroup(this.own.table, id));
-    return row === null ? null : new Group(row, this);
+    const row = await groupAt(this.own.table, id);
+    return row === null || isEmpty(row) ? null : new Group(row, this);
   }
 
   /** Makes a group of this identity, its admin, and of DIDs or aliases. */
   async create(name: string, others: readonly string[]): Promise<Group> {
-    const admin = this.own.did;
-    const dids = [admin, ...(await Promise.all(others.map((to) => this.find(to))))];
-    const nonce = randomUuid();
-    const id = groupIdOf(admin, nonce);
-    const members = Object.fromEntries(dids.map((did) => [did, 1]));
-    await publish(this, null, {
-      id,
-      admin,
-      maker: admin,
-      nonce,
-      version: 1,
-      name,
-      members,
-      left: {},
-    });
-    return (await this.get(id)) as Group;
+    const { did, nowMs } = this.own;
+    const dids = [did, ...(await Promise.all(others.map((to) => this.find(to))))];
+    const empty = emptyGroup(did, randomUuid());
+    await this.talk.create(changed(empty, { name, add: dids }, nowMs()));
+    return (await this.get(empty.id)) as Group;
   }
 
   /** @internal */

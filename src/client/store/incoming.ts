@@ -6,6 +6,7 @@
 
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
+import { attempt } from "../base/failure.ts";
 import { Wakeup } from "../base/wakeup.ts";
 import { groupType, typingType } from "../mail/content.ts";
 import {
@@ -21,6 +22,7 @@ import type { Note } from "../mail/notes.ts";
 import { type ReadMessage, type Recipient, readChunks, readMessage } from "../mail/retrieve.ts";
 import type { Sent } from "../mail/send.ts";
 import { expiryOf, type PendingMessage } from "../net/caches.ts";
+import { trustOf } from "../trust/trust.ts";
 import { Arriving, type Run } from "./arriving.ts";
 import type { Copies } from "./copies.ts";
 import {
@@ -31,7 +33,19 @@ import {
   type Write,
   wholeBody,
 } from "./files.ts";
-import { conversationOf, putChange } from "./group-rows.ts";
+import {
+  conversationOf,
+  type Examined,
+  groupAt,
+  type Heard,
+  hearBundle,
+  inlineJson,
+  isEmpty,
+  isOther,
+  lineIn,
+  markMisfiled,
+} from "./group-rows.ts";
+import type { GroupTalk } from "./group-talk.ts";
 import { acceptInvited } from "./invitations.ts";
 import { handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore, StoreNews } from "./own-store.ts";
@@ -61,6 +75,7 @@ export const devicesWaitMs = 4 * secondMs;
 
 type Beside = {
   readonly sending: Sending;
+  readonly talk: GroupTalk;
   readonly copies: Copies;
   /** `null` while there are no other ones. */
   readonly devices: { readonly sync: Synced | null };
@@ -73,6 +88,14 @@ const charactersMax = 1_024;
 /** What was not handed over within this time isn't any more. */
 const handOverMs = 366 * dayMs;
 
+/** What comes with a message, and what is done when it is saved. */
+type Context = {
+  readonly data: Uint8Array;
+  /** Of what it says of a group. */
+  readonly judged: Examined | null;
+  readonly after: (() => Promise<void>)[];
+};
+
 /** Who surely sent a message. */
 type By = { readonly sender: Did; readonly person: Person | null };
 
@@ -81,6 +104,7 @@ export class Incoming {
   readonly #own: OwnStore;
   readonly #sending: Sending;
   readonly #copies: Copies;
+  readonly #talk: GroupTalk;
   readonly #devices: Beside["devices"];
   /** What becomes of a person whose signed message is saved. */
   readonly #met: Partial<Person>;
@@ -88,10 +112,11 @@ export class Incoming {
   readonly #arriving: Arriving;
   readonly #news = new Wakeup();
 
-  constructor(own: OwnStore, { sending, copies, devices, acceptsRequests = false }: Beside) {
+  constructor(own: OwnStore, { sending, copies, talk, devices, acceptsRequests = false }: Beside) {
     this.#own = own;
     this.#sending = sending;
     this.#copies = copies;
+    this.#talk = talk;
     this.#devices = devices;
     this.#met = acceptsRequests ? { isKnown: true } : {};
     this.#table = own.table;
@@ -136,7 +161,8 @@ export class Incoming {
       const isNamed = read.marks !== undefined;
       if (isNamed && !(await this.#see(batch, message, read))) return deleteBody(batch, body);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
-      news.push(...(await this.#add(batch, rowOf(read, body, this.#own.nowMs()), data)));
+      const context = { data, judged: null, after: [] };
+      news.push(...(await this.#add(batch, rowOf(read, body, this.#own.nowMs()), context)));
     });
     for (const one of news) this.#own.tell(one);
     if (news.length > 0) this.#news.wake();
@@ -159,6 +185,17 @@ export class Incoming {
     fill: (write: Write) => Promise<ReadMessage>,
   ): Promise<ReadMessage> {
     const { nowMs } = this.#own;
+    let judged: Examined | null = null;
+    const after: Context["after"] = [];
+    const judging = async (write: Write): Promise<ReadMessage> => {
+      const parts: Uint8Array[] = [];
+      const read = await fill(async (data) => {
+        if (parts.length === 0) parts.push(data);
+        await write(data);
+      });
+      judged = await this.#judge(read, parts[0] ?? new Uint8Array(0));
+      return read;
+    };
     const rows = async (
       batch: Batch,
       body: Body,
@@ -167,13 +204,25 @@ export class Incoming {
       // Nothing of typing is stored.
       if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
-      return this.#add(batch, rowOf(read, body, nowMs()), data);
+      return this.#add(batch, rowOf(read, body, nowMs()), { data, judged, after });
     };
-    const { filled, saved } = await saveContent(this.#table, nowMs, { fill, rows });
+    const { filled, saved } = await saveContent(this.#table, nowMs, { fill: judging, rows });
     for (const news of saved ?? []) this.#own.tell(news);
+    for (const work of after) void attempt(work);
     if (saved !== null) this.#news.wake();
     await this.#devices.sync?.synced();
     return filled;
+  }
+
+  /** The signatures of what a verified member says of a group, before anything is changed. */
+  async #judge(
+    { from, verified, group, mediaType }: ReadMessage,
+    data: Uint8Array,
+  ): Promise<Examined | null> {
+    if (!isGroupChange({ mediaType }) || verified !== true) return null;
+    if (from === null || group === null) return null;
+    const person = await this.#table.get<Person>(keyOfPerson(this.#table, from));
+    return person?.isBlocked === true ? null : this.#talk.examine(group, from, jsonIn(data));
   }
 
   /** `false` when all of its envelopes were saved before. */
@@ -191,8 +240,9 @@ export class Incoming {
     return isNew;
   }
 
-  async #add(batch: Batch, given: MessageRow, data: Uint8Array): Promise<readonly StoreNews[]> {
+  async #add(batch: Batch, given: MessageRow, context: Context): Promise<readonly StoreNews[]> {
     const { from, verified } = given;
+    const { data } = context;
     const [note, reaction] = [noteIn(given, data), reactionIn(given, data)];
     const revision = revisionIn(given, data);
     const sender = verified === true ? from : null;
@@ -205,7 +255,7 @@ export class Incoming {
       ? null
       : sender === null
         ? given
-        : await this.#inGroup(batch, given, { data, sender, person });
+        : await this.#inGroup(batch, given, { ...context, sender, person });
     if (row === null || note !== null) deleteBody(batch, given.body);
     if (row === null) return [];
     if (note !== null)
@@ -216,6 +266,8 @@ export class Incoming {
       ? await reactionRow(this.#table, batch, row, reaction)
       : { ...row, ...(revision === null ? {} : { target: revision.to, targetFrom: sender }) };
     const key = await placeMessage(this.#table, batch, placed);
+    const isInGroup = given.group !== null && !isGroupChange(given) && sender !== null;
+    if (isInGroup) await this.#markMisfiled(batch, given.group, row, key);
     const [last] = await this.#table.scan({ prefix: rowsOf.toHandOver, limit: 1, isReverse: true });
     const number = last === undefined ? 0 : numberOf(last[0]) + 1;
     batch.put(handOverKey(number), { key, atMs: row.arrivedMs } satisfies LogRow);
@@ -228,20 +280,57 @@ export class Incoming {
   async #inGroup(
     batch: Batch,
     row: MessageRow,
-    { data, sender, person }: By & { readonly data: Uint8Array },
+    { judged, after, sender, person }: By & Context,
   ): Promise<MessageRow | null> {
-    const { group } = row;
+    const { group, state: digest = null } = row;
     if (group === null) return isGroupChange(row) ? null : row;
     const { did: own } = this.#own;
     const said = { from: sender, own, isKnown: person?.isKnown === true };
-    if (isGroupChange(row))
-      return (await putChange(this.#table, batch, { ...said, id: group, json: jsonIn(data) }))
-        ? row
-        : null;
+    after.push(() => this.#talk.answer({ group, from: sender, digest }));
+    if (isGroupChange(row)) return judged === null ? null : this.#hear(batch, row, judged, after);
     const conversation = await conversationOf(this.#table, batch, { ...said, group });
     return conversation === null
       ? null
       : { ...row, conversation, group: conversation === group ? group : null };
+  }
+
+  /** The row that shows what changed, by who signed it; `null` when nothing did. */
+  async #hear(
+    batch: Batch,
+    row: MessageRow,
+    said: Examined,
+    after: Context["after"],
+  ): Promise<MessageRow | null> {
+    const { did: own, nowMs } = this.#own;
+    const root = await this.#talk.root();
+    const id = row.group ?? "";
+    const makers = said.statements.map(({ one }) => one.statement.maker);
+    const maker = makers[0] ?? said.from;
+    const person = await batch.get<Person>(keyOfPerson(this.#table, maker));
+    const isKnown = person?.isKnown === true || maker === own;
+    const listener = { own, root, isKnown, nowMs: nowMs() };
+    const heard = await hearBundle(this.#table, batch, { id, said }, listener);
+    if (heard === null) return null;
+    const { before, after: now } = heard;
+    if (!isOther(before, now)) return null;
+    after.unshift(() => this.#talk.heard(before, now));
+    after.unshift(async () =>
+      this.#own.tell({ type: "changed", conversation: id, id: null, what: "group" }),
+    );
+    return shownRow(row, heard);
+  }
+
+  /** The state of a group may say later that its sender is in it. */
+  async #markMisfiled(
+    batch: Batch,
+    group: string | null,
+    row: MessageRow,
+    key: string,
+  ): Promise<void> {
+    if (group === null) return;
+    const state = await groupAt(this.#table, group, batch);
+    const isOpen = row.conversation !== group || state === null || isEmpty(state);
+    if (isOpen) markMisfiled(this.#table, batch, group, key);
   }
 
   async #note(
@@ -319,7 +408,22 @@ export class Incoming {
   }
 }
 
-const isGroupChange = ({ mediaType }: MessageRow): boolean => mediaType.startsWith(groupType);
+const isGroupChange = ({ mediaType }: Pick<MessageRow, "mediaType">): boolean =>
+  mediaType.startsWith(groupType);
+
+/** What the history of a group shows of what was heard. `null`: nothing. */
+function shownRow(row: MessageRow, { before, after }: Heard): MessageRow | null {
+  const { maker } = after.state;
+  const line = lineIn(before?.state ?? null, after.state);
+  if (line === null) return null;
+  const [gone] = Object.entries(after.state.left).filter(
+    ([did, version]) => before?.state.left[did] !== version,
+  );
+  const isLeaving = gone !== undefined && before !== null;
+  const from = (isLeaving ? gone[0] : maker) as Did;
+  const json = isLeaving ? { v: 2, left: gone[1] } : line;
+  return { ...row, from, verified: true, trust: trustOf(from), body: inlineJson(json) };
+}
 
 function rowOf(
   { digests, marks = digests, seenUntilMs: _, ...facts }: ReadMessage,

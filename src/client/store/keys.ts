@@ -33,6 +33,8 @@ export const rowsOf = {
   pieces: "f/",
   /** Marks of files whose rows are not written so far. */
   unfinished: "t/",
+  /** Messages that a group's state may show elsewhere. */
+  misfiled: "j/",
   /** Files that arrive in runs of chunks. */
   arriving: "e/",
   removals: "q/",
@@ -75,6 +77,10 @@ export const keyOfPerson = (names: Names, did: string): string =>
 export const keyOfProfile = (names: Names, did: string): string =>
   `${rowsOf.profiles}${names.name(did)}`;
 export const keyOfGroup = (names: Names, id: string): string => `${rowsOf.groups}${names.name(id)}`;
+export const misfiledOf = (names: Names, group: string): string =>
+  `${rowsOf.misfiled}${names.name(group)}/`;
+export const misfiledKey = (names: Names, group: string, message: string): string =>
+  `${misfiledOf(names, group)}${names.name(message)}`;
 export const keyOfConversation = (names: Names, id: string): string =>
   `${rowsOf.conversations}${names.name(id)}`;
 export const keyOfDraft = (names: Names, id: string): string => `${rowsOf.drafts}${names.name(id)}`;

@@ -20,6 +20,7 @@ import {
   messagesOf,
   reactionsOf,
   removalKey,
+  rowsOf,
   seenKey,
 } from "./keys.ts";
 import { isRevision, type Revision, revisionOf } from "./revisions.ts";
@@ -415,28 +416,55 @@ export function viewOf(
   };
 }
 
+/** To another conversation, with its content. */
+export async function moveMessage(
+  table: Table,
+  batch: Batch,
+  key: string,
+  to: Pick<MessageRow, "conversation" | "group">,
+): Promise<void> {
+  const row = await batch.get<MessageRow>(key);
+  if (row === null) return;
+  const moved = { ...row, ...to };
+  if (row.target !== null) batch.delete(key);
+  else await takeOut(table, batch, key, row);
+  const place = await placeMessage(table, batch, moved);
+  const toHandOver = await table.scan<{ readonly key: string }>({ prefix: rowsOf.toHandOver });
+  for (const [at, one] of toHandOver) if (one.key === key) batch.put(at, { ...one, key: place });
+}
+
 /** With its content, its reactions, and what waits of it in the outbox. */
 export async function removeMessage(table: Table, batch: Batch, key: string): Promise<void> {
   const row = await batch.get<MessageRow>(key);
   if (row === null) return;
-  batch.delete(key);
-  batch.delete(deliveryKey(key));
-  const places = [row.id, ...row.to.map((copy) => copy.id)].map((id) => keyOfId(table, id));
-  if (row.from !== null) places.push(keyOfAuthored(table, row.from, row.id));
-  for (const one of places) if ((await batch.get<string>(one)) === key) batch.delete(one);
   for (const { out } of row.to) if (out !== null) batch.delete(out);
   for (const [reaction] of await table.scan({
     prefix: reactionsOf(table, row.conversation, row.id),
   }))
     batch.delete(reaction);
   forgetBody(batch, row);
+  await takeOut(table, batch, key, row);
+}
+
+/** Out of its conversation. */
+async function takeOut(table: Table, batch: Batch, key: string, row: MessageRow): Promise<void> {
+  batch.delete(key);
+  batch.delete(deliveryKey(key));
+  const places = [row.id, ...row.to.map((copy) => copy.id)].map((id) => keyOfId(table, id));
+  if (row.from !== null) places.push(keyOfAuthored(table, row.from, row.id));
+  for (const one of places) if ((await batch.get<string>(one)) === key) batch.delete(one);
   const place = keyOfConversation(table, row.conversation);
   const conversation = await batch.get<ConversationRow>(place);
   if (conversation === null) return;
   const isUnread = !row.isOwn && row.arrivedMs > conversation.readMs;
   const prefix = messagesOf(table, row.conversation);
-  const rest = await table.scan<MessageRow>({ prefix, limit: 2, isReverse: true });
-  const [last, left = null] = rest.find(([other]) => other !== key) ?? [null];
+  let [last, left]: [string | null, MessageRow | null] = [null, null];
+  for (const [other] of await table.scan<MessageRow>({ prefix, limit: 100, isReverse: true })) {
+    // One change may take several out.
+    left = await batch.get<MessageRow>(other);
+    last = left === null ? null : other;
+    if (left !== null) break;
+  }
   const unread = Math.max(0, conversation.unread - (isUnread ? 1 : 0));
   if (left === null) batch.delete(place);
   else batch.put(place, { ...conversation, unread, last, at: orderOf(left) });

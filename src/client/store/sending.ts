@@ -5,12 +5,13 @@
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { Mutex } from "../../core/std/order.ts";
 import { attempt, ClientError, isTemporary, localError } from "../base/failure.ts";
-import { type GroupRow, membersOf } from "../groups/group-rules.ts";
+import { digestOf, membersOf } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import {
   type Content,
   groupType,
   isNote,
+  type JsonContent,
   parseMediaType,
   type Relations,
   reactionContent,
@@ -28,15 +29,8 @@ import { type MessageOptions, type Sent, sendPlan } from "../mail/send.ts";
 import { find } from "../trust/client.ts";
 import { loadAlias, type NameTrust, trustOf } from "../trust/trust.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
-import { putChange } from "./group-rows.ts";
-import {
-  copyIdOf,
-  keyOfConversation,
-  keyOfGroup,
-  keyOfId,
-  keyOfPerson,
-  keyOfProfile,
-} from "./keys.ts";
+import { groupAt, inlineJson } from "./group-rows.ts";
+import { copyIdOf, keyOfConversation, keyOfId, keyOfPerson, keyOfProfile } from "./keys.ts";
 import { choicesOf, enqueue, type Outbox, outFile } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
 import { enqueueProfile } from "./profiles.ts";
@@ -84,15 +78,21 @@ export class Sending {
    * One message, with a copy for each recipient. Resolves when it is safe in the store; throws for a recipient that
    * isn't known.
    */
-  send(targets: readonly string[], content: Content, options: MessageOptions): Promise<Sent[]> {
+  send(
+    targets: readonly string[],
+    content: Content,
+    options: MessageOptions,
+    within: Within | null = null,
+  ): Promise<Sent[]> {
     if (this.#own.signal.aborted) throw localError("closed", "close() was called");
-    return this.#adding.run(() => this.#add(targets, content, options));
+    return this.#adding.run(() => this.#add(targets, content, options, within));
   }
 
   async #add(
     targets: readonly string[],
     content: Content,
     options: MessageOptions,
+    within: Within | null,
   ): Promise<Sent[]> {
     const people = new Map<Did, Recipient>();
     for (const to of targets) {
@@ -102,8 +102,10 @@ export class Sending {
     const { table, nowMs } = this.#own;
     const id = randomUuid();
     const named = options.mediaType === reactionType ? await this.#reactionIn(content) : content;
-    const source = await sourceOf(named, options, await this.#relationsOf(id, options));
-    const draft = { id, source, content: named, options, recipients: [...people.values()] };
+    const relations = await this.#relationsOf(id, options, within);
+    const source = await sourceOf(named, options, relations);
+    const recipients = [...people.values()];
+    const draft = { id, source, content: named, options, recipients, within };
     const { saved } = await saveContent(table, nowMs, {
       fill: (write) => copySource(source, write),
       rows: (batch, body) => this.#put(batch, draft, body),
@@ -118,12 +120,20 @@ export class Sending {
   async #relationsOf(
     id: string,
     { replyTo = null, group = null, receipt, mediaType = "" }: MessageOptions,
+    within: Within | null,
   ): Promise<Relations> {
     const wantsReceipt = receipt ?? this.#asksReceipts;
     const answered = replyTo === null ? null : await messageById(this.#own.table, replyTo);
     const replyFrom = answered?.row.from ?? null;
     const name = isNote(mediaType) ? null : id;
-    return { id: name, replyTo, replyFrom, group, wantsReceipt };
+    const state = within?.digest ?? (await this.#digestOf(group));
+    return { id: name, replyTo, replyFrom, group, state, wantsReceipt };
+  }
+
+  /** Of the state that this identity has of a group. */
+  async #digestOf(group: string | null): Promise<string | null> {
+    const row = group === null ? null : await groupAt(this.#own.table, group);
+    return row === null ? null : digestOf(row.state);
   }
 
   /** With who wrote the message, as far as it is here. */
@@ -167,7 +177,7 @@ export class Sending {
       arrivedMs: atMs,
       body,
     });
-    if (row.mediaType === groupType) await this.#changeGroup(batch, row, content);
+    if (draft.within !== null) return this.#putState(batch, row, { draft, within: draft.within });
     const key = isShown(row) ? keyOfMessage(table, row) : null;
     const chosen = choicesOf(options);
     const copies: Copy[] = [];
@@ -212,12 +222,29 @@ export class Sending {
     await enqueueProfile(table, batch, person, ahead);
   }
 
-  /** By the same rules as the changes of others. Throws `group_changed`. */
-  async #changeGroup(batch: Batch, { conversation }: MessageRow, json: Content): Promise<void> {
-    const { did, table } = this.#own;
-    const change = { id: conversation, from: did, own: did, isKnown: false, json };
-    if (!(await putChange(table, batch, change)))
+  /** What is said of a group's state, with the change that it is about. Throws `group_changed`. */
+  async #putState(
+    batch: Batch,
+    row: MessageRow,
+    { draft, within }: { readonly draft: Draft; readonly within: Within },
+  ): Promise<{ places: string[]; change: StoreChange | null }> {
+    const { table, nowMs } = this.#own;
+    const { id, source, options, recipients } = draft;
+    const { put, line } = within;
+    if (put !== null && !(await put(batch)))
       throw localError("group_changed", "another device of this identity has changed the group");
+    const places: string[] = [];
+    for (const { did, alias } of recipients) {
+      await this.#meet(batch, row, { did, alias, options });
+      const envelope = copyIdOf(table, id, did);
+      const facts = { did, id: envelope, key: null, file: outFile(source.file), body: row.body };
+      const out = { ...facts, options: choicesOf(options) };
+      places.push(await enqueue(table, batch, out, nowMs()));
+    }
+    const { conversation } = row;
+    if (line !== null) await placeMessage(table, batch, { ...row, body: inlineJson(line) }, true);
+    const what = line === null ? "group" : "message";
+    return { places, change: put === null ? null : { type: "changed", conversation, id, what } };
   }
 
   /** An alias that can't be looked up now is what it was. */
@@ -269,17 +296,15 @@ export class Sending {
   /** Says at once that somebody writes, or has stopped, to those who are known and listen; kept nowhere. */
   async typing(conversation: string, isTyping: boolean): Promise<void> {
     const { did: own, nowMs, table } = this.#own;
-    const group = isDid(conversation)
-      ? null
-      : await table.get<GroupRow>(keyOfGroup(table, conversation));
-    const members = group === null ? [] : membersOf(group);
+    const group = isDid(conversation) ? null : await groupAt(table, conversation);
+    const members = group === null ? [] : membersOf(group.state);
     const others = isDid(conversation) ? [conversation] : members.filter((did) => did !== own);
     const sinceMs = nowMs() - (this.#typedMs.get(conversation) ?? 0);
     const isNews = isTyping ? sinceMs >= typingAgainMs : this.#typedMs.delete(conversation);
     const profile = await table.get<ProfileRow>(keyOfProfile(table, own));
     if (!isNews || others.length > typingMax || profile?.isOpen !== true) return;
     if (isTyping) this.#typedMs.set(conversation, nowMs());
-    const relations = { replyTo: null, group: group?.id ?? null, wantsReceipt: false };
+    const relations = { replyTo: null, group: group?.state.id ?? null, wantsReceipt: false };
     const source = await sourceOf({ v: 1, typing: isTyping }, { mediaType: typingType }, relations);
     await Promise.all(others.map((did) => attempt(() => this.#type(did, source))));
   }
@@ -293,17 +318,28 @@ export class Sending {
   }
 }
 
+/** What a device says of a group's state. */
+type Within = {
+  /** Of the state that it is about. */
+  readonly digest: string;
+  /** Written in one change with the copies, unless it answers `false`. */
+  readonly put: ((batch: Batch) => Promise<boolean>) | null;
+  /** For the own history. */
+  readonly line: JsonContent | null;
+};
+
 type Draft = {
   readonly id: string;
   readonly source: Source;
   readonly content: Content;
   readonly options: MessageOptions;
   readonly recipients: readonly Recipient[];
+  readonly within: Within | null;
 };
 
 /** Receipts, reactions and revisions are no messages of their own. */
 const isShown = ({ mediaType }: MessageRow): boolean =>
-  !isNote(mediaType) && mediaType !== reactionType && mediaType !== revisionType;
+  !isNote(mediaType) && ![reactionType, revisionType, groupType].includes(mediaType);
 
 function ownRow(
   { id, source, options }: Draft,

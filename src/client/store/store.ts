@@ -7,17 +7,15 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
 import { localError } from "../base/failure.ts";
-import type { GroupRow } from "../groups/group-rules.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
 import type { Copies } from "./copies.ts";
 import { type Body, readBody } from "./files.ts";
-import { factsOf, type GroupFacts } from "./group-rows.ts";
+import { factsOf, type GroupFacts, groupAt, isEmpty } from "./group-rows.ts";
 import { type InvitationTerms, makeInvitation } from "./invitations.ts";
 import {
   endOf,
   keyOfConversation,
   keyOfDraft,
-  keyOfGroup,
   keyOfPerson,
   keyOfProfile,
   messagesOf,
@@ -154,10 +152,9 @@ export class LocalStore {
         const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
         const [view = null] =
           last === null ? [] : await this.#views(row.id, [[row.last ?? "", last]]);
-        const group = isDid(row.id)
-          ? null
-          : await this.#table.get<GroupRow>(keyOfGroup(this.#table, row.id));
-        const facts = group === null ? null : factsOf(group, this.#own.did);
+        const group = isDid(row.id) ? null : await groupAt(this.#table, row.id);
+        const isShown = group !== null && !isEmpty(group);
+        const facts = isShown ? factsOf(group, this.#own.did) : null;
         return {
           id: row.id,
           person: await this.person(row.id),

@@ -1,178 +1,203 @@
-/** Who is asked about a group, what devices tell one another of it, and how many groups strangers can put somebody into. */
+/** What a device keeps of a group: who is asked, what own devices tell one another, what waits, and where messages show. */
 import { expect, test } from "bun:test";
-import type { GroupRow } from "../../../../src/client/groups/group-rules.ts";
-import { mergeGroups, standingOf } from "../../../../src/client/groups/group-rules.ts";
-import { groupIdOf } from "../../../../src/client/groups/statements.ts";
+import {
+  type GroupRow,
+  mergeRows,
+  newRow,
+  overtaken,
+  type SignedStatement,
+  standingOf,
+  upgradeRow,
+} from "../../../../src/client/groups/bundles.ts";
+import {
+  changed,
+  emptyGroup,
+  type GroupState,
+  isIn,
+  membersOf,
+  outOnly,
+} from "../../../../src/client/groups/statements.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
-import { factsOf, putChange } from "../../../../src/client/store/group-rows.ts";
+import {
+  type Examined,
+  factsOf,
+  groupAt,
+  hearBundle,
+  markMisfiled,
+  putGroup,
+} from "../../../../src/client/store/group-rows.ts";
 import { keyOfGroup } from "../../../../src/client/store/keys.ts";
+import { type MessageRow, placeMessage } from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { identityOf } from "../../../support/identity.ts";
-import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
 
 const [admin, own, other] = [
   identityOf("admin").did,
   identityOf("own").did,
   identityOf("other").did,
 ];
-const rowOf = (change: Partial<GroupRow>): GroupRow => ({
-  ...{ id: groupIdOf(admin, "n"), admin, maker: admin, nonce: "n", version: 2, name: "now" },
-  ...{ members: { [admin]: 1, [own]: 1, [other]: 2 }, left: {}, joined: 1 },
-  ...change,
-});
-
-test("of two devices the later state counts, in whatever order they speak, with all who left and what was accepted", () => {
-  const late = rowOf({});
-  const early = rowOf({
-    version: 1,
-    name: "before",
-    members: { [admin]: 1, [own]: 1 },
-    left: { [own]: 1 },
-    joined: 0,
+const nowMs = 1_790_000_000_000;
+const open = () => Table.open(memoryStore(), new Uint8Array(32).fill(7));
+const begun = (maker: Did, nonce: string, members: readonly Did[]): GroupState =>
+  changed(emptyGroup(maker, nonce), { name: "Hiking", add: members }, nowMs);
+const signed = (statement: GroupState): SignedStatement => {
+  return { statement, key: "aa".repeat(32), signature: "" };
+};
+const saying = (state: GroupState, by: "in_force" | "unknown" = "in_force"): Examined => {
+  return { from: admin, statements: [{ one: signed(state), by }], leavings: [], sinceMs: nowMs };
+};
+const hearing = (table: Table, said: Examined, isKnown: boolean, atMs = nowMs) =>
+  table.change((batch) => {
+    const id = said.statements[0]?.one.statement.id ?? said.leavings[0]?.one.id ?? "";
+    return hearBundle(table, batch, { id, said }, { own, root: "", isKnown, nowMs: atMs });
   });
-  for (const merged of [mergeGroups(late, early), mergeGroups(early, late)]) {
-    expect([merged.version, merged.name, merged.left, merged.joined]).toEqual([
-      2,
-      "now",
-      { [own]: 1 },
-      1,
-    ]);
-    expect(standingOf(merged, own)).toBe("out");
-  }
-});
 
-test("who put themselves into somebody's group first keeps nobody from the true one, and numbers of theirs bind nobody", async () => {
-  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const nonce = "n";
-  const id = groupIdOf(admin, nonce);
-  const put = (from: Did, version: number) =>
-    table.change(async (batch) => {
-      const json = {
-        v: 1,
-        version,
-        maker: admin,
-        nonce,
-        name: from,
-        admin: from,
-        members: { [from]: 1, [own]: 1 },
-      };
-      return putChange(table, batch, { id, from, json, own, isKnown: false });
-    });
-  const seen = async () => (await table.get<GroupRow>(keyOfGroup(table, id))) as GroupRow;
-  expect(await put(other, Number.MAX_SAFE_INTEGER)).toBe(true);
-  expect(await put(admin, 1)).toBe(true);
-  expect(factsOf(await seen(), own)).toMatchObject({ admin, standing: "asked" });
-  const { groups } = await partsOf(await ownStoreOf(table, own, { nowMs: () => 0 }));
-  await (await groups.get(id))?.join();
-  expect(await put(other, Number.MAX_SAFE_INTEGER)).toBe(false);
-  expect(factsOf(await seen(), own)).toMatchObject({ admin, standing: "joined" });
-  // So it is on another device, which has only what came first.
-  const first = { ...(await seen()), admin: other, version: Number.MAX_SAFE_INTEGER, joined: 0 };
-  for (const merged of [mergeGroups(first, await seen()), mergeGroups(await seen(), first)])
-    expect(factsOf(merged, own)).toMatchObject({ admin, standing: "joined" });
+test("a known maker's group is joined at once, a stranger's asks, and who was taken out is asked again", async () => {
+  const table = await open();
+  const state = begun(admin, "n", [admin, own, other]);
+  await hearing(table, saying(state), true);
+  const facts = async () => {
+    const row = await groupAt(table, state.id);
+    return row === null ? null : factsOf(row, own);
+  };
+  expect(await facts()).toMatchObject({ admin, name: "Hiking", standing: "joined" });
+  const later = changed(state, { name: "Climbing" }, nowMs + 5_000);
+  await hearing(table, saying(later), true);
+  expect(await facts()).toMatchObject({ name: "Climbing", standing: "joined" });
+  const without = changed(later, { remove: [own] }, nowMs + 9_000);
+  await hearing(table, saying({ ...later, ...outOnly(without, own) }), true);
+  expect(await facts()).toMatchObject({ name: "Climbing", standing: "out" });
+  await hearing(table, saying(changed(without, { add: [own] }, nowMs + 20_000)), true);
+  expect(await facts()).toMatchObject({ standing: "asked" });
+  const strange = begun(other, "n", [other, own]);
+  await hearing(table, saying(strange), false);
+  const asked = await groupAt(table, strange.id);
+  expect(asked && factsOf(asked, own).standing).toBe("asked");
 });
 
 test("strangers put somebody into at most fifty groups that wait for an answer; people who are known go on", async () => {
-  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const put = (from: Did, isKnown: boolean) =>
-    table.change(async (batch) => {
-      const nonce = crypto.randomUUID();
-      const id = groupIdOf(from, nonce);
-      const json = {
-        v: 1,
-        version: 1,
-        maker: from,
-        nonce,
-        name: "a group",
-        admin: from,
-        members: { [from]: 1, [own]: 1 },
-      };
-      const isPut = await putChange(table, batch, { id, from, json, own, isKnown });
-      return { isPut, key: keyOfGroup(table, id) };
-    });
-  const asked = await Array.fromAsync({ length: 51 }, () => put(admin, false));
-  expect(asked.map(({ isPut }) => isPut)).toEqual([...Array<boolean>(50).fill(true), false]);
-  expect(await table.get(asked.at(-1)?.key ?? "")).toBeNull();
-  expect((await put(other, true)).isPut).toBe(true);
+  const table = await open();
+  const put = (maker: Did, isKnown: boolean, nonce: string) =>
+    hearing(table, saying(begun(maker, nonce, [maker, own])), isKnown);
+  const asked = await Array.fromAsync({ length: 51 }, (_, i) => put(admin, false, `${i}`));
+  expect(asked.map((heard) => heard !== null)).toEqual([...Array<boolean>(50).fill(true), false]);
+  expect(await put(other, true, "known")).not.toBeNull();
 });
 
-/** A group in a store of `me`, who is known to all, and what is told to it. */
-async function groupOf(row: GroupRow, me: Did = own) {
-  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  await table.change(async (batch) => batch.put(keyOfGroup(table, row.id), row));
-  const told = (from: Did, change: object) => {
-    const { maker, nonce, name, admin, members } = row;
-    const json = { ...{ v: 1, maker, nonce, name, admin, members }, ...change };
-    return table.change((batch) =>
-      putChange(table, batch, { id: row.id, from, json, own: me, isKnown: true }),
-    );
-  };
-  const seen = async () => (await table.get<GroupRow>(keyOfGroup(table, row.id))) as GroupRow;
-  const facts = async () => factsOf(await seen(), me);
-  return { told, seen, facts };
-}
+test("what can't be judged waits, and a leaving waits for what put its member in", async () => {
+  const table = await open();
+  const state = begun(admin, "n", [admin, own]);
+  await hearing(table, saying(state), true);
+  const ahead = changed(state, { name: "Later" }, nowMs + 3 * 86_400_000);
+  const unknown = changed(state, { name: "By another key" }, nowMs + 4_000);
+  const leaving = { id: state.id, did: other, version: 9, key: "", signature: "" };
+  await hearing(table, saying(ahead), true);
+  await hearing(table, saying(unknown, "unknown"), true);
+  const gone = { ...saying(state), leavings: [{ one: leaving, by: "in_force" as const }] };
+  await hearing(table, gone, true);
+  const row = (await groupAt(table, state.id)) as GroupRow;
+  expect([row.state.name[0], row.state.left, row.waiting.length]).toEqual(["Hiking", {}, 3]);
+  // Nobody's word but the maker's, and with the time that was waited for.
+  await hearing(
+    table,
+    { ...saying(ahead), statements: [{ one: signed(ahead), by: "other" }] },
+    true,
+  );
+  expect((await groupAt(table, state.id))?.state.name[0]).toBe("Hiking");
+  await hearing(table, saying(ahead), true, nowMs + 3 * 86_400_000);
+  expect((await groupAt(table, state.id))?.state.name[0]).toBe("Later");
+});
 
-test("only the admin changes a group that was accepted, and whom the admin names; who left stays out", async () => {
-  const group = await groupOf(rowOf({}));
-  expect(await group.told(other, { admin: other, version: 5 })).toBe(false);
-  expect(await group.seen()).toEqual(rowOf({}));
-  expect(await group.told(other, { left: 5 })).toBe(true);
-  expect(await group.told(admin, { admin: own, version: 6 })).toBe(true);
-  expect(await group.told(admin, { version: 7 })).toBe(false);
-  expect(await group.facts()).toMatchObject({ admin: own, standing: "joined" });
-  const members = { [own]: 1, [other]: 2 };
-  for (const out of [{ left: { [own]: 1 } }, { members: { [admin]: 1, [other]: 2 } }]) {
-    const ended = await groupOf(rowOf({ ...out, joined: 0 }));
-    expect(await ended.told(other, { admin: other, version: 5, members })).toBe(false);
-    expect((await ended.facts()).standing).toBe("out");
+test("own devices come to the same whoever speaks first, keep a removal, and one whose change has lost is told", () => {
+  const state = begun(own, "n", [own, admin, other]);
+  const row: GroupRow = { ...newRow(state), root: "r1", joined: 1 };
+  const removal = changed(state, { remove: [other] }, nowMs + 1_000);
+  const naming = changed(state, { name: "Mine" }, nowMs + 2_000);
+  const again = changed(state, { name: "Theirs" }, nowMs + 3_000);
+  const phone = { ...row, state: removal, was: { [other]: state.members[other]?.[1] ?? 0 } };
+  const tablet = { ...row, state: naming, was: { "": state.name[1] } };
+  const by = { own, root: "r1" };
+  for (const merged of [mergeRows(phone, tablet, by), mergeRows(tablet, phone, by)]) {
+    expect([merged.state.name[0], isIn(merged.state, other)]).toEqual(["Mine", false]);
+    expect(membersOf(merged.state)).toEqual([admin, own].toSorted());
+  }
+  const unknowing = { ...row, state: again, was: { "": state.name[1] } };
+  const knowing = { ...row, state: again, was: { "": naming.name[1] } };
+  expect([
+    overtaken(tablet, unknowing),
+    overtaken(tablet, knowing),
+    overtaken(phone, tablet),
+  ]).toEqual([true, false, false]);
+});
+
+test("under new keys the state of the device that made them is the beginning, and what an earlier key said is healed", () => {
+  const state = begun(own, "n", [own, admin]);
+  const thief = changed(state, { name: "Stolen", add: [other] }, nowMs + 5_000);
+  const held: GroupRow = { ...newRow(thief), root: "r1", joined: 1 };
+  const given: GroupRow = { ...newRow(state), root: "r2", joined: 1 };
+  for (const merged of [
+    mergeRows(held, given, { own, root: "r2" }),
+    mergeRows(given, held, { own, root: "r2" }),
+  ]) {
+    expect([merged.root, merged.state.name[0]]).toEqual(["r2", "Hiking"]);
+    expect(isIn(merged.state, other)).toBe(false);
   }
 });
 
-test("before a group is accepted any admin who puts this identity into it replaces another", async () => {
-  const group = await groupOf(rowOf({ joined: 0 }));
-  expect(await group.told(other, { admin: other, version: 1, members: { [other]: 1 } })).toBe(
-    false,
-  );
-  expect(await group.told(admin, { version: 2 })).toBe(false);
-  expect(
-    await group.told(other, { admin: other, version: 1, members: { [other]: 1, [own]: 1 } }),
-  ).toBe(true);
-  expect(await group.facts()).toMatchObject({ admin: other, standing: "asked" });
+test("a group of the version before goes on with its members, and who was in it and is not is out", async () => {
+  const table = await open();
+  const { id } = emptyGroup(admin, "n");
+  const before = {
+    ...{ id, admin: other, maker: admin, nonce: "n", version: 7, name: "Before" },
+    ...{ members: { [admin]: 1, [own]: 3 }, left: {}, joined: 7 },
+  };
+  await table.change(async (batch) => batch.put(keyOfGroup(table, id), before));
+  const row = (await groupAt(table, id)) as GroupRow;
+  expect(factsOf(row, own)).toEqual({
+    ...{ id, name: "Before", admin },
+    members: [admin, own].toSorted(),
+    standing: "joined",
+  });
+  const upgraded = upgradeRow(before, [other, own]);
+  expect(upgraded.state.members[other]).toEqual(["out", 7]);
+  // The maker's next statement goes on from there.
+  await hearing(table, saying(changed(upgraded.state, { name: "After" }, nowMs)), true);
+  expect(factsOf((await groupAt(table, id)) as GroupRow, own).name).toBe("After");
 });
 
-test("the maker of a group is a DID", async () => {
-  const maker = "x".repeat(60_000);
-  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const id = groupIdOf(maker, "n");
-  const json = {
-    v: 1,
-    version: 1,
-    maker,
-    nonce: "n",
-    name: "",
-    admin,
-    members: { [admin]: 1, [own]: 1 },
-  };
-  await table.change((batch) =>
-    putChange(table, batch, { id, from: admin, json, own, isKnown: true }),
+test("messages that came before the state show in the group once it says that their sender is in it", async () => {
+  const table = await open();
+  const state = begun(admin, "n", [admin, own, other]);
+  const row = (id: string, from: Did): MessageRow => ({
+    ...{ id, from, verified: true, trust: "proven", distrusted: null, name: "" },
+    ...{ mediaType: "text/plain", sizeBytes: 1, replyTo: null, group: null, wantsReceipt: false },
+    ...{ messageIds: [id], sentMs: nowMs, conversation: from, isOwn: false, arrivedMs: nowMs },
+    ...{ reaction: null, target: null, digest: id, body: { is: "inline", base64: "eA==" }, to: [] },
+  });
+  const [first, second, foreign] = [1, 2, 3].map((i) => `6f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3${i}`);
+  const senders = [other, admin, identityOf("foreign").did] as const;
+  await table.change(async (batch) => {
+    for (const [i, id] of [first, second, foreign].entries()) {
+      const key = await placeMessage(table, batch, row(id as string, senders[i] as Did));
+      markMisfiled(table, batch, state.id, key);
+    }
+  });
+  await hearing(table, saying(state), true);
+  const conversations = await table.values<{ id: string; unread: number }>("c/");
+  const counts = Object.fromEntries(conversations.map(({ id, unread }) => [id, unread]));
+  expect(counts).toEqual({ [state.id]: 2, [senders[2]]: 1 });
+  const shown = (await table.values<MessageRow>("m/")).map(({ id, conversation }) => [
+    id,
+    conversation,
+  ]);
+  expect(shown.toSorted()).toEqual(
+    [
+      [first, state.id],
+      [second, state.id],
+      [foreign, senders[2]],
+    ].toSorted() as never,
   );
-  expect(await table.get(keyOfGroup(table, id))).toBeNull();
-});
-
-test("changes of an admin count who was restored from an older store", async () => {
-  const restored = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const row = rowOf({});
-  await restored.change(async (batch) => batch.put(keyOfGroup(restored, row.id), row));
-  const members = await groupOf(rowOf({ version: 1_700_000_000, members: row.members }));
-  const said: unknown[] = [];
-  const send = async (_: readonly string[], content: unknown) => {
-    said.push(content);
-    return [];
-  };
-  const nowMs = () => 1_800_000_000_999;
-  const { groups } = await partsOf(await ownStoreOf(restored, admin, { nowMs }), { send });
-  await (await groups.get(row.id))?.change({ name: "restored" });
-  expect(await members.told(admin, said[0] as object)).toBe(true);
-  expect(await members.facts()).toMatchObject({ name: "restored", standing: "joined" });
+  await table.change((batch) => putGroup(table, batch, newRow(state)));
+  expect(standingOf(await groupAt(table, state.id), own)).toBe("asked");
 });

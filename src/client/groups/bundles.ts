@@ -1,0 +1,248 @@
+/**
+ * What members of a group show one another: signed statements of its maker and signed leavings, in the form in which they
+ * are sent; and the row in which a device keeps a group.
+ * Source: docs/protocol.md ("Groups").
+ */
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { isInteger, isRecord } from "../base/shapes.ts";
+import {
+  emptyGroup,
+  type GroupState,
+  groupIdOf,
+  isIn,
+  join,
+  type Leaving,
+  membersOf,
+  mergeOwn,
+  parseStatement,
+  type Statement,
+  undominated,
+} from "./statements.ts";
+
+export const membersMax = 64;
+/** Of one bundle. */
+const [statementsMax, leavingsMax] = [8, membersMax];
+/** A bundle in JSON, so that it is small content. */
+const bundleCharactersMax = 60_000;
+/** Of one group. */
+const waitingMax = 16;
+
+/** `key` is the root key in hex, `signature` in Base64. */
+type BySignature = { readonly key: string; readonly signature: string };
+export type SignedStatement = { readonly statement: Statement } & BySignature;
+export type SignedLeaving = Leaving & BySignature;
+export type Bundle = {
+  readonly statements: readonly SignedStatement[];
+  readonly leavings: readonly SignedLeaving[];
+};
+const nothing: Bundle = { statements: [], leavings: [] };
+
+/** A group as a device keeps it. */
+export type GroupRow = Bundle & {
+  readonly v: 2;
+  readonly state: GroupState;
+  /** At the maker's devices the root key, in hex, under which the state counts. */
+  readonly root: string;
+  /** The version in which this identity accepted to be in it; 0 when it did not. */
+  readonly joined: number;
+  /** What can't be judged yet, and since when. */
+  readonly waiting: readonly {
+    readonly bundle: Bundle;
+    readonly from: Did;
+    readonly sinceMs: number;
+  }[];
+  /** The versions that changes of this identity's devices replaced, by DID; of the name under "". */
+  readonly was: Readonly<Record<string, number>>;
+};
+
+export const newRow = (state: GroupState): GroupRow => ({
+  ...{ v: 2, state, root: "", joined: 0, waiting: [], was: {} },
+  ...nothing,
+});
+
+export type Standing = "joined" | "asked" | "out";
+
+export function standingOf(row: GroupRow | null, own: Did): Standing {
+  if (row === null || !isIn(row.state, own)) return "out";
+  return row.joined >= (row.state.members[own]?.[1] ?? 0) ? "joined" : "asked";
+}
+
+/** Who has accepted a group stays in it while each later state has them in it. */
+export function withState(row: GroupRow, state: GroupState, own: Did): GroupRow {
+  const stays = standingOf(row, own) === "joined" && isIn(state, own);
+  return { ...row, state, joined: stays ? (state.members[own]?.[1] ?? 0) : row.joined };
+}
+
+// ------------------------------------------------------------------------------------------------------------ form
+
+export function renderBundle({ statements, leavings }: Bundle): Readonly<Record<string, unknown>> {
+  const said = ({ statement, key, signature }: SignedStatement) => {
+    const { maker, nonce, name, members } = statement;
+    return { maker, nonce, name, members, key, signature };
+  };
+  const gone = leavings.map(({ did, version, key, signature }) => ({
+    did,
+    version,
+    key,
+    signature,
+  }));
+  return { v: 2, statements: statements.map(said), leavings: gone };
+}
+
+/** `null` for JSON of another form. What belongs to another group is left out. */
+export function parseBundle(json: unknown, id: string): Bundle | null {
+  if (!isRecord(json) || json["v"] !== 2) return null;
+  const { statements, leavings } = json;
+  if (!Array.isArray(statements) || statements.length > statementsMax) return null;
+  if (!Array.isArray(leavings) || leavings.length > leavingsMax) return null;
+  return {
+    statements: statements.flatMap((one: unknown) => {
+      const statement = parseStatement(one);
+      const by = signatureIn(one);
+      if (by === null || statement?.id !== id || countIn(statement) > membersMax) return [];
+      return [{ statement, ...by }];
+    }),
+    leavings: leavings.flatMap((one: unknown) => {
+      const by = signatureIn(one);
+      const { did, version } = isRecord(one) ? one : {};
+      if (by === null || typeof did !== "string" || !isDid(did) || !isInteger(version)) return [];
+      return [{ id, did, version, ...by }];
+    }),
+  };
+}
+
+function signatureIn(json: unknown): BySignature | null {
+  const { key, signature } = isRecord(json) ? json : {};
+  if (typeof key !== "string" || !/^[0-9a-f]{64}$/.test(key)) return null;
+  return typeof signature === "string" && signature.length <= 100 ? { key, signature } : null;
+}
+
+const countIn = ({ members }: Statement): number =>
+  Object.values(members).filter(([value]) => value === "in").length;
+
+// ------------------------------------------------------------------------------------------------------------ keeping
+
+/** What others don't already say; of the same, what the key in force has signed. The newest first. */
+export function keepStatements(
+  held: readonly SignedStatement[],
+  given: SignedStatement,
+): SignedStatement[] {
+  const inForce = held.filter(({ key }) => key === given.key);
+  const earlier = held.filter(({ key }) => key !== given.key);
+  return undominated([given, ...inForce, ...earlier]).slice(0, statementsMax);
+}
+
+/** Of each who left the last one. */
+export function keepLeavings(
+  held: readonly SignedLeaving[],
+  given: readonly SignedLeaving[],
+): SignedLeaving[] {
+  const last = new Map<string, SignedLeaving>();
+  for (const one of [...held, ...given])
+    if ((last.get(one.did)?.version ?? -1) < one.version) last.set(one.did, one);
+  return [...last.values()].slice(-leavingsMax);
+}
+
+/** As much as is small content, the newest first. */
+export function fitting({ statements, leavings }: Bundle): Bundle {
+  const kept: SignedStatement[] = [];
+  let left = bundleCharactersMax - JSON.stringify(leavings).length;
+  for (const one of statements) {
+    left -= JSON.stringify(one).length;
+    if (left < 0) break;
+    kept.push(one);
+  }
+  return { statements: kept, leavings };
+}
+
+export const addWaiting = (
+  row: GroupRow,
+  one: GroupRow["waiting"][number] | null,
+): GroupRow["waiting"] => (one === null ? row.waiting : [...row.waiting, one].slice(-waitingMax));
+
+// ------------------------------------------------------------------------------------------------------------ own devices
+
+/** Parts that one of this identity's devices had changed, and that another one has changed without knowing it. */
+export function overtaken(before: GroupRow, given: GroupRow): boolean {
+  const partsOf = ({ name, members }: GroupState): Record<string, readonly [string, number]> => {
+    return { ...members, "": name };
+  };
+  const [held, other] = [partsOf(before.state), partsOf(given.state)];
+  return Object.keys(before.was).some((part) => {
+    const [mine, theirs] = [held[part], other[part]];
+    if (mine === undefined || theirs === undefined || theirs[1] <= mine[1]) return false;
+    return theirs[0] !== mine[0] && (given.was[part] ?? theirs[1]) < mine[1];
+  });
+}
+
+/** Of two devices. `root` is the root key of this identity, under which its own groups count. */
+export function mergeRows(
+  held: GroupRow,
+  given: GroupRow,
+  { own, root }: { readonly own: Did; readonly root: string },
+): GroupRow {
+  const isMaker = held.state.maker === own && held.root !== given.root;
+  const isLater = given.root === root;
+  const numbered = (row: GroupRow, isFirst: boolean) => ({
+    root: isFirst ? 1 : 0,
+    state: row.state,
+  });
+  const state = isMaker
+    ? mergeOwn(numbered(held, !isLater), numbered(given, isLater)).state
+    : join(held.state, given.state);
+  return {
+    v: 2,
+    state,
+    root: isMaker && isLater ? given.root : held.root,
+    statements: given.statements.reduce<readonly SignedStatement[]>(
+      (all, one) =>
+        all.some((other) => other.signature === one.signature) ? all : keepStatements(all, one),
+      held.statements,
+    ) as SignedStatement[],
+    leavings: keepLeavings(held.leavings, given.leavings),
+    joined: Math.max(held.joined, given.joined),
+    waiting: held.waiting,
+    was: { ...held.was, ...given.was },
+  };
+}
+
+// ------------------------------------------------------------------------------------------------------------ migration
+
+type RowBefore = {
+  readonly id: string;
+  readonly maker: Did;
+  readonly nonce: string;
+  readonly version: number;
+  readonly name: string;
+  readonly members: Readonly<Record<string, number>>;
+  readonly left: Readonly<Record<string, number>>;
+  readonly joined: number;
+};
+
+/** A group that an earlier version of the SDK has kept goes on with the same members; its maker is its admin. */
+export function upgradeRow(row: GroupRow | RowBefore, wereIn: readonly string[] = []): GroupRow {
+  if ("v" in row) return row;
+  const { maker, nonce, version, name, members, left, joined } = row;
+  const gone = wereIn.filter((did) => isDid(did) && members[did] === undefined);
+  const state: GroupState = {
+    ...emptyGroup(maker, nonce),
+    id: groupIdOf(maker, nonce),
+    name: [name, version],
+    members: {
+      ...Object.fromEntries(gone.map((did) => [did, ["out", version] as const])),
+      ...Object.fromEntries(
+        Object.entries(members).map(([did, since]) => [did, ["in", since] as const]),
+      ),
+    },
+    left,
+  };
+  return { ...newRow(state), joined };
+}
+
+/** What a change shows of a group, in its history. */
+export const lineOf = (state: GroupState, isNew: boolean) => ({
+  v: 2,
+  name: state.name[0],
+  members: membersOf(state),
+  isNew,
+});

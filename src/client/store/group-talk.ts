@@ -1,0 +1,412 @@
+/**
+ * What a device says to a group about the group, and what it makes of what others say: it signs the states of the groups
+ * that this identity has made, judges the signatures of others, and answers who shows another state than its own.
+ * Source: docs/protocol.md "Groups".
+ */
+import {
+  decodeBase64,
+  decodeHex,
+  encodeBase64,
+  encodeHex,
+  equalBytes,
+} from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { attempt, ClientError, isTemporary, localError, pause } from "../base/failure.ts";
+import {
+  type Bundle,
+  fitting,
+  type GroupRow,
+  membersMax,
+  newRow,
+  parseBundle,
+  renderBundle,
+  type SignedLeaving,
+  type SignedStatement,
+  standingOf,
+  upgradeRow,
+  withState,
+} from "../groups/bundles.ts";
+import {
+  answerTo,
+  digestOf,
+  type GroupState,
+  isIn,
+  isSame,
+  leavingText,
+  membersOf,
+  outOnly,
+  type Statement,
+  statementText,
+  takeUpLeavings,
+} from "../groups/statements.ts";
+import { ed25519PublicKey, signEd25519, verifyEd25519 } from "../keys/crypto.ts";
+import { groupType, type JsonContent } from "../mail/content.ts";
+import { jsonIn } from "../mail/message.ts";
+import { isName } from "../mail/notes.ts";
+import { rootKeyOf } from "../trust/client.ts";
+import { wholeBody } from "./files.ts";
+import {
+  type Examined,
+  groupAt,
+  hearBundle,
+  isEmpty,
+  isOther,
+  lineIn,
+  putGroup,
+  waitingIn,
+} from "./group-rows.ts";
+import { keyOfGroup, messagesOf, rowsOf } from "./keys.ts";
+import type { OwnStore } from "./own-store.ts";
+import type { MessageRow } from "./rows.ts";
+import type { Sending } from "./sending.ts";
+import type { Batch } from "./table.ts";
+
+/** Who is not the maker answers some time within it, so that one answer is enough for most. */
+const answerWithinMs = minuteMs;
+/** Between two answers to one member. */
+const answersApartMs = 10 * secondMs;
+const answeredMax = 1_000;
+/** What can't be judged for so long is forgotten; so is the wait for a device that has made new keys. */
+const [waitingMs, ownWaitMs] = [2 * dayMs, 10 * minuteMs];
+const triesMax = 3;
+
+type Said = { readonly group: string; readonly from: Did; readonly digest: string | null };
+
+export class GroupTalk {
+  readonly #own: OwnStore;
+  readonly #sending: Sending;
+  /** Whether this device has made the keys in force, or may begin with its own states. */
+  hasMadeKeys: () => Promise<boolean> = async () => true;
+  readonly #answered = new BoundedMap<string, true>(answeredMax);
+  readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
+  readonly #behindMs = new BoundedMap<string, number>(answeredMax);
+
+  constructor(own: OwnStore, sending: Sending) {
+    this.#own = own;
+    this.#sending = sending;
+  }
+
+  // ------------------------------------------------------------------------------------------------------- signing
+
+  /** The root key of this device in hex. Throws `root_replaced` when it is known not to be in force. */
+  async root(): Promise<string> {
+    const { client, secrets, did } = this.#own.identity;
+    const key = await ed25519PublicKey(secrets.rootSeed);
+    const proven = client.trust.provenOf(did)?.state.rootKeys.at(-1);
+    if (proven !== undefined && !equalBytes(proven, key))
+      throw localError("root_replaced", "the root key of this device was replaced by another one");
+    return encodeHex(key);
+  }
+
+  async #signed(text: Uint8Array): Promise<{ readonly key: string; readonly signature: string }> {
+    const key = await this.root();
+    const signature = await signEd25519(text, this.#own.identity.secrets.rootSeed);
+    return { key, signature: encodeBase64(signature) };
+  }
+
+  async #sign(state: Statement): Promise<SignedStatement> {
+    const { id, maker, nonce, name, members } = state;
+    const statement = { id, maker, nonce, name, members };
+    return { statement, ...(await this.#signed(statementText(statement))) };
+  }
+
+  /** All that others need in order to come to the state that is here. */
+  async #bundle(row: GroupRow): Promise<Bundle> {
+    if (row.state.maker !== this.#own.did) return fitting(row);
+    return fitting({ statements: [await this.#sign(row.state)], leavings: row.leavings });
+  }
+
+  /** After new keys: the device that made them begins with the states that it has. Also of groups of an earlier version. */
+  async takeOver(): Promise<void> {
+    const { table, did } = this.#own;
+    const root = await this.root();
+    const isFirst = await this.hasMadeKeys();
+    for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
+      const row = upgradeRow(raw);
+      const isDue = row.state.maker === did && row.root !== root && (isFirst || row.root === "");
+      if (isDue) await this.#putRoot(row.state.id, root);
+    }
+  }
+
+  #putRoot(id: string, root: string): Promise<void> {
+    const { table } = this.#own;
+    return table.change(async (batch) => {
+      const row = await groupAt(table, id, batch);
+      if (row !== null) await putGroup(table, batch, { ...row, root });
+    });
+  }
+
+  // ------------------------------------------------------------------------------------------------------- changing
+
+  /** A group of which this identity is the maker, with new versions of what `edit` changes. Throws `not_admin`. */
+  async change(id: string, edit: (state: GroupState, nowMs: number) => GroupState): Promise<void> {
+    const { table, did, nowMs } = this.#own;
+    for (let tries = 1; ; tries++) {
+      const before = await groupAt(table, id);
+      if (before === null || standingOf(before, did) !== "joined")
+        throw localError("not_member", "this identity is not in the group");
+      if (before.state.maker !== did)
+        throw localError("not_admin", "only the admin of a group changes it");
+      await this.#mustBegin(before);
+      const state = edit(before.state, nowMs());
+      const done = await attempt(() => this.#publish(before, state));
+      if (!(done instanceof ClientError)) return;
+      if (done.code !== "group_changed" || tries === triesMax) throw done;
+    }
+  }
+
+  /** Another device has made new keys, and says with which states it begins; for ten minutes this one waits. */
+  async #mustBegin({ root, state: { id } }: GroupRow): Promise<void> {
+    const now = await this.root();
+    if (root === now) return;
+    const sinceMs = this.#behindMs.get(id) ?? this.#own.nowMs();
+    this.#behindMs.set(id, sinceMs);
+    const isOver = this.#own.nowMs() - sinceMs > ownWaitMs;
+    if (!isOver && root !== "" && !(await this.hasMadeKeys()))
+      throw localError("behind", "the device that made new keys says first what this group is");
+    await this.#putRoot(id, now);
+  }
+
+  async create(state: GroupState): Promise<void> {
+    await this.#publish(null, state);
+  }
+
+  /** In one change with the copies for all who are in it; those who are not any more learn only that. */
+  async #publish(before: GroupRow | null, state: GroupState): Promise<void> {
+    const { did, table } = this.#own;
+    const members = membersOf(state);
+    if (members.length > membersMax || !isName(state.name[0]))
+      throw localError(
+        "invalid_argument",
+        `a group has at most ${membersMax} members, and a name of 100 characters`,
+      );
+    const root = await this.root();
+    const held = before === null ? newRow(state) : withState(before, state, did);
+    const joined = isIn(state, did) ? (state.members[did]?.[1] ?? 0) : held.joined;
+    const was = { ...held.was, ...replacedBy(before?.state ?? null, state) };
+    const after: GroupRow = { ...held, root, joined, was };
+    const put = async (batch: Batch) => {
+      const now = await groupAt(table, state.id, batch);
+      const isAsBefore =
+        now === null ? before === null : before !== null && isSame(now.state, before.state);
+      if (isAsBefore)
+        await putGroup(table, batch, { ...(now ?? after), ...after, waiting: now?.waiting ?? [] });
+      return isAsBefore;
+    };
+    const line = lineIn(before?.state ?? null, state);
+    await this.#say(after, members, { put, line });
+    await this.#sayOut(after, before === null ? [] : membersOf(before.state));
+  }
+
+  async #say(
+    row: GroupRow,
+    to: readonly Did[],
+    more: {
+      readonly put?: (batch: Batch) => Promise<boolean>;
+      readonly line?: JsonContent | null;
+    } = {},
+  ): Promise<void> {
+    const others = to.filter((one) => one !== this.#own.did);
+    if (others.length === 0 && more.put === undefined) return;
+    const bundle = renderBundle(await this.#bundle(row));
+    const within = { digest: digestOf(row.state), put: more.put ?? null, line: more.line ?? null };
+    await this.#sending.send(others, bundle, changing(row.state.id), within);
+  }
+
+  async #sayOut({ state }: GroupRow, were: readonly Did[]): Promise<void> {
+    for (const one of were) {
+      if (one === this.#own.did || isIn(state, one)) continue;
+      const statement = await this.#sign(outOnly(state, one));
+      const bundle = renderBundle({ statements: [statement], leavings: [] });
+      const within = { digest: digestOf(state), put: null, line: null };
+      await this.#sending.send([one], bundle, changing(state.id), within);
+    }
+  }
+
+  /** Leaves, and says so to the others. */
+  async leave(row: GroupRow): Promise<void> {
+    const { did, table } = this.#own;
+    const { id } = row.state;
+    const version = row.state.members[did]?.[1] ?? 0;
+    const leaving: SignedLeaving = {
+      ...{ id, did, version },
+      ...(await this.#signed(leavingText({ id, did, version }))),
+    };
+    const others = membersOf(row.state);
+    const left = { ...row.state.left, [did]: version };
+    const state = { ...row.state, left };
+    const leavings = [...row.leavings.filter((one) => one.did !== did), leaving];
+    const after = { ...row, state, leavings };
+    const put = async (batch: Batch) => {
+      const now = await groupAt(table, id, batch);
+      if (now === null || !isSame(now.state, row.state)) return false;
+      await putGroup(table, batch, { ...now, state, leavings });
+      return true;
+    };
+    await this.#say(after, others, { put, line: { v: 2, left: version } });
+  }
+
+  // ------------------------------------------------------------------------------------------------------- hearing
+
+  /**
+   * Looks at the signatures of a bundle, without changing anything. Throws a temporary failure when a key can't be looked
+   * up now: the message waits.
+   */
+  async examine(id: string, from: Did, json: unknown): Promise<Examined | null> {
+    const bundle = parseBundle(json, id);
+    return bundle === null ? null : this.#judge(bundle, from, this.#own.nowMs());
+  }
+
+  async #judge(bundle: Bundle, from: Did, sinceMs: number): Promise<Examined> {
+    const statements: Examined["statements"][number][] = [];
+    for (const one of bundle.statements) {
+      const { maker } = one.statement;
+      statements.push({
+        one,
+        by: await this.#judged(maker, from, statementText(one.statement), one),
+      });
+    }
+    const leavings: Examined["leavings"][number][] = [];
+    for (const one of bundle.leavings)
+      leavings.push({ one, by: await this.#judged(one.did, from, leavingText(one), one) });
+    return { from, statements, leavings, sinceMs };
+  }
+
+  async #judged(
+    signer: Did,
+    from: Did,
+    text: Uint8Array,
+    { key, signature }: { readonly key: string; readonly signature: string },
+  ): Promise<Examined["statements"][number]["by"]> {
+    const publicKey = decodeHex(key) ?? new Uint8Array(32);
+    const bytes = decodeBase64(signature) ?? new Uint8Array(0);
+    if (bytes.length !== 64 || !(await verifyEd25519(bytes, text, publicKey))) return "other";
+    const roots = await this.#rootsOf(signer);
+    if (roots === null) return "other";
+    const at = roots.indexOf(key);
+    // Of a random DID nothing is proven: it counts from the signer only.
+    if (!isSelfCertifying(signer)) return at >= 0 && from === signer ? "in_force" : "other";
+    if (at === -1) return "unknown";
+    return at === roots.length - 1 ? "in_force" : "earlier";
+  }
+
+  /** The last one is in force. `null` for somebody whose keys are not believed. */
+  async #rootsOf(did: Did): Promise<string[] | null> {
+    const { client } = this.#own.identity;
+    const asked = await attempt(async () =>
+      isSelfCertifying(did)
+        ? (await client.trust.prove(did, null)).rootKeys
+        : [await rootKeyOf(client, did)],
+    );
+    if (!(asked instanceof ClientError)) return asked.map(encodeHex);
+    const known = isTemporary(asked) ? client.trust.provenOf(did) : null;
+    if (known !== null) return known.state.rootKeys.map(encodeHex);
+    if (isTemporary(asked)) throw asked;
+    return null;
+  }
+
+  /** After a bundle was joined: what the maker owes the others. */
+  async heard(before: GroupRow | null, after: GroupRow): Promise<void> {
+    if (after.state.maker !== this.#own.did || !isOther(before, after)) return;
+    const state = takeUpLeavings(after.state, this.#own.nowMs());
+    const done = await attempt(() => this.#publish(after, state));
+    if (done instanceof ClientError && done.code === "group_changed") return;
+    if (done instanceof ClientError) throw done;
+  }
+
+  /** Once more, what could not be judged. */
+  async hearWaiting(): Promise<void> {
+    const { table, did, nowMs } = this.#own;
+    for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
+      const { state, waiting } = upgradeRow(raw);
+      if (waiting.length === 0) continue;
+      const judged: Examined[] = [];
+      for (const { from, sinceMs, ...bundle } of waitingIn(upgradeRow(raw)))
+        if (nowMs() - sinceMs < waitingMs) judged.push(await this.#judge(bundle, from, sinceMs));
+      const root = await this.root();
+      const heard = await table.change(async (batch) => {
+        const row = await groupAt(table, state.id, batch);
+        if (row === null) return null;
+        const isOver = judged.length === 0 && isEmpty(row);
+        if (isOver) batch.delete(keyOfGroup(table, state.id));
+        else await putGroup(table, batch, { ...row, waiting: [] });
+        let last = row;
+        const listener = { own: did, root, isKnown: false, nowMs: nowMs() };
+        for (const said of judged)
+          last = (await hearBundle(table, batch, { id: state.id, said }, listener))?.after ?? last;
+        return { before: row, after: last };
+      });
+      if (heard === null || !isOther(heard.before, heard.after)) continue;
+      this.#own.tell({ type: "changed", conversation: state.id, id: null, what: "group" });
+      await this.heard(heard.before, heard.after);
+    }
+  }
+
+  // ------------------------------------------------------------------------------------------------------- answering
+
+  /** Answers a member who shows another state: once for each state that either has. */
+  async answer({ group, from, digest }: Said): Promise<void> {
+    const { did: own, table, signal } = this.#own;
+    const row = await groupAt(table, group);
+    // Who only asks this identity in learns nothing of it.
+    if (row === null || isEmpty(row) || row.joined === 0 || standingOf(row, own) === "asked")
+      return;
+    const answer = answerTo(row.state, { own, from, digest });
+    const name = `${group} ${from} ${digest} ${digestOf(row.state)}`;
+    if (answer === null || this.#answered.get(name) === true) return;
+    this.#answered.set(name, true);
+    const sinceMs =
+      performance.now() - (this.#answeredMs.get(`${group} ${from}`) ?? -answersApartMs);
+    const leastMs = Math.max(0, answersApartMs - sinceMs);
+    await pause(answer === "later" ? leastMs + Math.random() * answerWithinMs : leastMs, signal);
+    if (signal.aborted) return;
+    this.#answeredMs.set(`${group} ${from}`, performance.now());
+    const now = await groupAt(table, group);
+    if (now === null) return;
+    if (answer === "out") await this.#sayOut(now, [from]);
+    else if (isIn(now.state, from)) await this.#say(now, [from]);
+  }
+
+  // ------------------------------------------------------------------------------------------------------- migration
+
+  /** Rows of an earlier version: who was in a group and is not any more is out, as far as its history shows them. */
+  async upgrade(): Promise<void> {
+    const { table } = this.#own;
+    for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
+      if ("v" in raw) continue;
+      const before = upgradeRow(raw);
+      const row = upgradeRow(raw, await this.#wereIn(before.state.id));
+      await table.change(async (batch) => putGroup(table, batch, row));
+    }
+  }
+
+  async #wereIn(id: string): Promise<string[]> {
+    const { table } = this.#own;
+    const were = new Set<string>();
+    for await (const [, row] of table.all<MessageRow>(messagesOf(table, id))) {
+      if (!row.mediaType.startsWith(groupType) || row.body.is !== "inline") continue;
+      const json = jsonIn(await wholeBody(table, row.body)) as { readonly members?: object } | null;
+      for (const did of Object.keys(json?.members ?? {})) were.add(did);
+    }
+    return [...were];
+  }
+}
+
+/** The versions of parts that the next state replaces, by DID; of the name under "". */
+function replacedBy(before: GroupState | null, after: GroupState): Record<string, number> {
+  const was: Record<string, number> = {};
+  if (before === null) return was;
+  if (after.name[1] !== before.name[1]) was[""] = before.name[1];
+  for (const [did, [, version]] of Object.entries(after.members)) {
+    const held = before.members[did]?.[1] ?? 0;
+    if (held !== version) was[did] = held;
+  }
+  return was;
+}
+
+/** With the longest life: who comes back late hears of it. */
+const changing = (group: string) =>
+  ({ group, mediaType: groupType, receipt: false, ttl: "30d" }) as const;
