@@ -178,6 +178,15 @@ export const withId = (mediaType: string, id: string): string =>
 export const idIn = (mediaType: string): string | null =>
   parseUuid(parameterIn(mediaType, "id") ?? "");
 
+/** The same for each name that the same content was given. */
+export function withoutId(mediaType: string): string {
+  const parts = partsOf(mediaType);
+  const at = parts.indexOf(marker, 1);
+  const isId = (part: string, place: number) =>
+    at !== -1 && place > at && part.toLowerCase().startsWith("id=");
+  return parts.filter((part, place) => !isId(part, place)).join(";");
+}
+
 /** Of those behind `waypost=1`. */
 function parameterIn(mediaType: string, name: string): string | null {
   const parts = partsOf(mediaType);

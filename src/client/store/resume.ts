@@ -8,6 +8,7 @@ import { inOrder } from "../../core/std/order.ts";
 import { sendingShape } from "../base/kept.ts";
 import { parseKept, renderKept } from "../base/shapes.ts";
 import type { TextStore } from "../keys/key-stores.ts";
+import { withoutId } from "../mail/content.ts";
 import { chunkCount, keptPlan, type SendPlan } from "../mail/send.ts";
 
 type KeptPlan = ReturnType<typeof keptPlan>;
@@ -57,12 +58,12 @@ export function change(
 const endsMs = ({ plan }: KeptPlan) =>
   (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
 
-/** What is sent, to whom and how. */
+/** What is sent, to whom and how; each call gives its message another name. */
 function subjectOf({
   plan: { to, chunkBytes, ttl, tag, hint, file, recipient },
   senderKeyId,
 }: KeptPlan): string {
   const { name, mediaType, sizeBytes, sha256 } = file;
   const how = [to, chunkBytes, ttl, tag, hint, recipient.keyId, senderKeyId];
-  return renderKept([...how, name, mediaType, sizeBytes, sha256]);
+  return renderKept([...how, name, withoutId(mediaType), sizeBytes, sha256]);
 }

@@ -1,12 +1,20 @@
 /** A message in chunks that was interrupted: continued for the same content and recipient and for no other, and for a time. */
 import { expect, test } from "bun:test";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
+import { withId } from "../../../../src/client/mail/content.ts";
 import { buildEnvelope, type SendPlan } from "../../../../src/client/mail/send.ts";
 import { change, resume } from "../../../../src/client/store/resume.ts";
 import { content, from, plan } from "../../../support/send-plan.ts";
 
-const fresh: SendPlan = { ...plan, timestamp: new Date().toISOString() };
-const later = (): SendPlan => ({ ...fresh, id: crypto.randomUUID(), seed: new Uint8Array(32) });
+/** Each call gives its message a name, which is part of the media type. */
+const planNamed = (id: string): SendPlan => ({
+  ...plan,
+  id,
+  file: { ...plan.file, mediaType: withId(plan.file.mediaType, id) },
+  timestamp: new Date().toISOString(),
+});
+const fresh = planNamed(plan.id);
+const later = (): SendPlan => ({ ...planNamed(crypto.randomUUID()), seed: new Uint8Array(32) });
 
 const old = { ...later(), timestamp: new Date(Date.now() - 25 * 3_600_000).toISOString() };
 /** Another file of the same size. */
@@ -42,6 +50,7 @@ test("other content, another recipient, signer or chunk size begin anew", async 
     { chunkBytes: 999 },
     { tag: null },
     { file: { ...plan.file, sha256: new Uint8Array(32) } },
+    { file: { ...plan.file, mediaType: "image/png" } },
     { recipient: { ...plan.recipient, keyId: `${plan.to}#other` } },
   ];
   for (const other of others) {
