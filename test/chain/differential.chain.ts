@@ -29,7 +29,7 @@ const plainProofsKey = Uint8Array.fromHex(
   "72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8",
 );
 /** About 20 calls a second; another length or seed by the environment. */
-const seriesCalls = Number(process.env["DIFFERENTIAL_CALLS"] ?? "160");
+const seriesCalls = Number(process.env["DIFFERENTIAL_CALLS"] ?? "100");
 const seriesSeed = Number(process.env["DIFFERENTIAL_SEED"] ?? "20260716");
 
 afterAll(endStand);

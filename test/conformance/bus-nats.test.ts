@@ -10,6 +10,7 @@ import { join } from "node:path";
 import type { Socket } from "bun";
 import { type NatsBusOptions, natsOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
 import type { Bus } from "../../src/storage/bus.ts";
+import { writeCertificate } from "../support/certificates.ts";
 import { type NatsServer, natsAbsence, startNats } from "../support/nats.ts";
 import { runBusConformance } from "./bus.ts";
 
@@ -31,6 +32,10 @@ async function until(holds: () => boolean | Promise<boolean>, msMax = 60_000): P
     if (performance.now() > endMs) throw new Error("it did not come to that in time");
   }
 }
+
+/** A bus opens after two seconds without its server too, which a busy machine may take to connect. */
+const untilConnected = (pair: readonly Bus[]) =>
+  until(() => pair.every((bus) => bus.stats().connected));
 
 /** Passes everything on until it is cut: then connections stay open and nothing gets through. */
 function openLine(port: number, onSent: (text: string) => void = () => {}) {
@@ -95,18 +100,22 @@ if (absence !== null) {
 
   runBusConformance({
     name: "nats",
-    open: (given) => {
+    open: async (given) => {
       const options = optionsFor(server.url, { subject_prefix: `case${prefixes++}` });
-      return Promise.all([openNatsBus(options, given), openNatsBus(options, given)]);
+      const pair = await Promise.all([openNatsBus(options, given), openNatsBus(options, given)]);
+      await untilConnected(pair);
+      return pair;
     },
   });
 
   describe("a bus whose server", () => {
+    /** Both connected. */
     const ends = async (changes: Partial<NatsBusOptions> = {}) => {
       const pair = await openPair(
         optionsFor(server.url, { subject_prefix: `fault${prefixes++}`, ...changes }),
       );
       opened.push(...pair);
+      await untilConnected(pair);
       return pair;
     };
 
@@ -287,7 +296,10 @@ if (absence !== null) {
 
     test("is not running yet opens at once and works when it runs", async () => {
       await server.stop();
-      const [here, there] = await ends();
+      const [here, there] = await openPair(
+        optionsFor(server.url, { subject_prefix: `fault${prefixes++}` }),
+      );
+      opened.push(here, there);
       let asked = 0;
       const subscription = there.subscribe("s", () => bytes(String(++asked)));
       expect(await here.request("s", bytes("?"), 20_000)).toBe("nobody");
@@ -300,29 +312,7 @@ if (absence !== null) {
 
   test("user, password and certificates are used, and wrong ones reach nobody", async () => {
     const folder = mkdtempSync(join(tmpdir(), "waypost-tls-"));
-    const [cert, key] = [join(folder, "cert.pem"), join(folder, "key.pem")];
-    const made = Bun.spawnSync([
-      ...[
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-      ],
-      ...[
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-        "subjectAltName=DNS:localhost,IP:127.0.0.1",
-      ],
-      ...["-keyout", key, "-out", cert],
-    ]);
-    expect(made.exitCode).toBe(0);
+    const { cert, key } = writeCertificate(folder, "first");
     const strict = await startNats([
       'authorization { user: "node", password: "right" }',
       `tls { cert_file: "${cert}", key_file: "${key}", timeout: 5 }`,

@@ -41,6 +41,9 @@ async function openFresh(changes: Partial<PostgresOptions> = {}): Promise<Store>
   return openPostgres(options, environment);
 }
 
+/** Of a primary that has a standby. */
+const replicated = ["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"];
+
 const box = (n: number) => `did:svc:box${n}` as MailboxKey;
 const open: Store[] = [];
 
@@ -358,12 +361,7 @@ suite("the PostgreSQL store when things break", () => {
   }, 60_000);
 
   test("a fail-over to a synchronous standby under load loses nothing that was answered", async () => {
-    const primary = await startPostgres([
-      "fsync=on",
-      "max_connections=40",
-      "shared_buffers=64MB",
-      "max_wal_senders=4",
-    ]);
+    const primary = await startPostgres(replicated);
     const standby = await primary.standby();
     try {
       await primary.sql("alter system set synchronous_standby_names = '*'");
@@ -383,12 +381,7 @@ suite("the PostgreSQL store when things break", () => {
   }, 120_000);
 
   test("that a write was committed before is answered only when the standby has it", async () => {
-    const primary = await startPostgres([
-      "fsync=on",
-      "max_connections=40",
-      "shared_buffers=64MB",
-      "max_wal_senders=4",
-    ]);
+    const primary = await startPostgres(replicated);
     const standby = await primary.standby();
     try {
       const mailbox = mailboxOf(await openFresh({ urls: [primary.url] }));
@@ -422,12 +415,7 @@ suite("the PostgreSQL store when things break", () => {
   }, 120_000);
 
   test("an old primary that comes back beside the new one gets no statement, read or write", async () => {
-    const primary = await startPostgres([
-      "fsync=on",
-      "max_connections=40",
-      "shared_buffers=64MB",
-      "max_wal_senders=4",
-    ]);
+    const primary = await startPostgres(replicated);
     const options = optionsFor({ urls: [primary.url] });
     const pool = await openPool(options);
     await migrateSchema(pool, options).finally(() => pool.close());
@@ -463,8 +451,7 @@ suite("the PostgreSQL store when things break", () => {
 
 suite("a node that did nothing while a standby was promoted", () => {
   test("uses the new primary from its first statement on, though the old one is back", async () => {
-    const settings = ["fsync=on", "max_connections=40", "shared_buffers=64MB", "max_wal_senders=4"];
-    const primary = await startPostgres(settings);
+    const primary = await startPostgres(replicated);
     const options = optionsFor({ urls: [primary.url], block_time_ms: 3_600_000 });
     const pool = await openPool(options);
     await migrateSchema(pool, options).finally(() => pool.close());

@@ -11,8 +11,8 @@ import {
   type EgressOptions,
   type EgressSettings,
 } from "../../src/nodes/egress/egress.ts";
+import { inboxCertificate, inboxKey } from "../support/certificates.ts";
 import { relayDefault } from "../support/settings.ts";
-import { inboxCertificate, inboxKey } from "./certificates.ts";
 
 /** What a test has opened, in order. */
 export const cleanups: (() => unknown)[] = [];

@@ -4,7 +4,7 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
-import { testAuthority } from "./certificates.ts";
+import { testAuthority } from "../support/certificates.ts";
 import {
   at,
   cleanUp,

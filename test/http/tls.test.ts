@@ -8,9 +8,9 @@ import { type TLSSocket, connect as tlsConnect } from "node:tls";
 import { loadCertificate } from "../../src/app/certificate.ts";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";
+import { nodeCertificates } from "../support/certificates.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
-import { nodeCertificates } from "./certificates.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);

@@ -10,40 +10,10 @@ import { postgresOptions } from "../../src/plugins/postgres/postgres.ts";
 import { migratePostgres, openPostgres } from "../../src/plugins/postgres/store.ts";
 import { StoreError } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
+import { writeCertificate } from "../support/certificates.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
 
 const absence = postgresAbsence();
-
-/** A certificate for the loopback interface that signs itself. */
-function makeCertificate(
-  folder: string,
-  name: string,
-): { readonly cert: string; readonly key: string } {
-  const [cert, key] = [join(folder, `${name}.pem`), join(folder, `${name}-key.pem`)];
-  const made = Bun.spawnSync([
-    ...[
-      "openssl",
-      "req",
-      "-x509",
-      "-newkey",
-      "ec",
-      "-pkeyopt",
-      "ec_paramgen_curve:prime256v1",
-      "-nodes",
-    ],
-    ...[
-      "-days",
-      "2",
-      "-subj",
-      "/CN=localhost",
-      "-addext",
-      "subjectAltName=DNS:localhost,IP:127.0.0.1",
-    ],
-    ...["-keyout", key, "-out", cert],
-  ]);
-  if (made.exitCode !== 0) throw new Error(made.stderr.toString());
-  return { cert, key };
-}
 
 function declare(): void {
   const folder = mkdtempSync(join(tmpdir(), "waypost-pg-tls-"));
@@ -65,8 +35,8 @@ function declare(): void {
     );
 
   beforeAll(async () => {
-    own = makeCertificate(folder, "own");
-    other = makeCertificate(folder, "other");
+    own = writeCertificate(folder, "first");
+    other = writeCertificate(folder, "second");
     // Another user's server reads them, whatever this process's mask is.
     chmodSync(folder, 0o755);
     chmodSync(own.cert, 0o644);

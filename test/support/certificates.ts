@@ -2,6 +2,8 @@
  * A certificate authority for tests and a certificate for `inbox.waypost.test` that it signed, valid for
  * a hundred years; further ones for nodes. The keys are public: nothing outside the tests may trust them.
  */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 
 export const testAuthority = `-----BEGIN CERTIFICATE-----
 MIIBijCCATGgAwIBAgIUXLyIiPPtgU9cmLtxjBVyVzu1tv8wCgYIKoZIzj0EAwIw
@@ -98,3 +100,14 @@ nQviqebM0/98H+9zXmoNEURQ/UyhRANCAARwbZq/+lQ4fmFEU5NxjEvU0LA+zJ1M
 `,
   },
 } as const;
+
+/** Paths of a node's certificate and key, written into a folder. */
+export function writeCertificate(
+  folder: string,
+  name: keyof typeof nodeCertificates,
+): { readonly cert: string; readonly key: string } {
+  const paths = { cert: join(folder, `${name}.pem`), key: join(folder, `${name}-key.pem`) };
+  writeFileSync(paths.cert, nodeCertificates[name].cert);
+  writeFileSync(paths.key, nodeCertificates[name].key);
+  return paths;
+}
