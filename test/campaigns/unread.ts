@@ -3,7 +3,8 @@
  * before their end, and of 250 pulls of which 12 bytes are read, from 40 networks or from two. An honest person beside them
  * keeps being served, and the process stays below the limit that docs/run.md states.
  *
- * `bun test/campaigns/unread.ts --rounds 4` prints the peak; `--only two` runs the one with two networks.
+ * `bun test/campaigns/unread.ts --rounds 4` prints the peak; `--only two` runs the one with two networks, and
+ * `--pulls 0` the bodies alone.
  */
 import { connect, type Socket } from "node:net";
 import { parseArgs } from "node:util";
@@ -26,12 +27,14 @@ const { values } = parseArgs({
   options: {
     rounds: { type: "string", default: "4" },
     only: { type: "string" },
-    limit: { type: "string", default: "1200" },
+    bodies: { type: "string", default: "192" },
+    pulls: { type: "string", default: "250" },
+    limit: { type: "string", default: "900" },
   },
 });
 const rounds = Number(values.rounds);
 const findings = new Findings();
-const [bodies, pulls] = [192, 250];
+const [bodies, pulls] = [Number(values.bodies), Number(values.pulls)];
 const bodyBytes = 1_300_000;
 const mailboxEnvelopes = 41;
 const holdMs = 6_000;

@@ -120,6 +120,8 @@ async function readStream(
     budget.give(client, held);
     // A read that is still waiting breaks off.
     reader.releaseLock();
+    chunks.length = 0;
+    collectAfter(received);
   }
   return read;
 }
@@ -165,6 +167,21 @@ export async function discardBody(
   budget.give(client, countedBytesMin);
 }
 
+/**
+ * Counted bytes of long answers, and of bodies that broke off, after whose end memory is collected: by itself the
+ * runtime lets gigabytes gather. Two rounds of 250 MB of such bodies took 474 MiB without it, and 222 with it.
+ */
+const collectedBytes = 64 * 1024 ** 2;
+let endedBytes = 0;
+
+/** A full collection, which stops the event loop. */
+function collectAfter(bytes: number): void {
+  endedBytes += bytes;
+  if (endedBytes < collectedBytes) return;
+  endedBytes = 0;
+  Bun.gc(true);
+}
+
 function tooLarge(bytesMax: number): Fault {
   return fault("too_large", `the body may have at most ${bytesMax} bytes`);
 }
@@ -186,18 +203,6 @@ const answerCopies = 6;
 
 /** `deadlineMs`: how long a client may take to read one chunk. */
 type StreamRules = Omit<BodyRules, "bytesMax">;
-
-/** Counted bytes of long answers after whose end memory is collected: by itself the runtime lets gigabytes gather. */
-const collectedBytes = 64 * 1024 ** 2;
-let endedBytes = 0;
-
-/** A full collection, which stops the event loop. */
-function collectAfter(bytes: number): void {
-  endedBytes += bytes;
-  if (endedBytes < collectedBytes) return;
-  endedBytes = 0;
-  Bun.gc(true);
-}
 
 /**
  * The parts as the client reads them: one is in memory at a time, and room for the largest is taken until the end;
