@@ -17,7 +17,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   soak: ["--minutes", "0.1"],
   hostile: ["--scale", "0.01", "--only", "framing"],
   abuse: ["--seconds", "1", "--only", "tester"],
-  beside: ["--tries", "10", "--within", "5000", "--only", "refused"],
+  beside: ["--tries", "10", "--within", "5000", "--only", "refused,known"],
   pushes: ["--seconds", "4", "--only", "one"],
   cluster: ["--kills", "5"],
   sessions: ["--sessions", "100", "--seconds", "60"],

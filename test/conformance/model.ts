@@ -44,6 +44,19 @@ const ofStore: MailboxQuota = {
   places: quota.places.slice(1),
   storeShare: { label: "via:1", entriesMax: 12, bytesMax: 5_500 },
 };
+/** In which more waits than a driver adds up each time. */
+const larger: MailboxQuota = {
+  ...quota,
+  recipientEntriesMax: 35,
+  recipientBytesMax: 20_000,
+  places: quota.places.map((place) => ({
+    ...place,
+    own: { ...place.own, entriesMax: 2 * place.own.entriesMax },
+    poolMax: { entries: 4 * place.poolMax.entries, bytes: 4 * place.poolMax.bytes },
+  })),
+  storeEntriesMax: 100,
+  storeBytesMax: 50_000,
+};
 /** Entries of several senders take places of the same pools. */
 const owners = ["net:a", "net:b", "net:c"];
 
@@ -54,6 +67,7 @@ const games = [
     quota: ofStore,
     name: `seed ${seed}, with a share of the store`,
   })),
+  ...[1, 2, 3].map((seed) => ({ seed, quota: larger, name: `seed ${seed}, larger mailboxes` })),
 ];
 
 export const modelCases: readonly ConformanceCase[] = games.map(

@@ -46,7 +46,7 @@ const empty = `do $$ declare one record; begin
   for one in select kind || '_' || upper_ms as name from {s}.part loop
     execute format('drop table {s}.%I', one.name);
   end loop;
-  truncate {s}.mailbox, {s}.part, {s}.tally, {s}.writer, {s}.claim, {s}.receipt, {s}.ledger restart identity;
+  truncate {s}.mailbox, {s}.share, {s}.part, {s}.tally, {s}.writer, {s}.claim, {s}.receipt, {s}.ledger restart identity;
   update {s}.meta set claims_forgotten_ms = 0;
 end $$`;
 

@@ -35,8 +35,19 @@ create table {s}.mailbox (
   until_ms bigint not null default 0,
   -- What it holds expires between the two, so that a page asks no other partition. It may hold less.
   soonest_ms bigint not null default 0,
-  latest_ms bigint not null default 9223372036854775807
+  latest_ms bigint not null default 9223372036854775807,
+  -- Whether `share` has its sums.
+  counted boolean not null default false
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
+-- Sums of a mailbox by label, of what its own sums count: to add them up for each message would cost as much as the
+-- mailbox holds.
+create table {s}.share (
+  mailbox_no bigint not null,
+  label text collate "C" not null,
+  entries bigint not null,
+  bytes bigint not null,
+  primary key (mailbox_no, label)
+) with (fillfactor = 50);
 -- Envelopes that are neither acknowledged nor dropped.
 create table {s}.held (
   mailbox_no bigint not null,
@@ -268,6 +279,7 @@ begin
     set entries = t.entries + excluded.entries, bytes = t.bytes + excluded.bytes;
   delete from {s}.acked where mailbox_no = any (nos);
   delete from {s}.kept where mailbox_no = any (nos);
+  delete from {s}.share where mailbox_no = any (nos);
   delete from {s}.mailbox where no = any (nos);
   delete from {s}.claim where place = p_no;
   get diagnostics freed = row_count;
@@ -398,6 +410,16 @@ $$;
 -- Takes what has expired at a time out of the sums of mailboxes, whose rows are locked.
 create function {s}.settle(p_nos bigint[], p_at bigint) returns void language plpgsql as $$
 begin
+  update {s}.share s set entries = s.entries - over.entries, bytes = s.bytes - over.bytes
+  from (
+    select b.no, label, count(*) as entries, sum(h.size) as bytes
+    from {s}.mailbox b
+    join {s}.held h on h.mailbox_no = b.no and h.expires_ms > b.settled_ms and h.expires_ms <= p_at
+    cross join unnest(h.labels) label
+    where b.no = any (p_nos) and b.settled_ms < p_at and b.counted
+    group by b.no, label
+  ) over
+  where s.mailbox_no = over.no and s.label = over.label;
   update {s}.mailbox m
   set entries = m.entries - over.entries, bytes = m.bytes - over.bytes, settled_ms = p_at
   from (
@@ -409,6 +431,39 @@ begin
   ) over
   where m.no = over.no;
 end $$;
+-- Sums by label are kept from the eighth entry of a mailbox on, until it is empty. What has expired is taken out first.
+create function {s}.count_labels(p_keys text[], p_at bigint) returns void language plpgsql as $$
+declare
+  emptied bigint[] := array(
+    select m.no from {s}.mailbox m where m.key = any (p_keys) and m.counted and m.entries = 0);
+  over bigint[] := array(
+    select m.no from {s}.mailbox m where m.key = any (p_keys) and (m.counted or m.entries >= 8)
+      and m.settled_ms < p_at and m.soonest_ms <= p_at);
+  fresh bigint[];
+begin
+  if cardinality(emptied) > 0 then
+    delete from {s}.share s where s.mailbox_no = any (emptied);
+    update {s}.mailbox m set counted = false where m.no = any (emptied);
+  end if;
+  if cardinality(over) > 0 then
+    perform {s}.settle(over, p_at);
+    update {s}.mailbox m set soonest_ms = coalesce(
+      (select min(h.expires_ms) from {s}.held h where h.mailbox_no = m.no and h.expires_ms > p_at), m.soonest_ms)
+    where m.no = any (over);
+  end if;
+  fresh := array(
+    select m.no from {s}.mailbox m where m.key = any (p_keys) and not m.counted and m.entries >= 8);
+  if cardinality(fresh) > 0 then
+    insert into {s}.share (mailbox_no, label, entries, bytes)
+    select m.no, label, count(*), sum(h.size)
+    from {s}.mailbox m
+    join {s}.held h on h.mailbox_no = m.no and h.expires_ms > m.settled_ms
+    cross join unnest(h.labels) label
+    where m.no = any (fresh) and label not like 'via:%'
+    group by m.no, label;
+    update {s}.mailbox m set counted = true where m.no = any (fresh);
+  end if;
+end $$;
 -- As in mailbox-rules.ts.
 create function {s}.author_in(p_labels text[]) returns text language sql immutable as $$
   select label from unnest(p_labels) label where label like 'from:%' limit 1
@@ -416,7 +471,7 @@ $$;
 -- Whether a place has room for one more entry. The sums of the mailbox bound those of its labels: while no more waits than
 -- the sender's part, no sum of a label is read.
 create function {s}.has_room(
-  p_box bigint, p_at bigint, p_size bigint, p_entries bigint, p_bytes bigint, p_place {s}.room
+  p_box bigint, p_counted boolean, p_at bigint, p_size bigint, p_entries bigint, p_bytes bigint, p_place {s}.room
 ) returns boolean language plpgsql stable as $$
 declare
   held record;
@@ -429,11 +484,19 @@ begin
     and (not p_place.is_rest or (2 * p_entries <= p_place.pool_entries and 2 * p_bytes <= p_place.pool_bytes)) then
     return true;
   end if;
-  select count(*) filter (where p_place.pool = any (h.labels)) as entries,
-    coalesce(sum(h.size) filter (where p_place.pool = any (h.labels)), 0) as bytes,
-    count(*) filter (where p_place.own = any (h.labels)) as own_entries,
-    coalesce(sum(h.size) filter (where p_place.own = any (h.labels)), 0) as own_bytes
-  into held from {s}.held h where h.mailbox_no = p_box and h.expires_ms > p_at;
+  if p_counted then
+    select coalesce(max(s.entries) filter (where s.label = p_place.pool), 0) as entries,
+      coalesce(max(s.bytes) filter (where s.label = p_place.pool), 0) as bytes,
+      coalesce(max(s.entries) filter (where s.label = p_place.own), 0) as own_entries,
+      coalesce(max(s.bytes) filter (where s.label = p_place.own), 0) as own_bytes
+    into held from {s}.share s where s.mailbox_no = p_box and s.label in (p_place.pool, p_place.own);
+  else
+    select count(*) filter (where p_place.pool = any (h.labels)) as entries,
+      coalesce(sum(h.size) filter (where p_place.pool = any (h.labels)), 0) as bytes,
+      count(*) filter (where p_place.own = any (h.labels)) as own_entries,
+      coalesce(sum(h.size) filter (where p_place.own = any (h.labels)), 0) as own_bytes
+    into held from {s}.held h where h.mailbox_no = p_box and h.expires_ms > p_at;
+  end if;
   return held.entries < p_place.pool_entries and held.bytes + p_size <= p_place.pool_bytes
     and held.own_entries < p_place.own_entries and held.own_bytes + p_size <= p_place.own_bytes
     and (not p_place.is_rest or (held.own_entries <= p_place.pool_entries - held.entries
@@ -441,13 +504,14 @@ begin
 end $$;
 -- The place that an entry takes: 1 or 2, 0 where none has room; null for an entry without places.
 create function {s}.place_taken(
-  p_box bigint, p_at bigint, p_size bigint, p_entries bigint, p_bytes bigint, p_first {s}.room, p_second {s}.room
+  p_box bigint, p_counted boolean, p_at bigint, p_size bigint, p_entries bigint, p_bytes bigint,
+  p_first {s}.room, p_second {s}.room
 ) returns integer language sql stable as $$
   select case
     when (p_first).pool is null then null
-    when {s}.has_room(p_box, p_at, p_size, p_entries, p_bytes, p_first) then 1
+    when {s}.has_room(p_box, p_counted, p_at, p_size, p_entries, p_bytes, p_first) then 1
     when (p_second).pool is null then 0
-    when {s}.has_room(p_box, p_at, p_size, p_entries, p_bytes, p_second) then 2
+    when {s}.has_room(p_box, p_counted, p_at, p_size, p_entries, p_bytes, p_second) then 2
     else 0
   end
 $$;
@@ -465,7 +529,7 @@ declare
   answers json;
 begin
   with given as materialized (
-    select e.*, m.no, m.entries, m.bytes, m.settled_ms, m.last_arrival,
+    select e.*, m.no, m.entries, m.bytes, m.settled_ms, m.last_arrival, m.counted,
       known.until as known_until, known.same, known.author
     from unnest(p_entries) e join {s}.mailbox m on m.key = e.box
     left join lateral (
@@ -490,7 +554,7 @@ begin
         ) then 'chunk_conflict'
         when g.entries + 1 > g.entries_max or g.bytes + g.size > g.bytes_max then 'recipient'
       end as refusal,
-      {s}.place_taken(g.no, g.at, g.size, g.entries, g.bytes, g.first_place, g.second_place) as room
+      {s}.place_taken(g.no, g.counted, g.at, g.size, g.entries, g.bytes, g.first_place, g.second_place) as room
     from given g
   ), summed as materialized (
     select d.*, greatest(d.last_arrival + 1, least(d.at, 4398046511104) * 1024) as arrival,
@@ -506,17 +570,25 @@ begin
         when p_store_entries + s.entries_before > s.store_entries_max
           or p_store_bytes + s.bytes_before > s.store_bytes_max then 'store'
         else 'stored'
-      end as outcome
+      end as outcome,
+      case s.room
+        when 1 then {s}.labels_at(s.labels, s.first_place)
+        when 2 then {s}.labels_at(s.labels, s.second_place)
+        else s.labels
+      end as all_labels
     from summed s
   ), new_held as (
     insert into {s}.held
       (mailbox_no, arrival, id, expires_ms, size, group_id, sequence, total, labels, digest, envelope)
-    select no, arrival, id, expires, size, group_id, sequence, total, case room
-        when 1 then {s}.labels_at(labels, first_place)
-        when 2 then {s}.labels_at(labels, second_place)
-        else labels
-      end, digest, substring(p_bytes from start for size)
+    select no, arrival, id, expires, size, group_id, sequence, total, all_labels, digest,
+      substring(p_bytes from start for size)
     from final where outcome = 'stored'
+  ), new_shares as (
+    insert into {s}.share as s (mailbox_no, label, entries, bytes)
+    select f.no, label, 1, f.size from final f cross join unnest(f.all_labels) label
+    where f.outcome = 'stored' and f.counted and f.expires > f.settled_ms and label not like 'via:%'
+    on conflict (mailbox_no, label) do update
+      set entries = s.entries + 1, bytes = s.bytes + excluded.bytes
   ), new_kept as (
     insert into {s}.kept (mailbox_no, id, expires_ms, kept_ms, preview)
     select no, id, expires, kept, preview from final where outcome = 'stored' and kept > expires
@@ -548,13 +620,20 @@ begin
   with gone as (
     delete from {s}.held h using unnest(p_entries) e, {s}.mailbox m
     where m.key = e.box and h.mailbox_no = m.no and h.id = e.id and h.expires_ms <= e.at
-    returning h.mailbox_no, h.expires_ms, h.size
+    returning h.mailbox_no, h.expires_ms, h.size, h.labels
+  ), uncounted as materialized (
+    select gone.* from gone join {s}.mailbox b on b.no = gone.mailbox_no and gone.expires_ms > b.settled_ms
+  ), new_shares as (
+    update {s}.share s set entries = s.entries - u.entries, bytes = s.bytes - u.bytes
+    from (
+      select mailbox_no, label, count(*) as entries, sum(size) as bytes
+      from uncounted cross join unnest(labels) label group by mailbox_no, label
+    ) u
+    where s.mailbox_no = u.mailbox_no and s.label = u.label
   )
   update {s}.mailbox m set entries = m.entries - g.entries, bytes = m.bytes - g.bytes
   from (
-    select gone.mailbox_no, count(*) as entries, sum(gone.size) as bytes
-    from gone join {s}.mailbox b on b.no = gone.mailbox_no and gone.expires_ms > b.settled_ms
-    group by gone.mailbox_no
+    select mailbox_no, count(*) as entries, sum(size) as bytes from uncounted group by mailbox_no
   ) g
   where m.no = g.mailbox_no;
   delete from {s}.acked a using unnest(p_entries) e, {s}.mailbox m
@@ -589,6 +668,7 @@ begin
   perform {s}.ensure_parts('{acked,held}', ends);
   perform {s}.ensure_parts('{kept}', kept_ends);
   perform {s}.open_boxes(boxes);
+  perform {s}.count_labels(boxes, (select max(e.at) from unnest(given) e));
   -- The sums of a mailbox may count what has expired; that matters only where they reach a quota.
   nearly_full := array(
     select m.no from {s}.mailbox m join (
@@ -658,6 +738,13 @@ begin
     select mailbox_no, id, expires_ms, digest,
       case when {s}.author_in(labels) is not null then array[{s}.author_in(labels)] end
     from gone
+  ), new_shares as (
+    update {s}.share s set entries = s.entries - g.entries, bytes = s.bytes - g.bytes
+    from (
+      select mailbox_no, label, count(*) as entries, sum(size) as bytes
+      from gone cross join unnest(labels) label where expires_ms > settled_ms group by mailbox_no, label
+    ) g
+    where s.mailbox_no = g.mailbox_no and s.label = g.label
   ), gone_kept as (
     delete from {s}.kept k using gone g where k.mailbox_no = g.mailbox_no and k.id = g.id
   ), new_sums as (
@@ -968,8 +1055,12 @@ declare
   last bigint;
 begin
   select max(no) into last from (select no from {s}.mailbox where no > p_after order by no limit p_limit) page;
-  delete from {s}.mailbox where no in (
-    select no from {s}.mailbox where no > p_after and no <= last and until_ms < before for update skip locked);
+  with gone as (
+    delete from {s}.mailbox where no in (
+      select no from {s}.mailbox where no > p_after and no <= last and until_ms < before for update skip locked)
+    returning no
+  )
+  delete from {s}.share where mailbox_no in (select no from gone);
   delete from {s}.writer where used_at < now() - interval '7 days';
   return last;
 end $$;
