@@ -8,12 +8,12 @@ import { createECDH } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { Config } from "../config/schema.ts";
-import { decodeHex, renderPublicKey } from "../core/codec/bytes.ts";
+import { decodeHex, encodeBase64Url, renderPublicKey } from "../core/codec/bytes.ts";
 import { createSigner } from "../core/codec/native.ts";
 import { errorText } from "../core/fault.ts";
 import { type NoteKey, noteKey, parseNamedAddress, parseSignerKey } from "../core/trust/note.ts";
 import type { CacheParts } from "../nodes/cache/cache.ts";
-import { base64url, type PushKey } from "../nodes/cache/push-message.ts";
+import type { PushKey } from "../nodes/cache/push-message.ts";
 import type { LogKey } from "../nodes/directory/log.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { NamedAddress } from "../nodes/witness/exchange.ts";
@@ -160,9 +160,9 @@ export async function pushKeyOf(file: string, secret: Uint8Array): Promise<PushK
   }
   const point = new Uint8Array(pair.getPublicKey());
   const [x, y, d] = [
-    base64url(point.subarray(1, 33)),
-    base64url(point.subarray(33)),
-    base64url(secret),
+    encodeBase64Url(point.subarray(1, 33)),
+    encodeBase64Url(point.subarray(33)),
+    encodeBase64Url(secret),
   ];
   const how = { name: "ECDSA", namedCurve: "P-256" } as const;
   const key = await crypto.subtle.importKey(
@@ -180,7 +180,7 @@ export async function pushKeyOf(file: string, secret: Uint8Array): Promise<PushK
         message as Uint8Array<ArrayBuffer>,
       ),
     );
-  return { publicKey: base64url(point), sign };
+  return { publicKey: encodeBase64Url(point), sign };
 }
 
 /** Made whole or not at all, also when two processes start together. */

@@ -7,6 +7,7 @@
 import { hourMs } from "../core/codec/time.ts";
 import { deferred } from "../core/std/deferred.ts";
 import { attempt, ClientError, localError, pause } from "./base/failure.ts";
+import { Wakeup } from "./base/wakeup.ts";
 import { type DeviceLink, Devices } from "./devices/devices.ts";
 import type { Content } from "./mail/content.ts";
 import type { Message } from "./mail/message.ts";
@@ -19,6 +20,7 @@ import { Groups } from "./store/groups.ts";
 import { Incoming } from "./store/incoming.ts";
 import { Outbox } from "./store/outbox.ts";
 import { OwnStore } from "./store/own-store.ts";
+import { Passes } from "./store/passes.ts";
 import { type PollResult, Receiver } from "./store/receiver.ts";
 import { Sending } from "./store/sending.ts";
 import { LocalStore, removeOldestFile } from "./store/store.ts";
@@ -50,6 +52,8 @@ export class StoreSession {
   readonly #own: OwnStore;
   readonly #options: SessionOptions;
   readonly #outbox: Outbox;
+  readonly #passes: Passes;
+  readonly #people = new Wakeup();
   readonly #sending: Sending;
   readonly #incoming: Incoming;
   readonly #talk: GroupTalk;
@@ -70,6 +74,8 @@ export class StoreSession {
     const copies = new Copies(own);
     this.#outbox = new Outbox(own);
     this.#outbox.keeper = copies;
+    this.#passes = new Passes(own);
+    this.#outbox.passes = this.#passes;
     this.#sending = new Sending(own, this.#outbox, options.receipts);
     const { openLink, onOpened, device = "device" } = options;
     this.devices = new Devices(own, { name: device, openLink, onOpened });
@@ -85,7 +91,10 @@ export class StoreSession {
     this.#incoming = new Incoming(own, { ...parts, acceptsRequests: options.acceptRequests });
     this.store = new LocalStore(own, this.#outbox, { copies, sending: this.#sending });
     this.groups = new Groups(own, { sending, store: this.store, talk });
-    identity.on(({ type }) => type === "connected" && this.#outbox.retry());
+    identity.on((event) => {
+      if (event.type === "connected") this.#outbox.retry();
+      if (event.type === "changed" && event.what === "person") this.#people.wake();
+    });
     this.#withDevices.promise.catch(() => undefined);
   }
 
@@ -139,7 +148,7 @@ export class StoreSession {
     await this.devices.start();
     this.#withDevices.resolve();
     await attempt(() => this.#talk.takeOver());
-    await Promise.all([this.#receive(), this.#sweep()]);
+    await Promise.all([this.#receive(), this.#sweep(), this.#givePasses()]);
   }
 
   async #receive(): Promise<void> {
@@ -170,6 +179,14 @@ export class StoreSession {
   async #sweepOnce(signal: AbortSignal): Promise<void> {
     await this.#incoming.sweep(signal);
     await this.#talk.hearWaiting();
+  }
+
+  /** A Cache that is away, or an answer that fails: the next look comes within the hour. */
+  async #givePasses(): Promise<void> {
+    for (const { signal } = this.#own; !signal.aborted; await this.#people.next(hourMs, signal)) {
+      this.#people.begin();
+      await attempt(() => this.#passes.put());
+    }
   }
 
   /** Saves what waits in the Caches, as soon as the other devices can get it. */

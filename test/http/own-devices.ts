@@ -13,7 +13,7 @@ type Place = {
   readonly waiting: typeof waiting;
 };
 
-export function devicesAt({ at, keep }: ReturnType<typeof peopleAtNodes>) {
+export function devicesAt({ at, keep }: Pick<ReturnType<typeof peopleAtNodes>, "at" | "keep">) {
   const place = (store = memoryStore()): Place => ({
     url: at.url,
     keys: memoryKeys(),

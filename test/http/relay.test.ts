@@ -138,6 +138,18 @@ describe("delivering", () => {
     expect(await held(relay, bob.did)).toEqual([uuidOf(1)]);
   });
 
+  test("with the sender's pass to Relays and Caches, and not to an inbox", async () => {
+    const relay = await relayFor({ withoutLocalCache: true });
+    const [far, inbox, cache] = [inboxFor(), inboxFor(), inboxFor()];
+    for (const refusing of [far, inbox, cache]) refusing.answer = status(404);
+    const endpoint = cache.url.replace("/in", "");
+    const bob = knownBob(relay, [relayAt(far.url), inboxAt(inbox.url), cacheAt(endpoint)]);
+    const pass = "A".repeat(32);
+    await relay.send(envelopeTo(bob, 1), { headers: { "svc-pass": pass } });
+    const shown = [far, inbox, cache].map(({ headers }) => headers[0]?.get("svc-pass"));
+    expect(shown).toEqual([pass, null, pass]);
+  });
+
   test("an envelope that has travelled three hops is not forwarded again", async () => {
     const relay = await relayFor();
     const far = inboxFor(() => Response.json({ success: true, code: "delivered" }));

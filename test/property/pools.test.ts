@@ -34,7 +34,8 @@ class World {
   constructor(readonly people: number) {}
 
   person(n: number): MailboxSender {
-    return { isKnown: true, label: `from:${n}`, people: this.people };
+    const label = `from:${n}`;
+    return { isKnown: true, label, who: label, people: this.people };
   }
 
   /** Whether the message was taken. */

@@ -27,6 +27,7 @@ import {
   numberOf,
   removalKey,
 } from "../store/keys.ts";
+import { type PassRow, putPass } from "../store/passes.ts";
 import { putProfile } from "../store/profiles.ts";
 import * as rows from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
@@ -35,6 +36,7 @@ import { sealedSize } from "./content.ts";
 type Rows = {
   readonly p: rows.Person;
   readonly b: rows.ProfileRow;
+  readonly j: PassRow;
   readonly g: GroupRow;
   readonly m: rows.MessageRow;
   /** What became of a message. */
@@ -83,6 +85,10 @@ const takers: Takers = {
   p: takePerson,
   b: async ({ table, batch }, row) =>
     (await putProfile(table, batch, row)) ? personChange(row.did) : null,
+  j: async ({ table, batch }, row) => {
+    await putPass(table, batch, row);
+    return null;
+  },
   g: takeGroup,
   m: takeMessage,
   v: takeDelivery,

@@ -15,7 +15,8 @@ import { ClientError, localError, orNull } from "../base/failure.ts";
 import { keepingKey } from "../base/kept.ts";
 import { object } from "../base/shapes.ts";
 import type { Identity } from "../keys/keys.ts";
-import { aboutShape, pushShape } from "../net/answers.ts";
+import { pushKeyAt } from "../net/about.ts";
+import { pushShape } from "../net/answers.ts";
 import { proofHeaders, type Reader } from "../net/caches.ts";
 import { ask, jsonBody, path } from "../net/http.ts";
 import type { Client } from "../trust/client.ts";
@@ -51,14 +52,10 @@ type Device = Pushing & { readonly device: Identity | null };
 /** The key with which the first Cache that pushes is known to push services. Throws `no_push`. */
 export async function pushKeyOf({ client, identity }: Pushing): Promise<string> {
   for (const { reader } of await cachesOf(client, identity)) {
-    const key = await keyAt(reader);
+    const key = await pushKeyAt(reader.at);
     if (key !== null) return key;
   }
   throw localError("no_push", "no Cache of this identity pushes");
-}
-
-async function keyAt({ at }: Reader): Promise<string | null> {
-  return (await ask(at, { method: "GET", path: "/node" }, aboutShape)).push_key ?? null;
 }
 
 /**
@@ -96,7 +93,7 @@ async function subscribeAt(
   body: Readonly<Record<string, unknown>>,
 ): Promise<void> {
   for (const { reader } of await cachesOf(client, identity)) {
-    if ((await keyAt(reader)) !== key) continue;
+    if ((await pushKeyAt(reader.at)) !== key) continue;
     const arrived = deferred<string>();
     const close = listenForTokens(id, arrived.resolve);
     try {

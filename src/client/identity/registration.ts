@@ -18,7 +18,8 @@ import { sameEndpoint } from "../../core/message/proof.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
 import type { Identity } from "../keys/keys.ts";
-import { type About, aboutShape, deliveredShape, type Registered } from "../net/answers.ts";
+import { about } from "../net/about.ts";
+import { type About, deliveredShape, type Registered } from "../net/answers.ts";
 import { authorizationLifeMs, provingAt } from "../net/directory.ts";
 import { ask, type Endpoint, endpoint, jsonBody } from "../net/http.ts";
 import type { Client } from "../trust/client.ts";
@@ -35,8 +36,8 @@ type Homes = {
 
 /** What a node says of itself; nothing when it can't be asked. */
 export async function aboutOf(at: Endpoint): Promise<About> {
-  const about = await attempt(() => ask(at, { method: "GET", path: "/node" }, aboutShape));
-  return about instanceof ClientError ? {} : about;
+  const said = await attempt(() => about(at));
+  return said instanceof ClientError ? {} : said;
 }
 
 /** As what a Directory wants to be named in documents. */

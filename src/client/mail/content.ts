@@ -170,6 +170,10 @@ function withRelations(mediaType: string, relations: Relations): string {
   );
 }
 
+/** With a pass to the sender's mailbox. */
+export const withPass = (mediaType: string, pass: string): string =>
+  withParameters(mediaType, [`pass=${pass}`]);
+
 /** A message that goes out under another envelope keeps its name. */
 export const withId = (mediaType: string, id: string): string =>
   idIn(mediaType) === null ? withParameters(mediaType, [`id=${id}`]) : mediaType;
@@ -225,6 +229,8 @@ export type TypeFacts = Relations & {
   readonly author: string | null;
   /** Where the author is at home; a hint. */
   readonly home: string | null;
+  /** By which the author's mailbox knows this identity. */
+  readonly pass?: string | null;
 };
 
 const stateCharactersMax = 64;
@@ -245,6 +251,7 @@ export function parseMediaType(text: string): TypeFacts {
     state: parameter("state")?.slice(0, stateCharactersMax) ?? null,
     wantsReceipt: parameter("receipt") === "1",
     author: parameter("from"),
+    pass: parameter("pass"),
     home: parseHome(parameter("home") ?? ""),
   };
 }

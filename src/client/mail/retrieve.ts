@@ -112,6 +112,8 @@ export type ReadMessage = MessageFacts & {
   readonly marks?: ReadonlySet<string>;
   /** Until when it is remembered, by what its author signed; none for one that nothing proves. */
   readonly seenUntilMs?: number;
+  /** A pass to the mailbox of its author. */
+  readonly pass?: string | null;
 };
 
 /**
@@ -162,7 +164,8 @@ export async function readChunks(
       "the file is not the one that was sent: size or SHA-256 differ",
     );
   const facts = readOf(message, whole);
-  return { ...facts, digests, marks: namedMarks(facts, whole.type) ?? marks, seenUntilMs };
+  const { pass = null } = whole.type;
+  return { ...facts, digests, marks: namedMarks(facts, whole.type) ?? marks, seenUntilMs, pass };
 }
 
 /** What a message in chunks says of itself. */

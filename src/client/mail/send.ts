@@ -140,8 +140,13 @@ async function signed(
 
 export type ChunkProgress = SendProgress & { readonly chunk: number; readonly chunks: number };
 
+/** The value of `Svc-Pass` for an envelope. */
+export type ShowPass = (envelope: Uint8Array) => string;
+
 type SendOptions = Retrying & {
   readonly relay: Endpoint;
+  /** Shows for each envelope by what the recipient's mailbox knows the sender. */
+  readonly pass?: ShowPass | null;
   /** Chunks that an earlier run has delivered. */
   readonly from?: number;
   /** Awaited after each chunk, so that progress can be stored. */
@@ -172,7 +177,7 @@ export type Sent = {
 export async function sendPlan(
   plan: SendPlan,
   source: Source,
-  { relay, from: first = 0, onDelivered, ...retrying }: SendOptions,
+  { relay, pass = null, from: first = 0, onDelivered, ...retrying }: SendOptions,
 ): Promise<Sent> {
   const chunks = chunkCount(plan);
   const totalBytes = plan.file.sizeBytes;
@@ -183,7 +188,7 @@ export async function sendPlan(
     const sentBytes = Math.min(from + plan.chunkBytes, totalBytes);
     const data = await source.read(from, sentBytes);
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
-    last = await retryTemporary(() => post(relay, plan, body), retrying);
+    last = await retryTemporary(() => post(relay, plan, body, pass), retrying);
     messageIds.push(messageId);
     await onDelivered?.({ chunk, chunks, sentBytes, totalBytes });
   }
@@ -279,8 +284,10 @@ async function post(
   relay: Endpoint,
   { to, file }: Pick<SendPlan, "to" | "file">,
   body: Uint8Array<ArrayBuffer>,
+  pass: ShowPass | null,
 ): Promise<DeliveryReport> {
   const headers: Record<string, string> = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
+  if (pass !== null) headers["Svc-Pass"] = pass(body);
   const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
   const report = await attempt(() => ask(relay, request, deliveredShape));
   if (!(report instanceof ClientError)) {

@@ -101,7 +101,9 @@ export const aboutShape = object({
   cache_endpoints: optional(array(text)),
   directory_endpoints: optional(array(text)),
   push_key: optional(nullable(text)),
+  passes: optional(truth),
 });
+export const passesShape = object({ expires_at: text });
 export const pushShape = object({ state: text });
 
 /** Success is a 2xx that says so. */

@@ -49,6 +49,7 @@ import type { GroupTalk } from "./group-talk.ts";
 import { acceptInvited } from "./invitations.ts";
 import { handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore, StoreNews } from "./own-store.ts";
+import { takePass } from "./passes.ts";
 import { putProfile } from "./profiles.ts";
 import type { Inbox, OpenedMessage } from "./receiver.ts";
 import { revisionIn } from "./revisions.ts";
@@ -160,6 +161,7 @@ export class Incoming {
     const run = await this.#arriving.take(message, recipient, async (batch, read, body) => {
       const isNamed = read.marks !== undefined;
       if (isNamed && !(await this.#see(batch, message, read))) return deleteBody(batch, body);
+      await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       const context = { data, judged: null, after: [] };
       news.push(...(await this.#add(batch, rowOf(read, body, this.#own.nowMs()), context)));
@@ -203,6 +205,7 @@ export class Incoming {
     ): Promise<readonly StoreNews[] | null> => {
       // Nothing of typing is stored.
       if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
+      await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       return this.#add(batch, rowOf(read, body, nowMs()), { data, judged, after });
     };
@@ -426,7 +429,7 @@ function shownRow(row: MessageRow, { before, after }: Heard): MessageRow | null 
 }
 
 function rowOf(
-  { digests, marks = digests, seenUntilMs: _, ...facts }: ReadMessage,
+  { digests, marks = digests, seenUntilMs: _, pass: __, ...facts }: ReadMessage,
   body: Body,
   nowMs: number,
 ): MessageRow {

@@ -44,6 +44,8 @@ export const rowsOf = {
   histories: "h/",
   /** Keys of rows that changed, by the number of their last change. */
   log: "y/",
+  /** Passes that people gave. */
+  passes: "j/",
   /** The number of a row in the log. */
   logged: "n/",
 } as const;
@@ -51,6 +53,8 @@ export const rowsOf = {
 /** In the log: what became of a message, without its content; and the keys of the identity. */
 const deliveries = "v/";
 export const keysKey = "k";
+/** What the own Caches were told of passes. */
+export const passesKey = "z";
 /** The keyring of this device, which is in no log. */
 export const ringKey = "e";
 
@@ -76,6 +80,8 @@ export const keyOfPerson = (names: Names, did: string): string =>
   `${rowsOf.people}${names.name(did)}`;
 export const keyOfProfile = (names: Names, did: string): string =>
   `${rowsOf.profiles}${names.name(did)}`;
+export const keyOfPass = (names: Names, did: string): string =>
+  `${rowsOf.passes}${names.name(did)}`;
 export const keyOfGroup = (names: Names, id: string): string => `${rowsOf.groups}${names.name(id)}`;
 export const misfiledOf = (names: Names, group: string): string =>
   `${rowsOf.misfiled}${names.name(group)}/`;
@@ -184,6 +190,7 @@ export const historyKinds: readonly string[] = [
   rowsOf.removals,
   rowsOf.people,
   rowsOf.profiles,
+  rowsOf.passes,
   rowsOf.groups,
   rowsOf.messages,
   rowsOf.reactions,

@@ -19,7 +19,7 @@ import {
   localError,
 } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
-import { groupType, profileType, type Source, withId } from "../mail/content.ts";
+import { groupType, profileType, type Source, withId, withPass } from "../mail/content.ts";
 import { planFor } from "../mail/plan.ts";
 import type { FileFacts } from "../mail/seal.ts";
 import {
@@ -39,6 +39,7 @@ import type { Body } from "./files.ts";
 import { digits, endOf, isFileLane, laneIn, laneOf, numberOf, rowsOf } from "./keys.ts";
 import { type Courier, type Flight, Lane, Slots } from "./lane.ts";
 import type { OutNews, OwnStore, StoreNews } from "./own-store.ts";
+import type { Passes } from "./passes.ts";
 import type { Batch, Table } from "./table.ts";
 
 /** One copy of a message to one recipient. */
@@ -133,6 +134,8 @@ export const outFile = ({ sha256, ...file }: FileFacts): OutRow["file"] => ({
 export class Outbox {
   /** `null`: nothing is kept of what was sent. */
   keeper: Keeper | null = null;
+  /** `null`: messages bring and show none. */
+  passes: Pick<Passes, "given" | "shownTo"> | null = null;
   isLeading = false;
   readonly #own: OwnStore;
   readonly #table: Table;
@@ -275,7 +278,9 @@ export class Outbox {
     const { did: to, id, options } = row;
     const { identity } = this.#own;
     const file = { ...source.file, mediaType: row.file.mediaType };
-    const wanted = await planFor(identity, to, file, { ...options, id });
+    const pass = await this.passes?.given(to, file.mediaType);
+    const passed = pass == null ? file : { ...file, mediaType: withPass(file.mediaType, pass) };
+    const wanted = await planFor(identity, to, passed, { ...options, id });
     const begun = await this.#begun(wanted, row);
     const { plan, delivered } = begun ?? { plan: wanted, delivered: 0 };
     const fixed: OutRow = { ...row, plan: renderPlan(plan, delivered), hasLeft: true };
@@ -313,7 +318,9 @@ export class Outbox {
       if (delivered < chunks) this.#checkGoesOn(place);
     };
     const { relay } = identity.client;
-    const once = { relay, retries: 0, from: delivered, onDelivered };
+    // An anonymous message shows none: its recipient would see who it is.
+    const pass = plan.sender === null ? null : await this.passes?.shownTo(plan.to);
+    const once = { relay, retries: 0, from: delivered, onDelivered, pass: pass ?? null };
     const sent = await attempt(() => sendPlan(plan, source, once));
     if (!(sent instanceof ClientError)) return sent;
     if (sent.code === "duplicate_conflict" && (row.renamed ?? 0) < renamedMax)

@@ -4,7 +4,7 @@
  * they exist.
  * Source: rules section 1.
  */
-import { base32crockford, base58, base64, base64url, hex } from "@scure/base";
+import { base32crockford, base58, base64, base64url, base64urlnopad, hex } from "@scure/base";
 
 const encoder = new TextEncoder();
 const strictDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -69,6 +69,16 @@ export function encodeBase64(bytes: Uint8Array): string {
 /** Standard alphabet, padded, canonical trailing bits, no white space. */
 export function decodeBase64(text: string): Uint8Array | null {
   return decodeWith(base64, text);
+}
+
+/** Without padding: for texts in headers and in members that browsers make. */
+export function encodeBase64Url(bytes: Uint8Array): string {
+  return base64urlnopad.encode(bytes);
+}
+
+/** Padded or not. */
+export function decodeBase64Url(text: string): Uint8Array | null {
+  return decodeWith(text.endsWith("=") ? base64url : base64urlnopad, text);
 }
 
 function decodeWith(

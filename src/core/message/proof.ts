@@ -47,6 +47,7 @@ export type RetrievalOperation =
   | "pull_message"
   | "stream"
   | "push"
+  | "pass"
   | "connect";
 
 const retrievalLines = [

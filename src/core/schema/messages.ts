@@ -7,6 +7,7 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { durationPattern } from "../codec/time.ts";
 import { chunksMax } from "./chunks.ts";
+import { passesMax, revokedPassesMax } from "./passes.ts";
 import {
   closed,
   didText,
@@ -277,6 +278,38 @@ export const pushListedShape = Type.Object({ ids: Type.Array(Type.String()) });
 export const pushShape = Type.Object({
   id: Type.String({ examples: ["phone"] }),
   state: Type.String({ enum: ["unconfirmed", "confirmed", "removed"] }),
+});
+
+const passSecretText = (description: string) =>
+  Type.String({
+    description,
+    pattern: "^[A-Za-z0-9_-]{43}=?$",
+    examples: ["BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"],
+  });
+/** Body of `PUT /cache/pass/{did}`. */
+export const passesBodyShape = closed({
+  secret: passSecretText("32 bytes in base64url, by which passes are made from now on"),
+  before: Type.Optional(passSecretText("the secret until now, whose passes count too")),
+  passes: Type.Integer({
+    minimum: 0,
+    maximum: passesMax,
+    description: "how many passes are valid: by it the room of each is decided",
+  }),
+  revoked: Type.Array(
+    Type.String({
+      pattern: "^[0-9a-f]{16}$",
+      description: "8 bytes of a pass in hex",
+      examples: ["51898f2c7a0b41de"],
+    }),
+    { maxItems: revokedPassesMax, description: "passes that don't count any more" },
+  ),
+});
+
+/** `200` of `PUT /cache/pass/{did}`. */
+export const passesShape = Type.Object({
+  passes: Type.Integer({ minimum: 0 }),
+  revoked: Type.Integer({ minimum: 0 }),
+  expires_at: timestampText,
 });
 
 /** `200` of `POST /cache/ack`. */

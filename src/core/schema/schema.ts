@@ -289,6 +289,7 @@ export const aboutAnswer = Type.Object({
     Type.String(),
     "Key by which push services know this Cache: the `applicationServerKey`; `null` when it pushes nothing",
   ),
+  passes: Type.Boolean({ description: "Whether this Cache checks passes (`Svc-Pass`)" }),
   previous_event_proof_keys: Type.Array(
     Type.Object({ key: Type.String(), valid_until: Type.String() }),
     {

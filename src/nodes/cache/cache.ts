@@ -17,6 +17,7 @@ import {
   type EnvelopeLimits,
   renderEnvelopeLimits,
 } from "../../core/message/envelope.ts";
+import { passHeader } from "../../core/message/pass.ts";
 import {
   ackBodyShape,
   ackShape,
@@ -24,6 +25,8 @@ import {
   envelopeShape,
   messageStateShape,
   messagesShape,
+  passesBodyShape,
+  passesShape,
   pushBodyShape,
   pushListedShape,
   pushListShape,
@@ -36,6 +39,7 @@ import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 import type { Answer, Call, RatedRequest, Route } from "../http/route.ts";
 import { type Admission, senderHomeHeader } from "../parties/admission.ts";
+import { authorLabel } from "../parties/author.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import {
   chargeBody,
@@ -48,6 +52,7 @@ import type { RecipientSource } from "../parties/recipients.ts";
 import type { Bell } from "../parties/signals.ts";
 import { createFullReports } from "./full.ts";
 import { createKnownSenders, sendingOf } from "./known.ts";
+import { passesSubject, putPasses, readPasses } from "./passes.ts";
 import type { MailboxSender } from "./pools.ts";
 import { createPush, type Push, pushListSubject, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
@@ -118,8 +123,10 @@ export type Cache = {
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** For `waypost explain`. */
   readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
-    /** How the mailbox sees a sender. */
+    /** How the mailbox sees a sender that shows no pass. */
     readonly sendingOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<MailboxSender>;
+    /** How many passes count there; `null` where acknowledgements make people known. */
+    readonly passesOf: (mailbox: MailboxKey, nowMs: number) => Promise<number | null>;
     /** Why the store takes no writes, as it says itself; `null` when it does. */
     readonly checkDisk: (mailbox: MailboxKey, nowMs: number) => Promise<string | null>;
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
@@ -143,9 +150,10 @@ export function createCache(parts: CacheParts): Cache {
   if (endpoint === undefined)
     throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const push = pushOf(parts);
+  const known = createKnownSenders(receipts, log);
   const node: CacheNode = {
     ...parts,
-    known: createKnownSenders(receipts, log),
+    known,
     rules: storeRules(settings, parts.limits, parts.blocks),
     reports: createFullReports(parts),
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
@@ -159,6 +167,7 @@ export function createCache(parts: CacheParts): Cache {
     routes: [
       storeRoute(node),
       ackRoute(node),
+      passRoute(node),
       ...reads.map((plan) => readRoute(node, plan)),
       ...(push === null ? [] : pushRoutes(node, push)),
     ],
@@ -168,13 +177,23 @@ export function createCache(parts: CacheParts): Cache {
     explained: {
       mailbox,
       settings,
-      sendingOf: (mailbox, sender, nowMs) => sendingOf(node.known, mailbox, sender, nowMs),
+      sendingOf: (mailbox, sender, nowMs) =>
+        sendingOf(
+          known,
+          mailbox,
+          { author: authorLabel(sender), pass: null, envelope: noBytes },
+          nowMs,
+        ),
+      passesOf: async (mailbox, nowMs) =>
+        (await readPasses(known.passes, mailbox, nowMs))?.count ?? null,
       checkDisk: (mailbox, nowMs) => checkDisk(node, mailbox, nowMs),
       pushesOf: push?.describe ?? null,
     },
     close: () => push?.close(),
   };
 }
+
+const noBytes = new Uint8Array();
 
 function pushOf({ push, settings, bell, ...parts }: CacheParts): Push | null {
   if (push === undefined) return null;
@@ -216,6 +235,7 @@ async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
     nowMs,
     isQuiet: isQuiet(headers),
     senderHome: headers.get(senderHomeHeader),
+    pass: headers.get(passHeader),
   };
   const receipt = await storeEnvelope(node, envelope, submitted);
   return isFault(receipt) ? receipt : { status: 202, json: receipt };
@@ -377,6 +397,30 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
   ];
 }
 
+/** Two secrets, and the longest list of revoked passes, with generous white space. */
+const passesBytesMax = 16 * 1024;
+
+/** The owner says by which passes people are known. */
+function passRoute(node: CacheNode): Route {
+  return {
+    ...common,
+    ...proofHeaders,
+    method: "PUT",
+    path: "/cache/pass/:did",
+    id: "cachePass",
+    summary: "Put the secret by which passes of people are checked",
+    request: passesBodyShape,
+    answer: [200, "Who shows such a pass is known, and no one by acknowledgements", passesShape],
+    codes: [...proofCodes, "rate_limited", "invalid_json", "too_large", "unsupported_media_type"],
+    bodyBytesMax: passesBytesMax,
+    rateLimit: (request) => checkClientRate(node.clientRate, request, node.settings),
+    handle: (call) =>
+      provenRead(node, call, { operation: "pass", subject: passesSubject(call) }, ({ mailbox }) =>
+        putPasses(node.known.passes, mailbox, call),
+      ),
+  };
+}
+
 function readRoute(node: CacheNode, { answer, codes = [], handle, ...plan }: ReadPlan): Route {
   return {
     ...common,
@@ -397,7 +441,7 @@ function storeRoute(node: CacheNode): Route {
     id: "cacheStore",
     summary: "Store an envelope for its recipient",
     request: envelopeShape,
-    headers: ["Svc-Sender-Home", "Urgency"],
+    headers: ["Svc-Sender-Home", "Svc-Pass", "Urgency"],
     answer: [
       202,
       "The envelope is on disk, stored by this or an earlier request",

@@ -1,22 +1,24 @@
 /**
- * The senders that a mailbox knows: those of whom its recipient has acknowledged a signed envelope within the last 90
- * days. One record for each mailbox holds at most 1,000; while it is full, no other sender becomes known, so strangers
- * who get many envelopes acknowledged displace no one. The record is a hint: when it can't be read or written, a sender
- * counts as new.
+ * The senders that a mailbox knows: who shows a pass of its owner, or, until the owner puts passes, those of whom an
+ * acknowledgement removed a signed envelope within the last 90 days. One record for each mailbox holds at most 1,000;
+ * while it is full, no other sender becomes known, so strangers who get many envelopes acknowledged displace no one. The
+ * record is a hint: when it can't be read or written, a sender counts as new.
  * Source: D156, rules section 6 ("Known senders").
  */
-import type { Did, MailboxKey } from "../../core/codec/did.ts";
+import type { MailboxKey } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import { type MailboxEntry, type Receipts, StoreError } from "../../storage/contract.ts";
 import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
-import { authorLabel, isVerifiedAuthor } from "../parties/author.ts";
+import { type EnvelopeAuthor, isVerifiedAuthor } from "../parties/author.ts";
 import { decodeRecord, encodeRecord } from "../parties/records.ts";
+import { createPassStore, type PassStore, passLabel, readPasses } from "./passes.ts";
 import type { MailboxSender } from "./pools.ts";
 
 export type KnownSenders = {
   readonly receipts: Receipts;
   readonly log: Log;
+  readonly passes: PassStore;
   /** Each signed envelope reads the record of its mailbox: decoding one of 1,000 senders costs 100 µs. */
   readonly decode: (key: string, bytes: Uint8Array) => Known;
 };
@@ -26,6 +28,7 @@ export function createKnownSenders(receipts: Receipts, log: Log): KnownSenders {
   return {
     receipts,
     log,
+    passes: createPassStore(receipts, log),
     decode: rememberDecoded(decode, { entriesMax: 4_096, bytesMax: 4 * 1024 ** 2 }),
   };
 }
@@ -35,21 +38,37 @@ const sendersMax = 1_000;
 /** By the label of the sender, in the order in which they became known: the day of the last acknowledgement. */
 type Known = ReadonlyMap<string, number>;
 
-/** How a mailbox sees a sender: whether it is known, and how many are. */
+/** Who sends an envelope, and what the request shows for it. */
+type From = {
+  readonly author: EnvelopeAuthor;
+  readonly pass: string | null;
+  readonly envelope: Uint8Array;
+};
+
+/** How a mailbox sees who sends: whether it is known, and how many are. */
 export async function sendingOf(
   known: KnownSenders,
   mailbox: MailboxKey,
-  sender: Did,
+  from: From,
   nowMs: number,
 ): Promise<MailboxSender> {
-  const label = authorLabel(sender);
-  const senders = await readKnown(known, mailbox, nowMs);
-  const day = senders.get(label);
-  const isKnown = day !== undefined && dayOf(nowMs) <= day + knownDays;
-  return isKnown ? { isKnown, label, people: senders.size } : { isKnown, label };
+  const { author, pass, envelope } = from;
+  const isVerified = author !== null && isVerifiedAuthor(author);
+  if (!isVerified && pass === null) return { isKnown: false, label: author };
+  const [passes, senders] = await Promise.all([
+    readPasses(known.passes, mailbox, nowMs),
+    readKnown(known, mailbox, nowMs),
+  ]);
+  const people = senders.size + (passes?.count ?? 0);
+  const shown = passes === null ? null : passLabel(passes, pass, { envelope, nowMs });
+  const day = isVerified ? senders.get(author) : undefined;
+  const isAcknowledged = day !== undefined && dayOf(nowMs) <= day + knownDays;
+  const who = shown ?? (isAcknowledged ? author : null);
+  if (who === null) return { isKnown: false, label: author };
+  return { isKnown: true, label: author, who, people };
 }
 
-/** Remembers the senders of acknowledged entries: one write a day for each. */
+/** Remembers the senders of acknowledged entries, where the owner has put no passes: one write a day for each. */
 export async function remember(
   known: KnownSenders,
   mailbox: MailboxKey,
@@ -58,6 +77,7 @@ export async function remember(
 ): Promise<void> {
   const senders = acknowledged.flatMap(({ labels }) => labels.filter(isVerifiedAuthor));
   if (senders.length === 0) return;
+  if ((await readPasses(known.passes, mailbox, nowMs)) !== null) return;
   const today = dayOf(nowMs);
   const held = new Map(
     [...(await readKnown(known, mailbox, nowMs))].filter(([, day]) => today <= day + knownDays),

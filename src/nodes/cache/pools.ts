@@ -16,10 +16,16 @@ import type { MailboxPlace, MailboxShare } from "../../storage/quota.ts";
 export type Origin = { readonly client: string; readonly network: string };
 
 /**
- * Who sends, as the mailbox sees it. `label` is that of the verified sender; `people` counts all that are known there.
+ * Who sends, as the mailbox sees it. `label` is that of the author; `who` has the floor: a known author, or a pass;
+ * `people` counts all that are known there.
  */
 export type MailboxSender =
-  | { readonly isKnown: true; readonly label: string; readonly people: number }
+  | {
+      readonly isKnown: true;
+      readonly label: string | null;
+      readonly who: string;
+      readonly people: number;
+    }
   | { readonly isKnown: false; readonly label: string | null };
 
 /** The labels of an entry besides those of the place that it takes. */
@@ -84,7 +90,7 @@ export function placesOf(
 ): readonly [MailboxPlace, MailboxPlace] {
   const side = sending.isKnown ? "known" : "new";
   const percent = sending.isKnown ? 100 - settings.stranger_share : settings.stranger_share;
-  const who = sending.isKnown ? sending.label : networkLabels(network).net;
+  const who = sending.isKnown ? sending.who : networkLabels(network).net;
   const floors = poolOf(settings, percent * floorParts[side]);
   const rest = poolOf(settings, percent * (1 - floorParts[side]));
   const floor = sending.isKnown ? floorOf(floors, sending.people) : newcomerFloor;

@@ -2,7 +2,7 @@
  * The request to a push service: its content, encrypted to the device (RFC 8291), and the header that names this node's
  * operator (RFC 8292). WebCrypto computes both.
  */
-import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
+import { concatBytes, encodeBase64Url, utf8 } from "../../core/codec/bytes.ts";
 import { hourMs, secondMs } from "../../core/codec/time.ts";
 
 /** What a device's browser or distributor gave it: where to push, and how to encrypt (RFC 8030, RFC 8291). */
@@ -19,9 +19,6 @@ export type PushKey = {
   readonly publicKey: string;
   readonly sign: (text: Uint8Array) => Promise<Uint8Array>;
 };
-
-export const base64url = (bytes: Uint8Array): string =>
-  bytes.toBase64({ alphabet: "base64url", omitPadding: true });
 
 /** `null` when the text is neither form of base64url. */
 export function parseBase64url(text: string): Uint8Array | null {
@@ -107,12 +104,12 @@ export async function pushAuthorization(
   key: PushKey,
   { endpoint, contact, nowMs }: Claims,
 ): Promise<string> {
-  const json = (value: unknown): string => base64url(utf8(JSON.stringify(value)));
+  const json = (value: unknown): string => encodeBase64Url(utf8(JSON.stringify(value)));
   const claims = {
     aud: new URL(endpoint).origin,
     exp: Math.floor((nowMs + tokenMs) / secondMs),
     sub: contact,
   };
   const text = `${json({ typ: "JWT", alg: "ES256" })}.${json(claims)}`;
-  return `vapid t=${text}.${base64url(await key.sign(utf8(text)))}, k=${key.publicKey}`;
+  return `vapid t=${text}.${encodeBase64Url(await key.sign(utf8(text)))}, k=${key.publicKey}`;
 }

@@ -5,7 +5,7 @@
  * Source: docs/interface.md "Push", D392, D393; RFC 8030.
  */
 
-import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { encodeBase64Url, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
@@ -19,7 +19,7 @@ import { type Receipts, StoreError } from "../../storage/contract.ts";
 import type { Answer, Call } from "../http/route.ts";
 import { checkRate, createRateLimiter, type RateLimiter } from "../parties/rates.ts";
 import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../parties/records.ts";
-import { base64url, deviceKey } from "./push-message.ts";
+import { deviceKey } from "./push-message.ts";
 import {
   createSender,
   type DeviceSubscription,
@@ -214,7 +214,8 @@ async function subscribe(
   const isConfirmed = isSame && (known.token === null || wanted.token !== null);
   const token = isConfirmed
     ? null
-    : ((isSame ? known.token : null) ?? base64url(crypto.getRandomValues(new Uint8Array(16))));
+    : ((isSame ? known.token : null) ??
+      encodeBase64Url(crypto.getRandomValues(new Uint8Array(16))));
   if (known === undefined && all.length >= subscriptionsMax)
     return fault("rate_limited", `${subscriptionsMax} subscriptions are there: remove one`, {
       retryAfterSeconds: 3_600,

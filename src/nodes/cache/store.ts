@@ -60,6 +60,8 @@ export type Submitted = Origin & {
   readonly isQuiet?: boolean;
   /** Where the sender may be at home. */
   readonly senderHome?: string | null;
+  /** `Svc-Pass` of the request. */
+  readonly pass?: string | null;
   /** By the Relay of this process, with what it has gathered: a signature is verified once. */
   readonly relayed?: AdmissionFacts;
 };
@@ -77,12 +79,9 @@ export async function storeEnvelope(
   const admission = await admit(parts, envelope, submitted);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
-  const { sender } = admission;
-  const author = authorOf(envelope, sender);
-  const sending: MailboxSender =
-    sender === null
-      ? { isKnown: false, label: author }
-      : await sendingOf(parts.known, mailbox, sender, nowMs);
+  const author = authorOf(envelope, admission.sender);
+  const from = { author, pass: submitted.pass ?? null, envelope: envelope.bytes };
+  const sending = await sendingOf(parts.known, mailbox, from, nowMs);
   const entry = entryOf(envelope, admission, {
     mailbox,
     labels: labelsOf(sending, submitted),
@@ -102,8 +101,6 @@ export async function storeEnvelope(
   }
   return receiptOf(parts, envelope, { deduped, expiresAtMs, ttlMsMax: admission.ttlMsMax, nowMs });
 }
-
-const unsigned: MailboxSender = { isKnown: false, label: null };
 
 /** Whether a request says that no one need be woken for what it brings. */
 export function isQuiet(headers: Headers): boolean {
@@ -235,7 +232,8 @@ export async function checkDisk(
     envelope: new Uint8Array(1),
     digest: digestOf(new Uint8Array(1)),
   };
-  const quota = { ...quotaOf(settings, unsigned, trialOrigin), recipientEntriesMax: 0 };
+  const sending: MailboxSender = { isKnown: false, label: null };
+  const quota = { ...quotaOf(settings, sending, trialOrigin), recipientEntriesMax: 0 };
   return mailbox.store(entry, quota).then(
     () => null,
     (error: unknown) => {

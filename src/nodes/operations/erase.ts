@@ -11,6 +11,7 @@ import type { Bus } from "../../storage/bus.ts";
 import type { Mailbox, Receipts } from "../../storage/contract.ts";
 import { waitingPages } from "../cache/entries.ts";
 import { keyOfKnown } from "../cache/known.ts";
+import { keyOfPasses } from "../cache/passes.ts";
 import { forgetPushes } from "../cache/push.ts";
 import type { Log } from "../http/log.ts";
 import type { Blocks } from "../parties/blocks.ts";
@@ -78,6 +79,7 @@ export async function eraseDid(
   for (let life = 0; life < lives && cache !== null; life++) {
     const mailbox = mailboxOf(did, life);
     await cache.receipts.remove(keyOfKnown(mailbox));
+    await cache.receipts.remove(keyOfPasses(mailbox));
     await forgetPushes(cache.receipts, mailbox);
   }
   await directory?.forget(did);

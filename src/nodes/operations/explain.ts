@@ -187,7 +187,7 @@ function usage(what: string, before: string, held: MailboxStats, most: MailboxSt
 
 /** How full the mailbox is, the pools of it that the sender may use, and the devices that would be woken. */
 async function cacheSteps(
-  { mailbox, settings, sendingOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
+  { mailbox, settings, sendingOf, passesOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
   recipient: Subject,
   { from, client }: Pick<Facts, "from" | "client">,
   now: () => number,
@@ -209,6 +209,7 @@ async function cacheSteps(
       ? whole
       : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
     poolStep(sending, client, { sums, settings }),
+    ...passSteps(sending, await passesOf(key, now())),
     ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) =>
       note("push", text),
     ),
@@ -262,6 +263,13 @@ function poolStep(
   const hasRoom = places.some((place) => hasRoomIn(place, 1, sums));
   const detail = `${who}: ${texts.join("; ")}`;
   return hasRoom ? ok("pools", detail) : stops("pools", `full: ${detail}`);
+}
+
+/** A pass shows only with an envelope, so this says what one would change. */
+function passSteps({ isKnown }: MailboxSender, count: number | null): Step[] {
+  if (count === null || isKnown) return [];
+  const detail = `the owner has given ${count}: with one, an envelope counts as from a known sender`;
+  return [note("passes", detail)];
 }
 
 /** Live sessions, and the destinations that this node's Relay would try. */

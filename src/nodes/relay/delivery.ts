@@ -28,6 +28,7 @@ import {
   type StoreReceipt,
 } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
+import { passHeader } from "../../core/message/pass.ts";
 import type { Channel, DeliveryPlan, Destination } from "../../core/message/plan.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { StoreError } from "../../storage/contract.ts";
@@ -178,12 +179,14 @@ function isOtherContent({ httpStatus, body }: EgressAnswer): boolean {
 
 function headersTo(channel: Channel, { hops, call, facts }: Relayed): Record<string, string> {
   const trace = traceparentOf(call.headers);
+  const pass = call.headers.get(passHeader);
   return {
     ...(channel === "cache" ? {} : { "svc-hops": String(hops + 1) }),
     // Not to an inbox, which is the recipient's own.
     ...(facts.senderHome === null || channel === "inbox"
       ? {}
       : { [senderHomeHeader]: facts.senderHome }),
+    ...(pass === null || channel === "inbox" ? {} : { [passHeader]: pass }),
     ...(isQuiet(call.headers) ? { urgency: "low" } : {}),
     ...(trace === null ? {} : { traceparent: trace.text }),
   };
@@ -203,6 +206,7 @@ async function storeInCache(
     network,
     nowMs: now(),
     isQuiet: isQuiet(headers),
+    pass: headers.get(passHeader),
     relayed: relayed.facts,
   };
   const stored = await localCache.store(relayed.envelope, submitted).catch(storeFailure);

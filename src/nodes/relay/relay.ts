@@ -284,7 +284,7 @@ function relayRoutes(node: RelayNode): Route[] {
     id,
     tag: "Relay",
     request: envelopeShape,
-    headers: ["Svc-Hops", "Svc-Sender-Home", "Urgency"],
+    headers: ["Svc-Hops", "Svc-Sender-Home", "Svc-Pass", "Urgency"],
     answer: [200, "Delivered to a live session or an inbox.", deliveryResultShape],
     also: [202, "Forwarded to another Relay, or stored by a Cache.", deliveryResultShape],
     capacity: "normal",

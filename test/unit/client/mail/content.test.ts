@@ -52,6 +52,7 @@ test("an author leaves the relations and the sender's own media type as they are
     plain: "text/plain;charset=utf-8",
     ...named,
     author: did,
+    pass: null,
     home: null,
   };
   expect(await received(withAuthor(file.mediaType, did))).toEqual(expected);

@@ -11,12 +11,13 @@ import {
   placesOf,
   storeShareOf,
 } from "../../../../src/nodes/cache/pools.ts";
+import { authorLabel } from "../../../../src/nodes/parties/author.ts";
 import type { Receipts } from "../../../../src/storage/contract.ts";
 import { cacheDefault } from "../../../support/settings.ts";
 
 const far: Origin = { client: "198.51.100.7", network: "198.51.100.7" };
 const near: Origin = { client: "127.0.0.1", network: "127.0.0.1" };
-const friend: MailboxSender = { isKnown: true, label: "from:a", people: 20 };
+const friend: MailboxSender = { isKnown: true, label: "from:a", who: "from:a", people: 20 };
 const newcomer: MailboxSender = { isKnown: false, label: "from:a" };
 const unsigned: MailboxSender = { isKnown: false, label: null };
 const mebibyte = 1024 ** 2;
@@ -127,15 +128,22 @@ function memory() {
     },
   };
   const known = createKnownSenders(receipts as Receipts, () => {});
+  const seen = (n: number, nowMs: number) =>
+    sendingOf(
+      known,
+      box,
+      { author: authorLabel(sender(n)), pass: null, envelope: new Uint8Array() },
+      nowMs,
+    );
   const learn = async (numbers: number[], nowMs: number) => {
-    const sendings = await Promise.all(numbers.map((n) => sendingOf(known, box, sender(n), nowMs)));
+    const sendings = await Promise.all(numbers.map((n) => seen(n, nowMs)));
     const acknowledged = sendings.map(({ label }) => ({ labels: label === null ? [] : [label] }));
     return remember(known, box, acknowledged, nowMs);
   };
   return {
     writes,
     learn,
-    is: async (n: number, nowMs: number) => (await sendingOf(known, box, sender(n), nowMs)).isKnown,
+    is: async (n: number, nowMs: number) => (await seen(n, nowMs)).isKnown,
   };
 }
 

@@ -1,0 +1,172 @@
+/**
+ * Passes: by them the Caches of this identity know whom its user has accepted, without names, and those people show theirs
+ * with what they send. Secrets and ids come from the root key, so all own devices make the same, and nothing survives new
+ * keys: the next message to each person brings a new pass.
+ * Source: docs/interface.md "Passes", docs/protocol.md "Content".
+ */
+import { sha256 } from "#sha256";
+import { encodeBase64Url, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { dayMs, minuteMs } from "../../core/codec/time.ts";
+import {
+  lastDayOf,
+  makePass,
+  parsePass,
+  passName,
+  passPeriod,
+  passPeriods,
+  renderPass,
+  showPass,
+} from "../../core/message/pass.ts";
+import { passesMax, revokedPassesMax } from "../../core/schema/passes.ts";
+import { attempt } from "../base/failure.ts";
+import { type GroupRow, upgradeRow } from "../groups/bundles.ts";
+import { hkdf } from "../keys/crypto.ts";
+import { parseMediaType } from "../mail/content.ts";
+import type { ReadMessage } from "../mail/retrieve.ts";
+import type { ShowPass } from "../mail/send.ts";
+import { knowsPasses } from "../net/about.ts";
+import { passesShape } from "../net/answers.ts";
+import { proofHeaders, type Reader } from "../net/caches.ts";
+import { ask, jsonBody, path } from "../net/http.ts";
+import { cachesOf } from "../trust/readers.ts";
+import { factsOf } from "./group-rows.ts";
+import { keyOfPass, keyOfPerson, passesKey, rowsOf } from "./keys.ts";
+import type { OwnStore } from "./own-store.ts";
+import type { Person } from "./rows.ts";
+import type { Batch, Table } from "./table.ts";
+
+/** A pass that somebody gave, as text. */
+export type PassRow = { readonly did: Did; readonly pass: string };
+
+/** What the Caches were last told. */
+type PutRow = {
+  readonly atMs: number;
+  /** SHA-256 of the body in hex. */
+  readonly digest: string;
+};
+
+/** A Cache forgets after 400 days. */
+const againMs = 30 * dayMs;
+const handedKeptMs = 5 * minuteMs;
+
+export class Passes {
+  readonly #own: OwnStore;
+  readonly #table: Table;
+  /** Whether the Relay hands passes on, as it last said. */
+  #handed = { isKnown: false, untilMs: 0 };
+
+  constructor(own: OwnStore) {
+    this.#own = own;
+    this.#table = own.table;
+  }
+
+  /**
+   * What a message to somebody brings: a pass to the own mailbox, for people who were accepted and for members of groups.
+   * `null` as long as no own Cache knows the secret.
+   */
+  async given(to: Did, mediaType: string): Promise<string | null> {
+    if ((await this.#table.get<PutRow>(passesKey)) === null) return null;
+    const person = await this.#table.get<Person>(keyOfPerson(this.#table, to));
+    const isAccepted = person?.isKnown === true || parseMediaType(mediaType).group !== null;
+    if (!isAccepted || person?.isBlocked === true) return null;
+    return renderPass(makePass(this.#keys(), to, passPeriod(this.#own.nowMs())));
+  }
+
+  /** By what a person's mailbox knows this identity; `null` without a pass, or where the Relay hands none on. */
+  async shownTo(to: Did): Promise<ShowPass | null> {
+    const row = await this.#table.get<PassRow>(keyOfPass(this.#table, to));
+    const pass = row === null ? null : parsePass(row.pass);
+    if (pass === null || !(await this.#isHandedOn())) return null;
+    return (envelope) => showPass(pass, envelope);
+  }
+
+  async #isHandedOn(): Promise<boolean> {
+    if (this.#handed.untilMs < Date.now()) {
+      const isKnown = await attempt(() => knowsPasses(this.#own.identity.client.relay));
+      this.#handed = { isKnown: isKnown === true, untilMs: Date.now() + handedKeptMs };
+    }
+    return this.#handed.isKnown;
+  }
+
+  /**
+   * Gives the Caches the secret, how many passes count, and which don't any more: when that has changed, and once a month.
+   * Throws when a Cache that checks passes could not be reached.
+   */
+  async put(): Promise<void> {
+    const body = jsonBody(await this.#wanted());
+    const digest = encodeHex(sha256(body));
+    const before = await this.#table.get<PutRow>(passesKey);
+    const nowMs = this.#own.nowMs();
+    if (before?.digest === digest && nowMs - before.atMs < againMs) return;
+    const { client, secrets } = this.#own.identity;
+    let isChecked = false;
+    for (const { reader } of await cachesOf(client, secrets)) {
+      if (!(await knowsPasses(reader.at))) continue;
+      await putAt(reader, body);
+      isChecked = true;
+    }
+    if (!isChecked) return;
+    await this.#table.change(async (batch) =>
+      batch.put(passesKey, { atMs: nowMs, digest } satisfies PutRow),
+    );
+  }
+
+  async #wanted(): Promise<object> {
+    const { did: own } = this.#own;
+    const accepted = new Set<Did>();
+    const blocked: Did[] = [];
+    for await (const [, { did, isKnown, isBlocked }] of this.#table.all<Person>(rowsOf.people)) {
+      if (isBlocked) blocked.push(did);
+      else if (isKnown) accepted.add(did);
+    }
+    for await (const [, row] of this.#table.all<GroupRow>(rowsOf.groups)) {
+      const { members, standing } = factsOf(upgradeRow(row), own);
+      if (standing === "joined") for (const did of members) accepted.add(did);
+    }
+    accepted.delete(own);
+    const keys = this.#keys();
+    const revoked = blocked.flatMap((did) =>
+      passPeriods(this.#own.nowMs()).map((period) => passName(makePass(keys, did, period).id)),
+    );
+    return {
+      secret: encodeBase64Url(keys.secret),
+      passes: Math.min(accepted.size, passesMax),
+      revoked: revoked.slice(0, revokedPassesMax),
+    };
+  }
+
+  #keys(): { readonly secret: Uint8Array; readonly namingKey: Uint8Array } {
+    const { rootSeed } = this.#own.identity.secrets;
+    const derive = (purpose: string) => hkdf(rootSeed, null, utf8(`waypost:passes:${purpose}`), 32);
+    return { secret: derive("secret"), namingKey: derive("name") };
+  }
+}
+
+/** Keeps the pass that came in a message of a proven author. */
+export async function takePass(
+  table: Table,
+  batch: Batch,
+  { from, verified, pass }: Pick<ReadMessage, "from" | "verified" | "pass">,
+): Promise<void> {
+  if (from !== null && verified === true && typeof pass === "string")
+    await putPass(table, batch, { did: from, pass });
+}
+
+/** Of two, the one that counts for longer; of two of one quarter, as after new keys, the one that came last. */
+export async function putPass(table: Table, batch: Batch, given: PassRow): Promise<void> {
+  const key = keyOfPass(table, given.did);
+  const pass = parsePass(given.pass);
+  const before = await batch.get<PassRow>(key);
+  const held = before === null ? null : parsePass(before.pass);
+  if (pass === null || before?.pass === given.pass) return;
+  if (held !== null && lastDayOf(held) > lastDayOf(pass)) return;
+  batch.put(key, given);
+  batch.log(key);
+}
+
+async function putAt(reader: Reader, body: Uint8Array<ArrayBuffer>): Promise<void> {
+  const headers = await proofHeaders(reader, "pass", encodeHex(sha256(body)));
+  const where = path`/cache/pass/${reader.did}`;
+  await ask(reader.at, { method: "PUT", path: where, headers, body }, passesShape);
+}

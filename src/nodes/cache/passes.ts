@@ -1,0 +1,126 @@
+/**
+ * Passes of a mailbox: its owner puts a secret, and a sender that shows a pass made by it is known, whatever the
+ * acknowledgements say. The Cache keeps no people: a secret, how many passes are valid, and the names of revoked ones.
+ * Source: docs/interface.md "Passes", D600.
+ */
+import { decodeBase64Url, encodeHex } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
+import type { MailboxKey } from "../../core/codec/did.ts";
+import { parseJsonObject } from "../../core/codec/json.ts";
+import { dayMs, renderTimestamp } from "../../core/codec/time.ts";
+import { badInput, type Fault, isFault } from "../../core/fault.ts";
+import {
+  isValidPass,
+  type PassRule,
+  parseShownPass,
+  passName,
+  passSecretBytes,
+} from "../../core/message/pass.ts";
+import { passesBodyShape } from "../../core/schema/messages.ts";
+import { compileShape } from "../../core/schema/schema.ts";
+import { type Receipts, StoreError } from "../../storage/contract.ts";
+import { rememberDecoded } from "../../storage/table.ts";
+import type { Log } from "../http/log.ts";
+import type { Answer, Call } from "../http/route.ts";
+import { decodeRecord, encodeRecord } from "../parties/records.ts";
+
+/** Clients put their passes again at least monthly; after a year without an owner, a mailbox is abandoned. */
+const passesLifeMs = 400 * dayMs;
+
+/** As it is kept: what the owner put. */
+type Put = {
+  readonly secret: string;
+  readonly before?: string;
+  readonly passes: number;
+  readonly revoked: readonly string[];
+};
+
+type Passes = PassRule & { readonly count: number };
+
+export type PassStore = {
+  readonly receipts: Receipts;
+  readonly log: Log;
+  /** Each store reads the record of its mailbox. */
+  readonly decode: (key: string, bytes: Uint8Array) => Passes;
+};
+
+export function createPassStore(receipts: Receipts, log: Log): PassStore {
+  const decode = (bytes: Uint8Array): Passes => ruleOf(decodeRecord<Put>(bytes));
+  return {
+    receipts,
+    log,
+    decode: rememberDecoded(decode, { entriesMax: 4_096, bytesMax: 4 * 1024 ** 2 }),
+  };
+}
+
+function ruleOf({ secret, before, passes, revoked }: Put): Passes {
+  const texts = before === undefined ? [secret] : [secret, before];
+  const secrets = texts.map((text) => decodeBase64Url(text) ?? new Uint8Array());
+  return { secrets, revoked: new Set(revoked), count: passes };
+}
+
+/** `null` when the owner has put none: then acknowledgements make people known. */
+export async function readPasses(
+  { receipts, log, decode }: PassStore,
+  mailbox: MailboxKey,
+  nowMs: number,
+): Promise<Passes | null> {
+  const key = keyOfPasses(mailbox);
+  try {
+    const value = await receipts.get(key, nowMs);
+    return value === null ? null : decode(key, value);
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error;
+    log("warn", "the passes of a mailbox could not be read; who shows one counts as new", {
+      error,
+    });
+    return null;
+  }
+}
+
+/** The label of entries whose request has `Svc-Pass`; `null` for a pass that does not count here. */
+export function passLabel(
+  passes: Passes,
+  header: string | null,
+  shown: { readonly envelope: Uint8Array; readonly nowMs: number },
+): string | null {
+  const pass = parseShownPass(header);
+  if (pass === null || !isValidPass(pass, passes, shown)) return null;
+  return `pass:${passName(pass.id)}`;
+}
+
+export function keyOfPasses(mailbox: MailboxKey): string {
+  return `passes:${mailbox}`;
+}
+
+// ----------------------------------------------------------------------------------------------------- putting them
+
+const checkBody = compileShape(passesBodyShape);
+
+/** What the proof of a `PUT` covers. */
+export function passesSubject(call: Call): string {
+  return encodeHex(sha256(call.body));
+}
+
+/** Replaces what is kept. Refuses with `invalid_json` or `invalid_request`. */
+export async function putPasses(
+  { receipts }: PassStore,
+  mailbox: MailboxKey,
+  call: Call,
+): Promise<Answer | Fault> {
+  const members = parseJsonObject(call.body);
+  const asked = isFault(members) ? members : checkBody(members);
+  if (isFault(asked)) return asked;
+  for (const name of ["secret", "before"] as const) {
+    const text = asked[name];
+    if (text !== undefined && decodeBase64Url(text)?.length !== passSecretBytes)
+      return badInput("invalid_request", `/${name}`, "must be 32 bytes in base64url");
+  }
+  const untilMs = call.nowMs + passesLifeMs;
+  await receipts.put(keyOfPasses(mailbox), encodeRecord(asked), untilMs);
+  const { passes, revoked } = asked;
+  return {
+    status: 200,
+    json: { passes, revoked: revoked.length, expires_at: renderTimestamp(untilMs) },
+  };
+}
