@@ -305,3 +305,32 @@ describe("a full store", () => {
     await untilWaiting(bob, 1);
   }, 60_000);
 });
+
+test("a clock that was a month ahead for one message spoils no order: it stands where it was sent", async () => {
+  const state = { aheadMs: 30 * 86_400_000 };
+  const where = { keys: memoryKeys(), store: memoryStore() };
+  const bob = await openStored();
+  const first = await open({ ...where, nowMs: () => Date.now() + state.aheadMs, rotateMs: false });
+  await (await first.send(bob.did, "one")).delivered;
+  await first.store.markRead(bob.did);
+  await first.close();
+  const alice = await open(where);
+  const count = async (me: Waypost, other: string) => (await me.store.messages(other)).length;
+  for (const [i, text] of ["two", "three"].entries()) {
+    await bob.send(alice.did, `re: ${text}`);
+    while ((await count(alice, bob.did)) < 2 * i + 2) await Bun.sleep(10);
+    await (await alice.send(bob.did, text)).delivered;
+    while ((await count(bob, alice.did)) < 2 * i + 3) await Bun.sleep(10);
+  }
+  const wanted = ["one", "re: two", "two", "re: three", "three"];
+  for (const [me, other] of [
+    [alice, bob],
+    [bob, alice],
+  ] as const) {
+    const shown = await me.store.messages(other.did);
+    expect(shown.map(({ text }) => text)).toEqual(wanted);
+    expect(shown.every(({ sentAt }) => sentAt.getTime() < Date.now() + 60_000)).toBe(true);
+  }
+  const [conversation] = await alice.store.conversations();
+  expect([conversation?.last?.text, conversation?.unread]).toEqual(["three", 2]);
+}, 30_000);

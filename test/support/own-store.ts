@@ -9,6 +9,7 @@ import {
 } from "../../src/client/keys/keys.ts";
 import type { StoreChange } from "../../src/client/mail/message.ts";
 import { OwnIdentity } from "../../src/client/mail/own-identity.ts";
+import { endpoint } from "../../src/client/net/http.ts";
 import { Copies } from "../../src/client/store/copies.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { GroupTalk } from "../../src/client/store/group-talk.ts";
@@ -32,7 +33,9 @@ export async function ownStoreOf(table: Table, did: Did, options: OwnOptions = {
   // A copy: an identity wipes the secrets that it replaces.
   const own = parseIdentity(text, secrets.name) ?? secrets;
   const keys = memoryKeys(new Map([[secrets.name, text]]));
-  const client: Client = Object.assign({} as Client, { known: { memory: memoryKeys() } });
+  const at = endpoint("http://127.0.0.1:1");
+  const nodes = { directory: { endpoint: at }, relay: at };
+  const client: Client = Object.assign({} as Client, nodes, { known: { memory: memoryKeys() } });
   const identity = new OwnIdentity(client, own, { keys, nowMs });
   return new OwnStore(identity, table, await joinTabs(memoryStore(), table.place));
 }

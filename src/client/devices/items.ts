@@ -159,6 +159,8 @@ async function takeMessage(
   // What waits there waits in that device's outbox.
   const row: rows.MessageRow = {
     ...given,
+    // A clock there that was ahead puts nothing behind what comes.
+    arrivedMs: Math.min(given.arrivedMs, nowMs),
     to: given.to.map((copy): rows.Copy => ({ ...copy, out: null })),
   };
   const { conversation, id } = row;
@@ -178,7 +180,7 @@ async function takeMessage(
   if ((await batch.get(hidden)) !== null) return null;
   // The identity's Caches may offer it here too.
   if (!row.isOwn) batch.put(seen, nowMs + rows.seenMs);
-  const key = await rows.addMessage(table, batch, row);
+  const key = await rows.addMessage(table, batch, row, nowMs);
   if (row.group === null)
     for (const { did } of row.to) await rows.putPerson(table, batch, did, { isKnown: true });
   if (!row.isOwn && row.verified === true && row.from !== null)

@@ -4,15 +4,27 @@
  */
 import { decodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { minuteMs, parseTimestamp } from "../../core/codec/time.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { profileType, type Source, withId } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
+import { parsePlan } from "../mail/send.ts";
 import { bodySource, deleteBody } from "./files.ts";
-import { asideOf, deliveryKey, isAside, keyOfFile, keyOfId } from "./keys.ts";
+import {
+  asideOf,
+  deliveryKey,
+  isAside,
+  keyOfConversation,
+  keyOfFile,
+  keyOfId,
+  messagesOf,
+} from "./keys.ts";
 import { enqueue, type Keeper, type Outcome, type OutRow } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
 import {
+  type ConversationRow,
   type Copy,
+  keyOfMessage,
   laterState,
   type MessageRow,
   messageNamed,
@@ -62,12 +74,16 @@ export class Copies implements Keeper {
       out: aside,
     });
     const to = row.to.map((copy) => (copy.out === place ? ended(copy) : copy));
-    batch.put(out.key, { ...row, to });
-    batch.log(deliveryKey(out.key));
-    const { body } = row;
-    if (body.is === "pieces" && to.every((copy) => copy.out === null))
-      batch.put(keyOfFile({ at: orderOf(row), id: body.id }), out.key);
-    return stateChange(row);
+    const leftMs = outcome.state === "sent" ? leftMsOf(out) : null;
+    const isAhead = leftMs !== null && row.sentMs > leftMs + aheadMsMax;
+    const { key, placed } = isAhead
+      ? await moveBack(this.#table, batch, { key: out.key, row: { ...row, to } }, leftMs)
+      : { key: out.key, placed: { ...row, to } };
+    batch.put(key, placed);
+    batch.log(deliveryKey(key));
+    if (placed.body.is === "pieces" && to.every((copy) => copy.out === null))
+      batch.put(keyOfFile({ at: orderOf(placed), id: placed.body.id }), key);
+    return isAhead ? { ...stateChange(row), what: "message" } : stateChange(row);
   }
 
   /** The same message under another id, by which old clients name it. */
@@ -152,6 +168,49 @@ export class Copies implements Keeper {
     if (row !== null) this.#own.tell(stateChange(row));
     for (const place of places) this.#own.tell({ type: "out", place });
   }
+}
+
+/** Between the clocks of a program and a Relay that agree. */
+const aheadMsMax = 5 * minuteMs;
+
+/** When a copy was sealed, by the Relay's clock. */
+function leftMsOf({ plan }: OutRow): number | null {
+  const kept = plan === null ? null : parsePlan(plan);
+  return kept === null ? null : parseTimestamp(kept.plan.timestamp);
+}
+
+/**
+ * A message that was written after it left was written by a clock that was ahead: it stands where it left, and so does the
+ * end of its conversation. The caller puts its row.
+ */
+async function moveBack(
+  table: Table,
+  batch: Batch,
+  { key: former, row }: { readonly key: string; readonly row: MessageRow },
+  atMs: number,
+): Promise<{ readonly key: string; readonly placed: MessageRow }> {
+  const placed = { ...row, sentMs: atMs, arrivedMs: atMs };
+  const key = keyOfMessage(table, placed);
+  batch.delete(former);
+  batch.log(key);
+  const ids = [row.id, ...row.to.map(({ id }) => id)].map((id) => keyOfId(table, id));
+  for (const one of ids) if ((await batch.get<string>(one)) === former) batch.put(one, key);
+  for (const { out } of row.to) {
+    const waiting = out === null ? null : await batch.get<OutRow>(out);
+    if (out !== null && waiting !== null) batch.put(out, { ...waiting, key });
+  }
+  const place = keyOfConversation(table, row.conversation);
+  const conversation = await batch.get<ConversationRow>(place);
+  const prefix = messagesOf(table, row.conversation);
+  const rest = await table.scan<MessageRow>({ prefix, limit: 2, isReverse: true });
+  const [other = "", before = null] = rest.find(([one]) => one !== former) ?? [];
+  const [last, at] = before === null || key > other ? [key, atMs] : [other, orderOf(before)];
+  const arrivedMs = Math.max(atMs, before?.arrivedMs ?? 0);
+  if (conversation === null) return { key, placed };
+  const readMs = Math.min(conversation.readMs, arrivedMs);
+  const readAtMs = Math.min(conversation.readAtMs, at);
+  batch.put(place, { ...conversation, last, at, arrivedMs, readMs, readAtMs });
+  return { key, placed };
 }
 
 type Waiting = {

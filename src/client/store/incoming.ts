@@ -164,7 +164,7 @@ export class Incoming {
       await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       const context = { data, judged: null, after: [] };
-      news.push(...(await this.#add(batch, rowOf(read, body, this.#own.nowMs()), context)));
+      news.push(...(await this.#add(batch, rowOf(read, body, this.#own.arrivalMs()), context)));
     });
     for (const one of news) this.#own.tell(one);
     if (news.length > 0) this.#news.wake();
@@ -207,7 +207,7 @@ export class Incoming {
       if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
       await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
-      return this.#add(batch, rowOf(read, body, nowMs()), { data, judged, after });
+      return this.#add(batch, rowOf(read, body, this.#own.arrivalMs()), { data, judged, after });
     };
     const { filled, saved } = await saveContent(this.#table, nowMs, { fill: judging, rows });
     for (const news of saved ?? []) this.#own.tell(news);

@@ -70,6 +70,18 @@ export class OwnStore {
     return this.identity.nowMs;
   }
 
+  /**
+   * Now, for the order of messages: by the nodes' clock where Directory and Relay agree that the own one is wrong. One of
+   * them alone may lie.
+   */
+  arrivalMs(): number {
+    const { directory, relay } = this.identity.client;
+    const [, ahead = 0] = [0, directory.endpoint.clock.aheadMs, relay.clock.aheadMs].toSorted(
+      (a, b) => a - b,
+    );
+    return this.nowMs() + ahead;
+  }
+
   /** Resolves when this tab receives and delivers for all. */
   get leading(): Promise<void> {
     return this.#tabs.leading;

@@ -3,7 +3,7 @@
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs } from "../../core/codec/time.ts";
+import { dayMs, hourMs } from "../../core/codec/time.ts";
 import { groupType } from "../mail/content.ts";
 import type { Reaction, StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
@@ -300,12 +300,23 @@ export async function placeMessage(
   return key;
 }
 
-/** Times of arrival in a conversation differ and increase: read marks and the order of own messages compare them. */
-export const arrivalOf = ({ arrivedMs }: ConversationRow, nowMs: number): number =>
-  Math.max(nowMs, arrivedMs + 1);
+/**
+ * Times of arrival in a conversation differ and increase: read marks and the order of own messages compare them. One by a
+ * clock that was ahead is followed by none.
+ */
+export const arrivalOf = (before: ConversationRow, givenMs: number, nowMs = givenMs): number =>
+  wasAhead(before, nowMs) ? givenMs : Math.max(givenMs, before.arrivedMs + 1);
+
+const wasAhead = ({ arrivedMs }: ConversationRow, nowMs: number): boolean =>
+  arrivedMs > nowMs + hourMs;
 
 /** Adds a message to its conversation: its row, its place by id, and the new count. Returns the row's key. */
-export async function addMessage(table: Table, batch: Batch, given: MessageRow): Promise<string> {
+export async function addMessage(
+  table: Table,
+  batch: Batch,
+  given: MessageRow,
+  nowMs = given.arrivedMs,
+): Promise<string> {
   const place = keyOfConversation(table, given.conversation);
   const none = {
     id: given.conversation,
@@ -317,7 +328,10 @@ export async function addMessage(table: Table, batch: Batch, given: MessageRow):
     at: 0,
   };
   const before = (await batch.get<ConversationRow>(place)) ?? none;
-  const row = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs) };
+  const row = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs, nowMs) };
+  const readMs = wasAhead(before, nowMs)
+    ? Math.min(before.readMs, row.arrivedMs - 1)
+    : before.readMs;
   const key = keyOfMessage(table, row);
   batch.put(key, row);
   await putId(table, batch, row, key);
@@ -325,6 +339,7 @@ export async function addMessage(table: Table, batch: Batch, given: MessageRow):
     batch.put(keyOfFile({ at: orderOf(row), id: row.body.id }), key);
   batch.put(place, {
     ...before,
+    readMs,
     unread: before.unread + (row.isOwn ? 0 : 1),
     arrivedMs: row.arrivedMs,
     ...(before.last === null || key > before.last ? { last: key, at: orderOf(row) } : {}),
@@ -359,7 +374,7 @@ export async function putPerson(
   return person;
 }
 
-type Around = Pick<ConversationRow, "readMs"> &
+type Around = Pick<ConversationRow, "readMs" | "arrivedMs"> &
   Pick<StoredMessage, "reactions"> & { readonly revision: Revision | null };
 
 /** The reactions to a message, and the revision of its author. */
@@ -385,7 +400,7 @@ export async function aroundMessage(
 export function viewOf(
   key: string,
   row: MessageRow,
-  { readMs, reactions, revision }: Around,
+  { readMs, arrivedMs: lastMs, reactions, revision }: Around,
 ): StoredMessage {
   const { arrivedMs, body, to, ...same } = row;
   const isText =
@@ -406,7 +421,8 @@ export function viewOf(
     revised: isDeleted ? "deleted" : isEdited ? "edited" : null,
     content: body.is === "elsewhere" || body.is === "removed" ? body.is : "whole",
     reactions,
-    isRead: row.isOwn || arrivedMs <= readMs,
+    // Later than the last arrival is only what came by a clock that was ahead.
+    isRead: row.isOwn || arrivedMs <= readMs || arrivedMs > lastMs,
     delivery: row.isOwn
       ? {
           state: least,

@@ -166,7 +166,7 @@ export class Sending {
   ): Promise<{ places: string[]; change: StoreChange | null }> {
     const { id, source, content, options, recipients } = draft;
     const { table } = this.#own;
-    const nowMs = this.#own.nowMs();
+    const nowMs = this.#own.arrivalMs();
     const conversation = options.group ?? recipients[0]?.did ?? "";
     const before = await batch.get<ConversationRow>(keyOfConversation(table, conversation));
     const atMs = before === null ? nowMs : arrivalOf(before, nowMs);

@@ -205,9 +205,9 @@ export class LocalStore {
       this.#table.get<ConversationRow>(place),
       ...rows.map(([, row]) => aroundMessage(this.#table, row)),
     ]);
-    const { readMs = 0 } = known ?? {};
+    const { readMs = 0, arrivedMs = Infinity } = known ?? {};
     return rows.map(([key, row], i) =>
-      viewOf(key, row, { readMs, ...(around[i] ?? { reactions: [], revision: null }) }),
+      viewOf(key, row, { readMs, arrivedMs, ...(around[i] ?? { reactions: [], revision: null }) }),
     );
   }
 

@@ -84,7 +84,17 @@ export function connect({
   const readProof = (did: Did, hash: string, home: string | null) =>
     orNull(directory.keyProof(did, hash, home), "not_found");
   const trust = createTrust(readProof, () => known.memory);
-  return { directory, relay: endpoint(relayUrl, timeoutMs), timeoutMs, known, trust };
+  const relay = endpoint(relayUrl, timeoutMs);
+  const { endpoint: at } = directory;
+  // At one address one clock.
+  const isSame = at.url === relay.url;
+  return {
+    directory,
+    relay: isSame ? { ...relay, clock: at.clock } : relay,
+    timeoutMs,
+    known,
+    trust,
+  };
 }
 
 // ------------------------------------------------------------------------------------------------ looking up
