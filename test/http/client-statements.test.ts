@@ -21,6 +21,7 @@ import { keyOfGroup } from "../../src/client/store/keys.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
+import { clientCode } from "../support/client-code.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 
 const people = peopleAtNodes();
@@ -303,3 +304,28 @@ test("a device that is linked while others write has their messages in the group
     expect(await textsAt(me, alice.did)).toEqual([]);
   }
 }, 60_000);
+
+test("after one device has made new keys the other one changes the group under them", async () => {
+  const [alice, bob] = (await friends(2)) as [Waypost, Waypost];
+  const tablet = await link(alice);
+  const group = await alice.groups.create("G", [bob.did]);
+  for (const me of [tablet, bob])
+    await until(() => groupOf(me, group.id), ["G", dids(alice, bob), "joined"]);
+  await alice.devices.replaceKeys();
+  const seedOf = ({ identity }: Waypost) => encodeHex(identity.rootSeed);
+  // What it said before would be by an earlier key.
+  await until(async () => seedOf(tablet), seedOf(alice));
+  const change = async () => {
+    const code = await clientCode(async () =>
+      (await tablet.groups.get(group.id))?.change({ name: "By the tablet" }),
+    );
+    return ["behind", "root_replaced"].includes(code) ? code : "changed";
+  };
+  // It waits for the states that the device that made the keys begins with.
+  await until(change, "changed");
+  for (const me of [alice, tablet, bob])
+    await until(() => groupOf(me, group.id), ["By the tablet", dids(alice, bob), "joined"]);
+  await group.change({ name: "By the phone" });
+  for (const me of [alice, tablet, bob])
+    await until(() => groupOf(me, group.id), ["By the phone", dids(alice, bob), "joined"]);
+}, 90_000);

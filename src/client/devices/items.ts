@@ -146,7 +146,7 @@ async function takeGroup(
   const { id } = given.state;
   const held = await groupAt(table, id, batch);
   const merged = held === null ? given : mergeRows(held, given, { own, root });
-  const isLost = held !== null && given.state.maker === own && overtaken(held, given);
+  const isLost = held !== null && given.state.maker === own && overtaken(held, given, merged);
   await putGroup(table, batch, merged);
   await refile(table, batch, merged, own);
   return { type: "changed", conversation: id, id: null, what: isLost ? "overtaken" : "group" };

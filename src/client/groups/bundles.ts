@@ -162,16 +162,16 @@ export const addWaiting = (
 
 // ------------------------------------------------------------------------------------------------------------ own devices
 
-/** Parts that one of this identity's devices had changed, and that another one has changed without knowing it. */
-export function overtaken(before: GroupRow, given: GroupRow): boolean {
+/** Whether a change by one of this identity's devices has lost against what another one says without knowing it. */
+export function overtaken(before: GroupRow, given: GroupRow, merged: GroupRow): boolean {
   const partsOf = ({ name, members }: GroupState): Record<string, readonly [string, number]> => {
     return { ...members, "": name };
   };
-  const [held, other] = [partsOf(before.state), partsOf(given.state)];
+  const [held, other, now] = [before, given, merged].map(({ state }) => partsOf(state));
   return Object.keys(before.was).some((part) => {
-    const [mine, theirs] = [held[part], other[part]];
-    if (mine === undefined || theirs === undefined || theirs[1] <= mine[1]) return false;
-    return theirs[0] !== mine[0] && (given.was[part] ?? theirs[1]) < mine[1];
+    const [mine, theirs] = [held?.[part], other?.[part]];
+    if (mine === undefined || now?.[part]?.[0] === mine[0]) return false;
+    return (given.was[part] ?? theirs?.[1] ?? 0) < mine[1];
   });
 }
 

@@ -82,6 +82,7 @@ export class GroupTalk {
   hasMadeKeys: () => Promise<boolean> = async () => true;
   readonly #answered = new BoundedMap<string, true>(answeredMax);
   readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
+  #isHearing = false;
   readonly #behindMs = new BoundedMap<string, number>(answeredMax);
 
   constructor(own: OwnStore, sending: Sending) {
@@ -315,6 +316,18 @@ export class GroupTalk {
     const done = await attempt(() => this.#publish(after, state));
     if (done instanceof ClientError && done.code === "group_changed") return;
     if (done instanceof ClientError) throw done;
+  }
+
+  /** Once more in a minute, what could not be judged; then with each sweep. */
+  hearSoon(): void {
+    if (this.#isHearing) return;
+    this.#isHearing = true;
+    const hear = async () => {
+      await pause(minuteMs, this.#own.signal);
+      this.#isHearing = false;
+      if (!this.#own.signal.aborted) await attempt(() => this.hearWaiting());
+    };
+    void hear();
   }
 
   /** Once more, what could not be judged. */

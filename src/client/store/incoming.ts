@@ -315,6 +315,7 @@ export class Incoming {
     const heard = await hearBundle(this.#table, batch, { id, said }, listener);
     if (heard === null) return null;
     const { before, after: now } = heard;
+    if (now.waiting.length > 0) after.push(async () => this.#talk.hearSoon());
     if (!isOther(before, now)) return null;
     after.unshift(() => this.#talk.heard(before, now));
     after.unshift(async () =>

@@ -5,6 +5,7 @@ import {
   mergeRows,
   newRow,
   overtaken,
+  renderBundle,
   type SignedStatement,
   standingOf,
   upgradeRow,
@@ -16,7 +17,9 @@ import {
   isIn,
   membersOf,
   outOnly,
+  statementText,
 } from "../../../../src/client/groups/statements.ts";
+import { ed25519PublicKey, signEd25519 } from "../../../../src/client/keys/crypto.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import {
   type Examined,
@@ -29,8 +32,11 @@ import {
 import { keyOfGroup } from "../../../../src/client/store/keys.ts";
 import { type MessageRow, placeMessage } from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
+import { encodeBase64, encodeHex } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
+import { deriveDid } from "../../../../src/core/ledger/names.ts";
 import { identityOf } from "../../../support/identity.ts";
+import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
 
 const [admin, own, other] = [
   identityOf("admin").did,
@@ -124,11 +130,15 @@ test("own devices come to the same whoever speaks first, keep a removal, and one
   }
   const unknowing = { ...row, state: again, was: { "": state.name[1] } };
   const knowing = { ...row, state: again, was: { "": naming.name[1] } };
-  expect([
-    overtaken(tablet, unknowing),
-    overtaken(tablet, knowing),
-    overtaken(phone, tablet),
-  ]).toEqual([true, false, false]);
+  const lost = (held: GroupRow, given: GroupRow, root = "r1") =>
+    overtaken(held, given, mergeRows(held, given, { own, root }));
+  expect([lost(tablet, unknowing), lost(tablet, knowing), lost(phone, tablet)]).toEqual([
+    true,
+    false,
+    false,
+  ]);
+  // A change under keys that another device has replaced meanwhile counts no more.
+  expect(lost(tablet, { ...row, root: "r2" }, "r2")).toBe(true);
 });
 
 test("under new keys the state of the device that made them is the beginning, and what an earlier key said is healed", () => {
@@ -200,4 +210,45 @@ test("messages that came before the state show in the group once it says that th
   );
   await table.change((batch) => putGroup(table, batch, newRow(state)));
   expect(standingOf(await groupAt(table, state.id), own)).toBe("asked");
+});
+
+test("a statement by a key that the record does not show so far waits, counts once it does, and not for ever", async () => {
+  const table = await open();
+  const at = { nowMs };
+  const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
+  const first = new Uint8Array(32).fill(5);
+  const roots = [await ed25519PublicKey(first)];
+  const trust = { provenOf: () => null, prove: async () => ({ rootKeys: roots }) };
+  Object.assign(store.identity.client, { trust });
+  const { talk } = await partsOf(store, { send: async () => [] });
+  const maker = deriveDid(new Uint8Array(32), roots[0] as Uint8Array);
+  const said = async (state: GroupState, seed: Uint8Array) => {
+    const key = encodeHex(await ed25519PublicKey(seed));
+    const signature = encodeBase64(await signEd25519(statementText(state), seed));
+    const bundle = renderBundle({
+      statements: [{ statement: state, key, signature }],
+      leavings: [],
+    });
+    const examined = await talk.examine(state.id, maker, JSON.parse(JSON.stringify(bundle)));
+    const listener = { own, root: "", isKnown: true, nowMs: at.nowMs };
+    return table.change((batch) =>
+      hearBundle(table, batch, { id: state.id, said: examined as Examined }, listener),
+    );
+  };
+  const state = begun(maker, "n", [maker, own]);
+  const nameNow = async () => (await groupAt(table, state.id))?.state.name[0];
+  await said(state, first);
+  const next = new Uint8Array(32).fill(9);
+  await said(changed(state, { name: "Later" }, nowMs + 5_000), next);
+  await talk.hearWaiting();
+  expect(await nameNow()).toBe("Hiking");
+  roots.push(await ed25519PublicKey(next));
+  await talk.hearWaiting();
+  expect(await nameNow()).toBe("Later");
+  // By the key before nothing counts, and by one that never is in the record it waits for two days.
+  await said(changed(state, { name: "Stolen" }, nowMs + 9_000), first);
+  await said(changed(state, { name: "Foreign" }, nowMs + 9_000), new Uint8Array(32).fill(8));
+  at.nowMs += 2 * 86_400_000;
+  await talk.hearWaiting();
+  expect([await nameNow(), (await groupAt(table, state.id))?.waiting]).toEqual(["Later", []]);
 });
