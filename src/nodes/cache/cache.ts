@@ -34,6 +34,7 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
+import { inOrder } from "../../core/std/order.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
@@ -159,6 +160,7 @@ export function createCache(parts: CacheParts): Cache {
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     chunkRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
+    inTurn: inOrder<string>(),
     signer: { sign: parts.sign, endpoint },
     push,
     onStored: (mailbox) => bell.ring(didOf(mailbox)),

@@ -68,6 +68,8 @@ export type RetrieveParts = {
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
   readonly chunkRate: RateLimiter;
+  /** One look at a group after the other for each network: what it costs is known only behind it. */
+  readonly inTurn: <T>(network: string, look: () => Promise<T>) => Promise<T>;
   readonly now: () => number;
 };
 
@@ -141,16 +143,18 @@ function areWhole(entries: readonly HeldMessage[]): boolean {
 const chunksPerCount = 100;
 
 /** Looks a group up, for a page too at a microsecond for each of its chunks. */
-async function countedChunks<T>(
-  { chunkRate, settings }: RetrieveParts,
+function countedChunks<T>(
+  { chunkRate, inTurn, settings }: RetrieveParts,
   call: Call,
   look: () => Promise<readonly T[]>,
 ): Promise<readonly T[] | Fault> {
-  const refused = checkClientRate(chunkRate, call, settings);
-  if (refused !== null) return refused;
-  const chunks = await look();
-  chargeClient(chunkRate, call, Math.floor(chunks.length / chunksPerCount), settings);
-  return chunks;
+  return inTurn(call.network, async () => {
+    const refused = checkClientRate(chunkRate, call, settings);
+    if (refused !== null) return refused;
+    const chunks = await look();
+    chargeClient(chunkRate, call, Math.floor(chunks.length / chunksPerCount), settings);
+    return chunks;
+  });
 }
 
 /** The whole group, or a page where `limit` or `cursor` asks for one. */
