@@ -42,9 +42,10 @@ beforeEach(async () => {
 });
 afterEach(() => nodes.stop());
 
-/** The capabilities that were called since the last time, each once. */
+/** The capabilities that were called since the last time, each once, but for the looks that a timer begins. */
 function taken(): string[] {
-  return [...new Set(calls.splice(0).map((call) => call.replace(/\.\w+$/, "")))].sort();
+  const asked = calls.splice(0).filter((call) => !call.endsWith("receipts.scan"));
+  return [...new Set(asked.map((call) => call.replace(/\.\w+$/, "")))].sort();
 }
 
 const open = () => Waypost.open({ url: nodes.url, keys: memoryKeys() });
