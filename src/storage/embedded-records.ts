@@ -115,12 +115,14 @@ export function encodeHead(head: EmbeddedHead): Uint8Array {
   return encodeJson({ format: headFormat, ...head });
 }
 
+/** Throws `corrupt` for other bytes, and for a format of another version of this program. */
 export function decodeHead(bytes: Uint8Array): EmbeddedHead {
   const { format, ...head } = decodeJson<EmbeddedHead & { readonly format: number }>(bytes, "head");
   if (format !== headFormat) throw corrupt(`format (${format}; this program writes ${headFormat})`);
   return head;
 }
 
+/** How many calls wait for a block. */
 export function pendingIn({ poolFirst, poolNext }: EmbeddedHead): number {
   return Number(poolNext - poolFirst);
 }
@@ -156,6 +158,7 @@ export function decodeJson<T>(bytes: Uint8Array, what: string): T {
 
 // -------------------------------------------------------------------------------------- state of the chain
 
+/** The account in a stored record; the empty one without a record. Throws `corrupt` for other bytes. */
 export function accountOf(bytes: Uint8Array | null): Account {
   if (bytes === null) return emptyAccount;
   const account = decodeWith(accountCodec, bytes);
@@ -176,6 +179,7 @@ function encodePolicy(scope: PolicyScope, policy: DeliveryPolicy | PersonaPolicy
     : encodeWith(deliveryPolicyCodec, policy as DeliveryPolicy);
 }
 
+/** `null` without a record. Throws `corrupt` for other bytes. */
 export function policyOf<Scope extends PolicyScope>(
   scope: Scope,
   bytes: Uint8Array | null,
@@ -220,6 +224,7 @@ type StoredSubmission = Omit<Submission, "txHash" | "reason"> & {
   } | null;
 };
 
+/** As JSON, without the hash, which is its key. */
 export function encodeSubmission({ txHash: _, reason, ...submission }: Submission): Uint8Array {
   const kept =
     reason === null ? null : { code: reason.code, detail: reason.detail, extra: reason.extra };
@@ -238,16 +243,19 @@ function decodeSubmission(txHash: string, bytes: Uint8Array): Submission {
 
 // ------------------------------------------------------------------------------------------------ reads and writes
 
+/** Throws `corrupt` when it is missing: each ledger has one from its beginning. */
 export function readHead(view: TableView): EmbeddedHead {
   const bytes = view.get(headKey);
   if (bytes === null) throw new StoreError("corrupt", "the head of the embedded ledger is missing");
   return decodeHead(bytes);
 }
 
+/** The DID that an alias belongs to; `null` for none. */
 export function readHolder(view: TableView, alias: string): Did | null {
   return didOf(view.get(aliasKey(alias)));
 }
 
+/** For which DID an alias is reserved, and until when; `null` for none. */
 export function readReserve(view: TableView, alias: string): AliasReserve | null {
   const bytes = view.get(reserveKey(alias));
   if (bytes === null) return null;
@@ -264,6 +272,7 @@ export const readStanding = (view: TableView, call: LedgerCall) => ({
   ownerReplaces: "uncertified" as const,
 });
 
+/** `null` for a submission that is not stored. */
 export function readSubmission(view: TableView, txHash: string): Submission | null {
   const bytes = view.get(submissionKey(txHash));
   return bytes === null ? null : decodeSubmission(txHash, bytes);
@@ -304,6 +313,7 @@ export function findCollision(view: TableView, call: LedgerCall): Submission | F
   return null;
 }
 
+/** What a call has changed: the account, and the index of aliases with their reserves. */
 export function writeApplied(view: TableChange, did: Did, applied: Applied): void {
   view.put(accountKey(did), encodeWith(accountCodec, applied.account));
   for (const alias of applied.aliases.removed) {

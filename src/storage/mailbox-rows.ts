@@ -307,12 +307,14 @@ export function wordsOf(bytes: Uint8Array): IdWords {
   return [view.getUint32(0), view.getUint32(4), view.getUint32(8), view.getUint32(12)];
 }
 
+/** The 16 bytes of an id. */
 export function wordBytes(words: IdWords): Uint8Array {
   const view = new DataView(new ArrayBuffer(16));
   for (const [i, word] of words.entries()) view.setUint32(4 * i, word);
   return new Uint8Array(view.buffer);
 }
 
+/** An id as text, in lower case. */
 export function idText(words: IdWords): Uuid {
   for (let i = 0; i < 4; i++) idView.setUint32(4 * i, words[i]!);
   const hex = idBytes.toHex();

@@ -132,6 +132,7 @@ function isBeyond(
   );
 }
 
+/** Whether one more entry of `bytes` bytes exceeds either bound. */
 export function isOver(
   held: MailboxStats,
   bytes: number,

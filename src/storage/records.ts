@@ -17,6 +17,7 @@ export function checkText(name: string, text: string): void {
   }
 }
 
+/** Throws `RangeError`: keys and values are of this program, so one that is too long is a bug. */
 export function checkReceipt(key: string, value: Uint8Array): void {
   checkText("key", key);
   if (!key.isWellFormed() || utf8(key).length > textLengthMax) {
@@ -29,6 +30,7 @@ export function checkReceipt(key: string, value: Uint8Array): void {
 /** Whether a receipt's key is among those that `scan` finds. */
 export const isScanned = (key: string): boolean => key.startsWith("/");
 
+/** Throws `RangeError` for a prefix whose keys no scan finds. */
 export function checkPrefix(prefix: string): void {
   checkText("prefix", prefix);
   if (!isScanned(prefix)) throw new RangeError("a prefix begins with a slash");

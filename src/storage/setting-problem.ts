@@ -53,6 +53,7 @@ export function parseSizeSetting(value: unknown): number | null {
   return m === null ? null : Number(m[1]) * (sizeUnits[m[2] ?? ""] ?? 0);
 }
 
+/** In the form of the configuration: `1048576` is `1MiB`. */
 export function renderSizeSetting(bytes: number): string {
   return renderInUnits(sizeUnits, ["GiB", "MiB", "KiB", "B"], bytes);
 }
@@ -86,6 +87,7 @@ export function meant(name: string, known: readonly string[]): string {
   return isNear ? `; did you mean ${nearest.one}?` : "";
 }
 
+/** The problems of one finding of a schema: one for each unknown setting, else one. */
 export function problemsOfIssue({ code, path, message, keys = [] }: Issue): InputProblem[] {
   const setting = path.map(String).join(".");
   if (code !== "unrecognized_keys") return [{ setting, message }];

@@ -31,6 +31,7 @@ export function mailboxOf(did: Did, life: number): MailboxKey {
   return (life === 0 ? did : `${did}~${life}`) as MailboxKey;
 }
 
+/** The DID whose mailbox this is, in whichever life. */
 export function didOf(mailbox: MailboxKey): Did {
   return mailbox.split("~")[0] as Did;
 }

@@ -94,6 +94,7 @@ class ScaleWriter {
 /** Made once: what strangers send must not cost a stack trace. */
 const malformed = new RangeError("not SCALE of this type");
 
+/** Thrown by a codec for bytes that are not of its type: `decodeWith` returns `null` then. */
 export function refuse(): never {
   throw malformed;
 }
@@ -167,6 +168,7 @@ export function formed<T extends string>(
   };
 }
 
+/** Bytes behind their compact length; decoding refuses more than `bytesMax`. */
 export function byteVector(bytesMax: number): Codec<Uint8Array> {
   return {
     shape: "bytes",
@@ -273,6 +275,7 @@ export function option<T>(inner: Codec<T>): Codec<T | null> {
   };
 }
 
+/** Values behind their compact number; decoding refuses more than `entriesMax`. */
 export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T[]> {
   return {
     shape: `[${inner.shape}]`,

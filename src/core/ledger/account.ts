@@ -123,6 +123,7 @@ export function renderDocument(document: DidDocument): Record<string, unknown> {
   return { ...document, service: document.service.map(renderService) };
 }
 
+/** As JSON; what is not set is left out. */
 export function renderService(service: Service): Record<string, unknown> {
   const { authorization, priority, ...always } = service;
   return {

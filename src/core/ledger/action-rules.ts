@@ -289,6 +289,7 @@ export function setPrimaryAlias(input: LedgerInput, alias: string, record: DidRe
   return { record: { aliases: [alias] }, aliases: { set: [alias], removed } };
 }
 
+/** Refuses an alias that a DID has, and one that is reserved for another DID or another life. */
 export function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRefusal | null {
   const holder = input.aliasHolder(alias);
   if (holder !== null) return refuse(holder === did ? "AliasAlreadyExists" : "AliasTaken");

@@ -104,6 +104,7 @@ export function normalizeService(form: ServiceForm, did: Did, pointer: string): 
   };
 }
 
+/** The absolute form of a component id; refuses with `invalid_request` at `pointer`. */
 export function normalizeId(text: string, did: Did, pointer: string): string | Fault {
   const id = parseDidUrl(text, did);
   return (

@@ -18,6 +18,7 @@ export type Remembered = {
   readonly hash: Uint8Array;
 };
 
+/** What a reader keeps of a proven state: the number and key of the root, the last document nonce and its hash. */
 export function rememberedOf({ did, rootKeys, steps }: KeyState): Remembered {
   const { nonce, hash } = steps.at(-1) ?? steps[0];
   return { did, root: rootKeys.length - 1, rootKey: rootKeys.at(-1) as Uint8Array, nonce, hash };

@@ -19,6 +19,7 @@ export function parseHome(text: string): string | null {
   return url?.hostname === home.replace(/:\d+$/, "") ? home : null;
 }
 
+/** Without a slash at the end; `http` for this machine only. */
 export function urlOfHome(home: string): string {
   return `${loopbackForm.test(home) ? "http" : "https"}://${home}`;
 }

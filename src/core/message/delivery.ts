@@ -85,6 +85,11 @@ type Course = {
   startedMs: number | null;
 };
 
+/**
+ * Tries the destinations of a plan in order, each with its attempts and growing waits, until one accepts or the budget
+ * of time is over. Returns the result for the sender, or the refusal that ends a delivery. Never throws for what a
+ * destination does.
+ */
 export async function deliver(
   plan: DeliveryPlan,
   actions: DeliveryActions,

@@ -44,6 +44,7 @@ export const batchEntriesMax = 4_096;
 
 const noValue = new Uint8Array(hashBytes);
 
+/** The entries of one batch: key and value of each change, then the root of the map after them. */
 export function encodeBatch(changes: readonly MapChange[], root: Uint8Array): Uint8Array[] {
   return [...changes.map(({ key, value }) => concatBytes(key, value ?? noValue)), root];
 }
@@ -52,6 +53,7 @@ export type LogHead = { readonly size: number; readonly root: Uint8Array };
 
 const oldHeadBytes = 8 + hashBytes;
 
+/** The entry with which a log continues one that was lost: the size in 8 bytes, then the root. */
 export function encodeOldHead({ size, root }: LogHead): Uint8Array {
   const bytes = new Uint8Array(oldHeadBytes);
   new DataView(bytes.buffer).setBigUint64(0, BigInt(size));
@@ -59,6 +61,7 @@ export function encodeOldHead({ size, root }: LogHead): Uint8Array {
   return bytes;
 }
 
+/** `null` for an entry of another length, or with a size above 2^53 - 1. */
 export function decodeOldHead(entry: Uint8Array): LogHead | null {
   if (entry.length !== oldHeadBytes) return null;
   const size = new DataView(entry.buffer, entry.byteOffset).getBigUint64(0);

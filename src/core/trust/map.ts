@@ -167,6 +167,10 @@ export type MapProof = {
   readonly leaf: MapLeaf | null;
 };
 
+/**
+ * What leads from the root to the value of a key, or to its absence: the hashes next to the way. `read` gives a page
+ * by its path.
+ */
 export function proveInMap(read: ReadPage, key: Uint8Array): MapProof {
   const digits = encodeHex(key);
   const siblings: Uint8Array[] = [];

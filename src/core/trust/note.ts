@@ -41,6 +41,7 @@ export function noteKey(name: string, type: KeyType, publicKey: Uint8Array): Not
   return { name, type, id: encodeHex(digest.subarray(0, 4)), publicKey };
 }
 
+/** The form of Go's `note` package: `name+id+base64`. */
 export function renderVerifierKey({ name, id, type, publicKey }: NoteKey): string {
   return `${name}+${id}+${encodeBase64(concatBytes(Uint8Array.of(types[type]), publicKey))}`;
 }
@@ -136,6 +137,7 @@ export function renderSignature({ name, id, bytes }: NoteSignature): string {
   return `— ${name} ${encodeBase64(concatBytes(decodeHex(id) as Uint8Array, bytes))}\n`;
 }
 
+/** A note with its signatures, each on a line of its own. */
 export function renderNote({ text, signatures }: SignedNote): string {
   return `${text}\n${signatures.map(renderSignature).join("")}`;
 }
@@ -201,6 +203,7 @@ export type Checkpoint = {
   readonly root: Uint8Array;
 };
 
+/** The text that a log signs: origin, size and root, a line each (c2sp.org/tlog-checkpoint). */
 export function renderCheckpoint({ origin, size, root }: Checkpoint): string {
   return `${origin}\n${size}\n${encodeBase64(root)}\n`;
 }

@@ -69,6 +69,7 @@ export function proveConsistency(read: ReadNode, size: number, laterSize: number
 
 type Tree = { readonly size: number; readonly root: Uint8Array };
 
+/** Whether a proof leads from a leaf at `index` to the root (RFC 6962 2.1.1). */
 export function verifyInclusion(
   leafHash: Uint8Array,
   index: number,
@@ -89,6 +90,7 @@ export function verifyInclusion(
   return root !== null && rest.length === 0 && equalBytes(root, tree.root);
 }
 
+/** Whether a later tree continues an earlier one (RFC 6962 2.1.2). The empty tree needs an empty proof. */
 export function verifyConsistency(
   before: Tree,
   later: Tree,
