@@ -139,10 +139,10 @@ async function sendUnsigned(
   options: MessageOptions,
 ): Promise<Sent> {
   await session.recallChosen();
-  const nobody = new OwnIdentity(session.client, createIdentity("unsigned"), {
+  const unsigned = new OwnIdentity(session.client, createIdentity("unsigned"), {
     keys: memoryKeys(),
   });
-  const passing = await Passing.open(nobody);
+  const passing = await Passing.open(unsigned);
   return passing.send(to, source, options).finally(() => passing.close());
 }
 

@@ -75,7 +75,7 @@ export async function appointGuardians(
 async function guardianOf(owner: Owner, { to, fingerprint }: GuardianChoice): Promise<Did> {
   const { did, name } = await find(owner.client, to);
   const unknown = (why: string) => localError("guardian_unknown", `${to} ${why}`);
-  if (name === "told") throw unknown("is whoever the Directory says: name the DID");
+  if (name === "told") throw unknown("is known from the Directory's word only: name the DID");
   const person = await owner.store.person(did);
   if (person?.isKnown !== true || person.isBlocked) throw unknown("is not a known person");
   const { is, distrusted } = await owner.fingerprint(did);

@@ -43,7 +43,7 @@ export class OwnIdentity {
   constructor(client: Client, secrets: Identity, options: OwnOptions) {
     this.client = client;
     this.keys = options.keys;
-    // Whoever names witnesses wants nothing believed that they have not seen.
+    // With witnesses named, nothing counts that they have not seen.
     this.trust = options.trust ?? (options.policy === undefined ? null : "logged");
     this.nowMs = options.nowMs ?? Date.now;
     this.waiting = options.waiting ?? waitingDefault;

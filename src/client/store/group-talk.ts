@@ -420,6 +420,6 @@ function replacedBy(before: GroupState | null, after: GroupState): Record<string
   return was;
 }
 
-/** With the longest life: who comes back late hears of it. */
+/** With the longest life: who comes back late learns of it. */
 const changing = (group: string) =>
   ({ group, mediaType: groupType, receipt: false, ttl: "30d" }) as const;

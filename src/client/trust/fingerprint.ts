@@ -1,6 +1,6 @@
 /**
  * Fingerprints: a text by which two people compare their keys, because both see the same. 20 characters for each. It is
- * shown of whatever the Directory proves now, also while that contradicts what was seen before, beside what it was then;
+ * shown of whatever the Directory proves now, also while that contradicts what was seen before, next to what it was then;
  * and that two people have compared it is remembered until a key of either changes.
  * Source: docs/trust.md "Fingerprints".
  */
