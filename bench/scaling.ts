@@ -1,7 +1,7 @@
 /**
  * The figures of docs/scaling.md that a database has: the processor time of its connections for each operation in an empty
  * database and in one with many messages in five partitions, the bytes of log for each, and what is kept of an
- * acknowledgement and of a claim. Rounds alternate between the two databases, with 64 callers.
+ * message, of an acknowledgement and of a claim. Rounds alternate between the two databases, with 64 callers.
  * `bun bench/scaling.ts [messages] [shared buffers]`: a million takes some minutes and 3 GB of disk.
  */
 import { readFileSync } from "node:fs";
@@ -52,8 +52,8 @@ async function fill(schema: string, held: number): Promise<void> {
   const bounds = `${Date.now()}, ${firstMs + 5 * spanMs}`;
   await server.sql(`insert into ${schema}.mailbox (key, entries, bytes, last_arrival, soonest_ms, latest_ms)
     select 'box' || n, 10, ${10 * bodyBytes}, 10, ${bounds} from generate_series(0, ${boxes - 1}) n`);
-  await server.sql(`insert into ${schema}.held (mailbox_no, arrival, id, expires_ms, size, envelope)
-    select m.no, n + 1, gen_random_uuid(), ${Date.now() + 600_000} + n::bigint * ${4 * spanMs} / ${held},
+  await server.sql(`insert into ${schema}.held (mailbox_no, arrival, id, digest, expires_ms, size, envelope)
+    select m.no, n + 1, gen_random_uuid(), sha256(n::text::bytea), ${Date.now() + 600_000} + n::bigint * ${4 * spanMs} / ${held},
       ${bodyBytes}, substring(decode(repeat(md5(n::text), 20), 'hex') for ${bodyBytes})
     from generate_series(0, ${held - 1}) n join ${schema}.mailbox m on m.key = 'box' || (n::bigint * 7919) % ${boxes}`);
   await server.sql("vacuum analyze");
@@ -139,11 +139,17 @@ async function round({ store, boxes }: Filled): Promise<Cost[]> {
 
 const middle = (list: readonly number[]) => list.toSorted((a, b) => a - b)[list.length >> 1]!;
 
-async function bytesOfRows(schema: string, table: string): Promise<number> {
+type SizeFunction = "pg_total_relation_size" | "pg_indexes_size";
+
+async function bytesOfRows(
+  schema: string,
+  table: string,
+  size: SizeFunction = "pg_total_relation_size",
+): Promise<number> {
   const parts = `select '${schema}.${table}'::regclass::oid union
     select inhrelid from pg_inherits where inhparent = '${schema}.${table}'::regclass`;
-  const size = await server.sql(`select sum(pg_total_relation_size(oid)) from (${parts}) p(oid)`);
-  return Number(size) / Number(await server.sql(`select count(*) from ${schema}.${table}`));
+  const bytes = await server.sql(`select sum(${size}(oid)) from (${parts}) p(oid)`);
+  return Number(bytes) / Number(await server.sql(`select count(*) from ${schema}.${table}`));
 }
 
 try {
@@ -178,6 +184,13 @@ try {
     ["claim", "claim"],
   ] as const)
     console.log(`${(await bytesOfRows("bench_empty", table)).toFixed(0)} bytes for each ${what}`);
+  const [whole, indexes] = [
+    await bytesOfRows("bench_full", "held"),
+    await bytesOfRows("bench_full", "held", "pg_indexes_size"),
+  ];
+  console.log(
+    `${whole.toFixed(0)} bytes for each message of ${bodyBytes}, ${indexes.toFixed(0)} of them of indexes`,
+  );
   await Promise.all(both.map(({ store }) => store.close()));
 } finally {
   await server.end();
