@@ -36,6 +36,8 @@ type SessionOptions = {
   readonly receipts: boolean;
   /** Who signed what is saved is accepted. */
   readonly acceptRequests: boolean;
+  /** A mailbox whose owner gives passes knows no one by acknowledgements. */
+  readonly givesPasses: boolean;
   /** Names this device for others, and its live session; made once when it is not given. */
   readonly device: string | undefined;
   readonly pollMs: number | undefined;
@@ -183,6 +185,7 @@ export class StoreSession {
 
   /** A Cache that is away, or an answer that fails: the next look comes within the hour. */
   async #givePasses(): Promise<void> {
+    if (!this.#options.givesPasses) return;
     for (const { signal } = this.#own; !signal.aborted; await this.#people.next(hourMs, signal)) {
       this.#people.begin();
       await attempt(() => this.#passes.put());

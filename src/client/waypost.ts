@@ -415,7 +415,9 @@ export class Waypost {
       void this.#orFailed("devices", async () => {
         await this.#pushAgain?.();
       });
-    const shared = { receipts, acceptRequests, device, pollMs };
+    // Commands show no passes, and who is accepted unasked has none to show: acknowledgements make them known.
+    const givesPasses = !isByHand && this.#options.acceptRequests === undefined;
+    const shared = { receipts, acceptRequests, givesPasses, device, pollMs };
     const options = { driver, isByHand, ...shared, openLink, onOpened };
     return import("./session.ts").then(({ StoreSession }) =>
       StoreSession.open(this.#identity, options),

@@ -46,7 +46,8 @@ export type WaypostOptions = {
   readonly receipts?: boolean;
   /**
    * Accepts everyone whose signed message is saved, as if the user had: for bots and shops. Needs a store; without one,
-   * whom the program acknowledges it has accepted. Off by default.
+   * whom the program acknowledges it has accepted. Off by default. Where it is given, even as `false`, the mailbox knows
+   * people by acknowledgements, and gives no passes.
    */
   readonly acceptRequests?: boolean;
   /** Makes a random DID, whose keys nothing proves, where the Directory names no ledger that could. */
