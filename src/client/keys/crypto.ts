@@ -6,7 +6,6 @@
  * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
-import { ed25519, x25519 } from "@noble/curves/webcrypto.js";
 import { hkdf as hkdfOf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import {
@@ -17,8 +16,7 @@ import {
   publicKeyBytes,
   signatureBytes,
 } from "../../core/codec/bytes.ts";
-
-export type Curves = typeof webCurves;
+import { type Curves, webCurves } from "./web-curves.ts";
 
 /** Who signs: `root` or the id of a method, and the seed of its key. */
 export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
@@ -122,20 +120,6 @@ function isBelow(a: Uint8Array, b: Uint8Array): boolean {
 
 /** u = 9, to which a public key is the agreement of its secret. */
 const basePoint = Uint8Array.of(9, ...new Uint8Array(31));
-
-const raw = { formatSec: "raw", formatPub: "raw" } as const;
-
-const webCurves = {
-  publicKey: async (seed: Uint8Array) => (await ed25519.getPublicKey(seed, raw)) as Uint8Array,
-  sign: (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> =>
-    ed25519.sign(message, seed, raw),
-  /** For a signature and a key of the right lengths; `false` for bytes that are not a point of the curve. */
-  verify: (signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
-    ed25519.verify(signature, message, publicKey, raw).catch(() => false),
-  /** Throws for a public key of small order. */
-  agree: (secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> =>
-    x25519.getSharedSecret(secret, publicKey, raw),
-};
 
 /** HKDF with SHA-256. WebCrypto's would not work on pages without a secure origin. */
 export function hkdf(
