@@ -8,6 +8,7 @@ import type { DidDocument } from "../../core/ledger/account.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { endpoint } from "../net/http.ts";
 import { activeDocument, type Client } from "../trust/client.ts";
+import { rememberHosts } from "../trust/hosts.ts";
 
 /** The addresses that `open` was given. */
 export type Urls = { readonly relayUrl: string; readonly cacheUrl: string };
@@ -54,6 +55,5 @@ export async function addressesElsewhere(
 /** On a device that was linked or restored, the services that the document has when it begins are this identity's own. */
 export async function rememberFirstHosts(client: Client, did: Did): Promise<void> {
   if ((await client.known.memory.load(`hosts/${did}`)) !== null) return;
-  const { rememberHosts } = await import("../trust/own.ts");
   await rememberHosts(client, did, (await activeDocument(client, did)).service);
 }

@@ -43,6 +43,7 @@ import {
 } from "../net/directory.ts";
 import { endpoint, jsonBody, path } from "../net/http.ts";
 import { activeDocument, type Client, readLimits, rootKeyOf } from "../trust/client.ts";
+import { rememberHosts } from "../trust/hosts.ts";
 import {
   claimNonce,
   demandPresentRoot,
@@ -51,7 +52,6 @@ import {
   nextNonce,
   reconcileAgreements,
   rememberAddedKey,
-  rememberHosts,
   signDocument,
   takesComponents,
 } from "../trust/own.ts";

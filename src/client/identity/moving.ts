@@ -7,7 +7,7 @@ import { heldSeed, type Identity } from "../keys/keys.ts";
 import type { Waiting } from "../net/directory.ts";
 import { endpoint } from "../net/http.ts";
 import { type Client, rootKeyOf } from "../trust/client.ts";
-import { rememberHosts } from "../trust/own.ts";
+import { rememberHosts } from "../trust/hosts.ts";
 import { isAmong, places, type Urls } from "./address.ts";
 import { publishEdited } from "./change.ts";
 import { aboutOf, checkHomes, homeAt, homeService, serviceAt } from "./registration.ts";

@@ -11,7 +11,8 @@ import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
 import { freshSeed, type Identity, rootSignerId } from "../keys/keys.ts";
 import type { Waiting } from "../net/directory.ts";
 import { type Client, rootKeyOf } from "../trust/client.ts";
-import { hostOf, loadAddedKeys, loadOwnHosts, rememberHosts } from "../trust/own.ts";
+import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
+import { loadAddedKeys } from "../trust/own.ts";
 import { change, publishEdited } from "./change.ts";
 
 /** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */

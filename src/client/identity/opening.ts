@@ -21,6 +21,7 @@ import type { Listener } from "../mail/message.ts";
 import { provingAt, settleRegistration, type Waiting } from "../net/directory.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { Client } from "../trust/client.ts";
+import { rememberHosts } from "../trust/hosts.ts";
 import { distrust, type TrustDemand } from "../trust/trust.ts";
 
 export type WaypostOptions = {
@@ -181,7 +182,6 @@ export async function settleIdentity(
   if (status.registration_status === "missing") {
     await checkHomes(client, urls);
     const document = await firstDocument(identity, { ...urls, home: await homeAt(client) });
-    const { rememberHosts } = await import("../trust/own.ts");
     await rememberHosts(client, identity.did, document.service);
     try {
       registered = await register(client, identity, { document, alias, invitation });

@@ -25,7 +25,7 @@ import { componentCallsMax, type KeyState } from "../../core/ledger/key-proof.ts
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
-import { aliasesShape, claimsShape, hostsShape, methodKeysShape } from "../base/kept.ts";
+import { aliasesShape, claimsShape, methodKeysShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
@@ -233,29 +233,6 @@ export async function rememberAddedKey(client: Client, did: Did, publicKey: stri
   const keys = [...others, publicKey].slice(-addedKeysMax);
   await client.known.memory.save(`methods/${did}`, renderKept({ keys }));
 }
-
-const hostsMax = 100;
-
-/** The hosts of the services that this identity has named; `null` when none is remembered. */
-export async function loadOwnHosts({ known }: Client, did: Did): Promise<readonly string[] | null> {
-  return (await recall(known.memory, `hosts/${did}`, hostsShape))?.hosts ?? null;
-}
-
-/** Before a change that this device makes, and of the document that it begins with. */
-export async function rememberHosts(
-  client: Client,
-  did: Did,
-  services: DidDocument["service"],
-): Promise<void> {
-  const known = (await loadOwnHosts(client, did)) ?? [];
-  const hosts = [
-    ...new Set([...known, ...services.flatMap((one) => one.serviceEndpoint.map(hostOf))]),
-  ].slice(-hostsMax);
-  await client.known.memory.save(`hosts/${did}`, renderKept({ hosts }));
-}
-
-/** An endpoint that is not a URL stands for itself. */
-export const hostOf = (url: string): string => URL.parse(url)?.host ?? url;
 
 /** A key of the own record that this device neither holds nor derives, and has not added. */
 export async function strangerIn(

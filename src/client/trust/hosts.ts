@@ -1,0 +1,33 @@
+/**
+ * Which hosts an identity has named for its services, as its device remembers them: a service at another one is a stranger's.
+ * Source: docs/trust.md "Own devices".
+ */
+import type { Did } from "../../core/codec/did.ts";
+import type { DidDocument } from "../../core/ledger/account.ts";
+import { hostsShape } from "../base/kept.ts";
+import { renderKept } from "../base/shapes.ts";
+import type { Client } from "./client.ts";
+import { recall } from "./trust.ts";
+
+const hostsMax = 100;
+
+/** The hosts of the services that this identity has named; `null` when none is remembered. */
+export async function loadOwnHosts({ known }: Client, did: Did): Promise<readonly string[] | null> {
+  return (await recall(known.memory, `hosts/${did}`, hostsShape))?.hosts ?? null;
+}
+
+/** Before a change that this device makes, and of the document that it begins with. */
+export async function rememberHosts(
+  client: Client,
+  did: Did,
+  services: DidDocument["service"],
+): Promise<void> {
+  const known = (await loadOwnHosts(client, did)) ?? [];
+  const hosts = [
+    ...new Set([...known, ...services.flatMap((one) => one.serviceEndpoint.map(hostOf))]),
+  ].slice(-hostsMax);
+  await client.known.memory.save(`hosts/${did}`, renderKept({ hosts }));
+}
+
+/** An endpoint that is not a URL stands for itself. */
+export const hostOf = (url: string): string => URL.parse(url)?.host ?? url;
