@@ -95,11 +95,8 @@ test("people of a chain and of an embedded ledger write to each other, through a
   });
 
   const before = await (await fetch(`http://${west.home}/dids/${alice.me.did}/proof`)).bytes();
-  const renewed = await publishKeys(
-    alice.me.client,
-    nextIdentity(alice.me.identity, Date.now()),
-    waiting,
-  );
+  const next = nextIdentity(alice.me.identity, Date.now());
+  const renewed = await publishKeys(alice.me.client, next, { waiting });
   const newRoot = await ed25519PublicKey(renewed.rootSeed);
   expect(await rootKeyOf(bob.me.client, alice.me.did)).toEqual(newRoot);
   await keys.save("default", renderIdentity(renewed));
