@@ -222,12 +222,16 @@ function TextContent({ text }: { readonly text: string }) {
   const shown = isWhole ? text : cut(text, textShown);
   return (
     <p class="text" dir="auto">
-      {piecesOf(shown).map(({ text: piece, isLink, host }, i) =>
+      {piecesOf(shown).map(({ text: piece, isLink, host, style }, i) =>
         isLink ? (
           <a key={i} href={piece} target="_blank" rel="noopener noreferrer">
             {piece}
             {host !== null && ` (${host})`}
           </a>
+        ) : style === "bold" ? (
+          <b key={i}>{piece}</b>
+        ) : style === "code" ? (
+          <code key={i}>{piece}</code>
         ) : (
           piece
         ),

@@ -79,6 +79,11 @@ export function People({ selected, open }: PeopleProps) {
         {requests.length > 0 && (
           <Part title="Requests" {...{ conversations: requests, selected, names }} />
         )}
+        {requests.length > 1 && (
+          <Button danger ask={refusing} onClick={() => refuseAll(requests)}>
+            Delete all requests
+          </Button>
+        )}
         {known.length > 0 && (
           <Part
             title={requests.length > 0 ? "People" : ""}
@@ -100,6 +105,26 @@ export function People({ selected, open }: PeopleProps) {
       </div>
     </nav>
   );
+}
+
+const refusing = "Delete all requests and what they say? Who sent them isn't told.";
+
+async function refuseAll(requests: readonly Conversation[]): Promise<void> {
+  for (const { id, group } of requests) {
+    if (group !== null) await (await me.groups.get(id))?.leave();
+    await me.store.removeConversation(id);
+  }
+  show(null);
+}
+
+/** Up and down go from one conversation to the next. */
+function moveByKey(event: KeyboardEvent & { readonly currentTarget: HTMLElement }): void {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const rows = [...document.querySelectorAll<HTMLElement>(".people .row")];
+  const at = rows.indexOf(event.currentTarget);
+  if (step === undefined) return;
+  event.preventDefault();
+  rows[at + step]?.focus();
 }
 
 type PartProps = {
@@ -175,6 +200,7 @@ function Row({ conversation, isSelected, names }: RowProps) {
       type="button"
       class="row"
       aria-current={isSelected ? "page" : undefined}
+      onKeyDown={moveByKey}
       onClick={() => show(id)}
     >
       <Avatar {...{ id, name, person }} />

@@ -93,24 +93,44 @@ export function sizeOf(bytes: number): string {
 type Piece = {
   readonly text: string;
   readonly isLink: boolean;
+  /** Of words between stars or backticks, which are not shown. */
+  readonly style: "bold" | "code" | null;
   /** The host as it is asked for, where the text has it in letters that look like others. */
   readonly host: string | null;
 };
 
 const address = /https?:\/\/[^\s<>"\u202a-\u202e\u2066-\u2069]{1,2000}/giu;
 
-/** Text with its addresses of the web. */
+/** `*bold*` and `` `code` `` on one line, where they stand alone: 2*3*4 and a_b stay as they are. */
+const styled =
+  /(?<![\p{L}\p{N}*`])(?:\*(?![\s*])([^*\n]{1,400})(?<!\s)\*|`([^`\n]{1,400})`)(?![\p{L}\p{N}*`])/gu;
+
+function styledOf(words: string): Piece[] {
+  const pieces: Piece[] = [];
+  let end = 0;
+  const say = (text: string, style: Piece["style"]) =>
+    text !== "" && pieces.push({ text, isLink: false, host: null, style });
+  for (const { 0: found, 1: bold, 2: code, index } of words.matchAll(styled)) {
+    say(words.slice(end, index), null);
+    say(bold ?? code ?? "", bold === undefined ? "code" : "bold");
+    end = index + found.length;
+  }
+  say(words.slice(end), null);
+  return pieces;
+}
+
+/** Text with its addresses of the web, and what is bold or code. */
 export function piecesOf(text: string): Piece[] {
   const pieces: Piece[] = [];
   let end = 0;
-  const say = (words: string) =>
-    words !== "" && pieces.push({ text: words, isLink: false, host: null });
+  const say = (words: string) => pieces.push(...styledOf(words));
   for (const { 0: found, index } of text.matchAll(address)) {
     const link = withoutPunctuation(found);
     const url = URL.parse(link);
     if (url === null) continue;
     say(text.slice(end, index));
-    pieces.push({ text: link, isLink: true, host: isPlainHost(link) ? null : url.hostname });
+    const host = isPlainHost(link) ? null : url.hostname;
+    pieces.push({ text: link, isLink: true, host, style: null });
     end = index + link.length;
   }
   say(text.slice(end));

@@ -3,7 +3,7 @@
  * read, and the next version comes by a press.
  */
 import { expect } from "bun:test";
-import { type Person, twoPeople } from "./app-page.ts";
+import { linkOf, newPerson, type Person, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
@@ -176,6 +176,45 @@ appTest(
     await bob.page.until(
       "[...document.querySelectorAll('.row .last')].some((one) => one.textContent.includes('Message deleted'))",
       "the list",
+    );
+  },
+  240_000,
+);
+
+appTest(
+  "stars are bold, arrow keys go from row to row, and all requests are deleted at once",
+  async () => {
+    const { alice, bob } = await two(["Wim", "Xia"]);
+    await bob.say("this is *important*: `bun test`");
+    await alice.page.until(
+      "document.querySelector('.text b')?.textContent === 'important' && document.querySelector('.text code')?.textContent === 'bun test'",
+      "what is bold, and code",
+    );
+    const link = await linkOf(alice);
+    for (const name of ["Yan", "Zoe"]) {
+      const stranger = await newPerson(suite.browser, link, name, scratch);
+      await stranger.press("Open conversation");
+      await stranger.say(`I am ${name}`);
+    }
+    await alice.page.until("document.querySelectorAll('.row').length === 3", "two requests");
+    await alice.page.evaluate("document.querySelector('.row').focus()");
+    const focused = "[...document.querySelectorAll('.row')].indexOf(document.activeElement)";
+    for (const [key, at] of [
+      ["ArrowDown", 1],
+      ["ArrowDown", 2],
+      ["ArrowDown", 2],
+      ["ArrowUp", 1],
+    ] as const) {
+      await alice.page.evaluate(
+        `document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: '${key}', bubbles: true, cancelable: true }))`,
+      );
+      expect(await alice.page.evaluate(focused)).toBe(at);
+    }
+    await alice.page.evaluate("(globalThis.confirm = () => true)");
+    await alice.press("Delete all requests");
+    await alice.page.until(
+      "document.querySelectorAll('.row').length === 1 && document.querySelector('.row .name').textContent.includes('Xia')",
+      "Xia alone",
     );
   },
   240_000,

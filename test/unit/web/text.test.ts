@@ -34,6 +34,24 @@ describe("addresses of the web in a text", () => {
   });
 });
 
+describe("bold and code", () => {
+  test.each([
+    ["This is *important*: run `bun test`.", ["bold important", "code bun test"]],
+    ["*both* and *again*", ["bold both", "bold again"]],
+    ["(*in brackets*)", ["bold in brackets"]],
+    ["`*not bold*`", ["code *not bold*"]],
+    ["2*3*4 = 24, a * b * c, **, ` `` x", []],
+    ["*across\nlines*", []],
+    ["*https://a.example/x*", []],
+  ])("%s", (text, styles) => {
+    const pieces = piecesOf(text);
+    expect(
+      pieces.flatMap(({ style, text: words }) => (style ? [`${style} ${words}`] : [])),
+    ).toEqual(styles);
+    expect(pieces.filter(({ text: words }) => words === "")).toEqual([]);
+  });
+});
+
 describe("days", () => {
   const saturday = new Intl.DateTimeFormat(undefined, { weekday: "long" }).format(
     new Date("2026-03-28T12:00:00"),
