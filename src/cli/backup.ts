@@ -5,7 +5,7 @@
  */
 import { existsSync } from "node:fs";
 import { open, readFile, rm } from "node:fs/promises";
-import type { Command } from "commander";
+import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { backup, restore } from "../client/identity/backup.ts";
 import { renderIdentity } from "../client/keys/keys.ts";
@@ -28,8 +28,15 @@ export function registerBackupCommands(program: Command): void {
   clientCommand(addIdentityFlag(save), backupIdentity);
   const back = program
     .command("restore-identity <file>")
-    .description("bring back an identity from such a file, in the place of a lost device")
+    .description(
+      "bring back an identity from such a file; where the others are lost, with new keys",
+    )
     .requiredOption(...secret)
+    .addOption(
+      new Option("--others <state>", "other devices that had it: lost, or they remain")
+        .choices(["lost", "remain"])
+        .makeOptionMandatory(),
+    )
     .option("--as <name>", "what to call the identity here", parseName, "default");
   clientCommand(back, restoreIdentity);
 }
@@ -66,18 +73,25 @@ async function backupIdentity(
   report.result({ ok: true, name, did, file: to, bytes }, `${name} is in ${to}: ${bytes} bytes`);
 }
 
+type RestoreFlags = SecretFlags & { readonly as: string; readonly others: "lost" | "remain" };
+
 async function restoreIdentity(
-  { keysFolder, report }: CommandSession,
-  { as: name, ...flags }: SecretFlags & { readonly as: string },
+  { keysFolder, report, directoryUrl }: CommandSession,
+  { as: name, others, ...flags }: RestoreFlags,
   from: string,
 ): Promise<void> {
   if (!existsSync(from)) throw failed(`${from}: there is no such file`);
   const store = fileStore(storePath(keysFolder, name));
   try {
     const passphrase = await passphraseIn(flags);
-    const options = { passphrase, keys: fileKeys(keysFolder), name, store };
-    const { did } = await restore(Bun.file(from).stream(), options);
-    report.result({ ok: true, name, did }, `${name} is ${did}`);
+    const keys = fileKeys(keysFolder);
+    const areOthersLost = others === "lost";
+    const options = { passphrase, keys, name, store, areOthersLost, directoryUrl };
+    const { did, isHistoryOnly } = await restore(Bun.file(from).stream(), options);
+    const text = isHistoryOnly
+      ? `the keys of ${did} were replaced after this backup: link this device, which then has the history`
+      : `${name} is ${did}`;
+    report.result({ ok: true, name, did, history_only: isHistoryOnly }, text);
   } finally {
     await store.close();
   }

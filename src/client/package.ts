@@ -5,7 +5,7 @@
 
 export { ClientError, type ClientErrorKind } from "./base/failure.ts";
 export type { Device, Devices } from "./devices/devices.ts";
-export { type Restoring, restore } from "./identity/backup.ts";
+export { type BackupState, type Restored, type Restoring, restore } from "./identity/backup.ts";
 export {
   type Guardian,
   type GuardianChoice,

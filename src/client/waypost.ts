@@ -14,6 +14,7 @@ import {
   untilAborted,
 } from "./base/failure.ts";
 import type { DeviceLink, Devices } from "./devices/devices.ts";
+import type { BackupState } from "./identity/backup.ts";
 import type { Guardian, GuardianChoice } from "./identity/guardians.ts";
 import {
   checkOptions,
@@ -360,14 +361,24 @@ export class Waypost {
     await push();
   }
 
-  /** Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. */
+  /**
+   * Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. From then on this device
+   * has a DID of its own, at which a copy that is restored next to it tells it so.
+   */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
-    const table = this.#session?.table ?? null;
-    return (await import("./identity/backup.ts")).backup(
-      renderIdentity(this.#identity.secrets),
-      table,
-      options.passphrase,
-    );
+    const session = this.#session;
+    // Offline, or in a tab that does not lead, the backup is made without.
+    if (session !== null) await attempt(() => session.devices.beforeBackup());
+    const { backup, rememberBackup } = await import("./identity/backup.ts");
+    const { secrets } = this.#identity;
+    const made = () => rememberBackup(this.client.known.memory, secrets);
+    return backup(renderIdentity(secrets), session?.table ?? null, options.passphrase, made);
+  }
+
+  /** Of the last backup that this device made: `outdated` ones restore history alone, so ask for another. */
+  async backupState(): Promise<BackupState> {
+    const { backupState } = await import("./identity/backup.ts");
+    return backupState(this.client.known.memory, this.#identity.secrets);
   }
 
   /**

@@ -254,9 +254,22 @@ function ready(opened: Waypost): void {
 /** What a backup brings: keys, people and history. */
 export async function restore(file: Blob, passphrase: string): Promise<void> {
   const { restore: bringBack } = await import("../client/identity/backup.ts");
-  await bringBack(file.stream(), { passphrase, keys, store, name: identityName });
+  const { directoryUrl } = node;
+  const options = {
+    passphrase,
+    keys,
+    store,
+    name: identityName,
+    areOthersLost: true,
+    directoryUrl,
+  };
+  const { isHistoryOnly } = await bringBack(file.stream(), options);
   await start();
+  if (isHistoryOnly) toast(replacedSince);
 }
+
+const replacedSince =
+  "Your keys were replaced after this backup was made. Link this device from one of your others: the messages of the backup are here then.";
 
 /** All tabs lock together: each loads anew and forgets what it held. */
 const lockedTabs = new BroadcastChannel("waypost.locked");

@@ -198,7 +198,7 @@ test("what an older copy of a device's store logs reaches the others, also when 
   expect(await until(nameAt(laptop), (name) => name === "Alicia")).toBe("Alicia");
 }, 90_000);
 
-test("a restored device is alone, under a DID of its own, and links others anew", async () => {
+test("a device that is restored where the others are lost is alone, under a DID of its own, and links others anew", async () => {
   const [alice, where] = [await open(), place()];
   const phone = await open(where);
   const laptop = await linked(phone);
@@ -208,7 +208,10 @@ test("a restored device is alone, under a DID of its own, and links others anew"
   // The DID of the lost device may still be there.
   await where.keys.save("default", null);
   const store = memoryStore();
-  await restore(new Blob([saved]).stream(), { passphrase: "p", keys: where.keys, store });
+  await restore(new Blob([saved]).stream(), {
+    ...{ passphrase: "p", keys: where.keys, store },
+    ...{ areOthersLost: true, directoryUrl: people.at.url },
+  });
   const found = await open({ ...where, store });
   const list = await until(
     () => found.devices.list(),

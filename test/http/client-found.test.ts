@@ -69,18 +69,22 @@ test("a backup brings back identity, people and history, and is worth nothing wi
   expect(await codeOf(bytesOf(await alice.backup({ passphrase: "" })))).toBe("invalid_argument");
 
   const [keys, store] = [memoryKeys(), memoryStore()];
-  expect(await codeOf(restore(streamOf(saved), { passphrase: "wrong", keys, store }))).toBe(
-    "wrong_passphrase",
-  );
+  expect(
+    await codeOf(
+      restore(streamOf(saved), { passphrase: "wrong", keys, store, areOthersLost: false }),
+    ),
+  ).toBe("wrong_passphrase");
   expect(await keys.load("default")).toBeNull();
-  expect(await restore(streamOf(saved), { passphrase: "correct horse", keys, store })).toEqual({
-    did: alice.did,
-  });
-  expect(await codeOf(restore(streamOf(saved), { passphrase: "correct horse", keys, store }))).toBe(
-    "name_taken",
-  );
+  const options = { passphrase: "correct horse", keys, store, areOthersLost: true };
+  expect(await codeOf(restore(streamOf(saved), options))).toBe("invalid_argument");
+  const here = { ...options, directoryUrl: nodes.url };
+  expect(await restore(streamOf(saved), here)).toEqual({ did: alice.did, isHistoryOnly: false });
+  expect(await codeOf(restore(streamOf(saved), here))).toBe("name_taken");
   const again = await open({ keys, store });
   expect(again.did).toBe(alice.did);
+  // Who has the keys of before, a thief of the device say, has nothing any more; nor has the file.
+  expect(again.identity.rootSeed).not.toEqual(alice.identity.rootSeed);
+  expect([await alice.backupState(), await again.backupState()]).toEqual(["current", "outdated"]);
   const [conversation] = await again.store.conversations();
   expect(conversation?.person?.name).toBe("Bob");
   const [first, second] = await again.store.messages(bob.did);
@@ -122,14 +126,14 @@ test("a backup that was cut, changed or put together otherwise restores no ident
   };
   for (const [what, damaged] of Object.entries(damages)) {
     const keys = memoryKeys();
-    expect([what, await codeOf(restore(streamOf(damaged), { passphrase: "p", keys }))]).toEqual([
+    expect([
       what,
-      "backup_damaged",
-    ]);
+      await codeOf(restore(streamOf(damaged), { passphrase: "p", keys, areOthersLost: false })),
+    ]).toEqual([what, "backup_damaged"]);
     expect(await keys.load("default")).toBeNull();
   }
   const keys = memoryKeys();
-  await restore(streamOf(saved, 1_000), { passphrase: "p", keys });
+  await restore(streamOf(saved, 1_000), { passphrase: "p", keys, areOthersLost: false });
   expect(await keys.load("default")).toBe(text);
 }, 60_000);
 
@@ -151,6 +155,69 @@ test("a backup that is not read any more lets the store go on after a minute", a
     jest.useRealTimers();
   }
 });
+
+test("a backup from before a replacement restores history, says so, and a linked device has it", async () => {
+  const [alice, bob] = await Promise.all([open({ store: memoryStore() }), open()]);
+  await (await alice.send(bob.did, "before")).delivered;
+  const saved = await bytesOf(await alice.backup({ passphrase: "p" }));
+  expect(await alice.backupState()).toBe("current");
+  await alice.devices.replaceKeys();
+  expect(await alice.backupState()).toBe("outdated");
+  await alice.store.removeConversation(bob.did);
+  const [keys, store] = [memoryKeys(), memoryStore()];
+  const options = { passphrase: "p", keys, directoryUrl: nodes.url };
+  for (const areOthersLost of [true, false])
+    expect(await codeOf(restore(streamOf(saved), { ...options, areOthersLost }))).toBe(
+      "root_replaced",
+    );
+  const restored = await restore(streamOf(saved), { ...options, store, areOthersLost: true });
+  expect(restored).toEqual({ did: alice.did, isHistoryOnly: true });
+  expect(await keys.load("default")).toBeNull();
+  const linking = await Waypost.link({ url: nodes.url, keys, store, waiting });
+  await alice.devices.acceptLink(linking.code);
+  const laptop = await linking.opened;
+  expect((await laptop.store.messages(bob.did)).map(({ text }) => text)).toEqual(["before"]);
+  expect(laptop.identity.rootSeed).toEqual(alice.identity.rootSeed);
+  await Promise.all([laptop.close(), alice.close()]);
+}, 60_000);
+
+test("two copies that are restored from one file next to the device that made it are two devices, everywhere", async () => {
+  const [phone, bob] = await Promise.all([open({ store: memoryStore() }), open()]);
+  await (await phone.send(bob.did, "before")).delivered;
+  const saved = await bytesOf(await phone.backup({ passphrase: "p" }));
+  await (await phone.send(bob.did, "after")).delivered;
+  const added: string[] = [];
+  phone.on((event) => event.type === "device_added" && added.push(event.did));
+  const copy = async () => {
+    const [keys, store] = [memoryKeys(), memoryStore()];
+    const options = { passphrase: "p", keys, store, areOthersLost: false };
+    await restore(streamOf(saved), { ...options, directoryUrl: nodes.url });
+    return open({ keys, store });
+  };
+  const all = [phone, await copy(), await copy()];
+  const until = async <T>(read: () => Promise<T>, isWanted: (value: T) => boolean) => {
+    for (const end = Date.now() + 60_000; ; await Bun.sleep(20)) {
+      const value = await read();
+      if (isWanted(value) || Date.now() > end) return value;
+    }
+  };
+  const lists = await until(
+    () => Promise.all(all.map(async ({ devices }) => (await devices.list()).map(({ did }) => did))),
+    (each) => each.every((list) => list.length === 3),
+  );
+  expect(new Set(lists.map((list) => list.toSorted().join())).size).toBe(1);
+  expect([lists[0]?.length, added.length]).toEqual([3, 2]);
+  // What was sent since the file was made, and what comes now, shows on each.
+  await bob.send(phone.did, "to all");
+  for (const device of all) {
+    const texts = await until(
+      async () => (await device.store.messages(bob.did)).map(({ text }) => text),
+      (shown) => shown.length === 3,
+    );
+    expect(texts).toEqual(["before", "after", "to all"]);
+  }
+  await Promise.all(all.map((device) => device.close()));
+}, 90_000);
 
 const stored = (options: Partial<Parameters<typeof Waypost.open>[0]> = {}) =>
   open({ store: memoryStore(), ...options });

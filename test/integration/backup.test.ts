@@ -41,7 +41,7 @@ test("a file that comes in single bytes is restored", async () => {
     },
   });
   const [keys, store] = [memoryKeys(), memoryStore()];
-  await restore(bytes, { passphrase: "p", keys, store });
+  await restore(bytes, { passphrase: "p", keys, store, areOthersLost: false });
   expect(await keys.load("default")).toBe(text);
   const [row] = await store.scan({ from: table.place, to: `${table.place}~`, limit: 1 });
   expect(row?.[1].length).toBe(900_000);
@@ -58,6 +58,7 @@ test("rows that are small beside their keys are restored", async () => {
     passphrase: "p",
     keys: memoryKeys(),
     store,
+    areOthersLost: false,
   });
   expect((await store.scan({ from: key(49_998), to: key(50_000), limit: 3 })).length).toBe(2);
 }, 30_000);

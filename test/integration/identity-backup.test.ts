@@ -1,18 +1,27 @@
-/** `waypost backup-identity` and `restore-identity` on files of this machine, without a node. */
-import { expect, test } from "bun:test";
+/** `waypost backup-identity` and `restore-identity` on files of this machine. */
+import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";
-import { createIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
 import { Table } from "../../src/client/store/table.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { startTestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
 const pathOf = scratchPaths("identity-backup");
 
+let nodes: Awaited<ReturnType<typeof startTestNodes>>;
+beforeAll(async () => {
+  nodes = await startTestNodes();
+});
+afterAll(() => nodes.stop());
+
 async function waypost(keys: string, ...args: string[]) {
   const program = join(import.meta.dir, "../../src/main.ts");
-  const child = Bun.spawn([process.execPath, program, ...args, "--keys", keys, "--json"], {
+  const command = [process.execPath, program, ...args, "--keys", keys, "--json"];
+  const child = Bun.spawn(command, {
+    env: { ...process.env, WAYPOST_URL: nodes.url },
     stdout: "pipe",
     stderr: "pipe",
   });
@@ -27,8 +36,9 @@ async function waypost(keys: string, ...args: string[]) {
 test("an identity with its store moves to another folder in a sealed file", async () => {
   const [from, to, folder] = [pathOf(), pathOf(), pathOf()];
   mkdirSync(folder);
-  const identity = createIdentity("alice");
-  await fileKeys(from).replace("alice", null, renderIdentity(identity));
+  const alice = await Waypost.open({ url: nodes.url, keys: fileKeys(from), name: "alice" });
+  const { identity } = alice;
+  await alice.close();
   const storeKey = identity.storeKey;
   const store = fileStore(join(stateFolder(from, "alice"), "store.sqlite"));
   const table = await Table.open(store, storeKey);
@@ -56,6 +66,8 @@ test("an identity with its store moves to another folder in a sealed file", asyn
     wrong,
     "--as",
     "alice",
+    "--others",
+    "remain",
   );
   expect([refused.code, refused.error.includes("wrong_passphrase")]).toEqual([1, true]);
   const back = await waypost(
@@ -66,6 +78,8 @@ test("an identity with its store moves to another folder in a sealed file", asyn
     secret,
     "--as",
     "alice",
+    "--others",
+    "remain",
   );
   expect([back.error, back.code, JSON.parse(back.out).did]).toEqual(["", 0, identity.did]);
   expect(await fileKeys(to).load("alice")).toBe(await fileKeys(from).load("alice"));

@@ -94,6 +94,10 @@ export const guardiansShape = object({
   before: nullable(bytes32),
   rootKey: nullable(bytes32),
 });
+/** The root key of the last backup. */
+export const backupShape = object({ rootKey: bytes32 });
+/** The key of a store with the history of a backup whose keys were replaced since. */
+export const historyShape = object({ did, storeKey: bytes32 });
 export const shareShape = object({ did, rootKey: bytes32, share: bytes });
 /** Keys of the heads of logs that have begun anew. */
 export const logHeadsShape = object({ heads: array(text) });

@@ -7,9 +7,10 @@ import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { attempt, localError } from "../base/failure.ts";
+import { historyShape } from "../base/kept.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
-import { deviceName, type KeyStore } from "../keys/key-stores.ts";
+import { deviceName, historyKey, type KeyStore, memoryOf } from "../keys/key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
 import type { Message } from "../mail/message.ts";
 import type { StoreDriver } from "../store/driver.ts";
@@ -17,6 +18,7 @@ import { peerKey, removedKey } from "../store/keys.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import type { Client } from "../trust/client.ts";
+import { recall } from "../trust/trust.ts";
 import type { PeerRow } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
@@ -77,6 +79,7 @@ export async function beginLink(
 ) {
   if ((await keys.load(name)) !== null)
     throw localError("name_taken", `an identity called ${name} already exists`);
+  const memory = memoryOf(keys, name);
   // The DID of an earlier device here may have been removed, which is for good.
   await keys.save(deviceName(name), null);
   const link = await openLink();
@@ -97,7 +100,8 @@ export async function beginLink(
         continue;
       }
       // The other devices stand in the store before the identity is there, so that a crash leaves none without the other.
-      const storeKey = freshSeed();
+      const history = await recall(memory, historyKey, historyShape);
+      const storeKey = history?.did === given.identity.did ? history.storeKey : freshSeed();
       const table = await Table.open(driver, storeKey);
       await forgetPeers(table, given.removed);
       await addPeers(table, given.devices, nowMs());
@@ -108,6 +112,7 @@ export async function beginLink(
       const identity = renderIdentity({ ...given.identity, storeKey });
       if (!(await keys.replace(name, null, identity)))
         throw localError("name_taken", `an identity called ${name} already exists`);
+      await memory.save(historyKey, null);
       await message.ack();
       return;
     }

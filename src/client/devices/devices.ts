@@ -209,6 +209,10 @@ export class Devices {
     await this.#table.change(async (batch) => {
       batch.meta = { deviceDid: link.did };
     });
+    if (await this.#ring.join(link.did, this.#this.name)) {
+      const others = (await this.#ring.devices()).filter(({ did }) => did !== link.did);
+      await addPeers(this.#table, others, this.#own.nowMs());
+    }
     const { logged } = await this.#table.meta();
     const demand = demandOf(this.#own.did);
     const send: DeviceLink["send"] = (to, content, options) =>
@@ -235,6 +239,16 @@ export class Devices {
       },
       contentKey: (way, message) => this.#ring.contentKey({ from: own, to: own, ...way }, message),
     };
+  }
+
+  /** A copy that is restored next to this device can tell it: it has a DID and a key, which the backup names. @internal */
+  async beforeBackup(): Promise<void> {
+    await this.#mustLead();
+    const { link } = await this.#open();
+    await this.#ring.begin(link.did, this.#this.name);
+    await this.#table.change(async (batch) => {
+      batch.meta = { hasDevices: true };
+    });
   }
 
   /** Looks whether keys that another device has made are in force, and goes on with them. @internal */

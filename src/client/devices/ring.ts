@@ -40,6 +40,9 @@ const candidateMs = 10 * minuteMs;
 /** Keys of this device that others may still seal to. */
 const secretsMax = 3;
 
+/** Of one message. */
+const headsMax = 4;
+
 type RingRow = Keyring & {
   /** X25519, in hex, the newest first. */
   readonly secrets: readonly string[];
@@ -47,6 +50,8 @@ type RingRow = Keyring & {
   readonly texts: Readonly<Record<string, string>>;
   /** The root key of the replacement that this device makes. */
   readonly made: string | null;
+  /** It came with a backup: this device is none of those that it lists. */
+  readonly isCopied?: boolean;
 };
 
 type RingHost = {
@@ -129,6 +134,21 @@ export class Ring {
       if (row === null) return;
       const head = { ...row.head, devices: [...row.head.devices, device] };
       await this.#put({ ...row, ...hearHead(row, head) });
+    });
+  }
+
+  /** A device that was restored next to those of its backup is one more. Says whether this is one. */
+  join(did: Did, name: string): Promise<boolean> {
+    return this.#edit(async () => {
+      const row = await this.#row();
+      if (row?.isCopied !== true) return false;
+      const secret = freshSeed();
+      const key = encodeHex(await x25519PublicKey(secret));
+      const device = { did, name, key, addedMs: this.#host.nowMs(), addedBy: did };
+      const head = { ...row.head, devices: [...row.head.devices, device] };
+      const secrets = [encodeHex(secret)];
+      await this.#put({ head, candidates: [], secrets, texts: {}, made: null });
+      return true;
     });
   }
 
@@ -289,8 +309,11 @@ export class Ring {
     return this.#edit(async () => {
       const nothing = { ...unchanged, said: null, theirs: "" };
       if (!isRecord(json) || json["v"] !== 2) return nothing;
-      const { root, heads, sealed } = json;
-      const settled = await this.#hear(Array.isArray(heads) ? heads : [], String(root));
+      const { root, sealed } = json;
+      const heads: unknown[] = Array.isArray(json["heads"]) ? json["heads"] : [];
+      // Only a head says that somebody else is a device: a stranger makes this one ask no one.
+      if (!(await this.#lists(from)) && !(await this.#opensAny(heads))) return nothing;
+      const settled = await this.#hear(heads, String(root));
       const row = await this.#row();
       const isListed = row?.head.devices.some(({ did }) => did === from) === true;
       if (!isListed || root !== row.head.root || typeof sealed !== "string")
@@ -301,12 +324,24 @@ export class Ring {
     });
   }
 
+  async #lists(did: Did): Promise<boolean> {
+    return (await this.devices()).some((one) => one.did === did);
+  }
+
+  async #opensAny(heads: readonly unknown[]): Promise<boolean> {
+    const row = await this.#row();
+    for (const text of heads.slice(0, headsMax))
+      if (row !== null && typeof text === "string" && (await this.#opened(text, row)) !== null)
+        return true;
+    return false;
+  }
+
   /** Heads that another device passes on; and a look at the proof when something is new. */
   async #hear(sealed: readonly unknown[], root: string): Promise<Settled> {
     const before = await this.#row();
     if (before === null) return unchanged;
     let row = before;
-    for (const text of sealed.slice(0, 4)) {
+    for (const text of sealed.slice(0, headsMax)) {
       const opened = typeof text === "string" ? await this.#opened(text, row) : null;
       if (opened === null) continue;
       const heard = hearHead(row, opened.head);

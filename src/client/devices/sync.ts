@@ -224,14 +224,15 @@ export class Sync {
     const heard: { did?: Did; json?: unknown } = {};
     const content: { opener?: ContentOpener } = {};
     const rows = async (batch: Batch, body: Body, { from, verified, ...read }: ReadMessage) => {
-      const peer = from === null || verified !== true ? null : await this.#replica.peer(from);
-      if (peer === null) return null;
-      if (read.mediaType === contentType)
-        return content.opener?.isBroken === false
-          ? takeContent(this.#table, batch, body, { from, verified, ...read })
-          : null;
+      if (from === null || verified !== true) return null;
+      if (read.mediaType === contentType) {
+        const isWhole = content.opener?.isBroken === false;
+        const isPeer = isWhole && (await this.#replica.peer(from)) !== null;
+        return isPeer ? takeContent(this.#table, batch, body, { from, verified, ...read }) : null;
+      }
+      // Who is no device so far may bring a head that lists it.
       if ([syncType, newsType].includes(read.mediaType) && read.sizeBytes <= messageBytesMax)
-        Object.assign(heard, { did: peer.did, json: jsonIn(await wholeBody(this.#table, body)) });
+        Object.assign(heard, { did: from, json: jsonIn(await wholeBody(this.#table, body)) });
       return null;
     };
     const opened = (write: Write) => this.#fillOpened(fill, write, content);

@@ -9,16 +9,32 @@ import {
   decodeBase64,
   decodeUtf8,
   encodeBase64,
+  equalBytes,
   utf8,
 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { localError, pause } from "../base/failure.ts";
-import { openBytes, sealBytes } from "../keys/crypto.ts";
-import { deviceName, type KeyStore, reliable } from "../keys/key-stores.ts";
-import { parseIdentity } from "../keys/keys.ts";
+import { backupShape } from "../base/kept.ts";
+import { renderKept } from "../base/shapes.ts";
+import { ed25519PublicKey, openBytes, sealBytes } from "../keys/crypto.ts";
+import {
+  deviceName,
+  historyKey,
+  type KeyStore,
+  memoryOf,
+  reliable,
+  type TextStore,
+} from "../keys/key-stores.ts";
+import { heldSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
 import { passphraseKey } from "../keys/locks.ts";
+import { changeIdentity } from "../keys/stored.ts";
+import { provingAt, waitingDefault } from "../net/directory.ts";
 import type { Row, StoreDriver } from "../store/driver.ts";
 import { after, ringKey, rowsOf } from "../store/keys.ts";
 import { Table } from "../store/table.ts";
+import { type Client, connect, rootKeyOf } from "../trust/client.ts";
+import { recall } from "../trust/trust.ts";
+import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
 
 const magic = "waypost-backup:v1\n";
 const saltBytes = 16;
@@ -33,11 +49,15 @@ const idleMs = 60_000;
 /** A piece counts in its place only. */
 const boundTo = (number: number): Uint8Array => utf8(`${magic}${number}`);
 
-/** The file, made as it is read. The first piece is the identity, the others are rows: those of one moment; an empty one ends. */
+/**
+ * The file, made as it is read. The first piece is the identity, the others are rows: those of one moment; an empty one ends.
+ * `made` is called when all was read.
+ */
 export function backup(
   identityText: string,
   table: Table | null,
   passphrase: string,
+  made: () => Promise<void> = async () => undefined,
 ): ReadableStream<Uint8Array> {
   const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
   const writer = writable.getWriter();
@@ -53,6 +73,7 @@ export function backup(
       await add(new Uint8Array(0));
     };
     await (table === null ? addAll() : table.change(addAll));
+    await made();
     await writer.close();
   };
   make().catch((error: unknown) => writer.abort(error).catch(() => undefined));
@@ -106,24 +127,41 @@ export type Restoring = {
   readonly name?: string;
   /** Where people and history go; without it they are left out. */
   readonly store?: StoreDriver;
+  /**
+   * Whether all devices that had this identity are lost, which the user is asked. Then all keys are replaced at once. If not,
+   * this is one more device, which tells those of the backup.
+   */
+  readonly areOthersLost: boolean;
+  /** Shows whether the keys of the backup are still in force; needed where the others are lost. */
+  readonly directoryUrl?: string;
+};
+
+export type Restored = {
+  readonly did: Did;
+  /**
+   * The keys were replaced after the backup: it brings history and no identity. Link this device (`Waypost.link` with the same
+   * keys, name and store), and the history is there.
+   */
+  readonly isHistoryOnly: boolean;
 };
 
 /**
- * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. It is a
- * device of its own: those with which the lost one was linked don't know it. Throws `wrong_passphrase`, `backup_damaged`,
- * or `name_taken`.
+ * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. Throws
+ * `wrong_passphrase`, `backup_damaged`, `name_taken`, and `root_replaced` where only history is left and no store takes it.
  */
 export async function restore(
   file: ReadableStream<Uint8Array>,
   options: Restoring,
-): Promise<{ readonly did: string }> {
-  const { name = "default", store } = options;
+): Promise<Restored> {
+  const { name = "default", store, areOthersLost, directoryUrl } = options;
+  if (areOthersLost && directoryUrl === undefined)
+    throw localError("invalid_argument", "directoryUrl is needed to replace the keys");
   const keys = reliable(options.keys);
   const taken = () => localError("name_taken", `an identity called ${name} already exists`);
   if ((await keys.load(name)) !== null) throw taken();
   const take = reader(file);
   if (decodeUtf8(await take(magic.length)) !== magic)
-    throw damaged("this is not a backup of this version");
+    throw damaged("this is no backup of this version");
   const key = await passphraseKey(options.passphrase, await take(saltBytes));
   const next = async (number: number) =>
     openBytes(key, await take(await lengthIn(take)), boundTo(number));
@@ -133,25 +171,75 @@ export async function restore(
   const text = decodeUtf8(first) ?? "";
   const identity = parseIdentity(text, name);
   if (identity === null) throw damaged("the backup contains no identity");
+  const memory = memoryOf(keys, name);
+  const client = directoryUrl === undefined ? null : await clientAt(directoryUrl, memory);
+  const isHistoryOnly = client !== null && !(await isInForce(client, identity));
+  if (isHistoryOnly && store === undefined)
+    throw localError("root_replaced", "the keys were replaced after this backup was made");
   for (let number = 1; ; number++) {
     const plain = await next(number);
     if (plain === null) throw damaged();
     if (plain.length === 0) break;
     await store?.apply(parseRows(plain));
   }
-  if (store !== undefined) await forgetDevices(await Table.open(store, identity.storeKey));
+  const { did, storeKey } = identity;
+  const isCopy = !areOthersLost && !isHistoryOnly;
+  if (store !== undefined) await forgetDevices(await Table.open(store, storeKey), isCopy);
   await keys.save(deviceName(name), null);
-  if (!(await keys.replace(name, null, text))) throw taken();
-  return { did: identity.did };
+  await memory.save(historyKey, isHistoryOnly ? renderKept({ did, storeKey }) : null);
+  if (isHistoryOnly) return { did, isHistoryOnly };
+  await rememberBackup(memory, identity);
+  const restored = areOthersLost ? nextIdentity(identity, Date.now()) : identity;
+  const kept = areOthersLost ? renderIdentity(restored) : text;
+  if (!(await keys.replace(name, null, kept))) throw taken();
+  if (client !== null && areOthersLost) {
+    const renewed = await publishKeys(client, restored, { waiting: waitingDefault });
+    await changeIdentity(keys, restored, (stored) => inForce(stored, renewed));
+  }
+  return { did, isHistoryOnly };
 }
 
-async function forgetDevices(table: Table): Promise<void> {
+async function clientAt(directoryUrl: string, memory: TextStore): Promise<Client> {
+  const client = connect({ directoryUrl, relayUrl: directoryUrl });
+  client.known.memory = memory;
+  await provingAt(client);
+  return client;
+}
+
+/** The replacement of the root key may have been under way. */
+async function isInForce(client: Client, identity: Identity): Promise<boolean> {
+  const seed = await heldSeed({ ...identity, methods: [] }, await rootKeyOf(client, identity.did));
+  return seed !== null;
+}
+
+/** Devices of the backup stay known to a copy that is to tell them that it is there. */
+async function forgetDevices(table: Table, isCopy: boolean): Promise<void> {
   const rows = await table.scan({ prefix: rowsOf.devices });
   await table.change(async (batch) => {
     for (const [key] of rows) batch.delete(key);
-    batch.delete(ringKey);
+    const ring = isCopy ? await batch.get<object>(ringKey) : null;
+    if (ring === null) batch.delete(ringKey);
+    else batch.put(ringKey, { ...ring, isCopied: true });
     batch.meta = { deviceDid: "" };
   });
+}
+
+// --------------------------------------------------------------------------------------------------- what was saved
+
+const backupKey = "backup";
+
+/** `outdated`: the keys were replaced since, so that the last one restores history alone. */
+export type BackupState = "none" | "current" | "outdated";
+
+export async function rememberBackup(memory: TextStore, { rootSeed }: Identity): Promise<void> {
+  await memory.save(backupKey, renderKept({ rootKey: await ed25519PublicKey(rootSeed) }));
+}
+
+export async function backupState(memory: TextStore, { rootSeed }: Identity): Promise<BackupState> {
+  const kept = await recall(memory, backupKey, backupShape);
+  if (kept === null) return "none";
+  const isOf = equalBytes(kept.rootKey, await ed25519PublicKey(rootSeed));
+  return isOf ? "current" : "outdated";
 }
 
 const damaged = (why = "the backup is damaged or not whole") => localError("backup_damaged", why);

@@ -39,6 +39,9 @@ export const memoryOf = ({ load, save }: TextStore, name: string): TextStore => 
 export const deviceName = (name: string): string => `${name}.device`;
 export const isDeviceName = (name: string): boolean => name.endsWith(".device");
 
+/** Among what is remembered: the key of a local store without an identity, which a linked device takes over. */
+export const historyKey = "history";
+
 /** Lost with the process: for tests, and for identities that are created each time. */
 export function memoryKeys(texts: Map<string, string> = new Map()): KeyStore {
   return {
