@@ -5,7 +5,7 @@
  */
 import type { Command } from "commander";
 import { timedOut } from "../app/failure.ts";
-import { ClientError } from "../client/base/failure.ts";
+import { attempt, ClientError } from "../client/base/failure.ts";
 import { Waypost } from "../client/waypost.ts";
 import { minuteMs } from "../core/codec/time.ts";
 import {
@@ -75,10 +75,19 @@ async function linkDevice(
   const me = await opened;
   await session.rememberHome(name);
   try {
-    report.result({ ok: true, did: me.did, name }, `${name} is ${me.did} on this device too`);
+    const { fingerprint, text } = await shownOf(me);
+    const result = { ok: true, did: me.did, name, fingerprint };
+    report.result(result, `${name} is ${me.did} on this device too${text}`);
   } finally {
     await me.close();
   }
+}
+
+/** Both devices show it, so that nobody has given the new one an identity of his own; none for a random DID. */
+async function shownOf(me: Waypost) {
+  const shown = await attempt(() => me.ownFingerprint());
+  if (shown instanceof ClientError) return { fingerprint: null, text: "" };
+  return { fingerprint: shown, text: `\nBoth devices show: ${shown}` };
 }
 
 /** Longest wait for the new device's Cache to have the history. */
@@ -99,9 +108,10 @@ async function acceptDevice(
       throw timedOut("the history is not there yet: it goes on when this store is opened");
     await Bun.sleep(lookMs);
   }
+  const { fingerprint, text } = await shownOf(me);
   session.report.result(
-    { ok: true, did: me.did },
-    `${printable(name)} has the keys and the history`,
+    { ok: true, did: me.did, fingerprint },
+    `${printable(name)} has the keys and the history${text}`,
   );
 }
 

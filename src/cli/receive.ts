@@ -43,7 +43,8 @@ export function registerReceiveCommands(program: Command): void {
       parseWait,
     )
     .option("--follow", "keep receiving until interrupted, live too")
-    .option("--accept", "accept who signed what is received: their files may then be large");
+    .option("--accept", "accept who signed what is received: their files may then be large")
+    .option("--without-history", "on a linked device: no longer wait for people and groups");
   clientCommand(addIdentityFlag(receiveCommand), receive);
   const queryCommand = program
     .command("query")
@@ -65,6 +66,7 @@ type ReceiveFlags = {
   readonly follow?: boolean;
   readonly accept?: boolean;
   readonly waitFor?: number;
+  readonly withoutHistory?: boolean;
 };
 
 /** A Cache that could not be read (its address), or a message that can't be opened or saved (its id). */
@@ -82,12 +84,13 @@ const pollMs = 1_000;
 /** Messages are saved in the identity's store, acknowledged, and then written as files. */
 async function receive(
   session: CommandSession,
-  { out, follow, accept: acceptRequests = false, waitFor = 0 }: ReceiveFlags,
+  { out, follow, accept: acceptRequests = false, waitFor = 0, withoutHistory }: ReceiveFlags,
 ): Promise<void> {
   const { store, acknowledge } = withStore(session, (await session.identity()).name);
-  if (follow === true)
-    return followInto(session, out, await session.open({ store, acceptRequests }));
-  const me = await session.open({ store, acknowledge, acceptRequests });
+  const how = follow === true ? { store } : { store, acknowledge };
+  const me = await session.open({ ...how, acceptRequests });
+  if (withoutHistory === true) await me.devices.goOn();
+  if (follow === true) return followInto(session, out, me);
   const unreadable = new Map<string, Problem>();
   me.on(
     (event) =>

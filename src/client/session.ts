@@ -4,11 +4,12 @@
  * Source: docs/client.md "A local store".
  */
 
-import { hourMs } from "../core/codec/time.ts";
+import { hourMs, secondMs } from "../core/codec/time.ts";
 import { deferred } from "../core/std/deferred.ts";
 import { attempt, ClientError, localError, pause } from "./base/failure.ts";
 import { Wakeup } from "./base/wakeup.ts";
 import { type DeviceLink, Devices } from "./devices/devices.ts";
+import { historyMissing } from "./devices/facts.ts";
 import type { Content } from "./mail/content.ts";
 import type { Message } from "./mail/message.ts";
 import type { OwnIdentity } from "./mail/own-identity.ts";
@@ -46,6 +47,9 @@ type SessionOptions = {
   /** That DID receives from now on. */
   readonly onOpened: () => void;
 };
+
+/** A program that looks once doesn't wait longer for other devices. */
+const historyMs = 30 * secondMs;
 
 export class StoreSession {
   readonly store: LocalStore;
@@ -156,6 +160,7 @@ export class StoreSession {
   async #receive(): Promise<void> {
     if (this.#options.isByHand) return;
     const { signal } = this.#own;
+    await this.devices.ready(signal);
     // Nothing is handed over here. It ends with `close`, by throwing what is a bug, or to connect with new keys.
     while (!signal.aborted) {
       const receiver = this.receiver();
@@ -192,10 +197,15 @@ export class StoreSession {
     }
   }
 
-  /** Saves what waits in the Caches, as soon as the other devices can get it. */
+  /**
+   * Saves what waits in the Caches, as soon as the other devices can get it. Throws `history_missing` on a device that was
+   * linked and gets no people and groups from the others for half a minute.
+   */
   async receiveWaiting(): Promise<PollResult> {
     const { client, secrets } = this.#own.identity;
     await Promise.race([this.#withDevices.promise, this.#closed.promise]);
+    await this.devices.ready(AbortSignal.any([this.#own.signal, AbortSignal.timeout(historyMs)]));
+    if (await this.devices.isWaiting()) throw historyMissing();
     const receiver = this.receiver();
     return receiver.poll(await cachesOf(client, secrets)).finally(() => receiver.stop());
   }

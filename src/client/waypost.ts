@@ -37,10 +37,10 @@ import { clockProblem, timeoutMsDefault } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
-import { Passing } from "./store/passing.ts";
-import type { Inbox, PollResult, Receiver } from "./store/receiver.ts";
+import { Passing, unkeptInbox } from "./store/passing.ts";
+import type { PollResult, Receiver } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
-import { type Client, connect, find, trustIn } from "./trust/client.ts";
+import { type Client, connect } from "./trust/client.ts";
 import type { Fingerprint } from "./trust/fingerprint.ts";
 
 export class Waypost {
@@ -181,12 +181,7 @@ export class Waypost {
    * `change_pending` while one of the two replaces the root key.
    */
   async fingerprint(to: string): Promise<Fingerprint> {
-    const { fingerprintBetween } = await import("./trust/fingerprint.ts");
-    const { trust } = this.#identity;
-    const { did } = await find(this.client, to, trust);
-    const shown = await fingerprintBetween(this.client, this.did, did);
-    if (trust !== null && shown.distrusted === null) await trustIn(this.client, did, trust);
-    return shown;
+    return (await import("./trust/fingerprint.ts")).fingerprintOfTarget(this.#identity, to);
   }
 
   /**
@@ -195,9 +190,12 @@ export class Waypost {
    * now.
    */
   async setCompared(to: string, text: string): Promise<void> {
-    const { setCompared } = await import("./trust/fingerprint.ts");
-    const { did } = await find(this.client, to, null);
-    await setCompared(this.client, this.did, did, text);
+    await (await import("./trust/fingerprint.ts")).setCompared(this.client, this.did, to, text);
+  }
+
+  /** What a new device and the one that accepted it show alike: 20 characters of this identity's keys. */
+  async ownFingerprint(): Promise<string> {
+    return (await import("./trust/fingerprint.ts")).ownFingerprint(this.client, this.did);
   }
 
   /**
@@ -295,6 +293,7 @@ export class Waypost {
   } = {}): AsyncGenerator<Message, void, undefined> {
     if (this.#session !== null && this.#options.acknowledge !== "by-hand")
       return yield* this.#session.messages(signal);
+    await this.#session?.devices.ready(AbortSignal.any([signal, this.#closed.signal]));
     if (this.#receiver !== null) throw localError("busy", "messages() is being read already");
     const receiver = await this.#receiverByHand();
     const wrong = clockProblem(this.client.directory.endpoint);
@@ -322,27 +321,13 @@ export class Waypost {
   async #receiverByHand(): Promise<Receiver> {
     if (this.#session !== null) this.#receiver = this.#session.receiver("by-hand");
     else {
-      const inbox = await this.#unkept();
+      const inbox = await unkeptInbox((to, content, options) => this.send(to, content, options));
       // A page that only sends does not load it.
       const { Receiver } = await import("./store/receiver.ts");
       const { device = randomUuid().slice(0, 8), pollMs } = this.#options;
       this.#receiver = new Receiver(this.#identity, inbox, { device, pollMs });
     }
     return this.#receiver;
-  }
-
-  /** Without a store: messages are in memory, and known for one run. */
-  async #unkept(): Promise<Inbox> {
-    const { readMessage } = await import("./mail/retrieve.ts");
-    return {
-      isSaved: false,
-      has: async () => false,
-      read: readMessage,
-      acked: async () => undefined,
-      // Without a store, no person is a request: what the program acknowledges it has accepted.
-      accepts: async () => true,
-      send: (to, content, options) => this.send(to, content, options),
-    };
   }
 
   /** What `pushManager.subscribe` needs as `applicationServerKey`. Throws `no_push`. */
@@ -444,7 +429,7 @@ export class Waypost {
       send: (to, content, options) => this.send(to, content, options),
       receive: async (take, signal) => {
         const { receiveWith } = await import("./devices/linking.ts");
-        const inbox = await this.#unkept();
+        const inbox = await unkeptInbox((to, content, options) => this.send(to, content, options));
         await receiveWith(this.#identity, inbox, this.#options)(take, signal);
       },
       close: () => this.close(),

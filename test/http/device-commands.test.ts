@@ -37,11 +37,13 @@ test("a device is linked, listed and removed by commands, and is no second ident
   const linking = start("laptop", "device", "link");
   const lines = linking.stdout.pipeThrough(new TextDecoderStream()).getReader();
   const { code } = JSON.parse((await lines.read()).value ?? "");
-  expect(await run("phone", "device", "accept", String(code), "--name", "laptop")).toEqual({
-    ok: true,
-    did,
-  });
-  expect(JSON.parse((await lines.read()).value ?? "")).toEqual({ ok: true, did, name: "default" });
+  const accepted = await run("phone", "device", "accept", String(code), "--name", "laptop");
+  const { fingerprint } = accepted;
+  expect(fingerprint).toMatch(/^([0-9A-HJKMNP-TV-Z]{5} ){3}[0-9A-HJKMNP-TV-Z]{5}$/);
+  expect(accepted).toEqual({ ok: true, did, fingerprint });
+  // Whoever saw the code first could have given the laptop another identity: both show whose it is.
+  const shown = JSON.parse((await lines.read()).value ?? "");
+  expect(shown).toEqual({ ok: true, did, name: "default", fingerprint });
   expect(await linking.exited).toBe(0);
   const listed = async (keys: string) => {
     const { devices } = await run(keys, "device", "list");

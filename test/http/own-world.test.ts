@@ -4,15 +4,17 @@
  */
 import { expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
+import { awaitFacts } from "../../src/client/devices/facts.ts";
 import { change } from "../../src/client/identity/change.ts";
 import { createIdentity } from "../../src/client/keys/keys.ts";
+import { Table } from "../../src/client/store/table.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeHex, renderPublicKey } from "../../src/core/codec/bytes.ts";
 import { isSelfCertifying } from "../../src/core/ledger/names.ts";
 import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
-import { peopleAtNodes, waiting } from "../support/people.ts";
-import { devicesAt, until } from "./own-devices.ts";
+import { peopleAtNodes, waiting, waitingCount } from "../support/people.ts";
+import { devicesAt, textsOf, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
 const { open, keep } = people;
@@ -181,4 +183,113 @@ test("a device that a thief names to one device is shown to all, and gone with t
   expect(encodeHex(laptop.identity.rootSeed)).toBe(encodeHex(phone.identity.rootSeed));
   for (const one of [thief, fourth])
     expect(encodeHex(one.identity.rootSeed)).not.toBe(encodeHex(phone.identity.rootSeed));
+}, 60_000);
+
+/** A Relay that passes the first envelope to each recipient on, and keeps back the others while it `holds`. */
+function holdingRelay(real: string) {
+  const passed = new Set<string>();
+  const relay = { url: "", holds: true, held: 0, stop: async () => undefined as unknown };
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: async (request) => {
+      const { pathname, search } = new URL(request.url);
+      const { method, headers } = request;
+      const body = method === "GET" ? null : await request.bytes();
+      const { to = "" } = body === null ? {} : JSON.parse(new TextDecoder().decode(body));
+      const isHeld = relay.holds && to !== "" && passed.has(to);
+      passed.add(to);
+      if (isHeld) relay.held++;
+      if (isHeld) return Response.json({ code: "service_unavailable" }, { status: 503 });
+      return fetch(`${real}${pathname}${search}`, { method, headers, body });
+    },
+  });
+  relay.url = `http://127.0.0.1:${server.port}`;
+  relay.stop = () => server.stop(true);
+  return relay;
+}
+
+test("a new device files nothing before it knows people, blocks and groups, and shows whose it is", async () => {
+  const [alice, mallory, where] = [await open(place()), await open(place()), place()];
+  const before = await open(where);
+  for (const one of [alice, mallory]) await before.store.savePerson(one.did, { isKnown: true });
+  const group = await alice.groups.create("Hiking", [before.did]);
+  await until(
+    () => before.groups.list(),
+    (all) => all.length === 1,
+  );
+  await before.store.savePerson(mallory.did, { isBlocked: true });
+  // It has a DID of its own from then on.
+  await (await before.backup({ passphrase: "p" })).cancel();
+  await before.close();
+  const relay = holdingRelay(people.at.url);
+  try {
+    const urls = { directoryUrl: people.at.url, cacheUrl: people.at.url, relayUrl: relay.url };
+    const { url: _, ...rest } = where;
+    const phone = await keep(Waypost.open({ ...rest, ...urls, pollMs: 50 }));
+    const linking = await Waypost.link(place());
+    await phone.devices.acceptLink(linking.code, "tablet");
+    const tablet = await keep(linking.opened);
+    expect(await tablet.ownFingerprint()).toBe(await phone.ownFingerprint());
+    await until(
+      async () => relay.held,
+      (held) => held > 0,
+    );
+    // This device is away, and that one does not have its history.
+    await phone.close();
+    await Promise.all((await group.send("Where to?")).map(({ delivered }) => delivered));
+    await (await mallory.send(tablet.did, "read me")).delivered;
+    const look = tablet.receiveWaiting();
+    expect(await Promise.race([look, Bun.sleep(300).then(() => "waits")])).toBe("waits");
+    expect(await tablet.devices.isWaiting()).toBe(true);
+    expect(await tablet.store.conversations()).toEqual([]);
+    expect(await waitingCount(tablet)).toBe(2);
+
+    relay.holds = false;
+    const again = await keep(Waypost.open({ ...rest, ...urls, pollMs: 50 }));
+    await look;
+    expect(await tablet.devices.isWaiting()).toBe(false);
+    const shown = await until(
+      () => textsOf(tablet, group.id),
+      (texts) => texts.includes("Where to?"),
+    );
+    expect(shown).toContain("Where to?");
+    expect(await textsOf(tablet, alice.did)).toEqual([]);
+    expect(await textsOf(tablet, mallory.did)).toEqual([]);
+    await again.close();
+  } finally {
+    await relay.stop();
+  }
+}, 60_000);
+
+test("after ten minutes without the history, a new device says so, and the user may go on", async () => {
+  const [alice, phone] = [await open(place()), await open(place())];
+  await phone.store.savePerson(alice.did, { isKnown: true });
+  const where = place();
+  const tablet = await linked(phone, where);
+  await tablet.close();
+  await phone.close();
+  // As if the other device had been lost before it gave the history.
+  const table = await Table.open(where.store, tablet.identity.storeKey);
+  await table.change(async (batch) => awaitFacts(batch, Date.now()));
+  const codes: string[] = [];
+  const later = await keep(
+    Waypost.open({
+      ...where,
+      nowMs: () => Date.now() + 11 * 60_000,
+      onEvent: (event) => event.type === "failed" && codes.push(event.error.code),
+    }),
+  );
+  await until(
+    async () => codes,
+    (all) => all.includes("history_missing"),
+  );
+  await (await alice.send(later.did, "hello")).delivered;
+  expect(await later.store.conversations()).toEqual([]);
+  await later.devices.goOn();
+  await until(
+    () => textsOf(later, alice.did),
+    (texts) => texts.length === 1,
+  );
+  expect(await textsOf(later, alice.did)).toEqual(["hello"]);
 }, 60_000);

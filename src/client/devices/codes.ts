@@ -19,6 +19,7 @@ import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import type { Client } from "../trust/client.ts";
 import { recall } from "../trust/trust.ts";
+import { awaitFacts } from "./facts.ts";
 import type { PeerRow } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
@@ -108,6 +109,7 @@ export async function beginLink(
       await beginRing(table, given.head, deviceSecret);
       await table.change(async (batch) => {
         batch.meta = { deviceDid: link.did };
+        awaitFacts(batch, nowMs());
       });
       const identity = renderIdentity({ ...given.identity, storeKey });
       if (!(await keys.replace(name, null, identity)))

@@ -27,6 +27,7 @@ import type { Table } from "../store/table.ts";
 import { type Client, rootKeyOf, senderOf } from "../trust/client.ts";
 import { distrust, type TrustDemand } from "../trust/trust.ts";
 import { addPeers, type Code, devicesMax, forgetPeers, linkType, parseCode } from "./codes.ts";
+import { AwaitedFacts } from "./facts.ts";
 import { queueHistory } from "./items.ts";
 import type { ProvenRoot } from "./keyring.ts";
 import { isCurrent, peersOf } from "./replica.ts";
@@ -76,6 +77,7 @@ export class Devices {
   /** With the other devices, as soon as the DID of this one is open. @internal */
   sync: Sync | null = null;
   readonly #ring: Ring;
+  readonly #facts: AwaitedFacts;
   #isResuming = false;
   #keptServices: readonly string[] = [];
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
@@ -86,6 +88,7 @@ export class Devices {
     this.#this = device;
     this.#table = own.table;
     this.#signal = own.signal;
+    this.#facts = new AwaitedFacts(own);
     const { table, nowMs, identity } = own;
     this.#ring = new Ring({
       ...{ table, nowMs },
@@ -220,6 +223,7 @@ export class Devices {
     const mail = { send, receive: link.receive };
     const sync = new Sync(this.#own, mail, this.#speechOf(link.did), logged);
     this.sync = sync;
+    sync.onFacts = () => this.#facts.release();
     sync.run().catch((error: unknown) => this.#failed(error));
     this.#this.onOpened();
     return { sync, link };
@@ -280,6 +284,21 @@ export class Devices {
   }
 
   // ------------------------------------------------------------------------------------------------- linking
+
+  /** Whether this device was linked and still lacks people or groups of the history: nothing is read before. */
+  isWaiting(): Promise<boolean> {
+    return this.#facts.isWaiting();
+  }
+
+  /** The user goes on without the history: what arrives is filed by what is here. */
+  goOn(): Promise<void> {
+    return this.#facts.goOn();
+  }
+
+  /** Resolves when what arrives can be filed. @internal */
+  ready(signal: AbortSignal): Promise<void> {
+    return this.#facts.ready(signal, (error) => this.#failed(error));
+  }
 
   /** Gives a new device the keys, and then the history. Throws `invalid_code`, `code_expired` or `too_many_devices`. */
   async acceptLink(text: string, name = "device"): Promise<void> {

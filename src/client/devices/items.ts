@@ -14,13 +14,15 @@ import { type Body, readRange } from "../store/files.ts";
 import { groupAt, putGroup, refile } from "../store/group-rows.ts";
 import {
   digits,
-  historyKinds,
+  factKinds,
+  factsKey,
   historyOf,
   keyOfConversation,
   keyOfFile,
   keyOfId,
   keyOfPerson,
   kindOf,
+  messageKinds,
   messageOfDelivery,
   messagesFrom,
   messagesOf,
@@ -44,6 +46,8 @@ type Rows = {
   readonly r: rows.MessageRow;
   readonly c: rows.ConversationRow;
   readonly q: rows.RemovalRow;
+  /** The end of what decides where a message belongs. */
+  readonly f: Readonly<Record<string, never>>;
 };
 
 export type Item = { [Is in keyof Rows]: { readonly is: Is; readonly row: Rows[Is] } }[keyof Rows];
@@ -55,15 +59,21 @@ export async function queueHistory(table: Table, did: Did, signal: AbortSignal):
   // Behind what is being sent now, whose places end when it is sent.
   let number = last === undefined ? 0 : numberOf(last[0]) + 1;
   await table.sweep(history, () => true, signal);
-  for (const prefix of historyKinds)
-    for await (const page of table.pages(prefix))
-      await table.change(async (batch) => {
-        for (const [key] of page) batch.put(`${history}${digits(number++)}`, key);
-      });
+  const queue = async (kinds: readonly string[]) => {
+    for (const prefix of kinds)
+      for await (const page of table.pages(prefix))
+        await table.change(async (batch) => {
+          for (const [key] of page) batch.put(`${history}${digits(number++)}`, key);
+        });
+  };
+  await queue(factKinds);
+  await table.change(async (batch) => batch.put(`${history}${digits(number++)}`, factsKey));
+  await queue(messageKinds);
 }
 
 /** A row as others get it; `null` when it was removed meanwhile. */
 export async function loadItem(table: Table, key: string): Promise<Item | null> {
+  if (key === factsKey) return { is: "f", row: {} };
   const is = kindOf(key) as Item["is"];
   const row = await table.get<rows.MessageRow>(is === "v" ? messageOfDelivery(key) : key);
   // Of devices and keys heads speak (`ring.ts`).

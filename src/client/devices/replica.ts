@@ -7,10 +7,11 @@ import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { StoreChange } from "../mail/message.ts";
-import { historyOf, keysKey, logKey, numberOf, peerKey, rowsOf } from "../store/keys.ts";
+import { factsKey, historyOf, keysKey, logKey, numberOf, peerKey, rowsOf } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import type { DeviceFacts, MessageRow } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
+import type { Part } from "./facts.ts";
 import { applyItem, type Item, loadItem } from "./items.ts";
 
 /** Another device of this identity. */
@@ -33,8 +34,9 @@ type Offer = {
   readonly at: number | null;
   /** Messages among them, whose content follows. */
   readonly messages: readonly MessageRow[];
-  /** In the history. */
+  /** In the history, and their numbers. */
   readonly places: readonly string[];
+  readonly part: Part | null;
 };
 
 const itemsMax = 100;
@@ -93,8 +95,9 @@ export class Replica {
       if (row !== null) messages.push(row);
     }
     const places = next.map(([place]) => place);
-    const at = log.length > 0 ? numberOf(places.at(-1) ?? "") : null;
-    return { items, after, at, messages, places: at === null ? places : [] };
+    const [first, last] = [numberOf(places[0] ?? ""), numberOf(places.at(-1) ?? "")];
+    if (log.length > 0) return { items, after, at: last, messages, places: [], part: null };
+    return { items, after, at: null, messages, places, part: [first, last] };
   }
 
   /** As many as fit one message, at least one. */
@@ -108,6 +111,7 @@ export class Replica {
       if (items.length > 0 && bytes > batchBytes) break;
       if (item !== null) items.push(item);
       count++;
+      if (key === factsKey) break;
     }
     return { items, count };
   }

@@ -23,6 +23,7 @@ import type { OwnStore } from "../store/own-store.ts";
 import { type MessageRow, messageById, stateChange } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
 import { ContentOpener, sealedContent } from "./content.ts";
+import { hearPart, type Part } from "./facts.ts";
 import { contentOf, type Item, queueHistory, takeContent } from "./items.ts";
 import { batchBytes, peersOf, Replica } from "./replica.ts";
 
@@ -86,7 +87,13 @@ const askMs = secondMs;
 /** How long what waits in the own Cache may take after a start, before the others are asked. */
 const settleMs = 5 * secondMs;
 
+const isPart = (value: unknown): value is Part =>
+  Array.isArray(value) && value.length === 2 && value.every(isInteger);
+const isMark = (item: unknown): boolean => isRecord(item) && item["is"] === "f";
+
 export class Sync {
+  /** All that this device must know before it files anything is here. */
+  onFacts: () => void = () => undefined;
   readonly #own: OwnStore;
   readonly #mail: DeviceMail;
   readonly #speech: Speech;
@@ -183,10 +190,11 @@ export class Sync {
     if (offer === null || offer.at === null) state.taken = logged;
     // New keys are not for a device that is removed meanwhile.
     if (offer === null || (await this.#replica.peer(did)) === null) return false;
-    const { items, after, at } = offer;
+    const { items, after, at, part } = offer;
     const tried = state.tried.filter((one) => one > after).slice(-triedMax);
     if (at !== null) state.tried = [...tried, at];
-    await this.#send(did, at === null ? { v: 1, items } : { v: 1, items, after, at, tried });
+    if (part !== null) await this.#send(did, { v: 1, items, part });
+    if (at !== null) await this.#send(did, { v: 1, items, after, at, tried });
     for (const row of offer.messages) await this.#giveContent(did, row, contentBytesMax);
     await this.#replica.acknowledge(did, offer);
     return true;
@@ -267,7 +275,8 @@ export class Sync {
     const { said, theirs } = await this.#speech.open(did, json);
     await this.#hearOfKeys(did, theirs);
     const { seen = null } = (await this.#replica.peer(did)) ?? {};
-    const { v, items, after = seen, at = null, tried, have, want } = isRecord(said) ? said : {};
+    const { v, items, after = seen, at = null, ...more } = isRecord(said) ? said : {};
+    const { tried, have, want, part } = more;
     if (v !== 1 || seen === null) return;
     const isKnown =
       !isInteger(after) || after >= seen || (Array.isArray(tried) && tried.includes(seen));
@@ -282,6 +291,7 @@ export class Sync {
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
     for (const item of items) await this.#apply(item as Item);
     if (isInteger(at)) await this.#replica.change(did, (row) => ({ ...row, seen: at }));
+    if (isPart(part) && (await hearPart(this.#table, part, items.some(isMark)))) this.onFacts();
     this.#peers.get(did)?.news.wake();
   }
 
@@ -362,6 +372,6 @@ export class Sync {
  */
 type SyncMessage =
   | Readonly<{ v: 1; items: readonly Item[]; after: number; at: number; tried: readonly number[] }>
-  | { readonly v: 1; readonly items: readonly Item[] }
+  | { readonly v: 1; readonly items: readonly Item[]; readonly part: Part }
   | Readonly<{ v: 1; have: number; after: number; tried: readonly number[] }>
   | { readonly v: 1; readonly want: Pick<MessageRow, "id" | "digest"> };

@@ -57,6 +57,8 @@ export const keysKey = "k";
 export const passesKey = "z";
 /** The keyring of this device, which is in no log. */
 export const ringKey = "e";
+/** What a new device still lacks before it files anything; in a history, the end of that. */
+export const factsKey = "j";
 
 /** Hashes a name; the same text has the same hash in one store. */
 type Names = { readonly name: (text: string) => string };
@@ -185,13 +187,15 @@ export const leavesLog = (key: string): boolean =>
     key.startsWith(prefix),
   );
 
-/** What a new device gets, in this order. */
-export const historyKinds: readonly string[] = [
+/** What a new device gets, in this order: first what decides where a message belongs. */
+export const factKinds: readonly string[] = [
   rowsOf.removals,
   rowsOf.people,
   rowsOf.profiles,
   rowsOf.passes,
   rowsOf.groups,
+];
+export const messageKinds: readonly string[] = [
   rowsOf.messages,
   rowsOf.reactions,
   rowsOf.conversations,

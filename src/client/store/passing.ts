@@ -14,6 +14,7 @@ import { askDid, find } from "../trust/client.ts";
 import { memoryStore } from "./driver.ts";
 import { Outbox } from "./outbox.ts";
 import { OwnStore, soleTab } from "./own-store.ts";
+import type { Inbox } from "./receiver.ts";
 import { Table } from "./table.ts";
 
 export class Passing {
@@ -87,4 +88,19 @@ export class Passing {
     };
     void end();
   }
+}
+
+/** For receiving without a store: messages are in memory, and known for one run. */
+export async function unkeptInbox(send: Inbox["send"]): Promise<Inbox> {
+  // A page that only sends does not load it.
+  const { readMessage } = await import("../mail/retrieve.ts");
+  return {
+    isSaved: false,
+    has: async () => false,
+    read: readMessage,
+    acked: async () => undefined,
+    // Without a store, no person is a request: what the program acknowledges it has accepted.
+    accepts: async () => true,
+    send,
+  };
 }

@@ -12,9 +12,9 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { localError } from "../base/failure.ts";
 import { comparedShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
-import type { Client } from "./client.ts";
+import { type Client, find, trustIn } from "./client.ts";
 import { printOf } from "./print.ts";
-import { distrust, recall, type View } from "./trust.ts";
+import { distrust, recall, type TrustDemand, type View } from "./trust.ts";
 
 export type Fingerprint = {
   readonly did: Did;
@@ -37,8 +37,16 @@ const groupDigits = 5;
 /** Groups of five, the person with the lesser DID first. */
 export function fingerprintOf(a: Side, b: Side): string {
   const both = a.did < b.did ? [a, b] : [b, a];
-  const text = both.map(({ print }) => encodeBase32(print).slice(0, digitsEach)).join("");
-  return (text.match(new RegExp(`.{${groupDigits}}`, "g")) ?? []).join(" ");
+  return inGroups(both.map(digitsOf).join(""));
+}
+
+const digitsOf = ({ print }: Side): string => encodeBase32(print).slice(0, digitsEach);
+const inGroups = (text: string): string =>
+  (text.match(new RegExp(`.{${groupDigits}}`, "g")) ?? []).join(" ");
+
+/** The half of an identity itself. Throws as `fingerprintBetween`. */
+export async function ownFingerprint(client: Client, own: Did): Promise<string> {
+  return inGroups(digitsOf(await viewOf(client, own)));
 }
 
 /**
@@ -53,6 +61,23 @@ export async function fingerprintBetween(
 ): Promise<Fingerprint> {
   const [mine, theirs] = await Promise.all([viewOf(client, own), viewOf(client, other)]);
   return shownOf(client, mine, theirs);
+}
+
+type Comparing = {
+  readonly client: Client;
+  readonly did: Did;
+  readonly trust: TrustDemand | null;
+};
+
+/** The same, of a DID or an alias; of a person who is believed with the demands that messages have. */
+export async function fingerprintOfTarget(
+  { client, did: own, trust }: Comparing,
+  to: string,
+): Promise<Fingerprint> {
+  const { did } = await find(client, to, trust);
+  const shown = await fingerprintBetween(client, own, did);
+  if (trust !== null && shown.distrusted === null) await trustIn(client, did, trust);
+  return shown;
 }
 
 async function shownOf(client: Client, mine: Viewed, theirs: Viewed): Promise<Fingerprint> {
@@ -74,7 +99,8 @@ async function shownOf(client: Client, mine: Viewed, theirs: Viewed): Promise<Fi
  * The user has compared a fingerprint with the person, and both saw `text`: the person is believed again, if they weren't.
  * Throws `identity_changed` when it is another one by now.
  */
-export async function setCompared(client: Client, own: Did, other: Did, text: string) {
+export async function setCompared(client: Client, own: Did, to: string, text: string) {
+  const { did: other } = await find(client, to);
   const [mine, theirs] = await Promise.all([viewOf(client, own), viewOf(client, other)]);
   const { is, distrusted } = await shownOf(client, mine, theirs);
   if (is !== text)
