@@ -16,6 +16,7 @@ import type { OwnIdentity } from "./mail/own-identity.ts";
 import type { MessageOptions, Sent } from "./mail/send.ts";
 import { Copies } from "./store/copies.ts";
 import type { StoreDriver } from "./store/driver.ts";
+import { EvidenceKeeper } from "./store/evidence.ts";
 import { GroupTalk } from "./store/group-talk.ts";
 import { Groups } from "./store/groups.ts";
 import { Incoming } from "./store/incoming.ts";
@@ -77,6 +78,7 @@ export class StoreSession {
       if (isNews) own.tell({ type: "store_full" });
       return false;
     };
+    new EvidenceKeeper(own);
     const copies = new Copies(own);
     this.#outbox = new Outbox(own);
     this.#outbox.keeper = copies;

@@ -9,6 +9,7 @@ import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { renderIdentity } from "../../src/client/keys/keys.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { equalBytes } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
@@ -25,7 +26,7 @@ import { type Checkpoint, parseCheckpoint, renderNote } from "../../src/core/tru
 import { noteOf, policyOf, proofBytes, untilLogged, waiting } from "../support/lie-stage.ts";
 import { type LogPair, startLogPair } from "../support/log-nodes.ts";
 import { keyFiles, TestLog, testKey, vkeyOf } from "../support/logs.ts";
-import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
+import { type Lie, type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
 
 const files = keyFiles();
 const proxies: LyingDirectory[] = [];
@@ -234,6 +235,65 @@ test("begins its log anew and names the lost head: log_restarted, until the user
   // Back to the old one: no branch of both.
   proxy.lie = {};
   expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_forked");
+}, 60_000);
+
+/** A log of the same key that all witnesses have signed, with Bob's true entry and more than the true one has. */
+async function forkOf(bob: Waypost): Promise<Pick<Lie, "entry">> {
+  const fork = new TestLog(made.log);
+  const value = valueOfProof(await proofBytes(made.nodes.url, bob.did));
+  fork.append([{ key: keyOfDid(bob.did), value }]);
+  const { genesisSeed, note } = decodeLogEntry(await honestEntry(bob.did)) as LogEntry;
+  const { size } = parseCheckpoint(noteOf(note).text) as Checkpoint;
+  for (let i = 0; fork.size <= size + 20; i++)
+    fork.append([{ key: sha256(Uint8Array.of(i)), value: sha256(Uint8Array.of(i)) }]);
+  const signed = fork.cosigned([made.cosigner], Date.now());
+  return { entry: (key) => fork.entry(Uint8Array.fromHex(key), signed, { genesisSeed }) };
+}
+
+async function linkedLaptop(phone: Waypost, proxy: LyingDirectory, keys: KeyStore) {
+  const { url } = made.nodes;
+  const linking = await Waypost.link({
+    ...{ directoryUrl: proxy.url, relayUrl: url, cacheUrl: url },
+    ...{ keys, store: memoryStore(), waiting, rotateMs: false, policy: policyOf(made.cosigner) },
+  });
+  await phone.devices.acceptLink(linking.code, "laptop");
+  return linking.opened;
+}
+
+const until = async (read: () => Promise<boolean>): Promise<boolean> => {
+  for (const end = Date.now() + 30_000; Date.now() < end; await Bun.sleep(20))
+    if (await read()) return true;
+  return false;
+};
+
+test("a head that one device has believed binds one that is linked later", async () => {
+  const [proxy, keys] = [proxied(), memoryKeys()];
+  const phone = await open({ store: memoryStore(), policy: policyOf(made.cosigner) });
+  const bob = await open();
+  await (await phone.send(bob.did, "hello")).delivered;
+  const laptop = await linkedLaptop(phone, proxy, keys);
+  expect(await until(async () => (await keys.load("default/log/head")) !== null)).toBe(true);
+  proxy.lie = await forkOf(bob);
+  expect(await codeOf(laptop.send(bob.did, "hello").then(({ delivered }) => delivered))).toBe(
+    "log_forked",
+  );
+  await Promise.all([phone.close(), laptop.close()]);
+}, 60_000);
+
+test("of two devices that were shown two logs, one hears of the other's and stops", async () => {
+  const [proxy, keys] = [proxied(), memoryKeys()];
+  const phone = await open({ store: memoryStore(), policy: policyOf(made.cosigner) });
+  const laptop = await linkedLaptop(phone, proxy, keys);
+  const bob = await open();
+  const sent = (me: Waypost) =>
+    codeOf(me.send(bob.did, "hello").then(({ delivered }) => delivered));
+  await untilLogged(made.nodes.url, keyOfDid(bob.did), (value) => value !== null);
+  proxy.lie = await forkOf(bob);
+  expect(await Promise.all([sent(phone), sent(laptop)])).toEqual(["believed", "believed"]);
+  expect(await until(async () => (await keys.load("default/heard/log/head")) !== null)).toBe(true);
+  expect(await sent(laptop)).toBe("log_forked");
+  expect(await keys.load("default/log/fork")).not.toBeNull();
+  await Promise.all([phone.close(), laptop.close()]);
 }, 60_000);
 
 test("hides from the owner what others see under the same root: stranger_change", async () => {

@@ -73,6 +73,8 @@ export const rememberedShape = object({
   /** What fingerprints showed of it (`trust/print.ts`). */
   print: optional(bytes),
   home: optional(text),
+  /** Another own device has proven another state. */
+  isContradicted: optional(truth),
 });
 /** The fingerprint that the user has compared with a person. */
 export const comparedShape = object({ did, text });

@@ -46,6 +46,8 @@ type Rows = {
   readonly r: rows.MessageRow;
   readonly c: rows.ConversationRow;
   readonly q: rows.RemovalRow;
+  /** What shows others' keys: the device that gets it examines it (`store/evidence.ts`). */
+  readonly z: rows.EvidenceRow;
   /** The end of what decides where a message belongs. */
   readonly f: Readonly<Record<string, never>>;
 };
@@ -108,6 +110,7 @@ const takers: Takers = {
   },
   c: takeRead,
   q: takeRemoval,
+  z: async () => null,
 };
 
 /** Takes what another device sends, and returns what changed. Nothing is passed on. */

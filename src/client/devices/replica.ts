@@ -142,6 +142,7 @@ export class Replica {
 
   /** Takes a row of another device, which is not offered from here. Returns what changed. */
   async apply(item: Item): Promise<StoreChange | null> {
+    if (item.is === "z") await this.#own.onEvidence(item.row);
     const { did: own, identity, nowMs } = this.#own;
     const isGroup = item.is === "g";
     const root = isGroup ? encodeHex(await ed25519PublicKey(identity.secrets.rootSeed)) : "";

@@ -30,6 +30,7 @@ import { passphraseKey } from "../keys/locks.ts";
 import { changeIdentity } from "../keys/stored.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
 import type { Row, StoreDriver } from "../store/driver.ts";
+import { recallEvidence } from "../store/evidence.ts";
 import { after, ringKey, rowsOf } from "../store/keys.ts";
 import { Table } from "../store/table.ts";
 import { type Client, connect, rootKeyOf } from "../trust/client.ts";
@@ -184,7 +185,9 @@ export async function restore(
   }
   const { did, storeKey } = identity;
   const isCopy = !areOthersLost && !isHistoryOnly;
-  if (store !== undefined) await forgetDevices(await Table.open(store, storeKey), isCopy);
+  const table = store === undefined ? null : await Table.open(store, storeKey);
+  if (table !== null) await forgetDevices(table, isCopy);
+  if (table !== null && !isHistoryOnly) await recallEvidence(table, memory);
   await keys.save(deviceName(name), null);
   await memory.save(historyKey, isHistoryOnly ? renderKept({ did, storeKey }) : null);
   if (isHistoryOnly) return { did, isHistoryOnly };

@@ -98,7 +98,7 @@ export async function renewGuardians(owner: Owner): Promise<void> {
   for (const [i, { did }] of appointed.to.entries()) {
     const share = encodeHex(shares[i] as Uint8Array);
     const content = { v: 1, did: owner.did, rootKey: encodeHex(rootKey), share };
-    const options = { mediaType: shareType, receipt: true, trust: "proven" } as const;
+    const options = { mediaType: shareType, receipt: true };
     to.push({ did, id: (await owner.send(did, content, options)).id, hasShare: false });
   }
   await remember(owner, { to, before: null, rootKey });

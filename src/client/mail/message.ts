@@ -187,7 +187,15 @@ export type WaypostEvent =
    */
   | {
       readonly type: "failed";
-      readonly what: "receipt" | "rotation" | "watch" | "clock" | "log" | "store" | "devices";
+      readonly what:
+        | "receipt"
+        | "rotation"
+        | "watch"
+        | "clock"
+        | "log"
+        | "store"
+        | "devices"
+        | "person";
       readonly error: ClientError;
     }
   /** The local store: what changed, in this tab or another. */

@@ -57,7 +57,7 @@ export async function planSend(
   const { recipient, bounds } = await recipientFacts(client, to, choices.tag ?? null);
   const services = client.trust.provenOf(to)?.state.document.service ?? [];
   if (services.some(({ type }) => type === movedType))
-    await (await import("../trust/log.ts")).checkMoved(client, to);
+    await (await import("../trust/places.ts")).checkMoved(client, to);
   const trust = await trustIn(client, to, choices.trust ?? null);
   const plan: SendPlan = {
     id: choices.id ?? randomUuid(),

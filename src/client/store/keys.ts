@@ -48,6 +48,8 @@ export const rowsOf = {
   passes: "j/",
   /** The number of a row in the log. */
   logged: "n/",
+  /** Proofs of others' keys, and heads of logs. */
+  evidence: "z/",
 } as const;
 
 /** In the log: what became of a message, without its content; and the keys of the identity. */
@@ -84,6 +86,8 @@ export const keyOfProfile = (names: Names, did: string): string =>
   `${rowsOf.profiles}${names.name(did)}`;
 export const keyOfPass = (names: Names, did: string): string =>
   `${rowsOf.passes}${names.name(did)}`;
+export const keyOfEvidence = (names: Names, of: string): string =>
+  `${rowsOf.evidence}${names.name(of)}`;
 export const keyOfGroup = (names: Names, id: string): string => `${rowsOf.groups}${names.name(id)}`;
 export const misfiledOf = (names: Names, group: string): string =>
   `${rowsOf.misfiled}${names.name(group)}/`;
@@ -194,6 +198,7 @@ export const factKinds: readonly string[] = [
   rowsOf.profiles,
   rowsOf.passes,
   rowsOf.groups,
+  rowsOf.evidence,
 ];
 export const messageKinds: readonly string[] = [
   rowsOf.messages,

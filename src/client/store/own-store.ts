@@ -6,6 +6,7 @@ import type { Did } from "../../core/codec/did.ts";
 import type { WaypostEvent } from "../mail/message.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
 import type { Sent } from "../mail/send.ts";
+import type { EvidenceRow } from "./rows.ts";
 import type { Table } from "./table.ts";
 
 /** For the program, in every tab. */
@@ -50,6 +51,8 @@ export class OwnStore {
   /** The outbox, and own devices, in each tab. */
   onOut: (news: OutNews) => void = () => undefined;
   onWant: (key: string) => void = () => undefined;
+  /** Another own device has proven something of others. */
+  onEvidence: (row: EvidenceRow) => Promise<void> = async () => undefined;
   /** Keys in force have changed: connections begin anew, with proofs by the new ones. */
   onNewKeys: () => void = () => undefined;
   readonly #tabs: Tabs;

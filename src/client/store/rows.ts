@@ -49,6 +49,11 @@ export type Person = {
   readonly toldMs?: number;
 };
 
+/** A key proof of somebody in Base64, or a head of a log that was believed, by its place in memory. */
+export type EvidenceRow =
+  | { readonly is: "proof"; readonly did: Did; readonly proof: string }
+  | { readonly is: "head"; readonly at: string; readonly logKey: string; readonly note: string };
+
 export type DeliveryState = "waiting" | "uncertain" | "failed" | "sent" | "received" | "read";
 /** The least first: a message to several is in the least state of its copies. */
 const deliveryStates: readonly DeliveryState[] = [

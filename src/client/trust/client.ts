@@ -31,6 +31,11 @@ import {
   trustOf,
 } from "./trust.ts";
 
+/** What shows others' keys to whoever examines it: a key proof, or a head of a log, which counts at its place in memory. */
+export type Evidence =
+  | { readonly is: "proof"; readonly did: Did; readonly proof: Uint8Array }
+  | { readonly is: "head"; readonly at: string; readonly logKey: string; readonly note: string };
+
 type ClientOptions = {
   readonly directoryUrl: string;
   readonly relayUrl: string;
@@ -57,6 +62,8 @@ export type Client = {
       string,
       { readonly code: string; readonly sinceMs: number; readonly isReported: boolean }
     >;
+    /** Takes what was proven of somebody, and heads of logs that were believed, for other own devices. */
+    keep: (found: Evidence) => void;
     /** Called on log inconsistencies that don't fail the operation. */
     doubt: (error: ClientError) => void;
   };
@@ -79,11 +86,13 @@ export function connect({
     memory: memoryKeys(),
     policy: null,
     doubts: new BoundedMap(doubtsMax),
+    keep: () => undefined,
     doubt: () => undefined,
   };
   const readProof = (did: Did, hash: string, home: string | null) =>
     orNull(directory.keyProof(did, hash, home), "not_found");
-  const trust = createTrust(readProof, () => known.memory);
+  const keep = (did: Did, proof: Uint8Array) => known.keep({ is: "proof", did, proof });
+  const trust = createTrust(readProof, () => known.memory, keep);
   const relay = endpoint(relayUrl, timeoutMs);
   const { endpoint: at } = directory;
   // At one address one clock.
@@ -115,7 +124,7 @@ export async function find(
 ): Promise<Found> {
   const did = await askDid(client, target);
   const place = parsePlace(target);
-  if (place !== null) await (await import("./log.ts")).checkHome(client, did, place.home);
+  if (place !== null) await (await import("./places.ts")).checkHome(client, did, place.home);
   const asked = place?.name ?? target;
   if (isDid(asked)) return { did, name: null };
   // First, because an answer that the log refutes is not to be remembered.

@@ -1,15 +1,12 @@
 /**
  * What the log of a Directory says about a DID or an alias, as the witnesses of a policy have seen it: the key must be in
- * the map that a fresh head covers, and each head must continue the one before. Also people of other Directories: whether
- * they are at the home that a name gives, and whether they have moved. Loaded only where one of them is needed.
- * Source: docs/trust.md "Log" and "Between providers", c2sp.org/tlog-policy.
+ * the map that a fresh head covers, and each head must continue the one before. Loaded only where a policy is.
+ * Source: docs/trust.md "Log", c2sp.org/tlog-policy.
  */
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
-import { type Did, isDid } from "../../core/codec/did.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
-import type { DidDocument } from "../../core/ledger/account.ts";
-import { homeOfUrl, homesOf, movedType } from "../../core/ledger/home.ts";
-import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { homesOf } from "../../core/ledger/home.ts";
 import { inOrder } from "../../core/std/order.ts";
 import {
   decodeLogEntry,
@@ -41,7 +38,7 @@ import { renderKept } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import { askBytes } from "../net/http.ts";
-import type { Client } from "./client.ts";
+import type { Client, Evidence } from "./client.ts";
 import { distrust, recall } from "./trust.ts";
 
 // -------------------------------------------------------------------------------------------------------------- policy
@@ -182,22 +179,9 @@ async function readEntry(
   const headAt = place === null ? headKey : `${headKey}/${place.ledger}`;
   const before = await loadHead(memory, headAt);
   const elsewhere = place === null ? "" : `&home=${encodeURIComponent(place.home)}`;
-  const path = `/log/entry/${encodeHex(key)}?from=${before?.checkpoint.size ?? 0}${elsewhere}`;
-  const { endpoint } = client.directory;
-  const bytes = await orNull(
-    askBytes(endpoint, { method: "GET", path }, entryBytesMax),
-    "not_found",
-    "service_unavailable",
-  );
-  if (bytes === null)
-    throw distrust("log_missing", "the Directory shows no log of what it answers");
-  const entry = decodeLogEntry(bytes);
-  const note = entry === null ? null : parseNote(entry.note);
-  const checkpoint = note === null ? null : parseCheckpoint(note.text);
-  const logKey = entry === null ? null : parseVerifierKey(entry.logKey);
-  if (entry === null || note === null || checkpoint === null || logKey === null)
-    throw distrust("log_invalid", "what the Directory shows of its log can't be read");
-  const head = { note: entry.note, checkpoint, logKey };
+  const from = before?.checkpoint.size ?? 0;
+  const { entry, note, head } = await askEntry(client, key, from, elsewhere);
+  const { checkpoint, logKey } = head;
   const ledger = place?.ledger ?? client.known.ledger;
   checkKey(policy, { entry, logKey, before, ledger: ledger === null ? null : decodeHex(ledger) });
   await checkSignatures(policy, note, head);
@@ -215,7 +199,95 @@ async function readEntry(
   if (follows === "restarted") throw await keepRestart(memory, headAt, checkpoint);
   if (before === null || checkpoint.size > before.checkpoint.size)
     await saveHead(memory, headAt, head);
+  await checkHeard(client, { at: headAt, key, elsewhere }, head);
+  const { note: text } = head;
+  client.known.keep({ is: "head", at: headAt, logKey: renderVerifierKey(logKey), note: text });
   return shown.value;
+}
+
+type LogAnswer = {
+  readonly entry: LogEntry;
+  readonly note: SignedNote;
+  readonly head: BelievedHead;
+};
+
+/** What the Directory shows of its log, with what leads from a tree of `from` entries to its head. */
+async function askEntry(
+  client: Client,
+  key: Uint8Array,
+  from: number,
+  elsewhere: string,
+): Promise<LogAnswer> {
+  const path = `/log/entry/${encodeHex(key)}?from=${from}${elsewhere}`;
+  const { endpoint } = client.directory;
+  const bytes = await orNull(
+    askBytes(endpoint, { method: "GET", path }, entryBytesMax),
+    "not_found",
+    "service_unavailable",
+  );
+  if (bytes === null)
+    throw distrust("log_missing", "the Directory shows no log of what it answers");
+  const entry = decodeLogEntry(bytes);
+  const note = entry === null ? null : parseNote(entry.note);
+  const checkpoint = note === null ? null : parseCheckpoint(note.text);
+  const logKey = entry === null ? null : parseVerifierKey(entry.logKey);
+  if (entry === null || note === null || checkpoint === null || logKey === null)
+    throw distrust("log_invalid", "what the Directory shows of its log can't be read");
+  return { entry, note, head: { note: entry.note, checkpoint, logKey } };
+}
+
+// ------------------------------------------------------------------------------------------- heads of other devices
+
+/** Where a head that another own device has believed waits until it is compared. */
+const heardAt = (at: string): string => `heard/${at}`;
+
+/**
+ * A head that another own device has believed counts as one that a Directory has shown: the first is remembered, a further
+ * one is compared with what the Directory shows next. Without a policy here it says nothing.
+ */
+export function hearHead(
+  client: Client,
+  { at, logKey: name, note: text }: Extract<Evidence, { is: "head" }>,
+): Promise<void> {
+  const { memory, policy } = client.known;
+  return readings(client, async () => {
+    const note = parseNote(text);
+    const checkpoint = parseCheckpoint(note?.text ?? "");
+    const logKey = parseVerifierKey(name);
+    const isPlace = at === headKey || at.startsWith(`${headKey}/`);
+    if (policy === null || note === null || checkpoint === null || logKey === null || !isPlace)
+      return;
+    const head = { note: text, checkpoint, logKey };
+    const cosigned = attempt(() => cosignedAt(parseLogPolicy(policy), note, head));
+    if (checkpoint.size === 0 || (await cosigned) instanceof ClientError) return;
+    const before = await loadHead(memory, at);
+    if (before === null) return saveHead(memory, at, head);
+    // Which log counts, and whether one began anew, this device decides by itself.
+    if (!sameLog(before.logKey, logKey) || before.logKey.name !== logKey.name) return;
+    if ((await memory.load(heardAt(at))) === null) await saveHead(memory, heardAt(at), head);
+  });
+}
+
+type HeardPlace = { readonly at: string; readonly key: Uint8Array; readonly elsewhere: string };
+
+/** Throws `log_forked` when a head that another own device has believed is not of the log that is shown here. */
+async function checkHeard(
+  client: Client,
+  { at, key, elsewhere }: HeardPlace,
+  shown: BelievedHead,
+): Promise<void> {
+  const { memory } = client.known;
+  const heard = await loadHead(memory, heardAt(at));
+  // One that is ahead is compared when the log has come so far.
+  if (heard === null || heard.checkpoint.size > shown.checkpoint.size) return;
+  const { size, root } = shown.checkpoint;
+  const { entry, head } = await askEntry(client, key, heard.checkpoint.size, elsewhere);
+  const isSame = head.checkpoint.size === size && equalBytes(head.checkpoint.root, root);
+  // It has grown in between: the next look compares.
+  if (!isSame) return;
+  if (!verifyConsistency(heard.checkpoint, shown.checkpoint, entry.consistency))
+    throw await keepFork(memory, heard, shown);
+  await memory.save(heardAt(at), null);
 }
 
 /** Until the user forgets the log, nothing is logged by the one that began anew. */
@@ -235,7 +307,10 @@ async function keepRestart(
 /** What was seen of logs that have begun anew, and of the own Directory's: the next heads are believed. */
 export async function forgetLogs({ known: { memory } }: Client): Promise<void> {
   const restarted = (await recall(memory, restartsKey, logHeadsShape))?.heads ?? [];
-  for (const key of [headKey, ...restarted]) await memory.save(key, null);
+  for (const key of [headKey, ...restarted]) {
+    await memory.save(key, null);
+    await memory.save(heardAt(key), null);
+  }
   await memory.save(restartsKey, null);
 }
 
@@ -285,8 +360,23 @@ const clocksMs = 5 * minuteMs;
 async function checkSignatures(
   policy: LogPolicy,
   note: SignedNote,
-  { checkpoint, logKey }: BelievedHead,
+  head: BelievedHead,
 ): Promise<void> {
+  const times = await cosignedAt(policy, note, head);
+  const nowMs = Date.now();
+  const isFresh = (timeMs: number) =>
+    timeMs >= nowMs - freshMs - clocksMs && timeMs <= nowMs + clocksMs;
+  const fresh = [...times].filter(([, timeMs]) => isFresh(timeMs)).map(([name]) => name);
+  if (!policy.isQuorum(new Set(fresh)))
+    throw distrust("log_stale", "witnesses signed the head of the log more than ten minutes ago");
+}
+
+/** When the log's witnesses have signed a head, at whatever time. Throws when the log or a quorum has not. */
+async function cosignedAt(
+  policy: LogPolicy,
+  note: SignedNote,
+  { checkpoint, logKey }: BelievedHead,
+): Promise<ReadonlyMap<string, number>> {
   if (checkpoint.origin !== logKey.name || (await timeSigned(note, logKey)) === null)
     throw distrust("log_invalid", "the head of the log is not signed by the log");
   const times = new Map<string, number>();
@@ -294,17 +384,11 @@ async function checkSignatures(
     const timeMs = await timeSigned(note, key);
     if (timeMs !== null) times.set(name, timeMs);
   }
-  if (!policy.isQuorum(new Set(times.keys())))
-    throw distrust(
-      "log_unwitnessed",
-      "too few of the policy's witnesses have signed the head of the log",
-    );
-  const nowMs = Date.now();
-  const isFresh = (timeMs: number) =>
-    timeMs >= nowMs - freshMs - clocksMs && timeMs <= nowMs + clocksMs;
-  const fresh = [...times].filter(([, timeMs]) => isFresh(timeMs)).map(([name]) => name);
-  if (!policy.isQuorum(new Set(fresh)))
-    throw distrust("log_stale", "witnesses signed the head of the log more than ten minutes ago");
+  if (policy.isQuorum(new Set(times.keys()))) return times;
+  throw distrust(
+    "log_unwitnessed",
+    "too few of the policy's witnesses have signed the head of the log",
+  );
 }
 
 /** When a key says that it signed; `null` when it did not. Throws for a signature in its name that doesn't hold. */
@@ -369,57 +453,4 @@ async function keepFork(
     "log_forked",
     "the log shows a head that does not continue the one before; both are kept",
   );
-}
-
-// -------------------------------------------------------------------------------------------------------------- places
-
-/** A host that a name gives must be the one that the proof names: a Directory can't pass off a person of another. */
-export async function checkHome(client: Client, did: Did, home: string): Promise<void> {
-  if (!isSelfCertifying(did))
-    throw distrust("proof_missing", `${did} at ${home} is a random DID: nothing can prove it`);
-  const { document } = await client.trust.examine(did, null);
-  if (!homesOf(document).includes(home))
-    throw distrust("home_differs", `${did} says that it is not at home at ${home}`);
-}
-
-/**
- * Throws `identity_moved` when the person has left this DID for another one, on another ledger, and that one agrees. The new
- * DID is `expected`.
- */
-export async function checkMoved(client: Client, did: Did): Promise<void> {
-  const proven = client.trust.provenOf(did);
-  for (const next of proven === null ? [] : movedOf(proven.state.document, "to")) {
-    client.trust.tellHome(next.did, next.home);
-    const state = await attempt(() => client.trust.examine(next.did, null));
-    if (
-      state instanceof ClientError ||
-      !movedOf(state.document, "from").some((one) => one.did === did)
-    )
-      continue;
-    const extra = { expected: next.did };
-    throw new ClientError(
-      "local",
-      "identity_moved",
-      `${did} is ${next.did}@${next.home} now: both say so`,
-      extra,
-    );
-  }
-}
-
-/** Services by which an identity that has left its ledger and its new DID name each other. */
-const movedTypes = { to: movedType, from: "SvcMovedFromService" } as const;
-
-/** The DIDs that a document says it has moved to, or from, with their homes: `https://directory.example/resolve/<DID>`. */
-function movedOf(
-  document: DidDocument,
-  way: keyof typeof movedTypes,
-): { did: Did; home: string }[] {
-  const urls = document.service
-    .filter(({ type }) => type === movedTypes[way])
-    .flatMap((one) => one.serviceEndpoint);
-  return urls.flatMap((url) => {
-    const [, origin = "", did = ""] = /^(https?:\/\/[^/]+)\/resolve\/([^/]+)$/.exec(url) ?? [];
-    const home = homeOfUrl(origin);
-    return home !== null && isDid(did) ? [{ did, home }] : [];
-  });
 }

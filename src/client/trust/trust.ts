@@ -58,7 +58,11 @@ export type View = {
 const provenMax = 1_000;
 
 /** `memoryOf` is asked each time, because a program may choose its identity later. */
-export function createTrust(readProof: ReadProof, memoryOf: () => TextStore) {
+export function createTrust(
+  readProof: ReadProof,
+  memoryOf: () => TextStore,
+  keep: (did: Did, proof: Uint8Array) => void = () => undefined,
+) {
   const proven = new BoundedMap<Did, Proven>(provenMax);
   /** So that an older state can't overtake a newer one. */
   const inTurn = inOrder<Did>();
@@ -89,9 +93,10 @@ export function createTrust(readProof: ReadProof, memoryOf: () => TextStore) {
   };
   const remember = async (did: Did): Promise<void> => {
     const held = proven.get(did);
-    if (held === undefined || held.isRemembered) return;
-    await save(memoryOf(), held.state);
+    if (held === undefined) return;
+    if (!held.isRemembered) await save(memoryOf(), held.state);
     held.isRemembered = true;
+    keep(did, held.bytes);
   };
   return {
     /** SHA-256 in hex of the proof that is already verified; empty for none. */
@@ -120,6 +125,14 @@ export function createTrust(readProof: ReadProof, memoryOf: () => TextStore) {
       const before = await loadRemembered(memoryOf(), did);
       return { state, bytes, before, refusal: checkFollows(before, state) };
     },
+    /** Another own device has proven a state that contradicts the remembered one: neither is believed until one is forgotten. */
+    contradict: (did: Did) =>
+      inTurn(did, async () => {
+        const before = await loadRemembered(memoryOf(), did);
+        proven.delete(did);
+        if (before !== null)
+          await memoryOf().save(didKey(did), renderKept({ ...before, isContradicted: true }));
+      }),
     /** Forgets a proof, and nothing that was remembered before it. */
     drop: (did: Did) => void proven.delete(did),
     /** The verified proof and its state, while they are in memory. */
@@ -199,7 +212,12 @@ type DistrustCode =
   | "log_restarted";
 
 /** Refuses a state that doesn't follow from the remembered one, if there is one. */
-function checkFollows(before: Remembered | null, state: KeyState): ClientError | null {
+function checkFollows(before: Kept | null, state: KeyState): ClientError | null {
+  if (before?.isContradicted === true)
+    return distrust(
+      "identity_changed",
+      `two devices of this identity have seen keys of ${before.did} that contradict each other; compare fingerprints with the person`,
+    );
   const found = before === null ? null : findContradiction(before, state);
   if (found === null || before === null) return null;
   const why =
@@ -225,6 +243,7 @@ type Kept = Remembered & {
   /** What a fingerprint showed; earlier versions kept none. */
   readonly print?: Uint8Array | undefined;
   readonly home?: string | undefined;
+  readonly isContradicted?: boolean | undefined;
 };
 
 async function loadRemembered(memory: TextStore, did: Did): Promise<Kept | null> {

@@ -1,0 +1,103 @@
+/**
+ * What was learned of people, for other own devices and for backups: key proofs of those who are known, and heads of logs.
+ * They travel as evidence, never as a verdict: each device examines them as if a Directory had answered and keeps its own
+ * memory. Of two that contradict each other neither is believed.
+ * Source: docs/trust.md "Memory", D562.
+ */
+import { sha256 } from "#sha256";
+import { decodeBase64, encodeBase64, encodeHex } from "../../core/codec/bytes.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { hourMs } from "../../core/codec/time.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { attempt, ClientError } from "../base/failure.ts";
+import { renderKept } from "../base/shapes.ts";
+import type { TextStore } from "../keys/key-stores.ts";
+import type { Evidence } from "../trust/client.ts";
+import { createTrust } from "../trust/trust.ts";
+import { keyOfEvidence, keyOfPerson, rowsOf } from "./keys.ts";
+import type { OwnStore } from "./own-store.ts";
+import type { EvidenceRow, Person } from "./rows.ts";
+import type { Table } from "./table.ts";
+
+const keptMax = 1_000;
+/** A log has a new head with each block: others hear of one an hour. */
+const headEveryMs = hourMs;
+
+/** Keeps what this device proves, and examines what others have. */
+export class EvidenceKeeper {
+  readonly #own: OwnStore;
+  /** SHA-256 of the proof of a person, or when a head of a log was kept. */
+  readonly #kept = new BoundedMap<string, string | number>(keptMax);
+
+  constructor(own: OwnStore) {
+    this.#own = own;
+    own.identity.client.known.keep = (found) => void this.#keep(found).catch(() => undefined);
+    own.onEvidence = (row) => this.#take(row);
+  }
+
+  async #keep(found: Evidence): Promise<void> {
+    if (found.is === "proof") return this.#keepProof(found.did, found.proof);
+    const nowMs = this.#own.nowMs();
+    if (nowMs - Number(this.#kept.get(found.at) ?? 0) < headEveryMs) return;
+    this.#kept.set(found.at, nowMs);
+    await this.#put(found.at, found, true);
+  }
+
+  async #keepProof(did: Did, bytes: Uint8Array): Promise<void> {
+    const hash = encodeHex(sha256(bytes));
+    if (did === this.#own.did || this.#kept.get(did) === hash) return;
+    const person = await this.#own.table.get<Person>(keyOfPerson(this.#own.table, did));
+    if (person?.isKnown !== true) return;
+    this.#kept.set(did, hash);
+    await this.#put(did, { is: "proof", did, proof: encodeBase64(bytes) }, true);
+  }
+
+  /** `isNews`: for the others too. */
+  async #put(name: string, row: EvidenceRow, isNews: boolean): Promise<void> {
+    const { table } = this.#own;
+    const key = keyOfEvidence(table, name);
+    await table.change(async (batch) => {
+      const before = await batch.get<EvidenceRow>(key);
+      if (JSON.stringify(before) === JSON.stringify(row)) return;
+      batch.put(key, row);
+      if (isNews) batch.log(key);
+    });
+  }
+
+  async #take(row: EvidenceRow): Promise<void> {
+    const { identity } = this.#own;
+    const { client } = identity;
+    if (row.is === "head") {
+      const { hearHead } = await import("../trust/log.ts");
+      return hearHead(client, row);
+    }
+    const bytes = decodeBase64(String(row.proof));
+    if (!isDid(row.did) || bytes === null || bytes.length === 0) return;
+    const state = await attempt(() => client.trust.prove(row.did, bytes));
+    if (!(state instanceof ClientError)) {
+      this.#kept.set(row.did, encodeHex(sha256(bytes)));
+      return this.#put(row.did, row, false);
+    }
+    // An older one: this device has told of the later one.
+    if (state.code !== "identity_changed") return;
+    await client.trust.contradict(row.did);
+    identity.emit({ type: "failed", what: "person", error: state });
+  }
+}
+
+/** On a device that was restored: what the backup has of others, into a memory that is empty. */
+export async function recallEvidence(table: Table, memory: TextStore): Promise<void> {
+  const trust = createTrust(
+    async () => null,
+    () => memory,
+  );
+  for (const row of await table.values<EvidenceRow>(rowsOf.evidence)) {
+    if (row.is === "head") {
+      const { at, logKey, note } = row;
+      if ((await memory.load(at)) === null) await memory.save(at, renderKept({ logKey, note }));
+      continue;
+    }
+    const bytes = decodeBase64(row.proof);
+    if (bytes !== null && bytes.length > 0) await attempt(() => trust.prove(row.did, bytes));
+  }
+}
