@@ -195,10 +195,10 @@ export const leavesLog = (key: string): boolean =>
 export const factKinds: readonly string[] = [
   rowsOf.removals,
   rowsOf.people,
+  rowsOf.evidence,
   rowsOf.profiles,
   rowsOf.passes,
   rowsOf.groups,
-  rowsOf.evidence,
 ];
 export const messageKinds: readonly string[] = [
   rowsOf.messages,
