@@ -15,7 +15,7 @@ const keys = join(folder, "keys");
 const alice = await Waypost.open({ url, keys: fileKeys(keys), name: "alice" });
 const bob = await Waypost.open({ url, keys: fileKeys(keys), name: "bob" });
 const again = await Waypost.open({ url, keys: fileKeys(keys), name: "bob" });
-const [keyFile] = await readdir(keys);
+const keyFile = (await readdir(keys)).find((name) => name.startsWith("bob"));
 
 const bytes = crypto.getRandomValues(new Uint8Array(50_000));
 await writeFile(join(folder, "data.bin"), bytes);
