@@ -31,6 +31,7 @@ const compiled = Bun.spawnSync([
 ]);
 if (!compiled.success) fail(compiled.stdout.toString());
 const files = nameModules();
+await bundleFallback();
 const testNode = await bundleTestNode();
 writeFileSync(join(out, "testing", "worker.js"), testNode.text);
 writeFileSync(join(out, "testing", "NOTICES.txt"), renderNotices(testNode.packages));
@@ -55,6 +56,25 @@ function nameModules(): number {
   );
   if (foreign.length > 0) fail(`packages of the nodes are reached from ${foreign.join(", ")}`);
   return names.filter((name) => name.endsWith(".js")).length;
+}
+
+/**
+ * The curves in JavaScript, with their own SHA-512: as a part of the shared module of hashes every page would load it, for
+ * 1.5 KB, whether its browser has these curves or not.
+ */
+async function bundleFallback(): Promise<void> {
+  const path = join(out, "client", "keys", "curves-fallback.js");
+  const built = await Bun.build({
+    entrypoints: [path],
+    target: "browser",
+    format: "esm",
+    minify: { syntax: true, whitespace: true },
+  });
+  const [output] = built.outputs;
+  if (!built.success || output === undefined) fail(built.logs.join("\n"));
+  writeFileSync(path, await output.text());
+  const packages = new Set(["@noble/curves", "@noble/hashes", "@scure/base"]);
+  writeFileSync(join(out, "client", "keys", "NOTICES.txt"), renderNotices(packages));
 }
 
 function manifest(): Record<string, unknown> {

@@ -104,12 +104,14 @@ export class Waypost {
     const me = new Waypost(identity, { ...options, keys });
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
-      await settleIdentity(client, identity.secrets, { ...options, urls });
+      const isNew = await settleIdentity(client, identity.secrets, { ...options, urls });
       await me.#rotateIfDue();
       // What can't go on any more is forgotten, with its secrets.
-      await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
+      if ((await client.known.memory.load("sending")) !== null)
+        await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
       void me.#orFailed("watch", () => me.#renewGuardians());
-      if (!isDeviceName(name)) void me.#orFailed("watch", () => me.#compareAddress());
+      // A new document names the addresses that it was made with.
+      if (!isNew && !isDeviceName(name)) void me.#orFailed("watch", () => me.#compareAddress());
     };
     try {
       // What was settled once opens without a network, and looks when there is one.

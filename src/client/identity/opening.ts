@@ -21,7 +21,6 @@ import type { Listener } from "../mail/message.ts";
 import { provingAt, settleRegistration, type Waiting } from "../net/directory.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import type { Client } from "../trust/client.ts";
-import { rememberHosts } from "../trust/hosts.ts";
 import { distrust, type TrustDemand } from "../trust/trust.ts";
 
 export type WaypostOptions = {
@@ -166,23 +165,22 @@ export function checkOptions(options: WaypostOptions): void {
 
 type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };
 
-/** Registers what the Directory does not know, and waits for what is pending. */
+/** Registers what the Directory does not know, and waits for what is pending. Returns whether it is new there. */
 export async function settleIdentity(
   client: Client,
   identity: Identity,
   options: Settling,
-): Promise<void> {
+): Promise<boolean> {
   const { alias = null, invitation = null, waiting, urls } = options;
   const read = () => client.directory.registrationStatus(identity.did);
   const status = await read();
-  if (status.registration_status === "confirmed") return;
+  if (status.registration_status === "confirmed") return false;
   let registered = { did: identity.did as string, tx_id: status.tx_id ?? "" };
   // Once in the life of an identity, and loaded then.
   const { checkHomes, firstDocument, homeAt, register } = await import("./registration.ts");
   if (status.registration_status === "missing") {
     await checkHomes(client, urls);
     const document = await firstDocument(identity, { ...urls, home: await homeAt(client) });
-    await rememberHosts(client, identity.did, document.service);
     try {
       registered = await register(client, identity, { document, alias, invitation });
     } catch (error) {
@@ -191,4 +189,5 @@ export async function settleIdentity(
     }
   }
   await settleRegistration(client, registered, waiting);
+  return true;
 }

@@ -23,6 +23,7 @@ import { type About, deliveredShape, type Registered } from "../net/answers.ts";
 import { authorizationLifeMs, provingAt } from "../net/directory.ts";
 import { ask, type Endpoint, endpoint, jsonBody } from "../net/http.ts";
 import type { Client } from "../trust/client.ts";
+import { rememberHosts } from "../trust/hosts.ts";
 import { distrust } from "../trust/trust.ts";
 
 type Homes = {
@@ -177,6 +178,7 @@ export async function register(
       "record_went_back",
       `${identity.did} was registered, and the Directory says that it is missing`,
     );
+  await rememberHosts(client, identity.did, first.document.service);
   const input = { ...first, rootSeed: identity.rootSeed, nowMs: Date.now(), binding };
   return client.directory.register(await signRegistration(input), first.invitation);
 }

@@ -1,7 +1,7 @@
 /**
  * The cryptography of the SDK: Ed25519 and X25519, keys derived from keys, and random ids. WebCrypto computes the
  * curves where the runtime has both and signs as RFC 8032 says; elsewhere JavaScript does (`curves-fallback.ts`, about
- * 15 KB of gzip, loaded only then). The acceptance rule for signatures is decided here, not by the runtime: it is the
+ * 19 KB of gzip, loaded only then). The acceptance rule for signatures is decided here, not by the runtime: it is the
  * rule of every node, which a test shows over the edge vectors.
  * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
  */
