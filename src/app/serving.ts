@@ -154,7 +154,7 @@ function hostRule({ directory, relay, cache }: Config): {
   const hosts = [...relay.public_endpoints, ...cache.public_endpoints].map(
     (endpoint) => new URL(endpoint).host,
   );
-  return { acceptsHost: (host) => isPrivateHost(host) || hosts.includes(host) };
+  return { acceptsHost: (host) => hosts.includes(host) || isPrivateHost(host) };
 }
 
 type ListenParts = Apps &

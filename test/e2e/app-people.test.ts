@@ -146,8 +146,9 @@ appTest(
       "document.querySelector('.request')?.textContent.includes('blocked')",
       "the block",
     );
-    expect(await alice.page.evaluate("document.querySelectorAll('.row, .composer').length")).toBe(
-      0,
+    await alice.page.until(
+      "document.querySelectorAll('.row, .composer').length === 0",
+      "that nothing of him is shown",
     );
     await untilNothingWaits();
     await bob.say("said to a closed door");
