@@ -37,8 +37,11 @@ type Known = {
 type Member = {
   readonly person: StagePerson;
   readonly known: Map<string, Known>;
-  /** Values of the document counter: answered changes, and whether one more was begun. */
-  changes: { answered: bigint; begun: bigint; txHash: string };
+  /**
+   * Values of the document counter: answered changes, and whether one more was begun. `late`: one that was taken without
+   * an answer may be in the block after the audit.
+   */
+  changes: { answered: bigint; begun: bigint; late: bigint; txHash: string };
   live: AbortController | null;
 };
 
@@ -125,7 +128,7 @@ export class Model {
       this.members.push({
         person,
         known: new Map(),
-        changes: { answered: 0n, begun: 0n, txHash: "" },
+        changes: { answered: 0n, begun: 0n, late: 0n, txHash: "" },
         live: null,
       });
     }
@@ -464,12 +467,13 @@ export class Model {
     const counter = await this.counterAt(member, changes.answered);
     if (counter < changes.answered && !(await this.isOver(`/submissions/${changes.txHash}`)))
       this.options.find(`change ${changes.answered - 1n} of ${person.did} is lost`);
-    if (counter > changes.begun)
+    if (counter > changes.begun && counter > changes.late)
       this.options.find(`${person.did} has ${counter} changes of ${changes.begun}`);
     const { body } = await this.client.ask({ path: `/resolve/${person.did}` });
     const shown = /https:\/\/example\.com\/(\d+)/.exec(body)?.[1];
     if (counter > 0n && shown !== String(counter - 1n))
       this.options.find(`${person.did} shows ${shown} at ${counter}`);
+    changes.late = changes.begun;
     changes.answered = counter;
     changes.begun = counter;
   }
