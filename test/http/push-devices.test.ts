@@ -76,6 +76,10 @@ test("a phone that sleeps is woken by what a connected desktop took", async () =
   const desktop = await linked(phone);
   // Again for the identity, under the id by which the desktop knows it, and for the phone's own mailbox.
   await until(() => tokensOf(ringer) === 3);
+  // A token that came isn't returned yet: this resolves when every Cache has its own.
+  await phone.push(ringer.subscription, { data: "wake" });
+  // What the phone has not given when it closes, the desktop waits for, and reads nothing before.
+  await until(async () => !(await desktop.devices.isWaiting()));
   await until(async () => (await desktop.devices.list()).every(({ isCurrent }) => isCurrent));
   await phone.close();
   await alice.send(phone.did, "hello");
