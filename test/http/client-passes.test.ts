@@ -65,6 +65,10 @@ async function stage() {
   return { at: { url }, keep, open, untilTold, flood, [Symbol.asyncDispose]: end };
 }
 
+const strangers = Array.from({ length: 400 }, (_, n) =>
+  `did:svc:${"stranger".padEnd(17, "x")}${1_111 + n}`.replaceAll("0", "z"),
+);
+
 /** Where a message ends: at the Relay, or waiting, and why. */
 async function outcome(me: Waypost, to: string): Promise<string> {
   const { id, delivered } = await me.send(to, "hello");
@@ -104,6 +108,10 @@ test("who was written to comes through a flood, and who was not waits; a blocked
   await again.store.savePerson(alice.did, { isBlocked: true });
   // Of this quarter and of the one before.
   await at.untilTold(again, 0, 2);
+  // More strangers than a Cache keeps revocations of give her none of hers back.
+  for (const stranger of strangers)
+    await again.store.savePerson(stranger, { isBlocked: true, isKnown: false });
+  await at.untilTold(again, 0, 256);
   await again.close();
   await at.flood(bob.did);
   expect(await outcome(alice, bob.did)).toBe("mailbox_full");

@@ -115,9 +115,10 @@ export class Passes {
   async #wanted(): Promise<object> {
     const { did: own } = this.#own;
     const accepted = new Set<Did>();
-    const blocked: Did[] = [];
+    const [blocked, strangers]: [Did[], Did[]] = [[], []];
     for await (const [, { did, isKnown, isBlocked }] of this.#table.all<Person>(rowsOf.people)) {
-      if (isBlocked) blocked.push(did);
+      // Who was accepted before surely has a pass; a stranger may have one of a group.
+      if (isBlocked) (isKnown ? blocked : strangers).push(did);
       else if (isKnown) accepted.add(did);
     }
     for await (const [, row] of this.#table.all<GroupRow>(rowsOf.groups)) {
@@ -126,7 +127,7 @@ export class Passes {
     }
     accepted.delete(own);
     const keys = this.#keys();
-    const revoked = blocked.flatMap((did) =>
+    const revoked = [...blocked, ...strangers].flatMap((did) =>
       passPeriods(this.#own.nowMs()).map((period) => passName(makePass(keys, did, period).id)),
     );
     return {
