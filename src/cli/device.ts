@@ -83,7 +83,7 @@ async function linkDevice(
   }
 }
 
-/** Both devices show it, so that nobody has given the new one an identity of his own; none for a random DID. */
+/** Both devices show it, so that no one has given the new one an identity of his own; none for a random DID. */
 async function shownOf(me: Waypost) {
   const shown = await attempt(() => me.ownFingerprint());
   if (shown instanceof ClientError) return { fingerprint: null, text: "" };

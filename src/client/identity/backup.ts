@@ -130,7 +130,7 @@ export type Restoring = {
   readonly store?: StoreDriver;
   /**
    * Whether all devices that had this identity are lost, which the user is asked. Then all keys are replaced at once. If not,
-   * this is one more device, which tells those of the backup.
+   * this is one more device, which informs those of the backup.
    */
   readonly areOthersLost: boolean;
   /** Shows whether the keys of the backup are still in force; needed where the others are lost. */

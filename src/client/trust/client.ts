@@ -31,7 +31,7 @@ import {
   trustOf,
 } from "./trust.ts";
 
-/** What shows others' keys to whoever examines it: a key proof, or a head of a log, which counts at its place in memory. */
+/** What shows others' keys to who examines it: a key proof, or a head of a log, which counts at its place in memory. */
 export type Evidence =
   | { readonly is: "proof"; readonly did: Did; readonly proof: Uint8Array }
   | { readonly is: "head"; readonly at: string; readonly logKey: string; readonly note: string };
