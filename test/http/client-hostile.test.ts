@@ -389,7 +389,8 @@ test("a message that somebody else signs again is not verified, and one that nam
   });
   for (const stolen of [honest, unsigned]) {
     const signed = await sign(stolen, mallory);
-    expect(await recipient.senderOf(signed, { essence: "text/plain", home: null }, null)).toEqual({
+    const times = { sentAtMs: null, foundMs: performance.now() };
+    expect(await recipient.senderOf(signed, { essence: "text/plain", home: null }, times)).toEqual({
       did: mallory.did,
       verified: true,
       trust: "proven",
@@ -417,6 +418,21 @@ test("a message that somebody else signs again is not verified, and one that nam
     { did: alice.did, verified: true, trust: "proven", distrusted: null },
     "text/plain",
   ]);
+});
+
+test("no message under new keys is called forged, however soon after a look at the former ones it comes", async () => {
+  const stored = { url: nodes.url, keys: memoryKeys(), store: memoryStore(), waiting };
+  const [alice, bob] = await Promise.all([Waypost.open(stored), open()]);
+  const recipient = recipientOf(bob.client, bob.identity);
+  const newEnvelope = async () => (await envelopesOf(alice, bob)).honest;
+  const verdict = async (envelope: EnvelopeJson) =>
+    (await openEnvelope(envelope, recipient)).from?.verified;
+  expect(await verdict(await newEnvelope())).toBe(true);
+  for (let round = 1; round <= 2; round++) {
+    await alice.devices.replaceKeys();
+    const two = [await newEnvelope(), await newEnvelope()];
+    expect(await Promise.all(two.map(verdict))).toEqual([true, true]);
+  }
 });
 
 test("an envelope with both names of a member is refused, because a signature covers only one of them", async () => {

@@ -48,8 +48,15 @@ export type Recipient = {
   readonly senderOf: (
     envelope: EnvelopeJson,
     type: Pick<TypeFacts, "essence" | "home">,
-    sentAtMs: number | null,
+    times: EnvelopeTimes,
   ) => Promise<Sender | null>;
+};
+
+type EnvelopeTimes = {
+  /** By the sender's clock; `null` when it can't be read. */
+  readonly sentAtMs: number | null;
+  /** When this machine learned of it, by `performance.now()`. */
+  readonly foundMs: number;
 };
 
 /**
@@ -226,7 +233,7 @@ export async function openChunk(
         typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
       if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
         throw localError("not_authentic", "the Cache answered with another message");
-      const opened = await openEnvelope(envelope, recipient);
+      const opened = await openEnvelope(envelope, recipient, copy.foundMs);
       return { ...opened, digest, mark: markOf(envelope, opened.from, digest) };
     });
     if (opened === null) continue;
@@ -268,6 +275,7 @@ type OpenedEnvelope = Opened & {
 export async function openEnvelope(
   envelope: EnvelopeJson,
   recipient: Recipient,
+  foundMs = performance.now(),
 ): Promise<OpenedEnvelope> {
   const { message_id: messageId } = envelope;
   const to = eitherOf(envelope, "to", "recipient");
@@ -278,7 +286,7 @@ export async function openEnvelope(
   const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
   const type = parseMediaType(file.mediaType);
   const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
-  const from = await recipient.senderOf(envelope, type, sentAtMs);
+  const from = await recipient.senderOf(envelope, type, { sentAtMs, foundMs });
   // Signed by somebody who did not write it.
   const isForeign = type.author !== null && from !== null && type.author !== from.did;
   return {
@@ -365,31 +373,37 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
     const document = await orNull(activeDocument(client, did), "did_not_found");
     return document === null ? null : { document, trust: await trustIn(client, did) };
   };
-  const senderWithin = (did: Did, freshMs: number): Promise<KnownSender> => {
-    const known = kept.get(did);
-    if (known !== undefined && known.atMs > Date.now() - freshMs) return known.sender;
+  const readNow = (did: Did): Promise<KnownSender> => {
     const sender = read(did);
     sender.catch(() => kept.delete(did));
-    kept.set(did, { atMs: Date.now(), sender });
+    kept.set(did, { atMs: performance.now(), sender });
     return sender;
   };
-  const waited = new BoundedMap<Did, number>(sendersKeptMax);
-  /** Until a document that was read within this second can be read again; once a minute, so that forgeries hold up no one. */
-  const untilOld = async (did: Did): Promise<void> => {
-    const nowMs = Date.now();
-    const leftMs = (kept.get(did)?.atMs ?? 0) + secondMs - nowMs;
-    if (leftMs < 0 || nowMs - (waited.get(did) ?? 0) < minuteMs) return;
-    waited.set(did, nowMs);
-    await new Promise((resolve) => setTimeout(resolve, leftMs + 1));
+  const senderWithin = (did: Did, freshMs: number): Promise<KnownSender> => {
+    const known = kept.get(did);
+    const isFresh = known !== undefined && known.atMs > performance.now() - freshMs;
+    return isFresh ? known.sender : readNow(did);
   };
-  return async (envelope, { essence, home }, sentAtMs) => {
+  /**
+   * By what is published after the envelope was found. One read a second is for all that wait for it, and what was found
+   * before it waits for no other, so forgeries hold up no one for longer.
+   */
+  const senderSince = async (did: Did, foundMs: number): Promise<KnownSender> => {
+    const { atMs, sender } = kept.get(did) ?? { atMs: Number.NEGATIVE_INFINITY, sender: null };
+    if (sender !== null && atMs >= foundMs) return sender;
+    const leftMs = atMs + secondMs - performance.now();
+    if (leftMs <= 0) return readNow(did);
+    await new Promise((resolve) => setTimeout(resolve, leftMs + 1));
+    return senderSince(did, foundMs);
+  };
+  return async (envelope, { essence, home }, { sentAtMs, foundMs }) => {
     if (envelope["from"] === undefined) return null;
     const from = envelope["from"];
     if (typeof from !== "string" || !isDid(from))
       throw localError("not_authentic", "the envelope is malformed");
     if (home !== null && client.trust.provenOf(from) === null) client.trust.tellHome(from, home);
-    const verify = async (freshMs: number): Promise<Sender> => {
-      const known = await senderWithin(from, freshMs);
+    const verify = async (reading: Promise<KnownSender>): Promise<Sender> => {
+      const known = await reading;
       const verified = known && (await verifySender(envelope, known.document));
       return {
         did: from,
@@ -399,12 +413,9 @@ function senderVerifier(client: Client): Recipient["senderOf"] {
       };
     };
     // The sender may have a new key since its document was read: once more, with what is published now.
-    const isKept = kept.get(from) !== undefined;
     const sender = await attempt(async () => {
-      const known = await verify(documentKeptMs);
-      if (known.verified === true) return known;
-      if (isKept) await untilOld(from);
-      return verify(secondMs);
+      const known = await verify(senderWithin(from, documentKeptMs));
+      return known.verified === true ? known : verify(senderSince(from, foundMs));
     });
     if (!(sender instanceof ClientError)) return sender;
     // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.

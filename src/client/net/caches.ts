@@ -151,6 +151,8 @@ export type EnvelopeCopy = {
   readonly messageId: string;
   readonly chunk: ChunkPlace | null;
   readonly expiresAtMs: number;
+  /** When this machine learned of it, by `performance.now()`. */
+  readonly foundMs: number;
   /** `null` for an envelope of a live session. */
   readonly cache: CacheClient | null;
   /** `null` when it is gone. */
@@ -221,7 +223,7 @@ async function listAt(cache: CacheClient, digests: Map<string, string>) {
   return { endpoint, copies: [...copies.values()], error: listing ?? null };
 }
 
-type CopySource = Omit<EnvelopeCopy, "read" | "digest" | "forget"> & {
+type CopySource = Omit<EnvelopeCopy, "foundMs" | "read" | "digest" | "forget"> & {
   readonly read: () => Promise<EnvelopeJson | null>;
   /** Under which its digest is remembered. */
   readonly name?: string;
@@ -237,7 +239,8 @@ function copyOf({ read, name = "", digests = new Map(), ...facts }: CopySource):
     return { envelope, digest };
   };
   const digest = async () => digests.get(name) ?? (await readOnce())?.digest ?? null;
-  return { ...facts, read: readOnce, digest, forget: () => void digests.delete(name) };
+  const foundMs = performance.now();
+  return { ...facts, foundMs, read: readOnce, digest, forget: () => void digests.delete(name) };
 }
 
 /** An envelope that a live session brought, or what a Cache may have got of it. */
