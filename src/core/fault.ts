@@ -44,6 +44,7 @@ const catalogue = {
   component_exists: [409, "The component already exists"],
   component_in_use: [409, "The component is still in use"],
   document_stale: [409, "A later document has already been accepted"],
+  bundle_stale: [409, "A later key bundle has already been accepted"],
   document_needed: [409, "A whole document must come first"],
   proof_replayed: [409, "The nonce of the proof was used before"],
   chunk_conflict: [409, "The chunk contradicts its group"],

@@ -28,7 +28,7 @@ import { withSignedText } from "./signed-text.ts";
 // ------------------------------------------------------------------------------------------------------- signed texts
 
 /** Title with version, then a line `name=value` for each, joined by line feeds. Absent is empty. */
-function textOf<const N extends string>(title: string, ...names: readonly N[]) {
+export function textOf<const N extends string>(title: string, ...names: readonly N[]) {
   const lines = names.map((name) => [
     name,
     lineNames[name] ?? name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`),
@@ -48,6 +48,7 @@ export type RetrievalOperation =
   | "stream"
   | "push"
   | "pass"
+  | "keys"
   | "connect";
 
 const retrievalLines = [

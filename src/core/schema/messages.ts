@@ -312,6 +312,30 @@ export const passesShape = Type.Object({
   expires_at: timestampText,
 });
 
+/** A key bundle, as it is put and read. `core/message/bundle.ts` checks it, whose bounds it states. */
+export const keyBundleShape = closed({
+  did: didText,
+  key_id: Type.String({
+    pattern: "^[0-9a-f]{32}$",
+    description: "16 bytes of the key's SHA-256 in hex",
+    examples: ["9f86d081884c7d659a2feaa0c55ad015"],
+  }),
+  public_key_b64: Type.String({
+    description: "X-Wing public key, standard Base64 of 1,216 bytes",
+  }),
+  issued_at: isoText,
+  not_after: isoText,
+  signer: didUrlText,
+  signature_b64: signatureText,
+});
+
+/** `200` of `PUT /cache/keys/{did}`. */
+export const bundlePutShape = Type.Object({
+  key_id: Type.String(),
+  issued_at: isoText,
+  not_after: isoText,
+});
+
 /** `200` of `POST /cache/ack`. */
 export const ackShape = Type.Object({
   acked: Type.Integer({ minimum: 0 }),

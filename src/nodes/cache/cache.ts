@@ -10,6 +10,7 @@ import type { Config } from "../../config/schema.ts";
 import type { VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, didOf, type MailboxKey } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
+import type { KeyBundle } from "../../core/message/bundle.ts";
 import type { StoreReceipt } from "../../core/message/delivery.ts";
 import {
   decodeEnvelope,
@@ -51,6 +52,7 @@ import {
 } from "../parties/rates.ts";
 import type { RecipientSource } from "../parties/recipients.ts";
 import type { Bell } from "../parties/signals.ts";
+import { type BundleStore, bundleRoutes, createBundleStore, readBundle } from "./bundles.ts";
 import { createFullReports } from "./full.ts";
 import { createKnownSenders, sendingOf } from "./known.ts";
 import { passesSubject, putPasses, readPasses } from "./passes.ts";
@@ -120,6 +122,8 @@ export type Cache = {
     admission: Admission,
     nowMs: number,
   ) => Promise<StoreReceipt | Fault | null>;
+  /** The key bundle of a mailbox that counts now. */
+  readonly bundle: (mailbox: MailboxKey, nowMs: number) => Promise<KeyBundle | null>;
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** For `waypost explain`. */
@@ -152,6 +156,7 @@ export function createCache(parts: CacheParts): Cache {
     throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const push = pushOf(parts);
   const known = createKnownSenders(receipts, log);
+  const bundles = createBundleStore({ ...parts, skewMs: parts.limits.clock_skew });
   const node: CacheNode = {
     ...parts,
     known,
@@ -170,11 +175,13 @@ export function createCache(parts: CacheParts): Cache {
       storeRoute(node),
       ackRoute(node),
       passRoute(node),
+      ...keyRoutes(node, bundles),
       ...reads.map((plan) => readRoute(node, plan)),
       ...(push === null ? [] : pushRoutes(node, push)),
     ],
     store: (envelope, submitted) => storeEnvelope(node, envelope, submitted),
     recall: (envelope, admission, nowMs) => recallEnvelope(node, envelope, admission, nowMs),
+    bundle: (mailbox, nowMs) => readBundle(bundles, mailbox, nowMs),
     limits: () => renderCacheLimits(settings, parts.limits),
     explained: {
       mailbox,
@@ -421,6 +428,18 @@ function passRoute(node: CacheNode): Route {
         putPasses(node.known.passes, mailbox, call),
       ),
   };
+}
+
+/** The owner puts the key that others seal to. */
+function keyRoutes(node: CacheNode, bundles: BundleStore): readonly Route[] {
+  return bundleRoutes(bundles, {
+    common: {
+      ...common,
+      rateLimit: (request) => checkClientRate(node.clientRate, request, node.settings),
+    },
+    proven: { ...proofHeaders, codes: proofCodes },
+    prove: (call, subject, put) => provenRead(node, call, { operation: "keys", subject }, put),
+  });
 }
 
 function readRoute(node: CacheNode, { answer, codes = [], handle, ...plan }: ReadPlan): Route {

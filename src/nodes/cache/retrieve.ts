@@ -17,6 +17,7 @@ import {
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
+import type { DidDocument } from "../../core/ledger/account.ts";
 import type { EnvelopeLimits } from "../../core/message/envelope.ts";
 import {
   ackIds,
@@ -266,6 +267,10 @@ function parseCursor(text: string | null): Cursor | null {
 // ------------------------------------------------------------------------------------------------- proof
 
 type Proven = { readonly did: Did; readonly proof: RetrievalProof };
+type ProvenOwner = Proven & {
+  readonly mailbox: MailboxKey;
+  readonly document: DidDocument | null;
+};
 /** The headers of a read, for the description of the routes. */
 export const proofHeaderNames = Object.values(retrievalHeaders);
 
@@ -274,7 +279,7 @@ export async function provenRead(
   parts: RetrieveParts,
   call: Call,
   action: Pick<RetrievalRule, "operation" | "subject">,
-  read: (proven: Proven & { readonly mailbox: MailboxKey }) => Promise<Answer | Fault>,
+  read: (proven: ProvenOwner) => Promise<Answer | Fault>,
 ): Promise<Answer | Fault> {
   const decoded = decodeRead(parts, call, action);
   if (isFault(decoded)) return decoded;
@@ -283,7 +288,8 @@ export async function provenRead(
   const claim = await decideRetrievalProof(proof, subject, parts.verify);
   if (isFault(claim)) return claim;
   if (!(await parts.replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
-  return read({ did, proof, mailbox: mailboxOf(did, subject?.life ?? 0) });
+  const mailbox = mailboxOf(did, subject?.life ?? 0);
+  return read({ did, proof, mailbox, document: subject?.document ?? null });
 }
 
 /**

@@ -4,11 +4,12 @@
  * does not come back. What a ledger and its log say of a DID stays: others have proofs of it.
  */
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
-import { type Did, isDid, mailboxOf } from "../../core/codec/did.ts";
+import { type Did, isDid, type MailboxKey, mailboxOf } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Mailbox, Receipts } from "../../storage/contract.ts";
+import { keyOfBundle } from "../cache/bundles.ts";
 import { waitingPages } from "../cache/entries.ts";
 import { keyOfKnown } from "../cache/known.ts";
 import { keyOfPasses } from "../cache/passes.ts";
@@ -62,6 +63,14 @@ async function removeMail(
   return { entries, bytes };
 }
 
+/** What the Cache keeps of the owner of a mailbox beside the mail. */
+async function forgetOwner(receipts: Receipts, mailbox: MailboxKey): Promise<void> {
+  await receipts.remove(keyOfKnown(mailbox));
+  await receipts.remove(keyOfPasses(mailbox));
+  await receipts.remove(keyOfBundle(mailbox));
+  await forgetPushes(receipts, mailbox);
+}
+
 /** Everything that the node holds. The DID is blocked first, so that nothing new comes while the rest goes. */
 export async function eraseDid(
   { blocks, directory, cache, results, lifeOf }: Erasing,
@@ -77,10 +86,7 @@ export async function eraseDid(
   const removed =
     cache === null ? { entries: 0, bytes: 0 } : await removeMail(cache.mailbox, did, lives, now);
   for (let life = 0; life < lives && cache !== null; life++) {
-    const mailbox = mailboxOf(did, life);
-    await cache.receipts.remove(keyOfKnown(mailbox));
-    await cache.receipts.remove(keyOfPasses(mailbox));
-    await forgetPushes(cache.receipts, mailbox);
+    await forgetOwner(cache.receipts, mailboxOf(did, life));
   }
   await directory?.forget(did);
   results.forget(did);
@@ -114,7 +120,7 @@ export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Fol
     if (lives <= lifeBefore) return;
     const removed = await removeMail(mailbox, did, lives, now);
     if (removed.entries > 0) return log("info", "the mail of a deleted DID was removed", removed);
-    for (let life = 0; life < lives; life++) await forgetPushes(receipts, mailboxOf(did, life));
+    for (let life = 0; life < lives; life++) await forgetOwner(receipts, mailboxOf(did, life));
     await receipts.remove(key);
   };
   let [isDue, isLooking] = [true, false];
