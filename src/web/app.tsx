@@ -3,43 +3,38 @@ import { useEffect, useState } from "preact/hooks";
 import { ConversationView } from "./conversation.tsx";
 import { followNames } from "./names.ts";
 import { followNews } from "./notify.ts";
-import { PanelView } from "./panels.tsx";
-import { Button, Icon, IconButton, useSession, useStored } from "./parts.tsx";
+import { Button, Icon, IconButton, onDemand, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
 import { arrivedBy, forgetArrival, type Panel, usePlace } from "./place.ts";
 import { isTrial, keepStorage, me, start, takeVersion, warn } from "./session.ts";
 import { Unlock, Welcome } from "./welcome.tsx";
+import { t } from "./words/language.ts";
+
+const PanelView = onDemand(async () => (await import("./panels.tsx")).PanelView);
 
 export function App() {
   const { phase, toast, next } = useSession();
   return (
     <>
-      {isTrial && (
-        <p class="banner">
-          For trials: this page comes unencrypted, so others in this network could change it. No
-          notifications, no installation.
-        </p>
-      )}
+      {isTrial && <p class="banner">{t.trial}</p>}
       {next !== null && (
         <div class="banner" role="status">
-          <span>A new version of Waypost is here.</span>
-          <Button onClick={takeVersion}>Load it</Button>
+          <span>{t.newVersion}</span>
+          <Button onClick={takeVersion}>{t.loadIt}</Button>
         </div>
       )}
       {phase.is === "new" && <Welcome />}
       {phase.is === "locked" && <Unlock {...phase} />}
       {phase.is === "opening" && (
         <p class="centered" role="status">
-          {phase.isSlow
-            ? "This browser still holds what Waypost has stored. If it goes on, end the browser and open it again."
-            : "Opening…"}
+          {phase.isSlow ? t.openingSlow : t.opening}
         </p>
       )}
       {phase.is === "failed" && (
         <main class="centered">
           <p role="alert">{phase.problem}</p>
           <Button main onClick={start}>
-            Try again
+            {t.tryAgain}
           </Button>
         </main>
       )}
@@ -79,12 +74,12 @@ function Home() {
         <div class="banner" role="alert" key={about}>
           <span>{text}</span>
           {about === "storage" && (
-            <Button onClick={() => setPanel({ is: "settings" })}>Backup</Button>
+            <Button onClick={() => setPanel({ is: "settings" })}>{t.backup}</Button>
           )}
           {about.startsWith("device ") && (
-            <Button onClick={() => setPanel({ is: "settings" })}>Devices</Button>
+            <Button onClick={() => setPanel({ is: "settings" })}>{t.devices}</Button>
           )}
-          <IconButton shape="close" label="Hide" onClick={() => warn(about, null)} />
+          <IconButton shape="close" label={t.hide} onClick={() => warn(about, null)} />
         </div>
       ))}
       <div class={`home ${conversation === null ? "" : "inside"}`}>
@@ -92,7 +87,7 @@ function Home() {
         {conversation === null ? (
           <main class="nothing">
             <Icon shape="shield" />
-            <p>Conversations open here.</p>
+            <p>{t.conversationsOpenHere}</p>
           </main>
         ) : (
           <ConversationView

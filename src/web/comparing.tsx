@@ -1,7 +1,8 @@
 /** Whether a person is who this user means: both look at the same text and picture, and say so. */
 import { useReducer } from "preact/hooks";
-import { Button, Problem, useLoaded } from "./parts.tsx";
+import { Button, Phrase, Problem, useLoaded } from "./parts.tsx";
 import { me, toast } from "./session.ts";
+import { t } from "./words/language.ts";
 
 /** Of a text in groups of Crockford's base32. */
 const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -11,26 +12,22 @@ export function Comparing({ did }: { readonly did: string }) {
   const [times, again] = useReducer((count: number) => count + 1, 0);
   const { value, problem } = useLoaded(() => me.fingerprint(did), [did, times]);
   if (problem !== null) return <Problem text={problem} />;
-  if (value === null) return <p role="status">Asking the server…</p>;
+  if (value === null) return <p role="status">{t.askingServer}</p>;
   const { is, was, isCompared, distrusted } = value;
   const compared = async () => {
     await me.setCompared(did, is);
     again(undefined);
-    toast("Noted: you have compared these numbers.");
+    toast(t.comparedNoted);
   };
   return (
     <>
-      <p>
-        Look at these numbers together, by phone or side by side. If both of you see the same, no
-        one stands between you.
-      </p>
+      <p>{t.comparingText}</p>
       {distrusted !== null && (
         <p class="doubt" role="alert">
-          The server shows other keys than before, and nothing explains it. Compare before you
-          write.
+          {t.keysDiffer}
         </p>
       )}
-      <div class="compared">
+      <div class="compared" dir="ltr">
         <p class="fingerprint">
           {is.split(" ").map((group, i) => (
             <span key={i}>{group} </span>
@@ -40,16 +37,18 @@ export function Comparing({ did }: { readonly did: string }) {
       </div>
       {was !== null && (
         <p class="doubt">
-          Before, they were <span class="fingerprint">{was}</span>
+          <Phrase text={t.numbersBefore}>
+            <span class="fingerprint">{was}</span>
+          </Phrase>
         </p>
       )}
       {isCompared ? (
         <p class="good" role="status">
-          You have compared them, and no key has changed since.
+          {t.isCompared}
         </p>
       ) : (
         <Button main onClick={compared}>
-          We have compared them
+          {t.haveCompared}
         </Button>
       )}
     </>
@@ -65,7 +64,7 @@ function FingerprintPicture({ text }: { readonly text: string }) {
       class="cells"
       viewBox={`0 0 ${columns} ${rows}`}
       role="img"
-      aria-label="The same as a picture"
+      aria-label={t.samePicture}
       shape-rendering="crispEdges"
     >
       {cells.map((value, i) => (

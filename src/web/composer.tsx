@@ -7,6 +7,7 @@ import { Icon, IconButton, isOfInputMethod, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, current, isSealed, me, toast, update } from "./session.ts";
 import { fileName } from "./text.ts";
+import { t } from "./words/language.ts";
 
 type Props = {
   readonly to: string;
@@ -126,7 +127,7 @@ function useWriting({ to, answered, onAnswered, onSend }: Props) {
       }
       await attempt(() => sendFile(file));
     }
-    if (unread.length > 0) toast(`This can't be read and was not sent: ${unread.join(", ")}`);
+    if (unread.length > 0) toast(t.unreadFiles(unread.join(", ")));
   };
   const send = () => {
     const chosen = files;
@@ -142,7 +143,7 @@ function useWriting({ to, answered, onAnswered, onSend }: Props) {
     const chosen = [...(more ?? [])];
     const large = chosen.filter(({ size }) => size > fileBytesMax);
     if (large.length > 0)
-      toast(`Larger than 1 GB: ${large.map(({ name }) => fileName(name)).join(", ")}`);
+      toast(t.tooLargeFiles(large.map(({ name }) => fileName(name)).join(", ")));
     setFiles((now) => [...now, ...chosen.filter((file) => !large.includes(file))]);
   };
   const drop = (file: File) => setFiles((now) => now.filter((one) => one !== file));
@@ -193,14 +194,14 @@ export function Composer(props: Props) {
           currentTarget.value = "";
         }}
       />
-      <IconButton shape="attach" label="Send a file" onClick={() => chooser.current?.click()} />
+      <IconButton shape="attach" label={t.sendFile} onClick={() => chooser.current?.click()} />
       <textarea
         ref={field}
         rows={1}
         dir="auto"
         value={text}
-        aria-label={`Message to ${name}`}
-        placeholder="Message"
+        aria-label={t.messageTo(name)}
+        placeholder={t.message}
         onInput={({ currentTarget }) => type(currentTarget.value)}
         onPaste={(event) => {
           const { files: pasted = null } = event.clipboardData ?? {};
@@ -216,7 +217,13 @@ export function Composer(props: Props) {
           if (canSend) send();
         }}
       />
-      <button type="submit" class="round filled" aria-label="Send" title="Send" disabled={!canSend}>
+      <button
+        type="submit"
+        class="round filled"
+        aria-label={t.send}
+        title={t.send}
+        disabled={!canSend}
+      >
         <Icon shape="send" />
       </button>
     </form>
@@ -228,14 +235,14 @@ type ChosenProps = { readonly files: readonly File[]; readonly onDrop: (file: Fi
 /** What is to be sent, before it is. */
 function Chosen({ files, onDrop }: ChosenProps) {
   return (
-    <ul class="chosen" aria-label="Files to send">
+    <ul class="chosen" aria-label={t.filesToSend}>
       {files.map((file, i) => (
         <li key={`${i} ${file.name}`}>
           <Preview file={file} />
           <bdi>{fileName(file.name)}</bdi>
           <IconButton
             shape="close"
-            label={`Don't send ${fileName(file.name)}`}
+            label={t.dontSend(fileName(file.name))}
             onClick={() => onDrop(file)}
           />
         </li>
@@ -264,7 +271,7 @@ function Answered({
     <div class="answered">
       <Icon shape="reply" />
       <bdi>{summaryOf(message)}</bdi>
-      <IconButton shape="close" label="Don't answer this message" onClick={onClose} />
+      <IconButton shape="close" label={t.dontAnswer} onClick={onClose} />
     </div>
   );
 }

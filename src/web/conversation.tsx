@@ -14,12 +14,14 @@ import {
   IconButton,
   Input,
   nameOf,
+  Phrase,
   useSession,
   useStored,
 } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
 import { me } from "./session.ts";
 import { dayOf, oneLine } from "./text.ts";
+import { t } from "./words/language.ts";
 
 type Props = {
   readonly id: string;
@@ -43,19 +45,19 @@ export function ConversationView({ id, at, open }: Props) {
   const about = () => open(isPerson ? { is: "person", did: id } : { is: "group", id });
   const isStranger = isPerson && person !== null && !person.isKnown;
   return (
-    <main class="conversation" aria-label={`Conversation with ${name}`}>
+    <main class="conversation" aria-label={t.conversationWith(name)}>
       <header class="bar">
-        <IconButton shape="back" label="Back" class="round narrow" onClick={() => show(null)} />
+        <IconButton shape="back" label={t.back} class="round narrow" onClick={() => show(null)} />
         <button type="button" class="who" disabled={!isPerson && group === null} onClick={about}>
           <Avatar {...{ id, name, person }} />
           <bdi class="name">{name}</bdi>
-          {isPerson && !isSelfCertifying(id) && <span class="unproven">not proven</span>}
+          {isPerson && !isSelfCertifying(id) && <span class="unproven">{t.notProven}</span>}
         </button>
         <span class="state narrow" role="status">
-          {isConnected ? "" : "Connecting…"}
+          {isConnected ? "" : t.connecting}
         </span>
-        {isPerson && <IconButton shape="shield" label="Check who this is" onClick={about} />}
-        {group !== null && <IconButton shape="more" label="About this group" onClick={about} />}
+        {isPerson && <IconButton shape="shield" label={t.checkWho} onClick={about} />}
+        {group !== null && <IconButton shape="more" label={t.aboutGroup} onClick={about} />}
       </header>
       <Messages {...{ id, at, names, sendings }} isGroup={!isPerson} onReply={setAnswered} />
       <Writing id={id} names={names} />
@@ -72,15 +74,11 @@ export function ConversationView({ id, at, open }: Props) {
       )}
       {person?.isBlocked === true && (
         <div class="request">
-          <p>You have blocked this person.</p>
+          <p>{t.blockedText}</p>
           <BlockButton {...person} />
         </div>
       )}
-      {id === "unverified" && (
-        <p class="request">
-          Nothing proves who wrote these. Do not believe them because of a name.
-        </p>
-      )}
+      {id === "unverified" && <p class="request">{t.unprovenText}</p>}
     </main>
   );
 }
@@ -94,10 +92,10 @@ function Request({ person }: { readonly person: Person }) {
       ...(name.trim() === "" ? {} : { name: name.trim() }),
     });
   return (
-    <section class="request" aria-label="Request">
-      <p>You don't know this person yet. Once you accept, you can answer.</p>
-      <Form submit="Accept" onSubmit={accept}>
-        <Input value={name} onText={setName} maxLength={60} label="What do you call them?" />
+    <section class="request" aria-label={t.request}>
+      <p>{t.requestText}</p>
+      <Form submit={t.accept} onSubmit={accept}>
+        <Input value={name} onText={setName} maxLength={60} label={t.nameForThem} />
       </Form>
       <BlockButton {...person} />
     </section>
@@ -163,9 +161,9 @@ function Writing({ id, names }: Pick<Props, "id"> & { readonly names: Names }) {
   return (
     <p class="writing" role="status">
       {writer !== null && (
-        <>
-          <bdi>{names(writer.did)}</bdi> is writing…
-        </>
+        <Phrase text={t.isWriting}>
+          <bdi>{names(writer.did)}</bdi>
+        </Phrase>
       )}
     </p>
   );
@@ -201,7 +199,7 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
   };
   return (
     <>
-      <div class="messages" ref={list} onScroll={scrolled} role="log" aria-label="Messages">
+      <div class="messages" ref={list} onScroll={scrolled} role="log" aria-label={t.messages}>
         <div class="column">
           {!hasOlder && shown !== null && (
             <Beginning isEmpty={shown.length === 0} isGroup={isGroup} />
@@ -226,7 +224,7 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
       {isFarUp && (
         <div class="newest">
           <button type="button" onClick={showNewest}>
-            <Icon shape="down" /> Newest
+            <Icon shape="down" /> {t.newest}
           </button>
         </div>
       )}
@@ -287,8 +285,8 @@ function Beginning({ isEmpty, isGroup }: { readonly isEmpty: boolean; readonly i
   return (
     <p class="beginning">
       <Icon shape="shield" />
-      {isEmpty ? "Say something. " : ""}Only {isGroup ? "the members" : "you and this person"} can
-      read what you write here. The server carries it sealed.
+      {isEmpty ? `${t.saySomething} ` : ""}
+      {isGroup ? t.onlyMembers : t.onlyPerson}
     </p>
   );
 }

@@ -1,9 +1,12 @@
 /** Several devices of one person: a new one shows a code, another reads it; and any may be removed. */
 import { useEffect, useState } from "preact/hooks";
 import type { Device } from "../client/package.ts";
-import { Button, CopyButton, Form, Input, Problem, QrCode, useStored } from "./parts.tsx";
+import { Button, CopyButton, Form, Input, Problem, useStored } from "./parts.tsx";
+import { QrCode } from "./qr.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import { deviceLabel, linkDevice, me, textOf, toast } from "./session.ts";
+import { dateTimeOf } from "./text.ts";
+import { t } from "./words/language.ts";
 
 /** The new device's side, on its first page. */
 export function LinkThis() {
@@ -23,31 +26,23 @@ export function LinkThis() {
     };
   }, []);
   if (problem !== null) return <Problem text={problem} />;
-  if (code === null) return <p role="status">Making a code…</p>;
+  if (code === null) return <p role="status">{t.makingCode}</p>;
   return (
     <>
-      <p>
-        On your other device, open Settings, then “Add a device”, and scan this code or paste its
-        text.
-      </p>
-      <QrCode text={code} label="The code of this device" />
-      <CopyButton text={code} label="Copy the code" />
+      <p>{t.scanHere}</p>
+      <QrCode text={code} label={t.deviceCode} />
+      <CopyButton text={code} label={t.copyCode} />
     </>
   );
 }
-
-const dateTime = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-const removing = "Remove this device? Your keys are replaced, and it reads nothing new.";
-const replacing =
-  "Make new keys now? Who has a copy of the old ones reads and signs nothing new. Your devices in this list get the new keys: remove those that aren't yours first. People who compared numbers with you see that they changed.";
 
 /** The other device's side, in the settings. */
 export function Devices() {
   const devices = useStored(() => me.devices.list(), []);
   return (
     <>
-      <h3>Devices</h3>
-      <p>On each of them you are the same person, with the same conversations.</p>
+      <h3>{t.devices}</h3>
+      <p>{t.devicesText}</p>
       {devices !== null && devices.length > 1 && (
         <ul class="plainlist devices">
           {devices.map((device) => (
@@ -59,8 +54,8 @@ export function Devices() {
       )}
       <NewDevice />
       <p>
-        <Button danger ask={replacing} onClick={replaceKeys}>
-          Somebody may have my keys
+        <Button danger ask={t.replaceKeysAsk} onClick={replaceKeys}>
+          {t.replaceKeys}
         </Button>
       </p>
     </>
@@ -69,28 +64,29 @@ export function Devices() {
 
 async function replaceKeys(): Promise<void> {
   await me.devices.replaceKeys();
-  toast("You have new keys. Old ones open and sign nothing new.");
+  toast(t.keysAreNew);
 }
 
 type DeviceProps = { readonly device: Device; readonly all: readonly Device[] };
 
+function addingOf(at: Date | null, by: Device | undefined): string {
+  const when = dateTimeOf(at ?? new Date());
+  if (by === undefined) return t.addedAt(when);
+  return by.isThis ? t.addedByThis(when) : t.addedBy(when, deviceLabel(by.name));
+}
+
 function DeviceLine({ device, all }: DeviceProps) {
   const { did, name, isThis, addedAt, addedBy } = device;
   const by = all.find((one) => one.did === addedBy);
-  const accepting =
-    by === undefined ? "" : by.isThis ? ", by this device" : `, by ${deviceLabel(by.name)}`;
   return (
     <>
       <span class="lines">
         <bdi>{deviceLabel(name)}</bdi>
-        <span class="size">
-          {isThis ? "This device" : `Added ${dateTime.format(addedAt ?? undefined)}`}
-          {isThis ? "" : accepting}
-        </span>
+        <span class="size">{isThis ? t.thisDevice : addingOf(addedAt, by)}</span>
       </span>
       {!isThis && (
-        <Button danger ask={removing} onClick={() => me.devices.remove(did)}>
-          Remove
+        <Button danger ask={t.removeDeviceAsk} onClick={() => me.devices.remove(did)}>
+          {t.remove}
         </Button>
       )}
     </>
@@ -101,33 +97,33 @@ function NewDevice() {
   const [code, setCode] = useState<string | null>(null);
   const [name, setName] = useState("");
   const accept = async (text: string) => {
-    await me.devices.acceptLink(text, name.trim() || "Device");
+    await me.devices.acceptLink(text, name.trim() || t.device);
     setCode(null);
-    toast("The device is linked, and gets your messages.");
+    toast(t.deviceLinked);
   };
   if (code === null)
     return (
       <p>
-        <Button onClick={() => setCode("")}>Add a device</Button>
+        <Button onClick={() => setCode("")}>{t.addDevice}</Button>
       </p>
     );
   return (
     <>
       {canScan() && <Scanner onFound={setCode} />}
-      <Form submit="Link" busy="Linking…" onSubmit={() => accept(code)}>
+      <Form submit={t.link} busy={t.linking} onSubmit={() => accept(code)}>
         <Input
           value={code}
           onText={setCode}
           required
-          label="The code that the new device shows"
-          placeholder="Paste it here"
+          label={t.codeShown}
+          placeholder={t.pasteHere}
         />
         <Input
           value={name}
           onText={setName}
           maxLength={40}
-          label="What do you call it?"
-          placeholder="Phone, for example"
+          label={t.deviceName}
+          placeholder={t.deviceExample}
         />
       </Form>
     </>

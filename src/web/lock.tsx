@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type Lock, passkeyLock, passphraseLock, recoveryCode } from "../client/package.ts";
 import { Button, Form, Input, newPassphrase } from "./parts.tsx";
 import { attempt, locked, lockNow, setUpLock, toast } from "./session.ts";
+import { t } from "./words/language.ts";
 
 export function LockSettings() {
   const [locks, setLocks] = useState<readonly Lock["kind"][] | null>(null);
@@ -16,28 +17,23 @@ export function LockSettings() {
   };
   return (
     <>
-      <h3>Lock</h3>
+      <h3>{t.lock}</h3>
       {isSetUp ? (
         <p class="buttons">
           <Button main onClick={() => lockNow()}>
-            Lock now
+            {t.lockNow}
           </Button>
           {(hasPasskey || "PublicKeyCredential" in globalThis) && (
-            <Button onClick={changePasskey}>
-              {hasPasskey ? "Remove the passkey" : "Open with a passkey too"}
-            </Button>
+            <Button onClick={changePasskey}>{hasPasskey ? t.removePasskey : t.addPasskey}</Button>
           )}
         </p>
       ) : (
-        <p>
-          Anyone who opens this browser can read your messages. With a lock they are sealed until
-          you open it.
-        </p>
+        <p>{t.lockText}</p>
       )}
       <details>
-        <summary>{isSetUp ? "Another passphrase or code" : "Set up a lock"}</summary>
+        <summary>{isSetUp ? t.otherPassphrase : t.setUpLock}</summary>
         <Passphrase
-          submit={isSetUp ? "Replace" : "Lock"}
+          submit={isSetUp ? t.replace : t.lock}
           onChosen={isSetUp ? replace : (chosen) => setUpLock(chosen)}
         />
       </details>
@@ -47,7 +43,7 @@ export function LockSettings() {
 
 async function replace(passphrase: string): Promise<void> {
   await locked.addLock(passphraseLock(passphrase));
-  toast("From now on only the new one opens.");
+  toast(t.onlyNewOpens);
 }
 
 type PassphraseProps = {
@@ -61,32 +57,24 @@ function Passphrase({ submit, onChosen }: PassphraseProps) {
   const [second, setSecond] = useState("");
   const [code, setCode] = useState<string | null>(null);
   const choose = async () => {
-    if (code === null && first !== second) throw new Error("The two are not the same.");
+    if (code === null && first !== second) throw new Error(t.notTheSame);
     await onChosen(code ?? first);
   };
   return (
-    <Form submit={submit} busy="Sealing…" onSubmit={choose}>
+    <Form submit={submit} busy={t.sealing} onSubmit={choose}>
       {code === null ? (
         <>
-          <Input
-            {...newPassphrase}
-            label="Passphrase of the lock, 10 or more characters"
-            value={first}
-            onText={setFirst}
-          />
-          <Input {...newPassphrase} label="The same again" value={second} onText={setSecond} />
-          <Button onClick={() => setCode(recoveryCode())}>Rather a code to print</Button>
+          <Input {...newPassphrase} label={t.lockPassphrase} value={first} onText={setFirst} />
+          <Input {...newPassphrase} label={t.sameAgain} value={second} onText={setSecond} />
+          <Button onClick={() => setCode(recoveryCode())}>{t.ratherCode}</Button>
         </>
       ) : (
         <>
-          <p>Write this down or print it, and keep it elsewhere. It is shown only now.</p>
+          <p>{t.writeDown}</p>
           <output class="fingerprint">{code}</output>
         </>
       )}
-      <p>
-        No one can open it for you if you lose this. A backup with a passphrase of its own helps
-        then.
-      </p>
+      <p>{t.lockLost}</p>
     </Form>
   );
 }

@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { App } from "./app.tsx";
 import { offerVersion, start } from "./session.ts";
+import { loadWords } from "./words/language.ts";
 
 type TrustedTypes = {
   readonly createPolicy: (
@@ -43,8 +44,13 @@ async function keepInstalled(): Promise<void> {
   );
 }
 
-const place = document.getElementById("app");
-if (place !== null) render(<App />, place);
-void start();
+async function begin(): Promise<void> {
+  await loadWords();
+  const place = document.getElementById("app");
+  if (place !== null) render(<App />, place);
+  await start();
+}
+
+void begin();
 // An app that can't be kept still works as a page.
 keepInstalled().catch(() => undefined);

@@ -15,6 +15,7 @@ import {
 import { summaryOf } from "./people.tsx";
 import { attempt, me, textOf } from "./session.ts";
 import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
+import { t } from "./words/language.ts";
 
 type Props = { readonly message: StoredMessage; readonly onReply: () => void };
 export type By = {
@@ -48,9 +49,9 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
         ) : (
           <MessageContent message={message} />
         )}
-        {doubts && <p class="doubt">Nothing proves that this person wrote this.</p>}
+        {doubts && <p class="doubt">{t.unprovenMessage}</p>}
         <footer class={isContinued && message.revised === null ? "continued" : ""}>
-          {message.revised === "edited" && <span>edited</span>}
+          {message.revised === "edited" && <span>{t.edited}</span>}
           <time dateTime={dateTimeOf(message.sentAt)}>{timeOf(message.sentAt)}</time>
           {isOwn && <Delivery message={message} />}
         </footer>
@@ -69,7 +70,7 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
         ref={more}
         type="button"
         class="round more"
-        aria-label="More about this message"
+        aria-label={t.moreAbout}
         aria-expanded={isOpen}
         onClick={() => setOpen(!isOpen)}
       >
@@ -98,8 +99,6 @@ const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toI
 
 type ActionsProps = Props & { readonly onEdit: () => void; readonly onDone: () => void };
 
-const takingBack = "Delete this message from the devices of all who have it? It can't come back.";
-
 function Actions({ message, onReply, onEdit, onDone }: ActionsProps) {
   const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
@@ -112,7 +111,7 @@ function Actions({ message, onReply, onEdit, onDone }: ActionsProps) {
   return (
     <fieldset
       class="actions"
-      aria-label="Actions"
+      aria-label={t.actions}
       onKeyDown={({ key }) => key === "Escape" && onDone()}
     >
       {canAnswer &&
@@ -129,19 +128,23 @@ function Actions({ message, onReply, onEdit, onDone }: ActionsProps) {
         ))}
       {canAnswer && (
         <button type="button" class="plain" onClick={() => done(onReply)}>
-          Answer
+          {t.answer}
         </button>
       )}
       {text !== null && !isFile(message) && navigator.clipboard !== undefined && (
-        <Button onClick={() => done(() => navigator.clipboard.writeText(text))}>Copy</Button>
+        <Button onClick={() => done(() => navigator.clipboard.writeText(text))}>{t.copy}</Button>
       )}
-      {isOwnText && <Button onClick={() => done(onEdit)}>Edit</Button>}
+      {isOwnText && <Button onClick={() => done(onEdit)}>{t.edit}</Button>}
       <Button danger onClick={() => done(() => me.store.remove(message))}>
-        Delete here
+        {t.deleteHere}
       </Button>
       {message.isOwn && canAnswer && (
-        <Button danger ask={takingBack} onClick={() => done(() => me.store.deleteForAll(message))}>
-          Delete for everybody
+        <Button
+          danger
+          ask={t.deleteForAllAsk}
+          onClick={() => done(() => me.store.deleteForAll(message))}
+        >
+          {t.deleteForAll}
         </Button>
       )}
     </fieldset>
@@ -149,7 +152,7 @@ function Actions({ message, onReply, onEdit, onDone }: ActionsProps) {
 }
 
 function MessageContent({ message }: Pick<Props, "message">) {
-  if (message.revised === "deleted") return <p class="text gone">This message was deleted.</p>;
+  if (message.revised === "deleted") return <p class="text gone">{t.wasDeleted}</p>;
   return isFile(message) ? (
     <FileContent message={message} />
   ) : (
@@ -184,7 +187,7 @@ function EditForm({ message, onDone }: EditProps) {
         rows={Math.min(8, text.split("\n").length + 1)}
         value={text}
         maxLength={16_000}
-        aria-label="The changed message"
+        aria-label={t.changedMessage}
         onInput={({ currentTarget }) => setText(currentTarget.value)}
         onKeyDown={(event) => {
           if (event.key === "Escape") onDone();
@@ -195,9 +198,9 @@ function EditForm({ message, onDone }: EditProps) {
       />
       <div class="buttons">
         <button type="submit" class="main">
-          Save
+          {t.save}
         </button>
-        <Button onClick={onDone}>Cancel</Button>
+        <Button onClick={onDone}>{t.cancel}</Button>
       </div>
     </form>
   );
@@ -210,7 +213,7 @@ function Quoted({ answer }: { readonly answer: StoredMessage }) {
   const message = found?.conversation === conversation ? found : null;
   return (
     <blockquote>
-      <bdi>{message === null ? "A message that is not here" : summaryOf(message)}</bdi>
+      <bdi>{message === null ? t.quoteMissing : summaryOf(message)}</bdi>
     </blockquote>
   );
 }
@@ -236,7 +239,7 @@ function TextContent({ text }: { readonly text: string }) {
           piece
         ),
       )}
-      {shown !== text && <Button onClick={() => setWhole(true)}>Show all</Button>}
+      {shown !== text && <Button onClick={() => setWhole(true)}>{t.showAll}</Button>}
     </p>
   );
 }
@@ -246,9 +249,8 @@ function FileContent({ message }: Pick<Props, "message">) {
   const [isShown, setShown] = useState(false);
   /** The message as it was when its content was asked for: it is another one when that came, or did not. */
   const [asked, setAsked] = useState<StoredMessage | null>(null);
-  const name = oneLine(message.name, 48) || "File";
-  if (message.content === "removed")
-    return <p class="text gone">{name}: removed, because this device was full.</p>;
+  const name = oneLine(message.name, 48) || t.file;
+  if (message.content === "removed") return <p class="text gone">{t.fileRemoved(name)}</p>;
   const size = sizeOf(message.sizeBytes);
   const isHere = message.content === "whole";
   const open = async () => {
@@ -256,15 +258,15 @@ function FileContent({ message }: Pick<Props, "message">) {
     setAsked(message);
     await askFor(me.store, message);
   };
-  const offer = `${asked === message ? "Coming" : "Load"} from your other device`;
+  const offer = asked === message ? t.coming : t.loadFromOther;
   return (
     <>
       {mayBePicture(message) && (
         <Picture message={message} name={name} onShown={() => setShown(true)} />
       )}
       {isShown ? (
-        <Button onClick={open}>
-          Save<span class="hidden"> {name}</span>, {size}
+        <Button onClick={open} label={t.saveFile(name, size)}>
+          {t.save}, {size}
         </Button>
       ) : (
         <button type="button" class="file" onClick={() => attempt(open)}>
@@ -272,12 +274,12 @@ function FileContent({ message }: Pick<Props, "message">) {
           <span class="lines">
             <bdi class="name">{name}</bdi>
             <span class="size">
-              {size} · {isHere ? "Save" : offer}
+              {size} · {isHere ? t.save : offer}
             </span>
           </span>
         </button>
       )}
-      {sent < 1 && <progress value={sent} max={1} aria-label={`Sending ${name}`} />}
+      {sent < 1 && <progress value={sent} max={1} aria-label={t.sendingFile(name)} />}
     </>
   );
 }
@@ -308,39 +310,39 @@ function Picture({
   const hide = () => place.current?.setAttribute("hidden", "");
   return (
     <div class="picture" ref={place}>
-      {url !== null && <img src={url} alt={`Picture: ${name}`} onLoad={onShown} onError={hide} />}
+      {url !== null && <img src={url} alt={t.pictureOf(name)} onLoad={onShown} onError={hide} />}
     </div>
   );
 }
 
-const states: Readonly<Record<DeliveryState, readonly [IconShape, string]>> = {
-  waiting: ["waiting", "waits to be sent"],
-  uncertain: ["failed", "may have arrived"],
-  failed: ["failed", "not sent"],
-  sent: ["sent", "sent"],
-  received: ["received", "arrived"],
-  read: ["received", "read"],
+const stateShapes: Readonly<Record<DeliveryState, IconShape>> = {
+  waiting: "waiting",
+  uncertain: "failed",
+  failed: "failed",
+  sent: "sent",
+  received: "received",
+  read: "received",
 };
 
 function Delivery({ message }: Pick<Props, "message">) {
   const { state, to } = message.delivery ?? { state: "waiting", to: [] };
-  const [shape, label] = states[state];
+  const label = t.states[state];
   const readers = to.filter((one) => one.state === "read").length;
-  const of = to.length > 1 && readers > 0 ? `, read by ${readers} of ${to.length}` : "";
+  const of = to.length > 1 && readers > 0 ? `, ${t.readBy(readers, to.length)}` : "";
   if (state !== "failed" && state !== "uncertain")
     return (
       <span class={state === "read" ? "read" : ""} title={`${label}${of}`}>
-        <Icon shape={shape} label={`${label}${of}`} />
+        <Icon shape={stateShapes[state]} label={`${label}${of}`} />
       </span>
     );
   const failed = to.find((one) => one.reason !== null);
   return (
     <span class="doubt">
-      {state === "failed" ? "Not sent" : "May have arrived"}
+      {state === "failed" ? t.notSent : t.mayHaveArrived}
       {failed === undefined
         ? "."
         : `: ${oneLine(textOf({ code: failed.code, message: failed.reason }), 120)}`}{" "}
-      <Button onClick={() => me.store.resend(message.id)}>Send again</Button>
+      <Button onClick={() => me.store.resend(message.id)}>{t.sendAgain}</Button>
     </span>
   );
 }

@@ -4,6 +4,7 @@
  */
 import { nameOf } from "./parts.tsx";
 import { me } from "./session.ts";
+import { t } from "./words/language.ts";
 
 const setting = "notifies";
 
@@ -12,10 +13,8 @@ export const isNotifying = (): boolean =>
 
 /** Asks the browser. */
 export async function startNotifying(): Promise<void> {
-  if (globalThis.Notification === undefined)
-    throw new Error("This browser shows no notifications.");
-  if ((await Notification.requestPermission()) !== "granted")
-    throw new Error("Notifications are switched off for this page in the browser.");
+  if (globalThis.Notification === undefined) throw new Error(t.noNotifications);
+  if ((await Notification.requestPermission()) !== "granted") throw new Error(t.notificationsOff);
   localStorage.setItem(setting, "yes");
   // Without it notifications still come while the page is open.
   void wake().catch(() => undefined);
@@ -34,7 +33,7 @@ async function wake(): Promise<void> {
   const { pushManager } = await navigator.serviceWorker.ready;
   const applicationServerKey = await me.pushKey();
   const subscription = await pushManager.subscribe({ userVisibleOnly: true, applicationServerKey });
-  await me.push(subscription, { title: "New message", navigate: location.origin });
+  await me.push(subscription, { title: t.newMessage, navigate: location.origin });
 }
 
 export function followNews(): () => void {
@@ -68,11 +67,11 @@ async function notify(conversation: string, id: string): Promise<void> {
   const group = await me.groups.get(conversation);
   if (message === null || message.isOwn || message.isRead || person?.isBlocked === true) return;
   const isKnown = person?.isKnown === true || group?.standing === "joined";
-  const title = isKnown ? nameOf(person, conversation, group) : "Somebody new";
+  const title = isKnown ? nameOf(person, conversation, group) : t.somebodyNew;
   const worker = await navigator.serviceWorker?.getRegistration();
   // The types of pages lack `renotify`: without it the second message of a conversation makes no sound.
   const options: NotificationOptions & { readonly renotify: boolean } = {
-    body: "has written to you",
+    body: t.hasWritten,
     tag: conversation,
     renotify: true,
     icon: "/icon-512.png",

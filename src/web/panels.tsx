@@ -5,7 +5,7 @@ import { lookUp } from "../client/trust/client.ts";
 import { Comparing } from "./comparing.tsx";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
-import { GroupView } from "./groups.tsx";
+import { GroupView } from "./group-view.tsx";
 import { LockSettings } from "./lock.tsx";
 import { isNotifying, startNotifying, stopNotifying } from "./notify.ts";
 import {
@@ -19,14 +19,17 @@ import {
   Input,
   nameOf,
   newPassphrase,
-  QrCode,
+  Phrase,
   useStored,
 } from "./parts.tsx";
 import { type Invited, invitationLink, type Panel, parseInvited, show } from "./place.ts";
 import { ProfileSettings } from "./profile.tsx";
+import { QrCode } from "./qr.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import { attempt, isTrial, me, node, operatorInvitation } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
+import { chooseLanguage, chosenLanguage, t } from "./words/language.ts";
+import { languages } from "./words/locale.ts";
 
 type PanelsProps = { readonly panel: Panel; readonly open: (panel: Panel | null) => void };
 type Props = { readonly onClose: () => void };
@@ -63,47 +66,44 @@ function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
   const link = invitationLink(me.did, { name, secret, invitation: operatorInvitation() });
   const write = (text: string) => open({ is: "write", to: parseInvited(text) });
   return (
-    <Dialog title="Add somebody" onClose={onClose}>
-      <p>
-        Let them scan this code, or send them the link in any other way. Then they can write to you.
-      </p>
-      <QrCode text={link} label="Your invitation as a QR code" />
+    <Dialog title={t.addSomebody} onClose={onClose}>
+      <p>{t.inviteText}</p>
+      <QrCode text={link} label={t.inviteCode} />
       <div class="joinedfield">
         <input
           readOnly
+          dir="ltr"
           value={link}
-          aria-label="Your invitation link"
+          aria-label={t.inviteLink}
           onFocus={({ currentTarget }) => currentTarget.select()}
         />
-        <CopyButton text={link} label="Copy link" />
+        <CopyButton text={link} label={t.copyLink} />
       </div>
       <label>
-        Who comes by it
+        {t.whoComes}
         <select
           value={accepts}
           onChange={({ currentTarget }) => setAccepts(currentTarget.value as Accepting)}
         >
-          <option value="first">is accepted, the first one within a week</option>
-          <option value="all">is accepted, everybody within a week</option>
-          <option value="none">asks first</option>
+          <option value="first">{t.acceptsFirst}</option>
+          <option value="all">{t.acceptsAll}</option>
+          <option value="none">{t.acceptsNone}</option>
         </select>
       </label>
       <hr />
-      <Form isLine submit="Write" onSubmit={() => write(address)}>
+      <Form isLine submit={t.write} onSubmit={() => write(address)}>
         <Input
-          label="Or write to a link, an address or a name"
+          label={t.writeTo}
           value={address}
           onText={setAddress}
           required
-          placeholder="Paste it here"
+          placeholder={t.pasteHere}
         />
       </Form>
-      {canScan() && !scans && (
-        <Button onClick={() => setScans(true)}>Scan a code with the camera</Button>
-      )}
+      {canScan() && !scans && <Button onClick={() => setScans(true)}>{t.scanCode}</Button>}
       {scans && <Scanner onFound={write} />}
       <hr />
-      <Button onClick={() => open({ is: "group", id: null })}>Make a group</Button>
+      <Button onClick={() => open({ is: "group", id: null })}>{t.makeGroup}</Button>
     </Dialog>
   );
 }
@@ -113,7 +113,7 @@ function Write({ to, onClose }: Props & { readonly to: Invited }) {
   const [name, setName] = useState(oneLine(to.name));
   const begin = async () => {
     const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
-    if (did === me.did) throw new Error("This is your own invitation. Send it to somebody else.");
+    if (did === me.did) throw new Error(t.ownInvitation);
     const known = await me.store.person(did);
     await me.store.savePerson(did, {
       isKnown: true,
@@ -125,15 +125,9 @@ function Write({ to, onClose }: Props & { readonly to: Invited }) {
     onClose();
   };
   return (
-    <Dialog title="Write to somebody" onClose={onClose}>
-      <Form submit="Open conversation" onSubmit={begin}>
-        <Input
-          label="What do you call this person?"
-          value={name}
-          onText={setName}
-          maxLength={60}
-          autoFocus
-        />
+    <Dialog title={t.writeToSomebody} onClose={onClose}>
+      <Form submit={t.openConversation} onSubmit={begin}>
+        <Input label={t.nameForPerson} value={name} onText={setName} maxLength={60} autoFocus />
         <p class="address">
           <bdi>{oneLine(to.to, 80)}</bdi>
         </p>
@@ -148,12 +142,13 @@ function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
   const claimed = oneLine(person?.claimed?.name ?? "");
   const save = (change: Partial<Person>) => attempt(() => me.store.savePerson(did, change));
   return (
-    <Dialog title="About this person" onClose={onClose}>
+    <Dialog title={t.aboutPerson} onClose={onClose}>
       <div class="person">
         <Avatar id={did} {...{ name, person }} size="large" />
         <label>
-          Name, as you call them
+          {t.nameAsYou}
           <input
+            dir="auto"
             value={person?.name ?? ""}
             maxLength={60}
             onChange={({ currentTarget }) => save({ name: currentTarget.value.trim() })}
@@ -162,19 +157,17 @@ function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
       </div>
       {claimed !== "" && (
         <p>
-          They call themselves <bdi>{claimed}</bdi>.
+          <Phrase text={t.callThemselves}>
+            <bdi>{claimed}</bdi>
+          </Phrase>
         </p>
       )}
-      <h3>Is it really them?</h3>
-      <p>
-        {did.includes(":wp")
-          ? "This person's keys prove themselves: the server can't exchange them. What it can't prove is that they belong to the person you mean."
-          : "The server says which keys this person has, and nothing proves it."}
-      </p>
+      <h3>{t.isItThem}</h3>
+      <p>{did.includes(":wp") ? t.keysProve : t.keysUnproven}</p>
       <Comparing did={did} />
       <hr />
       <div class="buttons">
-        <CopyButton text={did} label="Copy address" />
+        <CopyButton text={did} label={t.copyAddress} />
         <BlockButton did={did} isBlocked={person?.isBlocked === true} />
         <DeleteButton id={did} onClose={onClose} />
       </div>
@@ -189,15 +182,15 @@ function DeleteButton({ id, onClose }: Props & { readonly id: string }) {
     await me.store.removeConversation(id);
   };
   return (
-    <Button danger ask="Delete the whole conversation from this device?" onClick={remove}>
-      Delete conversation
+    <Button danger ask={t.deleteConversationAsk} onClick={remove}>
+      {t.deleteConversation}
     </Button>
   );
 }
 
 function GroupPanel({ id, ...props }: Props & { readonly id: string | null }) {
   return (
-    <Dialog title={id === null ? "New group" : "About this group"} onClose={props.onClose}>
+    <Dialog title={id === null ? t.newGroup : t.aboutGroup} onClose={props.onClose}>
       <GroupView id={id} {...props} />
       <div class="buttons">{id !== null && <DeleteButton id={id} {...props} />}</div>
     </Dialog>
@@ -209,15 +202,16 @@ function Settings({ onClose }: Props) {
   const usage = useStored(() => me.store.usage(), []);
   const blocked = (people ?? []).filter(({ isBlocked }) => isBlocked);
   return (
-    <Dialog title="Settings" onClose={onClose}>
+    <Dialog title={t.settings} onClose={onClose}>
       <ProfileSettings />
+      <LanguageSettings />
       <Backup />
       {!isTrial && <LockSettings />}
       <Devices />
       {!isTrial && <Notifications />}
       {blocked.length > 0 && (
         <>
-          <h3>Blocked</h3>
+          <h3>{t.blocked}</h3>
           <ul class="plainlist">
             {blocked.map((person) => (
               <li key={person.did}>
@@ -228,21 +222,37 @@ function Settings({ onClose }: Props) {
           </ul>
         </>
       )}
-      <h3>About</h3>
-      <p>
-        Messages are sealed on this device and opened on the other. The server sees who writes to
-        whom and when, not what. It also gives you this app: a server that lies could give you
-        another one. Waypost {node.version} is young and was not audited.
-      </p>
+      <h3>{t.about}</h3>
+      <p>{t.aboutText(node.version)}</p>
       <p class="address">
-        Your address: <bdi>{me.did}</bdi> <CopyButton text={me.did} label="Copy" />
+        <Phrase text={t.yourAddress}>
+          <bdi>{me.did}</bdi>
+        </Phrase>{" "}
+        <CopyButton text={me.did} label={t.copy} />
       </p>
       {usage !== null && (
-        <p class="address">
-          {sizeOf(usage.bytes)} of {sizeOf(usage.bytesMax)} are used on this device.
-        </p>
+        <p class="address">{t.usage(sizeOf(usage.bytes), sizeOf(usage.bytesMax))}</p>
       )}
     </Dialog>
+  );
+}
+
+function LanguageSettings() {
+  return (
+    <label>
+      {t.language}
+      <select
+        value={chosenLanguage() ?? ""}
+        onChange={({ currentTarget }) => chooseLanguage(currentTarget.value)}
+      >
+        <option value="">{t.languageOfBrowser}</option>
+        {Object.entries(languages).map(([code, name]) => (
+          <option key={code} value={code} lang={code}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }
 
@@ -254,15 +264,12 @@ function Backup() {
   };
   return (
     <>
-      <h3>Backup</h3>
-      <p>
-        Your keys and messages are on this device only. With a backup and its passphrase you are the
-        same person elsewhere, with people and messages as they are now.
-      </p>
-      <Form isLine submit="Save backup" busy="Sealing…" onSubmit={save}>
+      <h3>{t.backup}</h3>
+      <p>{t.backupText}</p>
+      <Form isLine submit={t.saveBackup} busy={t.sealing} onSubmit={save}>
         <Input
           {...newPassphrase}
-          label="Passphrase, 10 or more characters"
+          label={t.passphraseOf10}
           value={passphrase}
           onText={setPassphrase}
         />
@@ -279,9 +286,9 @@ function Notifications() {
   };
   return (
     <>
-      <h3>Notifications</h3>
+      <h3>{t.notifications}</h3>
       <Check isOn={isOn} onChange={toggle}>
-        Tell me when somebody writes
+        {t.notifyMe}
       </Check>
     </>
   );

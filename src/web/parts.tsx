@@ -1,12 +1,12 @@
 /** Small parts that several views use: icons, avatars, names, dialogs, QR codes, and hooks over the session. */
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren, FunctionComponent, JSX } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
-import { encode } from "uqr";
 import type { GroupFacts, Person } from "../client/package.ts";
 import { smallPicture } from "./files.ts";
 import { isTwin } from "./names.ts";
 import { attempt, current, me, type State, subscribe, textOf, toast } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
+import { t } from "./words/language.ts";
 
 export function useSession(): State {
   const [, again] = useReducer((count: number) => count + 1, 0);
@@ -56,6 +56,25 @@ export function useLoaded<T>(load: () => Promise<T>, concerns: readonly unknown[
   return loaded;
 }
 
+/** A view that is loaded when it is first shown: what the first page needs stays small. */
+export function onDemand<P extends object>(
+  load: () => Promise<FunctionComponent<P>>,
+): FunctionComponent<P> {
+  let View: FunctionComponent<P> | null = null;
+  return function OnDemand(props: P) {
+    const [, again] = useReducer((count: number) => count + 1, 0);
+    useEffect(() => {
+      if (View !== null) return;
+      const fail = (error: unknown) => toast(textOf(error));
+      load().then((loaded) => {
+        View = loaded;
+        again(undefined);
+      }, fail);
+    }, []);
+    return View === null ? null : <View {...props} />;
+  };
+}
+
 // ------------------------------------------------------------------------------------------------------------ forms
 
 type InputProps = JSX.IntrinsicElements["input"] & {
@@ -69,6 +88,7 @@ export function Input({ label, onText, ...rest }: InputProps) {
       {label}
       <input
         autocomplete="off"
+        dir="auto"
         {...rest}
         onInput={({ currentTarget }) => onText(currentTarget.value)}
       />
@@ -173,17 +193,44 @@ type ButtonProps = {
   readonly main?: boolean;
   readonly danger?: boolean;
   readonly ask?: string;
+  /** For who does not see, where the words of the button need what stands around them. */
+  readonly label?: string;
   readonly children: ComponentChildren;
 };
 
 /** Why its work failed is shown. One that asks works after a yes. */
-export function Button({ onClick, main = false, danger = false, ask, children }: ButtonProps) {
+export function Button({
+  onClick,
+  main = false,
+  danger = false,
+  ask,
+  label,
+  children,
+}: ButtonProps) {
   const click = () => (ask === undefined || confirm(ask) ? onClick() : undefined);
   const look = main ? "main" : danger ? "plain danger" : "plain";
   return (
-    <button type="button" class={look} onClick={() => attempt(click)}>
+    <button type="button" class={look} aria-label={label} onClick={() => attempt(click)}>
       {children}
     </button>
+  );
+}
+
+/** A text of the catalogue with `{}`, and what stands there. */
+export function Phrase({
+  text,
+  children,
+}: {
+  readonly text: string;
+  readonly children: ComponentChildren;
+}) {
+  const [before, after] = text.split("{}");
+  return (
+    <>
+      {before}
+      {children}
+      {after}
+    </>
   );
 }
 
@@ -194,7 +241,7 @@ type BlockingProps = { readonly did: string; readonly isBlocked: boolean };
 export function BlockButton({ did, isBlocked }: BlockingProps) {
   return (
     <Button danger={!isBlocked} onClick={() => me.store.savePerson(did, { isBlocked: !isBlocked })}>
-      {isBlocked ? "Unblock" : "Block"}
+      {isBlocked ? t.unblock : t.block}
     </Button>
   );
 }
@@ -205,8 +252,8 @@ export function nameOf(
   conversation: string,
   group: GroupFacts | null = null,
 ): string {
-  if (conversation === "unverified") return "Unsigned messages";
-  if (!conversation.startsWith("did:")) return oneLine(group?.name ?? "") || "Group";
+  if (conversation === "unverified") return t.unsigned;
+  if (!conversation.startsWith("did:")) return oneLine(group?.name ?? "") || t.group;
   const claimed = oneLine(person?.claimed?.name ?? "");
   const name = oneLine(person?.name ?? "") || oneLine(person?.alias ?? "");
   const shown = name || (claimed === "" ? "" : `~${claimed}`);
@@ -301,10 +348,17 @@ const shapes = {
 } as const;
 export type IconShape = keyof typeof shapes;
 
+/** What points along the line of writing. */
+const turning: ReadonlySet<IconShape> = new Set<IconShape>(["back", "send", "reply"]);
+
 export function Icon({ shape, label }: { readonly shape: IconShape; readonly label?: string }) {
   return (
     <>
-      <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+      <svg
+        class={turning.has(shape) ? "icon turns" : "icon"}
+        viewBox="0 0 24 24"
+        aria-hidden="true"
+      >
         <path d={shapes[shape]} />
       </svg>
       {label !== undefined && <span class="hidden">{label}</span>}
@@ -347,7 +401,7 @@ export function Dialog({ title, onClose, children }: DialogProps) {
       <div class="sheet">
         <header>
           <h2 tabIndex={-1}>{title}</h2>
-          <IconButton shape="close" label="Close" onClick={() => element.current?.close()} />
+          <IconButton shape="close" label={t.close} onClick={() => element.current?.close()} />
         </header>
         {children}
       </div>
@@ -358,24 +412,9 @@ export function Dialog({ title, onClose, children }: DialogProps) {
 export function CopyButton({ text, label }: { readonly text: string; readonly label: string }) {
   const copy = async () => {
     // A page over plain http has no clipboard: the person copies what is selected.
-    if (navigator.clipboard === undefined)
-      throw new Error("This browser does not let the page copy: select the text.");
+    if (navigator.clipboard === undefined) throw new Error(t.noClipboard);
     await navigator.clipboard.writeText(text);
-    toast("Copied.");
+    toast(t.copied);
   };
   return <Button onClick={copy}>{label}</Button>;
-}
-
-export function QrCode({ text, label }: { readonly text: string; readonly label: string }) {
-  const { data, size } = encode(text, { border: 3 });
-  const path = data
-    .flatMap((row, y) => row.map((isDark, x) => (isDark ? `M${x} ${y}h1v1h-1z` : "")))
-    .join("");
-  return (
-    <svg class="qr" viewBox={`0 0 ${size} ${size}`} role="img" shape-rendering="crispEdges">
-      <title>{label}</title>
-      <rect width={size} height={size} fill="#fff" />
-      <path d={path} fill="#000" />
-    </svg>
-  );
 }

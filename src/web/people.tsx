@@ -8,6 +8,7 @@ import { type Panel, show } from "./place.ts";
 import { excerptOf, type Found, useSearch } from "./search.ts";
 import { me } from "./session.ts";
 import { folded, oneLine, whenOf } from "./text.ts";
+import { t } from "./words/language.ts";
 
 const isRequest = ({ person, group }: Conversation): boolean =>
   group === null ? person !== null && !person.isKnown : group.standing === "asked";
@@ -17,13 +18,13 @@ const titleOf = ({ person, id, group }: Conversation): string => nameOf(person, 
 /** One line of what a message says, and in a group who says it. */
 export function summaryOf(
   message: StoredMessage | null,
-  sender = message?.isOwn ? "You" : "",
+  sender = message?.isOwn ? t.you : "",
 ): string {
   if (message === null) return "";
   if (isChange(message)) return `${sender} ${changeOf(message)}`;
-  if (message.revised === "deleted") return "Message deleted";
+  if (message.revised === "deleted") return t.messageDeleted;
   const said = isFile(message)
-    ? `File: ${oneLine(message.name) || "without a name"}`
+    ? t.fileSummary(oneLine(message.name) || t.withoutName)
     : oneLine(message.text ?? "", 90);
   return sender === "" ? said : `${sender}: ${said}`;
 }
@@ -51,16 +52,16 @@ export function People({ selected, open }: PeopleProps) {
   const found = shown.filter((one) => folded(titleOf(one)).includes(folded(sought.trim())));
   const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];
   return (
-    <nav class="people" aria-label="Conversations">
+    <nav class="people" aria-label={t.conversations}>
       <header class="bar">
         <h1>Waypost</h1>
         <span class="state" role="status">
-          {isConnected ? "" : "Connecting…"}
+          {isConnected ? "" : t.connecting}
         </span>
-        <IconButton shape="settings" label="Settings" onClick={() => open({ is: "settings" })} />
+        <IconButton shape="settings" label={t.settings} onClick={() => open({ is: "settings" })} />
         <IconButton
           shape="add"
-          label="Add somebody"
+          label={t.addSomebody}
           class="round filled"
           onClick={() => open({ is: "invite" })}
         />
@@ -69,36 +70,34 @@ export function People({ selected, open }: PeopleProps) {
         <input
           class="search"
           type="search"
-          placeholder="Search"
-          aria-label="Search people and messages"
+          dir="auto"
+          placeholder={t.search}
+          aria-label={t.searchAll}
           value={sought}
           onInput={({ currentTarget }) => setSought(currentTarget.value)}
         />
       )}
       <div class="scroll">
         {requests.length > 0 && (
-          <Part title="Requests" {...{ conversations: requests, selected, names }} />
+          <Part title={t.requests} {...{ conversations: requests, selected, names }} />
         )}
         {requests.length > 1 && (
-          <Button danger ask={refusing} onClick={() => refuseAll(requests)}>
-            Delete all requests
+          <Button danger ask={t.deleteRequestsAsk} onClick={() => refuseAll(requests)}>
+            {t.deleteRequests}
           </Button>
         )}
         {known.length > 0 && (
           <Part
-            title={requests.length > 0 ? "People" : ""}
+            title={requests.length > 0 ? t.people : ""}
             {...{ conversations: known, selected, names }}
           />
         )}
         {messages !== null && <FoundMessages {...messages} sought={sought} />}
         {conversations !== null && shown.length === 0 && (
           <div class="empty">
-            <p>
-              You have no conversations yet. Invite somebody by a link, or by a code that their
-              phone scans.
-            </p>
+            <p>{t.noConversations}</p>
             <Button main onClick={() => open({ is: "invite" })}>
-              Invite somebody
+              {t.inviteSomebody}
             </Button>
           </div>
         )}
@@ -106,8 +105,6 @@ export function People({ selected, open }: PeopleProps) {
     </nav>
   );
 }
-
-const refusing = "Delete all requests and what they say? Who sent them isn't told.";
 
 async function refuseAll(requests: readonly Conversation[]): Promise<void> {
   for (const { id, group } of requests) {
@@ -136,7 +133,7 @@ type PartProps = {
 
 function Part({ title, conversations, selected, names }: PartProps) {
   return (
-    <section aria-label={title || "People"}>
+    <section aria-label={title || t.people}>
       {title !== "" && <h2 class="label">{title}</h2>}
       <ul>
         {conversations.map((one) => (
@@ -157,9 +154,9 @@ type FoundProps = {
 
 function FoundMessages({ found, isOver, sought }: FoundProps) {
   return (
-    <section aria-label="Found messages">
+    <section aria-label={t.foundMessages}>
       <p class="label" role="status">
-        {found.length > 0 ? "Messages" : isOver ? "No message with these words" : "Searching…"}
+        {found.length > 0 ? t.messages : isOver ? t.noneFound : t.searching}
       </p>
       <ul>
         {found.map(({ conversation, message }) => (
@@ -213,10 +210,10 @@ function Row({ conversation, isSelected, names }: RowProps) {
           {unread > 0 && (
             <span class="count">
               {count}
-              <span class="hidden"> unread</span>
+              <span class="hidden"> {t.unread}</span>
             </span>
           )}
-          {last?.delivery?.state === "failed" && <Icon shape="failed" label="not sent" />}
+          {last?.delivery?.state === "failed" && <Icon shape="failed" label={t.notSentShort} />}
         </span>
       </span>
     </button>

@@ -3,13 +3,14 @@ import { useState } from "preact/hooks";
 import type { Profile } from "../client/package.ts";
 import { Avatar, Button, Check, Form, Input, useStored } from "./parts.tsx";
 import { attempt, me } from "./session.ts";
+import { t } from "./words/language.ts";
 
 const [edge, bytesMax] = [160, 32_768];
 
 /** Square, small, and without what a camera adds to the picture. */
 async function smallPicture(file: Blob): Promise<Blob> {
   const image = await createImageBitmap(file).catch(() => {
-    throw new Error("The browser can't show this file as a picture.");
+    throw new Error(t.noPicture);
   });
   const side = Math.min(image.width, image.height);
   const canvas = Object.assign(document.createElement("canvas"), { width: edge, height: edge });
@@ -21,7 +22,7 @@ async function smallPicture(file: Blob): Promise<Blob> {
     );
     if (small !== null && small.size <= bytesMax) return small;
   }
-  throw new Error("This picture can't be made small enough.");
+  throw new Error(t.pictureTooLarge);
 }
 
 export function ProfileSettings() {
@@ -37,12 +38,12 @@ function ProfileForm({ profile }: { readonly profile: Profile }) {
   };
   return (
     <>
-      <h3>Your profile</h3>
-      <p>Those to whom you write see it with your next message.</p>
+      <h3>{t.profile}</h3>
+      <p>{t.profileText}</p>
       <div class="person">
         <Avatar id={me.did} name={profile.name} picture={profile.picture} size="large" />
         <label class="plain choose">
-          {profile.picture === null ? "Choose a picture" : "Choose another picture"}
+          {profile.picture === null ? t.choosePicture : t.chooseOther}
           <input
             class="hidden"
             type="file"
@@ -51,12 +52,12 @@ function ProfileForm({ profile }: { readonly profile: Profile }) {
           />
         </label>
         {profile.picture !== null && (
-          <Button onClick={() => save({ picture: null })}>Remove it</Button>
+          <Button onClick={() => save({ picture: null })}>{t.removeIt}</Button>
         )}
       </div>
-      <Form isLine submit="Save name" onSubmit={() => save({ name: name.trim() })}>
+      <Form isLine submit={t.saveName} onSubmit={() => save({ name: name.trim() })}>
         <Input
-          label="Your name"
+          label={t.yourName}
           value={name}
           onText={setName}
           maxLength={60}
@@ -64,7 +65,7 @@ function ProfileForm({ profile }: { readonly profile: Profile }) {
         />
       </Form>
       <Check isOn={profile.isOpen} onChange={() => save({ isOpen: !profile.isOpen })}>
-        People I know see when I have read their messages, and when I write
+        {t.isOpen}
       </Check>
     </>
   );

@@ -1,6 +1,7 @@
 /** Reads a QR code with the camera where the browser can; elsewhere the text is pasted (a reader in JavaScript is 46 KB). */
 import { useEffect, useRef } from "preact/hooks";
 import { textOf, toast } from "./session.ts";
+import { t } from "./words/language.ts";
 
 type Detector = {
   readonly detect: (source: HTMLVideoElement) => Promise<readonly { readonly rawValue: string }[]>;
@@ -38,5 +39,5 @@ export function Scanner({ onFound }: { readonly onFound: (text: string) => void 
       for (const track of stream?.getTracks() ?? []) track.stop();
     };
   }, []);
-  return <video ref={video} class="scanner" muted playsInline aria-label="Camera" />;
+  return <video ref={video} class="scanner" muted playsInline aria-label={t.camera} />;
 }

@@ -13,6 +13,7 @@ import {
   Waypost,
 } from "../client/package.ts";
 import { oneLine } from "./text.ts";
+import { t } from "./words/language.ts";
 
 type NodeFacts = {
   readonly directoryUrl: string;
@@ -102,29 +103,11 @@ export async function attempt(work: () => unknown): Promise<void> {
 
 export function textOf(error: unknown): string {
   const { code = "", message = String(error) } = error as Partial<ClientError>;
-  return plainTexts[code] ?? message;
+  const known: Readonly<Record<string, string>> = t.failures;
+  if (known[code] !== undefined) return known[code];
+  // What the app itself throws is of the catalogue already.
+  return code === "" ? message : t.unknownFailure(message);
 }
-
-/** What people meet most, in their words; other messages are the SDK's. */
-const plainTexts: Readonly<Record<string, string>> = {
-  unreachable: "No connection to the server.",
-  timed_out: "The server took too long to answer.",
-  did_not_found: "No person is known by this address.",
-  alias_not_found: "No person is known by this name.",
-  invalid_target: "This is not a valid address.",
-  invitation_required: "This server takes only people with an invitation. Paste yours.",
-  invitation_invalid: "This invitation is no longer valid.",
-  registration_closed: "This server takes no new people.",
-  wrong_passphrase: "The passphrase is wrong.",
-  invalid_code: "This is not the code of a new device.",
-  code_expired: "The code is older than ten minutes. Make a new one.",
-  passkey_refused: "The passkey was not used. Use your passphrase instead.",
-  not_leading: "Waypost is open in another tab. Do this there.",
-  no_prf: "This passkey can't open a lock. Your passphrase still works.",
-  backup_damaged: "This file is not a backup of Waypost, or it is damaged.",
-  identity_changed:
-    "This person's keys have changed in a way that nothing explains. Ask them before you write.",
-};
 
 const plainKeys = indexedDbKeys();
 export const locked = lockedKeys(plainKeys);
@@ -147,7 +130,7 @@ export async function start(): Promise<void> {
     else ready(await Waypost.open(options()));
   } catch (error) {
     const isRefused = (error as { readonly cause?: unknown }).cause instanceof DOMException;
-    update({ phase: { is: "failed", problem: isRefused ? storageRefused : textOf(error) } });
+    update({ phase: { is: "failed", problem: isRefused ? t.storageRefused : textOf(error) } });
   } finally {
     clearTimeout(slow);
   }
@@ -155,9 +138,6 @@ export async function start(): Promise<void> {
 
 /** A first read that takes so long may wait for a page that the browser ended in the middle of a write. */
 const slowMs = 5_000;
-
-const storageRefused =
-  "This browser keeps nothing for this page, so Waypost can't work here. A private window, or a setting that blocks site data, may be why.";
 
 /** Makes an identity and registers it. */
 export async function create(name: string, invitation: string | null): Promise<void> {
@@ -177,7 +157,7 @@ function ownDevice(): string {
   const { userAgent } = navigator;
   const find = (names: readonly (readonly [form: RegExp, name: string])[], other: string) =>
     names.find(([form]) => form.test(userAgent))?.[1] ?? other;
-  const made = `${find(browsers, "Browser")} on ${find(systems, "a computer")} #${randomPart()}`;
+  const made = `${t.browserOn(find(browsers, t.aBrowser), find(systems, t.aComputer))} #${randomPart()}`;
   localStorage.setItem("device", made);
   return made;
 }
@@ -202,7 +182,7 @@ const systems = [
 
 /** Of a device, to people. */
 export const deviceLabel = (name: string): string =>
-  oneLine(name.replace(/ #\w+$/, "")) || "a device";
+  oneLine(name.replace(/ #\w+$/, "")) || t.aDevice;
 
 /** By which this person came to the server: their friends come by it too, while it lasts. */
 export const operatorInvitation = (): string | null => localStorage.getItem("invitation");
@@ -231,22 +211,13 @@ function ready(opened: Waypost): void {
   me.on((event) => {
     if (event.type === "connected") update({ isConnected: true });
     if (event.type === "disconnected") update({ isConnected: false });
-    if (event.type === "unreadable")
-      toast("A message arrived that can't be opened on this device.");
-    if (event.type === "stranger_change")
-      warn(
-        "keys",
-        "Your keys were replaced elsewhere. Did you remove this device, or restore a backup? Otherwise somebody else is writing as you: warn your contacts over another channel.",
-      );
+    if (event.type === "unreadable") toast(t.unreadableMessage);
+    if (event.type === "stranger_change") warn("keys", t.keysReplaced);
     if (event.type === "device_added")
-      warn(
-        `device ${event.did}`,
-        `A device was added: ${deviceLabel(event.name)}. If that wasn't you, remove it.`,
-      );
-    if (event.type === "store_full")
-      warn("full", "This device is full: nothing new can be kept. Delete files or conversations.");
+      warn(`device ${event.did}`, t.deviceAdded(deviceLabel(event.name)));
+    if (event.type === "store_full") warn("full", t.storeFull);
     if (event.type === "failed" && event.what === "clock")
-      warn("clock", `The clock of this device is wrong: ${event.error.message}`);
+      warn("clock", t.clockWrong(event.error.message));
   });
   update({ phase: { is: "ready" } });
 }
@@ -265,11 +236,8 @@ export async function restore(file: Blob, passphrase: string): Promise<void> {
   };
   const { isHistoryOnly } = await bringBack(file.stream(), options);
   await start();
-  if (isHistoryOnly) toast(replacedSince);
+  if (isHistoryOnly) toast(t.replacedSince);
 }
-
-const replacedSince =
-  "Your keys were replaced after this backup was made. Link this device from one of your others: the messages of the backup are here then.";
 
 /** All tabs lock together: each loads anew and forgets what it held. */
 const lockedTabs = new BroadcastChannel("waypost.locked");
@@ -296,5 +264,5 @@ export async function lockNow(): Promise<void> {
 /** Asks the browser to keep what is here, and says where it won't. */
 export async function keepStorage(): Promise<void> {
   const isKept = isTrial || (await navigator.storage?.persist?.());
-  warn("storage", isKept ? null : "This browser may delete what is kept here. Make a backup.");
+  warn("storage", isKept ? null : t.mayBeDeleted);
 }

@@ -4,6 +4,7 @@
  */
 
 import type { Person } from "../client/package.ts";
+import { locale, t } from "./words/language.ts";
 
 const segmenter = new Intl.Segmenter();
 const unitsPerGrapheme = 24;
@@ -52,18 +53,24 @@ export function shortDid(did: string): string {
   return id.length <= 19 ? id : `${id.slice(0, 10)}…${id.slice(-8)}`;
 }
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
-const weekday = new Intl.DateTimeFormat(undefined, { weekday: "long" });
-const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long" });
-const fullDate = new Intl.DateTimeFormat(undefined, {
-  day: "numeric",
-  month: "long",
-  year: "numeric",
-});
+/** A format of the app's locale, which is known when it is first needed. Making one costs a list's drawing. */
+function formatOf(options: Intl.DateTimeFormatOptions): (at: Date) => string {
+  let made: Intl.DateTimeFormat | null = null;
+  return (at) => {
+    made ??= new Intl.DateTimeFormat(locale, options);
+    return made.format(at);
+  };
+}
+
+const clock = formatOf({ hour: "numeric", minute: "2-digit" });
+const weekday = formatOf({ weekday: "long" });
+const date = formatOf({ day: "numeric", month: "long" });
+const fullDate = formatOf({ day: "numeric", month: "long", year: "numeric" });
+export const dateTimeOf = formatOf({ dateStyle: "medium", timeStyle: "short" });
 
 /** A time that no clock has (a stranger's message can state one) is shown as none. */
 const isReal = (at: Date): boolean => Number.isFinite(at.getTime());
-export const timeOf = (at: Date): string => (isReal(at) ? clock.format(at) : "");
+export const timeOf = (at: Date): string => (isReal(at) ? clock(at) : "");
 
 /** The days of the calendar, which may have 23 or 25 hours. */
 const calendarDay = (at: Date): number =>
@@ -72,22 +79,37 @@ const calendarDay = (at: Date): number =>
 export function dayOf(at: Date, now = new Date()): string {
   if (!isReal(at)) return "";
   const days = calendarDay(now) - calendarDay(at);
-  if (days <= 0) return "Today";
-  if (days === 1) return "Yesterday";
-  if (days < 7) return weekday.format(at);
-  return (at.getFullYear() === now.getFullYear() ? date : fullDate).format(at);
+  if (days <= 0) return t.today;
+  if (days === 1) return t.yesterday;
+  if (days < 7) return weekday(at);
+  return (at.getFullYear() === now.getFullYear() ? date : fullDate)(at);
 }
 
 export function whenOf(at: Date): string {
   const day = dayOf(at);
-  return day === "Today" ? timeOf(at) : day;
+  return day === t.today ? timeOf(at) : day;
 }
 
+const sizes = [
+  [1, "byte"],
+  [1e3, "kilobyte"],
+  [1e6, "megabyte"],
+  [1e9, "gigabyte"],
+] as const;
+
 export function sizeOf(bytes: number): string {
-  if (bytes < 1_000) return `${bytes} bytes`;
-  const [value, unit] =
-    bytes < 1e6 ? [bytes / 1e3, "KB"] : bytes < 1e9 ? [bytes / 1e6, "MB"] : [bytes / 1e9, "GB"];
-  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${unit}`;
+  const at = sizes.findLastIndex(([from]) => bytes >= from);
+  const [from, unit] = sizes[Math.max(0, at)] ?? [1, "byte"];
+  const value = bytes / from;
+  const digits = unit !== "byte" && value < 10 ? 1 : 0;
+  const format = new Intl.NumberFormat(locale, {
+    style: "unit",
+    unit,
+    unitDisplay: unit === "byte" ? "long" : "short",
+    minimumFractionDigits: digits,
+    maximumFractionDigits: digits,
+  });
+  return format.format(value);
 }
 
 type Piece = {

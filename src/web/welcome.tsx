@@ -2,11 +2,13 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type ClientError, passkeyLock, passphraseLock } from "../client/package.ts";
-import { LinkThis } from "./devices.tsx";
-import { Button, Form, givenPassphrase, Input } from "./parts.tsx";
+import { Button, Form, givenPassphrase, Input, onDemand, Phrase } from "./parts.tsx";
 import { arrivedBy } from "./place.ts";
 import { create, restore, unlock } from "./session.ts";
 import { oneLine } from "./text.ts";
+import { t } from "./words/language.ts";
+
+const LinkThis = onDemand(async () => (await import("./devices.tsx")).LinkThis);
 
 export function Welcome() {
   const { invited, invitation } = arrivedBy();
@@ -26,28 +28,25 @@ export function Welcome() {
     <FirstPage title="Waypost">
       <p>
         {invited === null ? (
-          "Messages that only you and those to whom you write can read."
+          t.onlyYou
         ) : (
-          <>
-            <bdi>{oneLine(invited.name) || "Somebody"}</bdi> invites you to a conversation that only
-            you two can read.
-          </>
+          <Phrase text={t.invitesYou}>
+            <bdi>{oneLine(invited.name) || t.somebody}</bdi>
+          </Phrase>
         )}{" "}
-        No phone number, no e-mail address: your keys are made here and stay here.
+        {t.noNumber}
       </p>
       {other === null && (
-        <Form submit="Start" busy="Making your keys…" onSubmit={begin}>
+        <Form submit={t.start} busy={t.makingKeys} onSubmit={begin}>
           <Input
-            label="Your name, as others see it"
+            label={t.yourNameShown}
             value={name}
             onText={setName}
             maxLength={60}
             autocomplete="nickname"
-            placeholder="Optional"
+            placeholder={t.optional}
           />
-          {asksInvitation && (
-            <Input label="Invitation to this server" value={code} onText={setCode} />
-          )}
+          {asksInvitation && <Input label={t.invitationToServer} value={code} onText={setCode} />}
         </Form>
       )}
       {other === "backup" && <Restore />}
@@ -55,11 +54,11 @@ export function Welcome() {
       <p class="buttons">
         {other === null ? (
           <>
-            <Button onClick={() => setOther("device")}>I use it on another device</Button>
-            <Button onClick={() => setOther("backup")}>I have a backup</Button>
+            <Button onClick={() => setOther("device")}>{t.onOtherDevice}</Button>
+            <Button onClick={() => setOther("backup")}>{t.haveBackup}</Button>
           </>
         ) : (
-          <Button onClick={() => setOther(null)}>Back</Button>
+          <Button onClick={() => setOther(null)}>{t.back}</Button>
         )}
       </p>
     </FirstPage>
@@ -89,13 +88,10 @@ function Restore() {
     if (sealed !== null) await restore(sealed, passphrase);
   };
   return (
-    <Form submit="Restore" onSubmit={bring}>
-      <p>
-        Only when your other devices are lost: with one left, use it to link this one. A device that
-        is left gets nothing more.
-      </p>
+    <Form submit={t.restore} onSubmit={bring}>
+      <p>{t.restoreOnlyIf}</p>
       <label>
-        Backup file
+        {t.backupFile}
         <input
           type="file"
           required
@@ -104,7 +100,7 @@ function Restore() {
       </label>
       <Input
         {...givenPassphrase}
-        label="Its passphrase"
+        label={t.itsPassphrase}
         value={passphrase}
         onText={setPassphrase}
       />
@@ -115,18 +111,22 @@ function Restore() {
 export function Unlock({ hasPasskey }: { readonly hasPasskey: boolean }) {
   const [passphrase, setPassphrase] = useState("");
   return (
-    <FirstPage title="Locked">
-      <p>Your keys and messages are sealed on this device.</p>
-      <Form submit="Unlock" busy="Unlocking…" onSubmit={() => unlock(passphraseLock(passphrase))}>
+    <FirstPage title={t.lockedTitle}>
+      <p>{t.lockedText}</p>
+      <Form
+        submit={t.unlock}
+        busy={t.unlocking}
+        onSubmit={() => unlock(passphraseLock(passphrase))}
+      >
         <Input
           {...givenPassphrase}
-          label="Passphrase, or the code that you printed"
+          label={t.passphraseOrCode}
           autoFocus
           value={passphrase}
           onText={setPassphrase}
         />
       </Form>
-      {hasPasskey && <Button onClick={() => unlock(passkeyLock())}>Use the passkey</Button>}
+      {hasPasskey && <Button onClick={() => unlock(passkeyLock())}>{t.usePasskey}</Button>}
     </FirstPage>
   );
 }

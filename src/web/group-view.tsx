@@ -1,0 +1,85 @@
+/** About a group: making one, and who is in it. */
+import { useState } from "preact/hooks";
+import type { Group, Person } from "../client/package.ts";
+import { Button, Check, Form, Input, nameOf, useStored } from "./parts.tsx";
+import { show } from "./place.ts";
+import { me } from "./session.ts";
+import { t } from "./words/language.ts";
+
+type PanelProps = { readonly id: string | null; readonly onClose: () => void };
+
+/** A new group, or one as it is: its admin changes it, the others see it. */
+export function GroupView({ id, onClose }: PanelProps) {
+  const group = useStored(async () => (id === null ? null : me.groups.get(id)), [id]);
+  const people = useStored(() => me.store.people(), []);
+  if (people === null || (id !== null && group === null)) return null;
+  const leave = async () => {
+    onClose();
+    await group?.leave();
+  };
+  return (
+    <>
+      <GroupForm key={group?.members.join()} {...{ group, people, onClose }} />
+      {group !== null && group.standing !== "out" && (
+        <div class="buttons">
+          <Button danger ask={leavingOf(group)} onClick={leave}>
+            {t.leaveGroup}
+          </Button>
+        </div>
+      )}
+    </>
+  );
+}
+
+const leavingOf = ({ admin }: Group): string => (admin === me.did ? t.leaveAdminAsk : t.leaveAsk);
+
+type FormProps = Pick<PanelProps, "onClose"> & {
+  readonly group: Group | null;
+  readonly people: readonly Person[];
+};
+
+function GroupForm({ group, people, onClose }: FormProps) {
+  const nameFor = (did: string) => nameOf(people.find((one) => one.did === did) ?? null, did);
+  const known = people
+    .filter(({ isKnown, isBlocked }) => isKnown && !isBlocked)
+    .map(({ did }) => did as string);
+  const [name, setName] = useState(group?.name ?? "");
+  const members = (group?.members ?? []).filter((did) => did !== me.did) as string[];
+  const [chosen, setChosen] = useState(new Set(members));
+  const isMine = group === null || (group.admin === me.did && group.standing === "joined");
+  const listed = isMine ? [...new Set([...members, ...known])] : members;
+  const save = async () => {
+    const add = [...chosen].filter((did) => !members.includes(did));
+    const remove = members.filter((did) => !chosen.has(did));
+    if (group !== null) await group.change({ name: name.trim(), add, remove });
+    else show((await me.groups.create(name.trim(), add)).id);
+    onClose();
+  };
+  const choose = (did: string) =>
+    setChosen((now) =>
+      now.has(did) ? new Set([...now].filter((one) => one !== did)) : new Set([...now, did]),
+    );
+  const list = (
+    <fieldset class="plainlist">
+      <legend>{isMine ? t.whoIsIn : t.withYou(t.peopleCount(members.length + 1))}</legend>
+      <ul>
+        {listed.map((did) => (
+          <li key={did}>
+            <Check isOn={chosen.has(did)} disabled={!isMine} onChange={() => choose(did)}>
+              <bdi>{nameFor(did)}</bdi>
+              {did === group?.admin && <span class="good">{t.admin}</span>}
+            </Check>
+          </li>
+        ))}
+      </ul>
+      {listed.length === 0 && <p>{t.noneKnown}</p>}
+    </fieldset>
+  );
+  if (!isMine) return list;
+  return (
+    <Form submit={group === null ? t.makeTheGroup : t.save} onSubmit={save}>
+      <Input label={t.nameOfGroup} value={name} onText={setName} maxLength={60} required />
+      {list}
+    </Form>
+  );
+}
