@@ -4,16 +4,20 @@
  * `--platforms own` makes this machine's alone, as the tests do.
  */
 import { createHash } from "node:crypto";
-import { readFileSync, renameSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeDeb } from "./packaging/deb.ts";
+import { readManifest } from "./packaging/notices.ts";
 import { makeNpmPackages } from "./packaging/npm.ts";
 import { makeOciImage } from "./packaging/oci.ts";
 import { ownPlatform, type Platform, platforms } from "./packaging/platforms.ts";
 import { run } from "./packaging/run.ts";
+import { renderSbom } from "./packaging/sbom.ts";
 
-const { values } = parseArgs({ options: { platforms: { type: "string", default: "all" } } });
+const { values } = parseArgs({
+  options: { platforms: { type: "string", default: "all" }, key: { type: "string" } },
+});
 const dist = join(import.meta.dir, "dist");
 const own = ownPlatform();
 const released = values.platforms === "own" ? [own] : platforms;
@@ -30,8 +34,19 @@ for (const folder of makeNpmPackages(released)) artifacts.push(pack(folder));
 for (const platform of released.filter(isDebian))
   artifacts.push(say(makeDeb(platform, sourceDateSeconds())));
 if (own.libc === "glibc") artifacts.push(say(makeOciImage(own, sourceDateSeconds())));
-writeFileSync(join(dist, "SHA256SUMS"), artifacts.map(sumOf).join(""));
-say("SHA256SUMS");
+const { version } = readManifest(import.meta.dir);
+const sbom = join(dist, `waypost-${version}.cdx.json`);
+writeFileSync(sbom, renderSbom(sourceDateSeconds()));
+artifacts.push(say(sbom));
+
+const sums = join(dist, "SHA256SUMS");
+writeFileSync(sums, artifacts.map(sumOf).join(""));
+say(sums);
+rmSync(`${sums}.minisig`, { force: true });
+if (values.key !== undefined) {
+  signSums(values.key);
+  say(`${sums}.minisig`);
+}
 
 function isDebian({ os, libc }: Platform): boolean {
   return os === "linux" && libc === "glibc" && Bun.which("dpkg-deb") !== null;
@@ -45,6 +60,23 @@ function pack(folder: string): string {
   const path = join(dist, `npm-${archive}`);
   renameSync(join(dist, archive), path);
   return say(path);
+}
+
+/** The signature covers version and commit too. */
+function signSums(key: string): void {
+  const commit = run(["git", "rev-parse", "HEAD"], import.meta.dir).trim();
+  const words = [
+    "minisign",
+    "-S",
+    "-s",
+    key,
+    "-m",
+    sums,
+    "-t",
+    `waypost ${version}, commit ${commit}`,
+  ];
+  const { success } = Bun.spawnSync(words, { stdio: ["inherit", "inherit", "inherit"] });
+  if (!success) throw new Error("minisign did not sign the sums");
 }
 
 /** Of the last commit, so that the same commit makes the same image. */

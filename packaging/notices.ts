@@ -9,7 +9,7 @@ const root = join(import.meta.dir, "..");
 /** Of smoldot, whose exception for linking (Classpath) leaves this program its own license. */
 const gpl = join(import.meta.dir, "gpl-3.0.txt");
 
-type Manifest = {
+export type Manifest = {
   readonly name: string;
   readonly version: string;
   readonly license?: string;
@@ -54,7 +54,8 @@ export function renderNotices(names?: ReadonlySet<string>): string {
 
 type Package = { readonly manifest: Manifest; readonly folder: string };
 
-function packages(): Map<string, Package> {
+/** What is compiled into the executable, by folder. */
+export function packages(): Map<string, Package> {
   const found = new Map<string, Package>();
   const add = (name: string, from: string): void => {
     const folder = locate(name, from);
@@ -68,13 +69,13 @@ function packages(): Map<string, Package> {
 }
 
 /** Where the package that `from` imports is installed; `null` for one of another platform. */
-function locate(name: string, from: string): string | null {
+export function locate(name: string, from: string): string | null {
   const folder = join(from, "node_modules", name);
   if (existsSync(join(folder, "package.json"))) return folder;
   return from === root ? null : locate(name, join(from, ".."));
 }
 
-function readManifest(folder: string): Manifest {
+export function readManifest(folder: string): Manifest {
   return JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as Manifest;
 }
 

@@ -9,7 +9,7 @@ COPY runtime ./runtime
 RUN cargo build --locked --release --manifest-path runtime/node/Cargo.toml --package waypost-node \
   && runtime/node/target/release/waypost-node --version
 
-FROM debian:12-slim
+FROM debian:12-slim@sha256:abd67ffcfa541b485a3dff59865ab629aa048a6c613e639d36e7456b0b229241
 COPY --from=build /build/runtime/node/target/release/waypost-node /usr/local/bin/waypost-node
 COPY packaging/gpl-3.0.txt /usr/share/doc/waypost-node/LICENSE
 RUN groupadd --gid 7401 waypost-node \

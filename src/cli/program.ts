@@ -48,6 +48,7 @@ const loadAll: readonly (() => Promise<(program: Command) => void>)[] = [
   async () => (await import("./invite.ts")).registerInviteCommands,
   async () => (await import("./storage.ts")).registerStorageCommand,
   async () => (await import("./chain.ts")).registerChainCommand,
+  async () => (await import("./release.ts")).registerReleaseCommand,
 ];
 
 export async function createProgram(json: boolean, wanted?: string): Promise<Command> {

@@ -33,10 +33,16 @@ const untilDone = [
   "sh",
 ];
 
+const canSign = Bun.which("minisign") !== null;
+
 /** Packages hold the executable of this platform; other platforms differ in nothing but that file. */
 let made: readonly string[];
 beforeAll(async () => {
-  const printed = await run([process.execPath, "release.ts", "--platforms", "own"], root);
+  const [secret, pub] = [join(folder.path, "release.key"), join(folder.path, "release.pub")];
+  if (canSign) await run(["minisign", "-G", "-W", "-s", secret, "-p", pub]);
+  const signing = canSign ? ["--key", secret] : [];
+  const words = ["release.ts", "--platforms", "own", ...signing];
+  const printed = await run([process.execPath, ...words], root);
   made = printed.trim().split("\n");
 }, 240_000);
 
@@ -46,7 +52,39 @@ const find = (part: string): string =>
 test("the sums are right, and name every file that was made", async () => {
   await run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], dist);
   const summed = readFileSync(join(dist, "SHA256SUMS"), "utf8").trim().split("\n");
-  expect(summed.length).toBe(made.length - 1);
+  const unsummed = made.filter((one) => one.includes("SHA256SUMS"));
+  expect(summed.length).toBe(made.length - unsummed.length);
+});
+
+test("the bill of materials names each package, with license and sum", () => {
+  const bill = JSON.parse(readFileSync(find(".cdx.json"), "utf8"));
+  const { dependencies } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+  const names = bill.components.map(({ name }: { name: string }) => name);
+  for (const name of [...Object.keys(dependencies), "bun", "liblmdb", "lz4"])
+    expect(names).toContain(name);
+  const unnamed = ["bun", "liblmdb", "lz4"];
+  for (const { name, version, licenses, hashes, purl } of bill.components) {
+    expect([name, licenses?.length]).toEqual([name, 1]);
+    expect(purl).toEndWith(`${version}`);
+    if (!unnamed.includes(name)) expect(hashes[0].content).toMatch(/^[0-9a-f]{128}$/);
+  }
+  const refs = new Set(bill.components.map((one: Record<string, string>) => one["bom-ref"]));
+  expect(refs.size).toBe(bill.components.length);
+});
+
+describe.skipIf(!canSign)("a signed release", () => {
+  test("is verified by minisign and by the released executable, until a file changes", async () => {
+    const pub = join(folder.path, "release.pub");
+    await run(["minisign", "-V", "-q", "-p", pub, "-m", "SHA256SUMS"], dist);
+    const executable = join(dist, ownPlatform().file);
+    const verify = [executable, "verify-release", "--key", pub, "--sums", "SHA256SUMS"];
+    const printed = await run(verify, dist);
+    expect(printed).toMatch(/^waypost \d+\.\d+\.\d+, commit [0-9a-f]{40}\n/);
+    expect(printed).toContain(ownPlatform().file);
+    const copy = join(folder.path, ownPlatform().file);
+    writeFileSync(copy, "another program");
+    await expect(run([...verify, copy], dist)).rejects.toThrow("is not the file that was released");
+  });
 });
 
 test("the executable is the one of a plain build, and the Debian package the same each time", async () => {

@@ -1,0 +1,77 @@
+/**
+ * `waypost verify-release`: checks downloaded files against `SHA256SUMS` and its signature, without a network. The
+ * signature is minisign's, so `minisign -V` checks the same one.
+ */
+import { existsSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
+import type { Command } from "commander";
+import { sha256 } from "#sha256";
+import { failed } from "../app/failure.ts";
+import { readText } from "../app/files.ts";
+import { encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
+import {
+  isSignedBy,
+  parseReleaseKey,
+  parseReleaseSignature,
+  parseSums,
+} from "../core/trust/release.ts";
+import { countOf, createReport } from "./command.ts";
+
+type VerifyFlags = { readonly key: string; readonly sums: string; readonly json?: boolean };
+
+export function registerReleaseCommand(program: Command): void {
+  program
+    .command("verify-release")
+    .argument("[files...]", "files to check; without any, those of the release that are there")
+    .description("check files of a release against its signed sums, without a network")
+    .requiredOption("--key <key>", "the project's minisign public key, or a file that holds it")
+    .option("--sums <file>", "the list of sums; its signature lies next to it", "SHA256SUMS")
+    .option("--json", "print the result as JSON")
+    .action(verifyRelease);
+}
+
+async function verifyRelease(files: readonly string[], flags: VerifyFlags): Promise<void> {
+  const key = parseReleaseKey((await readText(flags.key)) ?? flags.key);
+  if (key === null) throw failed(`${flags.key} is no public key of minisign, and no file with one`);
+  const sumsFile = resolve(flags.sums);
+  const sumsText = await readNeeded(sumsFile);
+  const signature = parseReleaseSignature(await readNeeded(`${sumsFile}.minisig`));
+  if (signature === null)
+    throw failed(`${sumsFile}.minisig is no signature of minisign 0.6 or newer`);
+  if (!equalBytes(signature.keyId, key.id)) throw failed(`${sumsFile} is signed with another key`);
+  if (!isSignedBy(key, signature, utf8(sumsText)))
+    throw failed(`the signature of ${sumsFile} does not hold; don't use these files`);
+
+  const sums = parseSums(sumsText);
+  if (sums === null) throw failed(`${sumsFile} is no list of SHA-256 sums`);
+  const wanted = files.length > 0 ? files : filesNextTo(sumsFile, sums);
+  if (wanted.length === 0) throw failed(`no file that ${sumsFile} names lies next to it`);
+  for (const file of wanted) await checkFile(file, sums.get(basename(file)));
+
+  const names = wanted.map((file) => basename(file));
+  const count = `${countOf(names.length, "file")} as released`;
+  createReport(flags.json === true).result(
+    { release: signature.comment, files: names },
+    [signature.comment, ...names, count].join("\n"),
+  );
+}
+
+async function readNeeded(file: string): Promise<string> {
+  const text = await readText(file);
+  if (text === null) throw failed(`${file} does not exist`);
+  return text;
+}
+
+function filesNextTo(sumsFile: string, sums: ReadonlyMap<string, string>): string[] {
+  const paths = [...sums.keys()].map((name) => join(dirname(sumsFile), name));
+  return paths.filter((path) => existsSync(path));
+}
+
+async function checkFile(file: string, sum: string | undefined): Promise<void> {
+  if (sum === undefined) throw failed(`${basename(file)} is not part of this release`);
+  if (!existsSync(file)) throw failed(`${file} does not exist`);
+  const hash = sha256.create();
+  for await (const part of Bun.file(file).stream()) hash.update(part);
+  if (encodeHex(hash.digest()) !== sum)
+    throw failed(`${file} is not the file that was released; don't use it`);
+}

@@ -1,0 +1,122 @@
+/** `waypost verify-release` over sums that minisign 0.11 signed, and what it refuses. */
+import { afterAll, beforeEach, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createProgram } from "../../../src/cli/program.ts";
+import { utf8 } from "../../../src/core/codec/bytes.ts";
+import {
+  isSignedBy,
+  parseReleaseKey,
+  parseReleaseSignature,
+  parseSums,
+} from "../../../src/core/trust/release.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "waypost-release-"));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** SHA-256 of "a" and of "b". */
+const sums = `ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb  waypost-linux-x64
+3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d  waypost_0.1.0_amd64.deb
+`;
+const key = "RWQjU+UyVwevMfoFJkYi/RzF3XUrc16ftk6fn7WQo2pmwv42zRpNNUTF";
+const otherKey = "RWRjU+UyVwevMfoFJkYi/RzF3XUrc16ftk6fn7WQo2pmwv42zRpNNUTF";
+const ofFile =
+  "RUQjU+UyVwevMdtFTLw7ydA/fEJK30dyhY5X6vqQTekDxNMREiTMqIBZMTq/y3pOmgtgEfABFa/8rgynyz/7ZbCraCRJwRJTjwQ=";
+const ofComment =
+  "8X5sPkUh14Kap2S6Z2SzvsBJx8eJtq9Se8dr3frqWKULU4AlwCTTVuNlvH8x+M2jvIh43Xc1RLx7fS3bMfT8Ag==";
+const signature = `untrusted comment: signature from minisign secret key
+${ofFile}
+trusted comment: waypost 0.1.0, commit 1234
+${ofComment}
+`;
+/** The same file in the older form, which covers it unhashed. */
+const legacy = `untrusted comment: signature from minisign secret key
+RWQjU+UyVwevMdHbYwNI51Xqy7Rp79AkL//jOMWiBVhK3ZnPai1dXCyXTkh95x0lx0sYeOZEMLPxhjqwd15an5N7X3qqT5td+gM=
+trusted comment: old
+PGR+qO6r+jAcHSeNWSjGfeqvpAWvu8tnhUHQgOafQTPjqIXNjRKaNuokgZbINviML86vtiD3AdmNvBXxA7S3AA==
+`;
+
+const at = (name: string): string => join(folder, name);
+
+beforeEach(() => {
+  rmSync(at("waypost-linux-x64"), { force: true });
+  writeFileSync(at("SHA256SUMS"), sums);
+  writeFileSync(at("SHA256SUMS.minisig"), signature);
+  writeFileSync(at("waypost_0.1.0_amd64.deb"), "b");
+});
+
+async function verify(...words: string[]): Promise<void> {
+  const program = await createProgram(true);
+  const given = ["--sums", at("SHA256SUMS"), "--json", ...words];
+  await program.parseAsync(["bun", "waypost", "verify-release", ...given]);
+}
+
+describe("the command", () => {
+  test("accepts what was released, with the key as text and in a file", async () => {
+    await verify("--key", key);
+    writeFileSync(at("waypost.pub"), `untrusted comment: minisign public key\n${key}\n`);
+    writeFileSync(at("waypost-linux-x64"), "a");
+    await verify("--key", at("waypost.pub"), at("waypost-linux-x64"));
+  });
+
+  test.each([
+    ["a changed file", { "waypost_0.1.0_amd64.deb": "c" }, [], "is not the file that was released"],
+    ["an empty file", { "waypost_0.1.0_amd64.deb": "" }, [], "is not the file that was released"],
+    ["a changed sum", { SHA256SUMS: sums.replace("ca9", "ca8") }, [], "does not hold"],
+    ["a sum too many", { SHA256SUMS: `${sums}${sums.slice(0, 65)} more\n` }, [], "does not hold"],
+    [
+      "a changed comment",
+      { "SHA256SUMS.minisig": signature.replace("1234", "1235") },
+      [],
+      "does not hold",
+    ],
+    ["the older form", { "SHA256SUMS.minisig": legacy }, [], "is no signature"],
+    ["an empty signature", { "SHA256SUMS.minisig": "" }, [], "is no signature"],
+    ["a file of another release", { other: "a" }, ["other"], "is not part of this release"],
+    ["a file that is not there", {}, ["waypost-linux-x64"], "does not exist"],
+  ])("refuses %s", async (_, files, named, reason) => {
+    for (const [name, text] of Object.entries(files)) writeFileSync(at(name), text);
+    await expect(verify("--key", key, ...named.map(at))).rejects.toThrow(reason);
+  });
+
+  test("refuses another key, and what is no key", async () => {
+    await expect(verify("--key", otherKey)).rejects.toThrow("is signed with another key");
+    for (const text of [at("SHA256SUMS"), key.slice(1), ""])
+      await expect(verify("--key", text)).rejects.toThrow("is no public key of minisign");
+  });
+
+  test("refuses a folder without the files, and one without the signature", async () => {
+    rmSync(at("waypost_0.1.0_amd64.deb"));
+    await expect(verify("--key", key)).rejects.toThrow("no file that");
+    rmSync(at("SHA256SUMS.minisig"));
+    await expect(verify("--key", key)).rejects.toThrow("SHA256SUMS.minisig does not exist");
+  });
+});
+
+describe("the formats", () => {
+  test("every changed bit of a signature is refused", () => {
+    const parsedKey = parseReleaseKey(key);
+    const parsed = parseReleaseSignature(signature);
+    if (parsedKey === null || parsed === null) throw new Error("the examples are readable");
+    expect(isSignedBy(parsedKey, parsed, utf8(sums))).toBe(true);
+    for (const member of ["ofFile", "ofComment"] as const) {
+      for (let bit = 0; bit < 64 * 8; bit++) {
+        const bytes = parsed[member].slice();
+        bytes[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+        expect(isSignedBy(parsedKey, { ...parsed, [member]: bytes }, utf8(sums))).toBe(false);
+      }
+    }
+  });
+
+  test.each([
+    "",
+    "x",
+    sums.replace("  ", " "),
+    sums.replace("waypost-linux", "../waypost"),
+    `${sums}${sums}`,
+    sums.toUpperCase(),
+  ])("%j is no list of sums", (text) => {
+    expect(parseSums(text)).toBeNull();
+  });
+});
