@@ -60,15 +60,25 @@ const larger: MailboxQuota = {
 /** Entries of several senders take places of the same pools. */
 const owners = ["net:a", "net:b", "net:c"];
 
-const games = [
-  ...seeds.map((seed) => ({ seed, quota, name: `seed ${seed}` })),
-  ...[1, 2, 3, 4, 5].map((seed) => ({
-    seed,
-    quota: ofStore,
-    name: `seed ${seed}, with a share of the store`,
-  })),
-  ...[1, 2, 3].map((seed) => ({ seed, quota: larger, name: `seed ${seed}, larger mailboxes` })),
-];
+type Game = { readonly seed: number; readonly quota: MailboxQuota; readonly name: string };
+
+const plain = (seed: number): Game => ({ seed, quota, name: `seed ${seed}` });
+const withShare = (seed: number): Game => ({
+  seed,
+  quota: ofStore,
+  name: `seed ${seed}, with a share of the store`,
+});
+const withLarger = (seed: number): Game => ({
+  seed,
+  quota: larger,
+  name: `seed ${seed}, larger mailboxes`,
+});
+
+/** One of each kind, and the seeds that once found something, come first: a slow driver plays those. */
+const first = [plain(5), plain(44), withShare(1), withLarger(1)];
+const all = [...seeds.map(plain), ...[1, 2, 3, 4, 5].map(withShare), ...[1, 2, 3].map(withLarger)];
+const names = new Set(first.map(({ name }) => name));
+const games = [...first, ...all.filter(({ name }) => !names.has(name))];
 
 export const modelCases: readonly ConformanceCase[] = games.map(
   ({ seed, quota: limits, name }) => ({
