@@ -223,9 +223,8 @@ export type TagClaim = { readonly tag: string; readonly untilMs: number };
 export interface Replay {
   /**
    * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
-   * lasts (`untilMs > nowMs`); a refused claim does not change that time. A driver may also refuse a claim that ends no
-   * later than one that was forgotten. A tag is a text of 1 to 512 arbitrary characters, U+0000 included, compared
-   * exactly.
+   * lasts (`untilMs > nowMs`); a refused claim does not change that time. A tag is a text of 1 to
+   * 512 arbitrary characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
   /** Forgets claims that have ended at `nowMs` (removal-time.ts), at most `limit` in one write; returns how many. */

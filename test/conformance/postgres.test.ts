@@ -48,7 +48,6 @@ const empty = `do $$ declare one record; begin
     execute format('drop table {s}.%I', one.name);
   end loop;
   truncate {s}.mailbox, {s}.share, {s}.part, {s}.tally, {s}.writer, {s}.claim, {s}.receipt, {s}.ledger restart identity;
-  update {s}.meta set claims_forgotten_ms = 0;
 end $$`;
 
 /** As a newer program leaves a schema that this one may read: another version, and a column more in each table. */
@@ -136,29 +135,6 @@ if (absence !== null) {
     },
     open: async (environment) => open(await emptied(sharded()), environment),
     reopen: (_, environment) => open(sharded(), environment),
-  });
-
-  test("a claim that waited for a move heeds the claims that the move forgot", async () => {
-    const store = await open(await emptied(settings("moving")), testEnvironment());
-    const [moving, looking] = await Promise.all(
-      [1, 2].map(() => openPool({ ...settings("moving"), connections: 1 })),
-    );
-    const key = "hashtextextended('{s}', 4)";
-    const locked = (
-      mode: string,
-      granted: boolean,
-    ) => `select 1 from pg_locks where locktype = 'advisory'
-      and (classid::bigint << 32) | objid::bigint = ${key} and mode = '${mode}' and granted = ${granted}`;
-    const move = moving!.query(`do $$ begin
-      perform pg_advisory_xact_lock(${key});
-      while not exists (${locked("ShareLock", false)}) loop perform pg_sleep(0.001); end loop;
-      update {s}.meta set claims_forgotten_ms = 5000;
-    end $$`);
-    while ((await looking!.query(locked("ExclusiveLock", true))).length === 0) await Bun.sleep(1);
-    expect(await store.capabilities.replay!.claim("tag", 5_000, 1_000)).toBe(false);
-    await move;
-    expect(await store.capabilities.replay!.claim("tag", 5_001, 1_000)).toBe(true);
-    await Promise.all([moving!.close(), looking!.close(), store.close()]);
   });
 
   describe("three nodes on one schema", () => {

@@ -1,13 +1,13 @@
 /** The LMDB driver on a disk without room: what is refused and how, what goes on, and that nothing is lost. */
 import { describe, expect, test } from "bun:test";
-import { mkdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { mkdirSync, renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { LogHead } from "../../src/core/trust/log.ts";
 import { verifyConsistency } from "../../src/core/trust/tree.ts";
 import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
-import type { Disk } from "../../src/plugins/lmdb/space.ts";
+import { type Disk, openDisk } from "../../src/plugins/lmdb/space.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import {
   type Mailbox,
@@ -88,6 +88,23 @@ async function ackAll(mailbox: Mailbox, numbers: readonly number[]): Promise<voi
       await mailbox.remove(did(r), mine.slice(at, at + 200), 2_000);
   }
 }
+
+test.if(process.platform === "linux")(
+  "a disk is asked by the open file, whatever its folder is called, and its failure is unavailable",
+  () => {
+    const path = folder();
+    mkdirSync(path);
+    const file = join(path, "data.mdb");
+    writeFileSync(file, new Uint8Array(64 * 1024));
+    const disk = openDisk(file);
+    renameSync(path, `${path}-elsewhere`);
+    expect(disk.freeBytes()).toBeGreaterThan(0);
+    disk.close();
+    const asked = () => disk.freeBytes();
+    expect(asked).toThrow(expect.objectContaining({ code: "unavailable" }));
+    rmSync(`${path}-elsewhere`, { recursive: true });
+  },
+);
 
 describe("a disk without room", () => {
   const systems = [

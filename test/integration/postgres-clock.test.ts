@@ -4,7 +4,7 @@ import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import type { Mailbox } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { alice, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";
+import { alice, entry, failureOf, id, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
 
@@ -27,7 +27,13 @@ async function storeOne(mailbox: Mailbox, n: number, nowMs: number) {
 test.skipIf(absence !== null)(
   "a node whose clock jumps ahead removes nothing, says so, is not ready, and works again when its clock is right",
   async () => {
-    const main = { urls: [server.url], connections: 4, block_time_ms: 200 };
+    // A partition goes as a whole, when all that it may hold has ended.
+    const main = {
+      urls: [server.url],
+      connections: 4,
+      block_time_ms: 200,
+      partition_ms: 15 * minuteMs,
+    };
     await postgresPlugin.migrate?.(optionsOf(postgresPlugin, main));
     const stores = { main: { plugin: "postgres", ...main } };
     let aheadMs = 0;
@@ -99,6 +105,61 @@ test.skipIf(absence !== null)(
     expect(await server.sql(`select count(*) from ${schema}.held`)).toBe("1\n");
     expect(await server.sql(`select count(*) from ${schema}.claim`)).toBe("1\n");
     aheadMs = 0;
+    await store.close();
+  },
+  60_000,
+);
+
+test.skipIf(absence !== null)(
+  "after the clocks of a node and its database were hours ahead, proofs are accepted, once each",
+  async () => {
+    const schema = "both_ahead";
+    const main = { urls: [server.url], schema, connections: 2 };
+    await postgresPlugin.migrate?.(optionsOf(postgresPlugin, main));
+    let aheadMs = 0;
+    const now = () => Date.now() + aheadMs;
+    const setClocks = (ms: number) => {
+      aheadMs = ms;
+      const text = `(extract(epoch from clock_timestamp()) * 1000)::bigint + ${ms}`;
+      return server.sql(`create or replace function ${schema}.clock_ms() returns bigint
+        language sql as $$ select ${text} $$`);
+    };
+    const environment = { now: Date.now, log: () => {}, fatal: () => {} };
+    const store = await postgresPlugin.open(optionsOf(postgresPlugin, main) as never, environment);
+    const { mailbox, replay } = store.capabilities;
+    const claim = (tag: string, lifeMs: number) => replay!.claim(tag, now() + lifeMs, now());
+    expect(await claim("used", hourMs)).toBe(true);
+    await setClocks(6 * hourMs);
+    expect(await claim("ahead", minuteMs)).toBe(true);
+    await setClocks(7 * hourMs);
+    // That time has lasted: what ended by it is forgotten.
+    expect(await replay!.expire(now(), 1_000)).toBe(2);
+    await setClocks(0);
+    expect(await claim("new", 10 * minuteMs)).toBe(true);
+    expect(await claim("new", 10 * minuteMs)).toBe(false);
+    await storeOne(mailbox!, 1, now());
+    const proof = { tag: "acknowledgement", untilMs: now() + 10 * minuteMs };
+    expect(await mailbox!.claimAndRemove(proof, alice, [id(1)], now())).toHaveLength(1);
+    await store.close();
+  },
+  60_000,
+);
+
+test.skipIf(absence !== null)(
+  "a claim is kept for as long as the clock of a node may be behind the database's",
+  async () => {
+    const schema = "kept_claims";
+    const main = { urls: [server.url], schema, connections: 2 };
+    await postgresPlugin.migrate?.(optionsOf(postgresPlugin, main));
+    const environment = { now: Date.now, log: () => {}, fatal: () => {} };
+    const store = await postgresPlugin.open(optionsOf(postgresPlugin, main) as never, environment);
+    const replay = store.capabilities.replay!;
+    const nowMs = Date.now();
+    expect(await replay.claim("proof", nowMs + 1, nowMs)).toBe(true);
+    await Bun.sleep(5);
+    expect(await replay.expire(Date.now(), 1_000)).toBe(0);
+    // By the clock of another node it has not ended.
+    expect(await replay.claim("proof", nowMs + 1, nowMs - 4_000)).toBe(false);
     await store.close();
   },
   60_000,

@@ -253,7 +253,7 @@ suite("a store over several databases", () => {
     await begun.unsafe("begin");
     await begun.unsafe(`select pg_advisory_xact_lock(${schema}.place_lock(${no}))`);
     await home.sql(`select ${schema}.leave(${no}, '${move}')`);
-    await east.sql(`select ${schema}.arrive(${no}, '${move}', 0)`);
+    await east.sql(`select ${schema}.arrive(${no}, '${move}')`);
     await east.sql(`insert into ${schema}.mailbox (key, entries, bytes) values ('${box}', 1, 10)`);
     await east.sql(`insert into ${schema}.claim values ('\\x00', 9000, 1000, ${no})`);
     const left = () =>

@@ -80,8 +80,7 @@ async function movePlace(no: number, from: Shard, to: Shard): Promise<void> {
     // Waits for the writes that began before.
     await from.pool.query("select pg_advisory_xact_lock(hashtextextended('{s}', 4))");
     await purge(to, no);
-    const [meta] = await query("select claims_forgotten_ms as ms from {s}.meta");
-    await to.pool.query("select {s}.arrive($1, $2::uuid, $3)", [no, move, Number(meta?.["ms"])]);
+    await to.pool.query("select {s}.arrive($1, $2::uuid)", [no, move]);
     for (const [kind, text] of copied) {
       await query(`declare moved no scroll cursor for select row_to_json(x)::text as row, x.weight from (
         ${text.replaceAll("$no", String(no))}) x`);
