@@ -59,6 +59,7 @@ export async function planSend(
   if (services.some(({ type }) => type === movedType))
     await (await import("../trust/places.ts")).checkMoved(client, to);
   const trust = await trustIn(client, to, choices.trust ?? null);
+  const sealedMax = leastOf([...bounds, ...(await relayBounds(client))]);
   const plan: SendPlan = {
     id: choices.id ?? randomUuid(),
     seed: crypto.getRandomValues(new Uint8Array(32)),
@@ -67,10 +68,11 @@ export async function planSend(
     name: choices.name ?? null,
     recipient,
     file,
-    chunkBytes: decideChunkBytes([...bounds, ...(await relayBounds(client))], {
+    chunkBytes: decideChunkBytes(sealedMax, {
       asked: choices.chunkBytes ?? chunkBytesDefault,
       sizeBytes: file.sizeBytes,
     }),
+    sealedBytesMax: Number.isFinite(sealedMax) ? sealedMax : null,
     timestamp: renderTimestamp(await nextSendMs(client)),
     ttl,
     tag: choices.tag ?? null,
@@ -176,12 +178,14 @@ function toldKey(resolution: Resolution): RecipientKey {
 /** Nothing proves a policy: a smaller bound would make a node's lie of a byte a flood of envelopes. */
 const partBytesMin = 4_096;
 
+const leastOf = (bounds: readonly (number | undefined)[]): number =>
+  Math.min(...bounds.filter((bytes) => bytes !== undefined));
+
 /** As much as node and recipient allow, at most 1 MiB: a larger file is sent in chunks. */
 function decideChunkBytes(
-  bounds: readonly (number | undefined)[],
+  sealedMax: number,
   { asked, sizeBytes }: { readonly asked: number; readonly sizeBytes: number },
 ): number {
-  const sealedMax = Math.min(...bounds.filter((bytes) => bytes !== undefined));
   const allowed = sealedMax - sealedBytesMargin;
   if (allowed >= Math.max(1, Math.min(sizeBytes, partBytesMin))) return Math.min(asked, allowed);
   throw localError(

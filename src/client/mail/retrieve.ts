@@ -5,21 +5,12 @@
  * Source: interface "Cache" (acknowledging), rules section 6.
  */
 import { sha256 } from "#sha256";
-import { concatBytes, decodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
-import { type Did, isDid } from "../../core/codec/did.ts";
-import {
-  hourMs,
-  minuteMs,
-  parseDuration,
-  parseTimestamp,
-  secondMs,
-} from "../../core/codec/time.ts";
-import { type DidDocument, methodFor, parseMethodKey } from "../../core/ledger/account.ts";
-import { encodeSenderText } from "../../core/message/proof.ts";
-import { BoundedMap } from "../../core/std/bounded.ts";
-import { attempt, ClientError, isTemporary, localError, orNull } from "../base/failure.ts";
+import { concatBytes, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { hourMs, minuteMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
+import { sealedProfile } from "../../core/message/sealed.ts";
+import { attempt, ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
-import { verifyEd25519 } from "../keys/crypto.ts";
 import { agreementSecrets, type Identity } from "../keys/keys.ts";
 import {
   ackIdsMax,
@@ -32,43 +23,21 @@ import {
   placeOf,
   type Unreachable,
 } from "../net/caches.ts";
-import { activeDocument, type Client, trustIn } from "../trust/client.ts";
+import type { Client } from "../trust/client.ts";
 import { decideLife } from "../trust/life.ts";
 import type { TrustLevel } from "../trust/trust.ts";
-import { isNote, parseMediaType, type TypeFacts } from "./content.ts";
+import { parseMediaType, type TypeFacts } from "./content.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
+import { type ClaimedSender, senderVerifier, type VerifySender } from "./senders.ts";
 import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
+import type { HybridOpened } from "./unseal-hybrid.ts";
 
 export type Recipient = {
   readonly did: Did;
   readonly secretsOf: SecretsOf;
   /** How far a node's clock is ahead of this machine's. */
   readonly aheadMs?: () => number;
-  /** The claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
-  readonly senderOf: (
-    envelope: EnvelopeJson,
-    type: Pick<TypeFacts, "essence" | "home">,
-    times: EnvelopeTimes,
-  ) => Promise<Sender | null>;
-};
-
-type EnvelopeTimes = {
-  /** By the sender's clock; `null` when it can't be read. */
-  readonly sentAtMs: number | null;
-  /** When this machine learned of it, by `performance.now()`. */
-  readonly foundMs: number;
-};
-
-/**
- * `verified` is `false` when the signature does not verify, `null` when the document could not be read. `distrusted`: why
- * what the Directory says of the sender is not believed, such as `identity_changed`; nothing is verified then.
- */
-type Sender = {
-  readonly did: Did;
-  readonly verified: boolean | null;
-  /** What shows the keys of a verified sender. */
-  readonly trust: TrustLevel | null;
-  readonly distrusted: string | null;
+  readonly senderOf: VerifySender;
 };
 
 /** Opens messages for an identity and verifies their senders. */
@@ -207,7 +176,7 @@ export function namedMarks(
 }
 
 /** A file is verified only if each of its chunks is. */
-function weaker(a: Sender | null, b: Sender | null): Sender | null {
+function weaker(a: ClaimedSender | null, b: ClaimedSender | null): ClaimedSender | null {
   if (a === null || b === null || a.verified === false) return a;
   return b.verified === true ? a : b;
 }
@@ -251,7 +220,7 @@ export async function openChunk(
 export type OpenedChunk = OpenedEnvelope & { readonly digest: string; readonly mark: string };
 
 /** Of an unsigned envelope only id and ciphertext are bound to one another. */
-function markOf(envelope: EnvelopeJson, from: Sender | null, digest: string): string {
+function markOf(envelope: EnvelopeJson, from: ClaimedSender | null, digest: string): string {
   if (from?.verified === true) return digest;
   const { message_id: id, payload } = envelope;
   const ciphertext = isRecord(payload) ? payload["ciphertext_b64"] : "";
@@ -262,7 +231,7 @@ type OpenedEnvelope = Opened & {
   /** 0 where nothing proves its time. */
   readonly seenUntilMs: number;
   readonly type: TypeFacts;
-  readonly from: Sender | null;
+  readonly from: ClaimedSender | null;
   /** By the sender's clock; `null` when it can't be read. */
   readonly sentAtMs: number | null;
 };
@@ -283,10 +252,10 @@ export async function openEnvelope(
   if (typeof messageId !== "string" || to !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
   const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
-  const { file, data } = await openPayload(envelope["payload"], binding, recipient.secretsOf);
+  const { file, data, inner } = await openSealed(envelope, binding, recipient.secretsOf);
   const type = parseMediaType(file.mediaType);
   const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
-  const from = await recipient.senderOf(envelope, type, { sentAtMs, foundMs });
+  const from = await recipient.senderOf(envelope, type, { sentAtMs, foundMs }, inner);
   // Signed by somebody who did not write it.
   const isForeign = type.author !== null && from !== null && type.author !== from.did;
   return {
@@ -298,6 +267,18 @@ export async function openEnvelope(
     seenUntilMs:
       from?.verified === true && !isForeign ? liveUntil(envelope, recipient, sentAtMs) : 0,
   };
+}
+
+/** By the version that its profile names; what opens the second one is loaded with the first such message. */
+async function openSealed(
+  envelope: EnvelopeJson,
+  binding: SealBinding,
+  secretsOf: SecretsOf,
+): Promise<HybridOpened> {
+  const payload = envelope["payload"];
+  if (isRecord(payload) && payload["profile"] === sealedProfile)
+    return (await import("./unseal-hybrid.ts")).openHybrid(envelope, binding, secretsOf);
+  return { ...(await openPayload(payload, binding, secretsOf)), inner: null };
 }
 
 /** Clocks that differ by less agree. */
@@ -345,107 +326,6 @@ const unreadableCodes = [
 
 export function isUnreadable(error: ClientError): boolean {
   return error.kind === "local" && unreadableCodes.includes(error.code);
-}
-
-// ------------------------------------------------------------------------------------------------------------ senders
-
-const sendersKeptMax = 1_000;
-const documentKeptMs = minuteMs;
-/**
- * A message that is younger waits in the Cache while its sender can't be looked up, because what is saved unverified stays
- * so. An older one may be of somebody whose home is gone, and one that lives no longer than this would be lost.
- */
-const patienceMs = 5 * minuteMs;
-
-/** `null`: a sender whom this Directory does not know. */
-type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel } | null;
-
-/**
- * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
- * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
- */
-function senderVerifier(client: Client): Recipient["senderOf"] {
-  const kept = new BoundedMap<
-    Did,
-    { readonly atMs: number; readonly sender: Promise<KnownSender> }
-  >(sendersKeptMax);
-  const read = async (did: Did): Promise<KnownSender> => {
-    const document = await orNull(activeDocument(client, did), "did_not_found");
-    return document === null ? null : { document, trust: await trustIn(client, did) };
-  };
-  const readNow = (did: Did): Promise<KnownSender> => {
-    const sender = read(did);
-    sender.catch(() => kept.delete(did));
-    kept.set(did, { atMs: performance.now(), sender });
-    return sender;
-  };
-  const senderWithin = (did: Did, freshMs: number): Promise<KnownSender> => {
-    const known = kept.get(did);
-    const isFresh = known !== undefined && known.atMs > performance.now() - freshMs;
-    return isFresh ? known.sender : readNow(did);
-  };
-  /**
-   * By what is published after the envelope was found. One read a second is for all that wait for it, and what was found
-   * before it waits for no other, so forgeries hold up no one for longer.
-   */
-  const senderSince = async (did: Did, foundMs: number): Promise<KnownSender> => {
-    const { atMs, sender } = kept.get(did) ?? { atMs: Number.NEGATIVE_INFINITY, sender: null };
-    if (sender !== null && atMs >= foundMs) return sender;
-    const leftMs = atMs + secondMs - performance.now();
-    if (leftMs <= 0) return readNow(did);
-    await new Promise((resolve) => setTimeout(resolve, leftMs + 1));
-    return senderSince(did, foundMs);
-  };
-  return async (envelope, { essence, home }, { sentAtMs, foundMs }) => {
-    if (envelope["from"] === undefined) return null;
-    const from = envelope["from"];
-    if (typeof from !== "string" || !isDid(from))
-      throw localError("not_authentic", "the envelope is malformed");
-    if (home !== null && client.trust.provenOf(from) === null) client.trust.tellHome(from, home);
-    const verify = async (reading: Promise<KnownSender>): Promise<Sender> => {
-      const known = await reading;
-      const verified = known && (await verifySender(envelope, known.document));
-      return {
-        did: from,
-        verified,
-        trust: verified === true ? (known?.trust ?? null) : null,
-        distrusted: null,
-      };
-    };
-    // The sender may have a new key since its document was read: once more, with what is published now.
-    const sender = await attempt(async () => {
-      const known = await verify(senderWithin(from, documentKeptMs));
-      return known.verified === true ? known : verify(senderSince(from, foundMs));
-    });
-    if (!(sender instanceof ClientError)) return sender;
-    // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.
-    const livesMs = parseDuration(String(envelope["ttl"])) ?? Number.POSITIVE_INFINITY;
-    const isYoung = (sentAtMs ?? 0) > Date.now() - patienceMs && livesMs > patienceMs;
-    if (isTemporary(sender) && (isYoung || isNote(essence))) throw sender;
-    const distrusted = sender.kind === "distrusted" ? sender.code : null;
-    return { did: from, verified: distrusted === null ? null : false, trust: null, distrusted };
-  };
-}
-
-async function verifySender(envelope: EnvelopeJson, document: DidDocument): Promise<boolean> {
-  const { sender_key_id: keyId, sender_signature: text } = envelope;
-  if (typeof keyId !== "string" || typeof text !== "string") return false;
-  const method = methodFor(document, keyId, "send");
-  const key = method === null ? null : parseMethodKey(method);
-  const signature = decodeBase64(text);
-  const signed = textOf(envelope);
-  return (
-    key !== null && signature !== null && signed !== null && verifyEd25519(signature, signed, key)
-  );
-}
-
-/** `null` when a part of it has no canonical form, such as text with a lone surrogate. */
-function textOf(envelope: EnvelopeJson): Uint8Array | null {
-  try {
-    return encodeSenderText(envelope);
-  } catch {
-    return null;
-  }
 }
 
 // ------------------------------------------------------------------------------------------------ acknowledging

@@ -67,7 +67,8 @@ export const placeOf = ({ chunk }: SealBinding) => ({
   total_chunks: chunk?.total ?? 1,
 });
 
-const recordOf = (binding: SealBinding, file: FileFacts, data: Uint8Array) => ({
+/** The members of a record, for both versions. */
+export const recordOf = (binding: SealBinding, file: FileFacts, data: Uint8Array) => ({
   format: recordFormat,
   name: file.name,
   media_type: file.mediaType,

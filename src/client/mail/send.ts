@@ -6,7 +6,8 @@
  * Source: interface "Relay" and "DeliveryResult", rules section 2.
  */
 
-import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "#sha256";
+import { encodeBase64, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { JsonObject } from "../../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
@@ -28,7 +29,13 @@ import { ask, type Endpoint, type Exchange, jsonBody, path } from "../net/http.t
 import type { Author } from "../trust/client.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "../trust/trust.ts";
 import { type ContentNames, idIn, isQuiet, type Source, withAuthor } from "./content.ts";
-import { type FileFacts, type RecipientKey, sealPayload } from "./seal.ts";
+import {
+  type FileFacts,
+  keyBytes,
+  type RecipientKey,
+  type SealBinding,
+  sealPayload,
+} from "./seal.ts";
 
 /** Data of one envelope: above this a file is sent as a chunk set. */
 export const chunkBytesDefault = 1_048_576;
@@ -48,6 +55,8 @@ export type SendPlan = {
   readonly recipient: RecipientKey;
   readonly file: FileFacts;
   readonly chunkBytes: number;
+  /** What a payload may have, to which padding keeps; none where it is not known. */
+  readonly sealedBytesMax?: number | null | undefined;
   /** One text for every chunk of a file. */
   readonly timestamp: string;
   readonly ttl: string;
@@ -92,24 +101,7 @@ export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint
     groupIdOf(plan),
     chunkCount(plan),
   ];
-  const payload = await sealPayload({
-    binding: {
-      messageId,
-      to: plan.to,
-      chunk: groupId === null ? null : { groupId, sequence, total },
-    },
-    file: {
-      ...plan.file,
-      mediaType: withAuthor(plan.file.mediaType, plan.sender?.did ?? null, plan.sender?.home),
-    },
-    data,
-    recipient: plan.recipient,
-    entropy: {
-      ephemeralSecret: derive(plan, `ephemeral:${sequence}`, 32),
-      nonce: derive(plan, `nonce:${sequence}`, 12),
-    },
-  });
-  const envelope: JsonObject = {
+  const outer: JsonObject = {
     message_id: messageId,
     to: plan.to,
     timestamp: plan.timestamp,
@@ -119,19 +111,53 @@ export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint
     ...(groupId === null
       ? {}
       : { message_group_id: groupId, sequence_number: sequence, total_chunks: total }),
-    payload,
   };
+  const author: JsonObject =
+    plan.sender === null ? {} : { from: plan.sender.did, sender_key_id: plan.sender.keyId };
+  const binding: SealBinding = {
+    messageId,
+    to: plan.to,
+    chunk: groupId === null ? null : { groupId, sequence, total },
+  };
+  const payload = await sealPart(plan, { binding, data, outer: { ...outer, ...author } });
+  const envelope = { ...outer, payload, ...author };
   return {
     messageId,
     body: jsonBody(plan.sender === null ? envelope : await signed(envelope, plan.sender)),
   };
 }
 
-async function signed(
-  envelope: JsonObject,
-  sender: Signer & { readonly did: Did },
-): Promise<JsonObject> {
-  const members = { ...envelope, from: sender.did, sender_key_id: sender.keyId };
+/** Before its payload is sealed. */
+type Part = {
+  readonly binding: SealBinding;
+  readonly data: Uint8Array;
+  /** All members of its envelope but `payload` and `sender_signature`. */
+  readonly outer: JsonObject;
+};
+
+/** In the second version for a recipient with a key of it. */
+async function sealPart(plan: SendPlan, { binding, data, outer }: Part): Promise<JsonObject> {
+  const { recipient, sender } = plan;
+  const sequence = binding.chunk?.sequence ?? 0;
+  const mediaType = withAuthor(plan.file.mediaType, sender?.did ?? null, sender?.home);
+  const file = { ...plan.file, mediaType };
+  if (recipient.publicKey.length === keyBytes) {
+    const entropy = {
+      ephemeralSecret: derive(plan, `ephemeral:${sequence}`, 32),
+      nonce: derive(plan, `nonce:${sequence}`, 12),
+    };
+    return sealPayload({ binding, file, data, recipient, entropy });
+  }
+  const isFull = binding.chunk !== null && data.length === plan.chunkBytes;
+  const key = encodeHex(sha256(recipient.publicKey));
+  const randomness = derive(plan, `kem:${sequence}:${key}`, 64);
+  const bytesMax = plan.sealedBytesMax ?? Number.POSITIVE_INFINITY;
+  const { sealHybrid } = await import("./seal-hybrid.ts");
+  const sized = { binding, file, data, outer, payloadBytesMax: isFull ? 0 : bytesMax };
+  return sealHybrid({ ...sized, recipient, randomness });
+}
+
+async function signed(members: JsonObject, sender: Signer): Promise<JsonObject> {
   return {
     ...members,
     sender_signature: encodeBase64(await signEd25519(encodeSenderText(members), sender.seed)),

@@ -6,7 +6,7 @@
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { decodeBase64, decodeUtf8, equalBytes } from "../../core/codec/bytes.ts";
 import { localError } from "../base/failure.ts";
-import { isRecord, parseValue, problemOf } from "../base/shapes.ts";
+import { isRecord, type Of, parseValue, problemOf, type Shape } from "../base/shapes.ts";
 import { x25519SharedSecret } from "../keys/crypto.ts";
 import { recordShape, sealedPayloadShape } from "../net/answers.ts";
 import {
@@ -75,7 +75,7 @@ function parseSealed(payload: unknown): Sealed {
   return { keyId: texts.key_id, ephemeral, nonce, ciphertext };
 }
 
-function notAuthentic(why: string) {
+export function notAuthentic(why: string) {
   return localError("not_authentic", `the message is not what its sender sealed: ${why}`);
 }
 
@@ -97,25 +97,37 @@ async function decrypt(
  * so no one changed it on the way: its sender wrote what this client can't read.
  */
 function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
-  const unreadable = (why: string) =>
-    localError(
-      "record_unreadable",
-      `the message decrypts, but its sealed record can't be read: ${why}`,
-    );
-  const decoded = decodeRecord(plaintext);
+  return openedOf(decodeRecord(plaintext), recordShape, binding).opened;
+}
+
+type RecordMembers = Of<typeof recordShape>;
+
+/** The content of a decoded record, and its members in their shape. Throws `record_unreadable`. */
+export function openedOf<Members extends RecordMembers>(
+  decoded: Record<string, unknown> | null,
+  shape: Shape<Members>,
+  binding: SealBinding,
+): { readonly opened: Opened; readonly record: Members } {
   if (decoded === null) throw unreadable("it must be one map of CBOR in its deterministic form");
-  const record = parseValue(decoded, recordShape);
-  if (record === null) throw unreadable(problemOf(recordShape, decoded, "the record") ?? "");
+  const record = parseValue(decoded, shape);
+  if (record === null) throw unreadable(problemOf(shape, decoded, "the record") ?? "");
   const { name, media_type: mediaType, size_bytes: sizeBytes, sha256, data } = record;
   const expected = Object.entries({ format: recordFormat, ...placeOf(binding) });
-  const other = expected.find(([member, value]) => decoded?.[member] !== value);
+  const other = expected.find(([member, value]) => decoded[member] !== value);
   if (other !== undefined) throw unreadable(`${other[0]} must be ${other[1]}`);
   if (sizeBytes < data.length) throw unreadable("size_bytes is smaller than the data");
-  return { file: { name, mediaType, sizeBytes, sha256 }, data };
+  return { opened: { file: { name, mediaType, sizeBytes, sha256 }, data }, record };
+}
+
+export function unreadable(why: string) {
+  return localError(
+    "record_unreadable",
+    `the message decrypts, but its sealed record can't be read: ${why}`,
+  );
 }
 
 /** `null` for anything but a map in the deterministic form of RFC 8949 section 4.2.1. */
-function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
+export function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
   try {
     const record = decodeMap(plaintext);
     return equalBytes(encodeRecord(record), plaintext) ? record : null;

@@ -147,18 +147,35 @@ export const sealedPayloadShape = strictObject({
   nonce_b64: text,
   ciphertext_b64: text,
 });
-export const recordShape = strictObject({
+const digest = bytesOf("a byte string of 32 bytes", ({ length }) => length === 32);
+const recordMembers = {
   format: text,
   name: text,
   media_type: text,
   size_bytes: natural,
-  sha256: bytesOf("a byte string of 32 bytes", ({ length }) => length === 32),
+  sha256: digest,
   message_group_id: text,
   sequence_number: natural,
   total_chunks: natural,
   data: bytesOf("a byte string", () => true),
+};
+export const recordShape = strictObject(recordMembers);
+export const hybridPayloadShape = strictObject({
+  profile: text,
+  key_id: text,
+  enc_b64: text,
+  ciphertext_b64: text,
+});
+/** With the sender's signature: all four members, or none. */
+export const hybridRecordShape = strictObject({
+  ...recordMembers,
+  from: optional(text),
+  from_key: optional(text),
+  proof_sha256: optional(digest),
+  signature: optional(bytesOf("a byte string of 64 bytes", ({ length }) => length === 64)),
 });
 
+export type HybridPayload = Of<typeof hybridPayloadShape>;
 export type SealedPayload = Of<typeof sealedPayloadShape>;
 export type RegistrationStatus = Of<typeof registrationStatusShape>;
 export type Resolved = Of<typeof resolvedShape>;

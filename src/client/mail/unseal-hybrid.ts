@@ -1,0 +1,119 @@
+/**
+ * Opening what was sealed in the second version. As in the first, nothing is trusted: each member is checked before and after
+ * decryption, and the envelope must be what the sender wrote, member by member.
+ * Source: docs/protocol.md "Sealing, second version".
+ */
+import { sha256 } from "#sha256";
+import { decodeBase64, encodeHex } from "../../core/codec/bytes.ts";
+import type { JsonObject } from "../../core/codec/json.ts";
+import {
+  digestEnvelope,
+  encodeSealedSenderText,
+  encodeSealInfo,
+  type SealedPlace,
+  sealedProfile,
+  unpadRecord,
+} from "../../core/message/sealed.ts";
+import { localError } from "../base/failure.ts";
+import { isRecord, parseValue } from "../base/shapes.ts";
+import { hpkeOpen, tagBytes } from "../keys/hpke.ts";
+import { encapsulatedBytes, expandSeed } from "../keys/xwing.ts";
+import { hybridPayloadShape, hybridRecordShape } from "../net/answers.ts";
+import type { EnvelopeJson } from "../net/caches.ts";
+import { encodeRecord, type SealBinding } from "./seal.ts";
+import {
+  decodeRecord,
+  notAuthentic,
+  type Opened,
+  openedOf,
+  type SecretsOf,
+  unreadable,
+} from "./unseal.ts";
+
+/** A signature inside, not verified so far. */
+export type InnerSignature = {
+  readonly from: string;
+  readonly keyId: string;
+  /** Of the proof by which the sender's key is known. */
+  readonly proofSha256: Uint8Array;
+  readonly signature: Uint8Array;
+  /** The exact bytes that it covers. */
+  readonly signedBytes: Uint8Array;
+};
+
+export type HybridOpened = Opened & { readonly inner: InnerSignature | null };
+
+/**
+ * The opened payload of an envelope. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
+ * `record_unreadable`.
+ */
+export async function openHybrid(
+  envelope: EnvelopeJson,
+  binding: SealBinding,
+  seedsOf: SecretsOf,
+): Promise<HybridOpened> {
+  const { keyId, enc, ciphertext } = parseSealed(envelope["payload"]);
+  const seeds = seedsOf(keyId);
+  if (seeds.length === 0)
+    throw localError("unknown_key", `sealed to ${keyId}, whose secret is not on this device`);
+  const envelopeSha256 = digestOf(envelope);
+  for (const seed of seeds) {
+    const secret = await expandSeed(seed);
+    const keySha256 = encodeHex(sha256(secret.publicKey));
+    const place: SealedPlace = { to: binding.to, keySha256, envelopeSha256 };
+    const padded = await hpkeOpen({ enc, ciphertext }, secret, encodeSealInfo(place));
+    if (padded !== null) return parseHybrid(padded, binding, place);
+  }
+  throw notAuthentic("it can't be decrypted");
+}
+
+type Sealed = {
+  readonly keyId: string;
+  readonly enc: Uint8Array;
+  readonly ciphertext: Uint8Array;
+};
+
+function parseSealed(payload: unknown): Sealed {
+  if (!isRecord(payload) || payload["profile"] !== sealedProfile)
+    throw localError("unknown_profile", "sealed in a way that this program does not know");
+  const texts = parseValue(payload, hybridPayloadShape);
+  const enc = decodeBase64(texts?.enc_b64 ?? "");
+  const ciphertext = decodeBase64(texts?.ciphertext_b64 ?? "");
+  if (
+    texts === null ||
+    enc?.length !== encapsulatedBytes ||
+    ciphertext === null ||
+    ciphertext.length < tagBytes
+  )
+    throw notAuthentic("its payload is malformed");
+  return { keyId: texts.key_id, enc, ciphertext };
+}
+
+function digestOf(envelope: EnvelopeJson): string {
+  try {
+    return digestEnvelope(envelope as JsonObject);
+  } catch {
+    throw notAuthentic("its envelope has no canonical form");
+  }
+}
+
+function parseHybrid(padded: Uint8Array, binding: SealBinding, place: SealedPlace): HybridOpened {
+  const plain = unpadRecord(padded);
+  if (plain === null) throw unreadable("nothing ends it before its padding");
+  const decoded = decodeRecord(plain);
+  const { opened, record } = openedOf(decoded, hybridRecordShape, binding);
+  const { signature, ...named } = record;
+  const { from, from_key: keyId, proof_sha256: proofSha256 } = named;
+  const members = [from, keyId, proofSha256, signature];
+  if (members.every((member) => member === undefined)) return { ...opened, inner: null };
+  if (
+    from === undefined ||
+    keyId === undefined ||
+    proofSha256 === undefined ||
+    signature === undefined
+  )
+    throw unreadable("from, from_key, proof_sha256 and signature stand together");
+  const recordSha256 = encodeHex(sha256(encodeRecord(named)));
+  const signedBytes = encodeSealedSenderText({ from, keyId }, place, recordSha256);
+  return { ...opened, inner: { from, keyId, proofSha256, signature, signedBytes } };
+}
