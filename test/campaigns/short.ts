@@ -18,6 +18,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   hostile: ["--scale", "0.01", "--only", "framing"],
   abuse: ["--seconds", "1", "--only", "tester"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused,known"],
+  unread: ["--rounds", "1", "--only", "forty"],
   pushes: ["--seconds", "4", "--only", "one"],
   cluster: ["--kills", "5"],
   sessions: ["--sessions", "100", "--seconds", "60"],

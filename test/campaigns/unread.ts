@@ -29,7 +29,7 @@ const { values } = parseArgs({
     only: { type: "string" },
     bodies: { type: "string", default: "192" },
     pulls: { type: "string", default: "250" },
-    limit: { type: "string", default: "900" },
+    limit: { type: "string", default: "700" },
   },
 });
 const rounds = Number(values.rounds);
@@ -68,15 +68,18 @@ function slowBody(address: string, { port }: Stage): Socket {
   return socket;
 }
 
-/** A pull of a whole mailbox, of which the first bytes are read. */
-async function unreadPull(address: string, { port }: Stage, person: StagePerson): Promise<Socket> {
+/** The request of a pull of a whole mailbox. */
+async function pullOf({ port }: Stage, person: StagePerson): Promise<string> {
   const headers = await proofHeaders(person.reader, "pull", "*");
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `GET /cache/messages/${person.did} HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n${lines.join("")}\r\n`;
+}
+
+/** Sends it, and reads the first bytes of the answer. */
+function unreadPull(address: string, { port }: Stage, request: string): Socket {
   const socket = socketFrom(address, port);
   socket.once("readable", () => void socket.read(12));
-  socket.write(
-    `GET /cache/messages/${person.did} HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n${lines.join("")}\r\n`,
-  );
+  socket.write(request);
   return socket;
 }
 
@@ -98,9 +101,13 @@ async function run(name: string, networks: number): Promise<void> {
   for (let round = 0; round < rounds; round++) {
     const addressOf = (n: number) => `127.0.66.${(n % networks) + 1}`;
     const sockets: Socket[] = [];
-    for (let n = 0; n < bodies; n++) sockets.push(slowBody(addressOf(n), stage));
+    // All in one moment: signing between two pulls would give the node time.
+    const requests: string[] = [];
     for (let n = 0; n < pulls; n++)
-      sockets.push(await unreadPull(addressOf(n), stage, people[n % people.length] ?? first));
+      requests.push(await pullOf(stage, people[n % people.length] ?? first));
+    for (let n = 0; n < bodies; n++) sockets.push(slowBody(addressOf(n), stage));
+    for (const [n, request] of requests.entries())
+      sockets.push(unreadPull(addressOf(n), stage, request));
     for (let n = 0; n < 5; n++) {
       await Bun.sleep(holdMs / 5);
       statuses.push((await honest.post("/cache/store", envelopeTo(first))).status);
@@ -112,7 +119,7 @@ async function run(name: string, networks: number): Promise<void> {
   console.log(
     `  ${name}: ${before.join(" / ")} MiB before (resident / anonymous), at most ${peak} / ${peakOwn}; honest stores ${JSON.stringify(tally(statuses))}`,
   );
-  findings.expect(peakOwn <= Number(values.limit), `${name}: ${peakOwn} MiB anonymous`);
+  findings.expect(peak <= Number(values.limit), `${name}: ${peak} MiB resident`);
   findings.expect(!statuses.some((status) => status !== 202), `${name}: honest stores failed`);
   honest.close();
   await stage.close();

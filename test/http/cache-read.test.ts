@@ -75,6 +75,24 @@ const storeAll = async (node: TestCache, envelopes: JsonObject[]) => {
   for (const envelope of envelopes) expect((await node.store(envelope)).status).toBe(202);
 };
 
+test("forty pulls in one moment read sixteen mailboxes at once, and all are answered", async () => {
+  let [reading, most] = [0, 0];
+  const node = await cacheFor({
+    wrap: (held) => ({
+      list: async (...asked) => {
+        most = Math.max(most, ++reading);
+        await Promise.resolve();
+        reading--;
+        return held.list(...asked);
+      },
+    }),
+  });
+  await node.store(envelopeTo(bob, 1));
+  const answers = await Promise.all(Array.from({ length: 40 }, () => messages(node, bob)));
+  expect(answers.map(({ count }) => count)).toEqual(Array.from({ length: 40 }, () => 1));
+  expect(most).toBe(16);
+});
+
 describe("GET /cache/messages/{did}", () => {
   test("answers an entry with exactly the members of the interface", async () => {
     const node = await cacheFor();

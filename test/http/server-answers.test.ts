@@ -1,5 +1,5 @@
 /** Long answers to clients that read them slowly, break off, or never read. */
-import { afterEach, expect, test } from "bun:test";
+import { afterEach, expect, spyOn, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { spliced } from "../../src/nodes/http/route.ts";
 import { StoreError } from "../../src/storage/contract.ts";
@@ -130,4 +130,18 @@ test("an answer that is not taken in time is cut off", async () => {
   socket.resume();
   await closed;
   expect(size).toBeLessThan(jsonBytes.length);
+});
+
+test("what long answers leave behind is collected while they go out, and when they are refused", async () => {
+  using collect = spyOn(Bun, "gc").mockReturnValue(undefined as never);
+  const { app, url } = serve({ body_bytes_in_flight: 9 * mebibyte, body_deadline: 20_000 });
+  // Each passes 16 MiB, of which memory had three copies: collected after every 64 MiB.
+  for (let n = 0; n < 4; n++) await (await fetch(`${url}/parts`)).bytes();
+  const passed = collect.mock.calls.length;
+  expect(passed).toBeGreaterThanOrEqual(2);
+  askWithoutReading(url, "192.0.2.1", "/parts");
+  askWithoutReading(url, "192.0.2.2", "/parts");
+  while (app.waitingAnswerBytes() < 8 * mebibyte) await Bun.sleep(2);
+  for (let n = 0; n < 12; n++) expect((await fetch(`${url}/parts`)).status).toBe(503);
+  expect(collect.mock.calls.length).toBeGreaterThanOrEqual(passed + 2);
 });

@@ -3,7 +3,7 @@
  * up to eight envelopes at once. After a temporary failure the lane waits, and begins with the first again.
  */
 import { hourMs } from "../../core/codec/time.ts";
-import { Waiters } from "../../core/std/bounded.ts";
+import type { Slots } from "../../core/std/order.ts";
 import { attempt, backoffMs, ClientError, pause } from "../base/failure.ts";
 import { Wakeup } from "../base/wakeup.ts";
 
@@ -11,27 +11,6 @@ import { Wakeup } from "../base/wakeup.ts";
 const flyingMax = 8;
 /** Between the beginnings of two, so that they arrive in their order unless something holds one up. */
 const apartMs = 20;
-
-/** Bounds how much is sent at once over all lanes of a kind. */
-export class Slots {
-  #free: number;
-  readonly #waiters = new Waiters();
-
-  constructor(free: number) {
-    this.#free = free;
-  }
-
-  async use<T>(work: () => Promise<T>): Promise<T> {
-    while (this.#free === 0) await this.#waiters.wait(hourMs);
-    this.#free--;
-    try {
-      return await work();
-    } finally {
-      this.#free++;
-      this.#waiters.release();
-    }
-  }
-}
 
 /** What a lane has sent for it. `Row` is one copy of a message. */
 export type Courier<Row> = {

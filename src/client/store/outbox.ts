@@ -10,6 +10,7 @@ import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { deferred } from "../../core/std/deferred.ts";
+import { Slots } from "../../core/std/order.ts";
 import {
   abortedError,
   askedPauseMs,
@@ -37,7 +38,7 @@ import {
 import type { NameTrust } from "../trust/trust.ts";
 import type { Body } from "./files.ts";
 import { digits, endOf, isFileLane, laneIn, laneOf, numberOf, rowsOf } from "./keys.ts";
-import { type Courier, type Flight, Lane, Slots } from "./lane.ts";
+import { type Courier, type Flight, Lane } from "./lane.ts";
 import type { OutNews, OwnStore, StoreNews } from "./own-store.ts";
 import type { Passes } from "./passes.ts";
 import type { Batch, Table } from "./table.ts";

@@ -35,7 +35,7 @@ import {
   storeReceiptShape,
   summaryShape,
 } from "../../core/schema/messages.ts";
-import { inOrder } from "../../core/std/order.ts";
+import { inOrder, Slots } from "../../core/std/order.ts";
 import type { Mailbox, Receipts, Replay } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
@@ -149,6 +149,9 @@ type CacheNode = StoreParts &
     readonly blocks?: Blocks;
   };
 
+/** Two hundred pulls of large envelopes that came in one moment held 300 MiB before any of them was refused. */
+const readsAtOnce = 16;
+
 export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, receipts, log, bell } = parts;
   const [endpoint] = settings.public_endpoints;
@@ -165,6 +168,7 @@ export function createCache(parts: CacheParts): Cache {
     clientRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     ackRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
     chunkRate: createRateLimiter(limitOf(settings, "client_rate", "client_burst")),
+    reading: new Slots(readsAtOnce),
     inTurn: inOrder<string>(),
     signer: { sign: parts.sign, endpoint },
     push,

@@ -201,9 +201,10 @@ async function* listParts(
     const ids = batch.map(({ messageId }) => messageId);
     const entries = await mailbox.read(recipient, ids, now());
     if (entries.length === 0) continue;
+    // Nothing behind the yield names the entries: while a client reads the part, memory holds it once.
+    count += entries.length;
     yield splice([before, ...entryParts(entries, context)]);
     before = ",";
-    count += entries.length;
   }
   yield splice([count === 0 ? before : "", `],"count":${count}${end(count)}}`]);
 }

@@ -32,6 +32,7 @@ import {
 } from "../../core/message/proof.ts";
 import { ackRequestShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
+import type { Slots } from "../../core/std/order.ts";
 import type {
   Cursor,
   HeldMessage,
@@ -70,6 +71,8 @@ export type RetrieveParts = {
   readonly signer: EventSigner;
   readonly chunkRate: RateLimiter;
   /** One look at a group after the other for each network: what it costs is known only behind it. */
+  /** Bounds the reads of envelopes at once: what they hold counts nowhere before their answers are there. */
+  readonly reading: Slots;
   readonly inTurn: <T>(network: string, look: () => Promise<T>) => Promise<T>;
   readonly now: () => number;
 };
@@ -92,9 +95,11 @@ export function readMessages(parts: RetrieveParts, call: Call): Reply {
   if (isFault(page)) return page;
   return provenRead(parts, call, { operation: "pull", subject: "*" }, ({ did, mailbox }) => {
     const context = contextOf(parts, did, call);
-    return page === null
-      ? answerWhole(parts, mailbox, context)
-      : answerPage(parts, mailbox, page, context);
+    return parts.reading.use(() =>
+      page === null
+        ? answerWhole(parts, mailbox, context)
+        : answerPage(parts, mailbox, page, context),
+    );
   });
 }
 
@@ -198,14 +203,11 @@ export function readMessage(parts: RetrieveParts, call: Call): Reply {
   const messageId = parsePathUuid(call, "messageId");
   if (isFault(messageId)) return messageId;
   const subject = call.params["messageId"] as string;
-  return provenRead(
-    parts,
-    call,
-    { operation: "pull_message", subject },
-    async ({ did, mailbox }) => {
+  return provenRead(parts, call, { operation: "pull_message", subject }, ({ did, mailbox }) =>
+    parts.reading.use(async () => {
       const state = await parts.mailbox.message(mailbox, messageId, call.nowMs);
       return renderState(state, messageId, contextOf(parts, did, call));
-    },
+    }),
   );
 }
 

@@ -199,7 +199,7 @@ const chunkBytes = 256 * 1024;
  * What an unread answer holds of its largest part, measured under `test/campaigns/unread.ts`: what the store read, the
  * spliced part, the server's own copy, and those of parts that the kernel took before.
  */
-const answerCopies = 6;
+const answerCopies = 3;
 
 /** `deadlineMs`: how long a client may take to read one chunk. */
 type StreamRules = Omit<BodyRules, "bytesMax">;
@@ -215,18 +215,21 @@ export async function streamParts(
 ): Promise<ReadableStream<Uint8Array> | null> {
   // An answer always goes out where no one else waits, however long its parts are.
   const counted = Math.min(answerCopies * bytes, budget.max / 2);
-  if (!budget.take(client, counted)) return null;
+  if (!budget.take(client, counted)) {
+    collectAfter(answerCopies * bytes);
+    return null;
+  }
   const chunks = (async function* () {
     try {
       if (bytes > shortAnswerBytesMax) await nextIteration();
       for await (const part of parts) {
+        collectAfter(answerCopies * part.length);
         for (let at = 0; at < part.length; at += chunkBytes)
           yield part.subarray(at, at + chunkBytes);
         if (bytes > shortAnswerBytesMax) await nextIteration();
       }
     } finally {
       budget.give(client, counted);
-      collectAfter(counted);
     }
   })();
   let first: IteratorResult<Uint8Array, void> | null = await chunks.next();
