@@ -20,6 +20,7 @@ import { EvidenceKeeper } from "./store/evidence.ts";
 import { GroupTalk } from "./store/group-talk.ts";
 import { Groups } from "./store/groups.ts";
 import { Incoming } from "./store/incoming.ts";
+import { Lasting } from "./store/lasting.ts";
 import { Outbox } from "./store/outbox.ts";
 import { OwnStore } from "./store/own-store.ts";
 import { Passes } from "./store/passes.ts";
@@ -64,6 +65,7 @@ export class StoreSession {
   readonly #sending: Sending;
   readonly #incoming: Incoming;
   readonly #talk: GroupTalk;
+  readonly #lasting: Lasting;
   readonly #closed = deferred<void>();
   readonly #withDevices = deferred<void>();
   #receiver: Receiver | null = null;
@@ -99,8 +101,10 @@ export class StoreSession {
     this.#incoming = new Incoming(own, { ...parts, acceptsRequests: options.acceptRequests });
     this.store = new LocalStore(own, this.#outbox, { copies, sending: this.#sending });
     this.groups = new Groups(own, { sending, store: this.store, talk });
+    this.#lasting = new Lasting(own);
     identity.on((event) => {
       if (event.type === "connected") this.#outbox.retry();
+      if (event.type === "changed") this.#lasting.wake();
       if (event.type === "changed" && event.what === "person") this.#people.wake();
     });
     this.#withDevices.promise.catch(() => undefined);
@@ -156,7 +160,12 @@ export class StoreSession {
     await this.devices.start();
     this.#withDevices.resolve();
     await attempt(() => this.#talk.takeOver());
-    await Promise.all([this.#receive(), this.#sweep(), this.#givePasses()]);
+    await Promise.all([
+      this.#receive(),
+      this.#sweep(),
+      this.#givePasses(),
+      this.#lasting.run(signal),
+    ]);
   }
 
   async #receive(): Promise<void> {

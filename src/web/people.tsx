@@ -36,7 +36,16 @@ async function allOf(): Promise<Conversation[]> {
   const silent = people.filter((person) => person.isKnown && !ids.has(person.did));
   return [
     ...begun,
-    ...silent.map((person) => ({ id: person.did, person, group: null, unread: 0, last: null })),
+    ...(await Promise.all(
+      silent.map(async (person) => ({
+        id: person.did,
+        person,
+        group: null,
+        unread: 0,
+        last: null,
+        ...(await me.store.chosen(person.did)),
+      })),
+    )),
   ];
 }
 

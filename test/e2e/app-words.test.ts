@@ -36,7 +36,7 @@ appTest(
     await shows(ada, "belegt.");
     const english = /\b(?:the|your|you|with|Settings|Devices|Messages|Search)\b/;
     expect(String(await said(ada))).not.toMatch(english);
-    expect(String(await said(ada))).toMatch(/\d (?:Byte|kB|MB) von \d,\d GB/);
+    expect(String(await said(ada))).toMatch(/\d\s(?:Byte|kB|MB) von \d,\d\sGB/);
     // A choice is for this browser, whatever it wants.
     const choose = (value: string) =>
       ada.page.evaluate(`(() => { const one = document.querySelector('dialog select');

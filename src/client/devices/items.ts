@@ -10,6 +10,7 @@ import { type GroupRow, mergeRows, overtaken, upgradeRow } from "../groups/bundl
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
+import { type ChosenRow, chosenAt, mergeChosen } from "../store/chosen.ts";
 import { type Body, readRange } from "../store/files.ts";
 import { groupAt, putGroup, refile } from "../store/group-rows.ts";
 import {
@@ -17,6 +18,7 @@ import {
   factKinds,
   factsKey,
   historyOf,
+  keyOfChosen,
   keyOfConversation,
   keyOfFile,
   keyOfId,
@@ -46,6 +48,7 @@ type Rows = {
   readonly r: rows.MessageRow;
   readonly c: rows.ConversationRow;
   readonly q: rows.RemovalRow;
+  readonly w: ChosenRow;
   /** What shows others' keys: the device that gets it examines it (`store/evidence.ts`). */
   readonly z: rows.EvidenceRow;
   /** The end of what decides where a message belongs. */
@@ -110,6 +113,7 @@ const takers: Takers = {
   },
   c: takeRead,
   q: takeRemoval,
+  w: takeChosen,
   z: async () => null,
 };
 
@@ -264,6 +268,14 @@ async function takeRead(
   const readMs = Math.max(row.readMs, firstMs - 1);
   batch.put(place, { ...row, readMs, readAtMs: Math.max(row.readAtMs, readAtMs), unread });
   return { type: "changed", conversation: id, id: null, what: "read" };
+}
+
+/** Words that are not sent, and other choices: of each the later one. */
+async function takeChosen({ table, batch }: Taking, given: ChosenRow): Promise<StoreChange> {
+  const { id } = given;
+  const held = (await chosenAt(table, id, batch)) ?? { id };
+  batch.put(keyOfChosen(table, id), mergeChosen(held, given));
+  return { type: "changed", conversation: id, id: null, what: "chosen" };
 }
 
 /** `null` when it is not in a file of this store. */

@@ -28,6 +28,10 @@ export const reactionContent = (to: string, reaction: string, author: string | n
 export const receiptType = "application/vnd.waypost.receipt+json";
 export const typingType = "application/vnd.waypost.typing+json";
 export const profileType = "application/vnd.waypost.profile+json";
+/** How long messages of a conversation last. */
+export const timerType = "application/vnd.waypost.timer+json";
+/** A year. */
+export const lastsSecondsMax = 31_622_400;
 export const groupType = "application/vnd.waypost.group+json";
 
 /** Whether no one is woken for such content: receipts, typing, profiles, and what other devices have. */
@@ -42,6 +46,10 @@ export const contentType = "application/vnd.waypost.content";
 /** Content that is not a message of its own: it changes what is known of other messages and of its sender (`notes.ts`). */
 export const isNote = (mediaType: string): boolean =>
   /^application\/vnd\.waypost\.(receipt|typing|profile)\+json\b/.test(mediaType);
+
+/** Whether a store shows it as text. */
+export const isTextType = (mediaType: string): boolean =>
+  /^(text\/|application\/json\b|application\/vnd\.waypost\.(group|timer)\+json\b)/i.test(mediaType);
 
 export type ContentNames = { readonly name?: string; readonly mediaType?: string };
 
@@ -148,13 +156,27 @@ export type Relations = {
   readonly state?: string | null;
   /** The sender asks for a receipt when the recipient has it. */
   readonly wantsReceipt: boolean;
+} & Remarks;
+
+/** What an author says of a message besides. */
+export type Remarks = {
+  /** Members of the group whom it calls. */
+  readonly mentions?: readonly Did[];
+  /** Somebody else's words, passed on. */
+  readonly isForwarded?: boolean;
+  /** It is removed so long after it was sent, and after it was read; 0: never. */
+  readonly lastsSeconds?: number;
 };
+
+/** So many mentions leave room for the rest of a record. */
+export const mentionsMax = 32;
 
 const marker = "waypost=1";
 
 /** `text/plain;charset=utf-8;waypost=1;reply-to=<id>`; without relations nothing is added. */
 function withRelations(mediaType: string, relations: Relations): string {
   const { id, replyTo, replyFrom, group, state, wantsReceipt } = relations;
+  const { mentions = [], isForwarded = false, lastsSeconds = 0 } = relations;
   const named: readonly (readonly [string, string | null | undefined])[] = [
     ["id", id],
     ["reply-to", replyTo],
@@ -162,6 +184,9 @@ function withRelations(mediaType: string, relations: Relations): string {
     ["group", group],
     ["state", state],
     ["receipt", wantsReceipt ? "1" : null],
+    ["mentions", mentions.length > 0 ? mentions.join(",") : null],
+    ["forwarded", isForwarded ? "1" : null],
+    ["lasts", lastsSeconds > 0 ? String(lastsSeconds) : null],
   ];
   const given = named.filter(([, value]) => value !== null && value !== undefined);
   return withParameters(
@@ -250,8 +275,21 @@ export function parseMediaType(text: string): TypeFacts {
     group: parseUuid(parameter("group") ?? ""),
     state: parameter("state")?.slice(0, stateCharactersMax) ?? null,
     wantsReceipt: parameter("receipt") === "1",
+    mentions: mentionsIn(parameter("mentions") ?? ""),
+    isForwarded: parameter("forwarded") === "1",
+    lastsSeconds: secondsIn(parameter("lasts") ?? ""),
     author: parameter("from"),
     pass: parameter("pass"),
     home: parseHome(parameter("home") ?? ""),
   };
+}
+
+function mentionsIn(text: string): Did[] {
+  const dids = new Set(text.split(",").slice(0, mentionsMax).filter(isDid));
+  return [...dids];
+}
+
+function secondsIn(text: string): number {
+  const seconds = /^[1-9]\d{0,8}$/.test(text) ? Number(text) : 0;
+  return seconds <= lastsSecondsMax ? seconds : 0;
 }

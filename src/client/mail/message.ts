@@ -126,7 +126,16 @@ export type StoreChange = {
   readonly conversation: string | null;
   readonly id: string | null;
   /** `overtaken`: a change of a group by a device of this identity has lost against another one's. */
-  readonly what: "message" | "state" | "read" | "person" | "group" | "overtaken" | "removed";
+  readonly what:
+    | "message"
+    | "state"
+    | "read"
+    | "person"
+    | "group"
+    | "overtaken"
+    | "removed"
+    /** What was chosen in a conversation, such as words that are not sent. */
+    | "chosen";
 };
 
 type ConnectionKind = "directory" | "cache" | "live";

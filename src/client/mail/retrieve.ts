@@ -26,7 +26,7 @@ import {
 import type { Client } from "../trust/client.ts";
 import { decideLife } from "../trust/life.ts";
 import type { TrustLevel } from "../trust/trust.ts";
-import { parseMediaType, type TypeFacts } from "./content.ts";
+import { parseMediaType, type Remarks, type TypeFacts } from "./content.ts";
 import type { FileFacts, SealBinding } from "./seal.ts";
 import { type ClaimedSender, senderVerifier, type VerifySender } from "./senders.ts";
 import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
@@ -75,6 +75,12 @@ export type MessageFacts = {
   /** Names the state of that conversation at the sender. */
   readonly state?: string | null;
   readonly wantsReceipt: boolean;
+  /** Members of the group whom it calls. */
+  readonly mentions?: readonly Did[];
+  /** Somebody else's words, passed on. */
+  readonly isForwarded?: boolean;
+  /** The store removes it so long after it was read; 0: never. */
+  readonly lastsSeconds?: number;
   /** Ids of its envelopes. */
   readonly messageIds: readonly string[];
   /** By the sender's clock. */
@@ -161,8 +167,18 @@ export function readOf(
     mediaType: file.mediaType,
     sizeBytes: file.sizeBytes,
     ...{ replyTo, replyFrom, group, state, wantsReceipt },
+    ...remarksOf(type),
     messageIds: messageIdsOf(message),
     sentMs: Math.max(0, sentAtMs ?? Date.now()),
+  };
+}
+
+/** Only what there is: most messages have none. */
+function remarksOf({ mentions = [], isForwarded = false, lastsSeconds = 0 }: Remarks): Remarks {
+  return {
+    ...(mentions.length > 0 ? { mentions } : {}),
+    ...(isForwarded ? { isForwarded } : {}),
+    ...(lastsSeconds > 0 ? { lastsSeconds } : {}),
   };
 }
 

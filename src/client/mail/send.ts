@@ -269,6 +269,10 @@ export type MessageOptions = ContentNames &
     readonly chunkBytes?: number;
     readonly replyTo?: string | null;
     readonly group?: string | null;
+    /** DIDs of members of the group whom it calls, at most 32. */
+    readonly mentions?: readonly Did[];
+    /** Marks somebody else's words that are passed on. */
+    readonly isForwarded?: boolean;
     /** Whether to ask for a receipt; by default as the identity was opened. */
     readonly receipt?: boolean;
     /** `proven` sends only to a recipient whose keys are proven. */
@@ -290,6 +294,8 @@ const messageOptionNames: Readonly<Record<keyof MessageOptions, true>> = {
   chunkBytes: true,
   replyTo: true,
   group: true,
+  mentions: true,
+  isForwarded: true,
   receipt: true,
   trust: true,
   anonymous: true,

@@ -14,7 +14,11 @@ export type Endpoint = {
   readonly url: string;
   readonly timeoutMs: number;
   /** How far its clock is ahead of this machine's; 0 as long as they agree. */
-  readonly clock: { aheadMs: number };
+  readonly clock: {
+    aheadMs: number;
+    /** How many answers have said what time it is. */
+    answers: number;
+  };
 };
 
 export const timeoutMsDefault = 20_000;
@@ -32,7 +36,7 @@ export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): End
   ) {
     throw localError("invalid_url", `not the address of a node: ${url}`);
   }
-  return { url: withoutTrailingSlashes(url), timeoutMs, clock: { aheadMs: 0 } };
+  return { url: withoutTrailingSlashes(url), timeoutMs, clock: { aheadMs: 0, answers: 0 } };
 }
 
 /** Clocks that differ by less agree: nodes accept five minutes. */
@@ -41,7 +45,9 @@ const clockToleranceMs = minuteMs;
 /** From the `Date` of an answer. One endpoint's clock counts for that endpoint alone: it may lie. */
 function readClock({ clock }: Endpoint, response: Response): void {
   const aheadMs = Date.parse(response.headers.get("date") ?? "") - Date.now();
-  if (Number.isNaN(aheadMs) || Math.abs(aheadMs - clock.aheadMs) < clockToleranceMs) return;
+  if (Number.isNaN(aheadMs)) return;
+  clock.answers += 1;
+  if (Math.abs(aheadMs - clock.aheadMs) < clockToleranceMs) return;
   clock.aheadMs = Math.abs(aheadMs) < clockToleranceMs ? 0 : aheadMs;
 }
 

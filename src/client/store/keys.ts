@@ -20,8 +20,8 @@ export const rowsOf = {
   ids: "i/",
   /** Places of messages with files, by age. */
   files: "a/",
-  /** Words that were typed and not sent. */
-  drafts: "w/",
+  /** What was chosen in a conversation, and words that were not sent. */
+  chosen: "w/",
   /** What `messages` has not handed over. */
   toHandOver: "l/",
   /** Envelopes that were received, until when they may come again. */
@@ -95,7 +95,8 @@ export const misfiledKey = (names: Names, group: string, message: string): strin
   `${misfiledOf(names, group)}${names.name(message)}`;
 export const keyOfConversation = (names: Names, id: string): string =>
   `${rowsOf.conversations}${names.name(id)}`;
-export const keyOfDraft = (names: Names, id: string): string => `${rowsOf.drafts}${names.name(id)}`;
+export const keyOfChosen = (names: Names, id: string): string =>
+  `${rowsOf.chosen}${names.name(id)}`;
 export const keyOfId = (names: Names, id: string): string =>
   `${rowsOf.ids}${names.name(id.toLowerCase())}`;
 
@@ -141,6 +142,21 @@ export const seenKey = (names: Names, text: string): string =>
 /** Under the same name as what was seen. */
 export const removalKey = (seen: string): string =>
   `${rowsOf.removals}${seen.slice(rowsOf.seen.length)}`;
+
+/** Messages that last for a time: those whose life begins later, and those that end at a time of this store. */
+export const lastingKeys = {
+  all: "lasting/",
+  waiting: "lasting/waiting/",
+  begun: "lasting/begun/",
+  passed: "passed",
+} as const;
+export const lastingKey = (names: Names, message: string): string =>
+  `${lastingKeys.waiting}${names.name(message)}`;
+export const begunKey = (names: Names, endMs: number, message: string): string =>
+  `${lastingKeys.begun}${digits(endMs)}/${names.name(message)}`;
+/** When it ends. */
+export const numberOfLife = (key: string): number =>
+  Number(key.slice(lastingKeys.begun.length).split("/")[0]);
 
 // ------------------------------------------------------------------------------------------------------------ files
 
@@ -204,4 +220,5 @@ export const messageKinds: readonly string[] = [
   rowsOf.messages,
   rowsOf.reactions,
   rowsOf.conversations,
+  rowsOf.chosen,
 ];

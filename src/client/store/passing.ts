@@ -57,6 +57,8 @@ export class Passing {
       replyTo: replyTo ?? null,
       group: group ?? null,
       wantsReceipt: options.receipt ?? false,
+      mentions: options.mentions ?? [],
+      isForwarded: options.isForwarded ?? false,
     };
     const source = await sourceOf(content, options, relations);
     const looked = () => find(client, to, options.trust ?? trust);

@@ -4,7 +4,7 @@
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs } from "../../core/codec/time.ts";
-import { groupType } from "../mail/content.ts";
+import { isTextType } from "../mail/content.ts";
 import type { Reaction, StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
 import type { MessageFacts } from "../mail/retrieve.ts";
@@ -23,6 +23,7 @@ import {
   rowsOf,
   seenKey,
 } from "./keys.ts";
+import { putLife } from "./lives.ts";
 import { isRevision, type Revision, revisionOf } from "./revisions.ts";
 import type { Batch, Table } from "./table.ts";
 
@@ -350,6 +351,7 @@ export async function addMessage(
     ...(before.last === null || key > before.last ? { last: key, at: orderOf(row) } : {}),
   });
   await wipeDeleted(table, batch, { key, row });
+  putLife(table, batch, row);
   return key;
 }
 
@@ -408,10 +410,8 @@ export function viewOf(
   { readMs, arrivedMs: lastMs, reactions, revision }: Around,
 ): StoredMessage {
   const { arrivedMs, body, to, ...same } = row;
-  const isText =
-    /^(text\/|application\/json\b)/i.test(row.mediaType) || row.mediaType.startsWith(groupType);
   const said =
-    body.is === "inline" && isText
+    body.is === "inline" && isTextType(row.mediaType)
       ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))
       : null;
   const isDeleted = revision?.text === null;

@@ -12,6 +12,7 @@ import {
   groupType,
   isNote,
   type JsonContent,
+  mentionsMax,
   parseMediaType,
   type Relations,
   reactionContent,
@@ -20,6 +21,7 @@ import {
   type Source,
   shareType,
   sourceOf,
+  timerType,
   typingType,
 } from "../mail/content.ts";
 import { parseReaction, type StoreChange } from "../mail/message.ts";
@@ -28,6 +30,7 @@ import type { MessageFacts } from "../mail/retrieve.ts";
 import { type MessageOptions, type Sent, sendPlan } from "../mail/send.ts";
 import { find } from "../trust/client.ts";
 import { loadAlias, type NameTrust, trustOf } from "../trust/trust.ts";
+import { chosenAt, parseTimer, putTimer } from "./chosen.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
 import { groupAt, inlineJson } from "./group-rows.ts";
 import { copyIdOf, keyOfConversation, keyOfId, keyOfPerson, keyOfProfile } from "./keys.ts";
@@ -102,7 +105,9 @@ export class Sending {
     const { table, nowMs } = this.#own;
     const id = randomUuid();
     const named = options.mediaType === reactionType ? await this.#reactionIn(content) : content;
-    const relations = await this.#relationsOf(id, options, within);
+    const conversation = options.group ?? [...people.keys()][0] ?? "";
+    const related = { ...options, group: options.group ?? null };
+    const relations = await this.#relationsOf(id, related, { within, conversation });
     const source = await sourceOf(named, options, relations);
     const recipients = [...people.values()];
     const draft = { id, source, content: named, options, recipients, within };
@@ -119,15 +124,20 @@ export class Sending {
   /** A message has one name, in whichever envelopes it goes out; one to a group has one for each member. */
   async #relationsOf(
     id: string,
-    { replyTo = null, group = null, receipt, mediaType = "" }: MessageOptions,
-    within: Within | null,
+    { replyTo = null, group = null, receipt, mediaType = "", ...remarks }: MessageOptions,
+    { within, conversation }: { readonly within: Within | null; readonly conversation: string },
   ): Promise<Relations> {
+    const { mentions = [], isForwarded = false } = remarks;
+    if (mentions.length > mentionsMax)
+      throw localError("invalid_argument", `a message calls at most ${mentionsMax} members`);
     const wantsReceipt = receipt ?? this.#asksReceipts;
     const answered = replyTo === null ? null : await messageById(this.#own.table, replyTo);
     const replyFrom = answered?.row.from ?? null;
     const name = isNote(mediaType) ? null : id;
     const state = within?.digest ?? (await this.#digestOf(group));
-    return { id: name, replyTo, replyFrom, group, state, wantsReceipt };
+    const row = isWords(mediaType) ? await chosenAt(this.#own.table, conversation) : null;
+    const said = { mentions, isForwarded, lastsSeconds: row?.timer?.seconds ?? 0 };
+    return { id: name, replyTo, replyFrom, group, state, wantsReceipt, ...said };
   }
 
   /** Of the state that this identity has of a group. */
@@ -190,6 +200,11 @@ export class Sending {
       copies.push({ ...copy, out: place });
     }
     const places = copies.map(({ out }) => out ?? "");
+    const timer = row.mediaType === timerType ? parseTimer(content) : null;
+    if (timer !== null) {
+      const given = { ...timer, by: this.#own.did };
+      await putTimer(table, batch, conversation, { given, nowMs });
+    }
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
     const revision = row.mediaType === revisionType ? parseRevision(content) : null;
     if (key === null && reaction === null && revision === null) return { places, change: null };
@@ -341,13 +356,21 @@ type Draft = {
 const isShown = ({ mediaType }: MessageRow): boolean =>
   !isNote(mediaType) && ![reactionType, revisionType, groupType].includes(mediaType);
 
+/** What a person says, which lasts as long as the conversation has it. */
+const isWords = (mediaType: string): boolean =>
+  !isNote(mediaType) && ![reactionType, revisionType, groupType, timerType].includes(mediaType);
+
 function ownRow(
   { id, source, options }: Draft,
   place: Pick<MessageRow, "conversation" | "from" | "sentMs" | "arrivedMs" | "body">,
 ): MessageRow {
   const { name, sizeBytes, mediaType } = source.file;
+  const { mentions = [], isForwarded = false, lastsSeconds = 0 } = parseMediaType(mediaType);
   return {
     ...place,
+    ...(mentions.length > 0 ? { mentions } : {}),
+    ...(isForwarded ? { isForwarded } : {}),
+    ...(lastsSeconds > 0 ? { lastsSeconds } : {}),
     id,
     isOwn: true,
     verified: true,

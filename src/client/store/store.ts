@@ -6,16 +6,19 @@
 
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
-import { localError } from "../base/failure.ts";
+import { attempt, localError, pause } from "../base/failure.ts";
+import { membersOf } from "../groups/statements.ts";
+import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
+import { type Chosen, chosenAt, chosenOf, nextVersion, parseTimer, putChoice } from "./chosen.ts";
 import type { Copies } from "./copies.ts";
 import { type Body, readBody } from "./files.ts";
 import { factsOf, type GroupFacts, groupAt, isEmpty } from "./group-rows.ts";
 import { type InvitationTerms, makeInvitation } from "./invitations.ts";
 import {
   endOf,
+  keyOfChosen,
   keyOfConversation,
-  keyOfDraft,
   keyOfPerson,
   keyOfProfile,
   messagesOf,
@@ -51,13 +54,13 @@ export type Conversation = {
   readonly group: GroupFacts | null;
   readonly unread: number;
   readonly last: StoredMessage | null;
-};
+} & Chosen;
 
 type Beside = { readonly copies: Copies; readonly sending: Sending };
 
-type DraftRow = { readonly text: string };
-
 const draftUnitsMax = 100_000;
+/** After so long without a change other devices get what was typed. */
+const draftPauseMs = 2_000;
 const pageMessages = 50;
 const pageMessagesMax = 1_000;
 
@@ -161,6 +164,7 @@ export class LocalStore {
           group: facts,
           unread: row.unread,
           last: view,
+          ...chosenOf(await chosenAt(this.#table, row.id), row.at),
         };
       }),
     );
@@ -211,28 +215,86 @@ export class LocalStore {
     );
   }
 
-  /** Over all conversations. */
+  /** Over all conversations that are not muted. */
   async unread(): Promise<number> {
     let sum = 0;
-    for await (const [, { unread }] of this.#table.all<ConversationRow>(rowsOf.conversations))
-      sum += unread;
+    for await (const [, { id, unread }] of this.#table.all<ConversationRow>(rowsOf.conversations)) {
+      if (unread === 0) continue;
+      const isMuted = (await chosenAt(this.#table, id))?.isMuted?.value ?? false;
+      sum += isMuted ? 0 : unread;
+    }
     return sum;
   }
 
-  // --------------------------------------------------------------------------------------------- drafts
+  // --------------------------------------------------------------------------------------------- choices
 
-  /** What was typed in a conversation and not sent; empty when nothing was. */
+  /** Of one conversation, also before anything was said in it. */
+  async chosen(conversation: string): Promise<Chosen> {
+    const place = keyOfConversation(this.#table, conversation);
+    const row = await this.#table.get<ConversationRow>(place);
+    return chosenOf(await chosenAt(this.#table, conversation), row?.at ?? 0);
+  }
+
+  /** Pins, mutes or puts away a conversation, on all own devices. */
+  async choose(
+    conversation: string,
+    choice: Partial<Pick<Chosen, "isPinned" | "isMuted" | "isArchived">>,
+  ): Promise<void> {
+    const nowMs = this.#own.arrivalMs();
+    await this.#table.change(async (batch) => {
+      await putChoice(this.#table, batch, conversation, { choice, nowMs });
+      batch.log(keyOfChosen(this.#table, conversation));
+    });
+    this.#own.tell({ type: "changed", conversation, id: null, what: "chosen" });
+  }
+
+  /**
+   * How long what is said from now on lasts, in seconds, for all who are in the conversation; 0: until it is deleted. In a group
+   * its admin sets it. Throws `not_admin`.
+   */
+  async setTimer(conversation: string, seconds: number): Promise<void> {
+    const { did, nowMs } = this.#own;
+    const group = isDid(conversation) ? null : await groupAt(this.#table, conversation);
+    if (!isDid(conversation) && group?.state.maker !== did)
+      throw localError("not_admin", "only the admin of a group sets how long its messages last");
+    const version = nextVersion(await chosenAt(this.#table, conversation), nowMs());
+    const timer = { v: 1, seconds, version };
+    if (parseTimer(timer) === null)
+      throw localError("invalid_argument", `messages last at most ${lastsSecondsMax} seconds`);
+    const to =
+      group === null ? [conversation] : membersOf(group.state).filter((one) => one !== did);
+    const about = { mediaType: timerType, receipt: false };
+    await this.#sending.send(to, timer, group === null ? about : { ...about, group: conversation });
+    this.#own.tell({ type: "changed", conversation, id: null, what: "chosen" });
+  }
+
+  /** What was typed in a conversation and not sent, here or on another device; empty when nothing was. */
   async draft(conversation: string): Promise<string> {
-    return (await this.#table.get<DraftRow>(keyOfDraft(this.#table, conversation)))?.text ?? "";
+    return (await chosenAt(this.#table, conversation))?.draft?.value ?? "";
   }
 
   /** Kept until it is replaced; an empty text removes it. At most 100,000 code units. */
   async saveDraft(conversation: string, text: string): Promise<void> {
     if (text.length > draftUnitsMax)
       throw localError("too_large", `a draft has at most ${draftUnitsMax} code units`);
-    const place = keyOfDraft(this.#table, conversation);
-    await this.#table.change(async (batch) =>
-      text === "" ? batch.delete(place) : batch.put(place, { text } satisfies DraftRow),
+    const before = (await chosenAt(this.#table, conversation))?.draft?.value ?? "";
+    if (text === before) return;
+    const nowMs = this.#own.arrivalMs();
+    await this.#table.change((batch) =>
+      putChoice(this.#table, batch, conversation, { choice: { draft: text }, nowMs }),
+    );
+    void this.#shareDraft(conversation, text);
+  }
+
+  /** Not each letter is said to other devices. */
+  async #shareDraft(conversation: string, text: string): Promise<void> {
+    if (text !== "") await pause(draftPauseMs, this.#own.signal);
+    if (this.#own.signal.aborted) return;
+    await attempt(() =>
+      this.#table.change(async (batch) => {
+        const now = (await chosenAt(this.#table, conversation, batch))?.draft?.value;
+        if (now === text) batch.log(keyOfChosen(this.#table, conversation));
+      }),
     );
   }
 

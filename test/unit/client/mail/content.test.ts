@@ -45,7 +45,8 @@ test("an author is read back, and the sender's own media type is without it", as
 
 test("an author leaves the relations and the sender's own media type as they are", async () => {
   const id = "0b2f2f4e-7c8d-4a10-8e1a-1f4a3b2c5d6e";
-  const named = { ...relations, id, replyFrom: did, state: "0f" };
+  const remarks = { mentions: [did], isForwarded: true, lastsSeconds: 60 };
+  const named = { ...relations, ...remarks, id, replyFrom: did, state: "0f" };
   const { file } = await sourceOf("text", {}, named);
   const expected = {
     essence: "text/plain",
