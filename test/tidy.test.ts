@@ -249,14 +249,8 @@ describe("exports", () => {
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/trie.ts": ["orderedRoot", "orderedRootNode"],
-    // What senders and owners of bundles use.
-    "core/message/bundle.ts": [
-      "bundleAgreement",
-      "announcesBundle",
-      "bundleDigest",
-      "bundleKeyBytes",
-      "bundleKeyId",
-    ],
+    // What owners of bundles make.
+    "core/message/bundle.ts": ["bundleKeyBytes", "bundleKeyId"],
     // Tables that tests go through row by row.
     "core/ledger/refusals.ts": ["ledgerErrors"],
     "client/identity/opening.ts": ["optionNames"],

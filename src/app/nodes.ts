@@ -6,7 +6,7 @@
 import { type Config, isPublicEndpoint } from "../config/schema.ts";
 import type { VerifySignature } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
-import { createCache } from "../nodes/cache/cache.ts";
+import { type Cache, createCache } from "../nodes/cache/cache.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { createLog, entryRoute } from "../nodes/directory/log.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
@@ -20,6 +20,7 @@ import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
 import { resolutionRoute } from "../nodes/parties/admission.ts";
 import { type Blocks, openBlocks } from "../nodes/parties/blocks.ts";
+import { type Bundles, createBundles } from "../nodes/parties/bundles.ts";
 import { createHomes, type Homes } from "../nodes/parties/homes.ts";
 import {
   directoryRecipients,
@@ -103,6 +104,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
           expectDeletion: deletions.expect,
         });
   const { cache, sessions, relay } = composeDelivery(config, parts);
+  const bundles = composeBundles(config, parts, cache);
   const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
   const publisher = composeLog(config, parts);
   // A Directory elsewhere. The ledgers of this process are probed with their stores.
@@ -118,7 +120,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
       ...(cache?.routes ?? []),
       ...(publisher?.routes ?? (homes === null ? [] : [entryRoute(homes, null)])),
       ...witnessRoutes(config, parts),
-      ...resolutionRoutes(config, parts),
+      ...(bundles === null ? [] : resolutionRoutes(config, { ...parts, bundles })),
     ],
     /** What `/limits` answers. */
     limits: async () => ({
@@ -150,6 +152,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
       relay?.close();
       cache?.close();
       homes?.close();
+      bundles?.close();
       publisher?.close();
       blocks.close();
       deletions.close();
@@ -207,19 +210,48 @@ function erasingOf(
 }
 
 /** A Directory resolves from its own ledger, another node from its source of recipients. */
-function resolutionRoutes(config: Config, { stores, recipients, ...known }: NodeParts): Route[] {
-  const { directory, relay, cache, limits } = config;
+function resolutionRoutes(
+  config: Config,
+  { stores, recipients, ...known }: NodeParts & { readonly bundles: Bundles },
+): Route[] {
+  const { directory, limits } = config;
   if (directory.enabled) {
     const ledger = stores.capability("directory.ledger", "ledger");
     const recipients = ledgerRecipients(ledger);
     const unavailable = "chain_unavailable";
     return [resolutionRoute({ ...known, recipients, limits, unavailable, ledger })];
   }
-  if (!relay.enabled && !cache.enabled) return [];
   const isElsewhere = isPublicEndpoint(config.server.recipients);
   const unavailable = isElsewhere ? "service_unavailable" : "chain_unavailable";
-  return [resolutionRoute({ recipients, limits, unavailable, ledger: null })];
+  const { bundles } = known;
+  return [resolutionRoute({ recipients, limits, unavailable, ledger: null, bundles })];
 }
+
+/** What senders learn of the keys of recipients; `null` where no node knows recipients. */
+function composeBundles(
+  { directory, relay, cache: settings, limits }: Config,
+  parts: NodeParts,
+  cache: Cache | null,
+): Bundles | null {
+  if (!directory.enabled && !relay.enabled && !settings.enabled) return null;
+  const egress = createEgress({
+    settings: { ...relay, public_endpoints: [] },
+    hosts: bundleHosts,
+    requestsMax: bundlesMax,
+    ...definedOf(parts),
+  });
+  return createBundles({
+    ...parts,
+    egress,
+    own: cache === null ? null : { ...cache, endpoints: settings.public_endpoints },
+    skewMs: limits.clock_skew,
+  });
+}
+
+/** Of the 256 requests that Bun sends at once. */
+const bundlesMax = 128;
+/** A group may have all its members at one Cache. */
+const bundleHosts = { ...hostLimits, concurrent: 16, queued: 128 };
 
 function composeDirectory(
   config: Config,

@@ -130,6 +130,7 @@ function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): Abou
     event_proof_key: eventKey.publicKey,
     push_key: pushKey?.publicKey ?? null,
     passes: cache.enabled,
+    key_bundles: cache.enabled,
     previous_event_proof_keys: eventKey.previous
       .filter((key) => key.untilMs > now() && key.publicKey !== eventKey.publicKey)
       .map(({ publicKey, untilMs }) => ({

@@ -27,6 +27,7 @@ import type { Route } from "../../src/nodes/http/route.ts";
 import { createInvitations, type Invitations } from "../../src/nodes/operations/invitations.ts";
 import { resolutionRoute } from "../../src/nodes/parties/admission.ts";
 import { type Blocks, openBlocks } from "../../src/nodes/parties/blocks.ts";
+import type { Bundles } from "../../src/nodes/parties/bundles.ts";
 import { ledgerRecipients } from "../../src/nodes/parties/recipients.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
@@ -86,6 +87,9 @@ export type TestDirectoryOptions = {
   readonly around?: (ledger: Ledger) => Ledger;
 };
 
+/** Documents of these tests announce no key bundles. */
+const noBundles: Bundles = { find: async () => "not_announced", close: () => {} };
+
 export async function testDirectory(given: TestDirectoryOptions = {}): Promise<TestDirectory> {
   let nowMs = given.startMs ?? testStartMs;
   const environment: StoreEnvironment = { now: () => nowMs, log: () => undefined, fatal: failOn };
@@ -117,6 +121,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
     limits: limitsDefault,
     unavailable: "chain_unavailable",
     ledger,
+    bundles: noBundles,
   });
   const app = testApp([...directory.routes, resolution], {
     now: () => nowMs,

@@ -101,6 +101,14 @@ function placesOfOne(): (destination: Destination) => boolean {
 }
 
 function destinations(services: readonly Service[], type: string, channel: Channel): Destination[] {
+  return endpointsOf(services, type).map((endpoint) => ({
+    channel,
+    endpoint: channel === "inbox" ? endpoint : withoutTrailingSlashes(endpoint),
+  }));
+}
+
+/** The distinct endpoints of the services of a type, in the order in which they are tried. */
+export function endpointsOf(services: readonly Service[], type: string): string[] {
   const ordered = services
     .filter((service) => service.type === type)
     .sort(
@@ -114,8 +122,5 @@ function destinations(services: readonly Service[], type: string, channel: Chann
       if (!endpoints.has(key)) endpoints.set(key, endpoint);
     }
   }
-  return [...endpoints.values()].map((endpoint) => ({
-    channel,
-    endpoint: channel === "inbox" ? endpoint : withoutTrailingSlashes(endpoint),
-  }));
+  return [...endpoints.values()];
 }

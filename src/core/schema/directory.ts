@@ -14,6 +14,7 @@ import {
   serviceShape,
   verificationMethodShape,
 } from "./identity.ts";
+import { keyBundleShape } from "./messages.ts";
 import {
   aliasText,
   closed,
@@ -334,6 +335,16 @@ export const resolutionAnswer = Type.Object({
       description:
         "Base64 of the key proof, if `proof` asks for it; empty if `proof` names this one",
     }),
+  ),
+  key_bundle_sha256: Type.Optional(
+    nullable(
+      Type.String(),
+      "if `keys` asks for it: SHA-256 in hex over the signed text of the key bundle that counts now, `null` without one",
+    ),
+  ),
+  key_bundle: Type.Optional(keyBundleShape),
+  key_bundle_missing: Type.Optional(
+    namedText(["not_announced", "none", "invalid", "unavailable", "rate_limited"]),
   ),
   policy: Type.Object({
     effective_constraints: Type.Object({

@@ -290,6 +290,9 @@ export const aboutAnswer = Type.Object({
     "Key by which push services know this Cache: the `applicationServerKey`; `null` when it pushes nothing",
   ),
   passes: Type.Boolean({ description: "Whether this Cache checks passes (`Svc-Pass`)" }),
+  key_bundles: Type.Boolean({
+    description: "Whether this Cache keeps key bundles (`/cache/keys`)",
+  }),
   previous_event_proof_keys: Type.Array(
     Type.Object({ key: Type.String(), valid_until: Type.String() }),
     {

@@ -4,12 +4,10 @@
  * Source: docs/interface.md "Key bundles", D601.
  */
 import { encodeHex, type VerifySignature } from "../../core/codec/bytes.ts";
-import { sha256 } from "../../core/codec/crypto.ts";
-import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
 import { type JsonObject, parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp, weekMs } from "../../core/codec/time.ts";
-import { badInput, type Fault, type FaultCode, fault, isFault } from "../../core/fault.ts";
-import type { DidDocument } from "../../core/ledger/account.ts";
+import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
 import {
   bundleBytesMax,
   bundleTimeProblem,
@@ -26,6 +24,7 @@ import type { Receipts } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { RecipientSource } from "../parties/recipients.ts";
 import { encodeRecord, readRecord } from "../parties/records.ts";
+import type { OwnedRoute, ProvenOwner, ProveOwner } from "./owner.ts";
 
 export type BundleStore = {
   readonly receipts: Receipts;
@@ -64,20 +63,13 @@ async function keptBundle(
   return isFault(bundle) ? null : bundle;
 }
 
-/** Who puts it, as the proof shows. */
-type BundleOwner = {
-  readonly did: Did;
-  readonly mailbox: MailboxKey;
-  readonly document: DidDocument | null;
-};
-
 /**
  * Keeps a later one. 400 `invalid_json` or `invalid_request` (form, time), 403 `invalid_signature`, 409 `bundle_stale`
  * beside one that was issued later, or at the same time with another text.
  */
 async function putBundle(
   store: BundleStore,
-  { did, mailbox, document }: BundleOwner,
+  { did, mailbox, document }: ProvenOwner,
   call: Call,
 ): Promise<Answer | Fault> {
   const members = parseJsonObject(call.body);
@@ -108,11 +100,6 @@ function isStale(bundle: KeyBundle, before: KeyBundle): boolean {
   return encodeHex(encodeBundleText(bundle)) !== encodeHex(encodeBundleText(before));
 }
 
-/** What the proof of a `PUT` covers. */
-function bundleSubject(call: Call): string {
-  return encodeHex(sha256(call.body));
-}
-
 async function getBundle(store: BundleStore, call: Call): Promise<Answer | Fault> {
   const did = parseDid(call.params["did"] ?? "");
   if (isFault(did)) return did;
@@ -129,43 +116,31 @@ async function getBundle(store: BundleStore, call: Call): Promise<Answer | Fault
 // -------------------------------------------------------------------------------------------------------- routes
 
 type BundleRoutes = {
-  readonly common: Pick<Route, "tag" | "capacity" | "rateLimit">;
-  /** Of requests under the Cache proof. */
-  readonly proven: Pick<Route, "requiredHeaders" | "headers" | "credential"> & {
-    readonly codes: readonly FaultCode[];
-  };
-  readonly prove: (
-    call: Call,
-    subject: string,
-    put: (owner: BundleOwner) => Promise<Answer | Fault>,
-  ) => Promise<Answer | Fault>;
+  readonly open: Pick<Route, "tag" | "capacity" | "rateLimit">;
+  readonly owned: OwnedRoute;
+  readonly prove: ProveOwner;
 };
 
 export function bundleRoutes(
   store: BundleStore,
-  { common, proven, prove }: BundleRoutes,
+  { open, owned, prove }: BundleRoutes,
 ): readonly Route[] {
   const path = "/cache/keys/:did";
   return [
     {
-      ...common,
-      ...proven,
+      ...owned,
       method: "PUT",
       path,
       id: "cacheKeysPut",
       summary: "Put the key that others seal to in this week",
       request: keyBundleShape,
       answer: [200, "The bundle is on disk", bundlePutShape],
-      codes: [
-        ...proven.codes,
-        ...(["invalid_json", "too_large", "unsupported_media_type", "rate_limited"] as const),
-        ...(["invalid_signature", "bundle_stale"] as const),
-      ],
+      codes: [...owned.codes, "invalid_signature", "bundle_stale"],
       bodyBytesMax: bundleBytesMax,
-      handle: (call) => prove(call, bundleSubject(call), (owner) => putBundle(store, owner, call)),
+      handle: (call) => prove(call, (owner) => putBundle(store, owner, call)),
     },
     {
-      ...common,
+      ...open,
       method: "GET",
       path,
       id: "cacheKeys",

@@ -7,7 +7,8 @@
 
 import type { TSchema } from "@sinclair/typebox";
 import type { Config } from "../../config/schema.ts";
-import type { VerifySignature } from "../../core/codec/bytes.ts";
+import { encodeHex, type VerifySignature } from "../../core/codec/bytes.ts";
+import { sha256 } from "../../core/codec/crypto.ts";
 import { type Did, didOf, type MailboxKey } from "../../core/codec/did.ts";
 import { type Fault, type FaultCode, isFault } from "../../core/fault.ts";
 import type { KeyBundle } from "../../core/message/bundle.ts";
@@ -26,8 +27,6 @@ import {
   envelopeShape,
   messageStateShape,
   messagesShape,
-  passesBodyShape,
-  passesShape,
   pushBodyShape,
   pushListedShape,
   pushListShape,
@@ -55,7 +54,8 @@ import type { Bell } from "../parties/signals.ts";
 import { type BundleStore, bundleRoutes, createBundleStore, readBundle } from "./bundles.ts";
 import { createFullReports } from "./full.ts";
 import { createKnownSenders, sendingOf } from "./known.ts";
-import { passesSubject, putPasses, readPasses } from "./passes.ts";
+import type { ProveOwner } from "./owner.ts";
+import { passRoute, readPasses } from "./passes.ts";
 import type { MailboxSender } from "./pools.ts";
 import { createPush, type Push, pushListSubject, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
@@ -130,6 +130,7 @@ export type Cache = {
   readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
     /** How the mailbox sees a sender that shows no pass. */
     readonly sendingOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<MailboxSender>;
+    readonly bundleOf: Cache["bundle"];
     /** How many passes count there; `null` where acknowledgements make people known. */
     readonly passesOf: (mailbox: MailboxKey, nowMs: number) => Promise<number | null>;
     /** Why the store takes no writes, as it says itself; `null` when it does. */
@@ -160,6 +161,7 @@ export function createCache(parts: CacheParts): Cache {
   const push = pushOf(parts);
   const known = createKnownSenders(receipts, log);
   const bundles = createBundleStore({ ...parts, skewMs: parts.limits.clock_skew });
+  const bundleOf: Cache["bundle"] = (mailbox, nowMs) => readBundle(bundles, mailbox, nowMs);
   const node: CacheNode = {
     ...parts,
     known,
@@ -178,14 +180,13 @@ export function createCache(parts: CacheParts): Cache {
     routes: [
       storeRoute(node),
       ackRoute(node),
-      passRoute(node),
-      ...keyRoutes(node, bundles),
+      ...ownerRoutes(node, bundles),
       ...reads.map((plan) => readRoute(node, plan)),
       ...(push === null ? [] : pushRoutes(node, push)),
     ],
     store: (envelope, submitted) => storeEnvelope(node, envelope, submitted),
     recall: (envelope, admission, nowMs) => recallEnvelope(node, envelope, admission, nowMs),
-    bundle: (mailbox, nowMs) => readBundle(bundles, mailbox, nowMs),
+    bundle: bundleOf,
     limits: () => renderCacheLimits(settings, parts.limits),
     explained: {
       mailbox,
@@ -199,6 +200,7 @@ export function createCache(parts: CacheParts): Cache {
         ),
       passesOf: async (mailbox, nowMs) =>
         (await readPasses(known.passes, mailbox, nowMs))?.count ?? null,
+      bundleOf,
       checkDisk: (mailbox, nowMs) => checkDisk(node, mailbox, nowMs),
       pushesOf: push?.describe ?? null,
     },
@@ -410,40 +412,27 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
   ];
 }
 
-/** Two secrets, and the longest list of revoked passes, with generous white space. */
-const passesBytesMax = 16 * 1024;
-
-/** The owner says by which passes people are known. */
-function passRoute(node: CacheNode): Route {
-  return {
+/** What the owner of a mailbox puts there beside its mail. */
+function ownerRoutes(node: CacheNode, bundles: BundleStore): readonly Route[] {
+  const open = {
     ...common,
-    ...proofHeaders,
-    method: "PUT",
-    path: "/cache/pass/:did",
-    id: "cachePass",
-    summary: "Put the secret by which passes of people are checked",
-    request: passesBodyShape,
-    answer: [200, "Who shows such a pass is known, and no one by acknowledgements", passesShape],
-    codes: [...proofCodes, "rate_limited", "invalid_json", "too_large", "unsupported_media_type"],
-    bodyBytesMax: passesBytesMax,
-    rateLimit: (request) => checkClientRate(node.clientRate, request, node.settings),
-    handle: (call) =>
-      provenRead(node, call, { operation: "pass", subject: passesSubject(call) }, ({ mailbox }) =>
-        putPasses(node.known.passes, mailbox, call),
-      ),
+    rateLimit: (request: RatedRequest) => checkClientRate(node.clientRate, request, node.settings),
   };
-}
-
-/** The owner puts the key that others seal to. */
-function keyRoutes(node: CacheNode, bundles: BundleStore): readonly Route[] {
-  return bundleRoutes(bundles, {
-    common: {
-      ...common,
-      rateLimit: (request) => checkClientRate(node.clientRate, request, node.settings),
-    },
-    proven: { ...proofHeaders, codes: proofCodes },
-    prove: (call, subject, put) => provenRead(node, call, { operation: "keys", subject }, put),
-  });
+  const codes = [
+    ...proofCodes,
+    ...(["rate_limited", "invalid_json", "too_large", "unsupported_media_type"] as const),
+  ];
+  const owned = { ...open, ...proofHeaders, codes };
+  const prove =
+    (operation: "pass" | "keys"): ProveOwner =>
+    (call, put) => {
+      const subject = encodeHex(sha256(call.body));
+      return provenRead(node, call, { operation, subject }, put);
+    };
+  return [
+    passRoute(node.known.passes, owned, prove("pass")),
+    ...bundleRoutes(bundles, { open, owned, prove: prove("keys") }),
+  ];
 }
 
 function readRoute(node: CacheNode, { answer, codes = [], handle, ...plan }: ReadPlan): Route {

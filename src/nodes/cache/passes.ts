@@ -3,8 +3,7 @@
  * acknowledgements say. The Cache keeps no people: a secret, how many passes are valid, and the names of revoked ones.
  * Source: docs/interface.md "Passes", D600.
  */
-import { decodeBase64Url, encodeHex } from "../../core/codec/bytes.ts";
-import { sha256 } from "../../core/codec/crypto.ts";
+import { decodeBase64Url } from "../../core/codec/bytes.ts";
 import type { MailboxKey } from "../../core/codec/did.ts";
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { dayMs, renderTimestamp } from "../../core/codec/time.ts";
@@ -16,13 +15,14 @@ import {
   passName,
   passSecretBytes,
 } from "../../core/message/pass.ts";
-import { passesBodyShape } from "../../core/schema/messages.ts";
+import { passesBodyShape, passesShape } from "../../core/schema/messages.ts";
 import { compileShape } from "../../core/schema/schema.ts";
 import { type Receipts, StoreError } from "../../storage/contract.ts";
 import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
-import type { Answer, Call } from "../http/route.ts";
+import type { Answer, Call, Route } from "../http/route.ts";
 import { decodeRecord, encodeRecord } from "../parties/records.ts";
+import type { OwnedRoute, ProveOwner } from "./owner.ts";
 
 /** Clients put their passes again at least monthly; after a year without an owner, a mailbox is abandoned. */
 const passesLifeMs = 400 * dayMs;
@@ -97,13 +97,26 @@ export function keyOfPasses(mailbox: MailboxKey): string {
 
 const checkBody = compileShape(passesBodyShape);
 
-/** What the proof of a `PUT` covers. */
-export function passesSubject(call: Call): string {
-  return encodeHex(sha256(call.body));
+/** Two secrets, and the longest list of revoked passes, with generous white space. */
+const passesBytesMax = 16 * 1024;
+
+/** The owner says by which passes people are known. */
+export function passRoute(store: PassStore, owned: OwnedRoute, prove: ProveOwner): Route {
+  return {
+    ...owned,
+    method: "PUT",
+    path: "/cache/pass/:did",
+    id: "cachePass",
+    summary: "Put the secret by which passes of people are checked",
+    request: passesBodyShape,
+    answer: [200, "Who shows such a pass is known, and no one by acknowledgements", passesShape],
+    bodyBytesMax: passesBytesMax,
+    handle: (call) => prove(call, ({ mailbox }) => putPasses(store, mailbox, call)),
+  };
 }
 
 /** Replaces what is kept. Refuses with `invalid_json` or `invalid_request`. */
-export async function putPasses(
+async function putPasses(
   { receipts }: PassStore,
   mailbox: MailboxKey,
   call: Call,

@@ -17,7 +17,6 @@ import {
 import { parseJsonObject } from "../../core/codec/json.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { badInput, type Fault, fault, isFault } from "../../core/fault.ts";
-import type { DidDocument } from "../../core/ledger/account.ts";
 import type { EnvelopeLimits } from "../../core/message/envelope.ts";
 import {
   ackIds,
@@ -26,7 +25,6 @@ import {
   decodeRetrievalProof,
   memberReader,
   proofReplayed,
-  type RetrievalProof,
   type RetrievalRule,
   retrievalHeaders,
 } from "../../core/message/proof.ts";
@@ -58,6 +56,7 @@ import {
   wholeParts,
 } from "./entries.ts";
 import { type KnownSenders, remember } from "./known.ts";
+import type { ProvenOwner } from "./owner.ts";
 import type { AnswerContext, EventSigner } from "./store.ts";
 
 export type RetrieveParts = {
@@ -268,11 +267,7 @@ function parseCursor(text: string | null): Cursor | null {
 
 // ------------------------------------------------------------------------------------------------- proof
 
-type Proven = { readonly did: Did; readonly proof: RetrievalProof };
-type ProvenOwner = Proven & {
-  readonly mailbox: MailboxKey;
-  readonly document: DidDocument | null;
-};
+type Proven = Pick<ProvenOwner, "did" | "proof">;
 /** The headers of a read, for the description of the routes. */
 export const proofHeaderNames = Object.values(retrievalHeaders);
 

@@ -63,6 +63,8 @@ export type EgressRequest = {
   readonly body: Uint8Array | null;
   readonly headers?: Readonly<Record<string, string>>;
   readonly wantsBody: (httpStatus: number) => boolean;
+  /** Of the answer; 64 KiB unless it is said. */
+  readonly answerBytesMax?: number;
   /** The network of the client on whose behalf the request is made. */
   readonly client?: string;
   /** For everything: waiting, resolving, connecting, answering. */
@@ -72,7 +74,7 @@ export type EgressRequest = {
 export type EgressAnswer = {
   readonly httpStatus: number | null;
   readonly error: AttemptError | null;
-  /** At most 64 KiB; `null` when none was wanted or none came. */
+  /** `null` when none was wanted or none came. */
   readonly body: Uint8Array | null;
   /** `Retry-After`, as sent. */
   readonly retryAfter?: string | undefined;
@@ -332,7 +334,7 @@ function ownAddresses(): Network[] {
 
 // ------------------------------------------------------------------------------------------------ one request
 
-const answerBytesMax = 64 * 1024;
+const answerBytesMaxDefault = 64 * 1024;
 /** How long the body of an answer is read when it is not needed, so that the connection can be used again. */
 const drainMs = 250;
 
@@ -349,7 +351,7 @@ function hostHeader(endpoint: ServiceEndpoint): string {
 async function sendPinned(
   endpoint: ServiceEndpoint,
   address: string,
-  { place, body, headers, wantsBody }: PlacedRequest,
+  { place, body, headers, wantsBody, answerBytesMax }: PlacedRequest,
   ca: readonly string[],
 ): Promise<EgressAnswer> {
   try {
@@ -373,7 +375,7 @@ async function sendPinned(
         ...(endpoint.scheme === "https" ? { tls: tlsOf(endpoint.host, address, ca) } : {}),
       },
     );
-    return await readAnswer(response, wantsBody);
+    return await readAnswer(response, wantsBody, answerBytesMax);
   } catch (error) {
     const redirected = (error as { code?: unknown }).code === "UnexpectedRedirect";
     return place.end ?? (redirected ? noAnswer("invalid_answer") : unavailable);
@@ -383,11 +385,12 @@ async function sendPinned(
 async function readAnswer(
   response: Response,
   wantsBody: EgressRequest["wantsBody"],
+  bytesMax: number = answerBytesMaxDefault,
 ): Promise<EgressAnswer> {
   const { status: httpStatus } = response;
   const retryAfter = response.headers.get("retry-after") ?? undefined;
   const answer = { httpStatus, error: null, giveUp: false, retryAfter };
-  const reading = readCapped(response.body, { bytesMax: answerBytesMax });
+  const reading = readCapped(response.body, { bytesMax });
   if (!wantsBody(httpStatus)) {
     await withDeadline(reading, drainMs).catch(() => "over");
     return { ...answer, body: null };

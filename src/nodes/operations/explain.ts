@@ -5,8 +5,10 @@
  */
 import type { Static } from "@sinclair/typebox";
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
+import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { clientNetwork, parseAddress } from "../../core/message/address.ts";
+import { announcesBundle, bundleAgreement } from "../../core/message/bundle.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import type { explainBody } from "../../core/schema/schema.ts";
 import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
@@ -123,13 +125,15 @@ async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Pr
       : [
           await storeStep(parts.cache, recipient, now),
           ...(await cacheSteps(parts.cache, recipient, { from, client }, now)),
+          ...(await bundleSteps(parts.cache, recipient, now)),
         ]),
     ...deliverySteps(parts, recipient),
   ];
 }
 
 function keyStep({ document, life }: Subject): Step {
-  const count = document?.keyAgreement.length ?? 0;
+  const agreements = document?.keyAgreement ?? [];
+  const count = agreements.filter(({ type }) => type !== bundleAgreement.type).length;
   if (count === 0) return stops("record", "the document has no key to seal to");
   return ok(
     "record",
@@ -214,6 +218,24 @@ async function cacheSteps(
       note("push", text),
     ),
   ];
+}
+
+/** The weekly key, where the document announces one and lists this Cache. */
+async function bundleSteps(
+  { bundleOf, settings }: NonNullable<ExplainParts["cache"]>,
+  recipient: Subject,
+  now: () => number,
+): Promise<Step[]> {
+  const { did, life, document } = recipient;
+  const isHere = checkService(recipient, settings.public_endpoints) === null;
+  if (!isHere || document === null || !announcesBundle(document)) return [];
+  const bundle = await bundleOf(mailboxOf(did, life), now());
+  if (bundle === null) {
+    const detail =
+      "announced, and none counts here now: who seals by it waits until a device of the owner is online";
+    return [note("key bundle", detail)];
+  }
+  return [ok("key bundle", `${bundle.keyId} until ${renderTimestamp(bundle.notAfterMs)}`)];
 }
 
 /** Without an address, a network that no client has. */

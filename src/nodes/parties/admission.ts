@@ -8,10 +8,12 @@
 import type { Config } from "../../config/schema.ts";
 import { encodeBase64, type VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, parseDid } from "../../core/codec/did.ts";
+import type { JsonObject } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { PersonaPolicy } from "../../core/ledger/account.ts";
 import { homesOf, parseHome } from "../../core/ledger/home.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { bundleDigest, renderBundle } from "../../core/message/bundle.ts";
 import {
   appliedTtlMs,
   checkExpiry,
@@ -35,6 +37,7 @@ import { isTag, tagForm } from "../../core/schema/schema.ts";
 import type { LedgerReader } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "./blocks.ts";
+import type { Bundles } from "./bundles.ts";
 import { foreignDid, type HomesOf, readsHome } from "./foreign.ts";
 import type { AskedFor, Foreign } from "./homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./proof.ts";
@@ -224,6 +227,7 @@ type ResolutionParts = HomesOf & {
   readonly unavailable: "chain_unavailable" | "service_unavailable";
   /** The ledger, where this node has one: it keeps what proves the keys of recipients. */
   readonly ledger: Pick<LedgerReader, "keyProof"> | null;
+  readonly bundles: Bundles;
 };
 
 export function resolutionRoute(parts: ResolutionParts): Route {
@@ -234,7 +238,7 @@ export function resolutionRoute(parts: ResolutionParts): Route {
     tag: "Directory",
     capacity: "normal",
     summary: "The key to seal to and the sizes that one recipient accepts",
-    query: ["tag", "proof"],
+    query: ["tag", "proof", "keys"],
     answer: [200, "Key and constraints at the finalized head.", resolutionAnswer],
     codes: [
       "invalid_did",
@@ -256,6 +260,8 @@ async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fau
   if (tag !== null && !isTag(tag)) return fault("invalid_request", `tag: must be ${tagForm}`);
   const known = parseKnown(call, "proof");
   if (isFault(known)) return known;
+  const knownKeys = parseKnown(call, "keys");
+  if (isFault(knownKeys)) return knownKeys;
   const own = await recipients.subject(did, {
     home: call.query.get("home"),
     network: call.network,
@@ -278,13 +284,32 @@ async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fau
     proof === null
       ? {}
       : { key_proof: isKnownProof(proof, known ?? "") ? "" : encodeBase64(proof) };
+  const bundle =
+    knownKeys === null || recipient === null
+      ? {}
+      : await findBundle(parts, recipient, { call, known: knownKeys });
   return {
     status: 200,
     json: {
       ...renderResolution(did, { ...resolution, messageBytesMax: allowed }, limits),
       ...shown,
+      ...bundle,
     },
   };
+}
+
+/** The key bundle that counts now, unless the client knows it, or why there is none. */
+async function findBundle(
+  { bundles }: ResolutionParts,
+  recipient: Subject,
+  { call, known }: { readonly call: Call; readonly known: string },
+): Promise<JsonObject> {
+  const found = await bundles.find(recipient, call);
+  if (typeof found === "string") return { key_bundle_sha256: null, key_bundle_missing: found };
+  const digest = bundleDigest(found);
+  return known === digest
+    ? { key_bundle_sha256: digest }
+    : { key_bundle_sha256: digest, key_bundle: renderBundle(found) };
 }
 
 /** What the home of a recipient says of its policies. */
