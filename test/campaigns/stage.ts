@@ -15,7 +15,7 @@ import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { DidDocument, Service } from "../../src/core/ledger/account.ts";
 import { ackSubject, encodeSenderText, retrievalHeaders } from "../../src/core/message/proof.ts";
-import { type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
+import { freePort, type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
 
 // ------------------------------------------------------------------------------------------------ the node
 
@@ -56,7 +56,7 @@ export async function openStage(options: StageOptions = {}): Promise<Stage> {
   const scratch = scratchFolder();
   for (const [name, text] of Object.entries(files))
     writeFileSync(join(scratch.path, name), text, { mode: 0o600 });
-  const port = await lastingPort();
+  const port = freePort();
   const url = `http://127.0.0.1:${port}`;
   writeFileSync(
     join(scratch.path, "waypost.toml"),
@@ -85,20 +85,6 @@ export async function openStage(options: StageOptions = {}): Promise<Stage> {
       scratch.remove();
     },
   };
-}
-
-/** Below the ports that the system gives out by itself: nobody else gets it while the node is down. */
-async function lastingPort(): Promise<number> {
-  for (let tries = 0; tries < 100; tries++) {
-    const port = 12_000 + Math.floor(Math.random() * 18_000);
-    try {
-      await Bun.serve({ port, hostname: "127.0.0.1", fetch: () => new Response() }).stop(true);
-      return port;
-    } catch {
-      // Somebody listens there.
-    }
-  }
-  throw new Error("no port is free");
 }
 
 function fileText(url: string, port: number, lines: NonNullable<StageOptions["lines"]>): string {

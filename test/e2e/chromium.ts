@@ -155,7 +155,7 @@ function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
     return result?.value;
   };
   const until = async (expression: string, what: string, timeoutMs = 60_000): Promise<void> => {
-    for (const end = Date.now() + timeoutMs; Date.now() < end; await Bun.sleep(100))
+    for (const end = Date.now() + timeoutMs; Date.now() < end; await Bun.sleep(40))
       if (await evaluate(expression).catch(() => false)) return;
     throw new Error(
       `${what}: not in time\n${lines.join("\n")}\n${await evaluate("document.body.innerText")}`,

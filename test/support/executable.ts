@@ -43,14 +43,21 @@ export function scratchFolder(): { readonly path: string; readonly remove: () =>
 }
 
 /**
- * A port that was free a moment ago, below those that the system gives to outgoing connections: between this
- * look and its use nobody gets it by chance. The first of `count` that follow each other.
+ * Below the ports that the system gives to outgoing connections. Each worker of `bun test --parallel` has a thousand of its
+ * own, so that no other takes a port before it is used; programs without a number share the rest.
  */
+const worker = Number(process.env["BUN_TEST_WORKER_ID"] ?? 0);
+const ports =
+  worker >= 1 && worker <= 10
+    ? { from: 11_000 + worker * 1_000, count: 1_000 }
+    : { from: 22_000, count: 8_000 };
+
+/** A port that was free a moment ago, and is not given again. The first of `count` that follow each other. */
 export function freePort(count = 1): number {
   for (let tries = 0; tries < 100; tries++) {
-    const first = 12_000 + Math.floor(Math.random() * 18_000);
-    const ports = Array.from({ length: count }, (_, n) => first + n);
-    if (ports.every(isFree)) return first;
+    const first = ports.from + Math.floor(Math.random() * (ports.count - count + 1));
+    const wanted = Array.from({ length: count }, (_, n) => first + n);
+    if (wanted.every(isFree)) return first;
   }
   throw new Error("no port is free");
 }
