@@ -7,6 +7,7 @@ import type { Config } from "../config/schema.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
 import type { App } from "../nodes/http/app.ts";
 import type { GaugeReading, Metrics } from "../nodes/http/metrics.ts";
+import type { Members } from "../nodes/parties/members.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Store } from "../storage/contract.ts";
 import type { GaugeValues, RegisterGauge } from "../storage/gauge.ts";
@@ -63,6 +64,18 @@ export function registerProcessMetrics(
     const help = "End of the certificate in use, as Unix time.";
     gauge("tls_certificate_not_after_seconds", help, () => certificate.notAfterMs / 1_000);
   }
+}
+
+/** Counts that are at most five minutes old; none where the store does not answer in time. */
+export function registerMemberMetrics(metrics: Metrics, members: Members, now: () => number): void {
+  const help =
+    "Members: DIDs that registered here or whose mailboxes are here, all, and by when they were last seen.";
+  metrics.gauge({ name: "members", help, labels: ["seen"] }, async () => {
+    const counted = members.counts(now()).catch(() => null);
+    const counts = await withDeadline(counted, readingDeadlineMs);
+    if (counts === late || counts === null) return [];
+    return Object.entries(counts).map(([within, count]) => [[within], count]);
+  });
 }
 
 export function registerHttpGauges(metrics: Metrics, app: App): void {

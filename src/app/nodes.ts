@@ -18,10 +18,12 @@ import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
 import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
+import type { MemberParts } from "../nodes/operations/members.ts";
 import { resolutionRoute } from "../nodes/parties/admission.ts";
 import { type Blocks, openBlocks } from "../nodes/parties/blocks.ts";
 import { type Bundles, createBundles } from "../nodes/parties/bundles.ts";
 import { createHomes, type Homes } from "../nodes/parties/homes.ts";
+import { createMembers, type Members } from "../nodes/parties/members.ts";
 import {
   directoryRecipients,
   ledgerRecipients,
@@ -40,6 +42,7 @@ import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
 import type { Ledger, Receipts } from "../storage/contract.ts";
 import { addressesOf, type Keys } from "./keys.ts";
+import { registerMemberMetrics } from "./metrics.ts";
 
 /** Tests set these; a running node has none. */
 export type NodeOverrides = {
@@ -64,6 +67,7 @@ type Known = ComposeParts & { readonly homes?: Homes };
 type NodeParts = Known & {
   readonly recipients: RecipientSource;
   readonly blocks: Blocks;
+  readonly members: Members;
   readonly digest: Results["digest"];
 };
 
@@ -75,12 +79,19 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     ...overrides,
     receipts: receiptsOf(config, overrides.stores),
   });
+  const members = createMembers({
+    receipts: receiptsOf(config, overrides.stores),
+    keepsDays: config.server.last_seen,
+    log: overrides.log,
+  });
+  registerMemberMetrics(overrides.metrics, members, overrides.now);
   const homes = composeHomes(config, overrides);
   const known = { ...overrides, ...(homes === null ? {} : { homes }) };
   const parts = {
     ...known,
     recipients: recipientsOf(config, known),
     blocks,
+    members,
     digest: results.digest,
   };
   const { stores, bus } = overrides;
@@ -142,6 +153,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
         cache: cache?.explained ?? null,
       },
       ...erasing,
+      membership: membershipOf(config, parts),
     },
     /** What `/readyz` asks besides the stores. */
     probes: asked,
@@ -182,6 +194,7 @@ function erasingOf(
     stores,
     recipients,
     blocks,
+    members,
     invitations,
     results,
   }: NodeParts & Pick<Erasing, "results"> & { readonly invitations: Invitations | null },
@@ -191,6 +204,7 @@ function erasingOf(
   const ledger = cache.enabled && !isElsewhere ? ledgerOf(config, stores) : null;
   return {
     blocks,
+    members,
     results,
     directory:
       invitations === null
@@ -206,6 +220,23 @@ function erasingOf(
       if (ledger !== null) return (await ledger.account(did)).life;
       return cache.enabled ? ((await recipients.subject(did))?.life ?? null) : 0;
     },
+  };
+}
+
+/** What the list of members is made of: no ledger where recipients are looked up at a Directory elsewhere. */
+function membershipOf(
+  config: Config,
+  { stores, members, blocks }: NodeParts,
+): Omit<MemberParts, "now"> {
+  const isElsewhere = isPublicEndpoint(config.server.recipients);
+  const hasLedger = config.directory.enabled || !isElsewhere;
+  const hasNode = config.directory.enabled || config.relay.enabled || config.cache.enabled;
+  const ledger = hasLedger && hasNode ? ledgerOf(config, stores) : null;
+  return {
+    members,
+    blocks,
+    ledger,
+    mailbox: config.cache.enabled ? stores.capability("cache.store", "mailbox") : null,
   };
 }
 

@@ -98,6 +98,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     ? buildApart(
         operationRoutes({
           ...nodes.operated,
+          membership: { ...nodes.operated.membership, now },
           reload: parts.reload,
           app: appUrl(config),
           now,

@@ -17,7 +17,7 @@ import {
   renderBytes,
 } from "./command.ts";
 import { confirmed } from "./did-change.ts";
-import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
+import { addNodeFlags, askNode, type ListedInvitation, type NodeFlags } from "./operations.ts";
 
 export function registerInviteCommands(program: Command): void {
   const invite = program
@@ -86,16 +86,9 @@ async function create({ uses, expires, note = null, link, ...flags }: CreateFlag
   createReport(flags.json === true).result({ ok: true, ...made, link: url }, lines.join("\n"));
 }
 
-type Listed = Readonly<Record<"id" | "expires_at", string>> & {
-  readonly revoked_at: string | null;
-  readonly uses_max: number;
-  readonly note: string | null;
-  readonly uses: readonly { readonly did: string | null; readonly at: string }[];
-};
-
 async function list(flags: NodeFlags): Promise<void> {
   const answer = await askNode(flags, "/operations/invitations");
-  const lines = (answer["invitations"] as readonly Listed[]).flatMap((one) => [
+  const lines = (answer["invitations"] as readonly ListedInvitation[]).flatMap((one) => [
     `${one.id.slice(0, 12)}  ${one.uses.length} of ${one.uses_max} used, ${
       one.revoked_at === null ? `until ${one.expires_at}` : `revoked ${one.revoked_at}`
     }${one.note === null ? "" : `  (${one.note})`}`,

@@ -125,6 +125,7 @@ async function printLog(
 // -------------------------------------------------------------------------------------------------- block
 
 type BlockFlags = NodeFlags & {
+  readonly invitation?: string;
   readonly sender?: boolean;
   readonly reason?: string | null;
   readonly yes?: boolean;
@@ -141,18 +142,25 @@ function isBroad(subject: string): boolean {
 function registerBlock(block: Command): void {
   addNodeFlags(
     block
-      .command("add <subject...>")
+      .command("add [subject...]")
       .description(
         "block DIDs and networks (203.0.113.7, 203.0.113.0/24), from the next request on",
       )
       .option("--sender", "block the DIDs only as senders: they still receive")
+      .option(
+        "--invitation <id>",
+        "everyone whom this invitation let in, by the beginning of its id",
+      )
       .option("--reason <text>", "why, for the list")
       .option("--yes", "block a network of millions of clients too"),
   ).action(
     async (
-      subjects: string[],
-      { sender = false, reason = null, yes = false, ...flags }: BlockFlags,
+      named: string[],
+      { sender = false, reason = null, yes = false, invitation, ...flags }: BlockFlags,
     ) => {
+      const guests = invitation === undefined ? [] : await guestsOf(invitation, flags);
+      const subjects = [...named, ...guests];
+      if (subjects.length === 0) throw failed("name whom to block, or an --invitation");
       const broad = yes ? undefined : subjects.find(isBroad);
       if (broad !== undefined) throw failed(`${broad} has millions of clients: confirm with --yes`);
       await change(flags, {
@@ -178,6 +186,28 @@ function registerBlock(block: Command): void {
     );
     createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing is blocked.");
   });
+}
+
+/** An invitation in the answer of the socket. */
+export type ListedInvitation = Readonly<Record<"id" | "expires_at", string>> & {
+  readonly revoked_at: string | null;
+  readonly uses_max: number;
+  readonly note: string | null;
+  readonly uses: readonly { readonly did: string | null; readonly at: string }[];
+};
+
+/** DIDs that registered by an invitation, as `waypost invite list` shows them. */
+async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> {
+  const { invitations } = await askNode(flags, "/operations/invitations");
+  const found = (invitations as readonly ListedInvitation[]).filter((one) => one.id.startsWith(id));
+  const [one] = found;
+  if (id.length < 6 || one === undefined || found.length > 1)
+    throw failed(
+      `${printable(id)} is not the beginning of one invitation's id, of six characters or more`,
+    );
+  const guests = one.uses.flatMap(({ did }) => did ?? []);
+  if (guests.length === 0) throw failed("this invitation let no one in");
+  return guests;
 }
 
 async function change(flags: NodeFlags, body: unknown): Promise<void> {

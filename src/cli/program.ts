@@ -46,6 +46,7 @@ const loadAll: readonly (() => Promise<(program: Command) => void>)[] = [
   async () => (await import("./doctor.ts")).registerDoctorCommand,
   async () => (await import("./operations.ts")).registerOperationsCommands,
   async () => (await import("./invite.ts")).registerInviteCommands,
+  async () => (await import("./members.ts")).registerMembersCommand,
   async () => (await import("./storage.ts")).registerStorageCommand,
   async () => (await import("./chain.ts")).registerChainCommand,
   async () => (await import("./release.ts")).registerReleaseCommand,

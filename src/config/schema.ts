@@ -202,6 +202,12 @@ const serverSchema = z.strictObject({
     .describe(
       'Origins whose pages may call this node from a browser; `"*"` means all. With `directory.unsigned_updates = "allow"`, only pages served by this machine may.',
     ),
+  last_seen: z
+    .boolean()
+    .prefault(true)
+    .describe(
+      "Whether the node keeps the day on which each member was seen last, for `waypost members`.",
+    ),
   requests_max: count(1_024, { max: 65_536 }).describe(
     "Requests handled at once; further ones get a delayed 503. One client network gets at most half.",
   ),

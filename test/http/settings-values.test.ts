@@ -393,6 +393,7 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "witness.key_file": "log.test.ts",
   "witness.store": "log.test.ts",
   "witness.logs": "log.test.ts",
+  "server.last_seen": "members.test.ts",
   "push.enabled": "push.test.ts",
   "push.contact": "push.test.ts",
 };

@@ -28,6 +28,7 @@ import { createInvitations, type Invitations } from "../../src/nodes/operations/
 import { resolutionRoute } from "../../src/nodes/parties/admission.ts";
 import { type Blocks, openBlocks } from "../../src/nodes/parties/blocks.ts";
 import type { Bundles } from "../../src/nodes/parties/bundles.ts";
+import { createMembers } from "../../src/nodes/parties/members.ts";
 import { ledgerRecipients } from "../../src/nodes/parties/recipients.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
@@ -106,8 +107,10 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const bus = openLocalBus({ log: () => undefined });
   const blocks = await openBlocks({ receipts, bus, now: () => nowMs, log: () => undefined });
   const invitations = createInvitations({ receipts, now: () => nowMs });
+  const members = createMembers({ receipts, keepsDays: true, log: () => undefined });
   const directory = createDirectory({
     invitations,
+    members,
     blocks,
     ledger: given.around?.(ledger) ?? ledger,
     receipts,

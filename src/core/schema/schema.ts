@@ -353,4 +353,18 @@ export const revokeBody = closed({
   id: Type.String({ minLength: 6, maxLength: 64, examples: ["3f9a02"] }),
 });
 
+/** In one page: each costs a look at ledger and mailbox. */
+export const membersPageMax = 200;
+
+export const membersBody = closed({
+  /** A part of a DID, an alias or the id of an invitation; `null` for all. */
+  search: nullable(Type.String({ maxLength: 128 })),
+  /** DID behind which the page begins; `null` for the first. */
+  after: nullable(Type.String({ maxLength: 128 })),
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: membersPageMax })),
+});
+
+/** A DID or an alias. */
+export const memberBody = closed({ member: Type.String({ minLength: 1, maxLength: 128 }) });
+
 export const eraseBody = closed({ did: didOfOperator });

@@ -42,6 +42,7 @@ import type { Answer, Call, RatedRequest, Route } from "../http/route.ts";
 import { type Admission, senderHomeHeader } from "../parties/admission.ts";
 import { authorLabel } from "../parties/author.ts";
 import type { Blocks } from "../parties/blocks.ts";
+import type { Members } from "../parties/members.ts";
 import {
   chargeBody,
   checkClientRate,
@@ -101,6 +102,8 @@ export type CacheParts = {
   readonly metrics: Metrics;
   /** The operator's block list. */
   readonly blocks?: Blocks;
+  /** Learns of each owner that proves itself. */
+  readonly members?: Pick<Members, "seen">;
   /** How pushes go out; without it none do. */
   readonly push?: Pick<SenderParts, "egress" | "confirmations" | "key"> & {
     readonly settings: Config["push"];

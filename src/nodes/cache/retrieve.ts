@@ -43,6 +43,7 @@ import type {
   Replay,
 } from "../../storage/contract.ts";
 import { type Answer, type Call, spliced } from "../http/route.ts";
+import type { Members } from "../parties/members.ts";
 import { chargeClient, checkClientRate, type RateLimiter } from "../parties/rates.ts";
 import type { RecipientSource } from "../parties/recipients.ts";
 import {
@@ -68,6 +69,7 @@ export type RetrieveParts = {
   readonly settings: Config["cache"];
   readonly limits: EnvelopeLimits;
   readonly signer: EventSigner;
+  readonly members?: Pick<Members, "seen">;
   readonly chunkRate: RateLimiter;
   /** One look at a group after the other for each network: what it costs is known only behind it. */
   /** Bounds the reads of envelopes at once: what they hold counts nowhere before their answers are there. */
@@ -226,6 +228,7 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
     call.nowMs,
   );
   if (removed === null) return proofReplayed();
+  parts.members?.seen(did, call.nowMs);
   if (!isUnaccepted(call.headers)) await remember(parts.known, mailbox, removed, call.nowMs);
   return renderAck(removed);
 }
@@ -285,6 +288,7 @@ export async function provenRead(
   const claim = await decideRetrievalProof(proof, subject, parts.verify);
   if (isFault(claim)) return claim;
   if (!(await parts.replay.claim(claim.tag, claim.untilMs, call.nowMs))) return proofReplayed();
+  parts.members?.seen(did, call.nowMs);
   const mailbox = mailboxOf(did, subject?.life ?? 0);
   return read({ did, proof, mailbox, document: subject?.document ?? null });
 }

@@ -30,6 +30,7 @@ import type { Answer, Call, Route } from "../http/route.ts";
 import type { Invitations } from "../operations/invitations.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { HomesOf } from "../parties/foreign.ts";
+import type { Members } from "../parties/members.ts";
 import { bytesOfDay, createRateLimiter, isUnlimited } from "../parties/rates.ts";
 
 export type DirectorySettings = Config["directory"];
@@ -44,6 +45,8 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly invitations: Pick<Invitations, "claim">;
+  /** Learns of each registration. */
+  readonly members?: Pick<Members, "registered">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
   /** Notes durably that a DID is being deleted; the returned function takes it back. */
   readonly expectDeletion?: (did: Did) => Promise<() => Promise<void>>;

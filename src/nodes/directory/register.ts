@@ -44,7 +44,7 @@ import { compileShape } from "../../core/schema/schema.ts";
 import { inOrder } from "../../core/std/order.ts";
 import type { Ledger, Receipts } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
-import { checkOpen, invitationHeader } from "../operations/invitations.ts";
+import { checkOpen, invitationHeader, invitationId } from "../operations/invitations.ts";
 import { encodeRecord, readRecord } from "../parties/records.ts";
 import {
   acceptedVersions,
@@ -156,10 +156,10 @@ async function register(
     txId !== null || isByInvitation ? checkSignature(registration.call, binding) : null;
   if (forged !== null) return forged;
   if (txId !== null) return renderRegistered(registration, txId);
-  const uninvited = isByInvitation
-    ? await parts.invitations.claim(headers.get(invitationHeader) ?? "", did)
-    : null;
+  const code = isByInvitation ? (headers.get(invitationHeader) ?? "") : null;
+  const uninvited = code === null ? null : await parts.invitations.claim(code, did);
   if (uninvited !== null) return uninvited;
+  await parts.members?.registered(did, code === null ? null : invitationId(code), nowMs);
   const submitted = await submitRegistration(parts, registration.call, { pending, nowMs });
   if (!isFault(submitted)) return renderRegistered(registration, submitted);
   return submitted.code === "invalid_signature"

@@ -16,6 +16,7 @@ import { keyOfPasses } from "../cache/passes.ts";
 import { forgetPushes } from "../cache/push.ts";
 import type { Log } from "../http/log.ts";
 import type { Blocks } from "../parties/blocks.ts";
+import type { Members } from "../parties/members.ts";
 import { scanRecords } from "../parties/records.ts";
 import { deletedSubject } from "../parties/signals.ts";
 import type { Results } from "../results.ts";
@@ -30,6 +31,7 @@ export type Erasing = {
   } | null;
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly receipts: Receipts } | null;
+  readonly members: Pick<Members, "forget">;
   /** What became of its envelopes lately, as this process remembers it. */
   readonly results: Pick<Results, "forget">;
   /** How often the DID was deleted; `null` where the source of recipients can't tell. */
@@ -73,7 +75,7 @@ async function forgetOwner(receipts: Receipts, mailbox: MailboxKey): Promise<voi
 
 /** Everything that the node holds. The DID is blocked first, so that nothing new comes while the rest goes. */
 export async function eraseDid(
-  { blocks, directory, cache, results, lifeOf }: Erasing,
+  { blocks, members, directory, cache, results, lifeOf }: Erasing,
   did: Did,
   now: () => number,
 ): Promise<(Removed & { readonly invitations: number }) | Fault> {
@@ -89,6 +91,7 @@ export async function eraseDid(
     await forgetOwner(cache.receipts, mailboxOf(did, life));
   }
   await directory?.forget(did);
+  await members.forget(did);
   results.forget(did);
   return { ...removed, invitations: (await directory?.invitations.erase(did)) ?? 0 };
 }
@@ -111,7 +114,15 @@ type Following = Erasing & { readonly bus: Bus; readonly now: () => number; read
  * Removes the mail of lives that have ended. A record says that a deletion is under way, from before it is submitted
  * until the ledger has confirmed it and a look finds nothing more to remove: a crash in between loses nothing.
  */
-export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Following): Deletions {
+export function followDeletions({
+  bus,
+  cache,
+  directory,
+  members,
+  lifeOf,
+  now,
+  log,
+}: Following): Deletions {
   if (cache === null) return { expect: async () => async () => {}, close: () => {} };
   const { mailbox, receipts } = cache;
   const lookAt = async (key: string, lifeBefore: number): Promise<void> => {
@@ -121,6 +132,7 @@ export function followDeletions({ bus, cache, directory, lifeOf, now, log }: Fol
     const removed = await removeMail(mailbox, did, lives, now);
     if (removed.entries > 0) return log("info", "the mail of a deleted DID was removed", removed);
     for (let life = 0; life < lives; life++) await forgetOwner(receipts, mailboxOf(did, life));
+    await members.forget(did);
     await receipts.remove(key);
   };
   let [isDue, isLooking] = [true, false];

@@ -51,7 +51,7 @@ export type Invitations = {
 /** How long the list shows an invitation after its end. */
 const shownMs = 90 * dayMs;
 
-const idOf = (code: string): string => encodeHex(sha256(utf8(code))).slice(0, 32);
+export const invitationId = (code: string): string => encodeHex(sha256(utf8(code))).slice(0, 32);
 const useKey = (id: string, place: number): string => `invitation:${id}:${place}`;
 const invalid = (detail: string): Fault => fault("invitation_invalid", detail);
 
@@ -85,7 +85,7 @@ export function createInvitations({
       if ((await readAll()).length >= invitationsMax)
         return fault("invalid_request", `there can be at most ${invitationsMax} invitations`);
       const code = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
-      const [id, createdAtMs] = [idOf(code), now()];
+      const [id, createdAtMs] = [invitationId(code), now()];
       const made = {
         id,
         createdAtMs,
@@ -99,7 +99,7 @@ export function createInvitations({
     },
     revoke: async (named) => {
       const found = (await readAll()).filter(
-        ({ id }) => id.startsWith(named) || id === idOf(named),
+        ({ id }) => id.startsWith(named) || id === invitationId(named),
       );
       const [one] = found;
       if (one === undefined || found.length > 1)
@@ -112,7 +112,7 @@ export function createInvitations({
       return revoked;
     },
     claim: async (code, did) => {
-      const invitation = await read<Invitation>(prefix + idOf(code));
+      const invitation = await read<Invitation>(prefix + invitationId(code));
       if (invitation === null) return invalid("there is no such invitation");
       if (invitation.revokedAtMs !== null) return invalid("the invitation was revoked");
       if (invitation.expiresAtMs <= now()) return invalid("the invitation has expired");

@@ -2,17 +2,17 @@
  * What an operator changes on a running node, by the commands `waypost reload`, `block`, `invite` and `erase`.
  * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system decides who may ask.
  */
-import type { Static, TSchema } from "@sinclair/typebox";
+import type { Static } from "@sinclair/typebox";
 import { parseDid } from "../../core/codec/did.ts";
-import { parseJson } from "../../core/codec/json.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
   blockBody,
-  compileShape,
   eraseBody,
   explainBody,
   inviteBody,
+  memberBody,
+  membersBody,
   networksBody,
   reloadBody,
   revokeBody,
@@ -24,6 +24,8 @@ import { type BlockChange, parseBlockSubject } from "../parties/blocks.ts";
 import { type Erasing, eraseDid } from "./erase.ts";
 import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
 import type { Invitation, Invitations } from "./invitations.ts";
+import { listMembers, type MemberParts, showMember } from "./members.ts";
+import { isoOf, operation } from "./operation.ts";
 
 type ReloadOutcome = {
   /** Settings that changed now, as `section.name`. */
@@ -36,38 +38,12 @@ type OperationsParts = Erasing & {
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
   readonly explain: ExplainParts;
+  readonly membership: MemberParts;
   /** URL of the app, where links of invitations lead. */
   readonly app: string | null;
   readonly now: () => number;
   readonly log: Log;
 };
-
-const bodyBytesMax = 4 << 20;
-
-type Operation<S extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
-  /** `null` for one that only reads. */
-  readonly request: S | null;
-  /** The JSON of the answer. */
-  readonly handle: (asked: Static<S>) => Promise<object | Fault> | object | Fault;
-};
-
-function operation<S extends TSchema>({ request, handle, ...plan }: Operation<S>): Route {
-  const check = request === null ? null : compileShape(request);
-  return {
-    ...plan,
-    ...(request === null ? { method: "GET" } : { method: "POST", request, bodyBytesMax }),
-    tag: "Node",
-    capacity: "reserved",
-    answer: [200, "What was done, or found."],
-    codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],
-    handle: async ({ body }) => {
-      const json = check === null ? null : parseJson(body);
-      const asked = check === null || isFault(json) ? json : check(json);
-      const done = isFault(asked) ? asked : await handle(asked as Static<S>);
-      return isFault(done) ? done : { status: 200, json: done };
-    },
-  };
-}
 
 export function operationRoutes(parts: OperationsParts): Route[] {
   const { directory, explain, now } = parts;
@@ -75,6 +51,7 @@ export function operationRoutes(parts: OperationsParts): Route[] {
     ...nodeOperations(parts),
     ...blockRoutes(parts),
     ...(directory === null ? [] : invitationRoutes(directory.invitations, parts)),
+    ...memberRoutes(parts.membership),
     operation({
       path: "/operations/explain",
       id: "explain",
@@ -171,6 +148,25 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
   return { add, remove: removed };
 }
 
+function memberRoutes(membership: MemberParts): Route[] {
+  return [
+    operation({
+      path: "/operations/members",
+      id: "members",
+      summary: "The members of this node",
+      request: membersBody,
+      handle: (asked) => listMembers(membership, asked),
+    }),
+    operation({
+      path: "/operations/member",
+      id: "member",
+      summary: "One member, by DID or alias",
+      request: memberBody,
+      handle: ({ member }) => showMember(membership, member),
+    }),
+  ];
+}
+
 // ------------------------------------------------------------------------------------------------ invitations
 
 function invitationRoutes(
@@ -217,8 +213,6 @@ function invitationRoutes(
     }),
   ];
 }
-
-const isoOf = (ms: number): string => new Date(ms).toISOString();
 
 function renderInvitation(one: Invitation): Record<string, unknown> {
   const { id, createdAtMs, expiresAtMs, revokedAtMs, usesMax, note } = one;

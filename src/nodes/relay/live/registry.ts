@@ -34,6 +34,7 @@ import type { Log } from "../../http/log.ts";
 import type { Call } from "../../http/route.ts";
 import type { EnvelopeAuthor } from "../../parties/author.ts";
 import type { Blocks } from "../../parties/blocks.ts";
+import type { Members } from "../../parties/members.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "../../parties/rates.ts";
 import type { RecipientSource } from "../../parties/recipients.ts";
 import type { Bell } from "../../parties/signals.ts";
@@ -86,6 +87,8 @@ export type SessionParts = {
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "follow">;
+  /** Learns of each DID that opens a session. */
+  readonly members?: Pick<Members, "seen">;
   readonly now: () => number;
   readonly log: Log;
 };

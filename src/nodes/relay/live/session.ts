@@ -263,6 +263,7 @@ async function permitOf(
     const claim = await decideRetrievalProof(proof, subject, registry.verify);
     if (isFault(claim)) return claim;
     if (!(await registry.replay.claim(claim.tag, claim.untilMs, nowMs))) return proofReplayed();
+    registry.members?.seen(did, nowMs);
     const key = keyText(subject?.document ?? null, keyId) ?? "";
     return { serviceId, endpoint, key };
   } catch (error) {

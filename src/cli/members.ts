@@ -1,0 +1,125 @@
+/**
+ * `waypost members`: who is on the running node, over its Unix socket. Nothing here is a secret of theirs; what waits for
+ * them is counted and can't be read.
+ */
+import { writeFile } from "node:fs/promises";
+import { type Command, Option } from "commander";
+import type { MemberRow } from "../nodes/operations/members.ts";
+import { countOf, createReport, printable, renderBytes } from "./command.ts";
+import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
+
+export function registerMembersCommand(program: Command): void {
+  const members = program.command("members").description("who is on the running node");
+  addNodeFlags(members.command("list").description("list the members")).action((flags: NodeFlags) =>
+    list(null, flags),
+  );
+  addNodeFlags(
+    members
+      .command("search <text>")
+      .description("list members by a part of their DID, alias or invitation"),
+  ).action(list);
+  addNodeFlags(
+    members.command("show <member>").description("show one member, by DID or alias"),
+  ).action(show);
+  addNodeFlags(members.command("export [file]").description("write all members as CSV"))
+    .addOption(new Option("--search <text>", "only those that `search` lists"))
+    .action(exportAll);
+}
+
+async function list(search: string | null, flags: NodeFlags): Promise<void> {
+  const report = createReport(flags.json === true);
+  const all: MemberRow[] = [];
+  for await (const page of pagesOf(search, flags)) {
+    all.push(...page);
+    if (flags.json !== true && page.length > 0)
+      report.result(null, page.map((one) => printable(lineOf(one))).join("\n"));
+  }
+  const total = search === null ? countOf(all.length, "member") : `${all.length} found`;
+  report.result({ members: all }, total);
+}
+
+async function show(named: string, flags: NodeFlags): Promise<void> {
+  const answer = await askNode(flags, "/operations/member", { member: named });
+  const lines = Object.entries(textOf(answer as MemberRow)).map(
+    ([name, value]) => `${name.padEnd(16)} ${value}`,
+  );
+  createReport(flags.json === true).result(answer, lines.map(printable).join("\n"));
+}
+
+type ExportFlags = NodeFlags & { readonly search?: string };
+
+async function exportAll(
+  file: string | undefined,
+  { search = null, ...flags }: Omit<ExportFlags, "search"> & { search?: string | null },
+): Promise<void> {
+  const rows: MemberRow[] = [];
+  for await (const page of pagesOf(search, flags)) rows.push(...page);
+  const csv = renderCsv(rows);
+  const report = createReport(flags.json === true);
+  if (file === undefined) return report.result({ csv }, csv.trimEnd());
+  await writeFile(file, csv, { mode: 0o600 });
+  report.result({ file, members: rows.length }, `${countOf(rows.length, "member")} in ${file}`);
+}
+
+async function* pagesOf(
+  search: string | null,
+  flags: NodeFlags,
+): AsyncGenerator<readonly MemberRow[]> {
+  for (let after: unknown = null; ; ) {
+    const answer = await askNode(flags, "/operations/members", { search, after });
+    yield answer["members"] as readonly MemberRow[];
+    after = answer["next"];
+    if (after === null) return;
+  }
+}
+
+function lineOf(member: MemberRow): string {
+  const { since, seen, waiting, blocked } = textOf(member);
+  const names = [member.did, ...member.aliases].join(" ");
+  const marks = [waiting, blocked].filter((text) => text !== "").join(", ");
+  return `${since.slice(0, 10)}  ${seen.padEnd(10)}  ${names}${marks === "" ? "" : `  (${marks})`}`;
+}
+
+/** What each member of the answer says to a person. */
+function textOf(member: MemberRow) {
+  const { did, aliases, state, since, invitation, last_seen, blocked } = member;
+  const entries = member.waiting_entries ?? 0;
+  return {
+    did,
+    aliases: aliases.join(" ") || "none",
+    record: recordText(state),
+    since,
+    invitation: invitation ?? "none",
+    seen: last_seen ?? "-",
+    waiting:
+      entries === 0
+        ? ""
+        : `${countOf(entries, "message")} waiting, ${renderBytes(member.waiting_bytes ?? 0)}`,
+    blocked: blocked === null ? "" : `blocked${blocked === "sender" ? " as a sender" : ""}`,
+  };
+}
+
+function recordText(state: MemberRow["state"]): string {
+  if (state === null) return "at another Directory";
+  return state === "none" ? "none: not registered, or deleted" : state;
+}
+
+const columns = [
+  "did",
+  "aliases",
+  "state",
+  "since",
+  "invitation",
+  "last_seen",
+  "waiting_entries",
+  "waiting_bytes",
+  "blocked",
+] as const satisfies readonly (keyof MemberRow)[];
+
+/** RFC 4180, with a line of names. No value can hold a comma, a quote or the end of a line. */
+function renderCsv(rows: readonly MemberRow[]): string {
+  const cellOf = (value: MemberRow[keyof MemberRow]) =>
+    value === null ? "" : [value].flat().join(" ");
+  const lines = rows.map((row) => columns.map((name) => cellOf(row[name])).join(","));
+  return [columns.join(","), ...lines].map((line) => `${line}\r\n`).join("");
+}

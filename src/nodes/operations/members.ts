@@ -1,0 +1,126 @@
+/**
+ * The operator's list of members (`waypost members`): what the node keeps of them, with what ledger, mailbox and block
+ * list say now. Nothing here is a secret of theirs.
+ */
+import type { Static } from "@sinclair/typebox";
+import { type Did, isDid, mailboxOf, normalizeAlias, parseDid } from "../../core/codec/did.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { type membersBody, membersPageMax } from "../../core/schema/schema.ts";
+import type { LedgerReader, Mailbox, MailboxStats } from "../../storage/contract.ts";
+import { waitingPages } from "../cache/entries.ts";
+import type { Blocks } from "../parties/blocks.ts";
+import type { Members, SeenMember } from "../parties/members.ts";
+import { isoOf } from "./operation.ts";
+
+export type MemberParts = {
+  readonly members: Members;
+  readonly blocks: Pick<Blocks, "list">;
+  /** `null` where the process has none. */
+  readonly ledger: Pick<LedgerReader, "account" | "aliasHolder"> | null;
+  /** `null` without a Cache. */
+  readonly mailbox: Mailbox | null;
+  readonly now: () => number;
+};
+
+type MemberRecord = {
+  readonly aliases: readonly string[];
+  readonly state: "active" | "deactivated" | "none";
+  /** How often the DID was deleted. */
+  readonly life: number;
+};
+
+/** A row as it travels. */
+export type MemberRow = {
+  readonly did: Did;
+  readonly aliases: readonly string[];
+  /** `none`: its registration has not succeeded, or it was deleted. `null` where the process has no ledger. */
+  readonly state: MemberRecord["state"] | null;
+  readonly since: string;
+  readonly invitation: string | null;
+  /** `YYYY-MM-DD`. */
+  readonly last_seen: string | null;
+  readonly waiting_entries: number | null;
+  readonly waiting_bytes: number | null;
+  /** Kind of its entry in the block list. */
+  readonly blocked: "did" | "sender" | null;
+};
+
+/**
+ * A page of members. `search` is compared with DID, alias and invitation, without regard to case. A page looks at a
+ * bounded number of members, so one can be empty though `next` leads on.
+ */
+export async function listMembers(
+  parts: MemberParts,
+  { search, after, limit }: Static<typeof membersBody>,
+): Promise<object | Fault> {
+  if (after !== null && !isDid(after)) return fault("invalid_request", "after must be a DID");
+  const found = await parts.members.page(after, limit ?? membersPageMax, parts.now());
+  const sought = search?.toLowerCase() ?? "";
+  const rows: MemberRow[] = [];
+  for (const member of found) {
+    const record = await recordOf(parts, member.did);
+    const texts = [member.did, ...(record?.aliases ?? []), member.invitation ?? ""];
+    if (texts.some((text) => text.toLowerCase().includes(sought)))
+      rows.push(await rowOf(parts, member, record));
+  }
+  const isLast = found.length < (limit ?? membersPageMax);
+  return { members: rows, next: isLast ? null : (found.at(-1)?.did ?? null) };
+}
+
+/** One member, by DID or alias. */
+export async function showMember(parts: MemberParts, named: string): Promise<MemberRow | Fault> {
+  const did = await didOf(parts, named);
+  if (isFault(did)) return did;
+  const member = await parts.members.of(did, parts.now());
+  if (member === null) return fault("not_found", `${did} is no member of this node`);
+  return rowOf(parts, member, await recordOf(parts, did));
+}
+
+async function recordOf({ ledger }: MemberParts, did: Did): Promise<MemberRecord | null> {
+  if (ledger === null) return null;
+  const { record, life } = await ledger.account(did);
+  if (record === null) return { aliases: [], state: "none", life };
+  const state = record.deactivated ? "deactivated" : "active";
+  return { aliases: record.aliases ?? [], state, life };
+}
+
+async function didOf({ ledger }: MemberParts, named: string): Promise<Did | Fault> {
+  if (named.startsWith("did:")) return parseDid(named);
+  const alias = normalizeAlias(named);
+  const holder = alias === null ? null : ((await ledger?.aliasHolder(alias)) ?? null);
+  return holder ?? fault("not_found", "no member has this alias");
+}
+
+async function rowOf(
+  { blocks, mailbox, now }: MemberParts,
+  { did, sinceMs, invitation, lastSeen }: SeenMember,
+  record: MemberRecord | null,
+): Promise<MemberRow> {
+  const waiting = mailbox === null ? null : await waitingOf(mailbox, did, record?.life ?? 0, now);
+  const block = blocks.list().find(({ subject }) => subject === did);
+  return {
+    did,
+    aliases: record?.aliases ?? [],
+    state: record?.state ?? null,
+    since: isoOf(sinceMs),
+    invitation,
+    last_seen: lastSeen,
+    waiting_entries: waiting?.entries ?? null,
+    waiting_bytes: waiting?.bytes ?? null,
+    blocked: block === undefined || block.kind === "network" ? null : block.kind,
+  };
+}
+
+async function waitingOf(
+  mailbox: Mailbox,
+  did: Did,
+  life: number,
+  now: () => number,
+): Promise<MailboxStats> {
+  let [count, bytes] = [0, 0];
+  for await (const { entries } of waitingPages(mailbox, mailboxOf(did, life), now)) {
+    count += entries.length;
+    for (const { envelopeBytes } of entries) bytes += envelopeBytes;
+  }
+  return { entries: count, bytes };
+}
