@@ -1,25 +1,12 @@
 /** Key bundles over running nodes: put at a Cache, read there, and answered to senders by it and by another node. */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
-import { ed25519, x25519 } from "@noble/curves/ed25519.js";
-import { encodeBase64, renderAgreementKey } from "../../src/core/codec/bytes.ts";
-import type { Did } from "../../src/core/codec/did.ts";
-import {
-  bundleAgreement,
-  bundleDigest,
-  type KeyBundle,
-  renderBundle,
-} from "../../src/core/message/bundle.ts";
-import { encodeRetrievalProof } from "../../src/core/message/proof.ts";
-import { bundleKey, bundleOf } from "../support/bundles.ts";
+import { bundleDigest, type KeyBundle, renderBundle } from "../../src/core/message/bundle.ts";
+import { bundleKey, bundleOf, maker, putBundle, registerMaker } from "../support/bundles.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
-import { keyPair, methodOf } from "../support/identity.ts";
-import { registerAt, relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
-const seed = new Uint8Array(32).fill(4);
-const did = "did:svc:1111111111111111111144" as Did;
-const maker = { did, seed, keyId: `${did}#root` };
-
+const { did } = maker;
 const folder = scratchFolder();
 const socket = join(folder.path, "admin.sock");
 
@@ -45,66 +32,13 @@ beforeAll(async () => {
     cache: { enabled: false },
     relay: relayAt(own),
   });
-  const identity = { did, root: keyPair(seed), label: "own" };
-  const method = methodOf(did, "root", identity.root);
-  const agreement = (id: string, type: string, publicKeyMultibase: string) => ({
-    id: `${did}#${id}`,
-    type,
-    controller: did,
-    publicKeyMultibase,
-  });
-  await registerAt(nodes.url, identity, {
-    id: did,
-    verificationMethod: [method],
-    authentication: [method.id],
-    keyAgreement: [
-      agreement("x", "X25519KeyAgreementKey2020", renderAgreementKey(x25519.getPublicKey(seed))),
-      agreement("v2", bundleAgreement.type, bundleAgreement.publicKeyMultibase),
-    ],
-    service: [
-      {
-        id: `${did}#cache`,
-        type: "SvcCacheService",
-        serviceEndpoint: [nodes.url],
-        authorization: [method.id],
-      },
-    ],
-  });
+  await registerMaker(url);
 }, 60_000);
 afterAll(async () => {
   await far?.stop();
   await nodes?.stop();
   folder.remove();
 });
-
-async function put(bundle: KeyBundle): Promise<Response> {
-  const [url] = urls();
-  const body = JSON.stringify(renderBundle(bundle));
-  const claims = {
-    operation: "keys",
-    did,
-    deviceId: "",
-    serviceId: `${did}#cache`,
-    endpoint: url,
-    keyId: maker.keyId,
-    timestamp: new Date().toISOString(),
-    nonce: crypto.randomUUID(),
-    subject: new Bun.CryptoHasher("sha256").update(body).digest("hex"),
-  };
-  return fetch(`${url}/cache/keys/${did}`, {
-    method: "PUT",
-    headers: {
-      "content-type": "application/json",
-      "X-Service-Id": claims.serviceId,
-      "X-Cache-Endpoint": claims.endpoint,
-      "X-Key-Id": claims.keyId,
-      "X-Timestamp": claims.timestamp,
-      "X-Nonce": claims.nonce,
-      "X-Signature": encodeBase64(ed25519.sign(encodeRetrievalProof(claims), seed)),
-    },
-    body,
-  });
-}
 
 const json = async (url: string): Promise<Record<string, unknown>> =>
   (await (await fetch(url)).json()) as Record<string, unknown>;
@@ -129,6 +63,7 @@ test("a bundle that was put reaches senders by the node of the Cache, and by one
   const path = `/delivery-resolution/${did}?keys=`;
   expect((await json(url + path))["key_bundle_missing"]).toBe("none");
   expect(await explained()).toStartWith("announced, and none counts here now");
+  const put = (one: KeyBundle) => putBundle(url, one);
   const bundle = bundleOf(maker, Date.now());
   expect((await put(bundle)).status).toBe(200);
   expect(await json(`${url}/cache/keys/${did}`)).toEqual(renderBundle(bundle));
