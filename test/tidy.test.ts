@@ -246,6 +246,7 @@ describe("exports", () => {
     "client/identity/change.ts": ["replaceDocument", "signOwnerUpdate"],
     // Pure: the text that vectors and other languages make too.
     "client/trust/fingerprint.ts": ["fingerprintOf"],
+    "client/trust/own.ts": ["findOpening"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/trie.ts": ["orderedRoot", "orderedRootNode"],

@@ -1,7 +1,8 @@
 /** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
 
-export { change, changeAsOwner, rotateAgreement, signIntent } from "./identity/change.ts";
+export { change, changeAsOwner, signIntent } from "./identity/change.ts";
 export { firstDocument, register, signRegistration } from "./identity/registration.ts";
+export { rotateAgreement } from "./identity/rotation.ts";
 export { createIdentity, type Identity } from "./keys/keys.ts";
 export { changeIdentity } from "./keys/stored.ts";
 export { bytesSource } from "./mail/content.ts";

@@ -5,14 +5,7 @@
  */
 
 import type { Did } from "../core/codec/did.ts";
-import {
-  abortedError,
-  attempt,
-  ClientError,
-  localError,
-  retryTemporary,
-  untilAborted,
-} from "./base/failure.ts";
+import { abortedError, attempt, localError, retryTemporary, untilAborted } from "./base/failure.ts";
 import type { DeviceLink, Devices } from "./devices/devices.ts";
 import type { BackupState } from "./identity/backup.ts";
 import type { Guardian, GuardianChoice } from "./identity/guardians.ts";
@@ -26,8 +19,8 @@ import {
 import type { PushOptions, PushSubscriptionLike } from "./identity/push.ts";
 import { randomUuid } from "./keys/crypto.ts";
 import { isDeviceName, memoryOf, reliable } from "./keys/key-stores.ts";
-import { type Identity, isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
-import { type EditIdentity, loadIdentity } from "./keys/stored.ts";
+import { type Identity, renderIdentity } from "./keys/keys.ts";
+import { loadIdentity } from "./keys/stored.ts";
 import { type Content, reactionContent, reactionType } from "./mail/content.ts";
 import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
 import { OwnIdentity } from "./mail/own-identity.ts";
@@ -42,6 +35,7 @@ import type { PollResult, Receiver } from "./store/receiver.ts";
 import type { LocalStore } from "./store/store.ts";
 import { type Client, connect } from "./trust/client.ts";
 import type { Fingerprint } from "./trust/fingerprint.ts";
+import { Upkeep } from "./upkeep.ts";
 
 export class Waypost {
   readonly #identity: OwnIdentity;
@@ -49,6 +43,7 @@ export class Waypost {
   readonly #closed = new AbortController();
   /** Sends where no store keeps anything. */
   readonly #passing: Promise<Passing> | null;
+  readonly #upkeep: Upkeep;
   #session: StoreSession | null = null;
   /** Subscribes as `push` did, for the mailbox of this device as well, as soon as it has one. */
   #pushAgain: (() => Promise<void>) | null = null;
@@ -58,11 +53,13 @@ export class Waypost {
   private constructor(identity: OwnIdentity, options: WaypostOptions) {
     this.#identity = identity;
     this.#options = options;
+    const { signal } = this.#closed;
+    this.#upkeep = new Upkeep(identity, options, { session: () => this.#session, signal });
     this.#passing = options.store === undefined ? Passing.open(identity) : null;
     identity.on((event) => this.#react(event));
     if (options.onEvent !== undefined) this.on(options.onEvent);
     identity.renewKeys = async (force) => {
-      await (force ? this.rotate() : this.#rotateIfDue());
+      await (force ? this.rotate() : this.#upkeep.rotateIfDue());
       await this.watch();
     };
   }
@@ -105,17 +102,18 @@ export class Waypost {
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
       const isNew = await settleIdentity(client, identity.secrets, { ...options, urls });
-      await me.#rotateIfDue();
+      await me.#upkeep.rotateIfDue();
       // What can't go on any more is forgotten, with its secrets.
       if ((await client.known.memory.load("sending")) !== null)
         await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
-      void me.#orFailed("watch", () => me.#renewGuardians());
+      void me.#upkeep.orFailed("watch", () => me.#renewGuardians());
       // A new document names the addresses that it was made with.
-      if (!isNew && !isDeviceName(name)) void me.#orFailed("watch", () => me.#compareAddress());
+      if (!isNew && !isDeviceName(name))
+        void me.#upkeep.orFailed("watch", () => me.#compareAddress());
     };
     try {
       // What was settled once opens without a network, and looks when there is one.
-      if ((await me.#session?.isSettled()) === true) void me.#orFailed("watch", begin);
+      if ((await me.#session?.isSettled()) === true) void me.#upkeep.orFailed("watch", begin);
       else await retryTemporary(begin, { retries, signal, withinMs });
       if (signal?.aborted === true) throw abortedError();
       await me.#session?.settled();
@@ -232,20 +230,7 @@ export class Waypost {
 
   /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
   async watch(): Promise<void> {
-    await this.#orFailed("watch", async () => {
-      const { watchOwn } = await import("./trust/own.ts");
-      const { alias = null } = this.#options;
-      // Keys that another process or tab has made are no stranger's; the session proves with them from now on.
-      const before = renderIdentity(this.#identity.secrets);
-      if (renderIdentity(await this.#identity.change((stored) => stored)) !== before)
-        this.#session?.reconnect();
-      // Keys of another own device may be in force.
-      await this.#session?.devices.look();
-      const changed = await watchOwn(this.client, this.#identity.secrets, alias);
-      // Without its secrets every key looks like a stranger's.
-      if (!this.#identity.isLocked)
-        for (const what of changed) this.#identity.emit({ type: "stranger_change", what });
-    });
+    await this.#upkeep.watch();
   }
 
   // ---------------------------------------------------------------------------------------------- sending
@@ -405,12 +390,13 @@ export class Waypost {
       const { deviceOptions } = await import("./devices/linking.ts");
       const link = await Waypost.open(deviceOptions(this.#options));
       // Before it receives: only the other devices know it, so that it moves by itself.
-      await link.#orFailed("watch", () => link.#compareAddress());
+      await link.#upkeep.orFailed("watch", () => link.#compareAddress());
       return link.#asLink();
     };
     const isByHand = acknowledge === "by-hand";
     const onOpened = () =>
-      void this.#orFailed("devices", async () => {
+      void this.#upkeep.orFailed("devices", async () => {
+        await this.#upkeep.rotateIfDue();
         await this.#pushAgain?.();
       });
     // Commands show no passes, and who is accepted unasked has none to show: acknowledgements make them known.
@@ -446,27 +432,7 @@ export class Waypost {
    * secrets. `open` and `messages` call it.
    */
   async rotate(): Promise<void> {
-    const { rotateMs: everyMs = rotationMsDefault } = this.#options;
-    if (everyMs === false) return;
-    const { nowMs, waiting } = this.#identity;
-    const rotate = async () => {
-      await this.#session?.devices.look();
-      // Once a week, and loaded then.
-      const { rotateAgreement } = await import("./identity/change.ts");
-      const change = (edit: EditIdentity) => this.#identity.change(edit);
-      const options = { nowMs: nowMs(), everyMs, waiting, change };
-      const { rotated, holdsPublished } = await rotateAgreement(this.client, this.did, options);
-      if (!holdsPublished) this.#identity.emit({ type: "stranger_change", what: "sealing_key" });
-      else if (rotated) this.#identity.emit({ type: "rotated" });
-    };
-    // After a failure the old key still works, and the next run tries again.
-    await this.#identity.inOrder(() => this.#orFailed("rotation", rotate));
-  }
-
-  async #rotateIfDue(): Promise<void> {
-    const { rotateMs = rotationMsDefault } = this.#options;
-    const { secrets, nowMs } = this.#identity;
-    if (rotateMs !== false && isRotationDue(secrets, nowMs(), rotateMs)) await this.rotate();
+    await this.#upkeep.rotate();
   }
 
   /** After a rotation of the root key the shares of the old one are worth nothing. */
@@ -474,16 +440,6 @@ export class Waypost {
     const isAppointed = (await this.client.known.memory.load("guardians")) !== null;
     if (isAppointed && this.#session !== null)
       await (await import("./identity/guardians.ts")).renewGuardians(this);
-  }
-
-  /** Work in the background: its failure is an event. */
-  async #orFailed(
-    what: "rotation" | "watch" | "devices",
-    work: () => Promise<unknown>,
-  ): Promise<void> {
-    const result = await attempt(work);
-    if (result instanceof ClientError && !this.#closed.signal.aborted)
-      this.#identity.emit({ type: "failed", what, error: result });
   }
 
   #react(event: WaypostEvent): void {

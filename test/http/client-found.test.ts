@@ -356,7 +356,9 @@ test("a locked identity holds no secrets, and opens again with its passphrase", 
   const [me, bob] = await Promise.all([open({ keys }), open()]);
   const { identity } = me;
   await me.lock();
-  expect([...identity.rootSeed, ...identity.chain.key].every((byte) => byte === 0)).toBe(true);
+  expect(
+    [...identity.rootSeed, ...(identity.agreements[0]?.secret ?? [1])].every((byte) => byte === 0),
+  ).toBe(true);
   expect(await codeOf(open({ keys }))).toBe("locked");
   await keys.unlock(passphraseLock("p"));
   const again = await open({ keys });

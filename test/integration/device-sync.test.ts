@@ -414,3 +414,30 @@ test("of what two devices say of a person the user's later change counts, and th
     expect(row).toEqual({ ...blocked.row, ...claim(2) });
   }
 });
+
+test("who has not acknowledged the keyring is told at the start, and then once a day", async () => {
+  const [table, mail, stop] = [await withDevice(), new DeviceMail(), new AbortController()];
+  const clock = { nowMs: Date.now() };
+  const speech = { ...plainSpeech, stamp: async () => "of now" };
+  const parts = { table, nowMs: () => clock.nowMs, ...unused, speech, ...mail.link(own) };
+  const sync = syncOf(parts, 0, stop.signal);
+  void sync.run();
+  const told = () => mail.boxOf(device).filter((letter) => "have" in saidIn(letter)).length;
+  while (told() < 1) await Bun.sleep(20);
+  const hourMs = 3_600_000;
+  const countAfter = async (hours: number, isExpected: (count: number) => boolean) => {
+    clock.nowMs += hours * hourMs;
+    await sync.refresh();
+    for (let i = 0; i < 20 && !(i > 4 && isExpected(told())); i++) await Bun.sleep(20);
+    return told();
+  };
+  expect(await countAfter(23, (count) => count === 1)).toBe(1);
+  expect(await countAfter(1, (count) => count === 2)).toBe(2);
+  expect(await countAfter(23, (count) => count === 2)).toBe(2);
+  expect(await countAfter(1, (count) => count === 3)).toBe(3);
+  const key = peerKey(table, device);
+  const row = await table.get<PeerRow>(key);
+  await table.change(async (batch) => batch.put(key, { ...row, acked: "of now" }));
+  expect(await countAfter(48, (count) => count === 3)).toBe(3);
+  stop.abort();
+}, 20_000);

@@ -14,6 +14,7 @@ import {
   takeUpLeavings,
   undominated,
 } from "../../src/client/groups/statements.ts";
+import { newestUnder } from "../../src/client/keys/agreements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import {
   alice,
@@ -36,7 +37,9 @@ import {
   type SignedLeaving,
   type Text,
 } from "./own-facts.ts";
+import { firstSealing, madeSecret, secretsOf, stepSealing, takeSecrets } from "./own-sealing.ts";
 import type { World } from "./own-world.ts";
+
 export class Device {
   readonly identity: Did;
   readonly did: Did;
@@ -56,6 +59,8 @@ export class Device {
       ring: { head, candidates: [] },
       deviceKey: keyOf(name),
       seeds: [head.root],
+      sealing: firstSealing(identity, head.root, world.nowMs),
+      given: [],
       group: emptyGroup(alice, "nonce"),
       groupRoot: 0,
       statements: [],
@@ -83,6 +88,10 @@ export class Device {
   summary(): unknown {
     const { ring, group, groupRoot, job, wish, waiting } = this.kept;
     return [ring, digestIn(group), groupRoot, job, wish, waiting.length];
+  }
+
+  opens(name: string): boolean {
+    return this.kept.sealing.secrets.some((one) => one.name === name);
   }
 
   /** What the Directory shows of somebody: never earlier than what was seen, and in the hostile time maybe not the last. */
@@ -121,7 +130,10 @@ export class Device {
     // The key of this device is among its keys, which others seal to.
     if (before.deviceKey !== deviceKey || before.job !== null) return;
     this.kill();
+    const { secrets } = this.kept.sealing;
     this.kept = before;
+    const isKnown = (name: string) => others.some((one) => one.opens(name));
+    this.#world.wasSetBack ||= secrets.some(({ name }) => !this.opens(name) && !isKnown(name));
     // A store shows what it has; what it lacks comes again from others.
     this.kept.shown = [...new Set([...before.shown, ...shown])];
     this.kept.seen = { ...seen, ...before.seen };
@@ -143,6 +155,9 @@ export class Device {
     this.kept.ring = next;
     if (isAdopted) {
       this.kept.acked = {};
+      const { later } = this.kept.sealing;
+      takeSecrets(this.#world, this.kept, later[next.head.root] ?? [], next.head.root);
+      this.kept.sealing.later = {};
       const candidate = ring.candidates.find(({ root }) => root === job?.next);
       // Overtaken: what was to be removed is removed again.
       if (job !== null && job.next !== next.head.root && candidate !== undefined)
@@ -176,8 +191,16 @@ export class Device {
     for (const { to } of due) this.#show(to);
     for (const [id, untilMs] of Object.entries(this.kept.seen))
       if (untilMs < this.#world.nowMs) delete this.kept.seen[id];
-    for (const to of this.#audience(proven))
-      if (this.kept.acked[to] !== this.#hash()) this.#tell(to);
+    const others = this.#audience(proven);
+    for (const to of others) if (this.kept.acked[to] !== this.#hash()) this.#tell(to);
+    const { ring, seeds } = this.kept;
+    const isAble = !this.#world.rules.isBehind(ring, proven) && seeds.includes(proven.root);
+    const { identity, did: own, kept } = this;
+    stepSealing(this.#world, {
+      ...{ identity, did: own, kept, others, isAble, root: proven.root },
+      give: (to) => this.#tell(to),
+      ask: (to, name) => this.#tell(to, null, name),
+    });
   }
 
   #audience(proven: ProvenRoot): Did[] {
@@ -193,17 +216,19 @@ export class Device {
     return JSON.stringify([ring.head, digestIn(group), groupRoot, [...shown].sort()]);
   }
 
-  #tell(to: Did, head: Head | null = null): void {
+  #tell(to: Did, head: Head | null = null, lacks = ""): void {
     const { ring, group, groupRoot, statements, leavings, shown, seeds } = this.kept;
     const given = head ?? ring.head;
     const device = given.devices.find((one) => one.did === to);
+    const secrets = secretsOf(this.kept, given.root);
     if (ring.candidates.some((one) => one.devices.every((device) => device.did !== to)))
       this.#world.leaks.add("who is being removed is told more");
     const sealed: SealedHead | null =
       device === undefined
         ? null
-        : { head: given, signedBy: given.root, sealedTo: device.key, seeds: [given.root] };
+        : { head: given, signedBy: given.root, sealedTo: device.key, seeds: [given.root], secrets };
     if (!seeds.includes(ring.head.root)) return;
+    if (sealed !== null) for (const { name } of secrets) this.kept.given.push(`${to} ${name}`);
     const body = {
       group,
       groupRoot,
@@ -211,6 +236,8 @@ export class Device {
       shown: [...shown],
       hash: this.#hash(),
       acks: "",
+      lacks,
+      secrets: this.#world.rules.secretsInBody ? secrets : [],
     };
     this.#world.post({
       is: "device",
@@ -236,7 +263,10 @@ export class Device {
       const heard = rules.hearHead(this.kept.ring, head.head);
       if (heard !== this.kept.ring)
         this.kept.seeds = [...new Set([...this.kept.seeds, ...head.seeds])];
+      const isSame = (one: Head) => one.root === head.head.root && one.number === head.head.number;
       this.kept.ring = heard;
+      if (isSame(heard.head) || heard.candidates.some(isSame))
+        takeSecrets(this.#world, this.kept, head.secrets, head.head.root);
       this.#look();
     }
     const { ring: now } = this.kept;
@@ -248,6 +278,7 @@ export class Device {
       return;
     }
     this.#merge(body);
+    if (body.lacks !== "" && this.opens(body.lacks)) this.#tell(from);
     for (const id of body.shown) {
       if (this.kept.shown.includes(id)) continue;
       this.kept.shown.push(id);
@@ -303,6 +334,7 @@ export class Device {
       devices: this.kept.ring.head.devices.filter(({ did: one }) => !here.includes(one)),
     };
     this.kept.seeds.push(next);
+    madeSecret(this.#world, this.kept, next, null);
     this.kept.ring = { ...this.kept.ring, candidates: [...this.kept.ring.candidates, head] };
     this.kept.job = { next, gone: here, step: 0 };
   }
@@ -340,6 +372,9 @@ export class Device {
       const before = world.methods.get(this.identity) ?? [];
       if (world.rootOf(this.identity) === job.next)
         world.methods.set(this.identity, world.rules.methodsAfter(before, [job.next]));
+      const { secrets } = this.kept.sealing;
+      const sealing = newestUnder(secrets, job.next)?.name ?? "";
+      if (world.rootOf(this.identity) === job.next) world.sealing.set(this.identity, sealing);
       this.kept.job = null;
       if (job.gone.some((one) => world.thief.dids.has(one))) world.thief.isRemoved = true;
     }
@@ -347,8 +382,8 @@ export class Device {
 
   // -------------------------------------------------------------------------------------------------- groups
 
-  /** Where the document is sealed to: with the root key, or the one before until the document follows. */
-  #sealTo(of: Did): string {
+  /** The method in the document, which was made with the root key. */
+  #signerOf(of: Did): string {
     return this.#world.methods.get(of)?.[0] ?? "";
   }
 
@@ -365,12 +400,12 @@ export class Device {
       sentMs: world.nowMs,
       digest: digestIn(group),
       bundle,
-      signer: this.#sealTo(this.identity),
+      signer: this.#signerOf(this.identity),
     };
     if (bundle === null) this.kept.shown.push(text.id);
     for (const one of to)
       if (one !== this.identity)
-        world.post({ is: "text", to: one, sealedTo: this.#sealTo(one), text });
+        world.post({ is: "text", to: one, sealedTo: world.sealing.get(one) ?? "", text });
   }
 
   #bundle(): Bundle {
@@ -384,7 +419,7 @@ export class Device {
   read(sealedTo: string, text: Text): void {
     const { kept } = this;
     const { rules, nowMs } = this.#world;
-    const isOpen = kept.seeds.includes(sealedTo);
+    const isOpen = this.opens(sealedTo);
     const signers = this.#world.methods.get(text.from) ?? [];
     if (!isOpen || !signers.includes(text.signer)) return;
     const life = rules.decideLife({ sentMs: text.sentMs, ttlMs: messageTtlMs, nowMs });

@@ -19,8 +19,17 @@ import {
   mergeOwn,
   type Statement,
 } from "../../src/client/groups/statements.ts";
+import {
+  decideLacking,
+  decideSealing,
+  joinSecrets,
+  nextMadeMs,
+  pendingAfter,
+  withEnds,
+} from "../../src/client/keys/agreements.ts";
 import { decideLife } from "../../src/client/trust/life.ts";
 import type { Did } from "../../src/core/codec/did.ts";
+import type { SealingKept, Secret } from "./own-sealing.ts";
 
 /** What the world runs on. A canary replaces one of them by a rule with a defect. */
 export const realRules = {
@@ -34,6 +43,18 @@ export const realRules = {
   mergeOwn,
   answerTo,
   decideLife,
+  decideLacking,
+  decideSealing,
+  joinSecrets,
+  nextMadeMs,
+  pendingAfter,
+  withEnds,
+  /** The name of a new secret: nothing that there was leads to it. */
+  freshSecret: (name: string, _before: readonly Secret[]): string => name,
+  /** Secrets of a head that is not in force so far are not taken. */
+  takesEarly: false,
+  /** Secrets go with heads, which are sealed to the key of one device. */
+  secretsInBody: false,
   /** Whether the signature of a head is that of its root key. */
   isSigned: (head: Head, signedBy: string): boolean => head.root === signedBy,
   /** What an identity's document has after a replacement, of what it had and what is ticked. */
@@ -100,6 +121,7 @@ export type SealedHead = {
   readonly sealedTo: string;
   /** The seeds that go with it. */
   readonly seeds: readonly string[];
+  readonly secrets: readonly Secret[];
 };
 export type Body = {
   readonly group: GroupState;
@@ -108,12 +130,19 @@ export type Body = {
   readonly shown: readonly string[];
   readonly hash: string;
   readonly acks: string;
+  /** A published key whose secret is asked for. */
+  readonly lacks: string;
+  /** Of a rule with a defect. */
+  readonly secrets: readonly Secret[];
 };
 
 export type Kept = {
   ring: Keyring;
   deviceKey: string;
   seeds: string[];
+  sealing: SealingKept;
+  /** Which secrets other devices' Caches have got from here. */
+  given: string[];
   group: GroupState;
   /** Number of the maker's root key under which the state counts; only at its devices. */
   groupRoot: number;

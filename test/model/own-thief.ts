@@ -26,12 +26,38 @@ export class Thief {
   readonly dids = new Set<Did>([did("thief"), did("thief2")]);
   readonly #keys = new Set([keyOf("thief"), keyOf("thief2")]);
   readonly seeds: Set<string>;
+  /** Names of sealing secrets that its linked device got. */
+  readonly secrets = new Set<string>();
+  /** A copy of the keys of a device at some moment, without the key of the device; and what it shows of later ones. */
+  #copied: { readonly seeds: Set<string>; readonly had: Set<string>; learned: Set<string> } | null =
+    null;
   isRemoved = false;
   #read = 0;
 
   constructor(world: World) {
     this.#world = world;
     this.seeds = new Set([world.rootOf(alice)]);
+    this.secrets.add(world.sealing.get(alice) as string);
+  }
+
+  opens(name: string): boolean {
+    return [...this.secrets].some((secret) => leadsTo(secret, name));
+  }
+
+  /** Keys of a device are copied: from a backup, say. */
+  copy({ kept }: Device): void {
+    const had = new Set(kept.sealing.secrets.map(({ name }) => name));
+    this.#copied ??= { seeds: new Set(kept.seeds), had, learned: new Set() };
+  }
+
+  /** With all that the Relay has carried, a key that was made after the copy. */
+  opensByCopy(name: string): boolean {
+    if (this.#copied === null || this.#copied.had.has(name)) return false;
+    const { seeds, had, learned } = this.#copied;
+    for (const packet of this.#world.taped)
+      if (packet.is === "device" && seeds.has(packet.root))
+        for (const { name: one } of packet.body.secrets) learned.add(one);
+    return [...had, ...learned].some((secret) => leadsTo(secret, name));
   }
 
   canOpen(packet: Extract<Packet, { is: "device" }>): boolean {
@@ -46,8 +72,9 @@ export class Thief {
     this.#read = world.taped.length;
     for (const packet of news)
       if (packet.is === "device" && packet.head !== null && this.#keys.has(packet.head.sealedTo))
-        for (const seed of packet.head.seeds) this.seeds.add(seed);
+        this.#learn(packet.head);
     const target = world.pick(world.honest(alice)) as Device;
+    if (world.random() < 0.1) this.copy(target);
     const { ring, group } = target.kept;
     const root = world.pick([...this.seeds]) as string;
     const drawn = world.random();
@@ -70,7 +97,13 @@ export class Thief {
       };
       this.#say(
         target,
-        { head, signedBy: root, sealedTo: keyOfDevice(ring, target.did), seeds: [root] },
+        {
+          head,
+          signedBy: root,
+          sealedTo: keyOfDevice(ring, target.did),
+          seeds: [root],
+          secrets: [],
+        },
         root,
       );
     } else if (drawn < 0.5) {
@@ -91,7 +124,11 @@ export class Thief {
       const isLate = shown.number > ring.head.number;
       const given = world.pick(isLate ? [shown] : [forged, head]) as Head;
       const sealedTo = keyOfDevice(ring, target.did);
-      this.#say(target, { head: given, signedBy: evil, sealedTo, seeds: [given.root, evil] }, root);
+      this.#say(
+        target,
+        { head: given, signedBy: evil, sealedTo, seeds: [given.root, evil], secrets: [] },
+        root,
+      );
     } else if (drawn < 0.8) {
       // Only before the removal: a whole document drops it.
       if (!this.isRemoved && world.random() < 0.5 && this.seeds.has(world.rootOf(alice)))
@@ -107,11 +144,16 @@ export class Thief {
         bundle: { statements: [{ statement, root }], leavings: [] },
         signer,
       };
-      world.post({ is: "text", to, sealedTo: world.methods.get(to)?.[0] ?? "", text });
+      world.post({ is: "text", to, sealedTo: world.sealing.get(to) ?? "", text });
     } else {
       const bad = changed(group, { add: [mallory] }, world.nowMs);
       this.#say(target, null, root, bad);
     }
+  }
+
+  #learn({ seeds, secrets }: SealedHead): void {
+    for (const seed of seeds) this.seeds.add(seed);
+    for (const { name } of secrets) this.secrets.add(name);
   }
 
   #say(to: Device, head: SealedHead | null, root: string, group: GroupState = to.kept.group): void {
@@ -122,6 +164,8 @@ export class Thief {
       shown: [],
       hash: "",
       acks: "",
+      lacks: "",
+      secrets: [],
     };
     const from = this.#world.random() < 0.5 ? did("thief") : did("thief2");
     const packet: Packet = { is: "device", to: to.did, from, root, head, body };
@@ -130,6 +174,10 @@ export class Thief {
     else this.#world.hand(packet);
   }
 }
+
+/** Of a rule with a defect the name of a secret has those of which it is derived. */
+const leadsTo = (secret: string, name: string): boolean =>
+  name === secret || name.includes(`from ${secret}`);
 
 const keyOfDevice = ({ head }: Keyring, of: Did): string =>
   head.devices.find((one) => one.did === of)?.key ?? "";

@@ -18,18 +18,23 @@ import {
   did,
   digestIn,
   eve,
+  hourMs,
   keyOf,
   mallory,
+  messageTtlMs,
   type Packet,
   type Rules,
   realRules,
   secondMs,
 } from "./own-facts.ts";
+import { firstSealing } from "./own-sealing.ts";
 import { Thief } from "./own-thief.ts";
 export class World {
   readonly rules: Rules;
   readonly random: () => number;
   nowMs = beginMs;
+  /** A device has lost what only it had. */
+  wasSetBack = false;
   isHostile = true;
   readonly ledger = new Map<Did, string[]>();
   readonly methods = new Map<Did, readonly string[]>();
@@ -40,6 +45,12 @@ export class World {
   readonly thief: Thief;
   readonly wishedOut = new Set<Did>();
   readonly leaks = new Set<string>();
+  /** The sealing key in each document. */
+  readonly sealing = new Map<Did, string>();
+  /** Published keys whose secrets no own device has, as one of them has said. */
+  readonly lost = new Set<string>();
+  /** Keys of messages that no device could open while they lived. */
+  readonly unopened = new Set<string>();
   counter = 0;
 
   constructor(rules: Rules, random: () => number) {
@@ -48,6 +59,7 @@ export class World {
     for (const one of [alice, bob, carol, eve, mallory]) {
       this.ledger.set(one, [keyOf(`${one.slice(8, 12)} root 1`)]);
       this.methods.set(one, [this.rootOf(one)]);
+      this.sealing.set(one, firstSealing(one, this.rootOf(one), beginMs).secrets[0]?.name ?? "");
     }
     this.#begin(alice, ["a1", "a2", "a3"], "thief");
     this.#begin(bob, ["b1", "b2"], null);
@@ -83,6 +95,13 @@ export class World {
 
   pick<T>(all: readonly T[]): T | undefined {
     return all[Math.floor(this.random() * all.length)];
+  }
+
+  /** A document on top of the one that its signer has seen, under the root key that it knows. */
+  publish(by: { readonly identity: Did; readonly root: string }, name: string, before: string) {
+    const { identity, root } = by;
+    const isAccepted = this.rootOf(identity) === root && this.sealing.get(identity) === before;
+    if (isAccepted) this.sealing.set(identity, name);
   }
 
   post(packet: Packet): void {
@@ -131,8 +150,14 @@ export class World {
       return;
     }
     const of = this.honest(packet.to);
-    const device = of[Math.floor(this.random() * of.length)];
-    device?.read(packet.sealedTo, packet.text);
+    const first = Math.floor(this.random() * Math.max(1, of.length));
+    // What one device can't open waits in the mailbox for the others.
+    const found = [...of.slice(first), ...of.slice(0, first)].find((one) =>
+      one.opens(packet.sealedTo),
+    );
+    if (found !== undefined) found.read(packet.sealedTo, packet.text);
+    else if (of.length > 0 && this.nowMs - packet.text.sentMs < messageTtlMs)
+      this.unopened.add(packet.sealedTo);
   }
 
   /** Everything is delivered, and nobody lies any more. Returns what is wrong. */
@@ -141,7 +166,8 @@ export class World {
     this.nowMs += 3 * dayMs;
     let before = "";
     for (let round = 0; round < 40; round++) {
-      this.nowMs += 2 * 60 * secondMs;
+      // Long enough for a key whose secret is lost to be replaced.
+      this.nowMs += 6 * 60 * secondMs;
       for (const device of this.devices) device.tick();
       for (const device of this.devices) if (round % 3 === 2) device.say();
       if (round === 10) this.devices[0]?.expel();
@@ -182,6 +208,19 @@ export class World {
       if (members.some((one) => isIn(one.kept.group, gone))) wrong.push("a removal was undone");
     if (this.thief.isRemoved && members.some((one) => isIn(one.kept.group, mallory)))
       wrong.push("somebody outside came in by an earlier key");
+    for (const name of this.unopened)
+      if (!this.lost.has(name) && !this.wasSetBack)
+        wrong.push("a message was not opened by anyone");
+    for (const device of this.devices) {
+      const { secrets } = device.kept.sealing;
+      const isOpen = device.opens(this.sealing.get(device.identity) as string);
+      if (!isOpen) wrong.push("a device lacks the secret of the published key");
+      const endMs = this.nowMs - hourMs;
+      if (secrets.some(({ destroyAtMs: end }) => end !== null && end < endMs))
+        wrong.push("a secret outlives its end");
+      if (secrets.filter(({ destroyAtMs: end }) => end === null).length > 1)
+        wrong.push("a secret has no end");
+    }
     for (const device of this.devices)
       if (new Set(device.kept.shown).size < device.kept.shown.length) wrong.push("shown twice");
     wrong.push(...this.#readers());
@@ -205,8 +244,10 @@ export class World {
           packet.text.from !== packet.to
         )
           wrong.push("sealed to who was removed");
-        if (this.thief.isRemoved && packet.to === alice && this.thief.seeds.has(packet.sealedTo))
+        if (this.thief.isRemoved && packet.to === alice && this.thief.opens(packet.sealedTo))
           wrong.push("the thief reads the identity's messages");
+        if (this.thief.opensByCopy(packet.sealedTo))
+          wrong.push("who has a copy of the keys reads what is sealed to later ones");
       } else if (this.thief.isRemoved && this.thief.canOpen(packet))
         wrong.push("the thief reads what own devices say");
     }

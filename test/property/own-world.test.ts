@@ -22,7 +22,7 @@ const latest = ({ name, members }: Statement): number =>
 const whole = (state: GroupState, other: Statement): GroupState =>
   latest(other) > latest(state) ? { ...state, name: other.name, members: other.members } : state;
 
-const { hear, settle } = realRules;
+const { hear, settle, decideSealing } = realRules;
 const defects: Readonly<Record<string, Partial<Rules>>> = {
   "the whole of a state counts by its time": {
     hear: (state, statement, { signedBy }) =>
@@ -71,6 +71,18 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
     decideLife: (life) => ({ ...realRules.decideLife(life), isOver: false }),
   },
   "another state is not answered": { answerTo: () => null },
+  "a sealing key is derived from the one before": {
+    freshSecret: (name, before) => `${name} from ${before.at(-1)?.name}`,
+  },
+  "sealing secrets go under the root seed alone": { secretsInBody: true },
+  "secrets of a replacement are taken before the proof shows its key": { takesEarly: true },
+  "a key is published before the others have its secret": {
+    decideSealing: (situation) => decideSealing({ ...situation, isShared: true }),
+  },
+  "who lacks a secret only asks": {
+    decideLacking: () => "ask",
+  },
+  "secrets have no end": { withEnds: (held) => [...held] },
 };
 
 for (const [what, rules] of Object.entries(defects))

@@ -11,6 +11,7 @@ import type { Did } from "../../src/core/codec/did.ts";
 /** Devices that speak without a keyring. */
 export const plainSpeech: Speech = {
   mayTell: async () => true,
+  holds: async () => false,
   stamp: async () => "",
   seal: async (_to, said) => said,
   open: async (_from, json) => ({ said: json, theirs: "" }),

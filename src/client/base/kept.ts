@@ -39,9 +39,18 @@ export const identityShape = object({
   did,
   rootSeed: bytes32,
   nextRootSeed: nullable(bytes32),
-  methods: array(object(held)),
-  agreements: array(object({ ...held, destroyAtMs: nullable(integer) })),
-  chain: object({ epoch: integer, key: bytes32, sinceMs: integer }),
+  methods: array(object({ ...held, under: optional(text), isShared: optional(truth) })),
+  agreements: array(
+    object({
+      ...held,
+      under: optional(text),
+      madeMs: optional(integer),
+      destroyAtMs: nullable(integer),
+    }),
+  ),
+  sealingSinceMs: optional(integer),
+  /** In texts of earlier programs. */
+  chain: optional(object({ sinceMs: integer })),
   ledger: nullable(hex32),
   storeKey: bytes32,
 });
@@ -82,6 +91,8 @@ export const rememberedShape = object({
 /** The fingerprint that the user has compared with a person. */
 export const comparedShape = object({ did, text });
 export const rememberedAliasShape = object({ alias: text, did });
+/** The published key whose secret this device lacks, since when, and when it last published another one. */
+export const lackingShape = object({ key: text, sinceMs: integer, replacedMs: integer });
 /** Calls that were signed and may still be accepted. */
 export const claimsShape = object({
   claims: array(object({ nonce: counter, sha256: bytes32, untilMs: integer })),

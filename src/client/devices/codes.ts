@@ -3,10 +3,11 @@
  * knows both can give it an identity, whatever servers say of its DID.
  * Source: docs/client.md "Devices".
  */
-import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
+import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
-import { attempt, localError } from "../base/failure.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { attempt, ClientError, localError } from "../base/failure.ts";
 import { historyShape } from "../base/kept.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
@@ -18,7 +19,7 @@ import { peerKey, removedKey } from "../store/keys.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import type { Client } from "../trust/client.ts";
-import { recall } from "../trust/trust.ts";
+import { distrust, recall } from "../trust/trust.ts";
 import { awaitFacts } from "./facts.ts";
 import type { PeerRow } from "./replica.ts";
 import { beginRing } from "./ring.ts";
@@ -64,6 +65,30 @@ export function parseCode(text: string, nowMs: number): Code {
   if (untilMs < nowMs)
     throw localError("code_expired", "the code is older than ten minutes: make a new one");
   return { did, key, secret, untilMs };
+}
+
+const unknownCodes = ["proof_missing", "did_not_found", "not_found"];
+
+/**
+ * A device's DID has the form of the identity's, on its ledger: otherwise its keys can't be proven, or no Directory answers
+ * for both. Throws `proof_missing` or `other_ledger`.
+ */
+export async function demandSameLedger(client: Client, identity: Did, device: Did): Promise<void> {
+  if (isSelfCertifying(identity) !== isSelfCertifying(device))
+    throw distrust(
+      "proof_missing",
+      "the DID of the new device is of another form than this identity's: its keys can't be proven",
+    );
+  if (!isSelfCertifying(device)) return;
+  const seen = await attempt(() => client.trust.view(device));
+  const isUnknown = seen instanceof ClientError && unknownCodes.includes(seen.code);
+  if (seen instanceof ClientError && !isUnknown) throw seen;
+  const { genesisHash } = await client.trust.prove(identity, null);
+  if (!(seen instanceof ClientError) && equalBytes(seen.state.genesisHash, genesisHash)) return;
+  throw localError(
+    "other_ledger",
+    "the new device has a DID that this identity's Directory doesn't know: open it at the same Directory, on the same ledger",
+  );
 }
 
 type LinkPlace = {

@@ -6,13 +6,12 @@
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { counters } from "../../core/ledger/actions.ts";
-import type { KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, localError, pause } from "../base/failure.ts";
 import { keepingKey } from "../base/kept.ts";
 import { inForce, nextIdentity, publishKeys } from "../identity/new-keys.ts";
+import type { OtherDevices } from "../identity/rotation.ts";
 import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
 import { type EditIdentity, loadIdentity } from "../keys/stored.ts";
@@ -24,12 +23,22 @@ import { historyOf, keysKey, peerKey, removedKey, rowsOf } from "../store/keys.t
 import type { OwnStore } from "../store/own-store.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import type { Table } from "../store/table.ts";
-import { type Client, rootKeyOf, senderOf } from "../trust/client.ts";
-import { distrust, type TrustDemand } from "../trust/trust.ts";
-import { addPeers, type Code, devicesMax, forgetPeers, linkType, parseCode } from "./codes.ts";
+import { type Client, senderOf } from "../trust/client.ts";
+import { loadAddedKeys } from "../trust/own.ts";
+import type { TrustDemand } from "../trust/trust.ts";
+import {
+  addPeers,
+  type Code,
+  demandSameLedger,
+  devicesMax,
+  forgetPeers,
+  linkType,
+  parseCode,
+} from "./codes.ts";
 import { AwaitedFacts } from "./facts.ts";
 import { queueHistory } from "./items.ts";
-import type { ProvenRoot } from "./keyring.ts";
+import { otherDevices } from "./others.ts";
+import { lastProven, provenRoot } from "./proven.ts";
 import { isCurrent, peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
 import { type DeviceMail, type Speech, Sync } from "./sync.ts";
@@ -95,6 +104,7 @@ export class Devices {
       identity: () => identity.secrets,
       change: (edit) => this.#change(edit),
       proven: () => provenRoot(identity.client, identity.did),
+      added: () => loadAddedKeys(identity.client, identity.did),
     });
   }
 
@@ -137,6 +147,17 @@ export class Devices {
   async hasMadeKeys(): Promise<boolean> {
     const maker = await this.#ring.maker();
     return maker === null || maker === (await this.#table.meta()).deviceDid;
+  }
+
+  /** Public keys of methods that other devices have added. @internal */
+  methods(): Promise<readonly string[]> {
+    return this.#ring.methods();
+  }
+
+  /** Those to whom the secrets of the sealing key go. @internal */
+  async others(): Promise<OtherDevices> {
+    const own = (await this.#table.meta()).deviceDid as Did;
+    return otherDevices(await this.#ring.audience(own), { own, table: this.#table, of: this });
   }
 
   /** Begins when there are other devices. @internal */
@@ -234,6 +255,7 @@ export class Devices {
     return {
       mayTell: async (did) => (await this.#ring.audience(own)).includes(did),
       stamp: () => this.#ring.stamp(),
+      holds: (publicKey) => this.#ring.holds(publicKey),
       seal: (to, said, acked) =>
         this.#ring.seal(said, { from: own, to, acked }, lastProven(client, identity)),
       open: async (from, json) => {
@@ -310,11 +332,7 @@ export class Devices {
     if ((await peersOf(this.#table)).length + 2 > devicesMax)
       throw localError("too_many_devices", `an identity has at most ${devicesMax} devices`);
     const { did: identity } = this.#own;
-    if (isSelfCertifying(identity) !== isSelfCertifying(code.did))
-      throw distrust(
-        "proof_missing",
-        "the DID of the new device is of another form than this identity's: its keys can't be proven",
-      );
+    await demandSameLedger(this.#own.identity.client, identity, code.did);
     await this.#ring.begin(link.did, this.#this.name);
     // Known before it has the keys: from its first word on it is answered.
     await addPeers(this.#table, [{ did: code.did, name }], this.#own.nowMs());
@@ -468,22 +486,3 @@ export class Devices {
 /** Own devices of an identity that is proven are proven themselves. */
 const demandOf = (did: Did): { readonly trust?: TrustDemand } =>
   isSelfCertifying(did) ? { trust: "proven" } : {};
-
-/** What the proof shows now; of a random DID what the Directory says. */
-async function provenRoot(client: Client, did: Did): Promise<ProvenRoot> {
-  if (isSelfCertifying(did)) return rootIn(await client.trust.prove(did, null));
-  const [root, nonces] = [await rootKeyOf(client, did), await client.directory.nonces(did)];
-  const number = Number(nonces[counters.rootPubkey.nonceDomain] ?? "0");
-  return { number, root: encodeHex(root) };
-}
-
-/** What was last proven, without asking. */
-function lastProven(client: Client, did: Did): ProvenRoot | null {
-  const known = client.trust.provenOf(did);
-  return known === null ? null : rootIn(known.state);
-}
-
-const rootIn = ({ rootKeys }: KeyState): ProvenRoot => {
-  const root = rootKeys.at(-1) as Uint8Array;
-  return { number: rootKeys.length - 1, root: encodeHex(root) };
-};

@@ -25,6 +25,8 @@ export type PeerRow = DeviceFacts & {
   readonly isLeaving: boolean;
   /** What it knew of the keyring when it last spoke (`Ring.stamp`). */
   readonly acked?: string;
+  /** When it was last told of a keyring that it has not acknowledged. */
+  readonly toldMs?: number;
 };
 
 /** What a device gets next: changes from `after` up to `at`, or, with `at` null, rows of all that there is. */

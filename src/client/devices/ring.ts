@@ -4,14 +4,16 @@
  * Source: docs/trust.md ("Own devices").
  */
 import { sha256 } from "#sha256";
-import { decodeHex, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import { decodeHex, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { Mutex } from "../../core/std/order.ts";
 import { localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
+import { withoutNext } from "../identity/new-keys.ts";
+import { joinSecrets, newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
-import { freshSeed, type Identity, parseIdentity } from "../keys/keys.ts";
+import { freshSeed, type Identity, nameOfSeed, parseIdentity } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import { ringKey } from "../store/keys.ts";
 import type { Table } from "../store/table.ts";
@@ -28,6 +30,7 @@ import {
 } from "./keyring.ts";
 import {
   type HeadWithKeys,
+  madeIn,
   openHead,
   openItems,
   sealHead,
@@ -42,6 +45,8 @@ const secretsMax = 3;
 
 /** Of one message. */
 const headsMax = 4;
+/** Public keys of methods that are remembered. */
+const methodsMax = 100;
 
 type RingRow = Keyring & {
   /** X25519, in hex, the newest first. */
@@ -50,6 +55,8 @@ type RingRow = Keyring & {
   readonly texts: Readonly<Record<string, string>>;
   /** The root key of the replacement that this device makes. */
   readonly made: string | null;
+  /** Public keys of methods that other devices have added, under the root key in force. */
+  readonly methods?: readonly string[];
   /** It came with a backup: this device is none of those that it lists. */
   readonly isCopied?: boolean;
 };
@@ -61,6 +68,8 @@ type RingHost = {
   readonly change: (edit: EditIdentity) => Promise<Identity>;
   /** What the own proof shows now. */
   readonly proven: () => Promise<ProvenRoot>;
+  /** Public keys of methods that this device has added. */
+  readonly added: () => Promise<readonly string[]>;
 };
 
 /** Whether devices or keys are others than before. */
@@ -87,6 +96,11 @@ export class Ring {
 
   #edit<T>(work: () => Promise<T>): Promise<T> {
     return this.#changing.run(work);
+  }
+
+  /** Public keys of methods that other devices have added. */
+  async methods(): Promise<readonly string[]> {
+    return (await this.#row())?.methods ?? [];
   }
 
   async devices(): Promise<readonly RingDevice[]> {
@@ -208,7 +222,8 @@ export class Ring {
     const text = texts[ring.head.root];
     if (isAdopted && text !== undefined) {
       const given = parseIdentity(text, this.#host.identity().name);
-      if (given !== null) await this.#host.change((stored) => withGiven(stored, given));
+      if (given !== null)
+        await this.#host.change((stored) => withGiven(stored, given, this.#host.nowMs()));
     }
     const left = Object.entries(texts).filter(([root]) =>
       ring.candidates.some((one) => one.root === root),
@@ -217,7 +232,9 @@ export class Ring {
     const { secrets } = row;
     const { head, candidates } = ring;
     const kept = { head, candidates, secrets, texts: Object.fromEntries(left) };
-    await this.#put({ ...kept, made: isMadeLeft ? made : null });
+    // Nothing survives new keys by itself: methods of other devices don't.
+    const methods = isAdopted ? {} : { methods: row.methods ?? [] };
+    await this.#put({ ...kept, ...methods, made: isMadeLeft ? made : null });
     return { isChanged: isAdopted };
   }
 
@@ -236,23 +253,40 @@ export class Ring {
     deviceKey: Uint8Array,
   ): Promise<Record<string, unknown>> {
     const identity = this.#host.identity();
-    const { head } = (await this.#row()) as RingRow;
-    const text = withoutOwn(inForceNow(identity));
+    const row = (await this.#row()) as RingRow;
+    const { head } = row;
+    const text = withoutOwn(withoutNext(identity), await this.#methodsIn(row));
     const sealed = await sealHead({ head, identity: text }, identity.rootSeed, deviceKey);
     return { v: 2, head: sealed, sealed: sealItems(identity.rootSeed, way, given) };
   }
 
   // ------------------------------------------------------------------------------------------------ speaking
 
-  /** Names what a device knows of the keyring: who names another one receives it. */
-  #stamp({ head, candidates }: Keyring): string {
-    const facts = [head, ...candidates].map(({ root, devices }) => [root, devices]);
+  /** Names what a device knows of the keyring: who names another one receives it. Of sealing secrets the last counts. */
+  async #stamp(row: RingRow): Promise<string> {
+    const heads = [row.head, ...row.candidates].map(({ root, devices }) => [root, devices]);
+    const { agreements, methods, rootSeed } = withoutNext(this.#host.identity());
+    const newest = newestUnder(agreements, nameOfSeed(rootSeed));
+    const secrets = newest === null ? methods : [newest, ...methods];
+    const names = secrets.map(nameOfKey).sort();
+    const facts = [heads, names, (await this.#methodsIn(row)).toSorted()];
     return encodeHex(sha256(utf8(JSON.stringify(facts)))).slice(0, 16);
   }
 
   async stamp(): Promise<string> {
     const row = await this.#row();
     return row === null ? "" : this.#stamp(row);
+  }
+
+  async #methodsIn({ methods = [] }: RingRow): Promise<readonly string[]> {
+    return [...new Set([...methods, ...(await this.#host.added())])].slice(-methodsMax);
+  }
+
+  /** Whether this device has the secret of a published key, in hex. */
+  async holds(publicKey: string): Promise<boolean> {
+    for (const { secret } of this.#host.identity().agreements)
+      if (encodeHex(await x25519PublicKey(secret)) === publicKey) return true;
+    return false;
   }
 
   /**
@@ -270,7 +304,7 @@ export class Ring {
     if (seen !== null && isBehind(row, seen) && !isAsking)
       throw localError("behind", "another device has replaced the keys: waiting for them");
     const identity = this.#host.identity();
-    const stamp = this.#stamp(row);
+    const stamp = await this.#stamp(row);
     const heads = stamp === acked ? [] : await this.#heads(row, identity, to);
     const sealed = sealItems(identity.rootSeed, { from, to }, { ring: stamp, said });
     return { v: 2, root: row.head.root, heads, sealed };
@@ -285,7 +319,8 @@ export class Ring {
   }
 
   async #heads(row: RingRow, identity: Identity, to: Did): Promise<string[]> {
-    const all: HeadWithKeys[] = [{ head: row.head, identity: withoutOwn(inForceNow(identity)) }];
+    const own = withoutOwn(withoutNext(identity), await this.#methodsIn(row));
+    const all: HeadWithKeys[] = [{ head: row.head, identity: own }];
     for (const head of row.candidates) all.push({ head, identity: row.texts[head.root] ?? "" });
     const sealed = all.map(async ({ head, identity: text }) => {
       const key = head.devices.find(({ did }) => did === to)?.key;
@@ -341,6 +376,7 @@ export class Ring {
     const before = await this.#row();
     if (before === null) return unchanged;
     let row = before;
+    let isJoined = false;
     for (const text of sealed.slice(0, headsMax)) {
       const opened = typeof text === "string" ? await this.#opened(text, row) : null;
       if (opened === null) continue;
@@ -348,12 +384,26 @@ export class Ring {
       const isCandidate = heard.candidates.some((one) => one.root === opened.head.root);
       const added = isCandidate ? { [opened.head.root]: opened.identity } : {};
       row = { ...row, ...heard, texts: { ...row.texts, ...added } };
+      if (opened.head.root !== row.head.root || opened.head.number !== row.head.number) continue;
+      const methods = [...new Set([...(row.methods ?? []), ...madeIn(opened.identity)])];
+      row = { ...row, methods: methods.slice(-methodsMax) };
+      isJoined = (await this.#join(opened.identity)) || isJoined;
     }
     const isHeard = JSON.stringify(row.head) !== JSON.stringify(before.head);
     if (JSON.stringify(row) !== JSON.stringify(before)) await this.#put(row);
     const isNew = row.candidates.length > 0 || root !== row.head.root;
     const { isChanged } = isNew ? await this.#settle(row) : unchanged;
-    return { isChanged: isChanged || isHeard };
+    return { isChanged: isChanged || isHeard || isJoined };
+  }
+
+  /** Of one root key the secrets of all devices are one set. Says whether some were new. */
+  async #join(text: string): Promise<boolean> {
+    const identity = this.#host.identity();
+    const given = parseIdentity(text, identity.name);
+    const nowMs = this.#host.nowMs();
+    if (given === null || withSecrets(identity, given, nowMs) === identity) return false;
+    await this.#host.change((stored) => withSecrets(stored, given, nowMs));
+    return true;
   }
 
   async #opened(text: string, { secrets }: RingRow): Promise<HeadWithKeys | null> {
@@ -373,26 +423,29 @@ export async function beginRing(table: Table, head: Head, secret: Uint8Array): P
   await table.change(async (batch) => batch.put(ringKey, row));
 }
 
-const inForceNow = (identity: Identity): Identity => ({ ...identity, nextRootSeed: null });
-
 /** As another device has it; what only this one has stays. */
-function withGiven(stored: Identity, given: Identity): Identity {
+function withGiven(stored: Identity, given: Identity, nowMs: number): Identity {
   const { storeKey } = stored;
-  const methods = [...without(stored.methods, given.methods), ...given.methods];
-  // Their order says which are newer: those behind the last common one. Others before it were destroyed here.
-  const common = given.agreements.findLastIndex(
-    (one) => without([one], stored.agreements).length === 0,
-  );
-  const agreements = [...stored.agreements, ...given.agreements.slice(common + 1)];
-  // Later rotations here have taken the chain further than the other device knows.
-  const isKnown = given.agreements.length > 0 && common === given.agreements.length - 1;
-  return { ...given, storeKey, methods, agreements, chain: isKnown ? stored.chain : given.chain };
+  const { agreements } = withSecrets(stored, given, nowMs);
+  const names = given.methods.map(nameOfKey);
+  const others = stored.methods.filter((one) => !names.includes(nameOfKey(one)));
+  return { ...given, storeKey, methods: [...others, ...given.methods], agreements };
 }
 
-type OwnKey = Identity["methods"][number];
-
-function without<T extends OwnKey>(some: readonly T[], others: readonly OwnKey[]): T[] {
-  return some.filter(
-    ({ id, secret }) => !others.some((one) => one.id === id && equalBytes(one.secret, secret)),
-  );
+/** With the secrets of another device: the same object when there are none that are new. */
+function withSecrets(stored: Identity, given: Identity, nowMs: number): Identity {
+  const named = { nameOf: nameOfKey, nowMs };
+  const agreements = joinSecrets(stored.agreements, given.agreements, named);
+  const known = stored.methods.map(nameOfKey);
+  const added = given.methods
+    .filter((one) => !known.includes(nameOfKey(one)))
+    .map((one) => ({ ...one, isShared: true }));
+  if (agreements === stored.agreements && added.length === 0) return stored;
+  const { methods } = withoutNext(stored);
+  const next = stored.methods.filter((one) => !methods.includes(one));
+  // Of an id the last counts: those of a replacement that this device makes.
+  return { ...stored, agreements, methods: [...methods, ...added, ...next] };
 }
+
+const nameOfKey = ({ id, secret }: Identity["methods"][number]): string =>
+  `${id}|${encodeHex(sha256(secret))}`;

@@ -15,7 +15,7 @@ import {
   utf8,
 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { parseRecord } from "../base/shapes.ts";
+import { array, object, parseKept, parseRecord, renderKept, text } from "../base/shapes.ts";
 import {
   ed25519PublicKey,
   hkdf,
@@ -26,7 +26,7 @@ import {
   x25519PublicKey,
   x25519SharedSecret,
 } from "../keys/crypto.ts";
-import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
+import { freshSeed, type Identity, parseIdentity } from "../keys/keys.ts";
 import { type Head, headText, parseHead } from "./keyring.ts";
 
 const [headPurpose, itemsPurpose] = ["waypost:head:v1", "waypost:devices:v1"];
@@ -34,11 +34,16 @@ const [headPurpose, itemsPurpose] = ["waypost:head:v1", "waypost:devices:v1"];
 /** A head, and the secrets that a device with it has. */
 export type HeadWithKeys = { readonly head: Head; readonly identity: string };
 
-/** As another device gets it: what is this device's own is left out. */
-export const withoutOwn = (identity: Identity): string =>
-  renderIdentity({ ...identity, storeKey: new Uint8Array(32) });
+const madeShape = object({ made: array(text) });
 
-const digestOf = (text: string): string => encodeHex(sha256(utf8(text)));
+/** As another device gets it, with public keys of methods that own devices have added: what is this device's own is left out. */
+export const withoutOwn = (identity: Identity, made: readonly string[] = []): string =>
+  renderKept({ version: 1, ...identity, storeKey: new Uint8Array(32), made });
+
+export const madeIn = (identity: string): readonly string[] =>
+  parseKept(identity, madeShape)?.made ?? [];
+
+const digestOf = (secrets: string): string => encodeHex(sha256(utf8(secrets)));
 
 /** Of the shared secret with a fresh key, for one recipient. */
 async function headKey(secret: Uint8Array, publicKey: Uint8Array, salt: Uint8Array) {
@@ -61,11 +66,11 @@ export async function sealHead(
 
 /** `null` unless it was sealed to this device, is signed by its root key, and brings that key's seed. */
 export async function openHead(
-  text: string,
+  sealedHead: string,
   deviceSecret: Uint8Array,
   name: string,
 ): Promise<HeadWithKeys | null> {
-  const bytes = decodeBase64(text);
+  const bytes = decodeBase64(sealedHead);
   if (bytes === null || bytes.length < 64) return null;
   const [ephemeral, sealed] = [bytes.slice(0, 32), bytes.subarray(32)];
   const own = await x25519PublicKey(deviceSecret);
@@ -99,9 +104,9 @@ export const sealItems = (seed: Uint8Array, way: Way, json: unknown): string =>
 export function openItems(
   seed: Uint8Array,
   way: Way,
-  text: string,
+  sealedText: string,
 ): Record<string, unknown> | null {
-  const sealed = decodeBase64(text);
+  const sealed = decodeBase64(sealedText);
   const plain =
     sealed === null ? null : openBytes(itemsKey(seed, way), sealed, utf8(`${way.from}|${way.to}`));
   return plain === null ? null : parseRecord(decodeUtf8(plain) ?? "");

@@ -7,7 +7,7 @@
  */
 
 import type { Did } from "../../core/codec/did.ts";
-import { minuteMs, secondMs } from "../../core/codec/time.ts";
+import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { attempt, backoffMs, ClientError, isTemporary, pause } from "../base/failure.ts";
@@ -61,6 +61,8 @@ export type Speech = {
   /** Not to who is missing in a replacement that waits for the proof. */
   readonly mayTell: (did: Did) => Promise<boolean>;
   readonly stamp: () => Promise<string>;
+  /** Whether this device has the secret of a published key, in hex. */
+  readonly holds: (publicKey: string) => Promise<boolean>;
   readonly seal: (to: Did, said: SyncMessage, acked: string) => Promise<JsonContent>;
   /** `said` is `null` when it doesn't count; `theirs` is empty when it can't be read. */
   readonly open: (
@@ -177,10 +179,23 @@ export class Sync {
       peer.isFailing = result instanceof ClientError;
       this.#progress.release();
       failures = peer.isFailing ? failures + 1 : 0;
+      if (result === false) await attempt(() => this.#tellOfKeys(did));
       // The log keeps what can't be sent now.
       if (result !== true)
         await peer.news.next(failures === 0 ? minuteMs : backoffMs(failures), this.#signal);
     }
+  }
+
+  /** Who has not acknowledged this keyring is told at each start, by what it is asked then, and once a day. */
+  async #tellOfKeys(did: Did): Promise<void> {
+    const row = await this.#replica.peer(did);
+    const nowMs = this.#own.nowMs();
+    if (row === null || (row.acked ?? "") === (await this.#speech.stamp())) return;
+    const { toldMs } = row;
+    if (toldMs !== undefined && nowMs - toldMs < dayMs) return;
+    await this.#replica.change(did, (one) => ({ ...one, toldMs: nowMs }));
+    // The start has asked already.
+    if (toldMs !== undefined) this.#ask(did, 0);
   }
 
   /** Sends what it is offered. `false` when it has everything. */
@@ -276,7 +291,7 @@ export class Sync {
     await this.#hearOfKeys(did, theirs);
     const { seen = null } = (await this.#replica.peer(did)) ?? {};
     const { v, items, after = seen, at = null, ...more } = isRecord(said) ? said : {};
-    const { tried, have, want, part } = more;
+    const { tried, have, want, part, lacks } = more;
     if (v !== 1 || seen === null) return;
     const isKnown =
       !isInteger(after) || after >= seen || (Array.isArray(tried) && tried.includes(seen));
@@ -284,6 +299,7 @@ export class Sync {
       await this.#goTo(did, have);
       if (!isKnown) this.#ask(did, askMs);
     }
+    if (typeof lacks === "string") await this.#giveKeys(did, lacks);
     if (isRecord(want)) await this.#give(did, String(want["id"]), want["digest"]);
     if (!Array.isArray(items) || !isInteger(after) || (isInteger(at) && at <= seen)) return;
     if (after > seen) return this.#ask(did, askMs);
@@ -321,6 +337,25 @@ export class Sync {
     } catch (error) {
       if (error instanceof ClientError) throw error;
     }
+  }
+
+  /** All keys go with the next message, as to a device that knows none. */
+  async #giveKeys(did: Did, publicKey: string): Promise<void> {
+    if (!(await this.#speech.holds(publicKey))) return;
+    await this.#replica.change(did, (row) => ({ ...row, acked: "" }));
+    this.#ask(did, 0);
+  }
+
+  /** Asks all others for the secret of a published key. */
+  async askForKey(publicKey: string): Promise<void> {
+    const asked = [...this.#peers.keys()].map(async (did) => {
+      const row = await this.#replica.peer(did);
+      const tried = this.#peers.get(did)?.tried ?? [];
+      if (row === null) return;
+      const { seen: have, sent: after } = row;
+      await this.#send(did, { v: 1, have, after, tried, lacks: publicKey }, wantRetries);
+    });
+    await Promise.allSettled(asked);
   }
 
   async #give(did: Did, id: string, digest: unknown): Promise<void> {
@@ -368,10 +403,10 @@ export class Sync {
 
 /**
  * What a device says, before it is sealed. Changes follow `after` and lead to `at`, and the other may have heard up to one of `tried`; rows of
- * its history stand alone. `have`: how far it has the other's changes.
+ * its history stand alone. `have`: how far it has the other's changes; `lacks`: a published key whose secret it lacks.
  */
 type SyncMessage =
   | Readonly<{ v: 1; items: readonly Item[]; after: number; at: number; tried: readonly number[] }>
   | { readonly v: 1; readonly items: readonly Item[]; readonly part: Part }
-  | Readonly<{ v: 1; have: number; after: number; tried: readonly number[] }>
+  | Readonly<{ v: 1; have: number; after: number; tried: readonly number[]; lacks?: string }>
   | { readonly v: 1; readonly want: Pick<MessageRow, "id" | "digest"> };

@@ -4,16 +4,10 @@
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4,
  * docs/client.md "Forward secrecy".
  */
-import {
-  encodeBase64,
-  encodeHex,
-  encodeHex0x,
-  renderAgreementKey,
-  utf8,
-} from "../../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, encodeHex0x, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, hourMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
-import { type CounterName, type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
+import { renderTimestamp } from "../../core/codec/time.ts";
+import type { CounterName, DidDocument } from "../../core/ledger/account.ts";
 import {
   actions,
   counters,
@@ -28,9 +22,8 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { renderUpdate } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../../core/message/proof.ts";
 import { localError } from "../base/failure.ts";
-import { randomUuid, type Signer, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
-import { advanceChain, heldSeed, type Identity, rootSignerId } from "../keys/keys.ts";
-import type { EditIdentity } from "../keys/stored.ts";
+import { randomUuid, type Signer, signEd25519 } from "../keys/crypto.ts";
+import { rootSignerId } from "../keys/keys.ts";
 import type { Accepted } from "../net/answers.ts";
 import {
   authorizationLifeMs,
@@ -39,18 +32,15 @@ import {
   settle,
   settleRegistration,
   type Waiting,
-  waitingDefault,
 } from "../net/directory.ts";
-import { endpoint, jsonBody, path } from "../net/http.ts";
-import { activeDocument, type Client, readLimits, rootKeyOf } from "../trust/client.ts";
+import { jsonBody, path } from "../net/http.ts";
+import { activeDocument, type Client } from "../trust/client.ts";
 import { rememberHosts } from "../trust/hosts.ts";
 import {
   claimNonce,
   demandPresentRoot,
-  findOpening,
   forgetOwnAlias,
   nextNonce,
-  reconcileAgreements,
   rememberAddedKey,
   signDocument,
   takesComponents,
@@ -338,104 +328,4 @@ export async function changeAsOwner(
   const isInForce = async (state: string | null) => state !== "in_block";
   await settle(client, { txHash: accepted.tx_hash, isInForce }, waiting);
   return accepted;
-}
-
-// ------------------------------------------------------------------------------------------------------ key rotation
-
-// The key that others seal to is replaced, by default once a week, and the old secret is destroyed when everything that
-// was sealed to it has expired. The new key has the same id, so that every sender uses it from then on.
-
-/** No envelope lives longer, so no secret is kept longer after its key was replaced. */
-const secretKeptMsMax = 30 * dayMs;
-/** Clock skew, and senders that read the document a moment before. */
-const keptMarginMs = hourMs;
-
-type RotationOptions = {
-  readonly nowMs: number;
-  /** How old the published key may become; 0 rotates now. */
-  readonly everyMs: number;
-  readonly waiting?: Waiting;
-  /** Changes the stored identity (`changeIdentity`): before the new key is submitted, and after it is in force. */
-  readonly change: (edit: EditIdentity) => Promise<Identity>;
-};
-
-type Rotated = {
-  readonly rotated: boolean;
-  /** `false`: another device published a key whose secret this one can't derive. */
-  readonly holdsPublished: boolean;
-};
-
-/** Reconciles, and replaces the published key when it is due. */
-export async function rotateAgreement(
-  client: Client,
-  did: Did,
-  options: RotationOptions,
-): Promise<Rotated> {
-  const { nowMs, everyMs, waiting = waitingDefault } = options;
-  const document = await activeDocument(client, did);
-  const keptMs = await longestLifeMs(document, client.timeoutMs);
-  let holdsPublished = false;
-  const reconcile = (shown: DidDocument) =>
-    options.change(async (stored) => {
-      const reconciled = await reconcileAgreements(stored, shown, { nowMs, keptMs });
-      holdsPublished = reconciled.holdsPublished;
-      return reconciled.identity;
-    });
-  const before = await reconcile(document);
-  const published = sealingKeyOf(document);
-  if (published === null || !holdsPublished || nowMs - before.chain.sinceMs < everyMs)
-    return { rotated: false, holdsPublished };
-  const next = await options.change(async (stored) =>
-    (await secretAfter(stored, published)) === null ? withNextSecret(stored, published.id) : stored,
-  );
-  const secret = (await secretAfter(next, published)) as Uint8Array;
-  const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
-  const edited = (one: DidDocument): DidDocument => ({
-    ...one,
-    keyAgreement: one.keyAgreement.map((held) =>
-      held.id === published.id ? { ...held, publicKeyMultibase } : held,
-    ),
-  });
-  // The replacement of the root key may have been interrupted.
-  const rootSeed = (await heldSeed(next, await rootKeyOf(client, did))) ?? next.rootSeed;
-  await publishEdited(client, did, { rootSeed, edited, waiting });
-  await reconcile(await activeDocument(client, did));
-  return { rotated: true, holdsPublished };
-}
-
-type Published = NonNullable<ReturnType<typeof sealingKeyOf>>;
-
-/** The secret to publish next, which is stored behind the one in force; also what an interrupted rotation left there. */
-async function secretAfter(
-  { agreements }: Identity,
-  published: Published,
-): Promise<Uint8Array | null> {
-  const current = await findOpening(agreements, published);
-  const next = agreements.find(
-    (one, i) => i > current && one.id === published.id && one.destroyAtMs === null,
-  );
-  return next?.secret ?? null;
-}
-
-/** The time of the chain stays that of the key in force, so an interrupted rotation is still due. */
-function withNextSecret(identity: Identity, id: string): Identity {
-  const { secret, chain } = advanceChain(identity.chain, identity.chain.sinceMs);
-  return {
-    ...identity,
-    agreements: [...identity.agreements, { id, secret, destroyAtMs: null }],
-    chain,
-  };
-}
-
-/** The longest life that the Caches of the document allow; 30 days for one that states none. */
-async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<number> {
-  const services = document.service.filter(({ type }) => type === "SvcCacheService");
-  const urls = new Set(services.flatMap(({ serviceEndpoint }) => serviceEndpoint));
-  const lives = [...urls].map(async (url) => {
-    const limits = await readLimits(endpoint(url, timeoutMs));
-    return parseDuration(limits?.max_ttl ?? "") ?? secretKeptMsMax;
-  });
-  return urls.size === 0
-    ? secretKeptMsMax
-    : Math.min(Math.max(...(await Promise.all(lives))) + keptMarginMs, secretKeptMsMax);
 }

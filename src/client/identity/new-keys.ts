@@ -7,33 +7,53 @@ import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/code
 import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
+import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
-import { freshSeed, type Identity, rootSignerId } from "../keys/keys.ts";
+import {
+  freshAgreement,
+  freshSeed,
+  type HeldMethod,
+  type Identity,
+  nameOfSeed,
+  rootSignerId,
+} from "../keys/keys.ts";
 import type { Waiting } from "../net/directory.ts";
 import { type Client, rootKeyOf } from "../trust/client.ts";
 import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 import { loadAddedKeys } from "../trust/own.ts";
 import { change, publishEdited } from "./change.ts";
 
-/** New secrets behind those in force, on a chain that nothing earlier leads to. An interrupted change keeps its keys. */
+/** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
 export function nextIdentity(identity: Identity, nowMs: number): Identity {
   if (identity.nextRootSeed !== null) return identity;
   const root = freshSeed();
-  const ids = [...new Set(identity.methods.map(({ id }) => id))];
+  const ids = [...new Set(identity.methods.filter(isOwn).map(({ id }) => id))];
   const rootId = `${identity.did}#root`;
-  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed() }));
-  const sealing = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
-  const chain = { epoch: identity.chain.epoch + 1, key: freshSeed(), sinceMs: nowMs };
-  const agreements = [
-    ...identity.agreements,
-    { id: sealing, secret: freshSeed(), destroyAtMs: null },
-  ];
+  const under = nameOfSeed(root);
+  const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed(), under }));
+  const id = identity.agreements.at(-1)?.id ?? `${identity.did}#x25519-1`;
+  const sealing = { ...freshAgreement(identity, { id, nowMs, destroyAtMs: null }), under };
   return {
     ...identity,
     nextRootSeed: root,
     methods: [...identity.methods, ...methods],
-    agreements,
-    chain,
+    agreements: [...identity.agreements, sealing],
+    sealingSinceMs: nowMs,
+  };
+}
+
+const isOwn = ({ isShared }: HeldMethod): boolean => isShared !== true;
+
+/** What belongs to the root key in force: without what a replacement has made that is not in force so far. */
+export function withoutNext(identity: Identity): Identity {
+  const { nextRootSeed } = identity;
+  if (nextRootSeed === null) return identity;
+  const next = nameOfSeed(nextRootSeed);
+  return {
+    ...identity,
+    nextRootSeed: null,
+    methods: identity.methods.filter(({ under }) => under !== next),
+    agreements: identity.agreements.filter(({ under }) => under !== next),
   };
 }
 
@@ -105,10 +125,10 @@ export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
  */
 async function withNewKeys(
   document: DidDocument,
-  { did, methods, agreements }: Identity,
+  { did, methods, agreements, rootSeed, nextRootSeed }: Identity,
   added: readonly string[],
 ): Promise<DidDocument> {
-  const ids = [...new Set(methods.map(({ id }) => id))];
+  const ids = [...new Set(methods.filter(isOwn).map(({ id }) => id))];
   const own = ids.map(async (id): Promise<VerificationMethod> => {
     const { secret } = methods.findLast((one) => one.id === id) as (typeof methods)[number];
     const before = document.verificationMethod.find((one) => one.id === id);
@@ -126,7 +146,10 @@ async function withNewKeys(
     const kept = list.filter(isKept);
     return kept.length > 0 ? kept : first;
   };
-  const keyAgreement = agreements.slice(-1).map(async ({ id, secret }) => {
+  // Others may have come from another device meanwhile, which a removed one has too.
+  const sealing = newestUnder(agreements, nameOfSeed(nextRootSeed ?? rootSeed));
+  const last = sealing ?? agreements.at(-1);
+  const keyAgreement = (last === undefined ? [] : [last]).map(async ({ id, secret }) => {
     const before = document.keyAgreement.find((one) => one.id === id);
     const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
     if (before?.publicKeyMultibase === publicKeyMultibase) return before;

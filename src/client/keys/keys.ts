@@ -3,34 +3,29 @@
  * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
 
-import { encodeBase58, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import { sha256 } from "#sha256";
+import { concatBytes, encodeBase58, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
 import { looksSelfCertifying } from "../../core/ledger/names.ts";
 import { localError } from "../base/failure.ts";
 import { identityShape } from "../base/kept.ts";
 import { parseKept, renderKept } from "../base/shapes.ts";
-import { ed25519PublicKey, hkdf } from "./crypto.ts";
+import { isSealingDue, nextMadeMs, type SealingFacts } from "./agreements.ts";
+import { ed25519PublicKey } from "./crypto.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
 type HeldKey = { readonly id: string; readonly secret: Uint8Array };
 
-/** The secret of a key agreement, and the time after which nothing sealed to it can still be waiting. */
-export type HeldAgreement = HeldKey & { readonly destroyAtMs: number | null };
-
-/**
- * Where the secrets of key agreements come from: each is derived from a chain key that is replaced with it,
- * so that no later state reveals an earlier secret, and every device that began with the same state derives the same
- * next key (`change.ts`).
- */
-export type AgreementChain = {
-  /** How many chains came before: a new one begins when all keys are replaced, and of two identities the later counts. */
-  readonly epoch: number;
-  /** The next secret is derived from it. */
-  readonly key: Uint8Array;
-  /** When this device began to use the last secret. */
-  readonly sinceMs: number;
+export type HeldMethod = HeldKey & {
+  /** Which root seed a replacement of all keys has made it with. */
+  readonly under?: string | undefined;
+  /** Another device has made it: a replacement by this one leaves it out. */
+  readonly isShared?: boolean | undefined;
 };
+
+/** The secret of a key agreement. */
+export type HeldAgreement = HeldKey & SealingFacts;
 
 export type Identity = {
   readonly name: string;
@@ -40,10 +35,11 @@ export type Identity = {
   /** A root key that was submitted and not yet seen in force. */
   readonly nextRootSeed: Uint8Array | null;
   /** Seeds of verification methods, old ones too: the document shows which seed of an id is in force. */
-  readonly methods: readonly HeldKey[];
-  /** Secrets of key agreements, old ones too, since messages sealed to them may still arrive. */
+  readonly methods: readonly HeldMethod[];
+  /** Secrets of key agreements by their time, old ones too, since messages sealed to them may still arrive. */
   readonly agreements: readonly HeldAgreement[];
-  readonly chain: AgreementChain;
+  /** When this device began to use the published one. */
+  readonly sealingSinceMs: number;
   /** Genesis hash in hex of the only ledger for which it signs; `null` where the Directory named none when it was made. */
   readonly ledger: string | null;
   /** Seals the local store of this device. */
@@ -54,29 +50,34 @@ export const rootSignerId = "root";
 
 export const nameForm = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/;
 
-/** The next secret. The new chain alone can't derive the secrets before it. */
-export function advanceChain(
-  chain: AgreementChain,
-  nowMs: number,
-): { secret: Uint8Array; chain: AgreementChain } {
-  const derive = (purpose: string) =>
-    hkdf(chain.key, null, utf8(`waypost:agreement:v1:${purpose}`), 32);
-  return {
-    secret: derive("secret"),
-    chain: { epoch: chain.epoch, key: derive("next"), sinceMs: nowMs },
-  };
-}
-
 export const rotationMsDefault = weekMs;
 
-/** Whether `rotateAgreement` has something to do: a key that is due, or a secret to destroy. */
+/** Names a root seed without showing it. */
+export const nameOfSeed = (seed: Uint8Array): string =>
+  encodeHex(sha256(concatBytes(utf8("waypost:under:v1|"), seed))).slice(0, 32);
+
+/** A fresh secret behind all others of an identity. */
+export function freshAgreement(
+  { agreements, rootSeed }: Pick<Identity, "agreements" | "rootSeed">,
+  {
+    id,
+    nowMs,
+    destroyAtMs,
+  }: Pick<HeldAgreement, "id" | "destroyAtMs"> & { readonly nowMs: number },
+): HeldAgreement {
+  const madeMs = nextMadeMs(agreements, nowMs);
+  return { id, secret: freshSeed(), under: nameOfSeed(rootSeed), madeMs, destroyAtMs };
+}
+
+/** Whether `rotateAgreement` has something to do: a key that is due, or a secret to destroy or to give an end. */
 export function isRotationDue(
-  { agreements, chain }: Identity,
-  nowMs: number,
-  everyMs: number,
+  { agreements, sealingSinceMs: sinceMs }: Identity,
+  turn: { readonly nowMs: number; readonly everyMs: number; readonly rank: number },
 ): boolean {
+  const { nowMs } = turn;
   const isOver = agreements.some(({ destroyAtMs }) => destroyAtMs !== null && destroyAtMs <= nowMs);
-  return isOver || nowMs - chain.sinceMs >= everyMs;
+  const open = agreements.filter(({ destroyAtMs }) => destroyAtMs === null);
+  return isOver || open.length > 1 || isSealingDue({ ...turn, sinceMs });
 }
 
 /** New keys and a new DID of 16 random bytes, whose keys nothing proves. Nothing is written. */
@@ -95,15 +96,16 @@ export function newIdentity(
 ): Identity {
   if (!nameForm.test(name))
     throw localError("invalid_name", "a name is 1 to 64 of A-Z a-z 0-9 . _ -, no dot first");
-  const { secret, chain } = advanceChain({ epoch: 0, key: freshSeed(), sinceMs: nowMs }, nowMs);
+  const none = { agreements: [], rootSeed };
+  const first = freshAgreement(none, { id: `${did}#x25519-1`, nowMs, destroyAtMs: null });
   return {
     name,
     did,
     rootSeed,
     nextRootSeed: null,
     methods: [{ id: `${did}#root`, secret: rootSeed }],
-    agreements: [{ id: `${did}#x25519-1`, secret, destroyAtMs: null }],
-    chain,
+    agreements: [first],
+    sealingSinceMs: nowMs,
     ledger,
     storeKey: freshSeed(),
   };
@@ -135,7 +137,7 @@ export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[
 }
 
 function mapSecrets(identity: Identity, map: (secret: Uint8Array) => Uint8Array): Identity {
-  const { rootSeed, nextRootSeed, methods, agreements, chain, storeKey } = identity;
+  const { rootSeed, nextRootSeed, methods, agreements, storeKey } = identity;
   const held = <T extends HeldKey>(one: T): T => ({ ...one, secret: map(one.secret) });
   return {
     ...identity,
@@ -143,7 +145,6 @@ function mapSecrets(identity: Identity, map: (secret: Uint8Array) => Uint8Array)
     nextRootSeed: nextRootSeed && map(nextRootSeed),
     methods: methods.map(held),
     agreements: agreements.map(held),
-    chain: { ...chain, key: map(chain.key) },
     storeKey: map(storeKey),
   };
 }
@@ -184,6 +185,10 @@ export const renderIdentity = (identity: Identity): string =>
 export function parseIdentity(text: string, name: string): Identity | null {
   const kept = parseKept(text, identityShape);
   if (kept === null) return null;
-  const { version: _, ...identity } = kept;
-  return { ...identity, name };
+  const { version: _, chain, sealingSinceMs = chain?.sinceMs ?? 0, ...identity } = kept;
+  // Those of earlier programs say nothing of their making.
+  const agreements = identity.agreements.map(
+    ({ under = "", madeMs = 0, ...one }): HeldAgreement => ({ ...one, under, madeMs }),
+  );
+  return { ...identity, agreements, sealingSinceMs, name };
 }

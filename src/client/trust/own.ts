@@ -2,7 +2,7 @@
  * What an identity signs about itself, and what it makes of changes that others show it. It signs whole documents only on
  * top of the state that it has proven itself, with the nonce of its own proof: a Directory that puts another document
  * before it gets no signature for it. A nonce is signed for once while the signature is valid. Every key in its record must
- * be one that this device holds or derives.
+ * be one that this device holds, or that an own device has added.
  * Source: docs/trust.md "What the SDK signs" and "The own record".
  */
 import { blake2b256 } from "#blake2";
@@ -27,15 +27,10 @@ import { inOrder } from "../../core/std/order.ts";
 import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
 import { aliasesShape, claimsShape, methodKeysShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
+import { withEnds } from "../keys/agreements.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
-import {
-  type AgreementChain,
-  advanceChain,
-  type HeldAgreement,
-  heldSeed,
-  type Identity,
-} from "../keys/keys.ts";
+import { type HeldAgreement, heldSeed, type Identity, nameOfSeed } from "../keys/keys.ts";
 import { authorizationLifeMs, type SubmissionRequest } from "../net/directory.ts";
 import { jsonBody, path } from "../net/http.ts";
 import { type Client, normalizeName } from "./client.ts";
@@ -145,10 +140,14 @@ async function addClaim(
 export type Stranger = "root_key" | "sealing_key" | "method";
 
 /** What somebody else has changed about an identity; an `alias` is watched too. */
-export async function watchOwn(client: Client, identity: Identity, alias: string | null) {
+export async function watchOwn(
+  client: Client,
+  identity: Identity,
+  { alias, shared }: { readonly alias: string | null; readonly shared: readonly string[] },
+) {
   const { did } = identity;
   const state = isSelfCertifying(did) ? await client.trust.prove(did, null) : null;
-  const stranger = state === null ? null : await strangerIn(client, identity, state);
+  const stranger = state === null ? null : await strangerIn(client, identity, state, shared);
   const changed: (Stranger | "alias" | "log")[] = [];
   if (stranger !== null) changed.push(stranger);
   else if (state !== null && (await isDenied(client, { did, alias: null }))) changed.push("log");
@@ -234,20 +233,19 @@ export async function rememberAddedKey(client: Client, did: Did, publicKey: stri
   await client.known.memory.save(`methods/${did}`, renderKept({ keys }));
 }
 
-/** A key of the own record that this device neither holds nor derives, and has not added. */
+/** A key of the own record that this device doesn't hold, and that no own device has added: others have added `shared`. */
 export async function strangerIn(
   client: Client,
   identity: Identity,
   state: KeyState,
+  shared: readonly string[] = [],
 ): Promise<Stranger | null> {
   const rootKey = state.rootKeys.at(-1) as Uint8Array;
   if ((await heldSeed({ ...identity, methods: [] }, rootKey)) === null) return "root_key";
-  const { holdsPublished } = await reconcileAgreements(identity, state.document, {
-    nowMs: Date.now(),
-    keptMs: 0,
-  });
-  if (sealingKeyOf(state.document) !== null && !holdsPublished) return "sealing_key";
-  const added = await loadAddedKeys(client, identity.did);
+  const shown = sealingKeyOf(state.document);
+  if (shown !== null && (await findOpening(identity.agreements, shown)) === null)
+    return "sealing_key";
+  const added = [...shared, ...(await loadAddedKeys(client, identity.did))];
   for (const method of state.document.verificationMethod) {
     const key = parseMethodKey(method);
     if (key === null || added.includes(method.publicKeyMultibase)) continue;
@@ -256,69 +254,45 @@ export async function strangerIn(
   return null;
 }
 
-// Devices of one identity need not communicate: the next secret is derived from a chain key that they share and that is
-// replaced with it. A device that finds an unknown key in the document derives forward until it has that key's secret.
-// Two devices that rotate at the same time publish the same key.
-
-/** Ten years of weeks: a device that was offline longer must be linked again. */
-const epochsAheadMax = 520;
-
 const opens = async (secret: Uint8Array, publicKey: Uint8Array): Promise<boolean> =>
   equalBytes(await x25519PublicKey(secret), publicKey);
 
-/** The index of the secret of a published key, under its own id or, with `null`, under any; -1 when it is missing. */
+/** The secret of a published key, under its own id; `null` when it is missing. */
 export async function findOpening(
   agreements: readonly HeldAgreement[],
-  { id, publicKey }: { readonly id: string | null; readonly publicKey: Uint8Array },
-): Promise<number> {
-  for (const [i, one] of agreements.entries())
-    if ((id === null || one.id === id) && (await opens(one.secret, publicKey))) return i;
-  return -1;
+  { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
+): Promise<HeldAgreement | null> {
+  for (const one of agreements)
+    if (one.id === id && (await opens(one.secret, publicKey))) return one;
+  return null;
 }
 
 type Reconciled = {
   readonly identity: Identity;
-  /** Whether this device has the secret of the published key, possibly after deriving forward. */
-  readonly holdsPublished: boolean;
+  /** The published one; `null` when this device lacks it. */
+  readonly published: HeldAgreement | null;
 };
 
-/**
- * Updates the secrets of this device from the document: derives the published one when another device replaced the key,
- * sets an end for every superseded one, and destroys those whose end has come.
- */
+/** Updates the secrets of this device from the document: which one is published, and when the others end. */
 export async function reconcileAgreements(
   identity: Identity,
   document: DidDocument,
   { nowMs, keptMs }: { readonly nowMs: number; readonly keptMs: number },
 ): Promise<Reconciled> {
-  const published = sealingKeyOf(document);
-  const held = published === null ? identity : await derivePublished(identity, published, nowMs);
-  const current = published === null ? -1 : await findOpening(held.agreements, published);
-  // Those before the current one are superseded; one behind it was derived and is not yet in force.
-  const isSuperseded = ({ id, destroyAtMs }: HeldAgreement, i: number) =>
-    id === published?.id && i < current && destroyAtMs === null;
-  const chain = held.agreements.some(isSuperseded) ? { ...held.chain, sinceMs: nowMs } : held.chain;
-  const agreements = held.agreements
-    .map((one, i) => (isSuperseded(one, i) ? { ...one, destroyAtMs: nowMs + keptMs } : one))
-    .filter(({ destroyAtMs }) => destroyAtMs === null || destroyAtMs > nowMs);
-  return { identity: { ...held, agreements, chain }, holdsPublished: current >= 0 };
-}
-
-/** With the secrets up to the published one, if that is not here already, and ahead on the chain. */
-async function derivePublished(
-  identity: Identity,
-  { id, publicKey }: { readonly id: string; readonly publicKey: Uint8Array },
-  nowMs: number,
-): Promise<Identity> {
-  if ((await findOpening(identity.agreements, { id: null, publicKey })) >= 0) return identity;
-  const agreements: HeldAgreement[] = [...identity.agreements];
-  let chain: AgreementChain = identity.chain;
-  for (let i = 0; i < epochsAheadMax; i++) {
-    const next = advanceChain(chain, nowMs);
-    chain = next.chain;
-    // Those in between may have messages waiting too.
-    agreements.push({ id, secret: next.secret, destroyAtMs: null });
-    if (await opens(next.secret, publicKey)) return { ...identity, agreements, chain };
-  }
-  return identity;
+  const shown = sealingKeyOf(document);
+  const found = shown === null ? null : await findOpening(identity.agreements, shown);
+  if (found === null) return { identity, published: null };
+  const { nextRootSeed } = identity;
+  const next = nextRootSeed === null ? null : nameOfSeed(nextRootSeed);
+  const same = identity.agreements.filter(({ id }) => id === found.id);
+  const kept = new Map(
+    withEnds(same, found, { nowMs, keptMs, next }).map((one) => [one.secret, one]),
+  );
+  const agreements = identity.agreements.flatMap((one) =>
+    one.id === found.id ? (kept.get(one.secret) ?? []) : one,
+  );
+  const published = agreements.find(({ secret }) => secret === found.secret) ?? null;
+  // Another device has published it.
+  const sealingSinceMs = found.destroyAtMs === null ? identity.sealingSinceMs : nowMs;
+  return { identity: { ...identity, agreements, sealingSinceMs }, published };
 }

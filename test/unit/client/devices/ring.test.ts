@@ -5,7 +5,12 @@ import { beginRing, Ring } from "../../../../src/client/devices/ring.ts";
 import { openHead, sealHead, withoutOwn } from "../../../../src/client/devices/sealing.ts";
 import { nextIdentity } from "../../../../src/client/identity/new-keys.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../../../../src/client/keys/crypto.ts";
-import { createIdentity, freshSeed, type Identity } from "../../../../src/client/keys/keys.ts";
+import {
+  createIdentity,
+  freshAgreement,
+  freshSeed,
+  type Identity,
+} from "../../../../src/client/keys/keys.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeHex } from "../../../../src/core/codec/bytes.ts";
@@ -17,7 +22,7 @@ const [phone, laptop] = [didOf("phone"), didOf("laptop")];
 const [thief, evil] = [didOf("thief"), didOf("evil")];
 
 async function place(identity: Identity, proven: { root: ProvenRoot }) {
-  const held = { identity };
+  const held = { identity, added: [] as string[] };
   const table = await Table.open(memoryStore(), freshSeed());
   const ring = new Ring({
     table,
@@ -28,6 +33,7 @@ async function place(identity: Identity, proven: { root: ProvenRoot }) {
       return held.identity;
     },
     proven: async () => proven.root,
+    added: async () => held.added,
   });
   return { held, table, ring };
 }
@@ -130,4 +136,39 @@ test("a device that one device adds is listed by all, and one without the head o
   expect(one.ring.seal(items, way, proven.root)).rejects.toMatchObject({ code: "behind" });
   expect(await one.ring.seal({ v: 1, have: 0 }, way, proven.root)).toMatchObject({ v: 2 });
   expect(one.held.identity.rootSeed).toEqual(first.rootSeed);
+});
+
+test("secrets and methods of one root key join on all devices, and none of a replacement go with it", async () => {
+  const { first, one, two } = await world();
+  const id = first.agreements[0]?.id ?? "";
+  const fresh = freshAgreement(first, { id, nowMs: Date.now(), destroyAtMs: null });
+  const method = { id: `${first.did}#k2`, secret: freshSeed() };
+  const before = await one.ring.stamp();
+  one.held.identity = {
+    ...first,
+    agreements: [...first.agreements, fresh],
+    methods: [...first.methods, method],
+  };
+  one.held.added = ["z6Mk2"];
+  expect(await one.ring.stamp()).not.toBe(before);
+  const next = nextIdentity(one.held.identity, Date.now());
+  one.held.identity = next;
+  await one.ring.replace(next, phone, [thief]);
+  const said = await one.ring.seal(items, { from: phone, to: laptop, acked: "" }, null);
+  await two.ring.open(said, { from: phone, to: laptop });
+  const { agreements, methods, nextRootSeed } = two.held.identity;
+  expect(agreements.map(({ secret }) => secret)).toEqual(
+    [...first.agreements, fresh].map(({ secret }) => secret),
+  );
+  expect(methods.map((method) => [method.id, method.isShared === true])).toEqual([
+    [`${first.did}#root`, false],
+    [`${first.did}#k2`, true],
+  ]);
+  expect([nextRootSeed, await two.ring.methods()]).toEqual([null, ["z6Mk2"]]);
+  // A replacement here keeps none that another device has made.
+  expect(nextIdentity(two.held.identity, 1).methods.map((method) => method.id)).toEqual([
+    `${first.did}#root`,
+    `${first.did}#k2`,
+    `${first.did}#root`,
+  ]);
 });

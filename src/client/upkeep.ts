@@ -1,0 +1,114 @@
+/**
+ * What an identity does for its keys by itself: it replaces the one that others seal to, follows other own devices, and looks
+ * whether somebody else has changed its record.
+ * Source: docs/client.md "Forward secrecy", docs/trust.md "The own record".
+ */
+import { attempt, ClientError, localError } from "./base/failure.ts";
+import type { WaypostOptions } from "./identity/opening.ts";
+import { isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
+import type { EditIdentity } from "./keys/stored.ts";
+import type { OwnIdentity } from "./mail/own-identity.ts";
+import type { StoreSession } from "./session.ts";
+
+type Host = {
+  /** `null` without a local store. */
+  readonly session: () => StoreSession | null;
+  /** Aborted when the identity is closed. */
+  readonly signal: AbortSignal;
+};
+
+export class Upkeep {
+  readonly #identity: OwnIdentity;
+  readonly #options: WaypostOptions;
+  readonly #host: Host;
+
+  constructor(identity: OwnIdentity, options: WaypostOptions, host: Host) {
+    this.#identity = identity;
+    this.#options = options;
+    this.#host = host;
+  }
+
+  /** Work in the background: its failure is an event. */
+  async orFailed(
+    what: "rotation" | "watch" | "devices",
+    work: () => Promise<unknown>,
+  ): Promise<void> {
+    const result = await attempt(work);
+    if (result instanceof ClientError && !this.#host.signal.aborted)
+      this.#identity.emit({ type: "failed", what, error: result });
+  }
+
+  /** Replaces the key that others seal to when it is due. */
+  async rotate(): Promise<void> {
+    const everyMs = this.#everyMs;
+    if (everyMs !== Number.POSITIVE_INFINITY) await this.#followSealingKey(everyMs);
+  }
+
+  async rotateIfDue(): Promise<void> {
+    const everyMs = this.#everyMs;
+    const { secrets, nowMs } = this.#identity;
+    const { rank = 0 } = (await this.#host.session()?.devices.others()) ?? {};
+    if (isRotationDue(secrets, { nowMs: nowMs(), everyMs, rank })) await this.rotate();
+  }
+
+  /** Infinite for never. */
+  get #everyMs(): number {
+    const { rotateMs = rotationMsDefault } = this.#options;
+    return rotateMs === false ? Number.POSITIVE_INFINITY : rotateMs;
+  }
+
+  async #followSealingKey(everyMs: number): Promise<void> {
+    const { client, did, nowMs, waiting } = this.#identity;
+    const rotate = async () => {
+      const devices = this.#host.session()?.devices;
+      await devices?.look();
+      // Once a week, and loaded then.
+      const { alone, rotateAgreement } = await import("./identity/rotation.ts");
+      const change = (edit: EditIdentity) => this.#identity.change(edit);
+      const others = (await devices?.others()) ?? alone;
+      const options = { nowMs: nowMs(), everyMs, waiting, change, devices: others };
+      const { rotated, lostSinceMs } = await rotateAgreement(client, did, options);
+      if (lostSinceMs !== null) this.#sayLost(lostSinceMs);
+      if (rotated) this.#identity.emit({ type: "rotated" });
+    };
+    // After a failure the old key still works, and the next run tries again.
+    await this.#identity.inOrder(() => this.orFailed("rotation", rotate));
+  }
+
+  /** Somebody has published a key whose secret no own device has given. */
+  #sayLost(sinceMs: number): void {
+    if (this.#identity.isLocked) return;
+    this.#identity.emit({ type: "stranger_change", what: "sealing_key" });
+    const since = new Date(sinceMs).toISOString();
+    const problem = `a key is published whose secret no own device has, seen since ${since}: what was sealed to it can't be read`;
+    this.#identity.emit({
+      type: "failed",
+      what: "rotation",
+      error: localError("key_lost", problem),
+    });
+  }
+
+  /** Looks whether somebody else has changed this identity. */
+  watch(): Promise<void> {
+    return this.orFailed("watch", async () => {
+      const { client } = this.#identity;
+      const { watchOwn } = await import("./trust/own.ts");
+      const session = this.#host.session();
+      // Keys that another process or tab has made are no stranger's; the session proves with them from now on.
+      const before = renderIdentity(this.#identity.secrets);
+      if (renderIdentity(await this.#identity.change((stored) => stored)) !== before)
+        session?.reconnect();
+      // Keys of another own device may be in force.
+      await session?.devices.look();
+      const shared = (await session?.devices.methods()) ?? [];
+      const { alias = null } = this.#options;
+      const changed = await watchOwn(client, this.#identity.secrets, { alias, shared });
+      // Without its secrets every key looks like a stranger's.
+      if (this.#identity.isLocked) return;
+      // Own devices are asked for its secret first.
+      for (const what of changed)
+        if (what === "sealing_key") await this.#followSealingKey(this.#everyMs);
+        else this.#identity.emit({ type: "stranger_change", what });
+    });
+  }
+}
