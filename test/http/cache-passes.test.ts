@@ -2,6 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
+import { dayMs } from "../../src/core/codec/time.ts";
 import {
   makePass,
   type Pass,
@@ -9,6 +10,7 @@ import {
   passPeriod,
   showPass,
 } from "../../src/core/message/pass.ts";
+import { type Receipts, StoreError } from "../../src/storage/contract.ts";
 import { connectionFrom, respond } from "../support/app.ts";
 import {
   ackBody,
@@ -19,6 +21,7 @@ import {
   proofHeaders,
   signedBy,
   type TestCache,
+  type TestCacheOptions,
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
@@ -27,8 +30,10 @@ import { cacheDefault } from "../support/settings.ts";
 const bob = createPerson(1);
 const alice = createPerson(2);
 const { stranger_share } = cacheDefault;
-const caches = cachesKnowing(bob, alice);
-const cacheFor = () => caches({ recipient_entries_max: 400, stranger_share });
+const carol = createPerson(3);
+const caches = cachesKnowing(bob, alice, carol);
+const cacheFor = (more: TestCacheOptions = {}) =>
+  caches({ recipient_entries_max: 400, stranger_share, ...more });
 
 const secret = new Uint8Array(32).fill(7);
 const encode = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64url");
@@ -57,7 +62,8 @@ async function store(
   node: TestCache,
   { pass, sender, place = 250 }: { pass?: Pass; sender?: typeof alice; place?: number },
 ): Promise<string> {
-  const plain: JsonObject = envelopeTo(bob, ++sent);
+  const timestamp = new Date(node.clock.nowMs).toISOString();
+  const plain: JsonObject = { ...envelopeTo(bob, ++sent), timestamp };
   const text = JSON.stringify(sender === undefined ? plain : signedBy(sender, plain));
   const headers: Record<string, string> = { "content-type": "application/json" };
   if (pass !== undefined) headers["svc-pass"] = showPass(pass, new TextEncoder().encode(text));
@@ -129,6 +135,72 @@ describe("a mailbox with passes", () => {
     expect(await store(node, { pass: kept })).toBe("202 ok");
     await put(node, { ...body, secret: next });
     expect(await store(node, { pass: kept })).toBe("507 mailbox_full");
+  });
+});
+
+describe("a clock that jumps", () => {
+  test("beyond the last day of a pass hides what it is worth, until it is back", async () => {
+    const node = await cacheFor();
+    await put(node, body);
+    await flood(node);
+    const pass = passOf("did:svc:alice");
+    const { lastDay } = passPeriod(testNowMs);
+    node.clock.nowMs = (lastDay + 1) * dayMs - 1;
+    await flood(node);
+    expect(await store(node, { pass })).toBe("202 ok");
+    node.clock.nowMs++;
+    expect(await store(node, { pass })).toBe("507 mailbox_full");
+    node.clock.nowMs = testNowMs;
+    expect(await store(node, { pass })).toBe("202 ok");
+  });
+
+  test("beyond the end of the record hides it, and the next owner's word counts when it is back", async () => {
+    const node = await cacheFor();
+    await put(node, body);
+    node.clock.nowMs += 401 * dayMs;
+    await flood(node);
+    expect(await store(node, { pass: passOf("did:svc:alice") })).toBe("507 mailbox_full");
+    node.clock.nowMs = testNowMs;
+    await flood(node);
+    expect(await store(node, { pass: passOf("did:svc:alice") })).toBe("202 ok");
+  });
+});
+
+describe("a store that fails", () => {
+  test("for want of room refuses new passes, and those of before count", async () => {
+    let isFull = false;
+    const receipts = (held: Receipts): Partial<Receipts> => ({
+      put: (...given) =>
+        isFull ? Promise.reject(new StoreError("full", "test")) : held.put(...given),
+    });
+    const node = await cacheFor({ receipts });
+    await put(node, body);
+    isFull = true;
+    const refused = put(node, { ...body, secret: encode(new Uint8Array(32).fill(8)) });
+    expect(await outcomeOf(refused)).toBe("507 storage_full");
+    await flood(node);
+    expect(await store(node, { pass: passOf("did:svc:alice") })).toBe("202 ok");
+  });
+
+  test("for a moment makes an acknowledgement forget none of those who are known", async () => {
+    let failures = 0;
+    const receipts = (held: Receipts): Partial<Receipts> => ({
+      get: (...given) =>
+        failures-- > 0 ? Promise.reject(new StoreError("unavailable", "test")) : held.get(...given),
+    });
+    const node = await cacheFor({ receipts });
+    const befriend = async (sender: typeof alice) => {
+      expect(await store(node, { sender })).toBe("202 ok");
+      expect((await node.ack(ackBody(bob, [uuidOf(sent)]))).status).toBe(200);
+    };
+    await befriend(alice);
+    expect(await store(node, { sender: carol })).toBe("202 ok");
+    // Passes and known senders are both read.
+    failures = 2;
+    expect((await node.ack(ackBody(bob, [uuidOf(sent)]))).status).toBe(200);
+    failures = 0;
+    await flood(node);
+    expect(await store(node, { sender: alice })).toBe("202 ok");
   });
 });
 

@@ -424,6 +424,7 @@ function ownerRoutes(node: CacheNode, bundles: BundleStore): readonly Route[] {
   const codes = [
     ...proofCodes,
     ...(["rate_limited", "invalid_json", "too_large", "unsupported_media_type"] as const),
+    "storage_full" as const,
   ];
   const owned = { ...open, ...proofHeaders, codes };
   const prove =

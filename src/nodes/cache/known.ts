@@ -12,7 +12,7 @@ import { rememberDecoded } from "../../storage/table.ts";
 import type { Log } from "../http/log.ts";
 import { type EnvelopeAuthor, isVerifiedAuthor } from "../parties/author.ts";
 import { decodeRecord, encodeRecord } from "../parties/records.ts";
-import { createPassStore, type PassStore, passLabel, readPasses } from "./passes.ts";
+import { createPassStore, loadPasses, type PassStore, passLabel, readPasses } from "./passes.ts";
 import type { MailboxSender } from "./pools.ts";
 
 export type KnownSenders = {
@@ -68,7 +68,10 @@ export async function sendingOf(
   return { isKnown: true, label: author, who, people };
 }
 
-/** Remembers the senders of acknowledged entries, where the owner has put no passes: one write a day for each. */
+/**
+ * Remembers the senders of acknowledged entries, where the owner has put no passes: one write a day for each. What can't be
+ * read is not written over.
+ */
 export async function remember(
   known: KnownSenders,
   mailbox: MailboxKey,
@@ -77,28 +80,39 @@ export async function remember(
 ): Promise<void> {
   const senders = acknowledged.flatMap(({ labels }) => labels.filter(isVerifiedAuthor));
   if (senders.length === 0) return;
-  if ((await readPasses(known.passes, mailbox, nowMs)) !== null) return;
-  const today = dayOf(nowMs);
-  const held = new Map(
-    [...(await readKnown(known, mailbox, nowMs))].filter(([, day]) => today <= day + knownDays),
-  );
-  const isFull = held.size >= sendersMax;
-  if (senders.every((sender) => held.get(sender) === today || (isFull && !held.has(sender))))
-    return;
-  for (const sender of senders) held.set(sender, today);
-  const record = [...held].slice(0, sendersMax);
   try {
+    if ((await loadPasses(known.passes, mailbox, nowMs)) !== null) return;
+    const record = withSenders(await loadKnown(known, mailbox, nowMs), senders, dayOf(nowMs));
+    if (record === null) return;
     await known.receipts.put(keyOfKnown(mailbox), encodeRecord(record), nowMs + knownDays * dayMs);
   } catch (error) {
     reportLost(known, error);
   }
 }
 
+/** The record with these senders as of today; `null` when it says so already, or is full. */
+function withSenders(
+  all: Known,
+  senders: readonly string[],
+  today: number,
+): [string, number][] | null {
+  const held = new Map([...all].filter(([, day]) => today <= day + knownDays));
+  const isFull = held.size >= sendersMax;
+  if (senders.every((sender) => held.get(sender) === today || (isFull && !held.has(sender))))
+    return null;
+  for (const sender of senders) held.set(sender, today);
+  return [...held].slice(0, sendersMax);
+}
+
+async function loadKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number): Promise<Known> {
+  const key = keyOfKnown(mailbox);
+  const value = await known.receipts.get(key, nowMs);
+  return value === null ? noSenders : known.decode(key, value);
+}
+
 async function readKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number): Promise<Known> {
   try {
-    const key = keyOfKnown(mailbox);
-    const value = await known.receipts.get(key, nowMs);
-    return value === null ? noSenders : known.decode(key, value);
+    return await loadKnown(known, mailbox, nowMs);
   } catch (error) {
     reportLost(known, error);
     return noSenders;

@@ -59,19 +59,28 @@ function ruleOf({ secret, before, passes, revoked }: Put): Passes {
   return { secrets, revoked: new Set(revoked), count: passes };
 }
 
-/** `null` when the owner has put none: then acknowledgements make people known. */
-export async function readPasses(
-  { receipts, log, decode }: PassStore,
+/** `null` when the owner has put none: then acknowledgements make people known. Throws when the store fails. */
+export async function loadPasses(
+  { receipts, decode }: PassStore,
   mailbox: MailboxKey,
   nowMs: number,
 ): Promise<Passes | null> {
   const key = keyOfPasses(mailbox);
+  const value = await receipts.get(key, nowMs);
+  return value === null ? null : decode(key, value);
+}
+
+/** The same for a sender, for whom a store that fails counts as one without passes. */
+export async function readPasses(
+  store: PassStore,
+  mailbox: MailboxKey,
+  nowMs: number,
+): Promise<Passes | null> {
   try {
-    const value = await receipts.get(key, nowMs);
-    return value === null ? null : decode(key, value);
+    return await loadPasses(store, mailbox, nowMs);
   } catch (error) {
     if (!(error instanceof StoreError)) throw error;
-    log("warn", "the passes of a mailbox could not be read; who shows one counts as new", {
+    store.log("warn", "the passes of a mailbox could not be read; who shows one counts as new", {
       error,
     });
     return null;
