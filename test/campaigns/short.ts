@@ -18,6 +18,11 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   hostile: ["--scale", "0.01", "--only", "framing"],
   abuse: ["--seconds", "1", "--only", "tester"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused,known"],
+  "beside-pools": [
+    ...["--tries", "10", "--within", "5000", "--entries", "2000"],
+    ...["--store", "memory,lmdb,postgres,shards", "--only"],
+    "dids-2:memory,dids-150-hourly,dids-1000-hourly:memory,networks-16:lmdb,networks-200:memory,passes:postgres",
+  ],
   unread: ["--rounds", "1", "--only", "forty"],
   pushes: ["--seconds", "4", "--only", "one"],
   cluster: ["--kills", "5"],

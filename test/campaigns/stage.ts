@@ -6,16 +6,22 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { join } from "node:path";
-import { ed25519 } from "@noble/curves/ed25519.js";
 import { firstDocument, signRegistration } from "../../src/client/identity/registration.ts";
 import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
 import { proofHeaders, type Reader } from "../../src/client/net/caches.ts";
 import { endpoint } from "../../src/client/net/http.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
+import { createSigner } from "../../src/core/codec/native.ts";
 import type { DidDocument, Service } from "../../src/core/ledger/account.ts";
 import { ackSubject, encodeSenderText, retrievalHeaders } from "../../src/core/message/proof.ts";
-import { freePort, type RunningNode, scratchFolder, startNode } from "../support/executable.ts";
+import {
+  freePort,
+  type RunningNode,
+  run,
+  scratchFolder,
+  startNode,
+} from "../support/executable.ts";
 
 // ------------------------------------------------------------------------------------------------ the node
 
@@ -29,8 +35,8 @@ export type StageOptions = {
   /** Files beside the configuration, by name. */
   readonly files?: Readonly<Record<string, string>>;
   readonly env?: Readonly<Record<string, string>>;
-  /** Where everything is stored; `lmdb` by default. */
-  readonly store?: StoreName;
+  /** Where everything is stored; `lmdb` by default. Other stores are given by their lines, and made first. */
+  readonly store?: StoreName | readonly string[];
 };
 
 /** Settings of the stores that the campaigns use. */
@@ -62,9 +68,16 @@ export async function openStage(options: StageOptions = {}): Promise<Stage> {
     join(scratch.path, "waypost.toml"),
     fileText(url, port, {
       ...lines,
-      "stores.main": [...stores[store], ...(lines["stores.main"] ?? [])],
+      "stores.main": [
+        ...(typeof store === "string" ? stores[store] : store),
+        ...(lines["stores.main"] ?? []),
+      ],
     }),
   );
+  if (typeof store !== "string") {
+    const { code, stderr } = await run(["storage", "migrate"], { cwd: scratch.path });
+    if (code !== 0) throw new Error(`the store was not made: ${stderr}`);
+  }
   const args =
     mode === "serve"
       ? ["serve"]
@@ -265,9 +278,10 @@ export function envelopeTo(person: { readonly did: string }, change: JsonObject 
 export function signedBy(sender: StagePerson, envelope: JsonObject): JsonObject {
   const method = sender.identity.methods[0] as Identity["methods"][number];
   const named: JsonObject = { ...envelope, from: sender.did, sender_key_id: method.id };
+  const sign = createSigner(method.secret) as (text: Uint8Array) => Uint8Array;
   return {
     ...named,
-    sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), method.secret)),
+    sender_signature: encodeBase64(sign(encodeSenderText(named))),
   };
 }
 
