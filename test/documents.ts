@@ -353,3 +353,45 @@ describe("what the documents name", () => {
           expect([name, setting, settings.has(setting as string)]).toEqual([name, setting, true]);
   });
 });
+
+const app = await Promise.all(
+  [...new Bun.Glob("src/web/**/*.{ts,tsx,css,html,json}").scanSync(root)].map(async (name) => ({
+    name,
+    text: await read(name),
+  })),
+);
+
+describe("what no page, app or guide claims", () => {
+  /** Each is more than this program does, or can show. */
+  const claims: readonly (readonly [name: string, pattern: RegExp])[] = [
+    ["ignorance", /servers? (?:do not|don't|does not|doesn't) know who writes/i],
+    ["anonymity", /\banonym/i],
+    ["future safety", /post-quantum(?! against recording)/i],
+    ["delivery", /always gets? through/i],
+    ["timing", /constant[- ]time/i],
+    ["an audit", /(?<!not )\baudited\b(?! \| no\b)/i],
+  ];
+  /** Code names options and packages. */
+  const proseOf = (text: string): string =>
+    text.replace(/^```[\s\S]*?^```/gm, "").replace(/`[^`\n]*`/g, "");
+  test.each(claims)("%s", (_, pattern) => {
+    expect(app.length).toBeGreaterThan(20);
+    const said = [...pages.map(({ name, text }) => ({ name, text: proseOf(text) })), ...app];
+    expect(said.filter(({ text }) => pattern.test(text)).map(({ name }) => name)).toEqual([]);
+  });
+
+  test("and each is found where it is made", () => {
+    const made = [
+      "Servers don't know who writes to whom.",
+      "Write anonymously.",
+      "It is post-quantum.",
+      "Mail always gets through.",
+      "Compared in constant time.",
+      "The code was audited.",
+    ];
+    for (const [i, [, pattern]] of claims.entries()) expect(made[i]).toMatch(pattern);
+    const [, , future, , , audit] = claims.map(([, pattern]) => pattern) as RegExp[];
+    expect("post-quantum against recording").not.toMatch(future as RegExp);
+    expect("0.x, not audited.").not.toMatch(audit as RegExp);
+  });
+});

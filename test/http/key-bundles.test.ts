@@ -59,6 +59,7 @@ function announcing(caches: readonly string[]): Person {
 type FakeCache = {
   answer: () => Response | Promise<Response>;
   asked: number;
+  readonly requests: { method: string; url: string; names: string[] }[];
   readonly url: string;
 };
 
@@ -67,8 +68,9 @@ function openCache(): FakeCache {
     port: 0,
     hostname: "127.0.0.1",
     idleTimeout: 0,
-    fetch: () => {
+    fetch: ({ method, url, headers }) => {
       fake.asked++;
+      fake.requests.push({ method, url, names: [...headers.keys()].sort() });
       return fake.answer();
     },
   });
@@ -76,6 +78,7 @@ function openCache(): FakeCache {
   const fake: FakeCache = {
     url: `http://127.0.0.1:${server.port}`,
     asked: 0,
+    requests: [],
     answer: () => Response.json({ code: "not_found" }, { status: 404 }),
   };
   return fake;
@@ -171,6 +174,15 @@ describe("a key bundle for a sender", () => {
     node.clock.nowMs += 1;
     expect(shownOf(await node.ask(bob.did))).toEqual(renderBundle(second));
     expect(cache.asked).toBe(2);
+  });
+
+  test("is asked for by the node, which says nothing of who wants it", async () => {
+    const { node, cache, bob } = await scene();
+    await node.ask(bob.did);
+    const names = ["accept", "accept-encoding", "connection", "host", "user-agent"];
+    expect(cache.requests).toEqual([
+      { method: "GET", url: `${cache.url}/cache/keys/${bob.did}`, names },
+    ]);
   });
 
   test("is not fetched for a document that announces none", async () => {
