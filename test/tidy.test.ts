@@ -246,12 +246,11 @@ describe("exports", () => {
     "client/identity/change.ts": ["replaceDocument", "signOwnerUpdate"],
     // Pure: the text that vectors and other languages make too.
     "client/trust/fingerprint.ts": ["fingerprintOf"],
-    "client/trust/own.ts": ["findOpening"],
     "plugins/chain/driver.ts": ["openLedger", "readOperatorKey"],
     // Pure parts that the virtual chain uses too, or that are tried at every moment of a run.
     "plugins/chain/trie.ts": ["orderedRoot", "orderedRootNode"],
-    // What owners of bundles make.
-    "core/message/bundle.ts": ["bundleKeyBytes", "bundleKeyId"],
+    // Of a key that tests make.
+    "core/message/bundle.ts": ["bundleKeyBytes"],
     // Tables that tests go through row by row.
     "core/ledger/refusals.ts": ["ledgerErrors"],
     "client/identity/opening.ts": ["optionNames"],

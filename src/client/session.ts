@@ -50,6 +50,8 @@ type SessionOptions = {
   readonly openLink: () => Promise<DeviceLink>;
   /** That DID receives from now on. */
   readonly onOpened: () => void;
+  /** Keys were replaced, here or by another device. */
+  readonly onNewKeys: () => void;
 };
 
 /** A program that looks once doesn't wait longer for other devices. */
@@ -95,6 +97,7 @@ export class StoreSession {
     own.onWant = (key) => void attempt(async () => this.devices.sync?.want(key));
     own.onNewKeys = () => {
       this.reconnect();
+      options.onNewKeys();
       void attempt(() => this.#talk.takeOver());
     };
     this.#talk = new GroupTalk(own, this.#sending);

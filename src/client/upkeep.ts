@@ -4,7 +4,7 @@
  * Source: docs/client.md "Forward secrecy", docs/trust.md "The own record".
  */
 import { attempt, ClientError, localError } from "./base/failure.ts";
-import type { WaypostOptions } from "./identity/opening.ts";
+import { announcesByDefault, type WaypostOptions } from "./identity/opening.ts";
 import { isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
 import type { EditIdentity } from "./keys/stored.ts";
 import type { OwnIdentity } from "./mail/own-identity.ts";
@@ -49,6 +49,24 @@ export class Upkeep {
     const { secrets, nowMs } = this.#identity;
     const { rank = 0 } = (await this.#host.session()?.devices.others()) ?? {};
     if (isRotationDue(secrets, { nowMs: nowMs(), everyMs, rank })) await this.rotate();
+  }
+
+  /** Publishes key bundles: makes the next one when it is due, and puts it where a Cache lacks it. */
+  async keepBundles(): Promise<void> {
+    const { client, did, waiting } = this.#identity;
+    const { announce } = this.#options;
+    if (announce === undefined && !announcesByDefault) return;
+    const keep = async () => {
+      const { alone } = await import("./identity/rotation.ts");
+      const { keepBundles } = await import("./identity/own-bundles.ts");
+      const devices = (await this.#host.session()?.devices.others()) ?? alone;
+      const change = (edit: EditIdentity) => this.#identity.change(edit);
+      // Senders compare its times with the nodes' clock.
+      const nowMs = Date.now() + client.relay.clock.aheadMs;
+      const announces = announce ?? null;
+      await keepBundles(client, did, { nowMs, devices, waiting, change, announces });
+    };
+    await this.#identity.inOrder(() => this.orFailed("rotation", keep));
   }
 
   /** Infinite for never. */

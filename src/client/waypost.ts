@@ -60,6 +60,7 @@ export class Waypost {
     if (options.onEvent !== undefined) this.on(options.onEvent);
     identity.renewKeys = async (force) => {
       await (force ? this.rotate() : this.#upkeep.rotateIfDue());
+      await this.#upkeep.keepBundles();
       await this.watch();
     };
   }
@@ -103,6 +104,9 @@ export class Waypost {
     const begin = async () => {
       const isNew = await settleIdentity(client, identity.secrets, { ...options, urls });
       await me.#upkeep.rotateIfDue();
+      // Who has announced bundles with the first document is reached when there is one.
+      const keeping = me.#upkeep.keepBundles();
+      if (isNew) await keeping;
       // What can't go on any more is forgotten, with its secrets.
       if ((await client.known.memory.load("sending")) !== null)
         await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
@@ -397,12 +401,15 @@ export class Waypost {
     const onOpened = () =>
       void this.#upkeep.orFailed("devices", async () => {
         await this.#upkeep.rotateIfDue();
+        await this.#upkeep.keepBundles();
         await this.#pushAgain?.();
       });
     // Commands show no passes, and who is accepted unasked has none to show: acknowledgements make them known.
     const givesPasses = !isByHand && this.#options.acceptRequests === undefined;
     const shared = { receipts, acceptRequests, givesPasses, device, pollMs };
-    const options = { driver, isByHand, ...shared, openLink, onOpened };
+    // Bundles are signed by a method, and none counts that the former one has signed.
+    const onNewKeys = () => void this.#upkeep.keepBundles();
+    const options = { driver, isByHand, ...shared, openLink, onOpened, onNewKeys };
     return import("./session.ts").then(({ StoreSession }) =>
       StoreSession.open(this.#identity, options),
     );

@@ -8,7 +8,9 @@ import { optionNames, type WaypostOptions } from "../../src/client/identity/open
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { activeDocument } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { announcesBundle } from "../../src/core/message/bundle.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting, waitingCount } from "../support/people.ts";
 
@@ -226,6 +228,11 @@ describe.each([
     },
     policy: async () => {
       expect(await codeOf(open({ policy: "no policy" }))).toBe("policy_invalid");
+    },
+    announce: async () => {
+      const shows = async (me: Waypost) => announcesBundle(await activeDocument(me.client, me.did));
+      expect(await shows(await open({ announce: true }))).toBe(true);
+      expect(await shows(await open({ announce: false }))).toBe(false);
     },
     rotateMs: async () => {
       const keys = memoryKeys();

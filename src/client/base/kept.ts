@@ -48,6 +48,9 @@ export const identityShape = object({
       destroyAtMs: nullable(integer),
     }),
   ),
+  bundleKeys: optional(
+    array(object({ ...held, under: text, madeMs: integer, destroyAtMs: integer })),
+  ),
   sealingSinceMs: optional(integer),
   /** In texts of earlier programs. */
   chain: optional(object({ sinceMs: integer })),
@@ -93,6 +96,8 @@ export const comparedShape = object({ did, text });
 export const rememberedAliasShape = object({ alias: text, did });
 /** The published key whose secret this device lacks, since when, and when it last published another one. */
 export const lackingShape = object({ key: text, sinceMs: integer, replacedMs: integer });
+/** The bundle that the own Caches have, where, and when that was last seen. */
+export const putBundleShape = object({ keyId: text, urls: array(text), atMs: integer });
 /** Calls that were signed and may still be accepted. */
 export const claimsShape = object({
   claims: array(object({ nonce: counter, sha256: bytes32, untilMs: integer })),

@@ -265,9 +265,10 @@ export class Ring {
   /** Names what a device knows of the keyring: who names another one receives it. Of sealing secrets the last counts. */
   async #stamp(row: RingRow): Promise<string> {
     const heads = [row.head, ...row.candidates].map(({ root, devices }) => [root, devices]);
-    const { agreements, methods, rootSeed } = withoutNext(this.#host.identity());
-    const newest = newestUnder(agreements, nameOfSeed(rootSeed));
-    const secrets = newest === null ? methods : [newest, ...methods];
+    const { agreements, bundleKeys, methods, rootSeed } = withoutNext(this.#host.identity());
+    const under = nameOfSeed(rootSeed);
+    const newest = [newestUnder(agreements, under), newestUnder(bundleKeys, under)];
+    const secrets = [...newest.filter((one) => one !== null), ...methods];
     const names = secrets.map(nameOfKey).sort();
     const facts = [heads, names, (await this.#methodsIn(row)).toSorted()];
     return encodeHex(sha256(utf8(JSON.stringify(facts)))).slice(0, 16);
@@ -282,9 +283,11 @@ export class Ring {
     return [...new Set([...methods, ...(await this.#host.added())])].slice(-methodsMax);
   }
 
-  /** Whether this device has the secret of a published key, in hex. */
+  /** Whether this device has the secret of a published key, in hex, or of a bundle with this id. */
   async holds(publicKey: string): Promise<boolean> {
-    for (const { secret } of this.#host.identity().agreements)
+    const { agreements, bundleKeys } = this.#host.identity();
+    if (bundleKeys.some(({ id }) => id === publicKey)) return true;
+    for (const { secret } of agreements)
       if (encodeHex(await x25519PublicKey(secret)) === publicKey) return true;
     return false;
   }
@@ -426,25 +429,27 @@ export async function beginRing(table: Table, head: Head, secret: Uint8Array): P
 /** As another device has it; what only this one has stays. */
 function withGiven(stored: Identity, given: Identity, nowMs: number): Identity {
   const { storeKey } = stored;
-  const { agreements } = withSecrets(stored, given, nowMs);
+  const { agreements, bundleKeys } = withSecrets(stored, given, nowMs);
   const names = given.methods.map(nameOfKey);
   const others = stored.methods.filter((one) => !names.includes(nameOfKey(one)));
-  return { ...given, storeKey, methods: [...others, ...given.methods], agreements };
+  return { ...given, storeKey, methods: [...others, ...given.methods], agreements, bundleKeys };
 }
 
 /** With the secrets of another device: the same object when there are none that are new. */
 function withSecrets(stored: Identity, given: Identity, nowMs: number): Identity {
   const named = { nameOf: nameOfKey, nowMs };
   const agreements = joinSecrets(stored.agreements, given.agreements, named);
+  const bundleKeys = joinSecrets(stored.bundleKeys, given.bundleKeys, named);
   const known = stored.methods.map(nameOfKey);
   const added = given.methods
     .filter((one) => !known.includes(nameOfKey(one)))
     .map((one) => ({ ...one, isShared: true }));
-  if (agreements === stored.agreements && added.length === 0) return stored;
+  const isSame = agreements === stored.agreements && bundleKeys === stored.bundleKeys;
+  if (isSame && added.length === 0) return stored;
   const { methods } = withoutNext(stored);
   const next = stored.methods.filter((one) => !methods.includes(one));
   // Of an id the last counts: those of a replacement that this device makes.
-  return { ...stored, agreements, methods: [...methods, ...added, ...next] };
+  return { ...stored, agreements, bundleKeys, methods: [...methods, ...added, ...next] };
 }
 
 const nameOfKey = ({ id, secret }: Identity["methods"][number]): string =>

@@ -6,6 +6,7 @@
 import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
+import { bundleAgreement } from "../../core/message/bundle.ts";
 import { localError } from "../base/failure.ts";
 import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
@@ -42,6 +43,8 @@ export function nextIdentity(identity: Identity, nowMs: number): Identity {
   };
 }
 
+const isNotice = ({ type }: VerificationMethod): boolean => type === bundleAgreement.type;
+
 const isOwn = ({ isShared }: HeldMethod): boolean => isShared !== true;
 
 /** What belongs to the root key in force: without what a replacement has made that is not in force so far. */
@@ -54,6 +57,7 @@ export function withoutNext(identity: Identity): Identity {
     nextRootSeed: null,
     methods: identity.methods.filter(({ under }) => under !== next),
     agreements: identity.agreements.filter(({ under }) => under !== next),
+    bundleKeys: identity.bundleKeys.filter(({ under }) => under !== next),
   };
 }
 
@@ -159,7 +163,8 @@ async function withNewKeys(
     ...document,
     verificationMethod,
     authentication: keptOf(document.authentication),
-    keyAgreement: await Promise.all(keyAgreement),
+    // That bundles are published says nothing of a key: the next one is signed by the new method.
+    keyAgreement: [...(await Promise.all(keyAgreement)), ...document.keyAgreement.filter(isNotice)],
     service: document.service.map((one) => {
       const isSame = one.authorization === null || one.authorization.every(isKept);
       return isSame ? one : { ...one, authorization: keptOf(one.authorization ?? []) };

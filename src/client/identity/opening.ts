@@ -56,6 +56,11 @@ export type WaypostOptions = {
   readonly trust?: TrustDemand;
   /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
   readonly policy?: string;
+  /**
+   * Publishes key bundles, by which others seal in the second version. By default where the document names no key agreement
+   * that the SDK has not made, since another program on the same DID could not open what comes; `false`: only goes on with it.
+   */
+  readonly announce?: boolean;
   /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
   readonly rotateMs?: number | false;
   /** How long an answer may take, and how long `open` goes on trying; 20 s by default. */
@@ -72,6 +77,9 @@ export type WaypostOptions = {
   /** The clock of key rotation, for tests. */
   readonly nowMs?: () => number;
 };
+
+/** Whether identities publish bundles that don't say otherwise. */
+export const announcesByDefault = false;
 
 type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
 
@@ -141,6 +149,7 @@ export const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
   allowRandom: true,
   trust: true,
   policy: true,
+  announce: true,
   rotateMs: true,
   timeoutMs: true,
   pollMs: true,
@@ -163,7 +172,9 @@ export function checkOptions(options: WaypostOptions): void {
     throw localError("no_store", "messages are saved in a local store: give memoryStore()");
 }
 
-type Settling = Pick<WaypostOptions, "alias" | "invitation" | "waiting"> & { readonly urls: Urls };
+type Settling = Pick<WaypostOptions, "alias" | "announce" | "invitation" | "waiting"> & {
+  readonly urls: Urls;
+};
 
 /** Registers what the Directory does not know, and waits for what is pending. Returns whether it is new there. */
 export async function settleIdentity(
@@ -171,16 +182,20 @@ export async function settleIdentity(
   identity: Identity,
   options: Settling,
 ): Promise<boolean> {
-  const { alias = null, invitation = null, waiting, urls } = options;
+  const { alias = null, announce = announcesByDefault, invitation = null, waiting, urls } = options;
   const read = () => client.directory.registrationStatus(identity.did);
   const status = await read();
   if (status.registration_status === "confirmed") return false;
   let registered = { did: identity.did as string, tx_id: status.tx_id ?? "" };
   // Once in the life of an identity, and loaded then.
-  const { checkHomes, firstDocument, homeAt, register } = await import("./registration.ts");
+  const { announcesAt, checkHomes, firstDocument, homeAt, register } = await import(
+    "./registration.ts"
+  );
   if (status.registration_status === "missing") {
     await checkHomes(client, urls);
-    const document = await firstDocument(identity, { ...urls, home: await homeAt(client) });
+    const announces = announce && (await announcesAt(client, identity.did, urls.cacheUrl));
+    const homes = { ...urls, home: await homeAt(client), announces };
+    const document = await firstDocument(identity, homes);
     try {
       registered = await register(client, identity, { document, alias, invitation });
     } catch (error) {

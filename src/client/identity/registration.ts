@@ -6,7 +6,12 @@
 
 import { encodeBase64, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { type DidDocument, renderDocument, type Service } from "../../core/ledger/account.ts";
+import {
+  type DidDocument,
+  renderDocument,
+  type Service,
+  type VerificationMethod,
+} from "../../core/ledger/account.ts";
 import {
   encodeDidDocument,
   type ProofBinding,
@@ -14,6 +19,8 @@ import {
   renderProofTimestamp,
 } from "../../core/ledger/document-codec.ts";
 import { homeOfUrl, homeServiceType } from "../../core/ledger/home.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { bundleAgreement } from "../../core/message/bundle.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
@@ -33,12 +40,24 @@ type Homes = {
   readonly cacheUrl: string;
   /** Address of the Directory for people of other Directories; `null` where it is known to its own only. */
   readonly home?: string | null;
+  /** The Cache keeps key bundles, and this identity puts one as soon as it is registered. */
+  readonly announces?: boolean;
 };
 
 /** What a node says of itself; nothing when it can't be asked. */
 export async function aboutOf(at: Endpoint): Promise<About> {
   const said = await attempt(() => about(at));
   return said instanceof ClientError ? {} : said;
+}
+
+/** Whether a new identity announces bundles: where its Cache keeps them. Nothing proves those of a random DID. */
+export async function announcesAt(
+  { timeoutMs }: Client,
+  did: Did,
+  cacheUrl: string,
+): Promise<boolean> {
+  if (!isSelfCertifying(did)) return false;
+  return (await aboutOf(endpoint(cacheUrl, timeoutMs))).key_bundles === true;
 }
 
 /** As what a Directory wants to be named in documents. */
@@ -82,7 +101,13 @@ async function lacks(at: Endpoint, route: string): Promise<boolean> {
 export async function firstDocument(identity: Identity, homes: Homes): Promise<DidDocument> {
   const { did } = identity;
   const root = rootMethodOf(did);
-  const { relayUrl, cacheUrl, home = null } = homes;
+  const { relayUrl, cacheUrl, home = null, announces = false } = homes;
+  const agreements = await each(identity.agreements, async ({ id, secret }) => ({
+    id,
+    type: "X25519KeyAgreementKey2020",
+    controller: did,
+    publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
+  }));
   return {
     id: did,
     verificationMethod: await each(identity.methods, async ({ id, secret }) => ({
@@ -92,12 +117,7 @@ export async function firstDocument(identity: Identity, homes: Homes): Promise<D
       publicKeyMultibase: renderPublicKey(await ed25519PublicKey(secret)),
     })),
     authentication: [root],
-    keyAgreement: await each(identity.agreements, async ({ id, secret }) => ({
-      id,
-      type: "X25519KeyAgreementKey2020",
-      controller: did,
-      publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
-    })),
+    keyAgreement: announces ? [...agreements, noticeOf(did)] : agreements,
     service: [
       serviceAt(did, { fragment: "relay", type: "SvcRelayService", url: relayUrl }),
       serviceAt(did, { fragment: "cache", type: "SvcCacheService", url: cacheUrl }),
@@ -105,6 +125,13 @@ export async function firstDocument(identity: Identity, homes: Homes): Promise<D
     ],
   };
 }
+
+/** The entry of a document that says that its owner publishes key bundles. */
+export const noticeOf = (did: Did): VerificationMethod => ({
+  id: `${did}#bundles`,
+  controller: did,
+  ...bundleAgreement,
+});
 
 const rootMethodOf = (did: Did): string => `${did}#root`;
 

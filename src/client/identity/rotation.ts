@@ -228,7 +228,7 @@ function withFresh(stored: Identity, id: string, { under, ...making }: Making): 
 }
 
 /** The longest life that the Caches of the document allow; 30 days for one that states none. */
-async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<number> {
+export async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<number> {
   const services = document.service.filter(({ type }) => type === "SvcCacheService");
   const urls = new Set(services.flatMap(({ serviceEndpoint }) => serviceEndpoint));
   const lives = [...urls].map(async (url) => {

@@ -38,6 +38,8 @@ export type Identity = {
   readonly methods: readonly HeldMethod[];
   /** Secrets of key agreements by their time, old ones too, since messages sealed to them may still arrive. */
   readonly agreements: readonly HeldAgreement[];
+  /** Seeds of X-Wing keys, each under the id of its bundle. Their end follows from that of the bundle (`own-bundles.ts`). */
+  readonly bundleKeys: readonly HeldAgreement[];
   /** When this device began to use the published one. */
   readonly sealingSinceMs: number;
   /** Genesis hash in hex of the only ledger for which it signs; `null` where the Directory named none when it was made. */
@@ -105,6 +107,7 @@ export function newIdentity(
     nextRootSeed: null,
     methods: [{ id: `${did}#root`, secret: rootSeed }],
     agreements: [first],
+    bundleKeys: [],
     sealingSinceMs: nowMs,
     ledger,
     storeKey: freshSeed(),
@@ -130,14 +133,18 @@ export async function heldSeed(
   return null;
 }
 
-export function agreementSecrets(identity: Identity, keyId: string): Uint8Array[] {
-  return identity.agreements
-    .filter((agreement) => agreement.id === keyId)
+/** Of a key agreement, or of a key bundle by its id. */
+export function agreementSecrets(
+  { agreements, bundleKeys }: Pick<Identity, "agreements" | "bundleKeys">,
+  keyId: string,
+): Uint8Array[] {
+  return [...agreements, ...bundleKeys]
+    .filter(({ id }) => id === keyId)
     .map(({ secret }) => secret);
 }
 
 function mapSecrets(identity: Identity, map: (secret: Uint8Array) => Uint8Array): Identity {
-  const { rootSeed, nextRootSeed, methods, agreements, storeKey } = identity;
+  const { rootSeed, nextRootSeed, methods, agreements, bundleKeys, storeKey } = identity;
   const held = <T extends HeldKey>(one: T): T => ({ ...one, secret: map(one.secret) });
   return {
     ...identity,
@@ -145,6 +152,7 @@ function mapSecrets(identity: Identity, map: (secret: Uint8Array) => Uint8Array)
     nextRootSeed: nextRootSeed && map(nextRootSeed),
     methods: methods.map(held),
     agreements: agreements.map(held),
+    bundleKeys: bundleKeys.map(held),
     storeKey: map(storeKey),
   };
 }
@@ -186,9 +194,10 @@ export function parseIdentity(text: string, name: string): Identity | null {
   const kept = parseKept(text, identityShape);
   if (kept === null) return null;
   const { version: _, chain, sealingSinceMs = chain?.sinceMs ?? 0, ...identity } = kept;
+  const { bundleKeys = [] } = identity;
   // Those of earlier programs say nothing of their making.
   const agreements = identity.agreements.map(
     ({ under = "", madeMs = 0, ...one }): HeldAgreement => ({ ...one, under, madeMs }),
   );
-  return { ...identity, agreements, sealingSinceMs, name };
+  return { ...identity, agreements, bundleKeys, sealingSinceMs, name };
 }

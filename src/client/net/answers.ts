@@ -102,7 +102,10 @@ export const aboutShape = object({
   directory_endpoints: optional(array(text)),
   push_key: optional(nullable(text)),
   passes: optional(truth),
+  key_bundles: optional(truth),
 });
+/** What is read of an own bundle, and of the answer to one that was put. */
+export const shownBundleShape = object({ key_id: text, issued_at: text });
 export const passesShape = object({ expires_at: text });
 export const pushShape = object({ state: text });
 

@@ -1,0 +1,273 @@
+/**
+ * The key bundles of this identity: each names an X-Wing key of five days' use, is signed by the identity, and lies at each of
+ * its Caches before the document announces bundles. The seed is fresh, and other own devices have it before anybody seals to
+ * it (`keys/agreements.ts`). It ends when nothing that was sealed to it can be waiting. Loaded with the first own bundle.
+ * Source: docs/trust.md ("Key bundles"), docs/interface.md ("Key bundles").
+ */
+import { sha256 } from "#sha256";
+import { encodeHex, parseAgreementKey } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { dayMs, parseTimestamp, weekMs } from "../../core/codec/time.ts";
+import type { DidDocument } from "../../core/ledger/account.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import {
+  announcesBundle,
+  bundleKeyId,
+  encodeBundleText,
+  type KeyBundle,
+  renderBundle,
+} from "../../core/message/bundle.ts";
+import { attempt, ClientError, orNull } from "../base/failure.ts";
+import { lackingShape, putBundleShape } from "../base/kept.ts";
+import { renderKept } from "../base/shapes.ts";
+import {
+  decideLacking,
+  decideSealing,
+  isSealingDue,
+  newestUnder,
+  nextMadeMs,
+} from "../keys/agreements.ts";
+import { signEd25519 } from "../keys/crypto.ts";
+import {
+  freshSeed,
+  type HeldAgreement,
+  heldSeed,
+  type Identity,
+  nameOfSeed,
+} from "../keys/keys.ts";
+import type { EditIdentity } from "../keys/stored.ts";
+import { about } from "../net/about.ts";
+import { shownBundleShape } from "../net/answers.ts";
+import { proofHeaders, type Reader } from "../net/caches.ts";
+import type { Waiting } from "../net/directory.ts";
+import { ask, jsonBody, path } from "../net/http.ts";
+import { activeDocument, type Client, rootKeyOf, senderOf } from "../trust/client.ts";
+import { findOpening } from "../trust/own.ts";
+import { cachesOf } from "../trust/readers.ts";
+import { recall } from "../trust/trust.ts";
+import { publishEdited } from "./change.ts";
+import { noticeOf } from "./registration.ts";
+import { longestLifeMs, type OtherDevices } from "./rotation.ts";
+
+/** A bundle lasts a week; its key is replaced before, so that none has ended while a device is there. */
+const useMs = 5 * dayMs;
+/** How often the Caches are asked whether they still have it. */
+const lookMs = dayMs;
+const [putKey, lackingKey] = ["bundles/put", "bundles/lacking"];
+
+type Keeping = {
+  /** By the nodes' clock: senders compare with it. */
+  readonly nowMs: number;
+  readonly devices: OtherDevices;
+  readonly waiting: Waiting;
+  readonly change: (edit: EditIdentity) => Promise<Identity>;
+  /** Whether to announce bundles; `null`: where the document names no key agreements of others. */
+  readonly announces: boolean | null;
+};
+
+/** `waits`: other devices are to have the key first, or are asked for one. */
+type Kept = "none" | "kept" | "waits" | "renewed";
+
+/** Makes, signs and puts the bundle of now when it is due, and has the document announce it. */
+export async function keepBundles(client: Client, did: Did, keeping: Keeping): Promise<Kept> {
+  const document = await activeDocument(client, did);
+  const identity = await withoutEnded(keeping);
+  const isAnnounced = announcesBundle(document);
+  if (!isAnnounced && !(await mayAnnounce(document, identity, keeping.announces))) return "none";
+  const caches = await cachesWithBundles(client, identity);
+  if (caches.length === 0) return "none";
+  const keeper = new Keeper(client, keeping, { document, identity, caches });
+  const kept = await keeper.keep();
+  if (!isAnnounced && kept !== "waits") await keeper.announce();
+  return kept;
+}
+
+/** A family client on the same DID could not open what is sealed to a bundle: then it is the user's choice. */
+async function mayAnnounce(
+  document: DidDocument,
+  identity: Identity,
+  announces: boolean | null,
+): Promise<boolean> {
+  if (announces !== null || !isSelfCertifying(identity.did)) return announces === true;
+  for (const { id, publicKeyMultibase } of document.keyAgreement) {
+    const publicKey = parseAgreementKey(publicKeyMultibase);
+    const isOwn =
+      publicKey !== null && (await findOpening(identity.agreements, { id, publicKey })) !== null;
+    if (!isOwn) return false;
+  }
+  return document.keyAgreement.length > 0;
+}
+
+async function cachesWithBundles(client: Client, identity: Identity): Promise<Reader[]> {
+  const readers = (await cachesOf(client, identity)).map(({ reader }) => reader);
+  const kept = await Promise.all(
+    readers.map(async ({ at }) => (await about(at)).key_bundles === true),
+  );
+  return readers.filter((_, i) => kept[i]);
+}
+
+/** Seeds whose end has come are gone. */
+function withoutEnded({ nowMs, change }: Keeping): Promise<Identity> {
+  const isOver = ({ destroyAtMs }: HeldAgreement) => destroyAtMs !== null && destroyAtMs <= nowMs;
+  return change((stored) =>
+    stored.bundleKeys.some(isOver)
+      ? { ...stored, bundleKeys: stored.bundleKeys.filter((one) => !isOver(one)) }
+      : stored,
+  );
+}
+
+type Here = {
+  readonly document: DidDocument;
+  readonly identity: Identity;
+  readonly caches: readonly Reader[];
+};
+
+type Shown = { readonly keyId: string; readonly issuedAtMs: number };
+
+class Keeper {
+  readonly #client: Client;
+  readonly #keeping: Keeping;
+  readonly #here: Here;
+
+  constructor(client: Client, keeping: Keeping, here: Here) {
+    this.#client = client;
+    this.#keeping = keeping;
+    this.#here = here;
+  }
+
+  async keep(): Promise<Kept> {
+    const { nowMs, devices } = this.#keeping;
+    const { bundleKeys } = this.#here.identity;
+    const under = nameOfSeed(await this.#rootSeed());
+    const held = newestUnder(bundleKeys, under);
+    const turn = { nowMs, sinceMs: held?.madeMs ?? 0, everyMs: useMs, rank: devices.rank };
+    if (held !== null && !isSealingDue(turn) && (await this.#wasSeen(held))) return "kept";
+    const shown = await Promise.all(this.#here.caches.map(shownAt));
+    const newest = newestOf(shown);
+    const isMissing = newest !== null && isUnknown(newest, this.#here.identity, held);
+    if (isMissing && !(await this.#isLost(newest))) return "waits";
+    const isUp = held !== null && shown.every((one) => one?.keyId === held.id);
+    const isUsedUp = held !== null && nowMs - held.madeMs >= useMs;
+    const isDue = held === null || isMissing || (isUp ? isSealingDue(turn) : isUsedUp);
+    const key = isDue ? await this.#make(under, newest?.issuedAtMs ?? 0) : held;
+    if ((isDue || !isUp) && !(await this.#isShared(key))) return "waits";
+    const bundle = await this.#sign(key);
+    for (const [i, cache] of this.#here.caches.entries())
+      if (shown[i]?.keyId !== key.id) await putAt(cache, bundle);
+    await this.#saw(key);
+    return isDue ? "renewed" : "kept";
+  }
+
+  /** Whether all Caches had it when they were last asked, not long ago. */
+  async #wasSeen({ id }: HeldAgreement): Promise<boolean> {
+    const put = await recall(this.#client.known.memory, putKey, putBundleShape);
+    const isRecent = put !== null && this.#keeping.nowMs - put.atMs < lookMs;
+    return (
+      isRecent && put.keyId === id && this.#here.caches.every(({ at }) => put.urls.includes(at.url))
+    );
+  }
+
+  #saw({ id: keyId }: HeldAgreement): Promise<void> {
+    const urls = this.#here.caches.map(({ at }) => at.url);
+    const put = { keyId, urls, atMs: this.#keeping.nowMs };
+    return this.#client.known.memory.save(putKey, renderKept(put));
+  }
+
+  /** Other devices are asked for the seed of a bundle that is not here, for an hour. */
+  async #isLost({ keyId: key }: Shown): Promise<boolean> {
+    const { nowMs, devices } = this.#keeping;
+    const { memory } = this.#client.known;
+    const saved = await recall(memory, lackingKey, lackingShape);
+    const met = saved?.key === key ? saved : { key, sinceMs: nowMs, replacedMs: 0 };
+    if (met !== saved) await memory.save(lackingKey, renderKept(met));
+    const step = decideLacking({ ...met, nowMs, others: devices.others });
+    if (step === "ask") await devices.ask(key);
+    return step === "replace";
+  }
+
+  /** Whether the other devices' Caches have the seed, or have had a day for it. */
+  async #isShared(pending: HeldAgreement): Promise<boolean> {
+    const { nowMs, devices } = this.#keeping;
+    const { others } = devices;
+    const isShared = others === 0 || (await devices.share());
+    const now = { nowMs, sinceMs: 0, everyMs: 0, rank: 0 };
+    return decideSealing({ ...now, pending, others, isShared }) === "publish";
+  }
+
+  /** Stored before it is shown to anybody. It counts from now, and later than what the Caches have. */
+  async #make(under: string, afterMs: number): Promise<HeldAgreement> {
+    const { change, nowMs } = this.#keeping;
+    const secret = freshSeed();
+    const id = bundleKeyId(await publicKeyOf(secret));
+    const keptMs = await longestLifeMs(this.#here.document, this.#client.timeoutMs);
+    const stored = await change((before) => {
+      const madeMs = nextMadeMs(before.bundleKeys, Math.max(nowMs, afterMs + 1));
+      const made = { id, secret, under, madeMs, destroyAtMs: madeMs + weekMs + keptMs };
+      return { ...before, bundleKeys: [...before.bundleKeys, made] };
+    });
+    return newestUnder(stored.bundleKeys, under) as HeldAgreement;
+  }
+
+  async #sign({ id: keyId, secret, madeMs }: HeldAgreement): Promise<KeyBundle> {
+    const { did, keyId: signer, seed } = await senderOf(this.#client, this.#here.identity);
+    const publicKey = await publicKeyOf(secret);
+    const times = { issuedAtMs: madeMs, notAfterMs: madeMs + weekMs };
+    const unsigned = { did, keyId, publicKey, ...times };
+    return { ...unsigned, signer, signature: await signEd25519(encodeBundleText(unsigned), seed) };
+  }
+
+  /** The replacement of the root key may have been interrupted. */
+  async #rootSeed(): Promise<Uint8Array> {
+    const { identity } = this.#here;
+    const key = await rootKeyOf(this.#client, identity.did);
+    return (await heldSeed({ ...identity, methods: [] }, key)) ?? identity.rootSeed;
+  }
+
+  /** When a bundle is there. The X25519 key stays in front: who knows no bundles seals to it. */
+  async announce(): Promise<void> {
+    const { did } = this.#here.identity;
+    const notice = noticeOf(did);
+    const edited = (document: DidDocument): DidDocument => ({
+      ...document,
+      keyAgreement: [...document.keyAgreement.filter(({ id }) => id !== notice.id), notice],
+    });
+    const { waiting } = this.#keeping;
+    const rootSeed = await this.#rootSeed();
+    await publishEdited(this.#client, did, { rootSeed, edited, waiting });
+  }
+}
+
+const publicKeyOf = async (seed: Uint8Array): Promise<Uint8Array> =>
+  (await (await import("../keys/xwing.ts")).expandSeed(seed)).publicKey;
+
+const newestOf = (shown: readonly (Shown | null)[]): Shown | null =>
+  shown
+    .filter((one) => one !== null)
+    .reduce<Shown | null>(
+      (last, one) => (last === null || one.issuedAtMs > last.issuedAtMs ? one : last),
+      null,
+    );
+
+/** Another device has put it, or this one before its keys were lost: unless a later one is here. */
+const isUnknown = (
+  { keyId, issuedAtMs }: Shown,
+  { bundleKeys }: Identity,
+  held: HeldAgreement | null,
+): boolean => issuedAtMs >= (held?.madeMs ?? 0) && bundleKeys.every(({ id }) => id !== keyId);
+
+/** `null` when the Cache has none. */
+async function shownAt({ at, did }: Reader): Promise<Shown | null> {
+  const request = { method: "GET", path: path`/cache/keys/${did}` } as const;
+  const shown = await orNull(ask(at, request, shownBundleShape), "not_found");
+  const issuedAtMs = shown === null ? null : parseTimestamp(shown.issued_at);
+  return shown === null || issuedAtMs === null ? null : { keyId: shown.key_id, issuedAtMs };
+}
+
+/** A Cache that has a later one by now has that of another own device. */
+async function putAt(reader: Reader, bundle: KeyBundle): Promise<void> {
+  const body = jsonBody(renderBundle(bundle));
+  const headers = await proofHeaders(reader, "keys", encodeHex(sha256(body)));
+  const request = { method: "PUT", path: path`/cache/keys/${reader.did}`, headers, body } as const;
+  const put = await attempt(() => ask(reader.at, request, shownBundleShape));
+  if (put instanceof ClientError && put.code !== "bundle_stale") throw put;
+}
