@@ -183,8 +183,9 @@ function isTaken({ status }: Answered): boolean {
 
 /** At once, over all attackers. */
 const floodsAtOnce = 32;
-/** While honest people send. */
+/** While honest people send, with a pause: they take what becomes free, and leave the processor to the others. */
 const goingOnAtOnce = 4;
+const goingOnPauseMs = 10;
 
 async function inParallel<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   const waiting = [...all];
@@ -209,8 +210,10 @@ async function flood(attackers: readonly Send[]): Promise<void> {
 function goOn(attackers: readonly Send[]): () => Promise<void> {
   let [stopped, turn] = [false, 0];
   const one = async (): Promise<void> => {
-    while (!stopped && attackers.length > 0)
+    while (!stopped && attackers.length > 0) {
       await attackers[turn++ % attackers.length]?.("/cache/store");
+      await Bun.sleep(goingOnPauseMs);
+    }
   };
   const all = Promise.all(Array.from({ length: goingOnAtOnce }, one));
   return async () => {
@@ -226,16 +229,24 @@ const addressOf = (block: number, n: number) =>
 
 type Outcomes = { readonly known: Answered[]; readonly newcomers: Answered[] };
 
-/** So many of each side, both at once. */
+/** Of each side. */
+const honestAtOnce = 4;
+
+/** So many of each side. */
 async function sendBoth(mailbox: Mailbox, people: readonly Send[], count: number, all: Outcomes) {
-  for (let n = 0; n < count; n++) {
-    const place = all.known.length;
-    const newcomer = mailbox.newcomer(addressOf(1, place));
-    const known = people[place % people.length] as Send;
-    const [one, other] = await Promise.all([known("/relay"), newcomer("/relay")]);
-    all.known.push(one);
-    all.newcomers.push(other);
-  }
+  const first = all.known.length;
+  let place = first;
+  const next = async (): Promise<void> => {
+    while (place < first + count) {
+      const mine = place++;
+      const newcomer = mailbox.newcomer(addressOf(1, mine));
+      const known = people[mine % people.length] as Send;
+      const [one, other] = await Promise.all([known("/relay"), newcomer("/relay")]);
+      all.known.push(one);
+      all.newcomers.push(other);
+    }
+  };
+  await Promise.all(Array.from({ length: honestAtOnce }, next));
 }
 
 function judge(who: string, answers: readonly Answered[], least: number): void {
@@ -284,10 +295,9 @@ async function play(one: Line, store: string, stage: Stage): Promise<void> {
     await mailbox.putPasses(people.length);
     await kill(store, stage, bob);
   }
-  // All of one network each: as newcomers few of them would get through.
-  const sends = people.map((person, n) =>
-    mailbox.known(person, addressOf(3, n < honestCount ? 0 : 1)),
-  );
+  // With passes all come from one network, where few newcomers would get through.
+  const addressOfKnown = (n: number) => addressOf(3, one.hasPasses ? 0 : n % 64);
+  const sends = people.map((person, n) => mailbox.known(person, addressOfKnown(n)));
   // Each writes once and is acknowledged: where there are no passes, this makes them known.
   await inParallel(sends, async (send) => {
     const { status, body } = await send("/cache/store");
@@ -329,6 +339,8 @@ async function newDatabase(): Promise<string> {
 }
 
 const block = "block_time_ms = 100";
+/** Two days go by in a minute. */
+const fast = "client_rate = 100000";
 
 /** Lines of the store: PostgreSQL in one database, or with the mailboxes in two. */
 async function storeLines(name: string): Promise<readonly string[]> {
@@ -355,7 +367,10 @@ for (const store of values.store.split(",")) {
     console.log(`${name} over ${store}`);
     const stage = await openStage({
       store: isOwn ? store : await storeLines(store),
-      lines: { cache: [`recipient_entries_max = ${entriesOf(one)}`] },
+      lines: {
+        cache: [`recipient_entries_max = ${entriesOf(one)}`, fast],
+        relay: [fast],
+      },
     });
     try {
       await play(one, store, stage);

@@ -3,7 +3,7 @@
  * of its own; and two providers that witness each other's logs, so that keys of both are `logged` for people of both.
  */
 
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, spyOn, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ClientError } from "../../src/client/base/failure.ts";
@@ -13,6 +13,7 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import { dayMs, minuteMs } from "../../src/core/codec/time.ts";
 import { deriveDid } from "../../src/core/ledger/names.ts";
+import { BoundedMap } from "../../src/core/std/bounded.ts";
 import type { Egress } from "../../src/nodes/egress/egress.ts";
 import { createHomes } from "../../src/nodes/parties/homes.ts";
 import { openMemory } from "../support/directory.ts";
@@ -170,6 +171,25 @@ test("a network that asks too often is refused alone, and gets what is remembere
   stage.nowMs += minuteMs;
   expect(await ask("greedy")).toMatchObject({ bytes: proof, isFresh: false });
   expect(await ask("another")).toMatchObject({ bytes: proof, isFresh: true });
+});
+
+test("homes that are invented while the remembered one is silent cost one replay of the proof", async () => {
+  const south = stopping(await startProvider({ port: freePort() }));
+  const bob = await open(south.home);
+  const proof = await (await fetch(`http://${south.home}/dids/${bob.did}/proof`)).bytes();
+  const { stage, homes } = await homesOver(proof);
+  await homes().find(bob.did, { home: south.home, network: "test" });
+  stage.answers = false;
+  stage.nowMs += minuteMs;
+  const again = homes();
+  // What was replayed is remembered: a proof of 200 rotations takes 3 ms.
+  using remembers = spyOn(BoundedMap.prototype, "set");
+  for (let n = 0; n < 20; n++)
+    expect(
+      await again.find(bob.did, { home: `x${n}.evil.example`, network: `${n}` }),
+    ).toMatchObject({ bytes: proof, isFresh: false });
+  const isReplay = (value: unknown) => value instanceof Object && "proven" in value;
+  expect(remembers.mock.calls.filter(([, value]) => isReplay(value)).length).toBe(1);
 });
 
 test("a failure stands for its time, and a network has a client's eighth of a day's bytes to be remembered", async () => {

@@ -108,27 +108,33 @@ async function store(node: TestCache, person: Person): Promise<void> {
   expect((await node.store(envelopeTo(person, ++count, { timestamp }))).status).toBe(202);
 }
 
-test("subscriptions at hosts that hang leave all devices awake, whichever networks they come from", async () => {
-  const [node, push, hanging] = [await nodeFor(), await serviceFor(), await serviceFor()];
-  const devices: Device[] = [];
-  for (const person of honest) devices.push(await confirmed(node, person, { service: push }));
-  hanging.answer(never);
-  const { port } = new URL(hanging.url);
-  const flood = async (n: number) => {
-    const person = hostile[n % hostile.length] as Person;
-    const endpoint = `http://a${n}.evil.example:${port}/`;
-    const { keys } = hanging.device(`${n}`).subscription;
-    const id = `d${n % 10}`;
-    await put(node, person, { endpoint, keys, id, client: `203.0.113.${n % 50}` });
-  };
-  for (let n = 0; n < 200; n++) await flood(n);
-  expect(hanging.heard.length).toBeGreaterThan(0);
-  for (const person of honest) await store(node, person);
-  // The flood goes on until all are awake: places that come free by time go to it as well.
-  const sleeping = () => devices.filter((device) => device.woken().length === 0).length;
-  for (let n = 200; sleeping() > 0 && n < 1_000; n++) await flood(n);
-  expect(sleeping()).toBe(0);
-});
+test.each([
+  ["of one name", (n: number) => `a${n}.evil.example`],
+  ["of many names", (n: number) => `a.evil${n}.example`],
+])(
+  "subscriptions at hosts that hang, %s, leave all devices awake, whichever networks they come from",
+  async (_, hostOf) => {
+    const [node, push, hanging] = [await nodeFor(), await serviceFor(), await serviceFor()];
+    const devices: Device[] = [];
+    for (const person of honest) devices.push(await confirmed(node, person, { service: push }));
+    hanging.answer(never);
+    const { port } = new URL(hanging.url);
+    const flood = async (n: number) => {
+      const person = hostile[n % hostile.length] as Person;
+      const endpoint = `http://${hostOf(n)}:${port}/`;
+      const { keys } = hanging.device(`${n}`).subscription;
+      const id = `d${n % 10}`;
+      await put(node, person, { endpoint, keys, id, client: `203.0.113.${n % 50}` });
+    };
+    for (let n = 0; n < 200; n++) await flood(n);
+    expect(hanging.heard.length).toBeGreaterThan(0);
+    for (const person of honest) await store(node, person);
+    // The flood goes on until all are awake: places that come free by time go to it as well.
+    const sleeping = () => devices.filter((device) => device.woken().length === 0).length;
+    for (let n = 200; sleeping() > 0 && n < 1_000; n++) await flood(n);
+    expect(sleeping()).toBe(0);
+  },
+);
 
 test("pushes to hosts that hang leave all other devices awake", async () => {
   const [node, push, hanging] = [await nodeFor(), await serviceFor(), await serviceFor()];

@@ -1,8 +1,10 @@
 /** Copies as a Cache lists them: what was read of one is not believed of another that comes later under its id. */
-import { expect, test } from "bun:test";
+import { expect, spyOn, test } from "bun:test";
+import { createIdentity } from "../../../../src/client/keys/keys.ts";
 import { removeUnread } from "../../../../src/client/mail/retrieve.ts";
 import {
   type CacheClient,
+  cacheClient,
   type EnvelopeCopy,
   listPending,
 } from "../../../../src/client/net/caches.ts";
@@ -58,4 +60,19 @@ test("what a Cache lists under another name than a UUID, such as a digest, is pa
   };
   const { pending } = await listPending([lying]);
   expect(pending.map(({ parts }) => parts[0]?.[0]?.messageId)).toEqual([message_id]);
+});
+
+test("an acknowledgement says when the user has accepted none of the senders", async () => {
+  const headers: Headers[] = [];
+  const answer = (_url: unknown, { headers: sent }: RequestInit = {}) => {
+    headers.push(new Headers(sent as HeadersInit));
+    return Promise.resolve(Response.json({ acked: 1, message_ids: [message_id] }));
+  };
+  using _ = spyOn(globalThis, "fetch").mockImplementation(answer as typeof fetch);
+  const { did, rootSeed: seed } = createIdentity("passphrase");
+  const at = endpoint("http://cache.example", 1_000);
+  const signer = { keyId: `${did}#root`, seed };
+  const cache = cacheClient({ did, serviceId: `${did}#cache`, at, signer });
+  for (const isAccepted of [true, false]) await cache.ack([message_id], { isAccepted });
+  expect(headers.map((each) => each.get("svc-accepted"))).toEqual([null, "none"]);
 });
