@@ -395,6 +395,28 @@ describe("what no file may hold", () => {
   });
 });
 
+const indentOf = (line: string): number => line.search(/\S|$/);
+
+/** Numbers of lines that wait for a fixed time. What encloses a line shows in the formatter's indentation. */
+function fixedSleeps(text: string): number[] {
+  const lines = text.split("\n");
+  const isRepeated = (at: number): boolean => {
+    let inner = indentOf(lines[at] ?? "");
+    for (const line of lines.slice(0, at).reverse()) {
+      const own = indentOf(line);
+      if (line === "" || own >= inner) continue;
+      if (/\b(for|while|do|until)\b.*[({]/.test(line)) return true;
+      if (/^\s*test\b/.test(line)) return false;
+      // The end of a header that takes several lines, which begins at the same place.
+      inner = line.trim().startsWith(")") ? own + 1 : own;
+    }
+    return false;
+  };
+  return lines.flatMap((line, at) =>
+    /^\s*await Bun\.sleep\([1-9][\d_]*\);/.test(line) && !isRepeated(at) ? [at + 1] : [],
+  );
+}
+
 describe("the shape of files", () => {
   /** Longer than that, with the reason. May only shrink. */
   const longFiles: Readonly<Record<string, string>> = {
@@ -420,6 +442,19 @@ describe("the shape of files", () => {
       longFunctions(text).map((name) => `${path}: ${name}`),
     );
     expect(long.filter((one) => !one.startsWith("test/"))).toEqual([]);
+  });
+
+  test("tests wait for events: a fixed time that no loop repeats is a `pause` with its reason", () => {
+    const waits = "  await Bun.sleep(50);";
+    const polls = `  while (\n    !isThere()\n  )\n  ${waits}`;
+    const text = `test("x", async () => {\n${waits}\n${polls}\n});`;
+    expect(fixedSleeps(text)).toEqual([2]);
+    const tests = [...files].filter(([path]) =>
+      /\.(test|chain)\.ts$|^test\/conformance/.test(path),
+    );
+    expect(
+      tests.flatMap(([path, text]) => fixedSleeps(text).map((line) => `${path}:${line}`)),
+    ).toEqual([]);
   });
 
   test("every source file is imported by another or is an entry", () => {

@@ -20,6 +20,7 @@ import {
   registrationOf,
   setDocumentOf,
 } from "../support/identity.ts";
+import { pause } from "../support/wait.ts";
 import { type NodeProxy, openProxy } from "./proxy.ts";
 import { endStand, freshPath, makeBlock, type Node, openStore, startNode, until } from "./stand.ts";
 
@@ -293,7 +294,7 @@ describe("calls", () => {
     withStore({}, async (_, ledger) => {
       const identities = Array.from({ length: 5 }, stranger);
       const submissions = await Promise.all(identities.map((identity) => taken(ledger, identity)));
-      await Bun.sleep(2_500);
+      await pause(2_500, "longer than resend_ms: they would be failed or dropped");
       for (const { txHash } of submissions)
         expect((await ledger.submission(txHash))?.state).toBe("pending");
       const ends = await settle(ledger, submissions);
@@ -337,7 +338,7 @@ describe("calls", () => {
     const identities = Array.from({ length: 12 }, stranger);
     const submissions = await withStore({ outbox }, async (_, ledger) => {
       const all = await Promise.all(identities.map((identity) => taken(ledger, identity)));
-      await Bun.sleep(200);
+      await pause(200, "the node has some of them and not yet all");
       return all;
     });
     await makeBlock(node);
@@ -490,7 +491,7 @@ describe("a runtime upgrade", () => {
         // The node itself still has the old runtime, so it does not take what is signed for the new one.
         const submission = await taken(ledger, identity);
         await makeBlock(node);
-        await Bun.sleep(300);
+        await pause(300, "it would be dropped as refused");
         expect((await ledger.submission(submission.txHash))?.state).toBe("pending");
         proxy.answer = () => null;
         const [end] = await settle(ledger, [submission]);

@@ -16,6 +16,7 @@ import {
   startNode,
 } from "../support/executable.ts";
 import { type Identity, identityOf } from "../support/identity.ts";
+import { pause } from "../support/wait.ts";
 import { chainExampleAt } from "./example.ts";
 import { type NodeProxy, openProxy } from "./proxy.ts";
 import { endStand, type Node, startNode as startChain, until } from "./stand.ts";
@@ -114,7 +115,7 @@ test(`${registrations} registrations all end confirmed, each once, though the pr
       if (answered.has(person.did)) expect(state).not.toBe("missing");
     const left = states.filter(({ state }) => state !== "confirmed").map(({ person }) => person);
     await Promise.all(left.filter(({ did }) => !answered.has(did)).map(register));
-    await Bun.sleep(200);
+    await pause(200, "the pace of a client that asks again");
     return left;
   };
   const sent = Promise.all(people.map(register));

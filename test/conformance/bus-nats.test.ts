@@ -12,6 +12,7 @@ import { type NatsBusOptions, natsOptions, openNatsBus } from "../../src/plugins
 import type { Bus } from "../../src/storage/bus.ts";
 import { writeCertificate } from "../support/certificates.ts";
 import { type NatsServer, natsAbsence, startNats } from "../support/nats.ts";
+import { pause } from "../support/wait.ts";
 import { runBusConformance } from "./bus.ts";
 
 const absence = natsAbsence();
@@ -158,7 +159,6 @@ if (absence !== null) {
       for (const subject of ["s", "flood"])
         await there.subscribe(subject, () => bytes("yes")).ready;
       server.freeze();
-      await Bun.sleep(100);
       try {
         expect(await here.request("s", bytes("?"), 300)).toBe("nobody");
         const message = new Uint8Array(512 * 1024);
@@ -288,7 +288,7 @@ if (absence !== null) {
       await until(() => both.stats().connected);
       // Each try takes five seconds and gives its connection up.
       await until(() => lines.length > 0);
-      await Bun.sleep(6_000);
+      await pause(6_000, "another try would keep a second connection or log a second line");
       expect(silent.size).toBeLessThanOrEqual(1);
       expect(lines).toHaveLength(1);
       half.stop(true);

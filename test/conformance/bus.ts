@@ -4,6 +4,7 @@
  */
 import { describe, expect, test } from "bun:test";
 import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";
+import { pause, until } from "../support/wait.ts";
 
 export type BusTarget = {
   readonly name: string;
@@ -154,8 +155,7 @@ export const busCases: readonly BusCase[] = [
       expect(await here.request("void", bytes("q"), 20_000)).not.toBe("nobody");
       subscription.unsubscribe();
       subscription.unsubscribe();
-      await Bun.sleep(50);
-      expect(await here.request("void", bytes("q"), 20_000)).toBe("nobody");
+      await until(async () => (await here.request("void", bytes("q"), 20_000)) === "nobody");
       expect(performance.now() - begunMs).toBeLessThan(10_000);
     },
   },
@@ -273,14 +273,14 @@ export const busCases: readonly BusCase[] = [
       await ends.there.subscribe("end", () => new Promise(() => {})).ready;
       const seen = await collect(ends.here, "end");
       const open = ends.here.request("end", bytes("q"), 20_000);
-      await Bun.sleep(20);
+      await pause(20, "the request is at the handler");
       await ends.here.close();
       await ends.here.close();
       expect(await open).toBe("nobody");
       expect(await ends.here.request("end", bytes("q"), 20_000)).toBe("nobody");
       ends.here.publish("end", bytes("late"));
       await ends.here.subscribe("end", () => bytes("a")).ready;
-      await Bun.sleep(20);
+      await pause(20, "what was published after the end would arrive");
       expect(seen.filter((one) => one === "late")).toEqual([]);
       expect(ends.here.stats().connected).toBe(false);
     },

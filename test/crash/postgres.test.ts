@@ -19,6 +19,7 @@ import {
 import { bytesOf, entry, failureOf, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { pause } from "../support/wait.ts";
 import { openCutter } from "./cutter.ts";
 
 const absence = postgresAbsence();
@@ -402,8 +403,7 @@ suite("the PostgreSQL store when things break", () => {
       await untilWorks(async () =>
         expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"),
       );
-      // Time in which a wrong answer would come.
-      await Bun.sleep(500);
+      await pause(500, "a wrong answer would come");
       expect(answered).toBe(false);
       await standby.start();
       expect(await stored).toEqual({ kind: "stored" });

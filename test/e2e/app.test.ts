@@ -7,6 +7,7 @@ import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
 import { relayAt } from "../support/nodes.ts";
+import { pause } from "../support/wait.ts";
 import {
   choose,
   isArrived,
@@ -61,7 +62,7 @@ appTest(
     network.lose();
     await alice.say("said while the network is lost");
     await bob.say("said from the other side");
-    await Bun.sleep(lossMs);
+    await pause(lossMs, "nothing comes through while the network is lost");
     network.restore();
     await bob.sees("said while the network is lost");
     await alice.sees("said from the other side");

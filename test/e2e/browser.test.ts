@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "../support/executable.ts";
 import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { pause } from "../support/wait.ts";
 import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
 import { type Network, openNetwork } from "./network.ts";
 
@@ -109,21 +110,21 @@ test.skipIf(chromiumPath === null)(
 
     await nodes.stop();
     await say(alice, "said while the nodes are away");
-    await Bun.sleep(1_000);
+    await pause(1_000, "attempts fail while the nodes are away");
     nodes = await start();
     await heard(bob, "said while the nodes are away");
 
     await bob.setOffline(true);
     await say(alice, "said while bob is offline");
     await alice.until("document.querySelectorAll('li.sent').length === 3", "the message was sent");
-    await Bun.sleep(2_000);
+    await pause(2_000, "the session ends while he is offline");
     await bob.setOffline(false);
     await heard(bob, "said while bob is offline");
 
     network.lose();
     await say(alice, "said while the network is lost");
     await say(bob, "said from the other side");
-    await Bun.sleep(lossMs);
+    await pause(lossMs, "nothing comes through while the network is lost");
     network.restore();
     await heard(bob, "said while the network is lost");
     await heard(alice, "said from the other side");

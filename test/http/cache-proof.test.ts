@@ -16,6 +16,7 @@ import {
   testNowMs,
   uuidOf,
 } from "../support/cache-node.ts";
+import { pause } from "../support/wait.ts";
 
 const bob = createPerson(1, [
   {},
@@ -369,7 +370,7 @@ test("a pull is answered once its nonce is on disk, also when nothing waits", as
     isAnswered = true;
   });
   while (claims === 0) await Bun.sleep(1);
-  await Bun.sleep(5);
+  await pause(5, "the pull would be answered without the claim");
   expect(isAnswered).toBe(false);
   disk.resolve(true);
   expect(await pull).toBe("200 ok");

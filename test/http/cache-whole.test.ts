@@ -18,6 +18,7 @@ import {
   type TestCacheOptions,
   uuidOf,
 } from "../support/cache-node.ts";
+import { pause } from "../support/wait.ts";
 
 const bob = createPerson(1);
 
@@ -211,7 +212,7 @@ describe("slow clients", () => {
     // One that has its place.
     while (node.app.waitingAnswerBytes() === 0) await Bun.sleep(2);
     const others = Array.from({ length: 99 }, () => slowClient(url, 7));
-    await Bun.sleep(1_500);
+    await pause(1_500, "the others would have their answers built");
     const grown = process.memoryUsage.rss() - before;
     // 100 answers of 25 MiB are 2.5 GB (150 MiB were measured); a chunk each and what the kernel and the server buffer
     // stay far below.

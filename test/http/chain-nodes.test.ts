@@ -35,6 +35,7 @@ import { StoreError, type Submission } from "../../src/storage/contract.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { identityOf, keyOf, registrationOf, setDocumentOf } from "../support/identity.ts";
 import { startTestNodes } from "../support/nodes.ts";
+import { pause } from "../support/wait.ts";
 import { World } from "../support/world.ts";
 import { blockHash, closedAfterEach, endpointSecrets, type FakeNode } from "./chain-node.ts";
 
@@ -496,8 +497,7 @@ describe("submissions", () => {
     };
     const { stateOf } = await submissionsTo(node);
     await until("all blocks", () => node.seen.get("chain_getBlock") === 6);
-    // Time in which it would ask again.
-    await Bun.sleep(400);
+    await pause(400, "it would ask for the blocks again");
     expect(node.seen.get("chain_getBlock")).toBe(6);
     expect(stateOf()).toBe("pending");
   });

@@ -2,11 +2,13 @@
 import { describe, expect, test } from "bun:test";
 import { encodeWith, u64 } from "../../src/core/codec/scale.ts";
 import { openLedger } from "../../src/plugins/chain/driver.ts";
+import type { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { Rpc, systemHost } from "../../src/plugins/chain/rpc.ts";
 import { chainPlugin } from "../../src/plugins/load.ts";
 import { MemoryTable } from "../../src/plugins/memory/table.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { keyOf } from "../support/identity.ts";
+import { pause } from "../support/wait.ts";
 import {
   blockHash,
   closedAfterEach,
@@ -50,6 +52,11 @@ function ledgerOn(nodes: readonly FakeNode[]) {
 const refusal = (id: number, code: number): InItsPlace => ({
   frame: JSON.stringify({ id, error: { code, message: "refused" } }),
 });
+/** All are connected, and have answered what a connection asks first. */
+const untilOpen = (endpoints: Endpoints, count: number) =>
+  until("all connections", () => openSessions(endpoints).length === count);
+const openSessions = (endpoints: Endpoints) =>
+  (Reflect.get(endpoints, "open") as () => { readonly genesis: string }[]).call(endpoints);
 const methods = (node: FakeNode, method: string): number => node.seen.get(method) ?? 0;
 
 describe("of several endpoints, one", () => {
@@ -60,12 +67,14 @@ describe("of several endpoints, one", () => {
         method === "author_submitExtrinsic" && node === nodes[0] ? "silence" : null;
     }
     const { endpoints } = ledgerOn(nodes);
-    await until("both", () => nodes.every((node) => methods(node, "state_queryStorageAt") > 0));
-    await Bun.sleep(50);
+    await untilOpen(endpoints, nodes.length);
     const beganMs = Date.now();
     expect((await endpoints.submit(new Uint8Array(1))).verdict).toBe("taken");
     expect(Date.now() - beganMs).toBeLessThan(1_000);
-    expect(nodes.map((node) => methods(node, "author_submitExtrinsic"))).toEqual([1, 1]);
+    // The question to the silent one may arrive after the answer of the other.
+    const asked = () => nodes.map((node) => methods(node, "author_submitExtrinsic"));
+    await until("both questions", () => asked().every((count) => count > 0));
+    expect(asked()).toEqual([1, 1]);
   });
 
   test("that submits for nobody hides no refusal of the other one", async () => {
@@ -74,8 +83,7 @@ describe("of several endpoints, one", () => {
       node.answer = ({ id, method }) =>
         method === "author_submitExtrinsic" ? refusal(id, n === 0 ? -32_601 : 1_010) : null;
     const { endpoints } = ledgerOn(nodes);
-    await until("both", () => nodes.every((node) => methods(node, "state_queryStorageAt") > 0));
-    await Bun.sleep(50);
+    await untilOpen(endpoints, nodes.length);
     expect((await endpoints.submit(new Uint8Array(1))).verdict).toBe("invalid");
   });
 
@@ -97,19 +105,15 @@ describe("of several endpoints, one", () => {
     away = false;
     await until("both", () => nodes.every((node) => methods(node, "system_health") > 0));
     held.resolve();
-    const sessions = () =>
-      (Reflect.get(endpoints, "open") as () => { readonly genesis: string }[]).call(endpoints);
-    await until("one", () => sessions().length > 0);
-    // Time in which the other one would open too.
-    await Bun.sleep(300);
-    expect(new Set(sessions().map(({ genesis }) => genesis)).size).toBe(1);
+    await until("one", () => openSessions(endpoints).length > 0);
+    await pause(300, "the other one would open too");
+    expect(new Set(openSessions(endpoints).map(({ genesis }) => genesis)).size).toBe(1);
   });
 
   test("that is left while it answers does not confirm itself", async () => {
     const nodes = [fakeNode(), fakeNode()];
     const { endpoints } = ledgerOn(nodes);
-    await until("both", () => nodes.every((node) => methods(node, "state_queryStorageAt") > 0));
-    await Bun.sleep(50);
+    await untilOpen(endpoints, nodes.length);
     const { hash } = endpoints.session().head;
     const all = Reflect.get(endpoints, "nodes") as { readonly name: string }[];
     const inUse = all.indexOf(Reflect.get(endpoints, "current"));
@@ -146,15 +150,14 @@ describe("of several endpoints, one", () => {
       };
     }
     const { endpoints } = ledgerOn(nodes);
-    await until("all", () => nodes.every((node) => methods(node, "state_queryStorageAt") > 0));
-    await Bun.sleep(50);
+    await untilOpen(endpoints, nodes.length);
     const ask = () => {
       const { hash } = endpoints.session().head;
       return endpoints.values([Uint8Array.of(1)], { hash, about: "a key" });
     };
     expect(await ask()).toEqual([Uint8Array.of(7)]);
     await until("another connection", () => hung.opened === 2);
-    await Bun.sleep(200);
+    await untilOpen(endpoints, nodes.length);
     const beganMs = Date.now();
     expect(await ask()).toEqual([Uint8Array.of(7)]);
     expect(Date.now() - beganMs).toBeLessThan(900);

@@ -14,6 +14,7 @@ import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { sealingKeyOf } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, untilWaiting, waiting } from "../support/people.ts";
+import { pause } from "../support/wait.ts";
 import { devicesAt, shows, textsOf, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
@@ -252,8 +253,8 @@ test("a removed device can't read, sign or change anything, and the others go on
   expect(phone.identity.rootSeed).not.toEqual(held.rootSeed);
   expect(laptop.identity.rootSeed).toEqual(phone.identity.rootSeed);
 
-  // With all that it had, and after time in which it would have got the new keys.
-  await Bun.sleep(300);
+  // With all that it had.
+  await pause(300, "it would have got the new keys");
   expect(thief.identity).toEqual(held);
   expect(secretsOf(phone.identity)).not.toEqual(secretsOf(held));
   expect(await textsOf(thief, alice.did)).toEqual(["while it was trusted"]);
@@ -325,8 +326,7 @@ test("the keys of a removal stay, also on a device that replaces its own at that
   const rotating = laptop.rotate();
   await held.reached.promise;
   await phone.devices.remove(thiefDid);
-  // The keys come while the rotation is held up.
-  await Bun.sleep(1_500);
+  await pause(1_500, "the keys come while the rotation is held up");
   held.open.resolve();
   await rotating;
   const hasAll = async () => Bun.deepEquals(laptop.identity.rootSeed, phone.identity.rootSeed);

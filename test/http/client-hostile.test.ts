@@ -34,6 +34,7 @@ import { encodeSenderText } from "../../src/core/message/proof.ts";
 import { clientCode } from "../support/client-code.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { pause } from "../support/wait.ts";
 
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const scratch = mkdtempSync(join(tmpdir(), "waypost-hostile-"));
@@ -523,7 +524,7 @@ test("a Cache that lists without end, or does not give what it lists, delays the
     ...honest,
     reader,
     summary: async () => {
-      await Bun.sleep(5);
+      await pause(5, "the pace of a Cache");
       const messages = [{ message_id: crypto.randomUUID(), expires_at: "2030-01-01T00:00:00Z" }];
       return { count: 1, messages, next_cursor: crypto.randomUUID() };
     },

@@ -10,6 +10,7 @@ import type { Message } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { peopleAtNodes } from "../support/people.ts";
+import { pause, until } from "../support/wait.ts";
 
 const people = peopleAtNodes();
 const { open } = people;
@@ -83,7 +84,7 @@ test("ten messages sent at once without a network arrive in their order, each on
   await dead.close();
   const alice = await open({ relayUrl: relay.url, keys, store });
   const last = await alice.send(bob.did, "last");
-  await Bun.sleep(100);
+  await until(() => relay.bodies.length > 0);
   state.answer = 502;
   while (relay.bodies.length < 5) await Bun.sleep(10);
   state.answer = "pass";
@@ -258,8 +259,7 @@ test("after close no receipt is tried again, and nothing is said of it", async (
   await sent.promise;
   await bob.close();
   answer.resolve();
-  // Longer than the pause before another attempt.
-  await Bun.sleep(1_500);
+  await pause(1_500, "longer than the pause before another attempt");
   expect([relay.bodies.length, failures]).toEqual([1, []]);
   await relay.stop();
 });

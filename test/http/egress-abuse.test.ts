@@ -8,6 +8,7 @@ import { connectionFrom, respond, testApp } from "../support/app.ts";
 import { createPerson, envelopeTo, type Person, uuidOf } from "../support/cache-node.ts";
 import { startOwnTime } from "../support/own-time.ts";
 import { createTestRelay } from "../support/relay-node.ts";
+import { pause } from "../support/wait.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -79,7 +80,7 @@ async function attack(honest: string): Promise<number[]> {
     }, 1_000 / attackPerSecond);
   });
   const times: number[] = [];
-  await Bun.sleep(2_000);
+  await pause(2_000, "the attack has what it can get before anything is measured");
   for (let i = 0; i < seconds * 20; i++) {
     const elapsedMs = startOwnTime();
     const code = await send(honest, friend);

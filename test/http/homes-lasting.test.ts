@@ -23,6 +23,7 @@ import { relayAt, startTestNodes } from "../support/nodes.ts";
 import { openInbox, startProvider, until } from "../support/providers.ts";
 import { scratchPaths } from "../support/scratch.ts";
 import { settings as settingsOf } from "../support/settings.ts";
+import { pause } from "../support/wait.ts";
 
 const files = keyFiles();
 const paths = scratchPaths("homes");
@@ -54,7 +55,7 @@ test("a home that has vanished is remembered for 30 days, and through a restart"
   const alice = await open(north.home, { keys });
   expect((await alice.send(`bob@${south.home}`, "hello")).recipient.did).toBe(bob.did);
   await south.stop();
-  await Bun.sleep(80);
+  await pause(80, "the last answer of the home is older than home_fresh");
   expect(await codeAt(north.home, `/dids/${bob.did}/proof`)).toBe("found");
   await north.stop();
   const again = stopping(await startProvider({ port, stores }, soon));

@@ -33,12 +33,13 @@ import {
   startProvider,
   until,
 } from "../support/providers.ts";
+import { pause } from "../support/wait.ts";
 
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 /** Short enough for a test, and no two alike. */
 const soon = { directory: { home_fresh: 50, home_failure: 100 } };
 /** Until no answer and no failure of a home counts any more. The node counts by its own clock, in this process. */
-const untilForgotten = () => Bun.sleep(160);
+const untilForgotten = () => pause(160, "longer than home_fresh and home_failure");
 const stops: (() => unknown)[] = [];
 afterAll(async () => {
   for (const stop of stops.toReversed()) await stop();

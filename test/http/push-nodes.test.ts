@@ -15,6 +15,7 @@ import { startOwnTime } from "../support/own-time.ts";
 import { postgresAbsence, startPostgres } from "../support/postgres.ts";
 import { type Device, type PushService, startPushService } from "../support/push-service.ts";
 import { scratchPaths } from "../support/scratch.ts";
+import { pause } from "../support/wait.ts";
 
 const ends: (() => unknown)[] = [];
 afterAll(async () => {
@@ -162,8 +163,7 @@ test("a Relay hands on that an envelope is not urgent to a Cache elsewhere", asy
     { v: 1, delivered: [] },
     { mediaType: "application/vnd.waypost.receipt+json" },
   );
-  // Time in which a wrong push would come.
-  await Bun.sleep(200);
+  await pause(200, "a wrong push would come");
   expect(device.woken()).toEqual([]);
   await alice.send(bob.did, "hello");
   while (device.woken().length === 0) await at.atLeast(at.heard.length + 1);

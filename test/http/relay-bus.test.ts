@@ -13,6 +13,7 @@ import {
   type TestRelay,
   type TestRelayOptions,
 } from "../support/relay-node.ts";
+import { pause } from "../support/wait.ts";
 import { authHeaders, goLive, LiveClient, sessionUrl } from "./live-client.ts";
 
 const cleanups: (() => unknown)[] = [];
@@ -86,8 +87,7 @@ describe("an envelope at one process", () => {
     await client.until(2);
     const other = { ...envelope, payload: { ciphertext_b64: "BBBB" } };
     expect((await third.send(other)).code).toBe("cached");
-    // The other process has asked, too, before the client acknowledges.
-    await Bun.sleep(50);
+    await pause(50, "the other process asks, too, before the client acknowledges");
     client.ack(envelope);
     expect((await Promise.all(sent)).map(({ code }) => code)).toEqual(["delivered", "delivered"]);
     expect(client.frames.slice(1)).toEqual([envelope]);
@@ -209,8 +209,7 @@ describe("a session that joins", () => {
       welcomed = true;
       return client;
     });
-    // Time in which it would be welcomed too early.
-    await Bun.sleep(150);
+    await pause(150, "it would be welcomed too early");
     expect(welcomed).toBe(false);
     gate.resolve();
     expect((await sending).code).toBe("cached");

@@ -11,6 +11,7 @@ import { isLoopbackListener, parseListenAddress } from "../../src/core/message/a
 import { type Route, spliced } from "../../src/nodes/http/route.ts";
 import { listen } from "../../src/nodes/http/server.ts";
 import { echo, jsonType, listenForTest, testApp, testRoute } from "../support/app.ts";
+import { pause } from "../support/wait.ts";
 import { sendOnce, sendRaw } from "./raw.ts";
 
 const seen: string[] = [];
@@ -298,7 +299,7 @@ describe("the end of a listener", () => {
     left.abort();
     expect(await first).toBe("left");
     const drained = listener.drain(60_000).then(() => isDone);
-    await Bun.sleep(50);
+    await pause(50, "it would end without the request");
     opened.resolve();
     expect(await drained).toBe(true);
   });

@@ -18,6 +18,7 @@ import {
   type TestRelay,
   type TestRelayOptions,
 } from "../support/relay-node.ts";
+import { pause } from "../support/wait.ts";
 import {
   authFrame,
   authHeaders,
@@ -495,7 +496,7 @@ describe("between connecting and listening", () => {
     client.send(authFrame(bob, "phone"));
     while (relay.sessions.stats().unproven > 0) await Bun.sleep(1);
     const meanwhile = relay.send(envelopeTo(bob, 2));
-    await Bun.sleep(30);
+    await pause(30, "it would be welcomed, or get the second one");
     expect(client.frames).toEqual([]);
     gate.resolve();
     await client.until(2);
@@ -514,7 +515,7 @@ describe("between connecting and listening", () => {
     const sending = relay.send(envelopeTo(bob, 1));
     await begun.promise;
     const second = dial(sessionUrl(url, bob, "second"), authHeaders(bob, "second"));
-    await Bun.sleep(50);
+    await pause(50, "it would be welcomed");
     expect(second.frames).toEqual([]);
     gate.resolve();
     await second.until(1);

@@ -27,6 +27,7 @@ import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { DeviceMail, type Letter, plainSpeech, saidIn } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 import { ownStoreOf, partsOf, syncOf } from "../support/own-store.ts";
+import { pause } from "../support/wait.ts";
 
 const [device, other, own] = [
   identityOf("device").did,
@@ -328,7 +329,7 @@ test("a device that was set back and changes nothing hears of it, and says so on
   // And here, where the other has more than it was told.
   await say({ have: 7, after: 5, tried: [] });
   while (!mail.boxOf(device).some(isItems) || mail.boxOf(own).length > 0) await Bun.sleep(5);
-  await Bun.sleep(50);
+  await pause(50, "it would say so again");
   stop.abort();
   expect(said().flatMap(({ items, after }) => (items === undefined ? [] : [after]))).toEqual([0]);
 }, 20_000);

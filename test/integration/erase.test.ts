@@ -6,6 +6,7 @@ import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Receipts } from "../../src/storage/contract.ts";
 import { optionsOf, withMethods } from "../conformance/options.ts";
+import { pause } from "../support/wait.ts";
 
 const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
 
@@ -36,8 +37,7 @@ test("a slow store is looked at once at a time, and after that again", async () 
   try {
     await follow("did:svc:2NEpo7TZRRrLZSi2U" as Did);
     while (looks.begun === 0) await Bun.sleep(10);
-    // Time in which it would be looked at twice more, once a second.
-    await Bun.sleep(2_200);
+    await pause(2_200, "it would be looked at twice more, once a second");
     expect(looks.begun).toBe(1);
     slow.resolve();
     while (looks.begun === 1) await Bun.sleep(10);

@@ -7,6 +7,7 @@ import { optionsOf } from "../conformance/options.ts";
 import { alice, entry, failureOf, id, listAll, pageOf, quota } from "../conformance/samples.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
+import { pause } from "../support/wait.ts";
 
 const absence = postgresAbsence();
 if (absence !== null) console.log(`SKIPPED: ${absence}`);
@@ -156,7 +157,7 @@ test.skipIf(absence !== null)(
     const replay = store.capabilities.replay!;
     const nowMs = Date.now();
     expect(await replay.claim("proof", nowMs + 1, nowMs)).toBe(true);
-    await Bun.sleep(5);
+    await pause(5, "the claim ends by the clock of this node");
     expect(await replay.expire(Date.now(), 1_000)).toBe(0);
     // By the clock of another node it has not ended.
     expect(await replay.claim("proof", nowMs + 1, nowMs - 4_000)).toBe(false);

@@ -20,6 +20,7 @@ import { type PostgresServer, postgresAbsence, startPostgres } from "../support/
 import { PostgresPair } from "../support/postgres-pair.ts";
 import { type PushService, startPushService } from "../support/push-service.ts";
 import { scratchPaths } from "../support/scratch.ts";
+import { pause } from "../support/wait.ts";
 
 const absence = postgresAbsence();
 if (absence !== null) console.log(`SKIPPED: ${absence}`);
@@ -155,7 +156,7 @@ test.skipIf(absence !== null)(
     const { identity, device } = await subscribedThere(url, at);
     expect(await send(url, "/cache/store", identity)).toBe(202);
     await at.atLeast(2);
-    await Bun.sleep(1_500);
+    await pause(1_500, "five blocks: what is read of the registration is remembered");
     expect(await send(url, "/cache/store", identity)).toBe(202);
     while (device.woken().length < 2) await at.atLeast(at.heard.length + 1);
     home.freezePrimary();
@@ -185,8 +186,7 @@ test.skipIf(absence !== null)(
     const { url } = nodes;
     const there = await registered(url, "east");
     expect(await send(url, "/relay", there.identity)).toBe(202);
-    // Five blocks after its registration, what is read of it is remembered.
-    await Bun.sleep(1_500);
+    await pause(1_500, "five blocks: what is read of the registration is remembered");
     expect(await send(url, "/relay", there.identity)).toBe(202);
     await there.cache.messages(undefined, 10);
     home.freezePrimary();

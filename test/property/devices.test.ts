@@ -15,6 +15,7 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { DeviceMail, plainSpeech } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 import { syncOf } from "../support/own-store.ts";
+import { pause } from "../support/wait.ts";
 
 const dids = ["phone", "laptop", "tablet"].map((name) => identityOf(name).did);
 const [seeds, steps] = [12, 60];
@@ -78,7 +79,7 @@ class Device {
   async off(): Promise<void> {
     this.#stop.abort();
     this.#table = null;
-    await Bun.sleep(20);
+    await pause(20, "what is under way ends");
   }
 
   async name(what: string): Promise<void> {

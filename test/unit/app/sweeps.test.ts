@@ -13,6 +13,7 @@ import {
 } from "../../../src/storage/contract.ts";
 import { RemovalTime } from "../../../src/storage/removal-time.ts";
 import { startOwnTime } from "../../support/own-time.ts";
+import { pause } from "../../support/wait.ts";
 
 /** A store whose replay claims are due already: `due` counts down. */
 function storeWithDue(due: { left: number; batches: number[] }, onBatch = () => {}): Store {
@@ -90,6 +91,6 @@ test("stopping does not wait for the next round, and nothing is swept afterwards
   await sweepers.stop();
   expect(elapsedMs()).toBeLessThan(500);
   const rounds = due.batches.length;
-  await Bun.sleep(20);
+  await pause(20, "another round would come");
   expect(due.batches.length).toBe(rounds);
 });

@@ -17,6 +17,7 @@ import {
   until,
 } from "../../support/embedded-stage.ts";
 import { identityOf } from "../../support/identity.ts";
+import { pause } from "../../support/wait.ts";
 import { operatorAccount } from "../../support/world.ts";
 
 describe("a table that fails", () => {
@@ -38,9 +39,7 @@ describe("a table that fails", () => {
     const submission = taken(await ledger.submit(registration(alice), "register"));
     made.table.failure = new StoreError("unavailable", "no disk");
     await until(async () => (made.logged.length >= 1 ? true : null));
-    // Several block times, each of them an attempt.
-    // More than ten block times.
-    await Bun.sleep(30);
+    await pause(30, "more than ten block times, each of them an attempt");
     expect(made.logged).toEqual([expect.stringMatching(/^error no block/)]);
     expect((await ledger.submission(submission.txHash))?.state).toBe("pending");
     // The head stands for the time before the outage.

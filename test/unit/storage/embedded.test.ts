@@ -19,6 +19,7 @@ import {
   taken,
 } from "../../support/embedded-stage.ts";
 import { documentOf, registrationOf, setDocumentOf } from "../../support/identity.ts";
+import { pause } from "../../support/wait.ts";
 import { operatorAccount } from "../../support/world.ts";
 
 /** A call without a counter, which changes a record each time. */
@@ -381,7 +382,7 @@ describe("what survives", () => {
     for (const operation of operations)
       expect(await operation().catch((error) => error.code)).toBe("closed");
     const commits = made.table.commits;
-    await Bun.sleep(15);
+    await pause(15, "several block times, in which it would commit");
     expect(made.table.commits).toBe(commits);
     const again = await made.open();
     expect((await settled(again, { txHash })).state).toBe("finalized");

@@ -2,6 +2,7 @@
 import { expect, spyOn, test } from "bun:test";
 import { type Courier, type Flight, Lane } from "../../../../src/client/store/lane.ts";
 import { Slots } from "../../../../src/core/std/order.ts";
+import { pause } from "../../../support/wait.ts";
 
 type Row = { readonly text: string };
 
@@ -59,7 +60,7 @@ test("what was read while it flew does not fly again: the row is read anew", asy
       const rows = await waiting(lane, count);
       if (++looks !== 2) return rows;
       landed.resolve();
-      await Bun.sleep(5);
+      await pause(5, "the pace of a store: the flight ends before its answer");
       return rows;
     },
   });

@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { discardBody, readBody } from "../../../../src/nodes/http/body.ts";
 import { countedBytesMin, createFairShare } from "../../../../src/nodes/http/capacity.ts";
 import { codeOf, echo, jsonType, post, take, testApp, testRoute } from "../../../support/app.ts";
+import { pause } from "../../../support/wait.ts";
 
 describe("bodies", () => {
   const { ask } = testApp([take, echo]);
@@ -86,7 +87,7 @@ test("a body that found no room lets another one arrive while it is thrown away"
     const rules = { bytesMax: 1 << 20, deadlineMs: 2_000, budget, client: "a" };
     const send = async (parts: number) => {
       await writer.write(new Uint8Array(parts * countedBytesMin));
-      await Bun.sleep(5);
+      await pause(5, "the reader takes what was written");
     };
     return {
       send,
