@@ -28,6 +28,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   cluster: ["--kills", "5"],
   sessions: ["--sessions", "100", "--seconds", "60"],
   providers: ["--messages", "40", "--kills", "2"],
+  order: ["--kills", "3"],
   twin: ["--look-ups", "300", "--restores", "1"],
   liar: ["--rounds", "4"],
   away: ["--messages", "50"],
