@@ -80,7 +80,9 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     receipts: receiptsOf(config, overrides.stores),
   });
   const members = createMembers({
-    receipts: receiptsOf(config, overrides.stores),
+    receipts: config.directory.enabled
+      ? directoryReceipts(overrides.stores)
+      : receiptsOf(config, overrides.stores),
     keepsDays: config.server.last_seen,
     log: overrides.log,
   });
