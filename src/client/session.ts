@@ -232,8 +232,10 @@ export class StoreSession {
     return receiver.poll(await cachesOf(client, secrets)).finally(() => receiver.stop());
   }
 
-  /** With the keys of now. */
+  /** With the keys of now, and to the Caches that the document names now. */
   reconnect(): void {
+    this.#passes.moved();
+    this.#people.wake();
     void this.#receiver?.stop();
   }
 
@@ -260,6 +262,8 @@ export class StoreSession {
     this.#closed.resolve();
     await this.#receiver?.stop();
     await this.devices.end("close");
+    // A command that only sends has no store open.
+    if (!this.#options.givesPasses) await attempt(() => this.#passes.keep());
     await Promise.race([leading.then(() => this.#work), pause(0, signal)]);
     await this.#outbox.close();
     await this.#own.close();

@@ -404,7 +404,7 @@ export class Waypost {
         await this.#upkeep.keepBundles();
         await this.#pushAgain?.();
       });
-    // Commands show no passes, and who is accepted unasked has none to show: acknowledgements make them known.
+    // Commands begin none: who is accepted unasked, and is never written to, would get none.
     const givesPasses = !isByHand && this.#options.acceptRequests === undefined;
     const shared = { receipts, acceptRequests, givesPasses, device, pollMs };
     // Bundles are signed by a method, and none counts that the former one has signed.

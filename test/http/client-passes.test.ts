@@ -3,7 +3,8 @@ import { expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { startTestNodes } from "../support/nodes.ts";
+import { freePort } from "../support/executable.ts";
+import { relayAt, startTestNodes } from "../support/nodes.ts";
 import { waiting } from "../support/people.ts";
 import { devicesAt, shows } from "./own-devices.ts";
 
@@ -156,3 +157,32 @@ test("members of a group pass one another", async () => {
   while ((await states())?.includes("waiting")) await Bun.sleep(20);
   expect(await states()).toEqual(["sent", "sent"]);
 });
+
+test("the Caches that the document names after a move get the passes at once", async () => {
+  await using at = await stage();
+  const [store, keys] = [memoryStore(), memoryKeys()];
+  const bob = await at.open(store, keys);
+  await at.untilTold(bob, 0);
+  await bob.close();
+  const url = `http://127.0.0.1:${freePort()}`;
+  // The Directory stays; Relay and Cache are elsewhere.
+  const next = await startTestNodes({
+    server: {
+      listen: [url.slice("http://".length)],
+      recipients: at.at.url,
+      drain_timeout: "2s",
+    },
+    directory: { enabled: false },
+    relay: relayAt(url),
+    cache: { enabled: true, public_endpoints: [url] },
+  });
+  const urls = { directoryUrl: at.at.url, relayUrl: next.url, cacheUrl: next.url };
+  const moved = await at.keep(Waypost.open({ ...urls, keys, store, waiting }));
+  const isThere = async () =>
+    (await next.stores.capability("cache.store", "receipts").get(`passes:${bob.did}`, 0)) !== null;
+  expect(await isThere()).toBe(false);
+  await moved.move();
+  while (!(await isThere())) await Bun.sleep(20);
+  await moved.close();
+  await next.stop();
+}, 20_000);

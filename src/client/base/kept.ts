@@ -78,6 +78,12 @@ export const planShape = object({
 
 export const sendingShape = object({ plans: array(planShape) });
 
+/** What a program that only sends shows and gives (`store/kept-passes.ts`). */
+export const keptPassesShape = object({
+  areGiven: truth,
+  passes: array(object({ did, pass: text })),
+});
+
 /** How far the record of a correspondent had come, and the home that its document named then. */
 export const rememberedShape = object({
   did,

@@ -279,7 +279,8 @@ export class Outbox {
     const { did: to, id, options } = row;
     const { identity } = this.#own;
     const file = { ...source.file, mediaType: row.file.mediaType };
-    const pass = await this.passes?.given(to, file.mediaType);
+    // An anonymous message brings none: its recipient may have the same one by name.
+    const pass = options.anonymous === true ? null : await this.passes?.given(to, file.mediaType);
     const passed = pass == null ? file : { ...file, mediaType: withPass(file.mediaType, pass) };
     const wanted = await planFor(identity, to, passed, { ...options, id });
     const begun = await this.#begun(wanted, row);

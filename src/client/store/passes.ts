@@ -5,9 +5,9 @@
  * Source: docs/interface.md "Passes", docs/protocol.md "Content".
  */
 import { sha256 } from "#sha256";
-import { encodeBase64Url, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { encodeBase64Url, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, minuteMs } from "../../core/codec/time.ts";
+import { dayMs, hourMs } from "../../core/codec/time.ts";
 import {
   lastDayOf,
   makePass,
@@ -21,7 +21,6 @@ import {
 import { passesMax, revokedPassesMax } from "../../core/schema/passes.ts";
 import { attempt } from "../base/failure.ts";
 import { type GroupRow, upgradeRow } from "../groups/bundles.ts";
-import { hkdf } from "../keys/crypto.ts";
 import { parseMediaType } from "../mail/content.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import type { ShowPass } from "../mail/send.ts";
@@ -31,30 +30,32 @@ import { proofHeaders, type Reader } from "../net/caches.ts";
 import { ask, jsonBody, path } from "../net/http.ts";
 import { cachesOf } from "../trust/readers.ts";
 import { factsOf } from "./group-rows.ts";
+import { type GivenPass, keepPasses, PassRelay, passKeysOf } from "./kept-passes.ts";
 import { keyOfPass, keyOfPerson, passesKey, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { Person } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
-/** A pass that somebody gave, as text. */
-export type PassRow = { readonly did: Did; readonly pass: string };
+export type PassRow = GivenPass;
 
 /** What the Caches were last told. */
 type PutRow = {
   readonly atMs: number;
   /** SHA-256 of the body in hex. */
   readonly digest: string;
+  /** Addresses of the Caches; earlier programs kept none. */
+  readonly at?: string;
 };
 
 /** A Cache forgets after 400 days. */
 const againMs = 30 * dayMs;
-const handedKeptMs = 5 * minuteMs;
 
 export class Passes {
   readonly #own: OwnStore;
   readonly #table: Table;
-  /** Whether the Relay hands passes on, as it last said. */
-  #handed = { isKnown: false, untilMs: 0 };
+  readonly #relay = new PassRelay();
+  /** When the own document is read next, which may name other Caches. */
+  #lookAtMs = 0;
 
   constructor(own: OwnStore) {
     this.#own = own;
@@ -77,20 +78,29 @@ export class Passes {
   async shownTo(to: Did): Promise<ShowPass | null> {
     const row = await this.#table.get<PassRow>(keyOfPass(this.#table, to));
     const pass = row === null ? null : parsePass(row.pass);
-    if (pass === null || !(await this.#isHandedOn())) return null;
+    if (pass === null || !(await this.#relay.handsOn(this.#own.identity.client.relay))) return null;
     return (envelope) => showPass(pass, envelope);
   }
 
-  async #isHandedOn(): Promise<boolean> {
-    if (this.#handed.untilMs < Date.now()) {
-      const isKnown = await attempt(() => knowsPasses(this.#own.identity.client.relay));
-      this.#handed = { isKnown: isKnown === true, untilMs: Date.now() + handedKeptMs };
+  /**
+   * For programs that have no store: keeps next to the keys what people gave, the passes of known people first, and
+   * whether own ones are given. Where they are, tells the Caches how many count by now.
+   */
+  async keep(): Promise<void> {
+    const areGiven = (await this.#table.get<PutRow>(passesKey)) !== null;
+    if (areGiven) await attempt(() => this.put());
+    const [known, others]: [PassRow[], PassRow[]] = [[], []];
+    for await (const [, row] of this.#table.all<PassRow>(rowsOf.passes)) {
+      const person = await this.#table.get<Person>(keyOfPerson(this.#table, row.did));
+      (person?.isKnown === true ? known : others).push(row);
     }
-    return this.#handed.isKnown;
+    const { memory } = this.#own.identity.client.known;
+    await keepPasses(memory, { areGiven, passes: [...known, ...others] });
   }
 
   /**
-   * Gives the Caches the secret, how many passes count, and which don't any more: when that has changed, and once a month.
+   * Gives the Caches the secret, how many passes count, and which don't any more: when that has changed, and once a month;
+   * when the document names others, within the hour, or at once after `moved`.
    * Throws when a Cache that checks passes could not be reached.
    */
   async put(): Promise<void> {
@@ -98,18 +108,28 @@ export class Passes {
     const digest = encodeHex(sha256(body));
     const before = await this.#table.get<PutRow>(passesKey);
     const nowMs = this.#own.nowMs();
-    if (before?.digest === digest && nowMs - before.atMs < againMs) return;
+    const isSame = before?.digest === digest && nowMs - before.atMs < againMs;
+    if (isSame && Date.now() < this.#lookAtMs) return;
     const { client, secrets } = this.#own.identity;
+    const caches = await cachesOf(client, secrets);
+    const at = caches.map(({ reader }) => reader.at.url).join(" ");
+    this.#lookAtMs = Date.now() + hourMs;
+    if (isSame && before.at === at) return;
     let isChecked = false;
-    for (const { reader } of await cachesOf(client, secrets)) {
+    for (const { reader } of caches) {
       if (!(await knowsPasses(reader.at))) continue;
       await putAt(reader, body);
       isChecked = true;
     }
     if (!isChecked) return;
     await this.#table.change(async (batch) =>
-      batch.put(passesKey, { atMs: nowMs, digest } satisfies PutRow),
+      batch.put(passesKey, { atMs: nowMs, digest, at } satisfies PutRow),
     );
+  }
+
+  /** The document may name other Caches by now. */
+  moved(): void {
+    this.#lookAtMs = 0;
   }
 
   async #wanted(): Promise<object> {
@@ -137,10 +157,8 @@ export class Passes {
     };
   }
 
-  #keys(): { readonly secret: Uint8Array; readonly namingKey: Uint8Array } {
-    const { rootSeed } = this.#own.identity.secrets;
-    const derive = (purpose: string) => hkdf(rootSeed, null, utf8(`waypost:passes:${purpose}`), 32);
-    return { secret: derive("secret"), namingKey: derive("name") };
+  #keys() {
+    return passKeysOf(this.#own.identity.secrets.rootSeed);
   }
 }
 

@@ -34,6 +34,9 @@ export class Passing {
     const table = await Table.open(driver, freshSeed(), identity.nowMs);
     const own = new OwnStore(identity, table, { ...soleTab });
     const outbox = new Outbox(own);
+    // Most programs without a store have none, and a page that only sends does not load it.
+    if ((await identity.client.known.memory.load("passes")) !== null)
+      outbox.passes = new (await import("./kept-passes.ts")).KeptPasses(identity);
     await outbox.lead();
     return new Passing(own, outbox);
   }
