@@ -88,7 +88,7 @@ const incidents: readonly (readonly [what: string, series: Series, alerts: reado
     { waypost_store_damage_total: "0x30 1x90" },
     ["WaypostDamage"],
   ],
-  ["a timer that has not run yet", { [timer()]: "0x120" }, []],
+  ["a timer that has not run yet", { [timer()]: "0x3000" }, []],
   ["a timer that has not run for days", { [timer()]: "1x3000" }, ["WaypostBackupOld"]],
 ];
 

@@ -454,6 +454,9 @@ describe("quotas", () => {
       const failing = () => Promise.reject(new StoreError(code, "test"));
       const node = await cacheFor({ wrap: () => ({ store: failing }) });
       expect(await outcomeOf(node.store(envelopeTo(bob, 1)))).toBe(outcome);
+      const counted = code === "full" ? 1 : 0;
+      const text = await node.cacheMetrics.render();
+      expect(text).toContain(`cache_share_refusals_total{scope="disk"} ${counted}`);
     }
   });
 });

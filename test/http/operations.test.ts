@@ -7,7 +7,10 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import type { ConfigInput } from "../../src/config/schema.ts";
-import type { Did } from "../../src/core/codec/did.ts";
+import { type Did, mailboxOf } from "../../src/core/codec/did.ts";
+import { hourMs } from "../../src/core/codec/time.ts";
+import { keyOfKnown } from "../../src/nodes/cache/known.ts";
+import { keyOfPasses } from "../../src/nodes/cache/passes.ts";
 import { openBlocks } from "../../src/nodes/parties/blocks.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { StoreError, type StoreErrorCode } from "../../src/storage/contract.ts";
@@ -334,6 +337,16 @@ describe("an erasure", () => {
     expect((await operate("explain", asked)).body["results"]).not.toEqual([]);
     await operate("erase", { did });
     expect((await operate("explain", asked)).body["results"]).toEqual([]);
+    await operate("blocks", { add: [], remove: [did] });
+  });
+
+  test("forgets whom the mailbox knew, and its passes", async () => {
+    const receipts = nodes.stores.capability("cache.store", "receipts");
+    const mailbox = mailboxOf(did, 0);
+    const kept = [keyOfKnown(mailbox), keyOfPasses(mailbox)];
+    for (const key of kept) await receipts.put(key, new Uint8Array(1), Date.now() + hourMs);
+    await operate("erase", { did });
+    for (const key of kept) expect([key, await receipts.get(key, Date.now())]).toEqual([key, null]);
     await operate("blocks", { add: [], remove: [did] });
   });
 

@@ -7,7 +7,7 @@ import { z } from "zod";
 import type { StoragePlugin } from "../../storage/contract.ts";
 import type { OpenLocalTable } from "../../storage/table.ts";
 import { loadNative } from "../lmdb/lmdb.ts";
-import { parseWith } from "../shared/drivers.ts";
+import { parseWith, sizeOption } from "../shared/drivers.ts";
 
 const mebibyte = 1024 * 1024;
 
@@ -84,11 +84,9 @@ export const chainOptions = z.strictObject({
     .max(1_000_000)
     .default(10_000)
     .describe("Most calls without an outcome; further ones get 503"),
-  free_space_floor_bytes: z
-    .int()
-    .min(0)
-    .default(256 * mebibyte)
-    .describe("Below this much free space on the file system, calls are refused"),
+  free_space_floor_bytes: sizeOption(256 * mebibyte, 0).describe(
+    "Below this much free space on the file system, calls are refused",
+  ),
 });
 
 export type ChainOptions = z.output<typeof chainOptions>;

@@ -10,7 +10,15 @@ describe("options", () => {
     expect(parsed.ok && parsed.options).toMatchObject({
       lifetime_blocks: 64,
       tip: 0n,
+      free_space_floor_bytes: 256 * 1024 ** 2,
     });
+  });
+
+  test("a size is a text with its unit, or bytes", () => {
+    for (const size of ["1MiB", 1024 ** 2]) {
+      const parsed = chainPlugin.parseOptions({ ...least, free_space_floor_bytes: size });
+      expect(parsed.ok && parsed.options).toMatchObject({ free_space_floor_bytes: 1024 ** 2 });
+    }
   });
 
   const wrong: readonly [string, Record<string, unknown>, string][] = [
