@@ -221,6 +221,7 @@ export class Waypost {
       await move(client, this.#identity.secrets, urlsOf(this.#options), waiting);
     });
     this.#session?.reconnect();
+    void this.#upkeep.keepBundles();
   }
 
   async #compareAddress(): Promise<void> {

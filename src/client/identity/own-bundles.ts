@@ -98,11 +98,11 @@ async function mayAnnounce(
   return document.keyAgreement.length > 0;
 }
 
+/** Of those that answer now: another one gets the bundle at a later look. */
 async function cachesWithBundles(client: Client, identity: Identity): Promise<Reader[]> {
   const readers = (await cachesOf(client, identity)).map(({ reader }) => reader);
-  const kept = await Promise.all(
-    readers.map(async ({ at }) => (await about(at)).key_bundles === true),
-  );
+  const said = await Promise.all(readers.map(({ at }) => attempt(() => about(at))));
+  const kept = said.map((one) => !(one instanceof ClientError) && one.key_bundles === true);
   return readers.filter((_, i) => kept[i]);
 }
 

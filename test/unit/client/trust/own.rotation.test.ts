@@ -96,6 +96,22 @@ describe("a rotation", () => {
   });
 });
 
+test("keys of an earlier program are read, and their next secret is fresh", async () => {
+  const identity = createIdentity("a", start);
+  const { sealingSinceMs: _, bundleKeys: _none, ...kept } = JSON.parse(renderIdentity(identity));
+  const [{ id, secret, destroyAtMs }] = kept.agreements;
+  const chain = { epoch: 0, key: "11".repeat(32), sinceMs: start };
+  const text = JSON.stringify({ ...kept, chain, agreements: [{ id, secret, destroyAtMs }] });
+  const read = parseIdentity(text, "a") as Identity;
+  expect([secrets(read), read.sealingSinceMs]).toEqual([secrets(identity), start]);
+  const next = withFresh(read, start + 7 * day);
+  const published = next.agreements[0] as HeldAgreement;
+  const at = { under: nameOfSeed(identity.rootSeed), nowMs: start + 7 * day };
+  expect(pendingAfter(next.agreements, published, at)?.secret).toEqual(
+    next.agreements[1]?.secret as Uint8Array,
+  );
+});
+
 describe("devices of one identity", () => {
   test("follow a key that another one has published when they have its secret, and else keep theirs", async () => {
     const phone = withFresh(createIdentity("a", start), start + 7 * day);
