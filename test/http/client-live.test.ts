@@ -138,25 +138,24 @@ test("a store is given what its session says a Cache has stored, and acknowledge
   expect(names).toEqual(["first.bin", "announced.bin"]);
 }, 60_000);
 
-test("a store is given what is sealed to a key that another device has published meanwhile", async () => {
+test("a store is given what is sealed to a key that another program on the same keys has published meanwhile", async () => {
   const waiting = { timeoutMs: 60_000, intervalMs: 20 };
-  const [laptopKeys, phoneKeys] = [memoryKeys(), memoryKeys()];
-  const laptop = await Waypost.open({ url: nodes.url, keys: laptopKeys, waiting });
-  await phoneKeys.replace("default", null, (await laptopKeys.load("default")) ?? "");
+  const ownKeys = memoryKeys();
+  const first = await Waypost.open({ url: nodes.url, keys: ownKeys, waiting });
   const stored = Promise.withResolvers<string>();
-  const following = await follow(laptopKeys, "new", stored.resolve);
+  const following = await follow(ownKeys, "new", stored.resolve);
   const weekLater = Date.now() + 7 * 86_400_000;
-  const phone = await Waypost.open({
+  const later = await Waypost.open({
     url: nodes.url,
-    keys: phoneKeys,
+    keys: ownKeys,
     waiting,
     nowMs: () => weekLater,
   });
-  expect(phone.identity.agreements.length).toBe(2);
-  await me.send(laptop.did, "sealed to the new key", { name: "new.txt" });
+  expect(later.identity.agreements.length).toBe(2);
+  await me.send(first.did, "sealed to the new key", { name: "new.txt" });
   expect(await stored.promise).toBe("new.txt");
   await following.close();
-  await Promise.all([laptop.close(), phone.close()]);
+  await Promise.all([first.close(), later.close()]);
 }, 60_000);
 
 test("what is not kept is not acknowledged, and waits in the Cache", async () => {

@@ -274,21 +274,18 @@ describe("conversations", () => {
 });
 
 describe("a key that is replaced", () => {
-  test("by another device is followed: what was sealed to the old and to the new key opens on both", async () => {
+  test("by another program on the same keys is followed: what was sealed to the old and to the new key opens in both", async () => {
     const phoneKeys = memoryKeys();
     const phone = await open({ keys: phoneKeys });
-    const laptopKeys = memoryKeys();
-    await laptopKeys.replace("default", null, (await phoneKeys.load("default")) ?? "");
     const alice = await open();
     await alice.send(phone.did, "sealed to the old key");
     const weekLater = Date.now() + 7 * 86_400_000;
     const rotating = await open({ keys: phoneKeys, nowMs: () => weekLater });
     await alice.send(phone.did, "sealed to the new key");
-    const laptop = await open({ keys: laptopKeys });
-    const before = laptop.identity.agreements.length;
-    const got = await take(laptop, 2, { ack: false });
+    const before = phone.identity.agreements.length;
+    const got = await take(phone, 2, { ack: false });
     expect(got.map(({ text }) => text)).toEqual(["sealed to the old key", "sealed to the new key"]);
-    expect([before, laptop.identity.agreements.length]).toEqual([1, 2]);
+    expect([before, phone.identity.agreements.length]).toEqual([1, 2]);
     expect((await take(rotating, 2)).length).toBe(2);
     // The Caches let an envelope live for two days: then, and an hour later, the old secret is gone.
     const done = await open({ keys: phoneKeys, nowMs: () => weekLater + 50 * 3_600_000 });
