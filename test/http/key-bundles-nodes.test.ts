@@ -85,3 +85,19 @@ test("a bundle that was put reaches senders by the node of the Cache, and by one
     bundleDigest(next),
   ]);
 }, 60_000);
+
+test("every node of an installation answers it, also one without a Cache", async () => {
+  const whole = await startTestNodes();
+  try {
+    await registerMaker(whole.url);
+    const bundle = bundleOf(maker, Date.now());
+    expect((await putBundle(whole.url, bundle)).status).toBe(200);
+    const asked = Array.from({ length: 12 }, () =>
+      json(`${whole.url}/delivery-resolution/${did}?keys=`),
+    );
+    for (const answer of await Promise.all(asked))
+      expect(answer["key_bundle"]).toEqual(renderBundle(bundle));
+  } finally {
+    await whole.stop();
+  }
+}, 60_000);
