@@ -14,6 +14,7 @@ const dependencies = [
   "@noble/ciphers",
   "@noble/curves",
   "@noble/hashes",
+  "@noble/post-quantum",
   "@scure/base",
   "canonicalize",
   "shamir-secret-sharing",

@@ -99,6 +99,7 @@ export class Waypost {
     };
     const identity = await retryTemporary(opening, { retries, signal, withinMs });
     client.known.doubt = (error) => identity.emit({ type: "failed", what: "log", error });
+    client.known.downgraded = (did) => identity.emit({ type: "downgraded", did });
     const me = new Waypost(identity, { ...options, keys });
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {

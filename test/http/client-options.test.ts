@@ -10,7 +10,7 @@ import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { announcesBundle } from "../../src/core/message/bundle.ts";
+import { announcesBundle } from "../../src/core/ledger/account.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting, waitingCount } from "../support/people.ts";
 

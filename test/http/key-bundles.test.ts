@@ -7,12 +7,8 @@ import { renderAgreementKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { dayMs, minuteMs, secondMs, weekMs } from "../../src/core/codec/time.ts";
-import {
-  bundleAgreement,
-  bundleDigest,
-  type KeyBundle,
-  renderBundle,
-} from "../../src/core/message/bundle.ts";
+import { bundleAgreement } from "../../src/core/ledger/account.ts";
+import { bundleDigest, type KeyBundle, renderBundle } from "../../src/core/message/bundle.ts";
 import { createEgress } from "../../src/nodes/egress/egress.ts";
 import { createMetrics } from "../../src/nodes/http/metrics.ts";
 import { resolutionRoute } from "../../src/nodes/parties/admission.ts";

@@ -14,8 +14,8 @@ import { activeDocument } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import type { JsonValue } from "../../src/core/codec/json.ts";
 import { isFault } from "../../src/core/fault.ts";
-import { sealingKeyOf } from "../../src/core/ledger/account.ts";
-import { announcesBundle, parseBundle, verifyBundle } from "../../src/core/message/bundle.ts";
+import { announcesBundle, sealingKeyOf } from "../../src/core/ledger/account.ts";
+import { parseBundle, verifyBundle } from "../../src/core/message/bundle.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";
 

@@ -2,7 +2,7 @@
  * The sealing key of the world of `own-world.ts`: which secrets a device has, what it publishes, and what it asks for. Its
  * secrets are names, of which none leads to another. One step each time, so that a device can be killed between any two.
  */
-import type { SealingFacts } from "../../src/client/keys/agreements.ts";
+import type { SealingFacts } from "../../src/client/keys/due.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { dayMs, hourMs, type Kept } from "./own-facts.ts";
 import type { World } from "./own-world.ts";

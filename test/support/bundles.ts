@@ -3,8 +3,8 @@ import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64, renderAgreementKey } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
+import { bundleAgreement } from "../../src/core/ledger/account.ts";
 import {
-  bundleAgreement,
   bundleKeyBytes,
   bundleKeyId,
   encodeBundleText,

@@ -11,6 +11,7 @@ import { hpkeKeys } from "../../src/client/keys/hpke-keys.ts";
 import { encapsulate, expandSeed } from "../../src/client/keys/xwing.ts";
 import type { SealBinding } from "../../src/client/mail/seal.ts";
 import { sealHybrid } from "../../src/client/mail/seal-hybrid.ts";
+import { recordReader } from "../../src/client/mail/unseal.ts";
 import { openHybrid } from "../../src/client/mail/unseal-hybrid.ts";
 import { chunkOf } from "../../src/client/net/caches.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
@@ -37,7 +38,11 @@ function bindingOf({ envelope }: HybridVector): SealBinding {
 }
 
 const open = (v: HybridVector) =>
-  openHybrid(v.envelope, bindingOf(v), (id) => (id === keyId ? [bytes(v.seed)] : []));
+  openHybrid(v.envelope, {
+    binding: bindingOf(v),
+    seedsOf: (id) => (id === keyId ? [bytes(v.seed)] : []),
+    reader: recordReader,
+  });
 
 test("the file holds what the generator writes", () => {
   expect(hybrid).toEqual(JSON.parse(JSON.stringify(generated)));

@@ -27,8 +27,6 @@ const toBytes = (hex: string): Uint8Array => decodeHex(hex) as Uint8Array;
 const hex32 = hexOf(/^[0-9a-f]{64}$/);
 const bytes32 = mapped(hex32, toBytes);
 const bytes = mapped(hexOf(/^([0-9a-f]{2})*$/), toBytes);
-/** Of X25519, or of X-Wing. */
-const sealingKey = mapped(hexOf(/^([0-9a-f]{64}|[0-9a-f]{2432})$/), toBytes);
 const counter = mapped(decimal, (digits) => BigInt(digits));
 /** Of the form of a text. */
 const version = custom<1>((value) => value === 1, "1");
@@ -63,7 +61,7 @@ export const planShape = object({
     id: text,
     seed: bytes32,
     to: did,
-    recipient: object({ keyId: text, publicKey: sealingKey }),
+    recipient: object({ keyId: text, publicKey: bytes }),
     file: object({ name: text, mediaType: text, sizeBytes: natural, sha256: bytes32 }),
     chunkBytes: natural,
     sealedBytesMax: optional(nullable(natural)),

@@ -6,8 +6,7 @@
  */
 
 import type { Did } from "../../core/codec/did.ts";
-import { type GroupRow, mergeRows, overtaken, placeOf, upgradeRow } from "../groups/bundles.ts";
-import { namesOf } from "../groups/handing.ts";
+import { type GroupRow, mergeRows, overtaken, upgradeRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
@@ -161,15 +160,13 @@ async function takeGroup(
   row: GroupRow,
 ): Promise<StoreChange | null> {
   const given = upgradeRow(row);
-  const names = namesOf(given).toReversed();
-  let held: GroupRow | null = null;
-  for (const name of names) held ??= await groupAt(table, name, batch);
+  const { id } = given.state;
+  const held = await groupAt(table, id, batch);
   const merged = held === null ? given : mergeRows(held, given, { own, root });
   const isLost = held !== null && given.state.maker === own && overtaken(held, given, merged);
   await putGroup(table, batch, merged);
   await refile(table, batch, merged, own);
-  const what = isLost ? "overtaken" : "group";
-  return { type: "changed", conversation: placeOf(merged), id: null, what };
+  return { type: "changed", conversation: id, id: null, what: isLost ? "overtaken" : "group" };
 }
 
 async function takeMessage(

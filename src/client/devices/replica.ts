@@ -148,8 +148,6 @@ export class Replica {
     const { did: own, identity, nowMs } = this.#own;
     const isGroup = item.is === "g";
     const root = isGroup ? encodeHex(await ed25519PublicKey(identity.secrets.rootSeed)) : "";
-    const change = await applyItem(this.#table, item, { own, root, nowMs: nowMs() });
-    if (isGroup && change?.conversation !== null) this.#own.onGroup(change?.conversation ?? "");
-    return change;
+    return applyItem(this.#table, item, { own, root, nowMs: nowMs() });
   }
 }

@@ -6,7 +6,7 @@
 import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
-import { bundleAgreement } from "../../core/message/bundle.ts";
+import { bundleAgreement } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
 import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";

@@ -9,9 +9,9 @@ import { encodeHex, parseAgreementKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, parseTimestamp, weekMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
+import { announcesBundle } from "../../core/ledger/account.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import {
-  announcesBundle,
   bundleKeyId,
   encodeBundleText,
   type KeyBundle,
@@ -20,14 +20,9 @@ import {
 import { attempt, ClientError, orNull } from "../base/failure.ts";
 import { lackingShape, putBundleShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
-import {
-  decideLacking,
-  decideSealing,
-  isSealingDue,
-  newestUnder,
-  nextMadeMs,
-} from "../keys/agreements.ts";
+import { decideLacking, decideSealing, newestUnder } from "../keys/agreements.ts";
 import { signEd25519 } from "../keys/crypto.ts";
+import { isSealingDue, nextMadeMs } from "../keys/due.ts";
 import {
   freshSeed,
   type HeldAgreement,

@@ -7,6 +7,7 @@
 import { encodeBase64, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import {
+  bundleAgreement,
   type DidDocument,
   renderDocument,
   type Service,
@@ -20,7 +21,6 @@ import {
 } from "../../core/ledger/document-codec.ts";
 import { homeOfUrl, homeServiceType } from "../../core/ledger/home.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
-import { bundleAgreement } from "../../core/message/bundle.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";

@@ -5,24 +5,12 @@
  * Source: docs/trust.md ("The sealing key").
  */
 import { dayMs, hourMs } from "../../core/codec/time.ts";
-
-export type SealingFacts = {
-  /** Which root seed was in force when it was made: under another one it is never published. */
-  readonly under: string;
-  /** Later than all that its maker knew. */
-  readonly madeMs: number;
-  /** After this nothing sealed to it can be waiting; `null` for the published one. */
-  readonly destroyAtMs: number | null;
-};
+import { isSealingDue, type SealingFacts } from "./due.ts";
 
 /** How long the other devices' Caches may take before a secret is published without them. */
 const offerMsMax = dayMs;
 /** How long other devices may take to answer. */
 const askMs = hourMs;
-
-/** The time of a new secret: behind all others, whatever the clocks of other devices said. */
-export const nextMadeMs = (held: readonly SealingFacts[], nowMs: number): number =>
-  held.reduce((last, { madeMs }) => Math.max(last, madeMs + 1), nowMs);
 
 /** Of one root seed the last: the key to publish, for all devices the same as soon as they have the same. */
 export const newestUnder = <T extends SealingFacts>(held: readonly T[], under: string): T | null =>
@@ -93,18 +81,6 @@ export type SealingSituation = {
 };
 
 type SealingStep = "wait" | "make" | "share" | "publish";
-
-/** Each device gives those with a lower DID a day more. */
-const turnMs = (rank: number, everyMs: number): number => rank * Math.min(dayMs, everyMs / 7);
-
-export function isSealingDue({
-  nowMs,
-  sinceMs,
-  everyMs,
-  rank,
-}: Pick<SealingSituation, "nowMs" | "sinceMs" | "everyMs" | "rank">): boolean {
-  return everyMs !== Number.POSITIVE_INFINITY && nowMs - sinceMs >= everyMs + turnMs(rank, everyMs);
-}
 
 /** What is next, for a device that has the published secret. */
 export function decideSealing(situation: SealingSituation): SealingStep {

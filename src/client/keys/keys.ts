@@ -11,8 +11,8 @@ import { looksSelfCertifying } from "../../core/ledger/names.ts";
 import { localError } from "../base/failure.ts";
 import { identityShape } from "../base/kept.ts";
 import { parseKept, renderKept } from "../base/shapes.ts";
-import { isSealingDue, nextMadeMs, type SealingFacts } from "./agreements.ts";
 import { ed25519PublicKey } from "./crypto.ts";
+import { isSealingDue, nextMadeMs, type SealingFacts } from "./due.ts";
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
 type HeldKey = { readonly id: string; readonly secret: Uint8Array };

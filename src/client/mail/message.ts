@@ -9,7 +9,6 @@ import { type ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import type { Stranger } from "../trust/own.ts";
 import { type Content, isNote, reactionType } from "./content.ts";
-import { type Note, parseNote } from "./notes.ts";
 import type { MessageFacts } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
 
@@ -94,9 +93,8 @@ export function jsonIn(content: Uint8Array): unknown {
   }
 }
 
-/** `null` for a message; what changes others is none of its own. */
-export const noteIn = (typed: Typed, content: Uint8Array): Note | null =>
-  isNote(essenceOf(typed)) ? parseNote(essenceOf(typed), jsonIn(content)) : null;
+/** What changes others is no message of its own (`parseNote`). */
+export const isNoteOf = (typed: Typed): boolean => isNote(essenceOf(typed));
 
 export const reactionIn = (typed: Typed, content: Uint8Array): Reaction | null =>
   essenceOf(typed) === reactionType ? parseReaction(jsonIn(content)) : null;
@@ -172,6 +170,8 @@ export type WaypostEvent =
     }
   /** The key that others seal to was replaced. */
   | { readonly type: "rotated" }
+  /** Somebody has proven that they publish no keys against recording any more: they are sealed to in the first version. */
+  | { readonly type: "downgraded"; readonly did: Did }
   /** Another device of this identity has accepted a new one. */
   | {
       readonly type: "device_added";

@@ -6,14 +6,16 @@
 import { decodeBase64, parseAgreementKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, minuteMs, parseDuration, renderTimestamp } from "../../core/codec/time.ts";
+import { announcesBundle } from "../../core/ledger/account.ts";
 import { movedType } from "../../core/ledger/home.ts";
+import type { KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { ClientError, localError, orNull } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import type { Resolution } from "../net/answers.ts";
 import { askTime } from "../net/http.ts";
 import { type Client, readDocument, readLimits, trustIn } from "../trust/client.ts";
-import { distrust, type NameTrust } from "../trust/trust.ts";
+import { bundleAt, distrust, type NameTrust } from "../trust/trust.ts";
 import type { OwnIdentity } from "./own-identity.ts";
 import type { FileFacts, RecipientKey } from "./seal.ts";
 import {
@@ -127,45 +129,57 @@ async function recipientFacts(
   tag: string | null,
 ): Promise<RecipientFacts> {
   const proof = isSelfCertifying(to) ? client.trust.known(to) : null;
-  const asked = { tag, proof, home: await client.trust.homeOf(to) };
+  const kept = await client.known.memory.load(bundleAt(to));
+  const home = await client.trust.homeOf(to);
+  const asked = { tag, proof, keys: kept?.slice(0, 64) ?? "", home };
   const resolution = await orNull(
     client.directory.deliveryResolution(to, asked),
     "component_not_found",
   );
-  if (resolution !== null) return readResolution(client, resolution, to);
+  if (resolution !== null) return readResolution(client, resolution, { to, kept });
   // Without a key to seal to: the record says whether it is deactivated.
   return { recipient: recipientKey(await readDocument(client, to)), bounds: [] };
 }
 
 async function readResolution(
   client: Client,
-  resolution: Resolution,
-  to: Did,
+  answer: Resolution,
+  { to, kept }: { readonly to: Did; readonly kept: string | null },
 ): Promise<RecipientFacts> {
-  const { encryption_profile: profile } = resolution;
+  const { encryption_profile: profile } = answer;
   if (profile !== "direct")
     throw localError("unknown_profile", `${to} is sealed to by ${profile}, not known here`);
-  const sizes = resolution.policy?.effective_constraints;
+  const sizes = answer.policy?.effective_constraints;
+  const state = isSelfCertifying(to) ? await provenState(client, answer, to) : null;
+  const isPlain = kept === null && !mayHaveBundle(answer, state);
+  const bundled = isPlain
+    ? null
+    : await (await import("./hybrid.ts")).hybrid.bundleKey(client, { to, state, answer, kept });
+  const known = () => (state === null ? toldKey(answer) : recipientKey(state.document));
   return {
-    recipient: isSelfCertifying(to) ? await provenKey(client, resolution, to) : toldKey(resolution),
+    recipient: bundled ?? known(),
     bounds: [sizes?.max_chunk_bytes, sizes?.max_unchunked_message_bytes, sizes?.max_message_bytes],
   };
 }
+
+/** Which of its forms it has is decided by what is loaded then. */
+const mayHaveBundle = (answer: Resolution, state: KeyState | null): boolean =>
+  state === null ? answer.key_bundle_sha256 !== undefined : announcesBundle(state.document);
 
 /**
  * Not the key that the answer names, but that of the proven document. A node without a ledger shows no proof: then the
  * Directory is asked, since only an empty one says that the proof is still the known one.
  */
-async function provenKey(
+async function provenState(
   { trust }: Client,
   { key_proof: text }: Resolution,
   to: Did,
-): Promise<RecipientKey> {
+): Promise<KeyState> {
   const bytes = text === undefined ? null : decodeBase64(text);
   if (text !== undefined && bytes === null)
     throw distrust("proof_invalid", `the Directory's proof of ${to} is not Base64`);
   const isForgotten = bytes?.length === 0 && trust.known(to) === "";
-  return recipientKey((await trust.examine(to, isForgotten ? null : bytes)).document);
+  return trust.examine(to, isForgotten ? null : bytes);
 }
 
 function toldKey(resolution: Resolution): RecipientKey {
@@ -198,8 +212,8 @@ const limitsKeptMs = 5 * minuteMs;
 
 /** Of a mailbox, what a network has of which no sender is known (D156), and the least that it has. */
 const [sharePercent, shareBytesMin] = [25, 1_048_576];
-/** Of an envelope without its payload, which is in Base64. */
-const envelopeBytes = 2_048;
+/** Of an envelope without its ciphertext, which is in Base64, in either version. */
+const envelopeBytes = 3_584;
 
 /** The payload of an envelope that an empty mailbox surely takes, where the node says how large it is. */
 function roomIn(mailboxBytes: number | undefined): number | undefined {

@@ -8,7 +8,6 @@ import { sha256 } from "#sha256";
 import { concatBytes, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, minuteMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
-import { sealedProfile } from "../../core/message/sealed.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import { agreementSecrets, type Identity } from "../keys/keys.ts";
@@ -27,9 +26,9 @@ import type { Client } from "../trust/client.ts";
 import { decideLife } from "../trust/life.ts";
 import type { TrustLevel } from "../trust/trust.ts";
 import { parseMediaType, type Remarks, type TypeFacts } from "./content.ts";
-import type { FileFacts, SealBinding } from "./seal.ts";
+import { type FileFacts, type SealBinding, sealProfile } from "./seal.ts";
 import { type ClaimedSender, senderVerifier, type VerifySender } from "./senders.ts";
-import { type Opened, openPayload, type SecretsOf } from "./unseal.ts";
+import { type Opened, openPayload, recordReader, type SecretsOf } from "./unseal.ts";
 import type { HybridOpened } from "./unseal-hybrid.ts";
 
 export type Recipient = {
@@ -285,16 +284,17 @@ export async function openEnvelope(
   };
 }
 
-/** By the version that its profile names; what opens the second one is loaded with the first such message. */
+/** By the version that its profile names; what opens the second one is loaded with the first message of another profile. */
 async function openSealed(
   envelope: EnvelopeJson,
   binding: SealBinding,
   secretsOf: SecretsOf,
 ): Promise<HybridOpened> {
   const payload = envelope["payload"];
-  if (isRecord(payload) && payload["profile"] === sealedProfile)
-    return (await import("./unseal-hybrid.ts")).openHybrid(envelope, binding, secretsOf);
-  return { ...(await openPayload(payload, binding, secretsOf)), inner: null };
+  if (!isRecord(payload) || payload["profile"] === sealProfile)
+    return { ...(await openPayload(payload, binding, secretsOf)), inner: null };
+  const opening = { binding, seedsOf: secretsOf, reader: recordReader };
+  return (await import("./hybrid.ts")).hybrid.open(envelope, opening);
 }
 
 /** Clocks that differ by less agree. */

@@ -14,9 +14,9 @@ import {
   type SealedPlace,
   sealedProfile,
 } from "../../core/message/sealed.ts";
+import { localError } from "../base/failure.ts";
 import { signEd25519 } from "../keys/crypto.ts";
 import { hpkeSeal, tagBytes } from "../keys/hpke.ts";
-import type { HybridPayload } from "../net/answers.ts";
 import {
   encodeRecord,
   type FileFacts,
@@ -33,7 +33,9 @@ type InnerSigner = {
   readonly proofSha256: Uint8Array;
 };
 
-type HybridInput = {
+type HybridPayload = Record<"profile" | "key_id" | "enc_b64" | "ciphertext_b64", string>;
+
+export type HybridInput = {
   readonly binding: SealBinding;
   readonly file: FileFacts;
   readonly data: Uint8Array;
@@ -48,7 +50,7 @@ type HybridInput = {
   readonly signer?: InnerSigner | null;
 };
 
-/** Throws for a recipient's key that is not one. */
+/** Throws `no_key_agreement` for a recipient's key that is not one. */
 export async function sealHybrid(input: HybridInput): Promise<HybridPayload> {
   const { binding, file, data, outer, recipient, randomness, signer = null } = input;
   const place: SealedPlace = {
@@ -60,7 +62,10 @@ export async function sealHybrid(input: HybridInput): Promise<HybridPayload> {
   const record = signer === null ? members : await signedRecord(members, place, signer);
   const padded = padRecord(encodeRecord(record), input.payloadBytesMax - tagBytes);
   const to = { publicKey: recipient.publicKey, randomness };
-  const { enc, ciphertext } = await hpkeSeal(to, encodeSealInfo(place), padded);
+  const sealed = await hpkeSeal(to, encodeSealInfo(place), padded).catch((cause: unknown) => {
+    throw localError("no_key_agreement", `${binding.to} publishes no key to seal to: ${cause}`);
+  });
+  const { enc, ciphertext } = sealed;
   return {
     profile: sealedProfile,
     key_id: recipient.keyId,

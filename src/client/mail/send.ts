@@ -6,8 +6,7 @@
  * Source: interface "Relay" and "DeliveryResult", rules section 2.
  */
 
-import { sha256 } from "#sha256";
-import { encodeBase64, encodeHex, utf8 } from "../../core/codec/bytes.ts";
+import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { JsonObject } from "../../core/codec/json.ts";
 import { type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
@@ -84,7 +83,7 @@ export function chunkCount(plan: Pick<SendPlan, "file" | "chunkBytes">): number 
   return count;
 }
 
-function derive(plan: SendPlan, purpose: string, length: number): Uint8Array {
+function derive(plan: Pick<SendPlan, "seed">, purpose: string, length: number): Uint8Array {
   return hkdf(plan.seed, null, utf8(`waypost:send:${purpose}`), length);
 }
 
@@ -148,13 +147,8 @@ async function sealPart(plan: SendPlan, { binding, data, outer }: Part): Promise
     };
     return sealPayload({ binding, file, data, recipient, entropy });
   }
-  const isFull = binding.chunk !== null && data.length === plan.chunkBytes;
-  const key = encodeHex(sha256(recipient.publicKey));
-  const randomness = derive(plan, `kem:${sequence}:${key}`, 64);
-  const bytesMax = plan.sealedBytesMax ?? Number.POSITIVE_INFINITY;
-  const { sealHybrid } = await import("./seal-hybrid.ts");
-  const sized = { binding, file, data, outer, payloadBytesMax: isFull ? 0 : bytesMax };
-  return sealHybrid({ ...sized, recipient, randomness });
+  const { hybrid } = await import("./hybrid.ts");
+  return hybrid.sealPart(plan, { binding, file, data, outer }, derive);
 }
 
 async function signed(members: JsonObject, sender: Signer): Promise<JsonObject> {

@@ -132,16 +132,11 @@ type Claim = {
 
 /** `null` when it names no sender. Throws `not_authentic` for a malformed name, and for another outside than inside. */
 function claimOf(envelope: EnvelopeJson, inner: InnerSignature | null): Claim | null {
-  const { from: outside, sender_key_id: keyId, sender_signature: text } = envelope;
-  const from = inner === null ? outside : inner.from;
+  const { from = inner?.from, sender_key_id: keyId, sender_signature: text } = envelope;
   if (from === undefined) return null;
-  if (typeof from !== "string" || !isDid(from))
+  if (typeof from !== "string" || !isDid(from) || (inner?.from ?? from) !== from)
     throw localError("not_authentic", "the envelope is malformed");
-  if (inner !== null) {
-    if (outside !== undefined && outside !== from)
-      throw localError("not_authentic", "the envelope names another sender than its content");
-    return { ...inner, from };
-  }
+  if (inner !== null) return { ...inner, from };
   return {
     from,
     keyId: typeof keyId === "string" ? keyId : "",

@@ -15,20 +15,28 @@ import {
   unpadRecord,
 } from "../../core/message/sealed.ts";
 import { localError } from "../base/failure.ts";
-import { isRecord, parseValue } from "../base/shapes.ts";
+import { isRecord, optional, parseValue, strictObject, text } from "../base/shapes.ts";
 import { hpkeOpen, tagBytes } from "../keys/hpke.ts";
 import { encapsulatedBytes, expandSeed } from "../keys/xwing.ts";
-import { hybridPayloadShape, hybridRecordShape } from "../net/answers.ts";
+import { bytesOf, recordMembers, sha256Shape } from "../net/answers.ts";
 import type { EnvelopeJson } from "../net/caches.ts";
 import { encodeRecord, type SealBinding } from "./seal.ts";
-import {
-  decodeRecord,
-  notAuthentic,
-  type Opened,
-  openedOf,
-  type SecretsOf,
-  unreadable,
-} from "./unseal.ts";
+import type { Opened, recordReader, SecretsOf } from "./unseal.ts";
+
+const payloadShape = strictObject({
+  profile: text,
+  key_id: text,
+  enc_b64: text,
+  ciphertext_b64: text,
+});
+/** With the sender's signature: all four members, or none. */
+const hybridRecordShape = strictObject({
+  ...recordMembers,
+  from: optional(text),
+  from_key: optional(text),
+  proof_sha256: optional(sha256Shape),
+  signature: optional(bytesOf("a byte string of 64 bytes", ({ length }) => length === 64)),
+});
 
 /** A signature inside, not verified so far. */
 export type InnerSignature = {
@@ -41,6 +49,14 @@ export type InnerSignature = {
   readonly signedBytes: Uint8Array;
 };
 
+type RecordReader = typeof recordReader;
+
+type Opening = {
+  readonly binding: SealBinding;
+  readonly seedsOf: SecretsOf;
+  readonly reader: RecordReader;
+};
+
 export type HybridOpened = Opened & { readonly inner: InnerSignature | null };
 
 /**
@@ -49,22 +65,21 @@ export type HybridOpened = Opened & { readonly inner: InnerSignature | null };
  */
 export async function openHybrid(
   envelope: EnvelopeJson,
-  binding: SealBinding,
-  seedsOf: SecretsOf,
+  { binding, seedsOf, reader }: Opening,
 ): Promise<HybridOpened> {
-  const { keyId, enc, ciphertext } = parseSealed(envelope["payload"]);
+  const { keyId, enc, ciphertext } = parseSealed(envelope["payload"], reader);
   const seeds = seedsOf(keyId);
   if (seeds.length === 0)
     throw localError("unknown_key", `sealed to ${keyId}, whose secret is not on this device`);
-  const envelopeSha256 = digestOf(envelope);
+  const envelopeSha256 = digestOf(envelope, reader);
   for (const seed of seeds) {
     const secret = await expandSeed(seed);
     const keySha256 = encodeHex(sha256(secret.publicKey));
     const place: SealedPlace = { to: binding.to, keySha256, envelopeSha256 };
     const padded = await hpkeOpen({ enc, ciphertext }, secret, encodeSealInfo(place));
-    if (padded !== null) return parseHybrid(padded, binding, place);
+    if (padded !== null) return parseHybrid(padded, place, { binding, reader });
   }
-  throw notAuthentic("it can't be decrypted");
+  throw reader.notAuthentic("it can't be decrypted");
 }
 
 type Sealed = {
@@ -73,10 +88,10 @@ type Sealed = {
   readonly ciphertext: Uint8Array;
 };
 
-function parseSealed(payload: unknown): Sealed {
+function parseSealed(payload: unknown, reader: RecordReader): Sealed {
   if (!isRecord(payload) || payload["profile"] !== sealedProfile)
     throw localError("unknown_profile", "sealed in a way that this program does not know");
-  const texts = parseValue(payload, hybridPayloadShape);
+  const texts = parseValue(payload, payloadShape);
   const enc = decodeBase64(texts?.enc_b64 ?? "");
   const ciphertext = decodeBase64(texts?.ciphertext_b64 ?? "");
   if (
@@ -85,23 +100,27 @@ function parseSealed(payload: unknown): Sealed {
     ciphertext === null ||
     ciphertext.length < tagBytes
   )
-    throw notAuthentic("its payload is malformed");
+    throw reader.notAuthentic("its payload is malformed");
   return { keyId: texts.key_id, enc, ciphertext };
 }
 
-function digestOf(envelope: EnvelopeJson): string {
+function digestOf(envelope: EnvelopeJson, reader: RecordReader): string {
   try {
     return digestEnvelope(envelope as JsonObject);
   } catch {
-    throw notAuthentic("its envelope has no canonical form");
+    throw reader.notAuthentic("its envelope has no canonical form");
   }
 }
 
-function parseHybrid(padded: Uint8Array, binding: SealBinding, place: SealedPlace): HybridOpened {
+function parseHybrid(
+  padded: Uint8Array,
+  place: SealedPlace,
+  { binding, reader }: Omit<Opening, "seedsOf">,
+): HybridOpened {
   const plain = unpadRecord(padded);
-  if (plain === null) throw unreadable("nothing ends it before its padding");
-  const decoded = decodeRecord(plain);
-  const { opened, record } = openedOf(decoded, hybridRecordShape, binding);
+  if (plain === null) throw reader.unreadable("nothing ends it before its padding");
+  const decoded = reader.decode(plain);
+  const { opened, record } = reader.openedOf(decoded, hybridRecordShape, binding);
   const { signature, ...named } = record;
   const { from, from_key: keyId, proof_sha256: proofSha256 } = named;
   const members = [from, keyId, proofSha256, signature];
@@ -112,7 +131,7 @@ function parseHybrid(padded: Uint8Array, binding: SealBinding, place: SealedPlac
     proofSha256 === undefined ||
     signature === undefined
   )
-    throw unreadable("from, from_key, proof_sha256 and signature stand together");
+    throw reader.unreadable("from, from_key, proof_sha256 and signature stand together");
   const recordSha256 = encodeHex(sha256(encodeRecord(named)));
   const signedBytes = encodeSealedSenderText({ from, keyId }, place, recordSha256);
   return { ...opened, inner: { from, keyId, proofSha256, signature, signedBytes } };

@@ -46,7 +46,7 @@ export async function openPayload(
   const additional = additionalData(binding);
   for (const secret of secrets) {
     const plaintext = await decrypt(sealed, secret, additional);
-    if (plaintext !== null) return parseRecord(plaintext, binding);
+    if (plaintext !== null) return openedOf(decodeRecord(plaintext), recordShape, binding).opened;
   }
   throw notAuthentic("it can't be decrypted");
 }
@@ -75,7 +75,7 @@ function parseSealed(payload: unknown): Sealed {
   return { keyId: texts.key_id, ephemeral, nonce, ciphertext };
 }
 
-export function notAuthentic(why: string) {
+function notAuthentic(why: string) {
   return localError("not_authentic", `the message is not what its sender sealed: ${why}`);
 }
 
@@ -92,18 +92,13 @@ async function decrypt(
   }
 }
 
-/**
- * What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. It decrypts,
- * so no one changed it on the way: its sender wrote what this client can't read.
- */
-function parseRecord(plaintext: Uint8Array, binding: SealBinding): Opened {
-  return openedOf(decodeRecord(plaintext), recordShape, binding).opened;
-}
-
 type RecordMembers = Of<typeof recordShape>;
 
-/** The content of a decoded record, and its members in their shape. Throws `record_unreadable`. */
-export function openedOf<Members extends RecordMembers>(
+/**
+ * What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. It decrypts,
+ * so no one changed it on the way: its sender wrote what this client can't read (`record_unreadable`).
+ */
+function openedOf<Members extends RecordMembers>(
   decoded: Record<string, unknown> | null,
   shape: Shape<Members>,
   binding: SealBinding,
@@ -119,7 +114,7 @@ export function openedOf<Members extends RecordMembers>(
   return { opened: { file: { name, mediaType, sizeBytes, sha256 }, data }, record };
 }
 
-export function unreadable(why: string) {
+function unreadable(why: string) {
   return localError(
     "record_unreadable",
     `the message decrypts, but its sealed record can't be read: ${why}`,
@@ -127,7 +122,7 @@ export function unreadable(why: string) {
 }
 
 /** `null` for anything but a map in the deterministic form of RFC 8949 section 4.2.1. */
-export function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
+function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
   try {
     const record = decodeMap(plaintext);
     return equalBytes(encodeRecord(record), plaintext) ? record : null;
@@ -168,3 +163,6 @@ function decodeMap(bytes: Uint8Array): Record<string, unknown> {
 
 /** More than a record has, so that one with unknown members can be named. */
 const recordPairsMax = 64;
+
+/** For the second version, whose part does not bring them: a page that only sends has no use for them. */
+export const recordReader = { decode: decodeRecord, openedOf, notAuthentic, unreadable } as const;

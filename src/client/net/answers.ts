@@ -73,6 +73,9 @@ export const resolutionShape = object({
   recipient_key_id: text,
   recipient_public_key_multibase: text,
   key_proof: optional(text),
+  key_bundle_sha256: optional(nullable(text)),
+  key_bundle: optional(record),
+  key_bundle_missing: optional(text),
   policy: nullable(
     object({
       effective_constraints: object({
@@ -141,7 +144,7 @@ export const messageStateShape = object({ state: text, message: nullable(entry) 
 export const ackShape = object({ acked: integer });
 
 // What a sender sealed. Its map of CBOR has these members and no other.
-const bytesOf = (form: string, isFit: (bytes: Uint8Array) => boolean) =>
+export const bytesOf = (form: string, isFit: (bytes: Uint8Array) => boolean) =>
   custom<Uint8Array>((value) => value instanceof Uint8Array && isFit(value), form);
 export const sealedPayloadShape = strictObject({
   profile: text,
@@ -150,35 +153,20 @@ export const sealedPayloadShape = strictObject({
   nonce_b64: text,
   ciphertext_b64: text,
 });
-const digest = bytesOf("a byte string of 32 bytes", ({ length }) => length === 32);
-const recordMembers = {
+export const sha256Shape = bytesOf("a byte string of 32 bytes", ({ length }) => length === 32);
+/** Of both versions. */
+export const recordMembers = {
   format: text,
   name: text,
   media_type: text,
   size_bytes: natural,
-  sha256: digest,
+  sha256: sha256Shape,
   message_group_id: text,
   sequence_number: natural,
   total_chunks: natural,
   data: bytesOf("a byte string", () => true),
 };
 export const recordShape = strictObject(recordMembers);
-export const hybridPayloadShape = strictObject({
-  profile: text,
-  key_id: text,
-  enc_b64: text,
-  ciphertext_b64: text,
-});
-/** With the sender's signature: all four members, or none. */
-export const hybridRecordShape = strictObject({
-  ...recordMembers,
-  from: optional(text),
-  from_key: optional(text),
-  proof_sha256: optional(digest),
-  signature: optional(bytesOf("a byte string of 64 bytes", ({ length }) => length === 64)),
-});
-
-export type HybridPayload = Of<typeof hybridPayloadShape>;
 export type SealedPayload = Of<typeof sealedPayloadShape>;
 export type RegistrationStatus = Of<typeof registrationStatusShape>;
 export type Resolved = Of<typeof resolvedShape>;

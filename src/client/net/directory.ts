@@ -46,11 +46,12 @@ export function directoryClient(to: Endpoint) {
     submission: (txHash: string) => ask(to, get(path`/submissions/${txHash}`), submissionShape),
     /**
      * The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. With `proof`,
-     * the hash of a known key proof or "", the answer has the key proof unless it is that one.
+     * the hash of a known key proof or "", the answer has the key proof unless it is that one; with `keys` likewise the key
+     * bundle.
      */
     deliveryResolution: (
       target: string,
-      asked: Readonly<Record<"tag" | "proof" | "home", string | null>>,
+      asked: Readonly<Record<"tag" | "proof" | "keys" | "home", string | null>>,
     ) => ask(to, get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`), resolutionShape),
     /** What proves the keys of a self-certifying DID; empty when it is the `known` one, `not_found` for other DIDs. */
     keyProof: (did: string, known: string, home: string | null = null) =>

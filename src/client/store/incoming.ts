@@ -8,18 +8,17 @@ import { type Did, isDid } from "../../core/codec/did.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { attempt } from "../base/failure.ts";
 import { Wakeup } from "../base/wakeup.ts";
-import { placeOf } from "../groups/bundles.ts";
 import { groupType, typingType } from "../mail/content.ts";
 import {
   essenceOf,
+  isNoteOf,
   jsonIn,
   type Message,
   type MessageActions,
   messageOf,
-  noteIn,
   reactionIn,
 } from "../mail/message.ts";
-import type { Note } from "../mail/notes.ts";
+import { type Note, parseNote } from "../mail/notes.ts";
 import { type ReadMessage, type Recipient, readChunks, readMessage } from "../mail/retrieve.ts";
 import type { Sent } from "../mail/send.ts";
 import { expiryOf, type PendingMessage } from "../net/caches.ts";
@@ -248,7 +247,8 @@ export class Incoming {
   async #add(batch: Batch, given: MessageRow, context: Context): Promise<readonly StoreNews[]> {
     const { from, verified } = given;
     const { data } = context;
-    const [note, reaction] = [noteIn(given, data), reactionIn(given, data)];
+    const note = isNoteOf(given) ? parseNote(essenceOf(given), jsonIn(data)) : null;
+    const reaction = reactionIn(given, data);
     const revision = revisionIn(given, data);
     const timer = timerIn(given, data);
     const sender = verified === true ? from : null;
@@ -297,8 +297,9 @@ export class Incoming {
     after.push(() => this.#talk.answer({ group, from: sender, digest }));
     if (isGroupChange(row)) return judged === null ? null : this.#hear(batch, row, judged, after);
     const conversation = await conversationOf(this.#table, batch, { ...said, group });
-    if (conversation === null) return null;
-    return { ...row, conversation, group: conversation === sender ? null : conversation };
+    return conversation === null
+      ? null
+      : { ...row, conversation, group: conversation === group ? group : null };
   }
 
   /** The row that shows what changed, by who signed it; `null` when nothing did. */
@@ -322,11 +323,10 @@ export class Incoming {
     if (now.waiting.length > 0) after.push(async () => this.#talk.hearSoon());
     if (!isOther(before, now)) return null;
     after.unshift(() => this.#talk.heard(before, now));
-    const conversation = placeOf(now);
     after.unshift(async () =>
-      this.#own.tell({ type: "changed", conversation, id: null, what: "group" }),
+      this.#own.tell({ type: "changed", conversation: id, id: null, what: "group" }),
     );
-    return shownRow({ ...row, conversation, group: conversation }, heard);
+    return shownRow(row, heard);
   }
 
   /** In a group its admin sets it. `false` when it counts for nothing. */
@@ -351,8 +351,7 @@ export class Incoming {
   ): Promise<void> {
     if (group === null) return;
     const state = await groupAt(this.#table, group, batch);
-    const place = state === null ? group : placeOf(state);
-    const isOpen = row.conversation !== place || state === null || isEmpty(state);
+    const isOpen = row.conversation !== group || state === null || isEmpty(state);
     if (isOpen) markMisfiled(this.#table, batch, group, key);
   }
 

@@ -12,10 +12,10 @@ import { attempt, backoffMs, ClientError, orNull, pause } from "../base/failure.
 import { Wakeup } from "../base/wakeup.ts";
 import { agreementSecrets } from "../keys/keys.ts";
 import {
+  isNoteOf,
   type Message,
   type MessageActions,
   messageOf,
-  noteIn,
   type WaypostEvent,
 } from "../mail/message.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
@@ -554,7 +554,7 @@ export class Receiver {
       await acknowledge(copies, known.digests, { isAccepted });
     };
     // A note is not a message of its own, and without a store nothing uses it. A store without room gets it again later.
-    if (isSaved || noteIn(facts, data) !== null) await attempt(ack);
+    if (isSaved || isNoteOf(facts)) await attempt(ack);
     else {
       this.#queue.push(messageOf(facts, data, { ack, send }));
       this.#changed.release();

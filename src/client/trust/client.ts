@@ -66,6 +66,8 @@ export type Client = {
     keep: (found: Evidence) => void;
     /** Called on log inconsistencies that don't fail the operation. */
     doubt: (error: ClientError) => void;
+    /** Called when somebody has proven that they publish no keys against recording any more. */
+    downgraded: (did: Did) => void;
   };
   /** What is believed of self-certifying DIDs. */
   readonly trust: Trust;
@@ -88,6 +90,7 @@ export function connect({
     doubts: new BoundedMap(doubtsMax),
     keep: () => undefined,
     doubt: () => undefined,
+    downgraded: () => undefined,
   };
   const readProof = (did: Did, hash: string, home: string | null) =>
     orNull(directory.keyProof(did, hash, home), "not_found");

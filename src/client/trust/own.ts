@@ -34,7 +34,7 @@ import { type HeldAgreement, heldSeed, type Identity, nameOfSeed } from "../keys
 import { authorizationLifeMs, type SubmissionRequest } from "../net/directory.ts";
 import { jsonBody, path } from "../net/http.ts";
 import { type Client, normalizeName } from "./client.ts";
-import { recall } from "./trust.ts";
+import { bundleAt, recall } from "./trust.ts";
 
 /** The next document nonce of a proven state. */
 export function nextNonce({ steps }: KeyState): bigint {
@@ -197,6 +197,7 @@ export async function forget(client: Client, own: Did, target: string): Promise<
   if (target === "log") return (await import("./log.ts")).forgetLogs(client);
   const name = normalizeName(target);
   await client.trust.forget(name);
+  await client.known.memory.save(bundleAt(name), null);
   await forgetOwnAlias(client, own, name);
 }
 

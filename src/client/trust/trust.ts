@@ -209,7 +209,8 @@ type DistrustCode =
   | "log_unwitnessed"
   | "log_stale"
   | "log_forked"
-  | "log_restarted";
+  | "log_restarted"
+  | "downgrade_refused";
 
 /** Refuses a state that doesn't follow from the remembered one, if there is one. */
 function checkFollows(before: Kept | null, state: KeyState): ClientError | null {
@@ -228,6 +229,8 @@ function checkFollows(before: Kept | null, state: KeyState): ClientError | null 
 }
 
 const didKey = (did: Did) => `did/${did}`;
+/** Where the last key bundle of a DID is remembered. */
+export const bundleAt = (did: string) => `bundle/${did}`;
 const aliasKey = (alias: string) => `alias/${alias}`;
 
 /** What is kept under a key, if it has the shape. */

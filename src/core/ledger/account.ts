@@ -4,7 +4,7 @@
  * wire, decoding enforces every bound, and the types are the codecs'. `document.ts` has the rules for documents.
  * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1 and 10.
  */
-import { parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
+import { encodeBase58, parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
 import {
   boolean,
   type Decoded,
@@ -145,6 +145,23 @@ export function methodFor(
   if (purpose !== "service" && !document.authentication.includes(keyId)) return null;
   const method = document.verificationMethod.find(({ id }) => id === keyId);
   return method?.controller === document.id ? method : null;
+}
+
+/**
+ * The agreement that announces key bundles (`core/message/bundle.ts`): as long as a document has it, the absence of a bundle
+ * is a fault and not a choice.
+ */
+export const bundleAgreement: { readonly type: string; readonly publicKeyMultibase: string } = {
+  type: "SvcKeyBundle2026",
+  publicKeyMultibase: `z${encodeBase58(utf8("svc:key-bundle:v2"))}`,
+};
+
+/** Whether an agreement of the document says that its owner publishes bundles. */
+export function announcesBundle({ keyAgreement }: Pick<DidDocument, "keyAgreement">): boolean {
+  const { type, publicKeyMultibase } = bundleAgreement;
+  return keyAgreement.some(
+    (one) => one.type === type && one.publicKeyMultibase === publicKeyMultibase,
+  );
 }
 
 /** The key that others seal to: the first X25519 key of the document, or `null`. */

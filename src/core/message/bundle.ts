@@ -6,17 +6,15 @@
 import { sha256 } from "#sha256";
 import {
   decodeBase64,
-  encodeBase58,
   encodeBase64,
   encodeHex,
   signatureBytes,
-  utf8,
   type VerifySignature,
 } from "../codec/bytes.ts";
 import { type Did, isDid, parseDidUrl } from "../codec/did.ts";
 import { isJsonObject, type JsonObject, type JsonValue } from "../codec/json.ts";
 import { parseTimestamp, renderTimestamp, weekMs } from "../codec/time.ts";
-import { badInput, type Fault, isFault } from "../fault.ts";
+import { badInput, type Fault } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
 import { textOf } from "./proof.ts";
@@ -48,23 +46,7 @@ const memberNames = [
   "signer",
   "signature_b64",
 ] as const;
-
-// ---------------------------------------------------------------------------------------------- what documents announce
-
-const bundleAgreementType = "SvcKeyBundle2026";
-/** As long as a bundle is announced, its absence is a fault and not a choice. */
-export const bundleAgreement: { readonly type: string; readonly publicKeyMultibase: string } = {
-  type: bundleAgreementType,
-  publicKeyMultibase: `z${encodeBase58(utf8("svc:key-bundle:v2"))}`,
-};
-
-/** Whether an agreement of the document says that its owner publishes bundles. */
-export function announcesBundle({ keyAgreement }: Pick<DidDocument, "keyAgreement">): boolean {
-  const { type, publicKeyMultibase } = bundleAgreement;
-  return keyAgreement.some(
-    (one) => one.type === type && one.publicKeyMultibase === publicKeyMultibase,
-  );
-}
+type Member = (typeof memberNames)[number];
 
 // ----------------------------------------------------------------------------------------------------------- form
 
@@ -74,45 +56,54 @@ export function bundleKeyId(publicKey: Uint8Array): string {
 
 /** Refuses with `invalid_request` and the member at fault. Signature and present time are not checked. */
 export function parseBundle(value: JsonValue): KeyBundle | Fault {
+  const read = readBundle(value);
+  if (typeof read !== "string") return read;
+  return badInput("invalid_request", read && `/${read}`, forms[read]);
+}
+
+/** What each member must be, and (`""`) the whole. */
+const forms: Readonly<Record<Member | "", string>> = {
+  "": `must be a JSON object with these members and no others: ${memberNames.join(", ")}`,
+  did: "must be a DID",
+  key_id: "must be 16 bytes of the key's SHA-256 in hex",
+  public_key_b64: "must be an X-Wing public key, Base64 of 1,216 bytes",
+  issued_at: "must be ISO-8601 UTC with milliseconds",
+  not_after: "must be ISO-8601 UTC with milliseconds, at most 7 days after issued_at",
+  signer: "must be the id of a method of the DID",
+  signature_b64: "must be Base64 of 64 bytes",
+};
+
+/** The same, or the member at fault: codes and texts of nodes would be 2 KB of what a page loads. */
+export function readBundle(value: JsonValue): KeyBundle | Member | "" {
   const texts = textsOf(value);
-  if (isFault(texts)) return texts;
+  if (typeof texts === "string") return texts;
   const { did, signer } = texts;
-  if (!isDid(did)) return refuse("did", "must be a DID");
+  if (!isDid(did)) return "did";
   const publicKey = decodeExactly(texts.public_key_b64, bundleKeyBytes);
-  if (publicKey === null || !isEncapsulationKey(publicKey))
-    return refuse("public_key_b64", "must be an X-Wing public key, Base64 of 1,216 bytes");
+  if (publicKey === null || !isEncapsulationKey(publicKey)) return "public_key_b64";
   const keyId = bundleKeyId(publicKey);
-  if (texts.key_id !== keyId) return refuse("key_id", "must be 16 bytes of the key's SHA-256");
+  if (texts.key_id !== keyId) return "key_id";
   const [issuedAtMs, notAfterMs] = [parseExact(texts.issued_at), parseExact(texts.not_after)];
-  if (issuedAtMs === null) return refuse("issued_at", timeForm);
-  if (notAfterMs === null) return refuse("not_after", timeForm);
-  if (notAfterMs <= issuedAtMs || notAfterMs - issuedAtMs > bundleLifeMsMax)
-    return refuse("not_after", "must be at most 7 days after issued_at");
-  if (!signer.startsWith(did) || parseDidUrl(signer, did) === null)
-    return refuse("signer", "must be the id of a method of the DID");
+  if (issuedAtMs === null) return "issued_at";
+  if (notAfterMs === null || notAfterMs <= issuedAtMs) return "not_after";
+  if (notAfterMs - issuedAtMs > bundleLifeMsMax) return "not_after";
+  if (!signer.startsWith(did) || parseDidUrl(signer, did) === null) return "signer";
   const signature = decodeExactly(texts.signature_b64, signatureBytes);
-  if (signature === null) return refuse("signature_b64", "must be Base64 of 64 bytes");
+  if (signature === null) return "signature_b64";
   return { did, keyId, publicKey, issuedAtMs, notAfterMs, signer, signature };
 }
 
-const timeForm = "must be ISO-8601 UTC with milliseconds";
-
-function refuse(member: (typeof memberNames)[number], message: string): Fault {
-  return badInput("invalid_request", `/${member}`, message);
-}
-
 /** Each member is there, is text, and there are no others. */
-function textsOf(value: JsonValue): Record<(typeof memberNames)[number], string> | Fault {
-  if (!isJsonObject(value)) return badInput("invalid_request", "", "must be a JSON object");
-  const texts: Partial<Record<(typeof memberNames)[number], string>> = {};
+function textsOf(value: JsonValue): Record<Member, string> | Member | "" {
+  if (!isJsonObject(value)) return "";
+  const texts: Partial<Record<Member, string>> = {};
   for (const name of memberNames) {
     const text = value[name];
-    if (typeof text !== "string") return refuse(name, "must be a text");
+    if (typeof text !== "string") return name;
     texts[name] = text;
   }
-  if (Object.keys(value).length > memberNames.length)
-    return badInput("invalid_request", "", `must have no members but ${memberNames.join(", ")}`);
-  return texts as Record<(typeof memberNames)[number], string>;
+  const isMore = Object.keys(value).length > memberNames.length;
+  return isMore ? "" : (texts as Record<Member, string>);
 }
 
 /** A longer text is not decoded. */

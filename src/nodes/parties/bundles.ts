@@ -10,8 +10,8 @@ import { jsonObjectOf } from "../../core/codec/json.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
+import { announcesBundle } from "../../core/ledger/account.ts";
 import {
-  announcesBundle,
   bundleBytesMax,
   bundleTimeProblem,
   type KeyBundle,

@@ -6,9 +6,8 @@ import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import type { JsonObject } from "../../../../src/core/codec/json.ts";
 import { dayMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import { isFault } from "../../../../src/core/fault.ts";
+import { announcesBundle, bundleAgreement } from "../../../../src/core/ledger/account.ts";
 import {
-  announcesBundle,
-  bundleAgreement,
   bundleDigest,
   bundleTimeProblem,
   encodeBundleText,
