@@ -1,6 +1,6 @@
 module waypost.example/client
 
-go 1.22
+go 1.26
 
 require golang.org/x/crypto v0.31.0
 

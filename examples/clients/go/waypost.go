@@ -1,4 +1,4 @@
-// A Waypost client in one file, written from docs/protocol.md: the standard library and golang.org/x/crypto.
+// A Waypost client in one file, written from docs/protocol.md: the standard library (Go 1.26) and golang.org/x/crypto.
 //
 // go run . http://127.0.0.1:7400 makes the whole journey: two identities, a signed text, a file of 20 chunks,
 // and both received, checked and acknowledged.
@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"crypto/ecdh"
 	"crypto/ed25519"
+	"crypto/hpke"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -17,7 +18,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
+	"math/bits"
 	"net/http"
 	"net/url"
 	"os"
@@ -33,9 +36,13 @@ import (
 
 const (
 	profile  = "svc:cbor-chunk:x25519-hkdf-sha256-chacha20poly1305:v1"
+	hybrid   = "svc:sealed:xwing-hkdf-sha256-chacha20poly1305:v2"
 	format   = "svc:binary-chunk:v1"
 	alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 )
+
+// An agreement of a document that announces key bundles.
+const announcedType, announcedValue = "SvcKeyBundle2026", "z25vzkbCDzqroPEXLMgSxXC65"
 
 type object = map[string]any
 
@@ -298,13 +305,16 @@ type Identity struct {
 	url, did, keyID string
 	limits          object
 	root            ed25519.PrivateKey
+	announces       bool
+	seed            []byte
 	agreement       *ecdh.PrivateKey
 }
 
-func newIdentity(address string) *Identity {
+// With announces it publishes a key bundle, and is sealed to in the second version.
+func newIdentity(address string, announces bool) *Identity {
 	_, root, _ := ed25519.GenerateKey(rand.Reader)
 	agreement, _ := ecdh.X25519().GenerateKey(rand.Reader)
-	me := &Identity{url: strings.TrimRight(address, "/"), root: root, agreement: agreement}
+	me := &Identity{url: strings.TrimRight(address, "/"), root: root, agreement: agreement, announces: announces, seed: random(32)}
 	me.limits, _ = call("GET", me.url+"/limits", nil, nil, 4)
 	me.did = "did:svc:" + me.address()
 	me.keyID = me.did + "#root"
@@ -364,6 +374,10 @@ func (me *Identity) register() error {
 		"keyAgreement":       []object{component(me.did+"#x25519-1", "X25519KeyAgreementKey2020", agreement)},
 		"service":            []object{service("relay", "SvcRelayService"), service("cache", "SvcCacheService")},
 	}
+	if me.announces {
+		announced := component(me.did+"#keys", announcedType, announcedValue)
+		document["keyAgreement"] = append(document["keyAgreement"].([]object), announced)
+	}
 	timestamp, message := me.registration(document)
 	_, err := call("POST", me.url+"/register-did", object{
 		"did": me.did, "timestamp": timestamp, "root_pubkey": root, "signature": me.sign(message), "did_document": document,
@@ -371,6 +385,9 @@ func (me *Identity) register() error {
 	for i := 0; err == nil && i < 240; i++ {
 		var status object
 		status, err = call("GET", me.url+"/registration-status/"+quote(me.did), nil, nil, 4)
+		if text(status, "registration_status") == "confirmed" && me.announces {
+			return me.putBundle()
+		}
 		if text(status, "registration_status") == "confirmed" {
 			return nil
 		}
@@ -379,19 +396,63 @@ func (me *Identity) register() error {
 	return errors.Join(errors.New("the registration did not settle"), err)
 }
 
+// putBundle makes the key of this week. Keep the seed until everything sealed to the key has expired.
+func (me *Identity) putBundle() error {
+	secret, err := xwing.NewPrivateKey(me.seed)
+	if err != nil {
+		return err
+	}
+	public, issued := secret.PublicKey().Bytes(), time.Now().UTC()
+	bundle := object{"did": me.did, "key_id": digest(public)[:32], "public_key_b64": b64(public), "signer": me.keyID,
+		"issued_at": issued.Format(moment), "not_after": issued.Add(7 * 24 * time.Hour).Format(moment)}
+	bundle["signature_b64"] = me.sign(bundleText(bundle, public))
+	body, err := json.Marshal(bundle)
+	if err != nil {
+		return err
+	}
+	_, err = call("PUT", me.url+"/cache/keys/"+quote(me.did), bundle, me.headers("keys", digest(body)), 1)
+	return err
+}
+
 // ---- sending
 
+// recipientKey is the X-Wing key of a recipient whose document announces one, after every check; nil for others.
+func (me *Identity) recipientKey(to string) (found object, key []byte, err error) {
+	record, err := call("GET", me.url+"/resolve/"+quote(to), nil, nil, 4)
+	if err == nil {
+		found, err = call("GET", me.url+"/delivery-resolution/"+quote(to)+"?keys=", nil, nil, 4)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if text(found, "encryption_profile") != "direct" {
+		return nil, nil, errors.New("an unknown profile")
+	}
+	document, _ := record["document"].(object)
+	agreements, _ := document["keyAgreement"].([]any)
+	announced := slices.ContainsFunc(agreements, func(one any) bool {
+		agreement, _ := one.(object)
+		return text(agreement, "type") == announcedType && text(agreement, "publicKeyMultibase") == announcedValue
+	})
+	if !announced {
+		return found, nil, nil
+	}
+	bundle, _ := found["key_bundle"].(object)
+	if bundle == nil {
+		return nil, nil, fmt.Errorf("no key bundle now, try later: %s", text(found, "key_bundle_missing"))
+	}
+	key, err = checkBundle(bundle, to, document)
+	return found, key, err
+}
+
 func (me *Identity) send(to string, data []byte, name, mediaType string, chunkBytes int) (int, error) {
-	found, err := call("GET", me.url+"/delivery-resolution/"+quote(to), nil, nil, 4)
+	found, key, err := me.recipientKey(to)
 	if err != nil {
 		return 0, err
 	}
-	if text(found, "encryption_profile") != "direct" {
-		return 0, errors.New("an unknown profile")
-	}
 	// Names the author inside, so that nobody else can sign the ciphertext as their own.
 	mediaType += ";waypost=1;from=" + me.did
-	total, group, timestamp, digest := max(1, (len(data)+chunkBytes-1)/chunkBytes), "", now(), sha256.Sum256(data)
+	total, group, timestamp, whole := max(1, (len(data)+chunkBytes-1)/chunkBytes), "", now(), sha256.Sum256(data)
 	if total > 1 {
 		group = uuid()
 	}
@@ -403,8 +464,14 @@ func (me *Identity) send(to string, data []byte, name, mediaType string, chunkBy
 			envelope["delivery_hint"], envelope["message_group_id"] = "chunked", group
 			envelope["sequence_number"], envelope["total_chunks"] = sequence, total
 		}
-		payload, err := seal(object{"format": format, "name": name, "media_type": mediaType, "size_bytes": len(data),
-			"sha256": digest[:], "message_group_id": group, "sequence_number": sequence, "total_chunks": total, "data": part}, envelope, found)
+		record := object{"format": format, "name": name, "media_type": mediaType, "size_bytes": len(data), "sha256": whole[:],
+			"message_group_id": group, "sequence_number": sequence, "total_chunks": total, "data": part}
+		var payload object
+		if key == nil {
+			payload, err = seal(record, envelope, found)
+		} else {
+			payload, err = sealHybrid(record, envelope, key, total > 1 && len(part) == chunkBytes)
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -435,14 +502,18 @@ func (me *Identity) proof(operation, subject string) [][2]string {
 	return append(values, [2]string{"signature_b64", me.sign([]byte(strings.Join(lines, "\n")))})
 }
 
-func (me *Identity) read(path, operation, subject string) (object, error) {
+func (me *Identity) headers(operation, subject string) map[string]string {
 	names := map[string]string{"service_id": "X-Service-Id", "cache_endpoint": "X-Cache-Endpoint", "key_id": "X-Key-Id",
 		"timestamp": "X-Timestamp", "nonce": "X-Nonce", "signature_b64": "X-Signature"}
 	headers := map[string]string{}
 	for _, value := range me.proof(operation, subject) {
 		headers[names[value[0]]] = value[1]
 	}
-	return call("GET", me.url+path, nil, headers, 1)
+	return headers
+}
+
+func (me *Identity) read(path, operation, subject string) (object, error) {
+	return call("GET", me.url+path, nil, me.headers(operation, subject), 1)
 }
 
 // Message is a complete message; From is empty unless every signature holds.
@@ -501,7 +572,7 @@ func (me *Identity) join(parts map[int]object) (*Message, error) {
 		if !ok {
 			return nil, nil
 		}
-		record, err := unseal(envelope, me.agreement)
+		record, err := me.open(envelope)
 		if err != nil {
 			return nil, err
 		}
@@ -517,14 +588,21 @@ func (me *Identity) join(parts map[int]object) (*Message, error) {
 		message.Data = append(message.Data, record["data"].([]byte)...)
 		message.IDs = append(message.IDs, text(envelope, "message_id"))
 	}
-	digest := sha256.Sum256(message.Data)
-	if len(message.Data) != first["size_bytes"] || !bytes.Equal(digest[:], first["sha256"].([]byte)) {
+	whole := sha256.Sum256(message.Data)
+	if len(message.Data) != first["size_bytes"] || !bytes.Equal(whole[:], first["sha256"].([]byte)) {
 		return nil, errors.New("not the file that was sent")
 	}
 	if !signed {
 		message.From = ""
 	}
 	return &message, nil
+}
+
+func (me *Identity) open(envelope object) (object, error) {
+	if payload, _ := envelope["payload"].(object); text(payload, "profile") == hybrid {
+		return unsealHybrid(envelope, me.seed)
+	}
+	return unseal(envelope, me.agreement)
 }
 
 // author is the DID that the sealed record names, "none" for nobody, or empty.
@@ -546,16 +624,20 @@ func (me *Identity) verify(envelope object) bool {
 	if err != nil {
 		return false
 	}
-	keyID := text(envelope, "sender_key_id")
 	document, _ := record["document"].(object)
+	signature, err := base64.StdEncoding.DecodeString(text(envelope, "sender_signature"))
+	return err == nil && holds(document, text(envelope, "sender_key_id"), signature, signedText(envelope))
+}
+
+// holds says whether a method in authentication has signed it.
+func holds(document object, keyID string, signature, signed []byte) bool {
 	listed, _ := document["authentication"].([]any)
 	methods, _ := document["verificationMethod"].([]any)
-	signature, err := base64.StdEncoding.DecodeString(text(envelope, "sender_signature"))
 	for _, id := range listed {
 		for _, method := range methods {
-			if m, _ := method.(object); id == keyID && text(m, "id") == keyID && err == nil {
-				key, keyErr := multibaseKey(text(m, "publicKeyMultibase"))
-				return keyErr == nil && ed25519.Verify(key, signedText(envelope), signature)
+			if m, _ := method.(object); id == keyID && text(m, "id") == keyID {
+				key, err := multibaseKey(text(m, "publicKeyMultibase"))
+				return err == nil && ed25519.Verify(key, signed, signature)
 			}
 		}
 	}
@@ -672,13 +754,152 @@ func checkRecord(record, envelope object) error {
 	return nil
 }
 
-// signedText hashes the JCS form of the payload: encoding/json sorts members; nothing may be escaped for HTML.
-func signedText(envelope object) []byte {
+// jcs is the canonical JSON of an envelope: encoding/json sorts members; nothing may be escaped for HTML.
+func jcs(value any) []byte {
 	canonical := &bytes.Buffer{}
 	encoder := json.NewEncoder(canonical)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(envelope["payload"])
-	digest := sha256.Sum256(bytes.TrimRight(canonical.Bytes(), "\n"))
+	_ = encoder.Encode(value)
+	return bytes.TrimRight(canonical.Bytes(), "\n")
+}
+
+// ---- sealing, second version
+
+const encBytes, tagBytes, moment = 1120, 16, "2006-01-02T15:04:05.000Z"
+
+var (
+	xwing  = hpke.MLKEM768X25519()
+	fields = []string{"data", "format", "media_type", "message_group_id", "name", "sequence_number", "sha256", "size_bytes", "total_chunks"}
+	inside = []string{"from", "from_key", "proof_sha256", "signature"}
+)
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func bundleText(bundle object, public []byte) []byte {
+	lines := []string{"svc:key-bundle:v2"}
+	for _, name := range []string{"did", "key_id", "issued_at", "not_after"} {
+		lines = append(lines, name+"="+text(bundle, name))
+	}
+	return []byte(strings.Join(append(lines, "key_sha256="+digest(public)), "\n"))
+}
+
+// checkBundle answers the public key of a bundle of which everything holds. A program that lives longer also remembers the
+// newest one.
+func checkBundle(bundle object, to string, document object) ([]byte, error) {
+	public, err := base64.StdEncoding.DecodeString(text(bundle, "public_key_b64"))
+	signature, signErr := base64.StdEncoding.DecodeString(text(bundle, "signature_b64"))
+	issued, issuedErr := time.Parse(moment, text(bundle, "issued_at"))
+	ends, endsErr := time.Parse(moment, text(bundle, "not_after"))
+	if err := errors.Join(err, signErr, issuedErr, endsErr); err != nil {
+		return nil, err
+	}
+	if text(bundle, "did") != to || len(public) != 1216 || text(bundle, "key_id") != digest(public)[:32] {
+		return nil, errors.New("not its bundle")
+	}
+	if present := time.Now(); present.Before(issued.Add(-5*time.Minute)) || !present.Before(ends) || ends.Sub(issued) > 7*24*time.Hour {
+		return nil, errors.New("its time is not now")
+	}
+	if !holds(document, text(bundle, "signer"), signature, bundleText(bundle, public)) {
+		return nil, errors.New("the recipient has not signed it")
+	}
+	return public, nil
+}
+
+func sealInfo(envelope object, public []byte) []byte {
+	named := maps.Clone(envelope)
+	delete(named, "payload")
+	delete(named, "sender_signature")
+	for other, name := range map[string]string{"recipient": "to", "created_at": "timestamp"} {
+		if value, found := named[other]; found {
+			delete(named, other)
+			named[name] = value
+		}
+	}
+	return []byte(strings.Join([]string{hybrid, "to=" + text(named, "to"), "key_sha256=" + digest(public),
+		"envelope_sha256=" + digest(jcs(named))}, "\n"))
+}
+
+// padded is the record, a mark, and zeros up to Padmé's length; a full chunk has none.
+func padded(record []byte, full bool, limit int) []byte {
+	size := len(record) + 1
+	exponent := bits.Len(uint(size)) - 1
+	unit := 1 << max(0, exponent-bits.Len(uint(exponent)))
+	wanted := max(size, min((size+unit-1)/unit*unit, limit-tagBytes))
+	if full {
+		wanted = size
+	}
+	return append(append(bytes.Clone(record), 0x80), make([]byte, wanted-size)...)
+}
+
+func sealHybrid(record, envelope object, public []byte, full bool) (object, error) {
+	key, err := xwing.NewPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	plain := padded(cbor(record), full, 1<<20+4096)
+	sealed, err := hpke.Seal(key, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), sealInfo(envelope, public), plain)
+	if err != nil {
+		return nil, err
+	}
+	return object{"profile": hybrid, "key_id": digest(public)[:32], "enc_b64": b64(sealed[:encBytes]),
+		"ciphertext_b64": b64(sealed[encBytes:])}, nil
+}
+
+func unsealHybrid(envelope object, seed []byte) (object, error) {
+	secret, err := xwing.NewPrivateKey(seed)
+	if err != nil {
+		return nil, err
+	}
+	payload, _ := envelope["payload"].(object)
+	public := secret.PublicKey().Bytes()
+	if text(payload, "profile") != hybrid || text(payload, "key_id") != digest(public)[:32] {
+		return nil, errors.New("another profile or key")
+	}
+	enc, encErr := base64.StdEncoding.DecodeString(text(payload, "enc_b64"))
+	ciphertext, err := base64.StdEncoding.DecodeString(text(payload, "ciphertext_b64"))
+	if err != nil || encErr != nil || len(enc) != encBytes || len(payload) != 4 {
+		return nil, errors.New("its payload is malformed")
+	}
+	info := sealInfo(envelope, public)
+	plain, err := hpke.Open(secret, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), info, append(enc, ciphertext...))
+	if err != nil {
+		return nil, errors.New("it can't be decrypted")
+	}
+	marked := bytes.TrimRight(plain, "\x00")
+	unpadded, found := bytes.CutSuffix(marked, []byte{0x80})
+	if !found {
+		return nil, errors.New("nothing ends it before its padding")
+	}
+	record, err := uncbor(unpadded)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(record))
+	signed := slices.Sorted(slices.Values(append(slices.Clone(fields), inside...)))
+	if !slices.Equal(names, fields) && !slices.Equal(names, signed) || !bytes.Equal(cbor(record), unpadded) {
+		return nil, errors.New("not a record")
+	}
+	if signature, _ := record["signature"].([]byte); record["signature"] != nil && len(signature) != 64 {
+		return nil, errors.New("not a record")
+	}
+	return record, checkRecord(record, envelope)
+}
+
+// sealedSenderText is what the signature in a record covers.
+func sealedSenderText(record, envelope object, public []byte) []byte {
+	unsigned := maps.Clone(record)
+	delete(unsigned, "signature")
+	lines := []string{"svc:sealed-sender:v2", "from=" + text(record, "from"), "key_id=" + text(record, "from_key")}
+	lines = append(lines, strings.Split(string(sealInfo(envelope, public)), "\n")[1:]...)
+	return []byte(strings.Join(append(lines, "record_sha256="+digest(cbor(unsigned))), "\n"))
+}
+
+// signedText is what a signature outside covers.
+func signedText(envelope object) []byte {
+	payload := sha256.Sum256(jcs(envelope["payload"]))
 	lines := []string{"svc:envelope-signature:v1"}
 	for _, name := range []string{"message_id", "from", "to", "timestamp", "ttl", "delivery_hint", "tag", "message_group_id"} {
 		lines = append(lines, name+"="+text(envelope, name))
@@ -690,14 +911,82 @@ func signedText(envelope object) []byte {
 		}
 		lines = append(lines, line)
 	}
-	lines = append(lines, "header_sha256=", "payload_sha256="+hex.EncodeToString(digest[:]), "key_id="+text(envelope, "sender_key_id"))
+	lines = append(lines, "header_sha256=", "payload_sha256="+hex.EncodeToString(payload[:]), "key_id="+text(envelope, "sender_key_id"))
 	return []byte(strings.Join(lines, "\n"))
 }
 
+// checkHybrid: what should open opens to what it says, what should not does not, and every text is the one that is written here.
+func checkHybrid(path string) error {
+	var vectors struct {
+		Keys    []object
+		Padding []struct {
+			Bytes, Padded int
+			BytesMax      int64 `json:"bytes_max"`
+		}
+		Envelopes []object
+	}
+	file, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(file, &vectors)
+	}
+	if err != nil {
+		return err
+	}
+	bytesIn := func(o object, name string) []byte {
+		value, _ := hex.DecodeString(text(o, name))
+		return value
+	}
+	for _, vector := range vectors.Keys {
+		secret, err := xwing.NewPrivateKey(bytesIn(vector, "seed"))
+		if err != nil || hex.EncodeToString(secret.PublicKey().Bytes()) != text(vector, "public_key") {
+			return errors.Join(errors.New("another key"), err)
+		}
+	}
+	for _, vector := range vectors.Padding {
+		if len(padded(make([]byte, vector.Bytes), false, int(min(vector.BytesMax, 1<<40))+tagBytes)) != vector.Padded {
+			return fmt.Errorf("%d bytes have another padding", vector.Bytes)
+		}
+	}
+	opened := 0
+	for _, vector := range vectors.Envelopes {
+		envelope, _ := vector["envelope"].(object)
+		opens, _ := vector["opens"].(object)
+		record, err := unsealHybrid(envelope, bytesIn(vector, "seed"))
+		if (err == nil) != (opens != nil) {
+			return fmt.Errorf("%s: %v", text(vector, "name"), err)
+		}
+		if err != nil {
+			continue
+		}
+		secret, _ := xwing.NewPrivateKey(bytesIn(vector, "seed"))
+		public := secret.PublicKey().Bytes()
+		data, _ := record["data"].([]byte)
+		if hex.EncodeToString(data) != text(opens, "data") || string(sealInfo(envelope, public)) != text(vector, "info") {
+			return errors.New(text(vector, "name"))
+		}
+		if signer, _ := vector["signer"].(object); signer != nil {
+			signed, signature := sealedSenderText(record, envelope, public), record["signature"].([]byte)
+			if string(signed) != text(signer, "text") || !ed25519.Verify(bytesIn(signer, "public_key"), signed, signature) {
+				return errors.New(text(vector, "name") + ": another signature")
+			}
+		}
+		opened++
+	}
+	fmt.Printf("%d of %d open\n", opened, len(vectors.Envelopes))
+	return nil
+}
+
 func journey(address string) error {
-	alice, bob := newIdentity(address), newIdentity(address)
+	alice, bob := newIdentity(address, false), newIdentity(address, true)
 	if err := errors.Join(alice.register(), bob.register()); err != nil {
 		return err
+	}
+	// Bob announces a key of the second version, Alice doesn't.
+	if _, err := bob.send(alice.did, []byte("Back at one."), "", "text/plain;charset=utf-8", 1<<20); err != nil {
+		return err
+	}
+	if first, err := alice.receive(); err != nil || len(first) != 1 || string(first[0].Data) != "Back at one." || first[0].From != bob.did {
+		return errors.Join(errors.New("not what Bob sent"), err)
 	}
 	if _, err := alice.send(bob.did, []byte("Meet me at noon."), "", "text/plain;charset=utf-8", 1<<20); err != nil {
 		return err
@@ -730,7 +1019,11 @@ func journey(address string) error {
 }
 
 func main() {
-	if err := journey(os.Args[1]); err != nil {
+	work := func() error { return journey(os.Args[1]) }
+	if len(os.Args) == 4 && os.Args[2] == "hybrid" {
+		work = func() error { return checkHybrid(os.Args[3]) }
+	}
+	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
