@@ -23,13 +23,13 @@ type Operation<Given> = {
   readonly key: string;
 };
 
-type Waiting<Given, Answer> = Operation<Given> & {
+type WaitingOperation<Given, Answer> = Operation<Given> & {
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
 };
 
 export class Batcher<Given, Answer> {
-  private waiting: Waiting<Given, Answer>[] = [];
+  private waiting: WaitingOperation<Given, Answer>[] = [];
   private waitingBytes = 0;
   private running = 0;
   private isScheduled = false;
@@ -70,10 +70,10 @@ export class Batcher<Given, Answer> {
   }
 
   /** In order of arrival; an operation without room stays ahead of later ones. */
-  private next(): Waiting<Given, Answer>[] {
+  private next(): WaitingOperation<Given, Answer>[] {
     const { operationsMax, bytesMax } = this.limits;
-    const batch: Waiting<Given, Answer>[] = [];
-    const left: Waiting<Given, Answer>[] = [];
+    const batch: WaitingOperation<Given, Answer>[] = [];
+    const left: WaitingOperation<Given, Answer>[] = [];
     const perKey = new Map<string, number>();
     let bytes = 0;
     for (const [at, one] of this.waiting.entries()) {
@@ -95,7 +95,7 @@ export class Batcher<Given, Answer> {
     return batch;
   }
 
-  private async runBatch(batch: readonly Waiting<Given, Answer>[]): Promise<void> {
+  private async runBatch(batch: readonly WaitingOperation<Given, Answer>[]): Promise<void> {
     this.running++;
     try {
       const answers = await this.run(batch.map(({ given }) => given));

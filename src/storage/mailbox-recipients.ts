@@ -102,14 +102,14 @@ const nothingKnown = { ...nothingHeld, ids: 0 };
 type LabelSet = { readonly own: readonly string[]; readonly store: StoreUsage | null };
 type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, ChunkGroup> };
 /** A recipient's held rows in order of arrival. Details are counted once they are asked for: one pass over the rows. */
-type Recipient = RowList & Usage & { details: Details | null };
+type RecipientRows = RowList & Usage & { details: Details | null };
 
 export class RecipientIndex {
   /** Sums over everything that is held. */
   entries = 0;
   bytes = 0;
   /** By the number of its text. */
-  private readonly recipients: (Recipient | undefined)[] = [];
+  private readonly recipients: (RecipientRows | undefined)[] = [];
   private readonly storeUsages = new Map<string, StoreUsage>();
   /** By the number of its text. */
   private readonly labelSets: (LabelSet | undefined)[] = [];
@@ -180,7 +180,7 @@ export class RecipientIndex {
     return number === none ? [] : this.texts.at(number).split(" ");
   }
 
-  private detailsOf(recipient: Recipient): Details {
+  private detailsOf(recipient: RecipientRows): Details {
     if (recipient.details !== null) return recipient.details;
     const details: Details = { labels: new Map(), groups: new Map() };
     for (let slot = recipient.first; slot !== none; slot = this.rows.next[slot]!)
@@ -226,11 +226,11 @@ export class RecipientIndex {
     else if (recipient.details !== null) this.countDetails(slot, recipient.details, sign);
   }
 
-  private recipientOf(slot: number): Recipient {
+  private recipientOf(slot: number): RecipientRows {
     const number = this.rows.recipient[slot]!;
     const known = this.recipients[number];
     if (known !== undefined) return known;
-    const made: Recipient = { first: none, last: none, entries: 0, bytes: 0, details: null };
+    const made: RecipientRows = { first: none, last: none, entries: 0, bytes: 0, details: null };
     setAt(this.recipients, number, made);
     return made;
   }
@@ -278,7 +278,7 @@ export class RecipientIndex {
   finishLoading(): void {
     const { texts } = this;
     const { status, arrival, recipient, labels, group, slots } = this.rows;
-    const unordered = new Set<Recipient>();
+    const unordered = new Set<RecipientRows>();
     for (let slot = 0; slot < slots; slot++) {
       if (status[slot] === free) continue;
       texts.loadUser(recipient[slot]!);
@@ -294,7 +294,7 @@ export class RecipientIndex {
     for (const owner of unordered) this.putInOrder(owner);
   }
 
-  private putInOrder(recipient: Recipient): void {
+  private putInOrder(recipient: RecipientRows): void {
     const { next, arrival } = this.rows;
     const slots: number[] = [];
     for (let slot = recipient.first; slot !== none; slot = next[slot]!) slots.push(slot);

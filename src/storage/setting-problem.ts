@@ -12,7 +12,7 @@ export type ParsedOptions<Options> =
   | { readonly ok: false; readonly problems: readonly InputProblem[] };
 
 /** What a finding of the schema is about. */
-type Found = { readonly code?: string; readonly expected?: unknown; readonly input?: unknown };
+type ZodIssue = { readonly code?: string; readonly expected?: unknown; readonly input?: unknown };
 
 const kinds: Readonly<Record<string, string>> = {
   number: "a number",
@@ -31,7 +31,7 @@ function kindOf(value: unknown): string {
 
 /** The schema words its findings itself, but for what is missing and what is of another kind. */
 export const wording = {
-  error: ({ code, expected, input }: Found) => {
+  error: ({ code, expected, input }: ZodIssue) => {
     if (input === undefined) return "is missing";
     const wanted = code === "invalid_type" ? kinds[String(expected)] : undefined;
     return wanted === undefined ? undefined : `must be ${wanted}, not ${kindOf(input)}`;

@@ -61,10 +61,14 @@ type Keeping = {
 };
 
 /** `waits`: other devices are to have the key first, or are asked for one. */
-type Kept = "none" | "kept" | "waits" | "renewed";
+type BundlesOutcome = "none" | "kept" | "waits" | "renewed";
 
 /** Makes, signs and puts the bundle of now when it is due, and has the document announce it. */
-export async function keepBundles(client: Client, did: Did, keeping: Keeping): Promise<Kept> {
+export async function keepBundles(
+  client: Client,
+  did: Did,
+  keeping: Keeping,
+): Promise<BundlesOutcome> {
   const document = await activeDocument(client, did);
   const identity = await withoutEnded(keeping);
   const isAnnounced = announcesBundle(document);
@@ -130,7 +134,7 @@ class Keeper {
     this.#here = here;
   }
 
-  async keep(): Promise<Kept> {
+  async keep(): Promise<BundlesOutcome> {
     const { nowMs, devices } = this.#keeping;
     const { bundleKeys } = this.#here.identity;
     const under = nameOfSeed(await this.#rootSeed());

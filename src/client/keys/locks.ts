@@ -13,14 +13,14 @@ import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { type KeyStore, memoryOf } from "./key-stores.ts";
 
 /** What a lock needs again to unlock; nothing of it is secret. */
-type Kept = Pick<Wrap, "salt" | "credential">;
+type KeptWrap = Pick<Wrap, "salt" | "credential">;
 
 export type Lock = {
   readonly kind: "passphrase" | "passkey";
   /** `kept` is `null` when the lock is set up. */
   readonly keyFor: (
-    kept: Kept | null,
-  ) => Promise<{ readonly key: Uint8Array; readonly kept: Kept }>;
+    kept: KeptWrap | null,
+  ) => Promise<{ readonly key: Uint8Array; readonly kept: KeptWrap }>;
 };
 
 /** 32 MiB of memory and about half a second. */

@@ -87,7 +87,7 @@ export class Copies implements Keeper {
   }
 
   /** The same message under another id, by which old clients name it. */
-  async #renamed(batch: Batch, { place, out, row }: Waiting, id: string): Promise<null> {
+  async #renamed(batch: Batch, { place, out, row }: WaitingCopy, id: string): Promise<null> {
     if (out.key === null || row === null) return null;
     const to = row.to.map((copy) => (copy.out === place ? { ...copy, id } : copy));
     batch.put(out.key, { ...row, to });
@@ -99,7 +99,7 @@ export class Copies implements Keeper {
   /** Why it has not left so far. */
   async #waits(
     batch: Batch,
-    { place, out, row }: Waiting,
+    { place, out, row }: WaitingCopy,
     { code, message: reason }: { readonly code: string; readonly message: string },
   ): Promise<StoreChange | null> {
     const copy = row?.to.find((one) => one.out === place);
@@ -213,7 +213,7 @@ async function moveBack(
   return { key, placed };
 }
 
-type Waiting = {
+type WaitingCopy = {
   readonly place: string;
   readonly out: OutRow;
   readonly row: MessageRow | null;

@@ -371,7 +371,7 @@ export class Outbox {
   }
 
   /** `null` when its time is over, or another key signs now. */
-  async #signed({ plan, senderKeyId }: Kept): Promise<SendPlan | null> {
+  async #signed({ plan, senderKeyId }: KeptPlan): Promise<SendPlan | null> {
     const { identity } = this.#own;
     const endsMs = (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
     if (endsMs <= identity.nowMs() + identity.client.relay.clock.aheadMs) return null;
@@ -447,7 +447,7 @@ export class Outbox {
 }
 
 type Ended = Exclude<Outcome, { readonly state: "waiting" | "renamed" }>;
-type Kept = NonNullable<ReturnType<typeof parsePlan>>;
+type KeptPlan = NonNullable<ReturnType<typeof parsePlan>>;
 
 type Prepared = {
   readonly row: OutRow;

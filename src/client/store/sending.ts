@@ -54,7 +54,7 @@ import {
 } from "./rows.ts";
 import type { Batch } from "./table.ts";
 
-type Recipient = {
+type FoundRecipient = {
   readonly did: Did;
   readonly alias: string | null;
   readonly name: NameTrust | null;
@@ -97,7 +97,7 @@ export class Sending {
     options: MessageOptions,
     within: Within | null,
   ): Promise<Sent[]> {
-    const people = new Map<Did, Recipient>();
+    const people = new Map<Did, FoundRecipient>();
     for (const to of targets) {
       const found = await this.find(to, options);
       people.set(found.did, found);
@@ -117,7 +117,7 @@ export class Sending {
     });
     if (saved?.change) this.#own.tell(saved.change);
     return (saved?.places ?? []).map((place, i) =>
-      this.#sent(place, draft, draft.recipients[i] as Recipient),
+      this.#sent(place, draft, draft.recipients[i] as FoundRecipient),
     );
   }
 
@@ -157,7 +157,7 @@ export class Sending {
   }
 
   /** What `send` returns: nothing is sent so far. */
-  #sent(place: string, { id, options }: Draft, { did, name }: Recipient): Sent {
+  #sent(place: string, { id, options }: Draft, { did, name }: FoundRecipient): Sent {
     const { onProgress, signal } = options;
     const delivered = this.#outbox.follow(place, {
       name,
@@ -224,7 +224,7 @@ export class Sending {
   async #meet(
     batch: Batch,
     { group }: MessageRow,
-    { did, alias, options }: Omit<Recipient, "name"> & { readonly options: MessageOptions },
+    { did, alias, options }: Omit<FoundRecipient, "name"> & { readonly options: MessageOptions },
   ): Promise<void> {
     const { table, did: own } = this.#own;
     const facts = {
@@ -263,7 +263,7 @@ export class Sending {
   }
 
   /** An alias that can't be looked up now is what it was. */
-  async find(to: string, options: Pick<MessageOptions, "trust"> = {}): Promise<Recipient> {
+  async find(to: string, options: Pick<MessageOptions, "trust"> = {}): Promise<FoundRecipient> {
     if (typeof to !== "string")
       throw localError("invalid_argument", "a recipient is a DID or an alias");
     if (isDid(to)) return { did: to, alias: null, name: null };
@@ -348,7 +348,7 @@ type Draft = {
   readonly source: Source;
   readonly content: Content;
   readonly options: MessageOptions;
-  readonly recipients: readonly Recipient[];
+  readonly recipients: readonly FoundRecipient[];
   readonly within: Within | null;
 };
 

@@ -112,7 +112,7 @@ export function connect({
 // ------------------------------------------------------------------------------------------------ looking up
 
 /** `null` for a name that is the DID itself. */
-type Found = { readonly did: Did; readonly name: NameTrust | null };
+type FoundName = { readonly did: Did; readonly name: NameTrust | null };
 
 /** The DID behind a DID or an alias. Throws `identity_changed` for an alias that was another DID's. */
 export async function lookUp(client: Client, target: string): Promise<Did> {
@@ -124,7 +124,7 @@ export async function find(
   client: Client,
   target: string,
   demanded: TrustDemand | null = null,
-): Promise<Found> {
+): Promise<FoundName> {
   const did = await askDid(client, target);
   const place = parsePlace(target);
   if (place !== null) await (await import("./places.ts")).checkHome(client, did, place.home);

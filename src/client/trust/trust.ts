@@ -50,7 +50,7 @@ type Proven = {
 export type View = {
   readonly state: KeyState;
   readonly bytes: Uint8Array;
-  readonly before: Kept | null;
+  readonly before: KnownKeys | null;
   readonly refusal: ClientError | null;
 };
 
@@ -188,7 +188,7 @@ async function save(memory: TextStore, state: KeyState): Promise<void> {
   const refusal = checkFollows(before, state);
   if (refusal !== null) throw refusal;
   const [home] = homesOf(state.document);
-  const now: Kept = { ...rememberedOf(state), print: printOf(state), home };
+  const now: KnownKeys = { ...rememberedOf(state), print: printOf(state), home };
   if (before?.root === now.root && before.nonce === now.nonce && before.print !== undefined) return;
   await memory.save(didKey(state.did), renderKept(now));
 }
@@ -213,7 +213,7 @@ type DistrustCode =
   | "downgrade_refused";
 
 /** Refuses a state that doesn't follow from the remembered one, if there is one. */
-function checkFollows(before: Kept | null, state: KeyState): ClientError | null {
+function checkFollows(before: KnownKeys | null, state: KeyState): ClientError | null {
   if (before?.isContradicted === true)
     return distrust(
       "identity_changed",
@@ -242,14 +242,14 @@ export async function recall<T>(
   return parseKept((await memory.load(key)) ?? "", shape);
 }
 
-type Kept = Remembered & {
+type KnownKeys = Remembered & {
   /** What a fingerprint showed; earlier versions kept none. */
   readonly print?: Uint8Array | undefined;
   readonly home?: string | undefined;
   readonly isContradicted?: boolean | undefined;
 };
 
-async function loadRemembered(memory: TextStore, did: Did): Promise<Kept | null> {
+async function loadRemembered(memory: TextStore, did: Did): Promise<KnownKeys | null> {
   const kept = await recall(memory, didKey(did), rememberedShape);
   return kept?.did === did ? kept : null;
 }

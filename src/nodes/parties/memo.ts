@@ -31,7 +31,7 @@ export type Memo<T> = {
 };
 
 /** An answer, also one that is still on its way: then it has no end yet. */
-type Remembered<T> = {
+type MemoEntry<T> = {
   readonly answer: Promise<T>;
   readonly untilMs: number;
   readonly bytes: number;
@@ -40,7 +40,7 @@ type Remembered<T> = {
 export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   const { load, valueMs, failureMs, entriesMax, loadsMax, now } = options;
   const { max, of } = options.bytes ?? { max: Number.POSITIVE_INFINITY, of: () => 0 };
-  const kept = new BoundedMap<string, Remembered<T>>(entriesMax, { max, of: ({ bytes }) => bytes });
+  const kept = new BoundedMap<string, MemoEntry<T>>(entriesMax, { max, of: ({ bytes }) => bytes });
   let loading = 0;
   const ask = (key: string, given?: () => Promise<T>): Promise<T> => {
     if (loading >= loadsMax) throw new StoreError("unavailable", "too many lookups at once");

@@ -101,10 +101,10 @@ class Changes {
   }
 }
 
-type Remembered<T> = { readonly value: T; readonly bytes: number; seenAtMs: number };
+type RememberedAnswer<T> = { readonly value: T; readonly bytes: number; seenAtMs: number };
 
 class Memory<T> {
-  private readonly answers = new BoundedMap<string, Remembered<T>>(subjectsMax, {
+  private readonly answers = new BoundedMap<string, RememberedAnswer<T>>(subjectsMax, {
     max: subjectBytesMax,
     of: ({ bytes }) => bytes,
   });

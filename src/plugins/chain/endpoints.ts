@@ -30,7 +30,7 @@ const lastBlocksMax = 2;
 
 type Asking<T> = (session: OpenSession) => Promise<T | null>;
 /** An answer, and the node that gave it. */
-type Found<T> = { readonly answer: T; readonly node: ChainNode };
+type AnswerOfNode<T> = { readonly answer: T; readonly node: ChainNode };
 
 type Agreement<T> = { readonly agreed: T | null; readonly isAlone: boolean };
 type Question<T> = {
@@ -74,7 +74,10 @@ export class Endpoints extends Connections {
     return (await this.firstOf(ask, this.current?.session ?? null))?.answer ?? null;
   }
 
-  private async firstOf<T>(ask: Asking<T>, without: OpenSession | null): Promise<Found<T> | null> {
+  private async firstOf<T>(
+    ask: Asking<T>,
+    without: OpenSession | null,
+  ): Promise<AnswerOfNode<T> | null> {
     for (const node of this.nodes) {
       const { session } = node;
       if (session === null || session === without) continue;
@@ -88,7 +91,7 @@ export class Endpoints extends Connections {
    * The answer of the endpoint in use, or the first one of another; `null` when none has one. What the endpoint in use can't
    * answer is thrown only when no other has an answer: not to know is no absence.
    */
-  private async anywhere<T>(ask: Asking<T>): Promise<Found<T> | null> {
+  private async anywhere<T>(ask: Asking<T>): Promise<AnswerOfNode<T> | null> {
     const session = this.session();
     const { current } = this;
     let failure: unknown = null;
@@ -295,7 +298,7 @@ export class Endpoints extends Connections {
   }
 }
 
-const answerOf = <T>(found: Found<T> | null): T | null => found?.answer ?? null;
+const answerOf = <T>(found: AnswerOfNode<T> | null): T | null => found?.answer ?? null;
 
 const byFavour: readonly Verdict[] = [
   "taken",

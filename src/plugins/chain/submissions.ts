@@ -47,7 +47,7 @@ type SubmissionsOptions = Common & {
 };
 
 /** An entry of the pool, and what belongs to it. */
-type Kept = Entry & {
+type KeptCall = Entry & {
   readonly call: LedgerCall;
   readonly submission: Submission;
   readonly claims: readonly string[];
@@ -71,14 +71,14 @@ const notShown = fault(
 );
 
 export class Submissions {
-  private readonly pool: SubmissionPool<Kept>;
+  private readonly pool: SubmissionPool<KeptCall>;
   private readonly resendMs: number;
-  private readonly claims = new Map<string, Kept>();
+  private readonly claims = new Map<string, KeptCall>();
   private nextSequence = 0n;
   /** To be signed again, and for which nonce. */
-  private readonly toSign = new Map<Kept, number | null>();
+  private readonly toSign = new Map<KeptCall, number | null>();
   /** Calls in blocks that were scanned, about whose records two endpoints disagree. */
-  private readonly undecided = new Map<Kept, SignedBlock>();
+  private readonly undecided = new Map<KeptCall, SignedBlock>();
   private readonly scan: FinalizedScan;
   /** The last block up to which calls may have ended. */
   private following = 0n;
@@ -177,7 +177,7 @@ export class Submissions {
   }
 
   /** The pending call that excludes this one: the same call, or why it does. */
-  private collision(call: LedgerCall): Kept | Fault | null {
+  private collision(call: LedgerCall): KeptCall | Fault | null {
     for (const claim of claimsOf(call)) {
       const other = this.claims.get(claim);
       const clash = other === undefined ? null : decideClash(claim, other.call, call);
@@ -187,7 +187,11 @@ export class Submissions {
     return null;
   }
 
-  private keep(pending: PendingEntry, state: "storing" | "waiting", durable: Promise<void>): Kept {
+  private keep(
+    pending: PendingEntry,
+    state: "storing" | "waiting",
+    durable: Promise<void>,
+  ): KeptCall {
     const { sequence, call, submission, signed } = pending;
     const entry = newEntry({ id: submission.txHash, sequence, signed, state });
     const kept = { ...entry, call, submission, claims: claimsOf(call), durable };
@@ -196,7 +200,7 @@ export class Submissions {
     return kept;
   }
 
-  private forget(ended: readonly Kept[]): void {
+  private forget(ended: readonly KeptCall[]): void {
     for (const kept of ended) this.undecided.delete(kept);
     for (const kept of ended)
       for (const key of kept.claims) if (this.claims.get(key) === kept) this.claims.delete(key);
@@ -241,9 +245,9 @@ export class Submissions {
     }
   }
 
-  private perform(actions: readonly PoolAction<Kept>[]): void {
+  private perform(actions: readonly PoolAction<KeptCall>[]): void {
     if (this.closing) return;
-    const ends: (readonly [Kept, End])[] = [];
+    const ends: (readonly [KeptCall, End])[] = [];
     for (const action of actions) {
       if (action.do === "send") void this.send(action);
       else if (action.do === "end") ends.push([action.entry, action.end]);
@@ -253,7 +257,7 @@ export class Submissions {
     if (ends.length > 0) void this.queued(() => this.finish(ends));
   }
 
-  private async send(sent: Send<Kept>): Promise<void> {
+  private async send(sent: Send<KeptCall>): Promise<void> {
     const { signed } = sent.entry;
     const { verdict, refusal } = await this.options.endpoints.submit(signed.extrinsic);
     const isUnusual = verdict === "invalid" || verdict === "full";
@@ -269,7 +273,7 @@ export class Submissions {
   }
 
   /** Without funds, a node refuses every call of the operator again and again: many share a commit, and blocks go between. */
-  private signLater(entry: Kept, nonce: number | null): void {
+  private signLater(entry: KeptCall, nonce: number | null): void {
     this.toSign.set(entry, nonce);
     if (this.toSign.size === 1) void this.queued(() => this.signSome());
   }
@@ -283,7 +287,7 @@ export class Submissions {
     );
   }
 
-  private async signAnew(entry: Kept, nonce: number | null): Promise<void> {
+  private async signAnew(entry: KeptCall, nonce: number | null): Promise<void> {
     const { signed: former } = entry;
     const anew = this.sign(entry.call, nonce);
     // The former one for this nonce may still enter, or be in a block that was not scanned yet.
@@ -293,7 +297,7 @@ export class Submissions {
   }
 
   /** Decides by the head's state what blocks can't show, and why a node refuses a call. */
-  private async inspect(entry: Kept): Promise<void> {
+  private async inspect(entry: KeptCall): Promise<void> {
     // Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing.
     const { head } = this.scan;
     // Its block is known: the state after that decides.
@@ -329,12 +333,12 @@ export class Submissions {
   }
 
   /** Runs one step after another; a step that fails for lack of an answer runs again later. */
-  private queued(step: () => Promise<void>, entry?: Kept): Promise<void> {
+  private queued(step: () => Promise<void>, entry?: KeptCall): Promise<void> {
     this.work = this.work.then(() => this.tried(step, entry));
     return this.work;
   }
 
-  private async tried(step: () => Promise<void>, entry?: Kept): Promise<void> {
+  private async tried(step: () => Promise<void>, entry?: KeptCall): Promise<void> {
     if (this.closing || entry?.state === "ended") return;
     try {
       await step();
@@ -388,7 +392,7 @@ export class Submissions {
     // The newest state decides where that of the block is gone.
     const after = hash === head.hash ? head : ((await readable(session.headAt(hash))) ?? head);
     const at = { number, hash, timeMs: after.timeMs };
-    const ends = found.map((kept, n) => async (): Promise<[Kept, End]> => {
+    const ends = found.map((kept, n) => async (): Promise<[KeptCall, End]> => {
       const { did, name } = kept.call;
       const isReplaced = found
         .slice(n + 1)
@@ -426,7 +430,7 @@ export class Submissions {
   // -------------------------------------------------------------------------------------------------- finish
 
   /** Writes the ends, and only then shows them. */
-  private async finish(ends: readonly (readonly [Kept, End])[]): Promise<void> {
+  private async finish(ends: readonly (readonly [KeptCall, End])[]): Promise<void> {
     const known = ends.filter(([{ state }]) => state !== "ended");
     await Promise.allSettled(known.map(([{ durable }]) => durable));
     const { outbox, endpoints } = this.options;
@@ -460,7 +464,7 @@ function disputed(error: unknown): null {
   throw error;
 }
 
-async function whenDurable(kept: Kept): Promise<Submission> {
+async function whenDurable(kept: KeptCall): Promise<Submission> {
   await kept.durable;
   return kept.submission;
 }
