@@ -11,7 +11,7 @@
 #   ./build.sh --weights        measure the calls of the pallets, and write their weights.rs. It takes the
 #                               processor time, so other work on the machine hardly changes it
 #
-# RUSTC names the compiler: it needs the sources of the standard library beside it, because the target
+# RUSTC names the compiler: it needs the sources of the standard library next to it, because the target
 # comes without a compiled one. CARGO_TARGET_DIR, CARGO_BUILD_JOBS and CARGO_HOME are honoured.
 set -euo pipefail
 cd "$(dirname "$0")"

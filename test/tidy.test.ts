@@ -6,7 +6,7 @@
 import { describe, expect, test } from "bun:test";
 import { dirname, join, normalize } from "node:path";
 import { Glob } from "bun";
-// Declares the tests of the documents, so that whoever checks the house checks them too.
+// Declares the tests of the documents, so that anyone who checks the house checks them too.
 import "./documents.ts";
 
 const root = join(import.meta.dir, "..");

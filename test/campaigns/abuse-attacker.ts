@@ -1,5 +1,5 @@
 /**
- * The attackers of the abuse campaign, in a process of their own, so that the honest person beside them is
+ * The attackers of the abuse campaign, in a process of their own, so that the honest person next to them is
  * not measured by their event loop: `bun test/campaigns/abuse-attacker.ts '<plan as JSON>'`. It attacks
  * until its standard input ends, and prints what it counted as one line of JSON.
  */

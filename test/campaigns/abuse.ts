@@ -1,12 +1,12 @@
 /**
- * Strangers against the compiled executable, with an honest person measured beside them. Everything comes
+ * Strangers against the compiled executable, with an honest person measured next to them. Everything comes
  * over sockets from loopback addresses; each attacker is a process of its own (`abuse-attacker.ts`).
  *
  * - `mailbox`: one keyless client stores to one recipient as fast as it can. A known sender, a first-time
  *   sender that signs at the same address, and an unsigned one at another address keep getting 202; log and
  *   metrics say who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
  * - `networks`: 200 networks, one after the other, store to one recipient what they get. Behind 1, 2, 5, 20 and 80 of
- *   them newcomers at further addresses get 202, and behind all of them whoever the recipient knows; once the
+ *   them newcomers at further addresses get 202, and behind all of them anyone the recipient knows; once the
  *   recipient has acknowledged a page, newcomers get 202 again.
  * - `store`: one network fills mailboxes of its own, known senders among them. The store keeps room for the others.
  * - `ids`: one network stores to itself and acknowledges at once, until the store remembers no more ids for it. Others
@@ -17,7 +17,7 @@
  *   with the honest person at the address of one of them.
  * - `slow`: slow heads, slow bodies, and readers of groups of 25 MiB who take a KiB a second. Memory is
  *   bounded, and an honest person is served.
- * - `refusal`: whoever sends megabytes and is refused early gets the answer.
+ * - `refusal`: anyone who sends megabytes and is refused early gets the answer.
  * - `tester`: what an honest tester does from one address in a short time is never answered with 429.
  *
  * `bun test/campaigns/abuse.ts --seconds 10` prints the figures; `--only relay` runs one of them.
@@ -209,7 +209,7 @@ async function attackFromNetworks(stage: Stage): Promise<void> {
   );
 }
 
-/** Two messages each from ten addresses that nobody has seen yet. */
+/** Two messages each from ten addresses that no one has seen yet. */
 async function storeAsNewcomers(stage: Stage, to: StagePerson, round: number): Promise<number[]> {
   const statuses: number[] = [];
   for (let place = 1; place <= 10; place++) {

@@ -1,7 +1,7 @@
 /**
  * The pools of a mailbox under attack, over sockets and in each store, at the compiled executable: people whom the
  * recipient has acknowledged, or who show its passes, and client networks fill the mailbox as fast as they can and go on,
- * beside 20 known people and newcomers of a new network each. What these send must be taken, each within 500 ms, as often
+ * next to 20 known people and newcomers of a new network each. What these send must be taken, each within 500 ms, as often
  * as the floors of rules section 6 promise. Passes must count although the node, or PostgreSQL, is killed right after they were
  * put. Where the recipient reads hourly, it does so after each 60 of both sides.
  *

@@ -1,6 +1,6 @@
 /**
- * Honest people beside attackers. At the compiled executable, each attack runs from loopback addresses of its own, as
- * fast as it may; beside it a sender that the recipient knows, a newcomer at a new address each time, a person in a live
+ * Honest people next to attackers. At the compiled executable, each attack runs from loopback addresses of its own, as
+ * fast as it may; next to it a sender that the recipient knows, a newcomer at a new address each time, a person in a live
  * session, a newcomer and five envelopes at once of one network to an inbox elsewhere get through in 99 of 100 tries, each
  * below 500 ms. Everything goes over sockets.
  *

@@ -289,7 +289,7 @@ async function sendOne(recipient = pick(people)): Promise<void> {
       return;
     } else {
       counts.unclear++;
-      // A message that has got old while nobody answered would be refused.
+      // A message that has got old while no one answered would be refused.
       if (stopped || performance.now() - begunMs > 60_000) return;
       await Bun.sleep(between(20, Math.min(2_000, 100 * 2 ** tries)));
     }
@@ -301,7 +301,7 @@ const openToMax = 2;
 const pageMax = 100;
 
 /**
- * What was answered before a pull began, nobody has acknowledged, and lasts until the pull has ended, must be in it.
+ * What was answered before a pull began, no one has acknowledged, and lasts until the pull has ended, must be in it.
  * Pages that are full prove nothing.
  */
 function checkSeen(identity: Identity, expected: readonly string[], ids: readonly string[]): void {
@@ -442,7 +442,7 @@ async function movePlaces(): Promise<void> {
   }
 }
 
-/** One database beside the first, or the first. */
+/** One database next to the first, or the first. */
 async function leaveForLong(awayMs: number): Promise<void> {
   if (awayMs === 0 || databases.length === 1) return;
   const one = flags["away-home"] ? database : pick(databases.slice(1));

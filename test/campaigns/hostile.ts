@@ -1,5 +1,5 @@
 /**
- * Forms that no honest client sends, against the compiled executable, with an honest person beside them: no answer is
+ * Forms that no honest client sends, against the compiled executable, with an honest person next to them: no answer is
  * a 500, no request is taken for two, the log has no error, the process stays the same, memory stays bounded, and
  * descriptors come back.
  *
@@ -8,7 +8,7 @@
  * - `framing`: lengths that contradict each other, chunks that lie, heads that break off, with a second request inside.
  * - `heads`: headers and targets of up to 1 MiB. `bodies`: deep, long and endless JSON to the routes that take some.
  * - `slow`: announced bodies of 25 MiB that trickle. `idle`: thousands of connections that wait.
- * - `sockets`: WebSockets that flood, lie about their frames, and never read. `unread`: retrievals that nobody reads.
+ * - `sockets`: WebSockets that flood, lie about their frames, and never read. `unread`: retrievals that no one reads.
  *
  * `bun test/campaigns/hostile.ts --scale 1` prints the figures; `--only framing` runs one of them.
  */

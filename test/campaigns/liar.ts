@@ -1,9 +1,9 @@
 /**
  * A Directory that lies at random: it repeats old answers, answers about somebody else, changes members, bytes and
  * statuses, and swallows changes, while people write to each other, replace keys and root keys, and start anew, half of
- * them with a policy. Whoever runs it also has an identity of their own, Eve, whose keys it offers instead of others'.
+ * them with a policy. Anyone who runs it also has an identity of their own, Eve, whose keys it offers instead of others'.
  * A finding is an envelope that the recipient can't open, a forged sender who is verified, a failure that has no code, and
- * whatever doesn't work once the Directory is honest again: a key that nobody holds, or a message that doesn't arrive.
+ * whatever doesn't work once the Directory is honest again: a key that no one holds, or a message that doesn't arrive.
  *
  * `bun test/campaigns/liar.ts --rounds 50` ends with 1 on a finding. `--canary`: the people have
  * random DIDs, of which nothing is proven, and that must be found.

@@ -234,7 +234,7 @@ function pathValues(url: string): Record<string, string> {
 
 // ---------------------------------------------------------------------------------------------------- bus
 
-/** A bus on which nobody else is: it hands over what the campaign says. */
+/** A bus on which no one else is: it hands over what the campaign says. */
 function openMuteBus() {
   const handlers = new Map<string, BusReceiver>();
   const published: string[] = [];

@@ -1,6 +1,6 @@
 /**
  * Strangers subscribe for pushes at hosts that take a connection and say nothing, against the compiled executable: 50
- * subscriptions a second, each at another host. Beside them, eight people with a sleeping device each are sent a message,
+ * subscriptions a second, each at another host. Next to them, eight people with a sleeping device each are sent a message,
  * again and again, and each device must be woken within two seconds.
  *
  * - `one`: from one network, with eight DIDs.

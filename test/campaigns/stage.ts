@@ -32,7 +32,7 @@ export type StageOptions = {
   readonly lines?: Readonly<
     Partial<Record<"server" | "stores.main" | "directory" | "relay" | "cache", readonly string[]>>
   >;
-  /** Files beside the configuration, by name. */
+  /** Files next to the configuration, by name. */
   readonly files?: Readonly<Record<string, string>>;
   readonly env?: Readonly<Record<string, string>>;
   /** Where everything is stored; `lmdb` by default. Other stores are given by their lines, and made first. */

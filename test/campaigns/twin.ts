@@ -240,7 +240,7 @@ async function reopen(person: Person): Promise<void> {
   count("restarts of a client");
 }
 
-/** One change after the other, beside the look-ups. */
+/** One change after the other, next to the look-ups. */
 async function changeThings(): Promise<void> {
   const cycle = [
     rotateKey,

@@ -353,7 +353,7 @@ describe.each(builds)("%s", (_, options) => {
     expect(
       await trial.block(await trial.proof(victim, { did: victim.did, action: "delete_did" })),
     ).toEqual(["DidDeleted"]);
-    // Another key registers the same name: the alias is nobody's.
+    // Another key registers the same name: the alias is no one's.
     trial.nowMs += 1_000;
     const heir = { ...person(), did: victim.did };
     expect(await registered(heir, trial.bob, alias)).toEqual([
@@ -420,7 +420,7 @@ describe.each(builds)("%s", (_, options) => {
       );
       return trial.tx("didRegistry", "adopt", hex(signedPayload), hex(signature), "root");
     };
-    // The proof names one account: nobody else can bring it.
+    // The proof names one account: no one else can bring it.
     expect(await trial.block(await trial.by(alice, await adopt(charlie, 0n)))).toEqual([
       "InvalidControlPayload",
     ]);

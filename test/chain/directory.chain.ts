@@ -65,7 +65,7 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
       await building;
       await chain.close();
       await memory.close();
-      // What nobody waited for must not enter a block of the next area.
+      // What no one waited for must not enter a block of the next area.
       const left = await node.ask<string[]>("author_pendingExtrinsics");
       if (left.length > 0) await node.ask("dev_newBlock");
     },

@@ -106,7 +106,7 @@ test(`${registrations} registrations all end confirmed, each once, though the pr
     if (answered.add(person.did).size === registrations / 6)
       firstAnswers.resolve(node.kill("SIGKILL"));
   };
-  /** Those that are not confirmed yet; what nobody has answered is sent again, as a client does. */
+  /** Those that are not confirmed yet; what no one has answered is sent again, as a client does. */
   const waiting = async (): Promise<Identity[]> => {
     const states = await Promise.all(
       people.map(async (person) => ({ person, state: await stateOf(person) })),

@@ -1,5 +1,5 @@
 /**
- * Limits of the reference runtime for calls that nobody pays for: a DID makes sixteen calls with a proof at once and
+ * Limits of the reference runtime for calls that no one pays for: a DID makes sixteen calls with a proof at once and
  * one more for each hundred blocks, and four more that save or end it. A Directory refuses calls beyond that, and a
  * call that it has accepted waits for its block.
  */

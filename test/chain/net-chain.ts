@@ -172,7 +172,7 @@ export class Chain {
   }
 }
 
-/** A node that compiles another runtime answers nobody meanwhile, on a busy machine for minutes. */
+/** A node that compiles another runtime answers no one meanwhile, on a busy machine for minutes. */
 function connect(nodes: readonly NetworkNode[]): Promise<ApiPromise> {
   const endpoints = nodes.map(({ endpoint }) => endpoint);
   const provider = new WsProvider(endpoints, 2_500, {}, patienceMs);

@@ -19,7 +19,7 @@ export type NetworkNode = {
   readonly start: () => Promise<void>;
   /** Ends the process at once, as a crash does. */
   readonly kill: () => Promise<void>;
-  /** Stops the process where it is: its connections stay open, and nobody gets an answer. */
+  /** Stops the process where it is: its connections stay open, and no one gets an answer. */
   readonly cut: () => Promise<void>;
   readonly mend: () => Promise<void>;
 };

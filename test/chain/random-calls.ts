@@ -252,7 +252,7 @@ function authorized(chance: Chance, turn: Turn): LedgerCall {
     validUntilMs: BigInt(nowMs + (chance.sometimes(15) ? -minuteMs : 10 * minuteMs)),
     signerKeyId: signer === "root" ? "root" : `${person.did}#${signer}`,
   };
-  // After a rotation the first root key signs for nobody.
+  // After a rotation the first root key signs for no one.
   const signing = signer === "root" ? person.root : key(Number(signer.slice(1)));
   const isPlain = chance.sometimes(turn.proofs.plain ? 2 : 12);
   const call = authorizedCall(intent, terms, signing, isPlain ? null : genesisOf(chance, turn));

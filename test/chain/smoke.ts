@@ -114,7 +114,7 @@ const genesis = api.genesisHash.toHex();
 
 type Registration = { readonly of: string; readonly blob: string; readonly alias?: string };
 
-/** The arguments of a registration that names a chain and an account, and submits whoever signs the extrinsic. */
+/** The arguments of a registration that names a chain and an account, and which any account may submit. */
 function registration(
   { of, blob, alias }: Registration,
   chainHash: string,

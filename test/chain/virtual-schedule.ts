@@ -374,7 +374,7 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
       node.disturb({ [flags[kind]]: true }, lengthMs);
       return;
     case "lie":
-      // One liar at a time: two that agree are the truth for whoever asks two.
+      // One liar at a time: two that agree are the truth for anyone who asks two.
       if (nodes.every((one) => one.state.lie === null)) node.disturb({ lie }, lengthMs);
       return;
     case "freeze":
@@ -404,7 +404,7 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
     case "upgrade":
       if (chain.upgradeAt !== Number.POSITIVE_INFINITY) return;
       chain.upgradeAt = chain.best.number + 2;
-      // Real nodes compile the new runtime first, all at once: they make no blocks and answer nobody.
+      // Real nodes compile the new runtime first, all at once: they make no blocks and answer no one.
       if (kind === "slow upgrade") {
         const stop = () =>
           nodes.map((one) => one.disturb({ isSilent: true, frozen: one.best }, lengthMs));

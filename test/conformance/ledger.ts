@@ -48,7 +48,7 @@ function stranger(): Identity {
   return identityOf(crypto.randomUUID());
 }
 
-/** An alias that nobody has. */
+/** An alias that no one has. */
 function freshAlias(): string {
   return `a-${crypto.randomUUID()}`;
 }

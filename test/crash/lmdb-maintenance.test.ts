@@ -1,5 +1,5 @@
 /**
- * Backup beside a writer, restore, and moving a store by its export: nothing that was answered
+ * Backup next to a writer, restore, and moving a store by its export: nothing that was answered
  * before is lost, and an interrupted copy is never taken for a store.
  */
 import { describe, expect, test } from "bun:test";
@@ -86,7 +86,7 @@ describe("a backup beside a writer", () => {
         await mailbox.remove(did(1), [id(n - 15)], 2_000);
       }
     })();
-    // Again until the writer has had a second turn beside one, however slow the disk is.
+    // Again until the writer has had a second turn while one ran, however slow the disk is.
     for (let copies = 0; copies === 0 || n <= 1_020; copies++) {
       rmSync(to, { recursive: true, force: true });
       expect(await backupStore(path, to)).toContain("the copy was verified");

@@ -309,7 +309,7 @@ suite("the PostgreSQL store when things break", () => {
     const bytes =
       place.toString(16).padStart(4, "0") + Buffer.from("key", "utf16le").swap16().toString("hex");
     const row = `('\\x${bytes}', '\\x07', 5000, 1000)`;
-    // Nobody sees its row before the commit, and meanwhile it excludes every other.
+    // No one sees its row before the commit, and meanwhile it excludes every other.
     const other = await transactionOf(`insert into ${schema}.receipt values ${row}`);
     const answer = receipts.putIfAbsent("key", bytesOf(1, 20), 5_000, 1_000);
     await untilLockAwaited();

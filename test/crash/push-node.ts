@@ -4,7 +4,7 @@ import { checkConfig } from "../../src/config/config.ts";
 
 const checked = checkConfig(JSON.parse(process.argv[2] ?? "null"));
 if (!checked.ok) throw new Error(JSON.stringify(checked.problems));
-// Nobody waits half a minute for the next look.
+// No one waits half a minute for the next look.
 checked.config.cache.push_interval = 200;
 await startNodes(checked.config, { log: () => {}, onFatal: () => process.exit(1) });
 console.log("ready");

@@ -125,7 +125,7 @@ async function recordFindings(store: Store, said: Said): Promise<string[]> {
   const { mailbox, replay, receipts } = store.capabilities;
   const { nowMs, expiresAtMs } = crashTimes;
   for (const n of said.of("try proof")) {
-    // This claim is over at once, so that it is in nobody's way later.
+    // This claim is over at once, so that it is in no one's way later.
     const isClaimed = !(await replay!.claim(`proof ${n}`, nowMs, nowMs));
     const { state } = await mailbox!.message(did(n % recipientsMax), id(n), nowMs);
     if (isClaimed !== (state === "acked"))

@@ -84,7 +84,7 @@ logs = ["${vkeyOf(log)} ${served.url}"]
       outcomes.add(`${isSigned} ${second.status}`);
       if (isSigned) expect(second.status).toBeGreaterThanOrEqual(409);
       if (second.status === 200) {
-        // Nobody gets the first one any more.
+        // No one gets the first one any more.
         expect((await add(a.added(known))).status).toBe(409);
         expect((await add(a.added(a.size, a.note(), []))).status).toBe(422);
         of.adopt(b);

@@ -24,7 +24,7 @@ import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { type Network, openNetwork } from "./network.ts";
 
-/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that nobody waits for each time. */
+/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that no one waits for each time. */
 const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
 /** `WAYPOST_TEST_FILE_MB=50` for a file that takes a while. */
 const fileBytes = Number(process.env["WAYPOST_TEST_FILE_MB"] ?? 5) * 1_000_000;
@@ -66,7 +66,7 @@ appTest(
     network.restore();
     await bob.sees("said while the network is lost");
     await alice.sees("said from the other side");
-    // Alice has answered by then: of a stranger's message nobody says that it arrived.
+    // Alice has answered by then: of a stranger's message no one says that it arrived.
     await bob.page.until(isArrived("said from the other side"), "the receipt", 60_000);
 
     // A headless browser refuses to keep what is stored.

@@ -16,7 +16,7 @@ import { type Network, openNetwork } from "./network.ts";
 const root = join(import.meta.dir, "..", "..");
 const policy =
   "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src data:; connect-src http://127.0.0.1:* ws://127.0.0.1:*";
-/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that nobody waits for each time. */
+/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that no one waits for each time. */
 const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
 const scratch = mkdtempSync(join(tmpdir(), "waypost-browser-"));
 /** The nodes listen on one port, and are reached through a network that can be lost on the other. */

@@ -23,7 +23,7 @@ const absence =
   postgresAbsence() ?? natsAbsence() ?? (missing.length > 0 ? `no ${missing.join(", ")}` : null);
 
 const names = ["PUBLIC", "A", "B", "SQL", "NATS"];
-/** The nodes' admin ports lie beside theirs, and the standby's and the monitor's beside the primary's. */
+/** The nodes' admin ports lie next to theirs, and the standby's and the monitor's next to the primary's. */
 const ports = Object.fromEntries(names.map((name) => [`${name}_PORT`, String(freePort(3))]));
 
 const url = (name: string): string => `http://127.0.0.1:${ports[`${name}_PORT`]}`;
@@ -61,7 +61,7 @@ function declareCluster(): void {
     if (code !== 0) throw new Error(`${command}: ${out}${err}`);
     return out;
   };
-  /** A file keeps its temporary name beside its own for a moment. */
+  /** A file keeps its temporary name next to its own for a moment. */
   const received = (folder: string): string[] => {
     const names = existsSync(join(cwd, folder)) ? readdirSync(join(cwd, folder)) : [];
     return names

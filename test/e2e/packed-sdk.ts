@@ -46,7 +46,7 @@ export function archiveIn(folder: string): string {
   return archive;
 }
 
-/** Copies a program beside the installed SDK. */
+/** Copies a program next to the installed SDK. */
 export function place(sdk: PackedSdk, path: string, name: string): string {
   mkdirSync(sdk.folder, { recursive: true });
   const target = join(sdk.folder, name);

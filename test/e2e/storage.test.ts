@@ -1,5 +1,5 @@
 /**
- * The commands for stores on the executable, beside a running node: a backup and a restore elsewhere, both killed and
+ * The commands for stores on the executable, next to a running node: a backup and a restore elsewhere, both killed and
  * repeated; verify, top, export and import. Everything that was answered before a backup began is in the
  * result.
  */

@@ -71,7 +71,7 @@ test.skipIf(chromiumPath === null)(
     for (const page of [one, other]) await shows(page, alice.did, texts);
     expect(await other.evaluate("page.changes > 0")).toBe(true);
 
-    // The tab that doesn't lead sends too, and hears when the Relay has it.
+    // The tab that doesn't lead sends too, and learns when the Relay has it.
     const sent = `page.me.send(${JSON.stringify(alice.did)}, "from the other tab").then((sent) => sent.delivered)`;
     expect(await other.evaluate(`${sent}.then(({ last }) => last.success)`)).toBe(true);
     await other.evaluate(`page.me.store.markRead(${JSON.stringify(alice.did)})`);

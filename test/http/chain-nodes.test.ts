@@ -430,7 +430,7 @@ describe("submissions", () => {
     docBlob: new Uint8Array(3),
   });
 
-  /** Signed by an account, of a call that nobody reads. */
+  /** Signed by an account, of a call that no one reads. */
   const called = encodeLedgerCall(documentCall).slice(0, 2);
   const extrinsic = compactAddLength(
     Uint8Array.of(0x84, ...new Uint8Array(33 + 65 + 4), ...called),

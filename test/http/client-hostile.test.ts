@@ -1,5 +1,5 @@
 /**
- * A hostile Cache or Relay against the SDK: what it puts under the id of a message, signs again, or lists beside it,
+ * A hostile Cache or Relay against the SDK: what it puts under the id of a message, signs again, or lists next to it,
  * never removes a message that was not opened, and never names another author.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";

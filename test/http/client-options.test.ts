@@ -219,7 +219,7 @@ describe.each([
       );
       if (!isStored) return;
       expect(await codeOf(careful.groups.create("g", [random.did]))).toBe("proof_missing");
-      // It hears of typing only when it is proven: nothing is posted.
+      // It learns of typing only when it is proven: nothing is posted.
       await careful.store.savePerson(random.did, { isKnown: true });
       await careful.store.saveProfile({ isOpen: true });
       const before = await waitingCount(random);

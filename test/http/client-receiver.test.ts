@@ -41,7 +41,7 @@ class Blind extends Receiver {
   }
 }
 
-/** A receiver of its own, beside an identity that receives nothing itself. */
+/** A receiver of its own, next to an identity that receives nothing itself. */
 function receives(me: Waypost, emit: (event: WaypostEvent) => void) {
   const own = new OwnIdentity(me.client, copyOf(me.identity), { keys: memoryKeys() });
   own.on(emit);

@@ -1,5 +1,5 @@
 /**
- * Who is served where the operator chooses who registers: own recipients from whoever writes to them, and others only for
+ * Who is served where the operator chooses who registers: own recipients from anyone who writes to them, and others only for
  * what own people sign.
  */
 import { afterAll, expect, test } from "bun:test";

@@ -1,5 +1,5 @@
 /**
- * Each constant beside the settings has the effect of its own value. Like the settings (`settings-values.test.ts`), each
+ * Each constant outside of the settings has the effect of its own value. Like the settings (`settings-values.test.ts`), each
  * gets a value that no other has, and the test finds that value in its effect. The canaries swap two constants.
  */
 import { afterAll, describe, expect, test } from "bun:test";

@@ -110,7 +110,7 @@ test("of two own devices that have seen keys which contradict each other neither
     );
     return codes;
   });
-  // Both look before either hears of the other.
+  // Both look before either learns of the other.
   proxy.lie = { proof: (did) => (did === bob.did ? fork : null) };
   for (const me of [phone, laptop]) await me.store.savePerson(bob.did, { isKnown: true });
   expect(await Promise.all([phone, laptop].map((me) => codeOf(me.send(bob.did, "hello"))))).toEqual(

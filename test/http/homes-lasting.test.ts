@@ -63,7 +63,7 @@ test("a home that has vanished is remembered for 30 days, and through a restart"
   const error = await later
     .send(`bob@${south.home}`, "are you there?", { retries: 0 })
     .catch((thrown: unknown) => thrown);
-  // The key is believed, and nobody takes the message.
+  // The key is believed, and no one takes the message.
   expect((error as ClientError).code).toMatch(/^(destination|cache)_unavailable$/);
   for (const path of [
     `/dids/${bob.did}/proof`,

@@ -1,6 +1,6 @@
 /**
  * Two providers, each with a Directory, a Relay and a Cache of its own: their people find each other by `alias@home`, write,
- * reply and get receipts; and a provider that lies, is silent or floods is not believed, harms nobody else and is not asked
+ * reply and get receipts; and a provider that lies, is silent or floods is not believed, harms no one else and is not asked
  * more than its share.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";

@@ -1,6 +1,6 @@
 /**
  * What a client makes of a Directory beyond the table of lies (`lies.test.ts`): what it asks for, forgets and never
- * signs, and what its owner hears of the own record.
+ * signs, and what its owner learns of the own record.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -80,7 +80,7 @@ test("a random DID is unproven, and refused where proofs are demanded", async ()
   expect(await codeOf(alice.send(random.did, "hello", { trust: "proven" }))).toBe("proof_missing");
   const strict = await open({ trust: "proven" });
   expect(await codeOf(strict.send(random.did, "hello"))).toBe("proof_missing");
-  // Whoever demands proofs of others is given an identity that has one.
+  // Anyone who demands proofs of others is given an identity that has one.
   expect(await codeOf(open({ directoryUrl: plain().url, trust: "proven" }))).toBe("proof_missing");
   expect(await codeOf(strict.send(alice.did, "hello"))).toBe("believed");
 });

@@ -301,7 +301,7 @@ test("hides from the owner what others see under the same root: stranger_change"
   const { me: alice, events } = await victimOf(proxy);
   await alice.send(alice.did, "hello", logged);
   const proof = await (await fetch(`${made.nodes.url}/dids/${alice.did}/proof`)).bytes();
-  // Whoever has stolen the key changes the record, which the log shows to senders.
+  // Anyone who has stolen the key changes the record, which the log shows to senders.
   const { rootSeed } = alice.identity;
   const copy = memoryKeys();
   await copy.replace("default", null, renderIdentity(alice.identity));

@@ -126,7 +126,7 @@ test("typing, receipts and profiles wake nobody, and hold back no message that w
   // What they might ring for would go out before this push comes.
   await subscribe(alice, at, at.device("alice"));
   expect(device.woken()).toEqual([]);
-  // Nobody is there to hear it, and what is sent meanwhile does not wait for that.
+  // No one is there to hear it, and what is sent meanwhile does not wait for that.
   const typing = alice.typing(bob.did, false);
   const sent = await Promise.all(["one", "two"].map((text) => alice.send(bob.did, text)));
   for (const { delivered } of sent) await delivered;

@@ -48,7 +48,7 @@ export function ofMallory(relay: TestRelay, envelope: JsonObject): JsonObject {
   return signedBy(mallory, { ...envelope, payload: { garbage: true } });
 }
 
-/** A port on which nobody listens: taken once and given back. */
+/** A port on which no one listens: taken once and given back. */
 export function deadUrl(): string {
   const inbox = startInbox();
   inbox.stop();

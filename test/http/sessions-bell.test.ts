@@ -1,4 +1,4 @@
-/** A session that passes hears of what its Cache has stored, at most once a second. */
+/** A session that passes learns of what its Cache has stored, at most once a second. */
 import { afterEach, expect, test } from "bun:test";
 import { createPerson, envelopeTo } from "../support/cache-node.ts";
 import { createTestRelay, relayEndpoint } from "../support/relay-node.ts";

@@ -1,4 +1,4 @@
-/** Sessions that never acknowledge hold the senders to them up, and nobody else. */
+/** Sessions that never acknowledge hold the senders to them up, and no one else. */
 import { afterAll, expect, test } from "bun:test";
 import { createPerson, envelopeTo, type Person } from "../support/cache-node.ts";
 import { relayEndpoint } from "../support/relay-node.ts";

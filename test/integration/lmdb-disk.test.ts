@@ -129,7 +129,7 @@ describe("a disk without room", () => {
       await store.probe();
       const { stored, code } = await fillUp(mailbox!, 0, 6_000);
       expect([code, await store.probe().catch(codeOf)]).toEqual(["full", "full"]);
-      // A warning comes first. Sixteen were refused, and the operator hears of it once.
+      // A warning comes first. Sixteen were refused, and the operator learns of it once.
       expect(logged.map((line) => line.slice(0, 24))).toEqual([
         "warn: the disk is nearly",
         "error: the disk is full:",
@@ -351,7 +351,7 @@ describe("a disk without room", () => {
         let freed = 0;
         for (let some = 256; some === 256; freed += some) {
           some = await mailbox.expire(12_000, 256);
-          // Senders go on beside it. Some find room that was freed; a refusal has its code.
+          // Senders go on next to it. Some find room that was freed; a refusal has its code.
           const refused = await storeOne(10_000_000 + freed).then(
             () => null,
             (error: unknown) => codeOf(error),

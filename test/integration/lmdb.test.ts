@@ -233,7 +233,7 @@ describe("the directory of a store", () => {
     await expectFree(path);
   });
 
-  /** After a refusal nobody holds the folder. */
+  /** After a refusal no one holds the folder. */
   async function expectFree(path: string): Promise<void> {
     for (const name of readdirSync(path)) rmSync(join(path, name));
     await (await openLmdb(options(path), testEnvironment())).close();

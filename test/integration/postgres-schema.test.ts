@@ -53,7 +53,7 @@ suite("the schema", () => {
       expect(String(await failureOf(() => openPostgres(options, environment)))).toContain(
         "version 99",
       );
-      // As on a worker of Citus, whose locks exclude nobody at the coordinator.
+      // As on a worker of Citus, whose locks exclude no one at the coordinator.
       await own.sql("create table pg_dist_local_group as select 0 as groupid");
       await own.sql("update waypost.meta set readable_by = 1");
       await (await openPostgres(options, environment)).close();

@@ -40,7 +40,7 @@ function declare(): void {
     // Another user's server reads them, whatever this process's mask is.
     chmodSync(folder, 0o755);
     chmodSync(own.cert, 0o644);
-    // The server takes a key only from a file of its own that nobody else can read.
+    // The server takes a key only from a file of its own that no one else can read.
     chmodSync(own.key, 0o600);
     if (process.getuid?.() === 0) {
       chownSync(own.key, Number(Bun.spawnSync(["id", "-u", "postgres"]).stdout.toString()), 0);

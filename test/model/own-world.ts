@@ -160,7 +160,7 @@ export class World {
       this.unopened.add(packet.sealedTo);
   }
 
-  /** Everything is delivered, and nobody lies any more. Returns what is wrong. */
+  /** Everything is delivered, and no one lies any more. Returns what is wrong. */
   calm(): string[] {
     this.isHostile = false;
     this.nowMs += 3 * dayMs;

@@ -100,7 +100,7 @@ async function placesOf(url: string): Promise<Place[]> {
   }));
 }
 
-/** Whoever puts nodes of several kinds behind one name has to say what all of them say. */
+/** Anyone who puts nodes of several kinds behind one name has to say what all of them say. */
 async function mergedFrom(urls: readonly string[], path: string): Promise<Record<string, unknown>> {
   const merged: Record<string, unknown> = {};
   for (const url of urls)

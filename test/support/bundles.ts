@@ -1,4 +1,4 @@
-/** Key bundles of a person of `cache-node.ts`, and of whoever else has a DID and a key that signs. */
+/** Key bundles of a person of `cache-node.ts`, and of anyone else who has a DID and a key that signs. */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64, renderAgreementKey } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";

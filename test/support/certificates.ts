@@ -39,7 +39,7 @@ plmVgYBaSdvcBmh4qNpCR/M+oz6ZjxgqkyzrqCXRkX0FwFt8XBLCJG7N
 -----END PRIVATE KEY-----
 `;
 
-/** Certificates of nodes on this machine (localhost, 127.0.0.1), which nobody else signed, each with its key. */
+/** Certificates of nodes on this machine (localhost, 127.0.0.1), which no one else signed, each with its key. */
 export const nodeCertificates = {
   first: {
     cert: `-----BEGIN CERTIFICATE-----

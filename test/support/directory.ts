@@ -73,7 +73,7 @@ export const testStartMs = Date.parse("2026-07-16T12:00:00Z");
 const settlePatienceMs = 120_000;
 /** Below the requests that a test's app takes at once. */
 const askedAtOnce = 16;
-/** A chain takes some blocks for these; whoever waits for more of them at a time is in the way of the blocks. */
+/** A chain takes some blocks for these; anyone who waits for more of them at a time is in the way of the blocks. */
 const settledAtOnce = 128;
 
 export type TestDirectoryOptions = {
@@ -167,7 +167,7 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
       const refused = replies.find(({ status }) => status !== 202);
       if (refused !== undefined)
         throw new Error(`registration answered ${JSON.stringify(refused.body)}`);
-      // One after the other: each has its time from when the one before has settled, and nobody else asks meanwhile.
+      // One after the other: each has its time from when the one before has settled, and no one else asks meanwhile.
       for (const reply of replies) await settle(reply);
     }
     nowMs += 1;

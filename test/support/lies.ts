@@ -193,7 +193,7 @@ const firstContact: readonly LieRow[] = [
 
 // ----------------------------------------------------------------------------------------------------- with memory
 
-/** The branch of whoever has stolen the first root key, to a victim who has seen Bob rotate it away. */
+/** The branch of anyone who has stolen the first root key, to a victim who has seen Bob rotate it away. */
 const branchRow = (
   name: string,
   code: string,

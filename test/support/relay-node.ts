@@ -1,5 +1,5 @@
 /**
- * A Relay for tests: the real node over the memory driver beside a real Cache, real local servers as
+ * A Relay for tests: the real node over the memory driver next to a real Cache, real local servers as
  * inboxes, and a clock that only sleeping moves, so that retries cost no time.
  */
 

@@ -72,7 +72,7 @@ pub type Migrations = ();
 pub type Executive =
 	frame_executive::Executive<Runtime, Block, frame_system::ChainContext<Runtime>, Runtime, AllPalletsWithSystem>;
 
-/// Blocks without types, for whoever only passes them on.
+/// Blocks without types, for anyone who only passes them on.
 pub mod opaque {
 	use super::*;
 	pub use sp_runtime::OpaqueExtrinsic as UncheckedExtrinsic;
@@ -127,7 +127,7 @@ pub const EXISTENTIAL_DEPOSIT: Balance = 1_000_000_000;
 /// Half an hour.
 pub const SESSION_BLOCKS: BlockNumber = 300;
 const NORMAL_DISPATCH_RATIO: Perbill = Perbill::from_percent(75);
-/// What calls that nobody pays for may use of a block's time.
+/// What calls that no one pays for may use of a block's time.
 const UNPAID_DISPATCH_RATIO: Perbill = Perbill::from_percent(10);
 const BLOCK_BYTES_MAX: u32 = 5 * 1024 * 1024;
 

@@ -17,7 +17,7 @@ import {
 } from "./stage.ts";
 
 let count = 0;
-/** An identity that nobody else uses. */
+/** An identity that no one else uses. */
 export const newcomer = (): Identity => identityOf(`newcomer ${count++}`);
 
 // ------------------------------------------------------------------------------------------ registration

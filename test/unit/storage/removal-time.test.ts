@@ -1,4 +1,4 @@
-/** Until when records may be removed and claims forgotten, beside clocks that jump. */
+/** Until when records may be removed and claims forgotten, with clocks that jump. */
 import { expect, test } from "bun:test";
 import { hourMs, minuteMs, secondMs } from "../../../src/core/codec/time.ts";
 import { RemovalTime } from "../../../src/storage/removal-time.ts";

@@ -3,7 +3,7 @@
 //!
 //! Every authority has one vote at a time: for a motion, and for as long as `VoteLife` blocks. The vote that
 //! makes a majority carries the motion; a changed set is the one of the session after the next. A new runtime waits
-//! for `UpgradeDelay` after that, so that whoever relies on the chain sees it coming. When so many keys are lost that
+//! for `UpgradeDelay` after that, so that anyone who relies on the chain sees it coming. When so many keys are lost that
 //! no block becomes final, the majority removes their owners and lets finality begin anew.
 //!
 //! Laws: the set is never empty and never larger than its bound; only authorities vote, each once; a vote of

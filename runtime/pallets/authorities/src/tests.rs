@@ -96,7 +96,7 @@ fn more_than_half_add_and_remove() {
 		assert_ok!(vote(2, add(4)));
 		assert_eq!(set(), [1, 2, 3, 4]);
 		assert_eq!(<Authorities as SessionManager<u64>>::new_session(3), Some(vec![1, 2, 3, 4]));
-		// A session hears of a set once.
+		// A session learns of a set once.
 		assert_eq!(<Authorities as SessionManager<u64>>::new_session(4), None);
 		// Half of four is no majority.
 		assert_ok!(vote(1, remove(3)));

@@ -66,7 +66,7 @@ fn method<T: Config>(number: u32) -> VerificationMethod<T> {
 	}
 }
 
-/// How many bytes of texts a key agreement has at most, beside its controller.
+/// How many bytes of texts a key agreement has at most, next to its controller.
 fn agreement_bytes<T: Config>() -> u32 {
 	T::MaxIdLen::get() + T::MaxKaTypeLen::get() + T::MaxKeyMultibaseLen::get()
 }
@@ -87,7 +87,7 @@ fn agreement<T: Config>(number: u32) -> KeyAgreement<T> {
 	agreement_of(number, agreement_bytes::<T>())
 }
 
-/// How many bytes of URLs and ids a service holds at most, beside its own id and type.
+/// How many bytes of URLs and ids a service holds at most, next to its own id and type.
 fn service_bytes<T: Config>() -> u32 {
 	let urls = T::MaxServiceEndpoints::get() * T::MaxServiceEndpointUrlLen::get();
 	urls + T::MaxServiceAuthorizationKeys::get() * T::MaxIdLen::get()

@@ -231,7 +231,7 @@ pub mod pallet {
 	#[pallet::storage]
 	pub type Deposits<T: Config> = StorageMap<_, Blake2_128Concat, Did<T>, (T::AccountId, BalanceOf<T>)>;
 
-	/// Whether proofs of versions 1 and 2 and payloads that are signed plainly are taken beside version 3.
+	/// Whether proofs of versions 1 and 2 and payloads that are signed plainly are taken as well as version 3.
 	/// They bind neither this chain nor the account that submits them. Set in the chain's first state.
 	#[pallet::storage]
 	pub type PlainProofs<T: Config> = StorageValue<_, bool, ValueQuery>;
@@ -497,7 +497,7 @@ pub mod pallet {
 		}
 
 		/// Registers a DID; the account that signs the extrinsic owns it and pays the deposit. The family's
-		/// call 6, which no account signs, is left out: whoever writes for good has paid for it.
+		/// call 6, which no account signs, is left out: anyone who writes for good has paid for it.
 		#[pallet::call_index(7)]
 		#[pallet::weight(T::WeightInfo::register_with_document_proof_signed(length(doc_blob), methods::<T>(doc_blob)))]
 		pub fn register_with_document_proof_signed(
@@ -936,7 +936,7 @@ pub mod pallet {
 		}
 
 		/// Returns the deposit of a DID that is deactivated, or whose record has not changed for `SilenceMs`, to the
-		/// account that paid it. What stays says that the DID is deactivated, so that nobody else takes its name.
+		/// account that paid it. What stays says that the DID is deactivated, so that no one else takes its name.
 		#[pallet::call_index(32)]
 		#[pallet::weight(T::WeightInfo::reclaim_deposit())]
 		pub fn reclaim_deposit(origin: OriginFor<T>, did: Vec<u8>) -> DispatchResult {

@@ -608,8 +608,8 @@ impl<T: Config> Pallet<T> {
 		}
 	}
 
-	/// Whoever writes to an alias that is no longer there must not reach somebody else. After a deletion it is reserved
-	/// for nobody, because another key may register the DID.
+	/// Anyone who writes to an alias that is no longer there must not reach somebody else. After a deletion it is reserved
+	/// for no one, because another key may register the DID.
 	fn ensure_not_reserved(did: &Did<T>, alias: &Alias<T>) -> Result<(), Error<T>> {
 		let Some(reserve) = ReleasedAliases::<T>::get(alias) else { return Ok(()) };
 		let own = reserve.did == *did && reserve.life == Lives::<T>::get(did);
@@ -802,7 +802,7 @@ impl<T: Config> Pallet<T> {
 		Self::control(did, record, payload.action)
 	}
 
-	/// Whoever reads a record may take its texts for UTF-8.
+	/// Anyone who reads a record may take its texts for UTF-8.
 	fn control(did: Did<T>, mut record: DidRecord<T>, action: ControlAction<T>) -> DispatchResult {
 		ensure!(action.is_text(), Error::<T>::InvalidControlPayload);
 		let event = match action {

@@ -50,7 +50,7 @@ impl Domain {
 
 /// The order in which calls with a proof leave a full pool, and enter a block. An extrinsic of an account has one for
 /// each of its kind that a block holds, at most some thousands, times its tip and one: registrations come after all of
-/// these but those of aliases. Those come last, so that nobody who sees a registration in the pool takes the alias
+/// these but those of aliases. Those come last, so that no one who sees a registration in the pool takes the alias
 /// that it names before it for free.
 pub mod priority {
 	pub const ROTATION: u64 = 1_000_000;
@@ -60,7 +60,7 @@ pub mod priority {
 	pub const POLICY: u64 = 100_000;
 }
 
-/// How far a call may draw on the allowance of its DID. Nobody pays a fee for a call with a proof, so the allowance
+/// How far a call may draw on the allowance of its DID. No one pays a fee for a call with a proof, so the allowance
 /// is what keeps a DID from filling blocks: `ProofsAtOnce` calls, one more for every `ProofInterval` blocks that pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {

@@ -200,7 +200,7 @@ fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Whether a key may enter a record: the canonical encoding of a point of the curve that is not of
-/// small order. Under a small-order key signatures verify that nobody made.
+/// small order. Under a small-order key signatures verify that no one made.
 pub fn is_admissible_key(key: &[u8; 32]) -> bool {
 	let Some(point) = CompressedEdwardsY(*key).decompress() else { return false };
 	point.compress().as_bytes() == key && !point.is_small_order()

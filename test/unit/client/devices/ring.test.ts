@@ -88,7 +88,7 @@ test("keys of a replacement wait for the proof, and then no other devices count"
   expect([heard.said, two.held.identity.rootSeed]).toEqual([items, next.nextRootSeed]);
   expect(await two.ring.devices()).toHaveLength(2);
 
-  // The thief has the keys of before: it is read by nobody, and reads nothing.
+  // The thief has the keys of before: it is read by no one, and reads nothing.
   const late = await three.ring.seal(items, { from: thief, to: laptop, acked: "" }, null);
   expect((await two.ring.open(late, { from: thief, to: laptop })).said).toBe(null);
   expect((await three.ring.open(said, { from: phone, to: laptop })).said).toBe(null);

@@ -104,7 +104,7 @@ test("what can't be judged waits, and a leaving waits for what put its member in
   await hearing(table, gone, true);
   const row = (await groupAt(table, state.id)) as GroupRow;
   expect([row.state.name[0], row.state.left, row.waiting.length]).toEqual(["Hiking", {}, 3]);
-  // Nobody's word but the maker's, and with the time that was waited for.
+  // No one's word but the maker's, and with the time that was waited for.
   await hearing(
     table,
     { ...saying(ahead), statements: [{ one: signed(ahead), by: "other" }] },

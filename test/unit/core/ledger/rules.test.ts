@@ -145,7 +145,7 @@ describe("aliases", () => {
     world.apply(signed(world, add("one")));
     expect(world.apply({ name: "set_alias", did, alias: "two" })).toBe("RootKeyRequired");
     expect(world.record(did).aliases).toEqual(["two", "one"]);
-    // Without a root key nobody else could: it replaces the whole list.
+    // Without a root key no one else could: it replaces the whole list.
     const { rootPubkey } = world.record(did);
     world.stage(did, { rootPubkey: null });
     expect(world.apply({ name: "set_alias", did, alias: "two" })).toEqual(["AliasSet"]);

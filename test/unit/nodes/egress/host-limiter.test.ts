@@ -16,7 +16,7 @@ const limits: HostLimits = {
   destinationsMax: 10,
 };
 
-/** Of a request that nobody ends. */
+/** Of a request that no one ends. */
 const never = new AbortController().signal;
 
 const isSlot = (result: Release | NoSlot): result is Release => typeof result !== "string";

@@ -152,7 +152,7 @@ fn the_owner_sets_a_first_alias_and_changes_none() {
 		assert_ok!(set(alice(), DID, b"two"));
 		assert_ok!(add(b"one", 0));
 		assert_noop!(set(alice(), DID, b"two"), Error::<Test>::RootKeyRequired);
-		// A DID of the family without a root key has nobody else.
+		// A DID of the family without a root key has no one else.
 		let rooted = record(DID);
 		without_key(DID);
 		assert_ok!(set(alice(), DID, b"two"));

@@ -31,7 +31,7 @@ fn registered() {
 fn a_registration_is_for_one_account_on_one_chain() {
 	strict(|| {
 		let good = message(genesis(), Some([1; 32]));
-		// Whoever sees it on its way can't have it.
+		// Anyone who sees it on its way can't have it.
 		assert_noop!(register_v3(bob(), &good), Error::<Test>::InvalidSignature);
 		assert_noop!(register_v3(alice(), &message(genesis(), Some([2; 32]))), Error::<Test>::InvalidSignature);
 		assert_noop!(register_v3(alice(), &message(genesis(), None)), Error::<Test>::InvalidSignature);

@@ -144,7 +144,7 @@ fn the_keys_of_a_did_choose_its_owner_who_must_agree() {
 		assert_eq!((record(DID).owner, held_of(&alice()), held_of(&bob())), (Some(bob()), 0, deposit));
 		assert_eq!(counters(), [0, 0, 0, 1]);
 		assert_noop!(adopt(bob(), bob(), 0), Error::<Test>::InvalidControlNonce);
-		// Nobody pays for a control call without an account, so it changes no owner.
+		// No one pays for a control call without an account, so it changes no owner.
 		let free = control(ControlAction::ChangeOwner { owner: alice() }, 1);
 		assert_eq!(free, Err(Error::<Test>::InvalidControlPayload.into()));
 		assert_eq!(record(DID).owner, Some(bob()));

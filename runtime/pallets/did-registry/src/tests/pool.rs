@@ -73,7 +73,7 @@ fn a_rotation_goes_before_a_document_and_both_before_an_extrinsic_without_a_tip_
 	let by_length = 5 * 1024 * 1024 * 3 / 4 / 100;
 	let order = [priority::ROTATION, priority::CONTROL, priority::DOCUMENT, priority::POLICY, by_length];
 	assert!(order.windows(2).all(|pair| pair[0] > pair[1]), "{order:?}");
-	// Whoever names an alias in a registration pays for it. The largest registration has the lowest priority.
+	// Anyone who names an alias in a registration pays for it. The largest registration has the lowest priority.
 	let largest = 5 * 1024 * 1024 * 3 / 4 / 17_000;
 	assert!(priority::ALIAS < largest);
 }

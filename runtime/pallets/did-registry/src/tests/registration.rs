@@ -155,7 +155,7 @@ fn version_2_signs_the_alias_in_normal_form() {
 		assert_eq!(record(DID).aliases.unwrap().to_vec(), vec![bytes::<Alias<Test>>(b"team")]);
 	});
 	test(|| {
-		// Nobody can have signed an alias that has no normal form.
+		// No one can have signed an alias that has no normal form.
 		let mut registration = Registration::v2(NOW + 1);
 		registration.alias = Some(b"a b".to_vec());
 		assert_noop!(registration.submit(signed(alice())), Error::<Test>::InvalidSignature);
