@@ -6,6 +6,7 @@
  */
 import { Argument, type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
+import { attempt, ClientError } from "../client/base/failure.ts";
 import { parseRecord } from "../client/base/shapes.ts";
 import {
   change,
@@ -14,6 +15,8 @@ import {
   ownerUpdates,
 } from "../client/identity/change.ts";
 import { inForce, nextIdentity, publishKeys } from "../client/identity/new-keys.ts";
+import { keepPushes } from "../client/identity/push.ts";
+import { recordReplacement } from "../client/identity/replacement.ts";
 import type { Signer } from "../client/keys/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys/keys.ts";
 import { changeIdentity } from "../client/keys/stored.ts";
@@ -91,12 +94,39 @@ function registerRotate(did: Command): void {
     .command("rotate")
     .description(
       "replace every key of an identity: root key, methods, and the key that others seal to",
+    )
+    .option(
+      "--method <id...>",
+      "a method in its document that stays, though its secret is elsewhere",
+    )
+    .option(
+      "--service <id...>",
+      "a service in its document that stays, though it was named elsewhere",
     );
   clientCommand(addIdentityFlag(command), rotate);
 }
 
+type Kept = { readonly method?: readonly string[]; readonly service?: readonly string[] };
+
+/** Says first what the new document won't have. Without `--method` those stay that this machine has added. */
+async function keptOf(
+  { client, report }: CommandSession,
+  identity: Identity,
+  { method, service = [] }: Kept,
+) {
+  const { methods, agreements, services } = await recordReplacement(client, identity);
+  const isKept = (one: { readonly id: string; readonly stays: boolean }) =>
+    method === undefined ? one.stays : method.includes(one.id);
+  for (const one of methods) report.note(`${isKept(one) ? "stays" : "goes"}: method ${one.id}`);
+  for (const { id } of agreements) report.note(`goes: key agreement ${id}`);
+  for (const { id, stays, endpoints } of services)
+    if (!stays && !service.includes(id))
+      report.note(`goes: service ${id} at ${endpoints.join(", ")}`);
+  return { services: service, methods: method };
+}
+
 /** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
-async function rotate(session: CommandSession): Promise<void> {
+async function rotate(session: CommandSession, options: Kept): Promise<void> {
   const { client, keysFolder, report } = session;
   const identity = await session.identity();
   const { name, did } = identity;
@@ -105,10 +135,15 @@ async function rotate(session: CommandSession): Promise<void> {
     throw failed(
       `other devices of ${name} would be locked out: replace its keys by waypost device remove`,
     );
+  const kept = await keptOf(session, identity, options);
   const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
   const waiting = session.waiting("waiting for the new keys");
-  const rotated = await publishKeys(client, next, { waiting });
-  await changeIdentity(keys, identity, (stored) => inForce(stored, rotated));
+  const rotated = await publishKeys(client, next, { waiting, ...kept });
+  const stored = await changeIdentity(keys, identity, (now) => inForce(now, rotated));
+  // No Cache wakes a device for who had the keys.
+  const ended = await attempt(() => keepPushes({ client, identity: stored }, []));
+  if (ended instanceof ClientError)
+    report.note("push subscriptions could not be ended now: the identity's next opening does it");
   const { version, root_pubkey } = await client.directory.resolve(did);
   report.result(
     { ok: true, did, root_pubkey, version },

@@ -4,7 +4,8 @@
  */
 
 export { ClientError, type ClientErrorKind } from "./base/failure.ts";
-export type { Device, Devices } from "./devices/devices.ts";
+export type { Devices } from "./devices/devices.ts";
+export type { Device, Replacement } from "./devices/listing.ts";
 export { type BackupState, type Restored, type Restoring, restore } from "./identity/backup.ts";
 export {
   type Guardian,

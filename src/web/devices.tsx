@@ -3,9 +3,9 @@ import { useEffect, useState } from "preact/hooks";
 import type { Device } from "../client/package.ts";
 import { Button, CopyButton, Form, Input, Problem, useStored } from "./parts.tsx";
 import { QrCode } from "./qr.tsx";
+import { addingOf, ReplaceKeys } from "./replacing.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import { deviceLabel, linkDevice, me, textOf, toast } from "./session.ts";
-import { dateTimeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
 /** The new device's side, on its first page. */
@@ -53,27 +53,12 @@ export function Devices() {
         </ul>
       )}
       <NewDevice />
-      <p>
-        <Button danger ask={t.replaceKeysAsk} onClick={replaceKeys}>
-          {t.replaceKeys}
-        </Button>
-      </p>
+      <ReplaceKeys />
     </>
   );
 }
 
-async function replaceKeys(): Promise<void> {
-  await me.devices.replaceKeys();
-  toast(t.keysAreNew);
-}
-
 type DeviceProps = { readonly device: Device; readonly all: readonly Device[] };
-
-function addingOf(at: Date | null, by: Device | undefined): string {
-  const when = dateTimeOf(at ?? new Date());
-  if (by === undefined) return t.addedAt(when);
-  return by.isThis ? t.addedByThis(when) : t.addedBy(when, deviceLabel(by.name));
-}
 
 function DeviceLine({ device, all }: DeviceProps) {
   const { did, name, isThis, addedAt, addedBy } = device;

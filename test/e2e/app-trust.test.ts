@@ -3,7 +3,7 @@
  * people compare, and a stranger with a friend's name.
  */
 import { expect } from "bun:test";
-import { linkOf, linkSecond, newPerson, twoPeople } from "./app-page.ts";
+import { axeFindings, linkOf, linkSecond, newPerson, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
@@ -33,6 +33,18 @@ appTest(
     expect(added).toMatch(/^DeviceAdded .*, by this device$/);
     await alice.page.evaluate("(globalThis.confirm = () => true)");
     await alice.press("Somebody may have my keys");
+    await alice.page.until("document.querySelectorAll('dialog fieldset .check').length > 2", "it");
+    const staying = await alice.page.evaluate(
+      "[...document.querySelectorAll('dialog fieldset .check')].map((one) => one.textContent)",
+    );
+    expect(staying).toEqual([
+      expect.stringMatching(/^DeviceAdded .*, by this device$/),
+      ...Array.from({ length: (staying as string[]).length - 1 }, () =>
+        expect.stringMatching(/^Messages at http:\/\/[^,]*$/),
+      ),
+    ]);
+    expect(await axeFindings(alice, "what stays under new keys")).toEqual([]);
+    await alice.press("Make new keys");
     await alice.page.until(
       "document.querySelector('.toast')?.textContent.startsWith('You have new keys')",
       "the new keys",

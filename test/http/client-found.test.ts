@@ -1,6 +1,7 @@
 /** An identity that was lost is found again: from a backup, with people and history, and by two of three guardians. */
 import { afterAll, beforeAll, expect, jest, test } from "bun:test";
 import { backup, restore } from "../../src/client/identity/backup.ts";
+import { change } from "../../src/client/identity/change.ts";
 import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { freshSeed, renderIdentity } from "../../src/client/keys/keys.ts";
@@ -9,6 +10,7 @@ import { shareType } from "../../src/client/mail/content.ts";
 import type { Message } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Table } from "../../src/client/store/table.ts";
+import { activeDocument } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -274,9 +276,27 @@ test("any two of three guardians restore, one alone does not, and a false share 
   ];
   const keys = memoryKeys();
   const [first = [], ...others] = pairs;
+  const { client, did } = alice;
+  const service = {
+    ...{ id: `${did}#evil`, type: "SvcCacheService", authorization: null, priority: null },
+    serviceEndpoint: ["https://evil.example"],
+  };
+  const own = (await activeDocument(client, did)).service;
+  await change(
+    client,
+    { action: "AddService", did, service },
+    {
+      signer: { keyId: "root", seed },
+      waiting,
+    },
+  );
   // The keys that were lost, or stolen, are no more in force.
   expect((await restoring(first, keys)).rootSeed).not.toEqual(seed);
   for (const pair of others) expect(await codeOf(restoring(pair))).toBe("root_replaced");
+  // Nor does the document lead to a thief.
+  expect((await activeDocument(client, did)).service.map(({ id }) => id)).toEqual(
+    own.map(({ id }) => id),
+  );
   await alice.close();
   const found = await open({ keys });
   expect(found.did).toBe(alice.did);

@@ -6,7 +6,8 @@ import { expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
 import { awaitFacts } from "../../src/client/devices/facts.ts";
 import { change } from "../../src/client/identity/change.ts";
-import { createIdentity } from "../../src/client/keys/keys.ts";
+import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
+import { createIdentity, freshSeed } from "../../src/client/keys/keys.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
@@ -78,6 +79,49 @@ test("after a removal the document has no method that a thief's device had added
   const [gone] = (await phone.devices.list()).filter(({ isThis }) => !isThis);
   await phone.devices.remove(gone?.did ?? "");
   expect(JSON.stringify(await activeDocument(phone.client, did))).not.toContain("evil");
+}, 60_000);
+
+test("before keys are replaced the user sees what would go, with who added it, and ticks what stays", async () => {
+  const phone = await open(place());
+  const thief = await linked(phone);
+  const { client, did } = thief;
+  const signer = { keyId: "root", seed: thief.identity.rootSeed };
+  const add = async (by: Waypost, name: string) => {
+    const id = `${did}#${name}`;
+    const publicKeyMultibase = renderPublicKey(await ed25519PublicKey(freshSeed()));
+    const verificationMethod = { id, type: "Multikey", controller: did, publicKeyMultibase };
+    const intent = { action: "AddVerificationMethod", did, verificationMethod } as const;
+    await change(by.client, intent, { signer, waiting });
+    return id;
+  };
+  const [evil, liked] = [await add(thief, "evil"), await add(thief, "liked")];
+  const own = await add(phone, "own");
+  const url = "https://evil.example";
+  const service = {
+    ...{ id: `${did}#evil-cache`, type: "SvcCacheService", serviceEndpoint: [url] },
+    ...{ authorization: null, priority: null },
+  };
+  await change(client, { action: "AddService", did, service }, { signer, waiting });
+  const { devices, methods, agreements, services } = await phone.devices.replacement();
+  const [self] = await phone.devices.list();
+  expect(devices).toMatchObject([{ name: "second", isThis: false, addedBy: self?.did ?? "" }]);
+  expect(devices[0]?.addedAt).toBeInstanceOf(Date);
+  expect(methods.map(({ id, stays }) => [id, stays])).toEqual([
+    [evil, false],
+    [liked, false],
+    [own, true],
+  ]);
+  expect(agreements).toEqual([]);
+  const strange = services.filter(({ stays }) => !stays);
+  expect(strange).toMatchObject([{ id: service.id, endpoints: [url] }]);
+  expect(services.length).toBeGreaterThan(1);
+  await phone.devices.replaceKeys({ keep: [], methods: [liked] });
+  const after = await activeDocument(phone.client, did);
+  const ids = after.verificationMethod.map(({ id }) => id);
+  expect([evil, liked, own].map((id) => ids.includes(id))).toEqual([false, true, false]);
+  expect(after.service.map(({ id }) => id)).not.toContain(service.id);
+  // What was ticked is the user's own from then on.
+  expect((await phone.devices.replacement()).methods).toMatchObject([{ id: liked, stays: true }]);
 }, 60_000);
 
 test("after a removal the document has no service of a thief, and all of this identity's", async () => {

@@ -1,8 +1,12 @@
 /** Several devices of one identity and their pushes: none silences another one, and a removed one is woken no more. */
 import { afterAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import { fileKeys } from "../../src/cli/files/files.ts";
+import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
 import { subscribe } from "../../src/client/identity/push.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { connect } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes } from "../support/nodes.ts";
@@ -114,4 +118,50 @@ test("no subscription of a removed device, or of who had its keys, stays, and th
   await alice.send(phone.did, "hello");
   await until(() => [first, second].every((device) => device.woken().length > 0));
   expect([third.woken(), fourth.woken()]).toEqual([[], []]);
+}, 60_000);
+
+test("new keys by command, or by guardians, end the subscriptions of who had the ones before", async () => {
+  const [alice, ...friends] = (await Promise.all(
+    Array.from({ length: 4 }, () => keep(Waypost.open(place()))),
+  )) as [Waypost, ...Waypost[]];
+  const folder = scratchPaths("push-devices-keys")();
+  const dora = await keep(Waypost.open({ url, keys: fileKeys(folder), name: "dora", waiting }));
+  const choices: { to: string; fingerprint: string }[] = [];
+  for (const friend of friends) {
+    await friend.store.savePerson(alice.did, { isKnown: true });
+    await alice.store.savePerson(friend.did, { isKnown: true });
+    choices.push({ to: friend.did, fingerprint: (await alice.fingerprint(friend.did)).is });
+  }
+  await alice.appointGuardians(choices);
+  const [fifth, sixth] = [deviceOf("fifth"), deviceOf("sixth")];
+  for (const [{ identity }, thief] of [
+    [alice, fifth],
+    [dora, sixth],
+  ] as const) {
+    const client = connect({ directoryUrl: url, relayUrl: url });
+    await subscribe({ client, identity, device: null }, thief.subscription, { data: "wake" });
+  }
+  const shares: string[] = [];
+  for (const friend of friends)
+    for await (const message of friend.messages()) {
+      shares.push(message.text ?? new TextDecoder().decode(message.bytes()));
+      break;
+    }
+  await Promise.all([alice.close(), dora.close()]);
+  await restoreFromGuardians({ shares, directoryUrl: url, keys: memoryKeys() });
+  const main = join(import.meta.dir, "../../src/main.ts");
+  const words = ["did", "rotate", "--as", "dora", "--url", url, "--keys", folder, "--json"];
+  const rotating = Bun.spawn([process.execPath, main, ...words], { stdout: "ignore" });
+  expect(await rotating.exited).toBe(0);
+  const [friend] = friends as [Waypost];
+  const phone = await keep(Waypost.open(place()));
+  const ringer = deviceOf("seventh");
+  await phone.push(ringer.subscription, { data: "wake" });
+  await phone.close();
+  // Receipts of the guardians rang before.
+  const before = [fifth, sixth].map((thief) => thief.woken().length);
+  for (const { did } of [alice, dora, phone]) await (await friend.send(did, "hello")).delivered;
+  // What was sent before it would have been pushed before it.
+  await until(() => ringer.woken().length > 0);
+  expect([fifth, sixth].map((thief) => thief.woken().length)).toEqual(before);
 }, 60_000);

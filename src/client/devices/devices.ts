@@ -21,7 +21,6 @@ import { sendPlan } from "../mail/send.ts";
 import { jsonBody } from "../net/http.ts";
 import { historyOf, keysKey, peerKey, removedKey, rowsOf } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
-import type { DeviceFacts } from "../store/rows.ts";
 import type { Table } from "../store/table.ts";
 import { type Client, senderOf } from "../trust/client.ts";
 import { loadAddedKeys } from "../trust/own.ts";
@@ -37,20 +36,12 @@ import {
 } from "./codes.ts";
 import { AwaitedFacts } from "./facts.ts";
 import { queueHistory } from "./items.ts";
+import type { Device, Replacement, Replacing } from "./listing.ts";
 import { otherDevices } from "./others.ts";
 import { lastProven, provenRoot } from "./proven.ts";
 import { isCurrent, peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
 import { type DeviceMail, type Speech, Sync } from "./sync.ts";
-
-export type Device = DeviceFacts & {
-  readonly isThis: boolean;
-  readonly addedAt: Date | null;
-  /** The device that accepted it. */
-  readonly addedBy: Did | null;
-  /** Its Cache has all that is here. */
-  readonly isCurrent: boolean;
-};
 
 /** It sends to own devices, and receives from them. */
 export type DeviceLink = DeviceMail & {
@@ -69,11 +60,6 @@ type ThisDevice = {
   readonly onOpened: () => void;
 };
 
-type Replacing = {
-  readonly keep?: readonly string[];
-  readonly services?: readonly string[];
-};
-
 const leadMs = 2 * secondMs;
 
 // -------------------------------------------------------------------------------------------------------- devices
@@ -88,7 +74,7 @@ export class Devices {
   readonly #ring: Ring;
   readonly #facts: AwaitedFacts;
   #isResuming = false;
-  #keptServices: readonly string[] = [];
+  #kept: Pick<Replacing, "services" | "methods"> = {};
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -395,15 +381,24 @@ export class Devices {
 
   /**
    * New keys of this identity. Devices that `keep` does not name are removed; all stay without it. Of the services in the
-   * document those stay that this device has named or begun with, and those whose ids `services` has.
+   * document those stay that this device has named or begun with, and those whose ids `services` has; of methods that it
+   * doesn't hold those whose ids `methods` has, or without it those that it has added (`replacement`).
    */
-  replaceKeys({ keep, services = [] }: Replacing = {}): Promise<void> {
-    this.#keptServices = services;
+  replaceKeys({ keep, ...kept }: Replacing = {}): Promise<void> {
+    this.#kept = kept;
     return this.#own.identity.inOrder(async () => {
       const peers = await peersOf(this.#table);
       const gone = peers.map(({ did }) => did).filter((did) => keep?.includes(did) === false);
       await this.#remove(gone);
     });
+  }
+
+  /** Before `remove` and `replaceKeys`: every device, method, agreement and service that is not of this device alone. */
+  async replacement(): Promise<Replacement> {
+    const { client, secrets } = this.#own.identity;
+    const { recordReplacement } = await import("../identity/replacement.ts");
+    const devices = (await this.list()).filter(({ isThis }) => !isThis);
+    return { devices, ...(await recordReplacement(client, secrets)) };
   }
 
   async #remove(gone: readonly Did[]): Promise<void> {
@@ -475,7 +470,7 @@ export class Devices {
 
   async #publish(next: Identity): Promise<void> {
     const { client, waiting } = this.#own.identity;
-    const renewed = await publishKeys(client, next, { waiting, services: this.#keptServices });
+    const renewed = await publishKeys(client, next, { waiting, ...this.#kept });
     await this.#change((stored) => inForce(stored, renewed));
     await this.look();
     this.#own.onNewKeys();

@@ -7,20 +7,22 @@
 import { combine, split } from "shamir-secret-sharing";
 import { encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
-import { localError } from "../base/failure.ts";
+import { type DidDocument, parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
+import { attempt, localError } from "../base/failure.ts";
 import { guardiansShape, shareShape } from "../base/kept.ts";
 import { type Of, parseKept, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
-import { type KeyStore, reliable } from "../keys/key-stores.ts";
+import { type KeyStore, memoryOf, reliable } from "../keys/key-stores.ts";
 import { type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
 import { changeIdentity } from "../keys/stored.ts";
 import { shareType } from "../mail/content.ts";
 import type { MessageOptions } from "../mail/send.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
+import { endpoint } from "../net/http.ts";
 import type { LocalStore } from "../store/store.ts";
 import { activeDocument, type Client, connect, find, rootKeyOf } from "../trust/client.ts";
 import type { Fingerprint } from "../trust/fingerprint.ts";
+import { hostOf, rememberHosts } from "../trust/hosts.ts";
 import { distrust, recall } from "../trust/trust.ts";
 import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
 
@@ -137,6 +139,8 @@ export type Restoration = {
   readonly directoryUrl: string;
   readonly keys: KeyStore;
   readonly name?: string;
+  /** Ids of services in the document that stay although they are at other nodes. */
+  readonly services?: readonly string[];
 };
 
 /**
@@ -147,6 +151,7 @@ export async function restoreFromGuardians({
   shares,
   directoryUrl,
   name = "default",
+  services = [],
   ...rest
 }: Restoration): Promise<Identity> {
   const keys = reliable(rest.keys);
@@ -167,8 +172,29 @@ export async function restoreFromGuardians({
   const identity = nextIdentity({ ...made, methods, agreements }, Date.now());
   if (!(await keys.replace(name, null, renderIdentity(identity))))
     throw localError("name_taken", `an identity called ${name} already exists`);
-  const renewed = await publishKeys(client, identity, { waiting: waitingDefault });
-  return changeIdentity(keys, identity, (stored) => inForce(stored, renewed));
+  client.known.memory = memoryOf(keys, name);
+  await rememberHosts(client, did, await servicesAt(client, document));
+  const renewed = await publishKeys(client, identity, { waiting: waitingDefault, services });
+  const restored = await changeIdentity(keys, identity, (stored) => inForce(stored, renewed));
+  // What can't be reached now is asked when the identity is opened.
+  await attempt(async () => {
+    const { keepPushes } = await import("./push.ts");
+    await keepPushes({ client, identity: restored }, []);
+  });
+  return restored;
+}
+
+/** Those at the node of the user's choice: who had the keys may have named other ones. */
+async function servicesAt({ directory, timeoutMs }: Client, document: DidDocument) {
+  const { url } = directory.endpoint;
+  const { aboutOf } = await import("./registration.ts");
+  const own = await aboutOf(endpoint(url, timeoutMs));
+  const names = [own.relay_endpoints, own.cache_endpoints, own.directory_endpoints].flat();
+  const hosts = [url, ...names.filter((one) => one !== undefined)].map(hostOf);
+  return document.service.map((one) => {
+    const serviceEndpoint = one.serviceEndpoint.filter((at) => hosts.includes(hostOf(at)));
+    return { ...one, serviceEndpoint };
+  });
 }
 
 function parseShare(text: string): Share {

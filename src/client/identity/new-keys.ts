@@ -21,7 +21,7 @@ import {
 import type { Waiting } from "../net/directory.ts";
 import { type Client, rootKeyOf } from "../trust/client.ts";
 import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
-import { loadAddedKeys } from "../trust/own.ts";
+import { loadAddedKeys, rememberAddedKey } from "../trust/own.ts";
 import { change, publishEdited } from "./change.ts";
 
 /** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
@@ -65,6 +65,8 @@ type Publishing = {
   readonly waiting: Waiting;
   /** Ids of services that stay although this identity may not have named them. */
   readonly services?: readonly string[];
+  /** Ids of methods that stay although this device doesn't hold them; without it those that it has added. */
+  readonly methods?: readonly string[] | undefined;
 };
 
 /**
@@ -75,7 +77,7 @@ type Publishing = {
 export async function publishKeys(
   client: Client,
   next: Identity,
-  { waiting, services = [] }: Publishing,
+  { waiting, services = [], methods }: Publishing,
 ): Promise<Identity> {
   const { did, nextRootSeed } = next;
   const rootSeed = nextRootSeed ?? next.rootSeed;
@@ -89,14 +91,29 @@ export async function publishKeys(
     const signer = { keyId: rootSignerId, seed: next.rootSeed };
     await change(client, { action: "UpdateRootPubkey", did, newRootPubkey }, { signer, waiting });
   }
-  const added = await loadAddedKeys(client, did);
   const edited = async (document: DidDocument) => {
+    const added = await keptKeys(client, document, methods);
     const service = await ownServices(client, document, services);
     return withNewKeys({ ...document, service }, next, added);
   };
   await publishEdited(client, did, { rootSeed, edited, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) throw replaced();
   return { ...next, rootSeed, nextRootSeed: null };
+}
+
+/** Keys of methods that stay: those that the user has ticked are this identity's own from now on. */
+async function keptKeys(
+  client: Client,
+  { id, verificationMethod }: DidDocument,
+  ticked: readonly string[] | undefined,
+): Promise<readonly string[]> {
+  const did = id as Did;
+  if (ticked === undefined) return loadAddedKeys(client, did);
+  const keys = verificationMethod
+    .filter((one) => ticked.includes(one.id))
+    .map(({ publicKeyMultibase }) => publicKeyMultibase);
+  for (const key of keys) await rememberAddedKey(client, did, key);
+  return keys;
 }
 
 /** Those that this identity has named, and from now on those that its user has ticked; all where nothing is remembered. */

@@ -321,7 +321,14 @@ export const german: Words = {
   removeDeviceAsk:
     "Dieses Gerät entfernen? Deine Schlüssel werden ersetzt, und es liest nichts Neues mehr.",
   replaceKeysAsk:
-    "Jetzt neue Schlüssel machen? Wer eine Kopie der alten hat, liest und unterschreibt nichts Neues mehr. Deine Geräte in dieser Liste bekommen die neuen: Entferne zuerst die, die nicht deine sind. Wer Zeichen mit dir verglichen hat, sieht, dass sie sich geändert haben.",
+    "Wer eine Kopie der alten Schlüssel hat, liest und unterschreibt nichts Neues mehr. Was angekreuzt ist, bleibt: Nimm das Kreuz weg bei Geräten, die nicht deine sind, und bei dem, was du nicht kennst. Wer Zeichen mit dir verglichen hat, sieht, dass sie sich geändert haben.",
+  makeNewKeys: "Neue Schlüssel machen",
+  whatStays: "Was bleibt",
+  ownKey: (name) => `Schlüssel ${name}, den dieses Gerät hinzugefügt hat`,
+  strangeKey: (name) => `Schlüssel ${name}, den dieses Gerät nicht hinzugefügt hat`,
+  strangeSealing: "Ein Schlüssel, um dir zu schreiben, den dieses Gerät nicht hat",
+  ownService: (address) => `Nachrichten bei ${address}`,
+  strangeService: (address) => `Nachrichten bei ${address}, was dieses Gerät nicht gewählt hat`,
   replaceKeys: "Jemand hat vielleicht meine Schlüssel",
   keysAreNew: "Du hast neue Schlüssel. Alte öffnen und unterschreiben nichts Neues.",
   thisDevice: "Dieses Gerät",

@@ -1,0 +1,27 @@
+/** Devices as a program sees them, and what new keys would drop. */
+import type { Did } from "../../core/codec/did.ts";
+import type { RecordReplacement } from "../identity/replacement.ts";
+import type { DeviceFacts } from "../store/rows.ts";
+
+export type Device = DeviceFacts & {
+  readonly isThis: boolean;
+  readonly addedAt: Date | null;
+  /** The device that accepted it. */
+  readonly addedBy: Did | null;
+  /** Its Cache has all that is here. */
+  readonly isCurrent: boolean;
+};
+
+export type Replacing = {
+  /** Devices that stay. */
+  readonly keep?: readonly string[];
+  readonly services?: readonly string[];
+  /** Ids of methods that stay although this device doesn't hold them. */
+  readonly methods?: readonly string[];
+};
+
+/** What new keys would drop, unless the user says that it stays. */
+export type Replacement = RecordReplacement & {
+  /** The other ones, with who added them and when. */
+  readonly devices: readonly Device[];
+};
