@@ -14,6 +14,7 @@ import {
   type OwnerUpdate,
   ownerUpdates,
 } from "../client/identity/change.ts";
+import { move } from "../client/identity/moving.ts";
 import { inForce, nextIdentity, publishKeys } from "../client/identity/new-keys.ts";
 import { keepPushes } from "../client/identity/push.ts";
 import { recordReplacement } from "../client/identity/replacement.ts";
@@ -50,6 +51,7 @@ function changeCommand<F extends object = object, A extends string[] = []>(
 
 export function registerChangeCommands(did: Command): void {
   registerRotate(did);
+  registerMove(did);
   registerChange(did);
   registerAliasCommands(did);
   registerEndCommands(did);
@@ -148,6 +150,27 @@ async function rotate(session: CommandSession, options: Kept): Promise<void> {
   report.result(
     { ok: true, did, root_pubkey, version },
     `${name} has new keys, version ${version}`,
+  );
+}
+
+// ----------------------------------------------------------------------------------------------- another address
+
+function registerMove(did: Command): void {
+  const command = did
+    .command("move")
+    .description("receive at the addresses of --url, --relay and --cache, and remember them");
+  clientCommand(addIdentityFlag(command), moveHere);
+}
+
+async function moveHere(session: CommandSession): Promise<void> {
+  const { client, relayUrl, cacheUrl, report } = session;
+  const identity = await session.identity();
+  await move(client, identity, { relayUrl, cacheUrl }, session.waiting("waiting for the document"));
+  await session.rememberHome(identity.name);
+  const { name, did } = identity;
+  report.result(
+    { ok: true, did, relay: relayUrl, cache: cacheUrl },
+    `${name} is at ${cacheUrl} now`,
   );
 }
 

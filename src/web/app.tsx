@@ -6,7 +6,7 @@ import { followNews } from "./notify.ts";
 import { Button, Icon, IconButton, onDemand, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
 import { arrivedBy, forgetArrival, type Panel, usePlace } from "./place.ts";
-import { isTrial, keepStorage, me, start, takeVersion, warn } from "./session.ts";
+import { goOn, isTrial, keepStorage, me, move, start, takeVersion, warn } from "./session.ts";
 import { Unlock, Welcome } from "./welcome.tsx";
 import { t } from "./words/language.ts";
 
@@ -73,7 +73,13 @@ function Home() {
       {Object.entries(warnings).map(([about, text]) => (
         <div class="banner" role="alert" key={about}>
           <span>{text}</span>
-          {about === "storage" && (
+          {about === "address" && (
+            <Button main onClick={move}>
+              {t.moveHere}
+            </Button>
+          )}
+          {about === "history" && <Button onClick={goOn}>{t.goOnWithout}</Button>}
+          {(about === "storage" || about === "backup") && (
             <Button onClick={() => setPanel({ is: "settings" })}>{t.backup}</Button>
           )}
           {about.startsWith("device ") && (

@@ -26,7 +26,7 @@ import { type Invited, invitationLink, type Panel, parseInvited, show } from "./
 import { ProfileSettings } from "./profile.tsx";
 import { QrCode } from "./qr.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import { attempt, isTrial, me, node, operatorInvitation } from "./session.ts";
+import { attempt, isTrial, me, node, operatorInvitation, warnOfState } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
 import { chooseLanguage, chosenLanguage, t } from "./words/language.ts";
 import { languages } from "./words/locale.ts";
@@ -261,6 +261,7 @@ function Backup() {
   const save = async () => {
     saveAs(await new Response(await me.backup({ passphrase })).blob(), "waypost.backup");
     setPassphrase("");
+    await warnOfState();
   };
   return (
     <>

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Device, Replacement } from "../client/package.ts";
 import { Button, Check, Form } from "./parts.tsx";
-import { deviceLabel, me, toast } from "./session.ts";
+import { deviceLabel, me, toast, warnOfState } from "./session.ts";
 import { dateTimeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
@@ -47,6 +47,7 @@ function Staying({ shown, onDone }: StayingProps) {
     const [methodIds, serviceIds] = [keptOf(methods), keptOf(services)];
     await me.devices.replaceKeys({ keep, methods: methodIds, services: serviceIds });
     toast(t.keysAreNew);
+    await warnOfState();
     onDone();
   };
   return (

@@ -215,11 +215,32 @@ function ready(opened: Waypost): void {
     if (event.type === "stranger_change") warn("keys", t.keysReplaced);
     if (event.type === "device_added")
       warn(`device ${event.did}`, t.deviceAdded(deviceLabel(event.name)));
+    if (event.type === "address_differs") warn("address", t.addressDiffers);
     if (event.type === "store_full") warn("full", t.storeFull);
     if (event.type === "failed" && event.what === "clock")
       warn("clock", t.clockWrong(event.error.message));
   });
   update({ phase: { is: "ready" } });
+  void warnOfState();
+}
+
+/** What else there is to say when it is opened, and after new keys. */
+export async function warnOfState(): Promise<void> {
+  const [backup, isWaiting] = await Promise.all([me.backupState(), me.devices.isWaiting()]);
+  warn("backup", backup === "outdated" ? t.backupOutdated : null);
+  if (isWaiting) warn("history", t.historyAwaited);
+}
+
+/** To the nodes of this page. */
+export async function move(): Promise<void> {
+  await me.move();
+  warn("address", null);
+}
+
+/** Files what comes without the history of the other device. */
+export async function goOn(): Promise<void> {
+  await me.devices.goOn();
+  warn("history", null);
 }
 
 /** What a backup brings: keys, people and history. */

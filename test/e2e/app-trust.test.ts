@@ -32,6 +32,12 @@ appTest(
     );
     expect(added).toMatch(/^DeviceAdded .*, by this device$/);
     await alice.page.evaluate("(globalThis.confirm = () => true)");
+    await alice.fill("input[autocomplete=new-password]", "orange kettle");
+    await alice.press("Save backup");
+    await alice.page.until(
+      "document.querySelector('input[autocomplete=new-password]').value === ''",
+      "the backup",
+    );
     await alice.press("Somebody may have my keys");
     await alice.page.until("document.querySelectorAll('dialog fieldset .check').length > 2", "it");
     const staying = await alice.page.evaluate(
@@ -49,6 +55,10 @@ appTest(
       "document.querySelector('.toast')?.textContent.startsWith('You have new keys')",
       "the new keys",
       60_000,
+    );
+    await alice.page.until(
+      "[...document.querySelectorAll('.banner')].some((one) => one.textContent.includes('Your last backup is from before'))",
+      "that the backup is old",
     );
     await alice.close();
     // Both devices and the other person go on.

@@ -1,5 +1,8 @@
 /** Nodes that get another address: what their people are told, and how they go on. */
 import { afterAll, expect, test } from "bun:test";
+import { join } from "node:path";
+import { fileKeys } from "../../src/cli/files/files.ts";
+import { change } from "../../src/client/identity/change.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
@@ -59,6 +62,38 @@ test("people are told of another address, and go on with all their devices when 
   await bob.move();
   const { service } = await activeDocument(bob.client, bob.did);
   expect(service.flatMap(({ serviceEndpoint }) => serviceEndpoint)).toEqual([url, url]);
+
+  // By command, which remembers the address.
+  const folder = scratchPaths("moving-keys")();
+  const dora = await open({ url, keys: fileKeys(folder), name: "dora" });
+  const main = join(import.meta.dir, "../../src/main.ts");
+  const run = async (...words: string[]) => {
+    const args = [main, "did", ...words, "--as", "dora", "--keys", folder, "--json"];
+    const child = Bun.spawn([process.execPath, ...args], { stdout: "pipe", stderr: "inherit" });
+    return [await child.exited, JSON.parse(await new Response(child.stdout).text())] as const;
+  };
+  const there = await startTestNodes({
+    stores: { main: { ...store, path: scratchPaths("there")() } },
+  });
+  await there.stop();
+  const services = (await activeDocument(dora.client, dora.did)).service;
+  const cache = services.find(
+    ({ type }) => type === "SvcCacheService",
+  ) as (typeof services)[number];
+  await change(
+    dora.client,
+    {
+      ...{ action: "UpdateService", did: dora.did },
+      service: { ...cache, serviceEndpoint: [there.url] },
+    },
+    { signer: { keyId: "root", seed: dora.identity.rootSeed }, waiting },
+  );
+  expect(await run("move", "--url", url)).toMatchObject([
+    0,
+    { ok: true, did: dora.did, cache: url },
+  ]);
+  const moved = (await activeDocument(dora.client, dora.did)).service;
+  expect(moved.map(({ serviceEndpoint }) => serviceEndpoint)).toEqual([[url], [url]]);
 
   const friendly = await open({ url, ...alice });
   await friendly.move();

@@ -28,6 +28,12 @@ export const english = {
     "This browser keeps nothing for this page, so Waypost can't work here. A private window, or a setting that blocks site data, may be why.",
   mayBeDeleted: "This browser may delete what is kept here. Make a backup.",
   unreadableMessage: "A message arrived that can't be opened on this device.",
+  addressDiffers: "Your messages go to another address than this one. Do you want them here?",
+  moveHere: "Receive here",
+  backupOutdated: "Your last backup is from before your keys were replaced. Make a new one.",
+  historyAwaited:
+    "Open your other device: this one waits for your people and groups before it shows what is new.",
+  goOnWithout: "Go on without them",
   keysReplaced:
     "Your keys were replaced elsewhere. Did you remove this device, or restore a backup? Otherwise somebody else is writing as you: warn your contacts over another channel.",
   deviceAdded: (device: string) => `A device was added: ${device}. If that wasn't you, remove it.`,

@@ -27,6 +27,14 @@ export const german: Words = {
   mayBeDeleted:
     "Dieser Browser löscht vielleicht, was hier gespeichert ist. Lege eine Sicherung an.",
   unreadableMessage: "Eine Nachricht ist angekommen, die sich auf diesem Gerät nicht öffnen lässt.",
+  addressDiffers:
+    "Deine Nachrichten gehen an eine andere Adresse als diese. Möchtest du sie hier haben?",
+  moveHere: "Hier empfangen",
+  backupOutdated:
+    "Deine letzte Sicherung ist von vor dem Ersetzen deiner Schlüssel. Mache eine neue.",
+  historyAwaited:
+    "Öffne dein anderes Gerät: Dieses wartet auf deine Leute und Gruppen, bevor es Neues zeigt.",
+  goOnWithout: "Ohne sie weitermachen",
   keysReplaced:
     "Deine Schlüssel wurden anderswo ersetzt. Hast du dieses Gerät entfernt oder eine Sicherung zurückgeholt? Sonst schreibt jemand anders in deinem Namen: Warne deine Kontakte auf einem anderen Weg.",
   deviceAdded: (device) =>
