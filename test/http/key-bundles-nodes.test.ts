@@ -43,15 +43,20 @@ afterAll(async () => {
 const json = async (url: string): Promise<Record<string, unknown>> =>
   (await (await fetch(url)).json()) as Record<string, unknown>;
 
-/** What `waypost explain` says of the weekly key. */
-async function explained(): Promise<string | undefined> {
-  const response = await fetch("http://localhost/operations/explain", {
+async function operate(path: string, body: object): Promise<unknown> {
+  const response = await fetch(`http://localhost/operations/${path}`, {
     method: "POST",
     unix: socket,
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ recipient: did, sender: null }),
+    body: JSON.stringify(body),
   });
-  const { steps } = (await response.json()) as { steps: Record<"what" | "detail", string>[] };
+  return response.json();
+}
+
+/** What `waypost explain` says of the weekly key. */
+async function explained(): Promise<string | undefined> {
+  const said = await operate("explain", { recipient: did, sender: null });
+  const { steps } = said as { steps: Record<"what" | "detail", string>[] };
   expect(steps.find(({ what }) => what === "record")?.detail).toBe("1 key(s) to seal to");
   return steps.find(({ what }) => what === "key bundle")?.detail;
 }
@@ -84,6 +89,9 @@ test("a bundle that was put reaches senders by the node of the Cache, and by one
     undefined,
     bundleDigest(next),
   ]);
+  // It goes with what the node holds of its owner.
+  await operate("erase", { did });
+  expect((await json(`${url}/cache/keys/${did}`))["code"]).toBe("not_found");
 }, 60_000);
 
 test("every node of an installation answers it, also one without a Cache", async () => {
