@@ -3,18 +3,19 @@
  * its messages last. Each choice has a time of its own, so devices of one identity merge them in any order: the later one counts.
  * Source: docs/client.md "A local store", docs/protocol.md ("Content").
  */
-import type { Did } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { isRecord } from "../base/shapes.ts";
 import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { essenceOf, jsonIn } from "../mail/message.ts";
+import { groupAt } from "./group-rows.ts";
 import { keyOfChosen } from "./keys.ts";
 import type { Batch, Table } from "./table.ts";
 
 type Choice<T> = { readonly value: T; readonly atMs: number };
 
 /** How long messages last from now on; 0: until they are deleted. */
-export type Timer = { readonly seconds: number; readonly version: number; readonly by: Did };
+type Timer = { readonly seconds: number; readonly version: number; readonly by: Did };
 
 export type ChosenRow = {
   readonly id: string;
@@ -114,13 +115,18 @@ function laterTimer(a: Timer | undefined, b: Timer | undefined): Timer | undefin
   return isLater ? b : a;
 }
 
-/** A choice that somebody has made. `false` when a later one holds. */
+/**
+ * A choice that somebody has made, this user too: in a group its admin's alone counts. `false` when it doesn't, or a later
+ * one holds.
+ */
 export async function putTimer(
   table: Table,
   batch: Batch,
   id: string,
   { given, nowMs }: { readonly given: Timer; readonly nowMs: number },
 ): Promise<boolean> {
+  const group = isDid(id) ? null : await groupAt(table, id, batch);
+  if (!isDid(id) && group?.state.maker !== given.by) return false;
   if (given.version * secondMs > nowMs + aheadMsMax) return false;
   const before: ChosenRow = (await chosenAt(table, id, batch)) ?? { id };
   if (laterTimer(before.timer, given) !== given) return false;

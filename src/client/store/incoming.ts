@@ -4,7 +4,7 @@
  * Source: docs/client.md "A local store", rules section 6 ("Receiving").
  */
 
-import { type Did, isDid } from "../../core/codec/did.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { attempt } from "../base/failure.ts";
 import { Wakeup } from "../base/wakeup.ts";
@@ -24,7 +24,7 @@ import type { Sent } from "../mail/send.ts";
 import { expiryOf, type PendingMessage } from "../net/caches.ts";
 import { trustOf } from "../trust/trust.ts";
 import { Arriving, type Run } from "./arriving.ts";
-import { putTimer, type Timer, timerIn } from "./chosen.ts";
+import { putTimer, timerIn } from "./chosen.ts";
 import type { Copies } from "./copies.ts";
 import {
   type Body,
@@ -266,8 +266,10 @@ export class Incoming {
     if (row === null) return [];
     if (note !== null)
       return sender === null ? [] : this.#note(batch, note, { row, sender, person });
-    if (timer !== null && sender !== null && !(await this.#setTimer(batch, row, sender, timer)))
-      return [];
+    if (timer !== null && sender !== null) {
+      const choice = { given: { ...timer, by: sender }, nowMs: this.#own.nowMs() };
+      if (!(await putTimer(this.#table, batch, row.conversation, choice))) return [];
+    }
     if (sender !== null) await putPerson(this.#table, batch, sender, this.#met);
     const isReaction = reaction !== null && row.conversation !== unverified;
     const placed = isReaction
@@ -327,19 +329,6 @@ export class Incoming {
       this.#own.tell({ type: "changed", conversation: id, id: null, what: "group" }),
     );
     return shownRow(row, heard);
-  }
-
-  /** In a group its admin sets it. `false` when it counts for nothing. */
-  async #setTimer(
-    batch: Batch,
-    { conversation }: MessageRow,
-    by: Did,
-    timer: Omit<Timer, "by">,
-  ): Promise<boolean> {
-    const group = isDid(conversation) ? null : await groupAt(this.#table, conversation, batch);
-    if (!isDid(conversation) && group?.state.maker !== by) return false;
-    const given = { ...timer, by };
-    return putTimer(this.#table, batch, conversation, { given, nowMs: this.#own.nowMs() });
   }
 
   /** The state of a group may say later that its sender is in it. */

@@ -80,7 +80,7 @@ describe("in a store", () => {
     const nowMs = 1_700_000_000_000;
     const put = (seconds: number, version: number, by = one) =>
       table.change((batch) =>
-        putTimer(table, batch, "c", { given: { seconds, version, by }, nowMs }),
+        putTimer(table, batch, other, { given: { seconds, version, by }, nowMs }),
       );
     const [low, high] = [one, other].toSorted();
     expect(await put(60, 10, low)).toBe(true);
@@ -88,7 +88,10 @@ describe("in a store", () => {
     expect(await put(90, 10, high)).toBe(true);
     expect(await put(70, 10, low)).toBe(false);
     expect(await put(0, nowMs / 1_000 + 90_000)).toBe(false);
-    expect(chosenOf(await chosenAt(table, "c"), 0).lastsSeconds).toBe(90);
+    expect(chosenOf(await chosenAt(table, other), 0).lastsSeconds).toBe(90);
+    // An unknown group has no admin.
+    const inGroup = { given: { seconds: 60, version: 10, by: one }, nowMs };
+    expect(await table.change((batch) => putTimer(table, batch, "group", inGroup))).toBe(false);
   });
 
   test.each([
