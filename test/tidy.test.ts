@@ -230,7 +230,6 @@ describe("exports", () => {
     // Pure decisions and texts.
     "cli/init.ts": ["filesOf", "nextSteps"],
     "cli/serve.ts": ["devConfig"],
-    "client/mail/send.ts": ["buildEnvelope"],
     "nodes/cache/entries.ts": ["planWhole"],
     // Rules of own devices and groups, which the model attacks before the SDK goes by them.
     "client/devices/keyring.ts": ["removalsToRepeat"],

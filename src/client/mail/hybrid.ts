@@ -4,6 +4,7 @@
  */
 import { sha256 } from "#sha256";
 import { encodeHex } from "../../core/codec/bytes.ts";
+import { Turns } from "../base/turns.ts";
 import { bundleKey } from "../trust/bundles.ts";
 import { type HybridInput, sealHybrid } from "./seal-hybrid.ts";
 import type { SendPlan } from "./send.ts";
@@ -24,7 +25,13 @@ function sealPart(
   const key = encodeHex(sha256(recipient.publicKey));
   const randomness = derive(plan, `kem:${binding.chunk?.sequence ?? 0}:${key}`, 64);
   const payloadBytesMax = isFull ? 0 : (sealedBytesMax ?? Number.POSITIVE_INFINITY);
-  return sealHybrid({ ...part, recipient, randomness, payloadBytesMax });
+  return turns.run(() => sealHybrid({ ...part, recipient, randomness, payloadBytesMax }));
 }
 
-export const hybrid = { sealPart, open: openHybrid, bundleKey } as const;
+/** Of the whole page: copies for a group of 64 are sealed at once. */
+const turns = new Turns();
+
+const open: typeof openHybrid = (envelope, opening) =>
+  turns.run(() => openHybrid(envelope, opening));
+
+export const hybrid = { sealPart, open, bundleKey } as const;
