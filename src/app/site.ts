@@ -49,6 +49,7 @@ function headersFor(connectsTo: string): Record<string, string> {
     "worker-src 'self'",
     "manifest-src 'self'",
     "img-src 'self' blob:",
+    "media-src blob:",
     `connect-src ${connectsTo}`,
     "base-uri 'none'",
     "form-action 'none'",
@@ -62,7 +63,7 @@ function headersFor(connectsTo: string): Record<string, string> {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "permissions-policy": "camera=(self), microphone=(), geolocation=()",
+    "permissions-policy": "camera=(self), microphone=(self), geolocation=()",
   };
 }
 

@@ -1,22 +1,30 @@
 /** The line to write: text by Enter, files by the button, by dropping or by pasting them. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { SendProgress, StoredMessage } from "../client/package.ts";
+import type { Did } from "../core/codec/did.ts";
 import { isShownPicture, pictureHeadBytes } from "./files.ts";
 import { sendTo } from "./groups.tsx";
+import { Sound } from "./media.tsx";
+import { Callable, calledIn, type Member, meantBy, soughtIn, withCall } from "./mentions.tsx";
 import { Icon, IconButton, isOfInputMethod, useUrl } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, current, isSealed, me, toast, update } from "./session.ts";
 import { fileName } from "./text.ts";
+import { Recorder } from "./voice.tsx";
 import { t } from "./words/language.ts";
 
 type Props = {
   readonly to: string;
   readonly name: string;
+  /** Of a group, without this user. */
+  readonly members: readonly Member[];
   readonly answered: StoredMessage | null;
   readonly onAnswered: () => void;
   readonly onSend: () => void;
 };
 
+/** So many members one message calls at most. */
+const callsMax = 32;
 /** Larger ones are refused before they are read. */
 const fileBytesMax = 1_000_000_000;
 /** What the store has not answered for: a page may be left in the same moment. Not where a lock seals what is kept. */
@@ -55,22 +63,38 @@ async function draftOf(to: string): Promise<string> {
   return unwritten.read(to) ?? (await me.store.draft(to));
 }
 
+/** So long after a letter no other device's words take its place. */
+const pauseMs = 5_000;
+
 /** The words in the field, which the store keeps until they are sent: over a reload, a lock and a closed page. */
 function useDraft(to: string) {
   const [text, setText] = useState("");
   const typed = useRef<string | null>(null);
+  const typedMs = useRef(Number.NEGATIVE_INFINITY);
   const keep = useMemo(() => draftWriter(to), [to]);
   useEffect(() => {
     let isOver = false;
     // What was typed before the store answered stays.
     const show = (kept: string) => !isOver && typed.current === null && setText(kept);
     void draftOf(to).then(show, () => undefined);
+    // What another device has typed shows where nothing was typed for a while.
+    const stop = me.on((event) => {
+      const isHere =
+        event.type === "changed" && event.what === "chosen" && event.conversation === to;
+      if (!isHere || performance.now() - typedMs.current < pauseMs) return;
+      void me.store.draft(to).then(
+        (kept) => isOver || setText(kept),
+        () => undefined,
+      );
+    });
     return () => {
       isOver = true;
+      stop();
     };
   }, [to]);
   const write = (next: string) => {
     typed.current = next;
+    typedMs.current = performance.now();
     setText(next);
     keep(next);
   };
@@ -87,7 +111,7 @@ function useDraft(to: string) {
 }
 
 /** The words and files to send, and what sends them. */
-function useWriting({ to, answered, onAnswered, onSend }: Props) {
+function useWriting({ to, members, answered, onAnswered, onSend }: Props) {
   const { text, write, take, settle } = useDraft(to);
   const [files, setFiles] = useState<readonly File[]>([]);
   const type = (next: string) => {
@@ -96,7 +120,9 @@ function useWriting({ to, answered, onAnswered, onSend }: Props) {
   };
   const sendText = async () => {
     if (text.trim() === "") return;
-    const relation = answered === null ? {} : { replyTo: answered.id };
+    const mentions = calledIn(text, members).map(({ did }) => did as Did);
+    const calls = mentions.length === 0 ? {} : { mentions: mentions.slice(0, callsMax) };
+    const relation = answered === null ? calls : { ...calls, replyTo: answered.id };
     take();
     onAnswered();
     try {
@@ -151,15 +177,29 @@ function useWriting({ to, answered, onAnswered, onSend }: Props) {
   return { text, type, files, add, drop, send, canSend };
 }
 
-export function Composer(props: Props) {
-  const { name, answered, onAnswered } = props;
-  const { text, type, files, add, drop, send, canSend } = useWriting(props);
-  const field = useRef<HTMLTextAreaElement>(null);
+type ChooserProps = { readonly add: (files: FileList | null) => void };
+
+function FileChooser({ add }: ChooserProps) {
   const chooser = useRef<HTMLInputElement>(null);
-  useEffect(() => {
-    // A phone would open its keyboard.
-    if (matchMedia("(hover: hover)").matches || answered !== null) field.current?.focus();
-  }, [answered]);
+  return (
+    <>
+      <input
+        ref={chooser}
+        type="file"
+        multiple
+        hidden
+        onChange={({ currentTarget }) => {
+          add(currentTarget.files);
+          currentTarget.value = "";
+        }}
+      />
+      <IconButton shape="attach" label={t.sendFile} onClick={() => chooser.current?.click()} />
+    </>
+  );
+}
+
+/** Files that are dropped anywhere on the page. */
+function useDropping(add: (files: Iterable<File>) => void): void {
   useEffect(() => {
     // Anywhere: a file that is dropped next to the field would open in place of the app.
     const dragged = (event: DragEvent) => {
@@ -174,6 +214,26 @@ export function Composer(props: Props) {
       removeEventListener("drop", dragged);
     };
   }, []);
+}
+
+export function Composer(props: Props) {
+  const { name, members, answered, onAnswered } = props;
+  const [sought, setSought] = useState<string | null>(null);
+  const { text, type, files, add, drop, send, canSend } = useWriting(props);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const meant = meantBy(sought, members);
+  const look = () =>
+    setSought(soughtIn(field.current?.value ?? "", field.current?.selectionStart ?? 0));
+  const call = (member: Member) => {
+    type(withCall(text, field.current?.selectionStart ?? text.length, member));
+    setSought(null);
+    field.current?.focus();
+  };
+  useEffect(() => {
+    // A phone would open its keyboard.
+    if (matchMedia("(hover: hover)").matches || answered !== null) field.current?.focus();
+  }, [answered]);
+  useDropping(add);
   return (
     <form
       class="composer"
@@ -183,18 +243,9 @@ export function Composer(props: Props) {
       }}
     >
       {answered !== null && <Answered message={answered} onClose={onAnswered} />}
+      <Callable meant={meant} onChoose={call} />
       {files.length > 0 && <Chosen files={files} onDrop={drop} />}
-      <input
-        ref={chooser}
-        type="file"
-        multiple
-        hidden
-        onChange={({ currentTarget }) => {
-          add(currentTarget.files);
-          currentTarget.value = "";
-        }}
-      />
-      <IconButton shape="attach" label={t.sendFile} onClick={() => chooser.current?.click()} />
+      <FileChooser add={add} />
       <textarea
         ref={field}
         rows={1}
@@ -202,7 +253,10 @@ export function Composer(props: Props) {
         value={text}
         aria-label={t.messageTo(name)}
         placeholder={t.message}
-        onInput={({ currentTarget }) => type(currentTarget.value)}
+        onInput={({ currentTarget }) => {
+          type(currentTarget.value);
+          look();
+        }}
         onPaste={(event) => {
           const { files: pasted = null } = event.clipboardData ?? {};
           const hasText = (event.clipboardData?.getData("text/plain") ?? "") !== "";
@@ -212,11 +266,15 @@ export function Composer(props: Props) {
           add(pasted);
         }}
         onKeyDown={(event) => {
+          if (event.key === "Escape") setSought(null);
           if (event.key !== "Enter" || event.shiftKey || isOfInputMethod(event)) return;
           event.preventDefault();
-          if (canSend) send();
+          const [first] = sought === "" ? [] : meant;
+          if (first !== undefined) call(first);
+          else if (canSend) send();
         }}
       />
+      {!canSend && <Recorder onFile={(file) => add([file])} />}
       <button
         type="submit"
         class="round filled"
@@ -257,6 +315,8 @@ function Preview({ file }: { readonly file: File }) {
     return isShownPicture(start, file.size) ? file : null;
   };
   const url = useUrl(load, [file]);
+  const heard = useUrl(async () => (/^audio\//.test(file.type) ? file : null), [file]);
+  if (heard) return <Sound url={heard} name={fileName(file.name)} />;
   return url ? <img src={url} alt="" /> : <Icon shape="file" />;
 }
 

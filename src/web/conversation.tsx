@@ -42,6 +42,9 @@ export function ConversationView({ id, at, open }: Props) {
   const isWritten =
     group?.standing === "joined" ||
     (isPerson && person?.isKnown !== false && person?.isBlocked !== true);
+  const members = (group?.members ?? [])
+    .filter((did) => did !== me.did)
+    .map((did) => ({ did: did as string, name: names(did) }));
   const about = () => open(isPerson ? { is: "person", did: id } : { is: "group", id });
   const isStranger = isPerson && person !== null && !person.isKnown;
   return (
@@ -59,14 +62,19 @@ export function ConversationView({ id, at, open }: Props) {
         {isPerson && <IconButton shape="shield" label={t.checkWho} onClick={about} />}
         {group !== null && <IconButton shape="more" label={t.aboutGroup} onClick={about} />}
       </header>
-      <Messages {...{ id, at, names, sendings }} isGroup={!isPerson} onReply={setAnswered} />
+      <Messages
+        {...{ id, at, names, sendings }}
+        isGroup={!isPerson}
+        onReply={setAnswered}
+        onForward={(message) => open({ is: "forward", message })}
+      />
       <Writing id={id} names={names} />
       {isStranger && !person.isBlocked && <Request person={person} />}
       {group !== null && group.standing !== "joined" && <GroupState group={group} />}
       {isWritten && (
         <Composer
           key={id}
-          {...{ name, answered }}
+          {...{ name, answered, members }}
           to={id}
           onAnswered={() => setAnswered(null)}
           onSend={() => setSendings((count) => count + 1)}
@@ -108,6 +116,7 @@ type MessagesProps = Pick<Props, "id" | "at"> & {
   /** Messages that were sent since this was opened: who sends one sees it. */
   readonly sendings: number;
   readonly onReply: (message: StoredMessage) => void;
+  readonly onForward: (message: StoredMessage) => void;
 };
 /** Pixels from an edge at which more is read. */
 const edge = 600;
@@ -169,7 +178,7 @@ function Writing({ id, names }: Pick<Props, "id"> & { readonly names: Names }) {
   );
 }
 
-function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) {
+function Messages({ id, at, names, isGroup, sendings, onReply, onForward }: MessagesProps) {
   const listed = useMessages(id, at);
   const { shown, hasOlder } = listed;
   const { list, isAtEnd, isFarUp, look, showNewest } = useScrolling(listed);
@@ -212,6 +221,7 @@ function Messages({ id, at, names, isGroup, sendings, onReply }: MessagesProps) 
                 isGroup,
                 names,
                 onReply,
+                onForward,
                 before: shown[i - 1] ?? null,
                 after: shown[i + 1] ?? null,
                 isFound: message.id === at,
@@ -238,6 +248,7 @@ type LineProps = Omit<By, "isContinued"> & {
   readonly after: StoredMessage | null;
   readonly isFound: boolean;
   readonly onReply: (message: StoredMessage) => void;
+  readonly onForward: (message: StoredMessage) => void;
 };
 
 const seriesMs = 300_000;
@@ -254,7 +265,7 @@ const isSeries = (before: StoredMessage | null, message: StoredMessage | null): 
 
 /** Drawn again only when its message changed: the list has many. */
 function Line(props: LineProps) {
-  const { message, before, after, names, sender, isGroup, isFound, onReply } = props;
+  const { message, before, after, names, sender, isGroup, isFound, onReply, onForward } = props;
   const day = dayOf(message.arrivedAt);
   const isNewDay = before === null || dayOf(before.arrivedAt) !== day;
   const isJoined = isSeries(before, message);
@@ -269,6 +280,7 @@ function Line(props: LineProps) {
         <Bubble
           {...{ message, names, sender, isGroup, isContinued }}
           onReply={() => onReply(message)}
+          onForward={() => onForward(message)}
         />
       ),
     [message, sender, isContinued],

@@ -1,9 +1,9 @@
 /** Groups in a conversation: sending to all of one, the request of a stranger's, and what its changes say. */
-import { groupType } from "../client/mail/content.ts";
+import { groupType, timerType } from "../client/mail/content.ts";
 import type { Group, MessageOptions, StoredMessage, Waypost } from "../client/package.ts";
 import { Button, nameOf, Phrase, useStored } from "./parts.tsx";
 import { me } from "./session.ts";
-import { oneLine } from "./text.ts";
+import { durationOf, oneLine } from "./text.ts";
 import { t } from "./words/language.ts";
 
 type Content = Parameters<Waypost["send"]>[1];
@@ -35,23 +35,29 @@ export function useNames(): Names {
     did === me.did ? t.you : did === null ? t.somebody : nameOf(people?.get(did) ?? null, did);
 }
 
+/** What somebody did with the conversation, in place of a message. */
 export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): boolean =>
-  mediaType === groupType && group !== null && (isOwn || verified === true);
+  (isOwn || verified === true) &&
+  ((mediaType === groupType && group !== null) || mediaType === timerType);
 
 /** What who signed it did. The store has kept only what counted as a change; before statements it was another form. */
-export function changeOf({ text }: StoredMessage): string {
+export function changeOf({ text, from }: StoredMessage): string {
+  const who = from === me.did ? "you" : "they";
   const change = JSON.parse(text ?? "{}") as {
+    seconds?: number;
     left?: number;
     version?: number;
     isNew?: boolean;
     name?: string;
     members?: object;
   };
-  if (change.left !== undefined) return t.leftGroup;
+  if (change.seconds === 0) return t.endedTimer(who);
+  if (change.seconds !== undefined) return t.setTimer(durationOf(change.seconds), who);
+  if (change.left !== undefined) return t.leftGroup(who);
   const name = oneLine(change.name ?? "") || t.group;
   const people = t.peopleCount(Object.keys(change.members ?? {}).length);
   const isNew = change.isNew === true || change.version === 1;
-  return isNew ? t.madeGroup(name, people) : t.changedGroup(name, people);
+  return isNew ? t.madeGroup(name, people, who) : t.changedGroup(name, people, who);
 }
 
 /** Somebody unknown has put this person into a group; or they are no longer in it. */

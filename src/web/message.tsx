@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage } from "../client/package.ts";
 import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { type Names, react } from "./groups.tsx";
+import { mayPlay, Player } from "./media.tsx";
 import {
   Button,
   Icon,
@@ -14,10 +15,14 @@ import {
 } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, me, textOf } from "./session.ts";
-import { cut, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
+import { cut, durationOf, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
-type Props = { readonly message: StoredMessage; readonly onReply: () => void };
+type Props = {
+  readonly message: StoredMessage;
+  readonly onReply: () => void;
+  readonly onForward: () => void;
+};
 export type By = {
   readonly names: Names;
   readonly sender: string;
@@ -28,7 +33,8 @@ export type By = {
 
 const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
-export function Bubble({ message, names, sender, isGroup, isContinued, onReply }: Props & By) {
+export function Bubble(props: Props & By) {
+  const { message, names, sender, isGroup, isContinued, onReply, onForward } = props;
   const [isOpen, setOpen] = useState(false);
   const [isEditing, setEditing] = useState(false);
   const more = useRef<HTMLButtonElement>(null);
@@ -36,13 +42,17 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
     setOpen(false);
     more.current?.focus({ preventScroll: true });
   };
-  const { isOwn, verified, distrusted, conversation } = message;
+  const { isOwn, verified, distrusted, conversation, lastsSeconds = 0 } = message;
+  const [showsReaders, setShowsReaders] = useState(false);
+  const calls = message.mentions?.includes(me.did) === true && !isOwn;
   const doubts =
     !isOwn && conversation !== "unverified" && (verified !== true || distrusted !== null);
   return (
     <article class={`message ${isOwn ? "own" : "others"}`} aria-label={sender}>
-      <div class="bubble">
+      <div class={calls ? "bubble calls" : "bubble"}>
         {isGroup && !isOwn && <bdi class="sender">{sender}</bdi>}
+        {message.isForwarded === true && <p class="mark">{t.forwarded}</p>}
+        {calls && <span class="hidden">{t.callsYou}</span>}
         {message.replyTo !== null && <Quoted answer={message} />}
         {isEditing ? (
           <EditForm message={message} onDone={() => setEditing(false)} />
@@ -52,6 +62,11 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
         {doubts && <p class="doubt">{t.unprovenMessage}</p>}
         <footer class={isContinued && message.revised === null ? "continued" : ""}>
           {message.revised === "edited" && <span>{t.edited}</span>}
+          {lastsSeconds > 0 && (
+            <span title={t.disappears(durationOf(lastsSeconds))}>
+              <Icon shape="waiting" label={t.disappears(durationOf(lastsSeconds))} />
+            </span>
+          )}
           <time dateTime={dateTimeOf(message.sentAt)}>{timeOf(message.sentAt)}</time>
           {isOwn && <Delivery message={message} />}
         </footer>
@@ -77,8 +92,14 @@ export function Bubble({ message, names, sender, isGroup, isContinued, onReply }
         <Icon shape="more" />
       </button>
       {isOpen && (
-        <Actions {...{ message, onReply }} onEdit={() => setEditing(true)} onDone={close} />
+        <Actions
+          {...{ message, onReply, onForward }}
+          onEdit={() => setEditing(true)}
+          onReaders={() => setShowsReaders(!showsReaders)}
+          onDone={close}
+        />
       )}
+      {showsReaders && <Readers message={message} names={names} />}
     </article>
   );
 }
@@ -97,9 +118,26 @@ function reactionsOf({ reactions: given }: StoredMessage): [reaction: string, fr
 
 const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toISOString() : "");
 
-type ActionsProps = Props & { readonly onEdit: () => void; readonly onDone: () => void };
+/** What has become of an own message at each member. */
+function Readers({ message, names }: Pick<Props, "message"> & Pick<By, "names">) {
+  return (
+    <ul class="readers" aria-label={t.whoHasIt}>
+      {message.delivery?.to.map(({ did, state }) => (
+        <li key={did}>
+          <bdi>{names(did)}</bdi>: {t.states[state]}
+        </li>
+      ))}
+    </ul>
+  );
+}
 
-function Actions({ message, onReply, onEdit, onDone }: ActionsProps) {
+type ActionsProps = Props & {
+  readonly onEdit: () => void;
+  readonly onReaders: () => void;
+  readonly onDone: () => void;
+};
+
+function Actions({ message, onReply, onForward, onEdit, onReaders, onDone }: ActionsProps) {
   const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
   const done = (work: () => unknown) => {
@@ -130,6 +168,12 @@ function Actions({ message, onReply, onEdit, onDone }: ActionsProps) {
         <button type="button" class="plain" onClick={() => done(onReply)}>
           {t.answer}
         </button>
+      )}
+      {message.revised !== "deleted" && message.content === "whole" && (
+        <Button onClick={() => done(onForward)}>{t.forward}</Button>
+      )}
+      {message.isOwn && message.group !== null && (
+        <Button onClick={() => done(onReaders)}>{t.whoHasIt}</Button>
       )}
       {text !== null && !isFile(message) && navigator.clipboard !== undefined && (
         <Button onClick={() => done(() => navigator.clipboard.writeText(text))}>{t.copy}</Button>
@@ -264,6 +308,7 @@ function FileContent({ message }: Pick<Props, "message">) {
       {mayBePicture(message) && (
         <Picture message={message} name={name} onShown={() => setShown(true)} />
       )}
+      {mayPlay(message) && <Player message={message} name={name} />}
       {isShown ? (
         <Button onClick={open} label={t.saveFile(name, size)}>
           {t.save}, {size}

@@ -66,6 +66,8 @@ async function notify(conversation: string, id: string): Promise<void> {
   const person = await me.store.person(conversation);
   const group = await me.groups.get(conversation);
   if (message === null || message.isOwn || message.isRead || person?.isBlocked === true) return;
+  const { isMuted } = await me.store.chosen(conversation);
+  if (isMuted && message.mentions?.includes(me.did) !== true) return;
   const isKnown = person?.isKnown === true || group?.standing === "joined";
   const title = isKnown ? nameOf(person, conversation, group) : t.somebodyNew;
   const worker = await navigator.serviceWorker?.getRegistration();

@@ -2,9 +2,11 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Person } from "../client/package.ts";
 import { lookUp } from "../client/trust/client.ts";
+import { Choices } from "./choices.tsx";
 import { Comparing } from "./comparing.tsx";
 import { Devices } from "./devices.tsx";
 import { saveAs } from "./files.ts";
+import { Forward } from "./forward.tsx";
 import { GroupView } from "./group-view.tsx";
 import { LockSettings } from "./lock.tsx";
 import { isNotifying, startNotifying, stopNotifying } from "./notify.ts";
@@ -41,6 +43,8 @@ export function PanelView({ panel, open, ...rest }: PanelsProps) {
       return <Invite {...props} open={open} />;
     case "write":
       return <Write {...props} to={panel.to} />;
+    case "forward":
+      return <Forward {...props} message={panel.message} />;
     case "person":
       return <AboutPerson {...props} did={panel.did} />;
     case "group":
@@ -165,6 +169,7 @@ function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
       <h3>{t.isItThem}</h3>
       <p>{did.includes(":wp") ? t.keysProve : t.keysUnproven}</p>
       <Comparing did={did} />
+      <Choices id={did} isChooser />
       <hr />
       <div class="buttons">
         <CopyButton text={did} label={t.copyAddress} />
@@ -189,9 +194,13 @@ function DeleteButton({ id, onClose }: Props & { readonly id: string }) {
 }
 
 function GroupPanel({ id, ...props }: Props & { readonly id: string | null }) {
+  const group = useStored(async () => (id === null ? null : me.groups.get(id)), [id]);
   return (
     <Dialog title={id === null ? t.newGroup : t.aboutGroup} onClose={props.onClose}>
       <GroupView id={id} {...props} />
+      {id !== null && group !== null && (
+        <Choices id={id} isChooser={group.admin === me.did && group.standing === "joined"} />
+      )}
       <div class="buttons">{id !== null && <DeleteButton id={id} {...props} />}</div>
     </Dialog>
   );

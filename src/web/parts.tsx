@@ -344,6 +344,11 @@ const shapes = {
   received: "M2 13l4 4L15 8M11 16l1.5 1L22 8",
   failed: "M12 7v6M12 17h.01",
   down: "M6 10l6 6 6-6",
+  pin: "M9 4h6l-1 6 3 3H7l3-3zM12 13v7",
+  mute: "M4 10v4h3l5 4V6l-5 4zM16 9l5 6M21 9l-5 6",
+  voice:
+    "M12 4a2.5 2.5 0 0 0-2.5 2.5v5a2.5 2.5 0 0 0 5 0v-5A2.5 2.5 0 0 0 12 4zM6 11a6 6 0 0 0 12 0M12 17v3",
+  stop: "M7 7h10v10H7z",
   reply: "M9 7l-5 5 5 5M4 12h10a6 6 0 0 1 6 6",
 } as const;
 export type IconShape = keyof typeof shapes;

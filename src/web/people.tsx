@@ -29,8 +29,12 @@ export function summaryOf(
   return sender === "" ? said : `${sender}: ${said}`;
 }
 
+/** Pinned ones first, else as they are. */
+const pinnedFirst = (all: readonly Conversation[]): readonly Conversation[] =>
+  all.toSorted((a, b) => Number(b.isPinned) - Number(a.isPinned));
+
 /** Those who have written or were written to, then people with whom nothing was said yet. */
-async function allOf(): Promise<Conversation[]> {
+export async function allOf(): Promise<Conversation[]> {
   const [begun, people] = await Promise.all([me.store.conversations(), me.store.people()]);
   const ids = new Set<string>([me.did, ...begun.map(({ id }) => id)]);
   const silent = people.filter((person) => person.isKnown && !ids.has(person.did));
@@ -59,7 +63,9 @@ export function People({ selected, open }: PeopleProps) {
   const names = useNames();
   const shown = (conversations ?? []).filter(({ person }) => person?.isBlocked !== true);
   const found = shown.filter((one) => folded(titleOf(one)).includes(folded(sought.trim())));
-  const [requests, known] = [found.filter(isRequest), found.filter((one) => !isRequest(one))];
+  const requests = found.filter(isRequest);
+  const known = pinnedFirst(found.filter((one) => !isRequest(one) && !one.isArchived));
+  const away = found.filter((one) => !isRequest(one) && one.isArchived);
   return (
     <nav class="people" aria-label={t.conversations}>
       <header class="bar">
@@ -100,6 +106,14 @@ export function People({ selected, open }: PeopleProps) {
             title={requests.length > 0 ? t.people : ""}
             {...{ conversations: known, selected, names }}
           />
+        )}
+        {away.length > 0 && (
+          <details open={sought !== "" || away.some(({ id }) => id === selected)}>
+            <summary>
+              {t.archived} <span class="size">{away.length}</span>
+            </summary>
+            <Part title="" {...{ conversations: away, selected, names }} />
+          </details>
         )}
         {messages !== null && <FoundMessages {...messages} sought={sought} />}
         {conversations !== null && shown.length === 0 && (
@@ -198,9 +212,10 @@ type RowProps = Pick<PartProps, "names"> & {
 };
 
 function Row({ conversation, isSelected, names }: RowProps) {
-  const { id, person, group, unread, last } = conversation;
+  const { id, person, group, unread, last, isPinned, isMuted } = conversation;
   const name = titleOf(conversation);
   const count = unread > 99 ? "99+" : String(unread);
+  const isNamed = group !== null || (last !== null && isChange(last));
   return (
     <button
       type="button"
@@ -213,16 +228,24 @@ function Row({ conversation, isSelected, names }: RowProps) {
       <span class="lines">
         <Top name={name} at={last?.arrivedAt ?? null} />
         <span class="top">
-          <bdi class="last">
-            {summaryOf(last, group === null ? undefined : names(last?.from ?? null))}
-          </bdi>
+          <bdi class="last">{summaryOf(last, isNamed ? names(last?.from ?? null) : undefined)}</bdi>
+          {(isPinned || isMuted) && (
+            <span class="size">
+              {isPinned && <Icon shape="pin" label={t.pinned} />}
+              {isMuted && <Icon shape="mute" label={t.muted} />}
+            </span>
+          )}
           {unread > 0 && (
-            <span class="count">
+            <span class={isMuted ? "count quiet" : "count"}>
               {count}
               <span class="hidden"> {t.unread}</span>
             </span>
           )}
-          {last?.delivery?.state === "failed" && <Icon shape="failed" label={t.notSentShort} />}
+          {last?.delivery?.state === "failed" && (
+            <span class="doubt">
+              <Icon shape="failed" label={t.notSentShort} />
+            </span>
+          )}
         </span>
       </span>
     </button>

@@ -1,10 +1,12 @@
 /** Where the app is: the open conversation in the address, so that the browser's Back closes it; and links that invite. */
 import { useEffect, useReducer } from "preact/hooks";
+import type { StoredMessage } from "../client/package.ts";
 
 export type Panel =
   | { readonly is: "invite" }
   | { readonly is: "write"; readonly to: Invited }
   | { readonly is: "settings" }
+  | { readonly is: "forward"; readonly message: StoredMessage }
   | { readonly is: "person"; readonly did: string }
   | { readonly is: "group"; readonly id: string | null };
 

@@ -112,6 +112,21 @@ export function sizeOf(bytes: number): string {
   return format.format(value);
 }
 
+const durations = [
+  [604_800, "week"],
+  [86_400, "day"],
+  [3_600, "hour"],
+  [60, "minute"],
+  [1, "second"],
+] as const;
+
+/** Such as "2 days", in the largest unit that is whole. */
+export function durationOf(seconds: number): string {
+  const [size, unit] = durations.find(([one]) => seconds % one === 0) ?? [1, "second"];
+  const format = new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: "long" });
+  return format.format(seconds / size);
+}
+
 type Piece = {
   readonly text: string;
   readonly isLink: boolean;

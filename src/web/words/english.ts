@@ -6,6 +6,9 @@ import { pluralOf } from "./plural.ts";
 
 const plural = pluralOf("en");
 
+/** Whose deed it is, where a language changes its verbs. */
+type Who = "you" | "they";
+
 export const english = {
   // The page
   trial:
@@ -203,6 +206,43 @@ export const english = {
   mayHaveArrived: "May have arrived",
   sendAgain: "Send again",
 
+  forwarded: "Forwarded",
+  forward: "Forward",
+  forwardTo: "Forward to",
+  forwardedTo: (name: string) => `Forwarded to ${name}.`,
+  whoHasIt: "Who has it",
+  callsYou: "calls you",
+  disappears: (time: string) => `disappears after ${time}`,
+  play: "Play",
+  playFile: (name: string) => `Play ${name}`,
+  noPlaying: "This browser can't play this file. Save it and open it elsewhere.",
+
+  // What is chosen in a conversation
+  thisConversation: "This conversation",
+  pin: "Pin it to the top",
+  pinned: "pinned",
+  mute: "Mute it: only who calls you by @ is heard",
+  muted: "muted",
+  archive: "Put it away until something comes",
+  archived: "Put away",
+  lasting: "Messages from now on",
+  lastingByAdmin: (choice: string) => `Messages from now on: ${choice}. The admin chooses it.`,
+  staysForGood: "stay",
+  lastsFor: (time: string) => `disappear after ${time}`,
+  setTimer: (time: string, _who: Who) => `set messages to disappear after ${time}`,
+  endedTimer: (_who: Who) => "set messages to stay",
+  timerText:
+    "Each side removes them so long after they were sent, or read. Someone may still copy them.",
+
+  // Voice messages
+  record: "Record a voice message",
+  recording: (time: string) => `Recording, ${time}`,
+  stopRecording: "Stop recording",
+  dropRecording: "Throw it away",
+  voiceName: "Voice message",
+  noRecording: "This browser can't record sound.",
+  noMicrophone: "The browser does not let this page use the microphone.",
+
   // The line to write
   sendFile: "Send a file",
   messageTo: (name: string) => `Message to ${name}`,
@@ -213,6 +253,7 @@ export const english = {
   filesToSend: "Files to send",
   dontSend: (name: string) => `Don't send ${name}`,
   dontAnswer: "Don't answer this message",
+  membersToCall: "Members to call",
 
   // Inviting and writing
   inviteText:
@@ -259,9 +300,11 @@ export const english = {
 
   // Groups
   newGroup: "New group",
-  leftGroup: "left the group",
-  madeGroup: (name: string, people: string) => `made the group “${name}” with ${people}`,
-  changedGroup: (name: string, people: string) => `changed the group to “${name}” with ${people}`,
+  /** What somebody did, behind their name. */
+  leftGroup: (_who: Who) => "left the group",
+  madeGroup: (name: string, people: string, _who: Who) => `made the group “${name}” with ${people}`,
+  changedGroup: (name: string, people: string, _who: Who) =>
+    `changed the group to “${name}” with ${people}`,
   peopleCount: (count: number) => plural(count, { one: "# person", other: "# people" }),
   leaveGroup: "Leave the group",
   leaveAdminAsk:

@@ -3,6 +3,7 @@ import type { Words } from "./english.ts";
 import { pluralOf } from "./plural.ts";
 
 const plural = pluralOf("de");
+const has = { you: "hast", they: "hat" } as const;
 
 export const german: Words = {
   // The page
@@ -210,6 +211,45 @@ export const german: Words = {
   mayHaveArrived: "Vielleicht angekommen",
   sendAgain: "Noch einmal senden",
 
+  forwarded: "Weitergeleitet",
+  forward: "Weiterleiten",
+  forwardTo: "Weiterleiten an",
+  forwardedTo: (name) => `Weitergeleitet an ${name}.`,
+  whoHasIt: "Wer sie hat",
+  callsYou: "ruft dich",
+  disappears: (time) => `verschwindet nach ${time}`,
+  play: "Abspielen",
+  playFile: (name) => `${name} abspielen`,
+  noPlaying:
+    "Dieser Browser kann diese Datei nicht abspielen. Speichere sie und öffne sie anderswo.",
+
+  // What is chosen in a conversation
+  thisConversation: "Diese Unterhaltung",
+  pin: "Oben anheften",
+  pinned: "angeheftet",
+  mute: "Stumm: nur wer dich mit @ ruft, meldet sich",
+  muted: "stumm",
+  archive: "Weglegen, bis etwas kommt",
+  archived: "Weggelegt",
+  lasting: "Nachrichten von jetzt an",
+  lastingByAdmin: (choice) =>
+    `Nachrichten von jetzt an: ${choice}. Das bestimmt, wer die Gruppe verwaltet.`,
+  staysForGood: "bleiben",
+  lastsFor: (time) => `verschwinden nach ${time}`,
+  setTimer: (time, who) => `${has[who]} festgelegt: Nachrichten verschwinden nach ${time}`,
+  endedTimer: (who) => `${has[who]} festgelegt: Nachrichten bleiben`,
+  timerText:
+    "Jede Seite entfernt sie so lange, nachdem sie gesendet oder gelesen wurden. Kopieren kann man sie trotzdem.",
+
+  // Voice messages
+  record: "Eine Sprachnachricht aufnehmen",
+  recording: (time) => `Aufnahme läuft, ${time}`,
+  stopRecording: "Aufnahme beenden",
+  dropRecording: "Verwerfen",
+  voiceName: "Sprachnachricht",
+  noRecording: "Dieser Browser kann keinen Ton aufnehmen.",
+  noMicrophone: "Der Browser lässt diese Seite nicht an das Mikrofon.",
+
   // The line to write
   sendFile: "Eine Datei senden",
   messageTo: (name) => `Nachricht an ${name}`,
@@ -220,6 +260,7 @@ export const german: Words = {
   filesToSend: "Dateien zum Senden",
   dontSend: (name) => `${name} nicht senden`,
   dontAnswer: "Nicht auf diese Nachricht antworten",
+  membersToCall: "Mitglieder, die du rufen kannst",
 
   // Inviting and writing
   inviteText:
@@ -266,9 +307,9 @@ export const german: Words = {
 
   // Groups
   newGroup: "Neue Gruppe",
-  leftGroup: "hat die Gruppe verlassen",
-  madeGroup: (name, people) => `hat die Gruppe „${name}“ mit ${people} gegründet`,
-  changedGroup: (name, people) => `hat die Gruppe geändert: „${name}“ mit ${people}`,
+  leftGroup: (who) => `${has[who]} die Gruppe verlassen`,
+  madeGroup: (name, people, who) => `${has[who]} die Gruppe „${name}“ mit ${people} gegründet`,
+  changedGroup: (name, people, who) => `${has[who]} die Gruppe geändert: „${name}“ mit ${people}`,
   peopleCount: (count) => plural(count, { one: "# Person", other: "# Personen" }),
   leaveGroup: "Die Gruppe verlassen",
   leaveAdminAsk:

@@ -142,7 +142,8 @@ const names = new Set([
   "(hover: hover)",
   "noopener noreferrer",
 ]);
-const classes = /^(?:plain danger|icon turns|round \w+|#?\s*message \w+|home \w+|avatar \w+)$/;
+const classes =
+  /^(?:plain danger|icon turns|bubble calls|count quiet|round \w+|#?\s*message \w+|home \w+|avatar \w+)$/;
 
 describe("the views", () => {
   test("have no text of their own", () => {
