@@ -7,22 +7,14 @@
 
 import { once } from "node:events";
 import * as fs from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { tmpdir } from "node:os";
 import { createInterface } from "node:readline";
 import { finished } from "node:stream/promises";
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
-import { isSystemError, syncFolder } from "../app/files.ts";
-import { storesOf, toFailure } from "../app/stores.ts";
+import { toFailure } from "../app/stores.ts";
 import { errorText } from "../core/fault.ts";
-import type { OpenStep } from "../storage/bind.ts";
-import type {
-  FileMaintenance,
-  PlaceMove,
-  StoreMaintenance,
-  StoreRecord,
-  VerifyReport,
-} from "../storage/contract.ts";
+import type { PlaceMove, StoreRecord, VerifyReport } from "../storage/contract.ts";
 import {
   encodeRecord,
   exportEnd,
@@ -30,16 +22,19 @@ import {
   importRecords,
   parseRecord,
 } from "../storage/transfer.ts";
+import {
+  chosenSteps,
+  type From,
+  maintained,
+  moved,
+  type Options,
+  reportEach,
+  theOne,
+} from "./chosen-stores.ts";
 import { createReport, ownCommand, parseBetween, print } from "./command.ts";
-import { defaultConfigFile, readConfig } from "./config.ts";
+import { defaultConfigFile } from "./config.ts";
 import { askNode } from "./operations.ts";
-
-type Options = {
-  readonly config: string;
-  readonly json?: boolean;
-  readonly store?: readonly string[];
-};
-type From = Options & { readonly from: string };
+import { backup, restore } from "./store-backups.ts";
 
 export function registerStorageCommand(program: Command): void {
   const storage = program
@@ -59,14 +54,24 @@ export function registerStorageCommand(program: Command): void {
     .requiredOption("--to <shard>", "name of the database in the store's `shards`, or `home`")
     .requiredOption("--places <ranges>", "numbers of 0 to 1023, such as 0-99,512", parsePlaces)
     .action(movePlaces);
-  command("backup", "copy the stores into a folder, while the nodes run")
+  command("backup", "copy the stores into a folder or a bucket, while the nodes run")
     .requiredOption(
-      "--to <folder>",
-      "folder of the copy; each store gets a folder of its name in it",
+      "--to <place>",
+      "folder of the copy, in which each store gets a folder of its name; or s3://bucket/prefix",
     )
+    .option(
+      "--keep <number>",
+      "in a bucket: remove older copies than so many",
+      parseBetween(1, 10_000),
+    )
+    .addOption(scratchOption())
     .action(backup);
   command("restore", "create the stores from a backup; existing ones are renamed")
-    .requiredOption("--from <folder>", "folder that `backup` wrote")
+    .requiredOption(
+      "--from <place>",
+      "folder that `backup` wrote; or s3://bucket/prefix for the newest copy there, or one of its times",
+    )
+    .addOption(scratchOption())
     .action(restore);
   command("verify", "check every record of the stores, while the nodes run")
     .addOption(new Option("--apart").hideHelp())
@@ -82,33 +87,11 @@ export function registerStorageCommand(program: Command): void {
     .action(top);
 }
 
-/** The stores of the configuration, or the one that `--store` names. */
-async function chosenSteps({ config, store }: Options): Promise<OpenStep[]> {
-  const steps = await storesOf(await readConfig(config));
-  const unknown = store?.find((wanted) => !steps.some(({ name }) => name === wanted));
-  if (unknown !== undefined) throw failed(`no node uses a store named "${unknown}"`);
-  return store === undefined ? steps : steps.filter(({ name }) => store.includes(name));
-}
-
-type Reported = { readonly name: string; readonly result: string };
-/** What comes after all stores, before anything is reported; lines of stores that were not worked on. */
-type Ending = {
-  readonly after?: () => Promise<void>;
-  readonly others?: readonly Reported[];
-};
-
-/** Works on one store after another; the result has a line for each. */
-async function reportEach<T extends { readonly name: string }>(
-  { json = false }: Options,
-  ones: readonly T[],
-  work: (one: T) => Promise<string>,
-  { after, others = [] }: Ending = {},
-): Promise<void> {
-  const done: Reported[] = [];
-  for (const one of ones) done.push({ name: one.name, result: await work(one).catch(toFailure) });
-  await after?.();
-  done.push(...others);
-  createReport(json).result(done, done.map(({ name, result }) => `${name}: ${result}`).join("\n"));
+function scratchOption(): Option {
+  return new Option(
+    "--scratch <folder>",
+    "for a bucket: where the copy lies meanwhile; it needs the room of the stores",
+  ).default(tmpdir());
 }
 
 async function migrate(options: Options): Promise<void> {
@@ -141,120 +124,6 @@ function parsePlaces(text: string): number[] {
 }
 
 // --------------------------------------------------------------------------------------------------------- maintenance
-
-type Maintained<T> = { readonly name: string; readonly work: T };
-
-/** The chosen stores whose records this program moves. */
-async function moved(options: Options): Promise<Maintained<StoreMaintenance>[]> {
-  const found = (await chosenSteps(options)).flatMap(({ name, maintenance }) =>
-    maintenance === null ? [] : [{ name, work: maintenance }],
-  );
-  if (found.length === 0) throw failed("the stores hold nothing that can be moved");
-  return found;
-}
-
-/** The chosen stores whose files this program maintains. */
-async function maintained(options: Options): Promise<Maintained<FileMaintenance>[]> {
-  const found = (await moved(options)).flatMap(({ name, work: { files } }) =>
-    files === null ? [] : [{ name, work: files }],
-  );
-  if (found.length === 0)
-    throw failed("the stores keep their data in a database: use its own tools");
-  return found;
-}
-
-/** The one that `--store` names, or the only one. */
-function theOne<T>([one, ...more]: readonly T[]): T {
-  if (one === undefined || more.length > 0)
-    throw failed("there are several stores: name one with --store");
-  return one;
-}
-
-/** Plugins whose stores hold nothing that could be lost with this machine. */
-const leftOutFor: Readonly<Record<string, string>> = {
-  memory: "nothing to copy: it is in memory",
-  chain: "nothing to copy: it is on the chain",
-};
-
-type LeftOut = { readonly name: string; readonly result: string; readonly isLost: boolean };
-
-/** The chosen stores that a copy lacks, and why. */
-async function leftOutOf(
-  options: Options,
-  copied: readonly Maintained<FileMaintenance>[],
-): Promise<LeftOut[]> {
-  const { stores } = await readConfig(options.config);
-  const others = (await chosenSteps(options)).filter(
-    ({ name }) => !copied.some((one) => one.name === name),
-  );
-  return others.map(({ name, maintenance }) => {
-    const harmless = leftOutFor[stores[name]?.plugin ?? ""];
-    const why =
-      maintenance === null
-        ? "its plugin has no backup"
-        : "it is in a database, which has its own tools";
-    return {
-      name,
-      result: harmless ?? `LEFT OUT: ${why}`,
-      isLost: harmless === undefined,
-    };
-  });
-}
-
-/**
- * The folder has its name only when every store in it is whole, verified and synced. Stores that are left out are
- * named, and fail the command unless `--store` names the others.
- */
-async function backup(options: Options & { readonly to: string }): Promise<void> {
-  const folder = resolve(options.to);
-  const stores = await maintained(options);
-  const leftOut = await leftOutOf(options, stores);
-  const refuseDone = () => {
-    if (fs.existsSync(folder))
-      throw failed(`${folder} exists already: name a new folder with --to`);
-  };
-  refuseDone();
-  const partial = `${folder}.partial`;
-  fs.mkdirSync(dirname(folder), { recursive: true, mode: 0o700 });
-  try {
-    fs.mkdirSync(partial, { mode: 0o700 });
-  } catch (error) {
-    if (!isSystemError(error, "EEXIST")) throw error;
-    throw failed(
-      `${partial} exists: another backup is at work, or one was interrupted; then remove it`,
-    );
-  }
-  try {
-    refuseDone();
-    const copy = async ({ name, work }: Maintained<FileMaintenance>) =>
-      (await work.backup(join(partial, name))).replace(partial, folder);
-    const finish = async () => {
-      await syncFolder(partial);
-      fs.renameSync(partial, folder);
-      await syncFolder(dirname(folder));
-    };
-    await reportEach(options, stores, copy, {
-      after: finish,
-      others: leftOut.map(({ name, result }) => ({ name, result })),
-    });
-  } finally {
-    fs.rmSync(partial, { recursive: true, force: true });
-  }
-  const lost = leftOut.filter(({ isLost }) => isLost).map(({ name }) => name);
-  if (lost.length === 0) return;
-  const copied = stores.map(({ name }) => name).join(" ");
-  throw failedInResult(
-    `the backup lacks ${lost.join(", ")}: copy it by other means, and name the others with --store ${copied}`,
-  );
-}
-
-async function restore(options: From): Promise<void> {
-  const folder = resolve(options.from);
-  const stores = await maintained(options);
-  const missing = stores.find(({ name }) => !fs.existsSync(join(folder, name)));
-  if (missing !== undefined) throw failed(`${folder} has no backup of the store "${missing.name}"`);
-  await reportEach(options, stores, ({ name, work }) => work.restore(join(folder, name)));
-}
 
 async function verify(options: Options & { readonly apart?: true }): Promise<void> {
   const stores = await maintained(options);

@@ -4,7 +4,7 @@
  * result.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
@@ -41,9 +41,11 @@ const [home, away] = [site("home"), site("away")];
 const storage = async (
   words: readonly string[],
   { config }: Site,
+  env: Record<string, string> = {},
 ): Promise<Record<string, unknown>> => {
   const { code, stdout, stderr } = await run(["storage", ...words, "--config", config, "--json"], {
     cwd,
+    env,
   });
   if (code !== 0)
     throw new Error(`storage ${words.join(" ")} ended with ${code}: ${stderr}${stdout}`);
@@ -243,4 +245,107 @@ describe("beside a running node", () => {
     const { code, stderr } = await run(words, { cwd });
     expect([code, stderr.trim().split("\n").length]).toEqual([1, 1]);
   }, 60_000);
+});
+
+const s3rver = join(import.meta.dir, "..", "runtimes", "node_modules", ".bin", "s3rver");
+const [runtime] = ["node", "bun"].map((name) => Bun.which(name)).filter((path) => path !== null);
+
+/** An S3 service on loopback, which keeps each object as a file. */
+describe.skipIf(!existsSync(s3rver) || runtime === undefined)("in a bucket", () => {
+  const port = freePort();
+  const objects = join(cwd, "objects");
+  const place = "s3://backups/of/waypost";
+  const env = {
+    AWS_ENDPOINT_URL: `http://127.0.0.1:${port}`,
+    AWS_ACCESS_KEY_ID: "S3RVER",
+    AWS_SECRET_ACCESS_KEY: "S3RVER",
+  };
+  let service: Bun.Subprocess;
+  beforeAll(async () => {
+    mkdirSync(objects);
+    const where = ["--directory", objects, "--address", "127.0.0.1", "--port", String(port)];
+    const words = [runtime ?? "", s3rver, ...where, "--configure-bucket", "backups"];
+    service = Bun.spawn(words, { cwd, stdout: "ignore", stderr: "ignore" });
+    while ((await fetch(env.AWS_ENDPOINT_URL).catch(() => null)) === null) await Bun.sleep(50);
+  }, 60_000);
+  afterAll(async () => {
+    service.kill();
+    await service.exited;
+  });
+
+  const backUp = (...words: string[]) => storage(["backup", "--to", place, ...words], home, env);
+  const timesIn = (folder: string): string[] =>
+    existsSync(folder) ? readdirSync(folder).sort() : [];
+  const kept = join(objects, "backups", "of", "waypost");
+
+  test("a copy comes back whole on another machine, and leaves nothing behind", async () => {
+    const done = await backUp("--scratch", cwd);
+    expect(JSON.stringify(done)).toContain(`${place}/20`);
+    expect(timesIn(kept)).toHaveLength(1);
+    const back = site("from-bucket");
+    await storage(["restore", "--from", place, "--scratch", cwd], back, env);
+    expect(await idsIn(back)).toEqual([...stored].sort());
+    expect(readdirSync(cwd).filter((name) => name.startsWith("waypost-backup-"))).toEqual([]);
+  }, 120_000);
+
+  test("an upload that was killed is no copy, and goes with the next that removes old ones", async () => {
+    const isWhole = (time: string) => existsSync(join(kept, time, "SHA256SUMS._S3rver_object"));
+    const unfinished = () => timesIn(kept).filter((time) => !isWhole(time));
+    // Killed at its first object; where that came too late, once more.
+    while (unfinished().length === 0) {
+      const before = timesIn(kept).length;
+      const words = ["storage", "backup", "--to", place, "--config", home.config];
+      const child = Bun.spawn([await executable(), ...words], {
+        cwd,
+        env: { ...process.env, ...env, TMPDIR: cwd },
+      });
+      while (timesIn(kept).length === before && child.exitCode === null) await Bun.sleep(1);
+      child.kill("SIGKILL");
+      await child.exited;
+    }
+    const [lost = ""] = unfinished();
+    await backUp();
+    await backUp("--keep", "2");
+    const after = timesIn(kept);
+    expect(after).toHaveLength(2);
+    expect(after).not.toContain(lost);
+  }, 240_000);
+
+  test("a damaged object and a lost list are refused, and an older copy is taken by its time", async () => {
+    const [older = "", newest = ""] = timesIn(kept);
+    const data = join(kept, newest, "main", "data.mdb._S3rver_object");
+    const bytes = readFileSync(data);
+    bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] ?? 0) ^ 1;
+    writeFileSync(data, bytes);
+    const back = site("from-damage");
+    const restore = (from: string) =>
+      run(["storage", "restore", "--from", from, "--config", back.config], { cwd, env });
+    const damaged = await restore(place);
+    expect([damaged.code, damaged.stderr]).toEqual([
+      1,
+      expect.stringContaining("main/data.mdb in the backup of"),
+    ]);
+    expect(existsSync(join(cwd, "from-damage"))).toBe(false);
+    rmSync(join(kept, newest), { recursive: true });
+    rmSync(join(kept, older, "SHA256SUMS._S3rver_object"));
+    rmSync(join(kept, older, "SHA256SUMS._S3rver_metadata.json"));
+    expect((await restore(place)).stderr).toContain("has no whole backup");
+    await backUp();
+    await backUp();
+    const [first = ""] = timesIn(kept).slice(-2);
+    expect((await restore(`${place}/${first}`)).code).toBe(0);
+    expect(await idsIn(back)).toEqual([...stored].sort());
+  }, 240_000);
+
+  test("a service that is away and a place that is none are said in words", async () => {
+    const away = { ...env, AWS_ENDPOINT_URL: `http://127.0.0.1:${freePort()}` };
+    const words = ["storage", "backup", "--config", home.config, "--to"];
+    const refused = await run([...words, place], { cwd, env: away });
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringContaining("the bucket refused"),
+    ]);
+    for (const wrong of ["s3://", "s3://B/x", "s3:///x"])
+      expect((await run([...words, wrong], { cwd, env })).stderr).toContain("no place in a bucket");
+  }, 120_000);
 });
