@@ -17,7 +17,9 @@ import type { MessageOptions, Sent } from "./mail/send.ts";
 import { Copies } from "./store/copies.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import { EvidenceKeeper } from "./store/evidence.ts";
+import { GroupHanding } from "./store/group-handing.ts";
 import { GroupTalk } from "./store/group-talk.ts";
+import { upgradeGroups } from "./store/group-upgrade.ts";
 import { Groups } from "./store/groups.ts";
 import { Incoming } from "./store/incoming.ts";
 import { Lasting } from "./store/lasting.ts";
@@ -68,6 +70,7 @@ export class StoreSession {
   readonly #incoming: Incoming;
   readonly #talk: GroupTalk;
   readonly #lasting: Lasting;
+  readonly #handing: GroupHanding;
   readonly #closed = deferred<void>();
   readonly #withDevices = deferred<void>();
   #receiver: Receiver | null = null;
@@ -99,11 +102,15 @@ export class StoreSession {
     };
     this.#talk = new GroupTalk(own, this.#sending);
     this.#talk.hasMadeKeys = () => this.devices.hasMadeKeys();
+    const handing = new GroupHanding(own, this.#talk);
+    this.#handing = handing;
+    handing.deviceDids = async () => (await this.devices.list()).map(({ did }) => did);
+    own.onGroup = (id) => void attempt(() => handing.goOn(id));
     const [sending, talk] = [this.#sending, this.#talk];
     const parts = { sending, copies, talk, devices: this.devices };
     this.#incoming = new Incoming(own, { ...parts, acceptsRequests: options.acceptRequests });
     this.store = new LocalStore(own, this.#outbox, { copies, sending: this.#sending });
-    this.groups = new Groups(own, { sending, store: this.store, talk });
+    this.groups = new Groups(own, { sending, store: this.store, talk, handing });
     this.#lasting = new Lasting(own);
     identity.on((event) => {
       if (event.type === "connected") this.#outbox.retry();
@@ -156,13 +163,14 @@ export class StoreSession {
     if (signal.aborted) return;
     const { known } = identity.client;
     known.sentMs = Math.max(known.sentMs, (await this.table.meta()).sentMs);
-    await this.#talk.upgrade();
+    await upgradeGroups(this.table);
     await this.#outbox.lead();
     identity.emit({ type: "leading" });
     // First, so that nothing is acknowledged of which they could be informed before.
     await this.devices.start();
     this.#withDevices.resolve();
     await attempt(() => this.#talk.takeOver());
+    await attempt(() => this.#handing.resume());
     await Promise.all([
       this.#receive(),
       this.#sweep(),

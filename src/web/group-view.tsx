@@ -1,7 +1,7 @@
 /** About a group: making one, and who is in it. */
 import { useState } from "preact/hooks";
 import type { Group, Person } from "../client/package.ts";
-import { Button, Check, Form, Input, nameOf, useStored } from "./parts.tsx";
+import { Button, Check, Form, Input, nameOf, Phrase, useStored } from "./parts.tsx";
 import { show } from "./place.ts";
 import { me } from "./session.ts";
 import { t } from "./words/language.ts";
@@ -19,10 +19,14 @@ export function GroupView({ id, onClose }: PanelProps) {
   };
   return (
     <>
-      <GroupForm key={group?.members.join()} {...{ group, people, onClose }} />
-      {group !== null && group.standing !== "out" && (
+      <GroupForm
+        key={`${group?.admin} ${group?.next} ${group?.members.join()}`}
+        {...{ group, people, onClose }}
+      />
+      {group !== null && <Handing group={group} people={people} />}
+      {group !== null && group.standing !== "out" && !mustStay(group) && (
         <div class="buttons">
-          <Button danger ask={leavingOf(group)} onClick={leave}>
+          <Button danger ask={t.leaveAsk} onClick={leave}>
             {t.leaveGroup}
           </Button>
         </div>
@@ -31,7 +35,33 @@ export function GroupView({ id, onClose }: PanelProps) {
   );
 }
 
-const leavingOf = ({ admin }: Group): string => (admin === me.did ? t.leaveAdminAsk : t.leaveAsk);
+const mustStay = ({ admin, next, members }: Group): boolean =>
+  admin === me.did && next === null && members.length > 1;
+
+/** Who is to be the admin, or must be before this person can leave. */
+function Handing({ group, people }: { readonly group: Group; readonly people: readonly Person[] }) {
+  const nameFor = (did: string) => nameOf(people.find((one) => one.did === did) ?? null, did);
+  const { next, second } = group;
+  return (
+    <>
+      {mustStay(group) && <p>{t.mustHandOver}</p>}
+      {next !== null && (
+        <p>
+          <Phrase text={t.becomesAdmin}>
+            <bdi>{nameFor(next)}</bdi>
+          </Phrase>
+        </p>
+      )}
+      {second !== null && (
+        <p>
+          <Phrase text={t.secondAdmin}>
+            <bdi>{nameFor(second)}</bdi>
+          </Phrase>
+        </p>
+      )}
+    </>
+  );
+}
 
 type FormProps = Pick<PanelProps, "onClose"> & {
   readonly group: Group | null;
@@ -69,6 +99,11 @@ function GroupForm({ group, people, onClose }: FormProps) {
               <bdi>{nameFor(did)}</bdi>
               {did === group?.admin && <span class="good">{t.admin}</span>}
             </Check>
+            {isMine && group?.next === null && members.includes(did) && (
+              <Button ask={t.makeAdminAsk} onClick={() => group.change({ admin: did })}>
+                {t.makeAdmin}
+              </Button>
+            )}
           </li>
         ))}
       </ul>

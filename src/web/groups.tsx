@@ -48,12 +48,14 @@ export function changeOf({ text, from }: StoredMessage): string {
     left?: number;
     version?: number;
     isNew?: boolean;
+    hasNewAdmin?: boolean;
     name?: string;
     members?: object;
   };
   if (change.seconds === 0) return t.endedTimer(who);
   if (change.seconds !== undefined) return t.setTimer(durationOf(change.seconds), who);
   if (change.left !== undefined) return t.leftGroup(who);
+  if (change.hasNewAdmin === true) return t.tookOverGroup(who);
   const name = oneLine(change.name ?? "") || t.group;
   const people = t.peopleCount(Object.keys(change.members ?? {}).length);
   const isNew = change.isNew === true || change.version === 1;

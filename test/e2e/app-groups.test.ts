@@ -84,17 +84,24 @@ appTest(
     for (const { page } of [alice, bob]) await page.evaluate("globalThis.confirm = () => true");
     await about(alice);
     found.push(...(await axeFindings(alice, "about an own group")));
+    // Only who made it decides who is in it, until they hand it over; and leaves then.
+    await has(alice, "dialog", "Before you can leave, make someone else the admin.");
     await alice.close();
-    // Only who made it decides who is in it.
     await about(bob);
     await has(bob, "dialog .check", "Adaadmin");
     found.push(...(await axeFindings(bob, "about a group")));
     expect(await bob.page.evaluate("document.querySelector('dialog form') === null")).toBe(true);
     await bob.close();
-    await about(bob);
-    await bob.press("Leave the group");
-    await has(alice, ".day", "Ben left the group");
-    await bob.page.until("document.querySelector('.composer') === null", "that he is out");
+    await about(alice);
+    await alice.press("Make admin");
+    await has(alice, "dialog .check", "Benadmin");
+    await alice.close();
+    await has(alice, ".day", "Ben took over the group");
+    await has(bob, ".day", "You took over the group");
+    await about(alice);
+    await alice.press("Leave the group");
+    await has(bob, ".day", "Ada left the group");
+    await alice.page.until("document.querySelector('.composer') === null", "that she is out");
     expect(found).toEqual([]);
   },
   240_000,

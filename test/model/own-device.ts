@@ -3,6 +3,7 @@
  * so it can be killed between any two steps.
  */
 import { type Head, type ProvenRoot, removalsToRepeat } from "../../src/client/devices/keyring.ts";
+import { goOnMs, isHandedOver } from "../../src/client/groups/handing.ts";
 import {
   changed,
   emptyGroup,
@@ -16,10 +17,12 @@ import {
 } from "../../src/client/groups/statements.ts";
 import { newestUnder } from "../../src/client/keys/agreements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
+import { Copies } from "./own-copies.ts";
 import {
   alice,
   type Body,
   type Bundle,
+  bob,
   carol,
   dayMs,
   did,
@@ -28,6 +31,7 @@ import {
   hourMs,
   type Kept,
   keyOf,
+  leavingsOf,
   mallory,
   messageTtlMs,
   type Packet,
@@ -37,6 +41,7 @@ import {
   type SignedLeaving,
   type Text,
 } from "./own-facts.ts";
+import { Handing, handOversOf } from "./own-handing.ts";
 import { firstSealing, madeSecret, secretsOf, stepSealing, takeSecrets } from "./own-sealing.ts";
 import type { World } from "./own-world.ts";
 
@@ -45,15 +50,19 @@ export class Device {
   readonly did: Did;
   readonly #world: World;
   kept: Kept;
-  #copies: string[] = [];
+  readonly copies: Copies;
   /** In memory only. */
   #later: { readonly to: Did; readonly untilMs: number }[] = [];
+  readonly #answered = new Set<string>();
   readonly #wrongMs: number;
+  readonly #handing: Handing;
 
   constructor(world: World, identity: Did, name: string, head: Head) {
     this.#world = world;
     this.identity = identity;
     this.did = did(name);
+    this.#handing = new Handing(world, this);
+    this.copies = new Copies(world, this);
     this.#wrongMs = name === "a2" && world.random() < 0.2 ? 2 * dayMs : 0;
     this.kept = {
       ring: { head, candidates: [] },
@@ -62,6 +71,10 @@ export class Device {
       sealing: firstSealing(identity, head.root, world.nowMs),
       given: [],
       group: emptyGroup(alice, "nonce"),
+      former: [],
+      second: null,
+      handOvers: [],
+      handing: null,
       groupRoot: 0,
       statements: [],
       leavings: [],
@@ -69,7 +82,6 @@ export class Device {
       shown: [],
       seen: {},
       acked: {},
-      answered: [],
       proven: {},
       job: null,
       wish: [],
@@ -77,17 +89,17 @@ export class Device {
   }
 
   /** A clock that is wrong for a time. */
-  get #skewMs(): number {
+  get skewMs(): number {
     return this.#world.isHostile ? this.#wrongMs : 0;
   }
 
-  get #isMaker(): boolean {
-    return this.identity === alice;
+  get isMaker(): boolean {
+    return this.identity === this.kept.group.maker;
   }
 
   summary(): unknown {
-    const { ring, group, groupRoot, job, wish, waiting } = this.kept;
-    return [ring, digestIn(group), groupRoot, job, wish, waiting.length];
+    const { ring, group, groupRoot, job, wish, waiting, handing, former } = this.kept;
+    return [ring, digestIn(group), groupRoot, job, wish, waiting.length, handing, former.length];
   }
 
   opens(name: string): boolean {
@@ -95,7 +107,7 @@ export class Device {
   }
 
   /** What the Directory shows of somebody: never earlier than what was seen, and in the hostile time maybe not the last. */
-  #proven(of: Did): { readonly roots: Roots; readonly last: ProvenRoot } {
+  proven(of: Did): { readonly roots: Roots; readonly last: ProvenRoot } {
     const all = this.#world.ledger.get(of) as string[];
     const least = this.kept.proven[of] ?? 1;
     const isLate = this.#world.isHostile && this.#world.random() < 0.2;
@@ -107,48 +119,16 @@ export class Device {
 
   // ------------------------------------------------------------------------------------- copies and kills
 
-  keep(): void {
-    if (this.#copies.length < 3) this.#copies.push(JSON.stringify(this.kept));
-  }
-
   kill(): void {
     this.#later = [];
-  }
-
-  /** An older copy of its store. Keys that only this device had would be lost: then it is linked anew, which is not here. */
-  setBack(): void {
-    const copy = this.#world.pick(this.#copies);
-    const others = this.#world.honest(this.identity).filter((one) => one !== this);
-    const hasAll = others.some((one) =>
-      [...this.kept.seeds, this.kept.job?.next ?? ""].every(
-        (seed) => seed === "" || one.kept.seeds.includes(seed),
-      ),
-    );
-    if (copy === undefined || !hasAll || this.kept.job !== null) return;
-    const { shown, seen, deviceKey } = this.kept;
-    const before: Kept = JSON.parse(copy);
-    // The key of this device is among its keys, which others seal to.
-    if (before.deviceKey !== deviceKey || before.job !== null) return;
-    this.kill();
-    const { secrets } = this.kept.sealing;
-    this.kept = before;
-    const isKnown = (name: string) => others.some((one) => one.opens(name));
-    this.#world.wasSetBack ||= secrets.some(({ name }) => !this.opens(name) && !isKnown(name));
-    // A store shows what it has; what it lacks comes again from others.
-    this.kept.shown = [...new Set([...before.shown, ...shown])];
-    this.kept.seen = { ...seen, ...before.seen };
-    this.kept.acked = {};
-    // What only this copy knew is not known any more.
-    for (const gone of this.#world.wishedOut)
-      if (this.#world.devices.every((one) => isIn(one.kept.group, gone)))
-        this.#world.wishedOut.delete(gone);
+    this.#answered.clear();
   }
 
   // -------------------------------------------------------------------------------------------- own devices
 
   #look(): ProvenRoot {
     const { rules, nowMs } = this.#world;
-    const { last } = this.#proven(this.identity);
+    const { last } = this.proven(this.identity);
     const { ring, job } = this.kept;
     const next = rules.settle(ring, last, { nowMs, made: job?.next ?? null });
     const isAdopted = next.head.root !== ring.head.root;
@@ -164,18 +144,18 @@ export class Device {
         this.kept.wish.push(...removalsToRepeat(candidate, ring.head, next.head));
       if (job !== null && job.next !== next.head.root) this.kept.job = null;
       // The device that made the key signs the same states anew.
-      if (this.#isMaker && next.head.maker === this.did) this.#takeOver(next.head);
+      if (this.isMaker && next.head.maker === this.did) this.#takeOver(next.head);
     }
     return last;
   }
 
   #takeOver(head: Head): void {
     this.kept.groupRoot = head.number;
-    this.#sign();
+    this.sign();
   }
 
   /** The state as it is here, signed by the root key in force. */
-  #sign(): void {
+  sign(): void {
     const { ring, group, groupRoot, seeds } = this.kept;
     if (groupRoot !== ring.head.number || !seeds.includes(ring.head.root)) return;
     this.kept.statements = [{ statement: group, root: ring.head.root }];
@@ -185,7 +165,8 @@ export class Device {
     const proven = this.#look();
     this.#continueJob(proven);
     this.#rehear();
-    if (this.#isMaker) this.#takeUp();
+    this.#handing.goOn();
+    if (this.isMaker) this.#takeUp();
     const due = this.#later.filter(({ untilMs }) => untilMs <= this.#world.nowMs);
     this.#later = this.#later.filter((one) => !due.includes(one));
     for (const { to } of due) this.#show(to);
@@ -212,12 +193,14 @@ export class Device {
   }
 
   #hash(): string {
-    const { ring, group, groupRoot, shown } = this.kept;
-    return JSON.stringify([ring.head, digestIn(group), groupRoot, [...shown].sort()]);
+    const { ring, group, groupRoot, shown, handing, former } = this.kept;
+    const facts = [digestIn(group), groupRoot, handing, former.map(({ id }) => id)];
+    return JSON.stringify([ring.head, facts, [...shown].sort()]);
   }
 
   #tell(to: Did, head: Head | null = null, lacks = ""): void {
     const { ring, group, groupRoot, statements, leavings, shown, seeds } = this.kept;
+    const { former, handing, handOvers } = this.kept;
     const given = head ?? ring.head;
     const device = given.devices.find((one) => one.did === to);
     const secrets = secretsOf(this.kept, given.root);
@@ -231,8 +214,10 @@ export class Device {
     if (sealed !== null) for (const { name } of secrets) this.kept.given.push(`${to} ${name}`);
     const body = {
       group,
+      former,
+      wish: handing,
       groupRoot,
-      bundle: { statements, leavings },
+      bundle: { statements, leavings, handOvers },
       shown: [...shown],
       hash: this.#hash(),
       acks: "",
@@ -296,17 +281,27 @@ export class Device {
       });
   }
 
-  #merge({ group, groupRoot, bundle }: Body): void {
+  #merge({ group, former, wish, groupRoot, bundle }: Body): void {
     const { rules } = this.#world;
     const { kept } = this;
-    if (this.#isMaker) {
+    kept.handOvers = handOversOf([...kept.handOvers, ...(bundle.handOvers ?? [])]);
+    kept.handing = rules.joinWishes(kept.handing, wish);
+    const further = rules.furtherOf({ ...kept, state: kept.group }, { former, state: group });
+    if (further === "held") return;
+    if (further === "given") {
+      [kept.group, kept.former, kept.groupRoot] = [group, former, groupRoot];
+      kept.statements = [...bundle.statements];
+      if (this.isMaker) this.sign();
+      return;
+    }
+    if (this.isMaker) {
       const held = { root: kept.groupRoot, state: kept.group };
       const merged = rules.mergeOwn(held, { root: groupRoot, state: group });
       const isNew = merged.root !== held.root || !isSame(merged.state, held.state);
       kept.groupRoot = merged.root;
       kept.group = merged.state;
       kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);
-      if (isNew) this.#sign();
+      if (isNew) this.sign();
       return;
     }
     this.#hearBundle(bundle, true);
@@ -399,6 +394,7 @@ export class Device {
       from: this.identity,
       sentMs: world.nowMs,
       digest: digestIn(group),
+      group: group.id,
       bundle,
       signer: this.#signerOf(this.identity),
     };
@@ -409,7 +405,12 @@ export class Device {
   }
 
   #bundle(): Bundle {
-    return { statements: this.kept.statements, leavings: this.kept.leavings };
+    const { statements, leavings, handOvers, ring } = this.kept;
+    // Its own ones by the key in force.
+    const said = handOvers.map((one) =>
+      one.maker === this.identity ? { ...one, root: ring.head.root } : one,
+    );
+    return { statements, leavings, handOvers: said };
   }
 
   #show(to: Did): void {
@@ -434,8 +435,8 @@ export class Device {
     const { kept } = this;
     const answer = this.#world.rules.answerTo(kept.group, { own: this.identity, from, digest });
     const name = `${from} ${digest} ${digestIn(kept.group)}`;
-    if (answer === null || kept.answered.includes(name)) return;
-    kept.answered.push(name);
+    if (answer === null || this.#answered.has(name)) return;
+    this.#answered.add(name);
     if (answer === "later")
       this.#later.push({ to: from, untilMs: this.#world.nowMs + this.#world.random() * 60_000 });
     else if (answer === "now") this.#show(from);
@@ -461,19 +462,29 @@ export class Device {
       statements: [],
       leavings: [],
     };
-    const { roots, last } = this.#proven(alice);
+    this.#handing.follow(bundle);
     for (const signed of bundle.statements) {
+      if (signed.statement.id !== kept.group.id) continue;
+      const { roots, last } = this.proven(signed.statement.maker);
       const at = roots.indexOf(signed.root);
-      if (this.#isMaker && signed.root === last.root && kept.groupRoot < last.number) {
+      if (this.isMaker && signed.root === last.root && kept.groupRoot < last.number) {
         // A state under a key that came later, of another device.
         const merged = rules.mergeOwn(
           { root: kept.groupRoot, state: kept.group },
-          { root: last.number, state: { ...emptyGroup(alice, "nonce"), ...signed.statement } },
+          {
+            root: last.number,
+            state: {
+              ...emptyGroup(signed.statement.maker, signed.statement.nonce),
+              ...signed.statement,
+            },
+          },
         );
         [kept.groupRoot, kept.group] = [merged.root, merged.state];
         continue;
       }
-      const signedBy = signed.root === last.root ? "in_force" : at >= 0 ? "earlier" : "other";
+      // What an own device has kept counted when it heard it.
+      const isBelieved = signed.root === last.root || (isOwn && at >= 0);
+      const signedBy = isBelieved ? "in_force" : at >= 0 ? "earlier" : "other";
       const heard = rules.hear(kept.group, signed.statement, {
         own: this.identity,
         signedBy,
@@ -481,17 +492,13 @@ export class Device {
       });
       if (heard === "wait") later.statements.push(signed);
       else {
-        const counts = signedBy === "in_force" || isOwn;
         kept.group = heard;
-        if (counts && !this.#isMaker)
-          kept.statements = undominated([
-            ...kept.statements.filter(({ root }) => root === signed.root || roots.includes(root)),
-            signed,
-          ]);
+        if ((signedBy === "in_force" || isOwn) && !this.isMaker)
+          kept.statements = this.#withStatement(signed, signed.root === last.root);
       }
     }
     for (const leaving of bundle.leavings) {
-      const { last: of } = this.#proven(leaving.did);
+      const { last: of } = this.proven(leaving.did);
       if (of.root !== leaving.root) continue;
       const heard = rules.hearLeaving(kept.group, { id: kept.group.id, ...leaving }, nowMs);
       if (heard === "wait") later.leavings.push(leaving);
@@ -501,41 +508,51 @@ export class Device {
       }
     }
     if (later.statements.length + later.leavings.length > 0) kept.waiting.push(later);
-    if (this.#isMaker && kept.group !== before) {
-      this.#sign();
-      this.#publish(before);
+    // With all that the former admin has said of it.
+    if (later.statements.length === 0) this.#handing.found();
+    if (this.isMaker && kept.group !== before && kept.group.id === before.id) {
+      this.sign();
+      this.publish(before);
     }
+  }
+
+  /** The key in force first: others can't judge by an earlier one. */
+  #withStatement(signed: Signed, isInForce: boolean): Signed[] {
+    const { statements } = this.kept;
+    return undominated(isInForce ? [signed, ...statements] : [...statements, signed]);
   }
 
   #takeUp(): void {
     const { kept } = this;
     const { head } = kept.ring;
-    if (kept.groupRoot !== head.number) return;
+    if (kept.groupRoot !== head.number || isHandedOver(kept.group)) return;
+    const isAnswered = kept.handing !== null && kept.group.next === undefined;
+    if (isAnswered && this.identity === alice) return;
     const before = kept.group;
-    kept.group = takeUpLeavings(before, this.#world.nowMs + this.#skewMs);
+    kept.group = takeUpLeavings(before, this.#world.nowMs + this.skewMs);
     if (kept.group === before) return;
-    this.#sign();
-    this.#publish(before);
+    this.sign();
+    this.publish(before);
   }
 
-  #publish(before: GroupState): void {
+  publish(before: GroupState): void {
     const to = new Set([...membersOf(before), ...membersOf(this.kept.group)]);
     if (this.kept.groupRoot === this.kept.ring.head.number) this.say(this.#bundle(), [...to]);
   }
 
   /** The user takes out whom a thief had put in. */
   expel(): void {
-    this.#change({ remove: [mallory] });
+    if (this.isMaker && isIn(this.kept.group, mallory)) this.#change({ remove: [mallory] });
   }
 
   #change(wish: { readonly name?: string; readonly remove?: readonly Did[] }): void {
     const { kept } = this;
     // It waits for the states that the device that made the key has signed.
-    if (kept.groupRoot !== kept.ring.head.number) return;
+    if (kept.groupRoot !== kept.ring.head.number || isHandedOver(kept.group)) return;
     const before = kept.group;
-    kept.group = changed(before, wish, this.#world.nowMs + this.#skewMs);
-    this.#sign();
-    this.#publish(before);
+    kept.group = changed(before, wish, this.#world.nowMs + this.skewMs);
+    this.sign();
+    this.publish(before);
   }
 
   /** What a user does. */
@@ -543,7 +560,12 @@ export class Device {
     const world = this.#world;
     const { kept } = this;
     const drawn = world.random();
-    if (!this.#isMaker) {
+    if (this.identity === alice && drawn < 0.12) {
+      const gone = kept.ring.head.devices.filter((one) => world.thief.dids.has(one.did));
+      if (gone.length > 0) this.remove(gone.map((one) => one.did));
+      return;
+    }
+    if (!this.isMaker) {
       if (drawn < 0.04 && isIn(kept.group, this.identity) && this.identity === carol) {
         const version = kept.group.members[this.identity]?.[1] ?? 0;
         const leaving = { did: this.identity, version, root: kept.ring.head.root };
@@ -553,24 +575,24 @@ export class Device {
       }
       return;
     }
-    if (drawn < 0.12) {
-      const gone = kept.ring.head.devices.filter((one) => world.thief.dids.has(one.did));
-      if (gone.length > 0) this.remove(gone.map((one) => one.did));
-      return;
+    // It is the next admin's.
+    if (isHandedOver(kept.group)) return;
+    if (
+      kept.handing !== null &&
+      kept.group.next === undefined &&
+      drawn >= 0.17 &&
+      this.identity === alice
+    ) {
+      // Who has answered changes nothing any more, unless the user goes on.
+      if (!world.goesOn || world.nowMs - kept.handing.sinceMs < goOnMs) return;
+      world.wentOn = true;
     }
-    if (drawn < 0.5) this.#change({ name: `name ${world.counter++}` });
+    if (this.identity === alice && drawn < 0.17)
+      this.#handing.want(world.random() < 0.5 ? bob : carol);
+    else if (drawn < 0.5) this.#change({ name: `name ${world.counter++}` });
     else if (drawn < 0.7 && kept.groupRoot === kept.ring.head.number && isIn(kept.group, eve)) {
       world.wishedOut.add(eve);
       this.#change({ remove: [eve] });
     } else if (drawn < 0.9 && isIn(kept.group, mallory)) this.#change({ remove: [mallory] });
   }
 }
-
-const leavingsOf = (all: readonly SignedLeaving[]): SignedLeaving[] => {
-  const last = new Map<string, SignedLeaving>();
-  for (const one of all) {
-    const held = last.get(one.did);
-    if (held === undefined || held.version < one.version) last.set(one.did, one);
-  }
-  return [...last.values()];
-};

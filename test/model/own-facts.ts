@@ -10,9 +10,21 @@ import {
   settle,
 } from "../../src/client/devices/keyring.ts";
 import {
+  agreeTo,
+  type Former,
+  follow,
+  found,
+  furtherOf,
+  type HandOverWish,
+  joinWishes,
+  mayHandOver,
+  withoutNext,
+} from "../../src/client/groups/handing.ts";
+import {
   answerTo,
   digestOf,
   type GroupState,
+  type HandOver,
   heal,
   hear,
   hearLeaving,
@@ -55,10 +67,19 @@ export const realRules = {
   takesEarly: false,
   /** Secrets go with heads, which are sealed to the key of one device. */
   secretsInBody: false,
+  follow,
+  found,
+  furtherOf,
+  joinWishes,
+  agreeTo,
+  mayHandOver,
+  withoutNext,
   /** Whether the signature of a head is that of its root key. */
   isSigned: (head: Head, signedBy: string): boolean => head.root === signedBy,
   /** What an identity's document has after a replacement, of what it had and what is ticked. */
   methodsAfter: (_before: readonly string[], own: readonly string[]): readonly string[] => own,
+  /** By which of the maker's root keys a hand-over counts: 0 is the one in force. */
+  countsAt: (ago: number): boolean => ago === 0,
 };
 export type Rules = typeof realRules;
 
@@ -90,8 +111,10 @@ export function digestIn(state: GroupState): string {
 export type Roots = readonly string[];
 export type Signed = { readonly statement: Statement; readonly root: string };
 export type SignedLeaving = { readonly did: Did; readonly version: number; readonly root: string };
+export type SignedHandOver = HandOver & { readonly root: string };
 export type Bundle = {
   readonly statements: readonly Signed[];
+  readonly handOvers?: readonly SignedHandOver[];
   readonly leavings: readonly SignedLeaving[];
 };
 
@@ -100,6 +123,8 @@ export type Text = {
   readonly from: Did;
   readonly sentMs: number;
   readonly digest: string;
+  /** Which group it is for. */
+  readonly group: string;
   readonly bundle: Bundle | null;
   /** The root key with which the sender's method was made. */
   readonly signer: string;
@@ -125,6 +150,8 @@ export type SealedHead = {
 };
 export type Body = {
   readonly group: GroupState;
+  readonly former: readonly Former[];
+  readonly wish: HandOverWish | null;
   readonly groupRoot: number;
   readonly bundle: Bundle;
   readonly shown: readonly string[];
@@ -144,6 +171,11 @@ export type Kept = {
   /** Which secrets other devices' Caches have got from here. */
   given: string[];
   group: GroupState;
+  former: readonly Former[];
+  second: Did | null;
+  /** Of the groups before, and of this one. */
+  handOvers: SignedHandOver[];
+  handing: HandOverWish | null;
   /** Number of the maker's root key under which the state counts; only at its devices. */
   groupRoot: number;
   statements: Signed[];
@@ -152,9 +184,17 @@ export type Kept = {
   shown: string[];
   seen: Record<string, number>;
   acked: Record<string, string>;
-  answered: string[];
   proven: Record<string, number>;
   /** A replacement under way: the next root key, and who is to be gone. */
   job: { next: string; gone: Did[]; step: number } | null;
   wish: Did[];
+};
+
+export const leavingsOf = (all: readonly SignedLeaving[]): SignedLeaving[] => {
+  const last = new Map<string, SignedLeaving>();
+  for (const one of all) {
+    const held = last.get(one.did);
+    if (held === undefined || held.version < one.version) last.set(one.did, one);
+  }
+  return [...last.values()];
 };

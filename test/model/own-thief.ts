@@ -136,12 +136,17 @@ export class Thief {
       const statement = changed(group, { add: [mallory], name: "stolen" }, world.nowMs + dayMs / 2);
       const to = world.pick([bob, carol, alice]) as Did;
       const signer = world.pick(world.methods.get(alice) ?? []) ?? "";
+      const { id, maker, nonce } = group;
+      // With the key in force a thief could give the group away for good; with an earlier one it must not count.
+      const isEarlier = maker === alice && root !== world.rootOf(alice);
+      const handOvers = isEarlier ? [{ id, maker, nonce, next: mallory, root }] : [];
       const text: Text = {
         id: `thief ${world.counter++}`,
         from: alice,
         sentMs: world.nowMs,
         digest: "",
-        bundle: { statements: [{ statement, root }], leavings: [] },
+        group: group.id,
+        bundle: { statements: [{ statement, root }], leavings: [], handOvers },
         signer,
       };
       world.post({ is: "text", to, sealedTo: world.sealing.get(to) ?? "", text });
@@ -159,6 +164,8 @@ export class Thief {
   #say(to: Device, head: SealedHead | null, root: string, group: GroupState = to.kept.group): void {
     const body = {
       group,
+      former: to.kept.former,
+      wish: null,
       groupRoot: to.kept.groupRoot,
       bundle: { statements: [], leavings: [] },
       shown: [],

@@ -22,7 +22,7 @@ const latest = ({ name, members }: Statement): number =>
 const whole = (state: GroupState, other: Statement): GroupState =>
   latest(other) > latest(state) ? { ...state, name: other.name, members: other.members } : state;
 
-const { hear, settle, decideSealing } = realRules;
+const { decideSealing, found, hear, settle } = realRules;
 const defects: Readonly<Record<string, Partial<Rules>>> = {
   "the whole of a state counts by its time": {
     hear: (state, statement, { signedBy }) =>
@@ -83,6 +83,19 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
     decideLacking: () => "ask",
   },
   "secrets have no end": { withEnds: (held) => [...held] },
+  "a group is handed over without the other devices' answers": { mayHandOver: () => true },
+  "an earlier key's hand-over counts": { countsAt: () => true, withoutNext: (state) => state },
+  "the next admin goes on with who had been taken out": {
+    found: (row, own, nowMs) => {
+      const next = found(row, own, nowMs);
+      if (next === row) return row;
+      const { members } = next.state;
+      const all = Object.entries(members).map(([did, [, version]]) => [did, ["in", version]]);
+      return { ...next, state: { ...next.state, members: Object.fromEntries(all) } };
+    },
+  },
+  "a hand-over is not followed": { follow: (row) => row },
+  "a device keeps its own way when another one has gone on": { furtherOf: () => "held" },
 };
 
 for (const [what, rules] of Object.entries(defects))

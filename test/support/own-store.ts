@@ -12,6 +12,7 @@ import { OwnIdentity } from "../../src/client/mail/own-identity.ts";
 import { endpoint } from "../../src/client/net/http.ts";
 import { Copies } from "../../src/client/store/copies.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { GroupHanding } from "../../src/client/store/group-handing.ts";
 import { GroupTalk } from "../../src/client/store/group-talk.ts";
 import { Groups } from "../../src/client/store/groups.ts";
 import { Incoming } from "../../src/client/store/incoming.ts";
@@ -50,7 +51,8 @@ export async function partsOf(own: OwnStore, replaced: Replaced = {}) {
   const sending = Object.assign(new Sending(own, outbox, false), unsent, replaced);
   const store = new LocalStore(own, outbox, { copies, sending });
   const talk = new GroupTalk(own, sending);
-  const groups = new Groups(own, { sending, store, talk });
+  const handing = new GroupHanding(own, talk);
+  const groups = new Groups(own, { sending, store, talk, handing });
   const incoming = (isSyncing: boolean | null) => {
     const sync = isSyncing === null ? null : { isSyncing, synced: async () => undefined };
     return new Incoming(own, { sending, copies, talk, devices: { sync } });

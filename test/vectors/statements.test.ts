@@ -8,6 +8,8 @@ import { type Head, headText, parseHead } from "../../src/client/devices/keyring
 import {
   digestOf,
   type GroupState,
+  type HandOver,
+  handOverText,
   heal,
   join,
   type Leaving,
@@ -16,6 +18,7 @@ import {
   parseStatement,
   type Statement,
   statementText,
+  successorOf,
 } from "../../src/client/groups/statements.ts";
 import { verifyEd25519 } from "../../src/client/keys/crypto.ts";
 import { decodeBase64, decodeHex, decodeUtf8 } from "../../src/core/codec/bytes.ts";
@@ -24,6 +27,7 @@ const read = <T>(file: string): T =>
   JSON.parse(readFileSync(new URL(file, import.meta.url), "utf8")) as T;
 
 type Signed = { readonly text: string; readonly signature: string };
+type Named = { readonly digest: string };
 type Joined = { readonly a: GroupState; readonly b: GroupState; readonly digest: string } & {
   readonly name: string;
   readonly members: readonly string[];
@@ -35,6 +39,11 @@ const groups = read<{
   readonly rootKey: string;
   readonly statement: Statement & Signed & { readonly digest: string };
   readonly leaving: Leaving & Pick<Signed, "text">;
+  readonly handOver: Pick<HandOver, "id" | "next"> &
+    Pick<Signed, "text"> &
+    Named & {
+      readonly successor: Named & { readonly id: string };
+    };
   readonly joins: readonly Joined[];
   readonly heals: readonly Healed[];
 }>("groups/statements.json");
@@ -57,6 +66,20 @@ test("a statement and a leaving have the bytes that are signed, and their state 
   expect(await holds(statementText(parsed), statement.signature)).toBe(true);
   expect(digestOf({ ...parsed, left: {} })).toBe(statement.digest);
   expect(decodeUtf8(leavingText(leaving))).toBe(leaving.text);
+});
+
+test("a hand-over has the bytes that are signed, changes the digest, and names the next group", () => {
+  const { statement, handOver } = groups;
+  const parsed = parseStatement(statement) as Statement;
+  const { maker, nonce } = parsed;
+  const { id, next, text, digest, successor } = handOver;
+  expect(decodeUtf8(handOverText({ id, maker, nonce, next }))).toBe(text);
+  const state: GroupState = { ...parsed, left: {}, next };
+  expect(digestOf(state)).toBe(digest);
+  const founded = successorOf(state) as GroupState;
+  expect([founded.id, founded.maker, founded.nonce]).toEqual([successor.id, next, id]);
+  expect(digestOf(founded)).toBe(successor.digest);
+  expect(successorOf({ ...parsed, left: {} })).toBeNull();
 });
 
 test("states join to the same one from both sides", () => {

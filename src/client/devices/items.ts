@@ -6,7 +6,8 @@
  */
 
 import type { Did } from "../../core/codec/did.ts";
-import { type GroupRow, mergeRows, overtaken, upgradeRow } from "../groups/bundles.ts";
+import { type GroupRow, mergeRows, overtaken, placeOf, upgradeRow } from "../groups/bundles.ts";
+import { namesOf } from "../groups/handing.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
@@ -160,13 +161,15 @@ async function takeGroup(
   row: GroupRow,
 ): Promise<StoreChange | null> {
   const given = upgradeRow(row);
-  const { id } = given.state;
-  const held = await groupAt(table, id, batch);
+  const names = namesOf(given).toReversed();
+  let held: GroupRow | null = null;
+  for (const name of names) held ??= await groupAt(table, name, batch);
   const merged = held === null ? given : mergeRows(held, given, { own, root });
   const isLost = held !== null && given.state.maker === own && overtaken(held, given, merged);
   await putGroup(table, batch, merged);
   await refile(table, batch, merged, own);
-  return { type: "changed", conversation: id, id: null, what: isLost ? "overtaken" : "group" };
+  const what = isLost ? "overtaken" : "group";
+  return { type: "changed", conversation: placeOf(merged), id: null, what };
 }
 
 async function takeMessage(

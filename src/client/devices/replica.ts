@@ -148,6 +148,8 @@ export class Replica {
     const { did: own, identity, nowMs } = this.#own;
     const isGroup = item.is === "g";
     const root = isGroup ? encodeHex(await ed25519PublicKey(identity.secrets.rootSeed)) : "";
-    return applyItem(this.#table, item, { own, root, nowMs: nowMs() });
+    const change = await applyItem(this.#table, item, { own, root, nowMs: nowMs() });
+    if (isGroup && change?.conversation !== null) this.#own.onGroup(change?.conversation ?? "");
+    return change;
   }
 }

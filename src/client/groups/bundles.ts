@@ -6,14 +6,23 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
 import {
+  furtherOf,
+  type HandOverWish,
+  handOversMax,
+  joinWishes,
+  type Succession,
+} from "./handing.ts";
+import {
   emptyGroup,
   type GroupState,
   groupIdOf,
+  type HandOver,
   isIn,
   join,
   type Leaving,
   membersOf,
   mergeOwn,
+  nonceCharactersMax,
   parseStatement,
   type Statement,
   undominated,
@@ -31,34 +40,42 @@ const waitingMax = 16;
 type BySignature = { readonly key: string; readonly signature: string };
 export type SignedStatement = { readonly statement: Statement } & BySignature;
 export type SignedLeaving = Leaving & BySignature;
+export type SignedHandOver = HandOver & BySignature;
 export type Bundle = {
   readonly statements: readonly SignedStatement[];
   readonly leavings: readonly SignedLeaving[];
+  /** Of this group, and those by which it came from another one. */
+  readonly handOvers?: readonly SignedHandOver[];
 };
 const nothing: Bundle = { statements: [], leavings: [] };
 
 /** A group as a device keeps it. */
-export type GroupRow = Bundle & {
-  readonly v: 2;
-  readonly state: GroupState;
-  /** At the maker's devices the root key, in hex, under which the state counts. */
-  readonly root: string;
-  /** The version in which this identity accepted to be in it; 0 when it did not. */
-  readonly joined: number;
-  /** What can't be judged yet, and since when. */
-  readonly waiting: readonly {
-    readonly bundle: Bundle;
-    readonly from: Did;
-    readonly sinceMs: number;
-  }[];
-  /** The versions that changes of this identity's devices replaced, by DID; of the name under "". */
-  readonly was: Readonly<Record<string, number>>;
-};
+export type GroupRow = Bundle &
+  Succession & {
+    readonly v: 2;
+    /** To whom own devices are asked to hand it over. */
+    readonly handing?: HandOverWish | null;
+    /** At the maker's devices the root key, in hex, under which the state counts. */
+    readonly root: string;
+    /** The version in which this identity accepted to be in it; 0 when it did not. */
+    readonly joined: number;
+    /** What can't be judged yet, and since when. */
+    readonly waiting: readonly {
+      readonly bundle: Bundle;
+      readonly from: Did;
+      readonly sinceMs: number;
+    }[];
+    /** The versions that changes of this identity's devices replaced, by DID; of the name under "". */
+    readonly was: Readonly<Record<string, number>>;
+  };
 
 export const newRow = (state: GroupState): GroupRow => ({
   ...{ v: 2, state, root: "", joined: 0, waiting: [], was: {} },
   ...nothing,
 });
+
+/** Of a conversation: the id under which its rows are, the first that this identity knew. */
+export const placeOf = ({ former = [], state }: GroupRow): string => former[0]?.id ?? state.id;
 
 export type Standing = "joined" | "asked" | "out";
 
@@ -75,7 +92,11 @@ export function withState(row: GroupRow, state: GroupState, own: Did): GroupRow 
 
 // ------------------------------------------------------------------------------------------------------------ form
 
-export function renderBundle({ statements, leavings }: Bundle): Readonly<Record<string, unknown>> {
+export function renderBundle({
+  statements,
+  leavings,
+  handOvers = [],
+}: Bundle): Readonly<Record<string, unknown>> {
   const said = ({ statement, key, signature }: SignedStatement) => {
     const { maker, nonce, name, members } = statement;
     return { maker, nonce, name, members, key, signature };
@@ -86,7 +107,15 @@ export function renderBundle({ statements, leavings }: Bundle): Readonly<Record<
     key,
     signature,
   }));
-  return { v: 2, statements: statements.map(said), leavings: gone };
+  const next = handOvers.map(({ maker, nonce, next, key, signature }) => ({
+    maker,
+    nonce,
+    next,
+    key,
+    signature,
+  }));
+  const given = { v: 2, statements: statements.map(said), leavings: gone };
+  return next.length === 0 ? given : { ...given, next };
 }
 
 /** `null` for JSON of another form. What belongs to another group is left out. */
@@ -95,7 +124,9 @@ export function parseBundle(json: unknown, id: string): Bundle | null {
   const { statements, leavings } = json;
   if (!Array.isArray(statements) || statements.length > statementsMax) return null;
   if (!Array.isArray(leavings) || leavings.length > leavingsMax) return null;
+  const next: readonly unknown[] = Array.isArray(json["next"]) ? json["next"] : [];
   return {
+    handOvers: next.slice(0, handOversMax).flatMap(handOverIn),
     statements: statements.flatMap((one: unknown) => {
       const statement = parseStatement(one);
       const by = signatureIn(one);
@@ -109,6 +140,19 @@ export function parseBundle(json: unknown, id: string): Bundle | null {
       return [{ id, did, version, ...by }];
     }),
   };
+}
+
+function handOverIn(json: unknown): SignedHandOver[] {
+  const by = signatureIn(json);
+  const { maker, nonce, next } = isRecord(json) ? json : {};
+  const isFit =
+    typeof maker === "string" &&
+    isDid(maker) &&
+    typeof nonce === "string" &&
+    nonce.length <= nonceCharactersMax &&
+    typeof next === "string" &&
+    isDid(next);
+  return isFit && by !== null ? [{ id: groupIdOf(maker, nonce), maker, nonce, next, ...by }] : [];
 }
 
 function signatureIn(json: unknown): BySignature | null {
@@ -143,16 +187,24 @@ export function keepLeavings(
   return [...last.values()].slice(-leavingsMax);
 }
 
+/** Of each one, the first. */
+export function keepHandOvers(...all: readonly (readonly SignedHandOver[])[]): SignedHandOver[] {
+  const kept: SignedHandOver[] = [];
+  for (const one of all.flat())
+    if (!kept.some(({ id, next }) => id === one.id && next === one.next)) kept.push(one);
+  return kept.slice(0, handOversMax);
+}
+
 /** As much as is small content, the newest first. */
-export function fitting({ statements, leavings }: Bundle): Bundle {
+export function fitting({ statements, leavings, handOvers = [] }: Bundle): Bundle {
   const kept: SignedStatement[] = [];
-  let left = bundleCharactersMax - JSON.stringify(leavings).length;
+  let left = bundleCharactersMax - JSON.stringify([leavings, handOvers]).length;
   for (const one of statements) {
     left -= JSON.stringify(one).length;
     if (left < 0) break;
     kept.push(one);
   }
-  return { statements: kept, leavings };
+  return { statements: kept, leavings, handOvers };
 }
 
 export const addWaiting = (
@@ -181,6 +233,13 @@ export function mergeRows(
   given: GroupRow,
   { own, root }: { readonly own: Did; readonly root: string },
 ): GroupRow {
+  const further = furtherOf(held, given);
+  const handOvers = keepHandOvers(held.handOvers ?? [], given.handOvers ?? []);
+  if (further === "held") return { ...held, handOvers };
+  if (further === "given") {
+    const joined = isIn(given.state, own) ? given.joined : held.joined;
+    return { ...given, handOvers, joined, waiting: held.waiting };
+  }
   const isMaker = held.state.maker === own && held.root !== given.root;
   const isLater = given.root === root;
   const numbered = (row: GroupRow, isFirst: boolean) => ({
@@ -203,6 +262,10 @@ export function mergeRows(
     joined: Math.max(held.joined, given.joined),
     waiting: held.waiting,
     was: { ...held.was, ...given.was },
+    handOvers,
+    former: held.former ?? given.former ?? [],
+    second: held.second ?? given.second ?? null,
+    handing: joinWishes(held.handing ?? null, given.handing ?? null),
   };
 }
 
@@ -239,10 +302,11 @@ export function upgradeRow(row: GroupRow | RowBefore, wereIn: readonly string[] 
   return { ...newRow(state), joined };
 }
 
-/** What a change shows of a group, in its history. */
-export const lineOf = (state: GroupState, isNew: boolean) => ({
+/** What a change shows of a group, in its history. `hasNewAdmin`: who signed it is the admin from then on. */
+export const lineOf = (state: GroupState, isNew: boolean, hasNewAdmin: boolean) => ({
   v: 2,
   name: state.name[0],
   members: membersOf(state),
   isNew,
+  ...(hasNewAdmin ? { hasNewAdmin } : {}),
 });

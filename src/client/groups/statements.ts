@@ -15,7 +15,7 @@ import { isName } from "../mail/notes.ts";
 
 /** Parts of one statement: of each who was ever in it one stays. */
 const partsMax = 1_000;
-const nonceCharactersMax = 64;
+export const nonceCharactersMax = 64;
 /** A clock that is further ahead makes others wait. */
 const aheadMsMax = dayMs;
 
@@ -31,11 +31,21 @@ export type GroupState = {
   readonly members: Readonly<Record<string, MemberPart>>;
   /** Who left, and the version in which they had come. */
   readonly left: Readonly<Record<string, number>>;
+  /** To whom the maker has handed the group over, once and for good. */
+  readonly next?: Did;
 };
 
 /** What a signature of the maker covers. */
 export type Statement = Pick<GroupState, "id" | "maker" | "nonce" | "name" | "members">;
 export type Leaving = { readonly id: string; readonly did: Did; readonly version: number };
+
+/** What a signature of the maker covers that hands the group `id` over. */
+export type HandOver = {
+  readonly id: string;
+  readonly maker: Did;
+  readonly nonce: string;
+  readonly next: Did;
+};
 
 /** Only who knows the nonce can make a statement of the group. */
 export const groupIdOf = (maker: string, nonce: string): string =>
@@ -62,12 +72,17 @@ export const statementText = (statement: Statement): Uint8Array =>
 export const leavingText = ({ id, did, version }: Leaving): Uint8Array =>
   utf8(`svc:group-left:v2|${JSON.stringify([id, did, version])}`);
 
+/** What the root key of a maker signs who hands the group over. */
+export const handOverText = ({ id, next }: HandOver): Uint8Array =>
+  utf8(`svc:group-next:v2|${JSON.stringify([id, next])}`);
+
 /** Of a whole state: of those who left only who would be in otherwise. Names the state in each message to the group. */
 export function digestOf(state: GroupState): string {
   const gone = sortedEntries(state.left).filter(
     ([did, version]) => state.members[did]?.[0] === "in" && state.members[did][1] <= version,
   );
-  const text = JSON.stringify([...partsOf(state), gone]);
+  const next = state.next === undefined ? [] : [state.next];
+  const text = JSON.stringify([...partsOf(state), gone, ...next]);
   return encodeHex(sha256(utf8(`svc:group-state:v2|${text}`)).subarray(0, 16));
 }
 
@@ -121,7 +136,7 @@ function compareText(a: string, b: string): number {
  */
 export function join(
   state: GroupState,
-  other: Statement & Partial<Pick<GroupState, "left">>,
+  other: Statement & Partial<Pick<GroupState, "left" | "next">>,
 ): GroupState {
   const members: Record<string, MemberPart> = {};
   for (const [did, part] of Object.entries(other.members)) {
@@ -132,15 +147,21 @@ export function join(
   for (const [did, version] of Object.entries(other.left ?? {}))
     if (version > (state.left[did] ?? 0)) left[did] = version;
   const name = laterPart(state.name, other.name);
+  const next = nextOf(state.next, other.next);
   const isSame = Object.keys(members).length + Object.keys(left).length === 0;
-  if (isSame && name === state.name) return state;
-  return {
+  if (isSame && name === state.name && next === state.next) return state;
+  const joined = {
     ...state,
     name,
     members: { ...state.members, ...members },
     left: { ...state.left, ...left },
   };
+  return next === undefined ? joined : { ...joined, next };
 }
+
+/** Of two to whom a maker has handed over, which the rules prevent: the same one for all who have followed neither. */
+const nextOf = (a: Did | undefined, b: Did | undefined): Did | undefined =>
+  a === undefined || (b !== undefined && b < a) ? b : a;
 
 export const isIn = ({ members, left }: GroupState, did: string): boolean => {
   const part = members[did];
@@ -199,8 +220,8 @@ export function hearLeaving(
 }
 
 export const isSame = (a: GroupState, b: GroupState): boolean =>
-  JSON.stringify([...partsOf(a), sortedEntries(a.left)]) ===
-  JSON.stringify([...partsOf(b), sortedEntries(b.left)]);
+  JSON.stringify([...partsOf(a), sortedEntries(a.left), a.next]) ===
+  JSON.stringify([...partsOf(b), sortedEntries(b.left), b.next]);
 
 /**
  * What an earlier key of the maker has said, heard by a device of the maker: a removal is taken, and anything else is said
@@ -234,13 +255,24 @@ export function mergeOwn(held: OwnState | null, given: OwnState): OwnState {
   if (held === null) return given;
   if (held.root === given.root) return { root: held.root, state: join(held.state, given.state) };
   const [later, earlier] = held.root > given.root ? [held, given] : [given, held];
-  const state = heal(
-    join(later.state, { ...later.state, left: earlier.state.left }),
-    earlier.state,
-  );
+  const { left, next } = earlier.state;
+  const known = { ...later.state, left, ...(next === undefined ? {} : { next }) };
+  const state = heal(join(later.state, known), earlier.state);
   return { root: later.root, state };
 }
 type OwnState = { readonly root: number; readonly state: GroupState };
+
+// ------------------------------------------------------------------------------------------------------- handing over
+
+/** The group that the next admin founds: the same state, which from then on counts under their root key. */
+export function successorOf({ next: maker, ...state }: GroupState): GroupState | null {
+  if (maker === undefined) return null;
+  return { ...state, id: groupIdOf(maker, state.id), maker, nonce: state.id };
+}
+
+/** With a hand-over of this group that its maker's root key in force has signed. */
+export const hearHandOver = (state: GroupState, { id, next }: HandOver): GroupState =>
+  id === state.id ? join(state, { ...state, next }) : state;
 
 // ------------------------------------------------------------------------------------------------------------ changing
 

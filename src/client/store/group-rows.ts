@@ -10,10 +10,13 @@ import {
   addWaiting,
   type Bundle,
   type GroupRow,
+  keepHandOvers,
   keepLeavings,
   keepStatements,
   lineOf,
   newRow,
+  placeOf,
+  type SignedHandOver,
   type SignedLeaving,
   type SignedStatement,
   type Standing,
@@ -21,6 +24,7 @@ import {
   upgradeRow,
   withState,
 } from "../groups/bundles.ts";
+import { follow, namesOf, withoutNext } from "../groups/handing.ts";
 import {
   emptyGroup,
   type GroupState,
@@ -32,25 +36,28 @@ import {
   mergeOwn,
 } from "../groups/statements.ts";
 import type { Body } from "./files.ts";
-import { keyOfGroup, misfiledKey, misfiledOf, rowsOf } from "./keys.ts";
+import { keyOfGroup, misfiledKey, misfiledOf, nameOfGroup, rowsOf } from "./keys.ts";
 import { type MessageRow, moveMessage } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */
 const [groupsMax, askedMax] = [1_000, 50];
 
+/** By any id that the group has had here. */
 export async function groupAt(
   table: Table,
   id: string,
   from: Pick<Batch, "get"> = table,
 ): Promise<GroupRow | null> {
-  const row = await from.get<GroupRow>(keyOfGroup(table, id));
+  const named = await from.get<string>(nameOfGroup(table, id));
+  const row = await from.get<GroupRow>(named ?? keyOfGroup(table, id));
   return row === null ? null : upgradeRow(row);
 }
 
 export async function putGroup(table: Table, batch: Batch, row: GroupRow): Promise<void> {
-  const key = keyOfGroup(table, row.state.id);
+  const key = keyOfGroup(table, placeOf(row));
   batch.put(key, row);
+  for (const id of namesOf(row).slice(1)) batch.put(nameOfGroup(table, id), key);
   batch.log(key);
 }
 
@@ -62,12 +69,26 @@ export type GroupFacts = {
   readonly members: readonly Did[];
   /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
   readonly standing: Standing;
+  /** To whom the admin hands it over: they are the admin as soon as their device knows. */
+  readonly next: Did | null;
+  /** To whom an admin has handed it over as well, which no one here follows. */
+  readonly second: Did | null;
 };
 
 export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
-  const { id, name, maker } = row.state;
+  const { name, maker, next = null } = row.state;
+  const { second = null, handing = null } = row;
   const [members, standing] = [membersOf(row.state), standingOf(row, own)];
-  return { id, name: name[0], admin: maker, members, standing };
+  const wished = maker === own ? (handing?.to ?? null) : null;
+  return {
+    id: placeOf(row),
+    name: name[0],
+    admin: maker,
+    members,
+    standing,
+    next: next ?? wished,
+    second,
+  };
 };
 
 // ------------------------------------------------------------------------------------------------------------ hearing
@@ -78,6 +99,9 @@ export type Examined = {
   readonly from: Did;
   readonly statements: readonly { readonly one: SignedStatement; readonly by: Judged }[];
   readonly leavings: readonly { readonly one: SignedLeaving; readonly by: Judged }[];
+  readonly handOvers: readonly { readonly one: SignedHandOver; readonly by: Judged }[];
+  /** The hand-over that this device knows of is by a key that was replaced since. */
+  readonly isNextOld: boolean;
   readonly sinceMs: number;
 };
 
@@ -98,32 +122,32 @@ export async function hearBundle(
   { id, said }: { readonly id: string; readonly said: Examined },
   listener: Listener,
 ): Promise<Heard | null> {
-  const before = await groupAt(table, id, batch);
+  const before = await rowFor(table, batch, id, said);
   const begun = before?.state ?? said.statements[0]?.one.statement;
   if (begun === undefined) return null;
   const { maker, nonce } = begun;
-  let row = before ?? newRow(emptyGroup(maker, nonce));
-  const waits: { statements: SignedStatement[]; leavings: SignedLeaving[] } = {
-    statements: [],
-    leavings: [],
-  };
-  for (const { one, by } of said.statements) {
-    const heard = by === "unknown" ? "wait" : hearOne(row, { one, by }, listener);
-    if (heard === "wait") waits.statements.push(one);
-    else row = heard;
-  }
-  for (const { one, by } of said.leavings) {
-    const heard = by === "unknown" ? "wait" : leaveOne(row, { one, by }, listener);
-    if (heard === "wait") waits.leavings.push(one);
-    else row = heard;
-  }
+  const known = before ?? newRow(emptyGroup(maker, nonce));
+  const first = hearAll(known, said, listener);
+  // What its admin has said of it comes first: the next one goes on with that.
+  const mayFollow = first.waits.statements.length === 0;
+  const gone = mayFollow ? followed(first.row, said, listener) : first.row;
+  const isElsewhere = gone.state.id !== known.state.id;
+  const last = isElsewhere ? hearAll(gone, said, listener) : { ...first, row: gone };
+  const heard = last.row;
+  const later = said.handOvers.filter(({ by }) => by === "unknown" || !mayFollow);
+  const waits: Bundle = { ...last.waits, handOvers: later.map(({ one }) => one) };
   const { own, isKnown } = listener;
-  const waiting = waits.statements.length + waits.leavings.length > 0;
+  const waiting =
+    waits.statements.length + waits.leavings.length + (waits.handOvers ?? []).length > 0;
   const { from, sinceMs } = said;
-  row = { ...row, waiting: addWaiting(row, waiting ? { bundle: waits, from, sinceMs } : null) };
+  let row: GroupRow = {
+    ...heard,
+    waiting: addWaiting(heard, waiting ? { bundle: waits, from, sinceMs } : null),
+  };
   const isFirst = before === null || isEmpty(before);
-  if (isFirst && isKnown && isIn(row.state, own))
-    row = { ...row, joined: row.state.members[own]?.[1] ?? 0 };
+  const wasJoined = before !== null && standingOf(before, own) === "joined";
+  if ((isFirst && isKnown) || (wasJoined && row.state.id !== before.state.id))
+    row = isIn(row.state, own) ? { ...row, joined: row.state.members[own]?.[1] ?? 0 } : row;
   // Of a group of which nothing is known so far only its maker can make this identity wait.
   const isAwaited = waiting && isKnown && from === maker;
   if (before === null && !isIn(row.state, own) && !isAwaited) return null;
@@ -133,6 +157,54 @@ export async function hearBundle(
   await putGroup(table, batch, row);
   await refile(table, batch, row, own);
   return { before, after: row };
+}
+
+/** The group that is known here, also when it is told of under the id that it has from now on. */
+async function rowFor(
+  table: Table,
+  batch: Batch,
+  id: string,
+  { handOvers }: Pick<Examined, "handOvers">,
+): Promise<GroupRow | null> {
+  for (const one of [id, ...handOvers.map(({ one }) => one.id)]) {
+    const row = await groupAt(table, one, batch);
+    if (row !== null) return row;
+  }
+  return null;
+}
+
+/** As far as hand-overs lead that count, when nothing of this group waits that was said before them. */
+function followed(row: GroupRow, said: Examined, { nowMs }: Listener): GroupRow {
+  const known = said.isNextOld ? { ...row, state: withoutNext(row.state) } : row;
+  const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
+  const founded = said.statements.filter(({ by }) => by === "in_force");
+  const ids = new Set(founded.map(({ one }) => one.statement.id));
+  const gone = follow(known, counting, { founded: ids, nowMs });
+  const held = said.isNextOld
+    ? (row.handOvers ?? []).filter((one) => one.id !== row.state.id)
+    : (row.handOvers ?? []);
+  const handOvers = keepHandOvers(counting, held);
+  const isOther = gone.state.id !== row.state.id;
+  // What its former admin has signed says nothing of it.
+  return isOther ? { ...gone, handOvers, statements: [], root: "" } : { ...gone, handOvers };
+}
+
+function hearAll(begun: GroupRow, said: Examined, listener: Listener) {
+  let row = begun;
+  const statements: SignedStatement[] = [];
+  const leavings: SignedLeaving[] = [];
+  for (const { one, by } of said.statements) {
+    if (one.statement.id !== row.state.id) continue;
+    const heard = by === "unknown" ? "wait" : hearOne(row, { one, by }, listener);
+    if (heard === "wait") statements.push(one);
+    else row = heard;
+  }
+  for (const { one, by } of said.leavings) {
+    const heard = by === "unknown" ? "wait" : leaveOne(row, { one, by }, listener);
+    if (heard === "wait") leavings.push(one);
+    else row = heard;
+  }
+  return { row, waits: { statements, leavings } };
 }
 
 function hearOne(
@@ -163,7 +235,9 @@ function leaveOne(
   if (by !== "in_force") return row;
   // Of whom nothing is known so far: what put them in may come later.
   if (row.state.members[one.did] === undefined) return "wait";
-  const state = hearLeaving(row.state, one, nowMs);
+  // Who leaves may not know so far that the group was handed over.
+  const id = namesOf(row).includes(one.id) ? row.state.id : one.id;
+  const state = hearLeaving(row.state, { ...one, id }, nowMs);
   if (state === "wait") return "wait";
   return { ...withState(row, state, own), leavings: keepLeavings(row.leavings, [one]) };
 }
@@ -178,9 +252,11 @@ async function hasRoom(table: Table, standing: Standing, own: Did): Promise<bool
 export function lineIn(before: GroupState | null, after: GroupState) {
   const isSeen =
     before === null ||
+    before.maker !== after.maker ||
     before.name[0] !== after.name[0] ||
     membersOf(before).join() !== membersOf(after).join();
-  return isSeen ? lineOf(after, before === null) : null;
+  const hasNewAdmin = before !== null && before.maker !== after.maker;
+  return isSeen ? lineOf(after, before === null, hasNewAdmin) : null;
 }
 
 export const isOther = (before: GroupRow | null, after: GroupRow): boolean =>
@@ -193,8 +269,10 @@ export const inlineJson = (json: unknown): Body => ({
 
 export const waitingIn = ({
   waiting,
-}: GroupRow): readonly (Bundle & { readonly from: Did; readonly sinceMs: number })[] =>
-  waiting.map(({ bundle, from, sinceMs }) => ({ ...bundle, from, sinceMs }));
+}: Pick<GroupRow, "waiting">): readonly (Bundle & {
+  readonly from: Did;
+  readonly sinceMs: number;
+})[] => waiting.map(({ bundle, from, sinceMs }) => ({ ...bundle, from, sinceMs }));
 
 // ------------------------------------------------------------------------------------------------------------ filing
 
@@ -218,7 +296,7 @@ export async function conversationOf(
   // A group whose state has not come so far, or of a program without a store.
   if (row === null || isEmpty(row)) return isKnown ? group : from;
   if (standingOf(row, own) === "out") return null;
-  return isIn(row.state, from) ? group : from;
+  return isIn(row.state, from) ? placeOf(row) : from;
 }
 
 /** Nothing of it has counted so far. */
@@ -229,15 +307,16 @@ export const markMisfiled = (table: Table, batch: Batch, group: string, key: str
   batch.put(misfiledKey(table, group, key), key);
 
 export async function refile(table: Table, batch: Batch, row: GroupRow, own: Did): Promise<void> {
-  const { id } = row.state;
   if (isEmpty(row)) return;
-  for (const [place, key] of await table.scan<string>({ prefix: misfiledOf(table, id) })) {
-    const message = await batch.get<MessageRow>(key);
-    const isHere =
-      message?.from !== undefined && message.from !== null && isIn(row.state, message.from);
-    if (message !== null && !(isHere && standingOf(row, own) !== "out")) continue;
-    batch.delete(place);
-    if (message !== null && message.conversation !== id)
-      await moveMessage(table, batch, key, { conversation: id, group: id });
-  }
+  const place = placeOf(row);
+  for (const name of namesOf(row))
+    for (const [mark, key] of await table.scan<string>({ prefix: misfiledOf(table, name) })) {
+      const message = await batch.get<MessageRow>(key);
+      const isHere =
+        message?.from !== undefined && message.from !== null && isIn(row.state, message.from);
+      if (message !== null && !(isHere && standingOf(row, own) !== "out")) continue;
+      batch.delete(mark);
+      if (message !== null && message.conversation !== place)
+        await moveMessage(table, batch, key, { conversation: place, group: place });
+    }
 }

@@ -22,17 +22,22 @@ import {
   membersMax,
   newRow,
   parseBundle,
+  placeOf,
   renderBundle,
+  type SignedHandOver,
   type SignedLeaving,
   type SignedStatement,
   standingOf,
   upgradeRow,
   withState,
 } from "../groups/bundles.ts";
+import { found, goOnMs, isHandedOver } from "../groups/handing.ts";
 import {
   answerTo,
   digestOf,
   type GroupState,
+  type HandOver,
+  handOverText,
   isIn,
   isSame,
   leavingText,
@@ -44,10 +49,8 @@ import {
 } from "../groups/statements.ts";
 import { ed25519PublicKey, signEd25519, verifyEd25519 } from "../keys/crypto.ts";
 import { groupType, type JsonContent } from "../mail/content.ts";
-import { jsonIn } from "../mail/message.ts";
 import { isName } from "../mail/notes.ts";
 import { rootKeyOf } from "../trust/client.ts";
-import { wholeBody } from "./files.ts";
 import {
   type Examined,
   groupAt,
@@ -58,9 +61,8 @@ import {
   putGroup,
   waitingIn,
 } from "./group-rows.ts";
-import { keyOfGroup, messagesOf, rowsOf } from "./keys.ts";
+import { keyOfGroup, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
-import type { MessageRow } from "./rows.ts";
 import type { Sending } from "./sending.ts";
 import type { Batch } from "./table.ts";
 
@@ -114,10 +116,24 @@ export class GroupTalk {
     return { statement, ...(await this.#signed(statementText(statement))) };
   }
 
-  /** All that others need in order to come to the state that is here. */
+  /** All that others need in order to come to the state that is here, also from the groups before. */
   async #bundle(row: GroupRow): Promise<Bundle> {
-    if (row.state.maker !== this.#own.did) return fitting(row);
-    return fitting({ statements: [await this.#sign(row.state)], leavings: row.leavings });
+    const { did } = this.#own;
+    const handOvers: SignedHandOver[] = [];
+    for (const one of row.handOvers ?? [])
+      handOvers.push(one.maker === did ? await this.#signHandOver(one) : one);
+    const leavings = row.leavings.filter(({ id }) => id === row.state.id);
+    const { statements } = row.state.maker === did ? await this.#ownStatement(row) : row;
+    return fitting({ statements, leavings, handOvers });
+  }
+
+  async #ownStatement({ state }: GroupRow) {
+    return { statements: [await this.#sign(state)] };
+  }
+
+  async #signHandOver({ id, maker, nonce, next }: HandOver): Promise<SignedHandOver> {
+    const one = { id, maker, nonce, next };
+    return { ...one, ...(await this.#signed(handOverText(one))) };
   }
 
   /** After new keys: the device that made them begins with the states that it has. Also of groups of an earlier version. */
@@ -144,14 +160,11 @@ export class GroupTalk {
 
   /** A group of which this identity is the maker, with new versions of what `edit` changes. Throws `not_admin`. */
   async change(id: string, edit: (state: GroupState, nowMs: number) => GroupState): Promise<void> {
-    const { table, did, nowMs } = this.#own;
+    const { nowMs } = this.#own;
     for (let tries = 1; ; tries++) {
-      const before = await groupAt(table, id);
-      if (before === null || standingOf(before, did) !== "joined")
-        throw localError("not_member", "this identity is not in the group");
-      if (before.state.maker !== did)
-        throw localError("not_admin", "only the admin of a group changes it");
+      const before = await this.#adminRow(id);
       await this.#mustBegin(before);
+      this.#mustBeAdmin(before);
       const state = edit(before.state, nowMs());
       const done = await attempt(() => this.#publish(before, state));
       if (!(done instanceof ClientError)) return;
@@ -171,12 +184,58 @@ export class GroupTalk {
     await this.#putRoot(id, now);
   }
 
+  /** Not the next admin's group, nor one that own devices are handing over: for ten minutes these wait for each other. */
+  #mustBeAdmin({ state, handing = null }: GroupRow): void {
+    const { next } = state;
+    if (isHandedOver(state)) throw localError("not_admin", `${next} is the admin from now on`);
+    const isWaiting = handing !== null && next === undefined && isIn(state, handing.to);
+    if (isWaiting && this.#own.nowMs() - handing.sinceMs < goOnMs)
+      throw localError("handing_over", `a device hands the group over to ${handing.to}`);
+  }
+
+  async #adminRow(id: string): Promise<GroupRow> {
+    const { table, did } = this.#own;
+    const row = await groupAt(table, id);
+    if (row === null || standingOf(row, did) !== "joined")
+      throw localError("not_member", "this identity is not in the group");
+    if (row.state.maker === did) return row;
+    throw localError("not_admin", "only the admin of a group changes it");
+  }
+
+  /** The row of a group that this identity may change now, for a hand-over. */
+  async beginHandOver(id: string): Promise<GroupRow> {
+    const row = await this.#adminRow(id);
+    await this.#mustBegin(row);
+    return row;
+  }
+
+  /** Says to the members who is the next admin, once and for good. */
+  async sayNext(row: GroupRow, next: Did): Promise<void> {
+    const { id, maker, nonce } = row.state;
+    const one = await this.#signHandOver({ id, maker, nonce, next });
+    const handOvers = [one, ...(row.handOvers ?? [])];
+    await this.#publish(row, { ...row.state, next }, { ...row, handOvers });
+  }
+
+  /** The next admin goes on with the state as it is here. Says whether this identity is one. */
+  async found(row: GroupRow): Promise<boolean> {
+    const { did, nowMs } = this.#own;
+    const next = standingOf(row, did) === "joined" ? found(row, did, nowMs()) : row;
+    if (next === row) return false;
+    await this.#publish(row, next.state, { ...next, statements: [] });
+    return true;
+  }
+
   async create(state: GroupState): Promise<void> {
     await this.#publish(null, state);
   }
 
   /** In one change with the copies for all who are in it; those who are not any more learn only that. */
-  async #publish(before: GroupRow | null, state: GroupState): Promise<void> {
+  async #publish(
+    before: GroupRow | null,
+    state: GroupState,
+    begun: GroupRow | null = before,
+  ): Promise<void> {
     const { did, table } = this.#own;
     const members = membersOf(state);
     if (members.length > membersMax || !isName(state.name[0]))
@@ -185,16 +244,15 @@ export class GroupTalk {
         `a group has at most ${membersMax} members, and a name of 100 characters`,
       );
     const root = await this.root();
-    const held = before === null ? newRow(state) : withState(before, state, did);
+    const held = begun === null ? newRow(state) : withState(begun, state, did);
     const joined = isIn(state, did) ? (state.members[did]?.[1] ?? 0) : held.joined;
     const was = { ...held.was, ...replacedBy(before?.state ?? null, state) };
     const after: GroupRow = { ...held, root, joined, was };
     const put = async (batch: Batch) => {
-      const now = await groupAt(table, state.id, batch);
+      const now = await groupAt(table, before?.state.id ?? state.id, batch);
       const isAsBefore =
         now === null ? before === null : before !== null && isSame(now.state, before.state);
-      if (isAsBefore)
-        await putGroup(table, batch, { ...(now ?? after), ...after, waiting: now?.waiting ?? [] });
+      if (isAsBefore) await putGroup(table, batch, { ...after, waiting: now?.waiting ?? [] });
       return isAsBefore;
     };
     const line = lineIn(before?.state ?? null, state);
@@ -213,16 +271,17 @@ export class GroupTalk {
     const others = to.filter((one) => one !== this.#own.did);
     if (others.length === 0 && more.put === undefined) return;
     const bundle = renderBundle(await this.#bundle(row));
-    const within = { digest: digestOf(row.state), put: more.put ?? null, line: more.line ?? null };
+    const within = { ...addressed(row), put: more.put ?? null, line: more.line ?? null };
     await this.#sending.send(others, bundle, changing(row.state.id), within);
   }
 
-  async #sayOut({ state }: GroupRow, were: readonly Did[]): Promise<void> {
+  async #sayOut(row: GroupRow, were: readonly Did[]): Promise<void> {
+    const { state } = row;
     for (const one of were) {
       if (one === this.#own.did || isIn(state, one)) continue;
       const statement = await this.#sign(outOnly(state, one));
       const bundle = renderBundle({ statements: [statement], leavings: [] });
-      const within = { digest: digestOf(state), put: null, line: null };
+      const within = { ...addressed(row), put: null, line: null };
       await this.#sending.send([one], bundle, changing(state.id), within);
     }
   }
@@ -258,10 +317,15 @@ export class GroupTalk {
    */
   async examine(id: string, from: Did, json: unknown): Promise<Examined | null> {
     const bundle = parseBundle(json, id);
-    return bundle === null ? null : this.#judge(bundle, from, this.#own.nowMs());
+    if (bundle === null) return null;
+    const row = await groupAt(this.#own.table, id);
+    return this.#judge(bundle, { from, row, sinceMs: this.#own.nowMs() });
   }
 
-  async #judge(bundle: Bundle, from: Did, sinceMs: number): Promise<Examined> {
+  async #judge(
+    bundle: Bundle,
+    { from, row, sinceMs }: { readonly from: Did; readonly row: GroupRow | null; sinceMs: number },
+  ): Promise<Examined> {
     const statements: Examined["statements"][number][] = [];
     for (const one of bundle.statements) {
       const { maker } = one.statement;
@@ -273,7 +337,21 @@ export class GroupTalk {
     const leavings: Examined["leavings"][number][] = [];
     for (const one of bundle.leavings)
       leavings.push({ one, by: await this.#judged(one.did, from, leavingText(one), one) });
-    return { from, statements, leavings, sinceMs };
+    const handOvers: Examined["handOvers"][number][] = [];
+    for (const one of bundle.handOvers ?? [])
+      handOvers.push({ one, by: await this.#judged(one.maker, from, handOverText(one), one) });
+    const isNextOld = row !== null && (await this.#isNextOld(row));
+    return { from, statements, leavings, handOvers, isNextOld, sinceMs };
+  }
+
+  /** What was not followed so far counts no longer when its key is known to have been replaced. */
+  async #isNextOld({ state, handOvers = [] }: GroupRow): Promise<boolean> {
+    const { id, maker, next } = state;
+    if (next === undefined || maker === this.#own.did || !isSelfCertifying(maker)) return false;
+    const of = handOvers.filter((one) => one.id === id && one.next === next);
+    for (const one of of)
+      if ((await this.#judged(maker, maker, handOverText(one), one)) === "in_force") return false;
+    return true;
   }
 
   async #judged(
@@ -311,7 +389,9 @@ export class GroupTalk {
 
   /** After a bundle was joined: what the maker owes the others. */
   async heard(before: GroupRow | null, after: GroupRow): Promise<void> {
+    if (await this.found(after)) return;
     if (after.state.maker !== this.#own.did || !isOther(before, after)) return;
+    if (isHandedOver(after.state)) return;
     const state = takeUpLeavings(after.state, this.#own.nowMs());
     const done = await attempt(() => this.#publish(after, state));
     if (done instanceof ClientError && done.code === "group_changed") return;
@@ -334,11 +414,13 @@ export class GroupTalk {
   async hearWaiting(): Promise<void> {
     const { table, did, nowMs } = this.#own;
     for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
-      const { state, waiting } = upgradeRow(raw);
+      const row = upgradeRow(raw);
+      const { state, waiting } = row;
       if (waiting.length === 0) continue;
       const judged: Examined[] = [];
-      for (const { from, sinceMs, ...bundle } of waitingIn(upgradeRow(raw)))
-        if (nowMs() - sinceMs < waitingMs) judged.push(await this.#judge(bundle, from, sinceMs));
+      for (const { from, sinceMs, ...bundle } of waitingIn(row))
+        if (nowMs() - sinceMs < waitingMs)
+          judged.push(await this.#judge(bundle, { from, row, sinceMs }));
       const root = await this.root();
       const heard = await table.change(async (batch) => {
         const row = await groupAt(table, state.id, batch);
@@ -353,7 +435,8 @@ export class GroupTalk {
         return { before: row, after: last };
       });
       if (heard === null || !isOther(heard.before, heard.after)) continue;
-      this.#own.tell({ type: "changed", conversation: state.id, id: null, what: "group" });
+      const conversation = placeOf(heard.after);
+      this.#own.tell({ type: "changed", conversation, id: null, what: "group" });
       await this.heard(heard.before, heard.after);
     }
   }
@@ -382,31 +465,13 @@ export class GroupTalk {
     if (answer === "out") await this.#sayOut(now, [from]);
     else if (isIn(now.state, from)) await this.#say(now, [from]);
   }
-
-  // ------------------------------------------------------------------------------------------------------- migration
-
-  /** Rows of an earlier version: who was in a group and is not any more is out, as far as its history shows them. */
-  async upgrade(): Promise<void> {
-    const { table } = this.#own;
-    for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
-      if ("v" in raw) continue;
-      const before = upgradeRow(raw);
-      const row = upgradeRow(raw, await this.#wereIn(before.state.id));
-      await table.change(async (batch) => putGroup(table, batch, row));
-    }
-  }
-
-  async #wereIn(id: string): Promise<string[]> {
-    const { table } = this.#own;
-    const were = new Set<string>();
-    for await (const [, row] of table.all<MessageRow>(messagesOf(table, id))) {
-      if (!row.mediaType.startsWith(groupType) || row.body.is !== "inline") continue;
-      const json = jsonIn(await wholeBody(table, row.body)) as { readonly members?: object } | null;
-      for (const did of Object.keys(json?.members ?? {})) were.add(did);
-    }
-    return [...were];
-  }
 }
+
+const addressed = (row: GroupRow) => ({
+  id: row.state.id,
+  place: placeOf(row),
+  digest: digestOf(row.state),
+});
 
 /** The versions of parts that the next state replaces, by DID; of the name under "". */
 function replacedBy(before: GroupState | null, after: GroupState): Record<string, number> {

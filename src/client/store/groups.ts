@@ -6,11 +6,13 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
 import { type GroupRow, type Standing, standingOf, upgradeRow } from "../groups/bundles.ts";
+import { isHandedOver } from "../groups/handing.ts";
 import { changed, emptyGroup, type GroupState, isIn, membersOf } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { type Content, reactionContent, reactionType } from "../mail/content.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
 import { trustIn } from "../trust/client.ts";
+import type { GroupHanding } from "./group-handing.ts";
 import { factsOf, groupAt, isEmpty, putGroup } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
 import { rowsOf } from "./keys.ts";
@@ -23,6 +25,8 @@ import type { Batch } from "./table.ts";
 type Page = { readonly before?: StoredMessage; readonly limit?: number };
 
 type Changes = {
+  /** A member who is the admin from then on, for good. After the other changes. */
+  readonly admin?: string;
   readonly name?: string;
   readonly add?: readonly string[];
   readonly remove?: readonly string[];
@@ -36,13 +40,18 @@ export class Group {
   readonly members: readonly Did[];
   /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
   readonly standing: Standing;
+  /** To whom the admin hands it over: they are the admin as soon as their device knows. */
+  readonly next: Did | null;
+  /** To whom an admin has handed it over as well, which no one here follows. */
+  readonly second: Did | null;
   readonly #groups: Groups;
 
   /** @internal */
   constructor(row: GroupRow, groups: Groups) {
-    const { id, name, admin, members, standing } = factsOf(row, groups.own.did);
+    const { id, name, admin, members, standing, next, second } = factsOf(row, groups.own.did);
     [this.id, this.name, this.admin] = [id, name, admin];
     [this.members, this.standing] = [members, standing];
+    [this.next, this.second] = [next, second];
     this.#groups = groups;
   }
 
@@ -64,8 +73,11 @@ export class Group {
     return this.#groups.store.messages(this.id, page);
   }
 
-  /** For its admin, who made it. Throws `not_admin`; `behind` while another device that made new keys is awaited. */
-  async change({ name, add = [], remove = [] }: Changes): Promise<void> {
+  /**
+   * For its admin, who made it or to whom it was handed over. Throws `not_admin`; `behind` while another device that made new
+   * keys is awaited; `devices_awaited` while own devices have not answered to `admin`, and `handing_over` meanwhile.
+   */
+  async change({ admin, name, add = [], remove = [] }: Changes): Promise<void> {
     const { own, talk } = this.#groups;
     const find = (to: string) => this.#groups.find(to);
     const { state } = await this.#row(["joined"]);
@@ -76,7 +88,10 @@ export class Group {
       throw localError("not_member", "who is to be removed is not in the group");
     const come = await Promise.all(add.map(find));
     const wish = { add: come, remove: gone, ...(name === undefined ? {} : { name }) };
-    await talk.change(this.id, (now, nowMs) => changed(now, wish, nowMs));
+    const isOther = name !== undefined || add.length + remove.length > 0;
+    if (isOther || admin === undefined)
+      await talk.change(this.id, (now, nowMs) => changed(now, wish, nowMs));
+    if (admin !== undefined) await this.#groups.handing.handOver(this.id, await find(admin));
   }
 
   /** Accepts to be in a group into which somebody unknown put this identity. */
@@ -86,13 +101,16 @@ export class Group {
   }
 
   /**
-   * Leaves, and says so to the others. Who had only been asked says nothing to anybody. The history stays. A group that its
-   * admin has left goes on as it is.
+   * Leaves, and says so to the others. Who had only been asked says nothing to anybody. The history stays. An admin hands the
+   * group over first, while others are in it: `admin_leaves`.
    */
   async leave(): Promise<void> {
     const { own, talk } = this.#groups;
     const { did } = own;
     const row = await this.#row(["joined", "asked"]);
+    const { state } = row;
+    const isNeeded = state.maker === did && !isHandedOver(state) && membersOf(state).length > 1;
+    if (isNeeded) throw localError("admin_leaves", "make another member the admin, and leave then");
     if (standingOf(row, did) === "joined") return talk.leave(row);
     return this.#mark((now) => {
       const left = { ...now.state.left, [did]: now.state.members[did]?.[1] ?? 0 };
@@ -125,7 +143,12 @@ const notIn = () => localError("not_member", "this identity is not in the group"
 const othersIn = (state: GroupState, { did }: Pick<OwnStore, "did">): Did[] =>
   membersOf(state).filter((one) => one !== did);
 
-type Parts = { readonly sending: Sending; readonly store: LocalStore; readonly talk: GroupTalk };
+type Parts = {
+  readonly sending: Sending;
+  readonly store: LocalStore;
+  readonly talk: GroupTalk;
+  readonly handing: GroupHanding;
+};
 
 /** The groups of an identity. Needs a store. */
 export class Groups {
@@ -138,13 +161,16 @@ export class Groups {
 
   /** @internal */
   readonly talk: GroupTalk;
+  /** @internal */
+  readonly handing: GroupHanding;
 
   /** @internal */
-  constructor(own: OwnStore, { sending, store, talk }: Parts) {
+  constructor(own: OwnStore, { sending, store, talk, handing }: Parts) {
     this.own = own;
     this.sending = sending;
     this.store = store;
     this.talk = talk;
+    this.handing = handing;
   }
 
   async list(): Promise<Group[]> {

@@ -8,6 +8,7 @@ import type { Did } from "../../core/codec/did.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { attempt } from "../base/failure.ts";
 import { Wakeup } from "../base/wakeup.ts";
+import { placeOf } from "../groups/bundles.ts";
 import { groupType, typingType } from "../mail/content.ts";
 import {
   essenceOf,
@@ -299,9 +300,8 @@ export class Incoming {
     after.push(() => this.#talk.answer({ group, from: sender, digest }));
     if (isGroupChange(row)) return judged === null ? null : this.#hear(batch, row, judged, after);
     const conversation = await conversationOf(this.#table, batch, { ...said, group });
-    return conversation === null
-      ? null
-      : { ...row, conversation, group: conversation === group ? group : null };
+    if (conversation === null) return null;
+    return { ...row, conversation, group: conversation === sender ? null : conversation };
   }
 
   /** The row that shows what changed, by who signed it; `null` when nothing did. */
@@ -325,10 +325,11 @@ export class Incoming {
     if (now.waiting.length > 0) after.push(async () => this.#talk.hearSoon());
     if (!isOther(before, now)) return null;
     after.unshift(() => this.#talk.heard(before, now));
+    const conversation = placeOf(now);
     after.unshift(async () =>
-      this.#own.tell({ type: "changed", conversation: id, id: null, what: "group" }),
+      this.#own.tell({ type: "changed", conversation, id: null, what: "group" }),
     );
-    return shownRow(row, heard);
+    return shownRow({ ...row, conversation, group: conversation }, heard);
   }
 
   /** The state of a group may say later that its sender is in it. */
@@ -340,7 +341,8 @@ export class Incoming {
   ): Promise<void> {
     if (group === null) return;
     const state = await groupAt(this.#table, group, batch);
-    const isOpen = row.conversation !== group || state === null || isEmpty(state);
+    const place = state === null ? group : placeOf(state);
+    const isOpen = row.conversation !== place || state === null || isEmpty(state);
     if (isOpen) markMisfiled(this.#table, batch, group, key);
   }
 

@@ -11,6 +11,8 @@ export const rowsOf = {
   people: "p/",
   profiles: "b/",
   groups: "g/",
+  /** Where the conversation of a group is that was handed over, by each id that it has had. */
+  groupNames: "G/",
   conversations: "c/",
   /** By conversation and time. */
   messages: "m/",
@@ -34,7 +36,7 @@ export const rowsOf = {
   /** Marks of files whose rows are not written so far. */
   unfinished: "t/",
   /** Messages that a group's state may show elsewhere. */
-  misfiled: "j/",
+  misfiled: "J/",
   /** Files that arrive in runs of chunks. */
   arriving: "e/",
   removals: "q/",
@@ -89,6 +91,8 @@ export const keyOfPass = (names: Names, did: string): string =>
 export const keyOfEvidence = (names: Names, of: string): string =>
   `${rowsOf.evidence}${names.name(of)}`;
 export const keyOfGroup = (names: Names, id: string): string => `${rowsOf.groups}${names.name(id)}`;
+export const nameOfGroup = (names: Names, id: string): string =>
+  `${rowsOf.groupNames}${names.name(id)}`;
 export const misfiledOf = (names: Names, group: string): string =>
   `${rowsOf.misfiled}${names.name(group)}/`;
 export const misfiledKey = (names: Names, group: string, message: string): string =>

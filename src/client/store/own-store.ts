@@ -53,6 +53,8 @@ export class OwnStore {
   onWant: (key: string) => void = () => undefined;
   /** Another own device has proven something of others. */
   onEvidence: (row: EvidenceRow) => Promise<void> = async () => undefined;
+  /** Another own device has said something of a group. */
+  onGroup: (id: string) => void = () => undefined;
   /** Keys in force have changed: connections begin anew, with proofs by the new ones. */
   onNewKeys: () => void = () => undefined;
   readonly #tabs: Tabs;

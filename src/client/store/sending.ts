@@ -5,6 +5,7 @@
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { Mutex } from "../../core/std/order.ts";
 import { attempt, ClientError, isTemporary, localError } from "../base/failure.ts";
+import { placeOf } from "../groups/bundles.ts";
 import { digestOf, membersOf } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import {
@@ -105,12 +106,13 @@ export class Sending {
     const { table, nowMs } = this.#own;
     const id = randomUuid();
     const named = options.mediaType === reactionType ? await this.#reactionIn(content) : content;
-    const conversation = options.group ?? [...people.keys()][0] ?? "";
-    const related = { ...options, group: options.group ?? null };
-    const relations = await this.#relationsOf(id, related, { within, conversation });
+    const group = within ?? (await this.#groupOf(options.group ?? null));
+    const conversation = group?.place ?? [...people.keys()][0] ?? "";
+    const relations = await this.#relationsOf(id, options, { group, conversation });
     const source = await sourceOf(named, options, relations);
     const recipients = [...people.values()];
-    const draft = { id, source, content: named, options, recipients, within };
+    const here = group === null ? options : { ...options, group: group.place };
+    const draft = { id, source, content: named, options: here, recipients, within };
     const { saved } = await saveContent(table, nowMs, {
       fill: (write) => copySource(source, write),
       rows: (batch, body) => this.#put(batch, draft, body),
@@ -124,8 +126,8 @@ export class Sending {
   /** A message has one name, in whichever envelopes it goes out; one to a group has one for each member. */
   async #relationsOf(
     id: string,
-    { replyTo = null, group = null, receipt, mediaType = "", ...remarks }: MessageOptions,
-    { within, conversation }: { readonly within: Within | null; readonly conversation: string },
+    { replyTo = null, receipt, mediaType = "", ...remarks }: MessageOptions,
+    { group, conversation }: Addressed,
   ): Promise<Relations> {
     const { mentions = [], isForwarded = false } = remarks;
     if (mentions.length > mentionsMax)
@@ -134,16 +136,19 @@ export class Sending {
     const answered = replyTo === null ? null : await messageById(this.#own.table, replyTo);
     const replyFrom = answered?.row.from ?? null;
     const name = isNote(mediaType) ? null : id;
-    const state = within?.digest ?? (await this.#digestOf(group));
+    const state = group?.digest ?? null;
     const row = isWords(mediaType) ? await chosenAt(this.#own.table, conversation) : null;
     const said = { mentions, isForwarded, lastsSeconds: row?.timer?.seconds ?? 0 };
-    return { id: name, replyTo, replyFrom, group, state, wantsReceipt, ...said };
+    const about = { replyTo, replyFrom, group: group?.id ?? null, state };
+    return { id: name, ...about, wantsReceipt, ...said };
   }
 
-  /** Of the state that this identity has of a group. */
-  async #digestOf(group: string | null): Promise<string | null> {
-    const row = group === null ? null : await groupAt(this.#own.table, group);
-    return row === null ? null : digestOf(row.state);
+  /** What is sent to a group names it as its admin now does; here it stays where it was. */
+  async #groupOf(group: string | null): Promise<AddressedGroup | null> {
+    if (group === null) return null;
+    const row = await groupAt(this.#own.table, group);
+    if (row === null) return { id: group, place: group, digest: null };
+    return { id: row.state.id, place: placeOf(row), digest: digestOf(row.state) };
   }
 
   /** With who wrote the message, as far as it is here. */
@@ -333,10 +338,18 @@ export class Sending {
   }
 }
 
+type Addressed = { readonly group: AddressedGroup | null; readonly conversation: string };
+
+type AddressedGroup = {
+  readonly id: string;
+  /** Of its conversation. */
+  readonly place: string;
+  /** Of the state that this identity has of it. */
+  readonly digest: string | null;
+};
+
 /** What a device says of a group's state. */
-type Within = {
-  /** Of the state that it is about. */
-  readonly digest: string;
+type Within = AddressedGroup & {
   /** Written in one change with the copies, unless it answers `false`. */
   readonly put: ((batch: Batch) => Promise<boolean>) | null;
   /** For the own history. */

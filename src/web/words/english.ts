@@ -307,8 +307,14 @@ export const english = {
     `changed the group to “${name}” with ${people}`,
   peopleCount: (count: number) => plural(count, { one: "# person", other: "# people" }),
   leaveGroup: "Leave the group",
-  leaveAdminAsk:
-    "Leave this group? You get no more messages from it, and it stays as it is: only you can change who is in it.",
+  tookOverGroup: (_who: Who) => "took over the group",
+  mustHandOver: "Before you can leave, make someone else the admin.",
+  makeAdmin: "Make admin",
+  makeAdminAsk:
+    "Let this person decide who is in the group, in place of you, for good? You stay in it.",
+  becomesAdmin: "{} becomes the admin as soon as their device and your other devices know.",
+  secondAdmin:
+    "The admin has also handed this group over to {}. You follow the first. Ask the others whom they follow.",
   leaveAsk: "Leave this group? You get no more messages from it.",
   whoIsIn: "Who is in it with you",
   withYou: (people: string) => `With you, ${people}`,

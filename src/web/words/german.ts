@@ -312,8 +312,15 @@ export const german: Words = {
   changedGroup: (name, people, who) => `${has[who]} die Gruppe geändert: „${name}“ mit ${people}`,
   peopleCount: (count) => plural(count, { one: "# Person", other: "# Personen" }),
   leaveGroup: "Die Gruppe verlassen",
-  leaveAdminAsk:
-    "Diese Gruppe verlassen? Du bekommst keine Nachrichten mehr daraus, und sie bleibt, wie sie ist: Nur du kannst ändern, wer darin ist.",
+  tookOverGroup: (who) => `${has[who]} die Gruppe übernommen`,
+  mustHandOver: "Bevor du gehen kannst, übergib die Gruppe jemand anderem.",
+  makeAdmin: "Gruppe übergeben",
+  makeAdminAsk:
+    "Soll diese Person an deiner Stelle bestimmen, wer in der Gruppe ist, und zwar endgültig? Du bleibst darin.",
+  becomesAdmin:
+    "{} verwaltet die Gruppe, sobald das Gerät dieser Person und deine anderen Geräte es wissen.",
+  secondAdmin:
+    "Die Gruppe wurde auch an {} übergeben. Du folgst der ersten Übergabe. Frag die anderen, wem sie folgen.",
   leaveAsk: "Diese Gruppe verlassen? Du bekommst keine Nachrichten mehr daraus.",
   whoIsIn: "Wer mit dir darin ist",
   withYou: (people) => `Mit dir ${people}`,

@@ -18,6 +18,7 @@ import {
   membersOf,
   outOnly,
   statementText,
+  successorOf,
 } from "../../../../src/client/groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../../../../src/client/keys/crypto.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
@@ -51,7 +52,8 @@ const signed = (statement: GroupState): SignedStatement => {
   return { statement, key: "aa".repeat(32), signature: "" };
 };
 const saying = (state: GroupState, by: "in_force" | "unknown" = "in_force"): Examined => {
-  return { from: admin, statements: [{ one: signed(state), by }], leavings: [], sinceMs: nowMs };
+  const nothing = { leavings: [], handOvers: [], isNextOld: false };
+  return { from: admin, statements: [{ one: signed(state), by }], ...nothing, sinceMs: nowMs };
 };
 const hearing = (table: Table, said: Examined, isKnown: boolean, atMs = nowMs) =>
   table.change((batch) => {
@@ -80,6 +82,37 @@ test("a known maker's group is joined at once, a stranger's asks, and who was ta
   await hearing(table, saying(strange), false);
   const asked = await groupAt(table, strange.id);
   expect(asked && factsOf(asked, own).standing).toBe("asked");
+});
+
+test("the first hand-over that is followed holds, a second one is shown, and one whose key was replaced ends", async () => {
+  const table = await open();
+  const state = begun(admin, "n", [admin, own, other]);
+  await hearing(table, saying(state), true);
+  const { id, maker, nonce } = state;
+  const byAdmin = (next: Did) => ({ id, maker, nonce, next, key: "aa".repeat(32), signature: "" });
+  const naming = (next: Did, founds: boolean): Examined => {
+    const founded = successorOf({ ...state, next }) as GroupState;
+    const said = saying(founds ? founded : state);
+    return { ...said, handOvers: [{ one: byAdmin(next), by: "in_force" }] };
+  };
+  const rowAt = async () => (await groupAt(table, id)) as GroupRow;
+  await hearing(table, naming(other, false), true);
+  expect((await rowAt()).state.next).toBe(other);
+  await hearing(table, { ...saying(state), isNextOld: true }, true);
+  expect((await rowAt()).state.next).toBeUndefined();
+  expect((await rowAt()).handOvers).toEqual([]);
+  const unknown = naming(other, true);
+  const waiting = { ...unknown, handOvers: [{ one: byAdmin(other), by: "unknown" as const }] };
+  await hearing(table, { ...waiting, statements: [] }, true);
+  expect(factsOf(await rowAt(), own)).toMatchObject({ id, admin, next: null });
+  await hearing(table, unknown, true);
+  const facts = { id, admin: other, next: null, second: null, standing: "joined" };
+  expect(factsOf(await rowAt(), own)).toMatchObject(facts);
+  await hearing(table, naming(own, true), true);
+  expect(factsOf(await rowAt(), own)).toMatchObject({ ...facts, second: own });
+  // What the former admin says of it counts for nothing.
+  await hearing(table, saying(changed(state, { remove: [other] }, nowMs + 9_000)), true);
+  expect(factsOf(await rowAt(), own)).toMatchObject({ ...facts, second: own });
 });
 
 test("strangers put somebody into at most fifty groups that wait for an answer; people who are known go on", async () => {
@@ -168,6 +201,8 @@ test("a group of the version before goes on with its members, and who was in it 
     ...{ id, name: "Before", admin },
     members: [admin, own].toSorted(),
     standing: "joined",
+    next: null,
+    second: null,
   });
   const upgraded = upgradeRow(before, [other, own]);
   expect(upgraded.state.members[other]).toEqual(["out", 7]);

@@ -1,0 +1,133 @@
+/**
+ * Handing a group over, as pure rules. The admin of a group id is its maker for good, so the next admin founds another id,
+ * that of (their DID, the id before), and the conversation goes on there. A hand-over is written once: the first that was
+ * followed holds. Before an admin signs one, each of their own devices says that it has signed no other.
+ * Source: docs/protocol.md ("Groups"), test/vectors/groups.
+ */
+import type { Did } from "../../core/codec/did.ts";
+import { minuteMs } from "../../core/codec/time.ts";
+import {
+  emptyGroup,
+  type GroupState,
+  type HandOver,
+  hearHandOver,
+  isIn,
+  successorOf,
+} from "./statements.ts";
+
+/** After so long the user may go on without the other devices. */
+export const goOnMs = 10 * minuteMs;
+/** Of one conversation. */
+export const handOversMax = 16;
+
+/** A group that this conversation was, and when this identity went on to the next. */
+export type Former = HandOver & { readonly atMs: number };
+
+export type Succession = {
+  readonly state: GroupState;
+  readonly former?: readonly Former[];
+  /** Somebody else to whom a former admin has handed the group over, too: not followed, and shown. */
+  readonly second?: Did | null;
+};
+
+/** Ids under which others may know the conversation, the first one first. */
+export const namesOf = ({ former = [], state }: Succession): readonly string[] => [
+  ...former.map(({ id }) => id),
+  state.id,
+];
+
+/**
+ * Goes on to the next group as far as hand-overs lead that count: when its admin has said something there (`founded` has its
+ * id), or has handed it over in turn. The state of the next group is empty until what its admin said is joined.
+ */
+export function follow<Row extends Succession>(
+  row: Row,
+  handOvers: readonly HandOver[],
+  { founded, nowMs }: { readonly founded: ReadonlySet<string>; readonly nowMs: number },
+): Row {
+  let now = row;
+  for (const one of handOvers) now = withHandOver(now, one);
+  const next = successorOf(now.state);
+  const isNamed = next !== null && handOvers.some(({ id }) => id === next.id);
+  if (next === null || !(isNamed || founded.has(next.id))) return now;
+  const { maker, nonce } = next;
+  const gone = { ...goneOn(now, nowMs), state: emptyGroup(maker, nonce) };
+  return follow(gone, handOvers, { founded, nowMs });
+}
+
+/** Whether another one is the admin as soon as they know: until they are in, the maker stays it. */
+export const isHandedOver = (state: GroupState): boolean =>
+  state.next !== undefined && isIn(state, state.next);
+
+/** For who has not followed: what it came from doesn't count any more. */
+export function withoutNext({ next: _, ...state }: GroupState): GroupState {
+  return state;
+}
+
+/** The next admin goes on with the state as it is. The same object when this identity is not the next admin, or not in. */
+export function found<Row extends Succession>(row: Row, own: Did, nowMs: number): Row {
+  const state = isHandedOver(row.state) ? successorOf(row.state) : null;
+  return state?.maker === own ? { ...goneOn(row, nowMs), state } : row;
+}
+
+function goneOn<Row extends Succession>(row: Row, atMs: number): Row {
+  const { id, maker, nonce, next } = row.state;
+  const left: Former = { id, maker, nonce, next: next as Did, atMs };
+  return { ...row, former: [...(row.former ?? []), left].slice(-handOversMax) };
+}
+
+function withHandOver<Row extends Succession>(row: Row, one: HandOver): Row {
+  const { state, former = [] } = row;
+  const before = one.id === state.id ? state.next : former.find(({ id }) => id === one.id)?.next;
+  if (before !== undefined && before !== one.next) {
+    const heard = hearHandOver(state, one);
+    const second = heard.next === one.next && heard !== state ? before : one.next;
+    return { ...row, state: heard, second };
+  }
+  const heard = hearHandOver(state, one);
+  return heard === state ? row : { ...row, state: heard };
+}
+
+/** Of two own devices the one that has gone further; where they went different ways, the one that went first. */
+export function furtherOf(held: Succession, given: Succession): "held" | "given" | "both" {
+  if (held.state.id === given.state.id) return "both";
+  if (namesOf(held).includes(given.state.id)) return "held";
+  if (namesOf(given).includes(held.state.id)) return "given";
+  for (const [i, one] of (held.former ?? []).entries()) {
+    const other = given.former?.[i];
+    if (other === undefined || other.next === one.next) continue;
+    if (other.atMs !== one.atMs) return other.atMs < one.atMs ? "given" : "held";
+    return other.next < one.next ? "given" : "held";
+  }
+  return "held";
+}
+
+// ------------------------------------------------------------------------------------------------------ own devices
+
+/** To whom a device of the admin wants to hand the group over, and which others have answered. */
+export type HandOverWish = {
+  readonly to: Did;
+  /** The device. */
+  readonly by: Did;
+  readonly sinceMs: number;
+  readonly agreed: readonly Did[];
+};
+
+/** Of two the earlier one counts: its device gets answers, and the other one's gives its own up. */
+export function joinWishes(a: HandOverWish | null, b: HandOverWish | null): HandOverWish | null {
+  if (a === null || b === null) return a ?? b;
+  if (a.to === b.to && a.by === b.by && a.sinceMs === b.sinceMs)
+    return { ...a, agreed: [...new Set([...a.agreed, ...b.agreed])].sort() };
+  if (a.sinceMs !== b.sinceMs) return a.sinceMs < b.sinceMs ? a : b;
+  return a.by < b.by ? a : b;
+}
+
+/** The answer of a device to what another one wants; the same when it has answered. */
+export function agreeTo(wish: HandOverWish, device: Did): HandOverWish {
+  if (wish.by === device || wish.agreed.includes(device)) return wish;
+  return { ...wish, agreed: [...wish.agreed, device].sort() };
+}
+
+/** Whether the device may sign: all others have answered it. */
+export const mayHandOver = (wish: HandOverWish, device: Did, others: readonly Did[]): boolean =>
+  wish.by === device && others.every((one) => wish.agreed.includes(one));

@@ -1,0 +1,51 @@
+/** Older copies of the store of a device in the world of `own-world.ts`. */
+import { isIn } from "../../src/client/groups/statements.ts";
+import type { Device } from "./own-device.ts";
+import type { Kept } from "./own-facts.ts";
+import type { World } from "./own-world.ts";
+
+export class Copies {
+  readonly #world: World;
+  readonly #device: Device;
+  readonly #kept: string[] = [];
+
+  constructor(world: World, device: Device) {
+    this.#world = world;
+    this.#device = device;
+  }
+
+  keep(): void {
+    if (this.#kept.length < 3) this.#kept.push(JSON.stringify(this.#device.kept));
+  }
+
+  /** An older copy of its store. Keys that only this device had would be lost: then it is linked anew, which is not here. */
+  setBack(): void {
+    const copy = this.#world.pick(this.#kept);
+    const others = this.#world.honest(this.#device.identity).filter((one) => one !== this.#device);
+    const hasAll = others.some((one) =>
+      [...this.#device.kept.seeds, this.#device.kept.job?.next ?? ""].every(
+        (seed) => seed === "" || one.kept.seeds.includes(seed),
+      ),
+    );
+    if (copy === undefined || !hasAll || this.#device.kept.job !== null) return;
+    const { shown, seen, deviceKey } = this.#device.kept;
+    const before: Kept = JSON.parse(copy);
+    // The key of this device is among its keys, which others seal to.
+    if (before.deviceKey !== deviceKey || before.job !== null) return;
+    this.#device.kill();
+    const { secrets } = this.#device.kept.sealing;
+    this.#device.kept = before;
+    const isKnown = (name: string) => others.some((one) => one.opens(name));
+    this.#world.wasSetBack ||= secrets.some(
+      ({ name }) => !this.#device.opens(name) && !isKnown(name),
+    );
+    // A store shows what it has; what it lacks comes again from others.
+    this.#device.kept.shown = [...new Set([...before.shown, ...shown])];
+    this.#device.kept.seen = { ...seen, ...before.seen };
+    this.#device.kept.acked = {};
+    // What only this copy knew is not known any more.
+    for (const gone of this.#world.wishedOut)
+      if (this.#world.devices.every((one) => isIn(one.kept.group, gone)))
+        this.#world.wishedOut.delete(gone);
+  }
+}
