@@ -56,7 +56,20 @@ function nameModules(): number {
     /["'](@sinclair|elysia|bun)["'/]/.test(readFileSync(join(out, name), "utf8")),
   );
   if (foreign.length > 0) fail(`packages of the nodes are reached from ${foreign.join(", ")}`);
+  const missing = names.flatMap((name) => (name.endsWith(".js") ? unlistedIn(name) : []));
+  if (missing.length > 0) fail(`packages that the manifest lacks: ${missing.join(", ")}`);
   return names.filter((name) => name.endsWith(".js")).length;
+}
+
+/** Packages that a module imports and the manifest does not name. */
+function unlistedIn(name: string): string[] {
+  const text = readFileSync(join(out, name), "utf8");
+  const imported = text.matchAll(
+    /\b(?:from|import)\s*\(?\s*["']((?:@[\w-]+\/)?[\w-]+)(?:\/|["'])/g,
+  );
+  return [...imported].flatMap(([, found = ""]) =>
+    dependencies.includes(found) ? [] : [`${found} (${name})`],
+  );
 }
 
 /**

@@ -77,18 +77,24 @@ function useDraft(to: string) {
     // What was typed before the store answered stays.
     const show = (kept: string) => !isOver && typed.current === null && setText(kept);
     void draftOf(to).then(show, () => undefined);
-    // What another device has typed shows where nothing was typed for a while.
+    // What another device has typed or sent shows as soon as nothing was typed here for a while.
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const look = () => {
+      clearTimeout(timer);
+      const leftMs = typedMs.current + pauseMs - performance.now();
+      if (leftMs > 0) timer = setTimeout(look, leftMs);
+      else
+        void me.store.draft(to).then(
+          (kept) => isOver || setText(kept),
+          () => undefined,
+        );
+    };
     const stop = me.on((event) => {
-      const isHere =
-        event.type === "changed" && event.what === "chosen" && event.conversation === to;
-      if (!isHere || performance.now() - typedMs.current < pauseMs) return;
-      void me.store.draft(to).then(
-        (kept) => isOver || setText(kept),
-        () => undefined,
-      );
+      if (event.type === "changed" && event.what === "chosen" && event.conversation === to) look();
     });
     return () => {
       isOver = true;
+      clearTimeout(timer);
       stop();
     };
   }, [to]);
@@ -101,6 +107,7 @@ function useDraft(to: string) {
   /** Empties the field. What is being sent stays a draft until the store has it as a message. */
   const take = () => {
     typed.current = "";
+    typedMs.current = performance.now();
     setText("");
   };
   /** Unless something was typed meanwhile. */

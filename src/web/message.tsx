@@ -311,7 +311,7 @@ function FileContent({ message }: Pick<Props, "message">) {
       {mayPlay(message) && <Player message={message} name={name} />}
       {isShown ? (
         <Button onClick={open} label={t.saveFile(name, size)}>
-          {t.save}, {size}
+          {t.save}, <bdi>{size}</bdi>
         </Button>
       ) : (
         <button type="button" class="file" onClick={() => attempt(open)}>
@@ -319,7 +319,7 @@ function FileContent({ message }: Pick<Props, "message">) {
           <span class="lines">
             <bdi class="name">{name}</bdi>
             <span class="size">
-              {size} · {isHere ? t.save : offer}
+              <bdi>{size}</bdi> · {isHere ? t.save : offer}
             </span>
           </span>
         </button>

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, expect } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
-import { axeFindings, didOf, newPerson, type Person } from "./app-page.ts";
+import { axeFindings, didOf, linkSecond, newPerson, type Person } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { chromiumPath } from "./chromium.ts";
@@ -245,6 +245,31 @@ appTest(
     await ada.press("Record a voice message");
     await has(ada, ".toast", "This browser can't record sound.");
     expect(found).toEqual([]);
+  },
+  240_000,
+);
+
+appTest(
+  "what is typed on one device shows on the other, and what was chosen there",
+  async () => {
+    const ada = await newPerson(suite.browser, app, "Ada", scratch);
+    await meet(ada, bob, "Bob");
+    const second = await linkSecond(suite.browser, app, ada, scratch);
+    await go(second, "Bob");
+    await ada.fill("textarea", "half a sentence");
+    const field = "document.querySelector('.composer textarea').value";
+    await second.page.until(`${field} === 'half a sentence'`, "the words", 60_000);
+    await second.page.evaluate("document.querySelector('.composer textarea').focus()");
+    await second.page.press("Enter");
+    await ada.sees("half a sentence");
+    await ada.page.until(`${field} === ''`, "that they are gone here too", 60_000);
+    await second.press("Check who this is");
+    await second.tick("Mute it: only who calls you by @ is heard");
+    await ada.page.until(
+      "!!document.querySelector('.row .size .icon')",
+      "the sign of a mute",
+      60_000,
+    );
   },
   240_000,
 );
