@@ -1,7 +1,8 @@
 /**
  * What slow bodies and unread answers hold of memory, at the compiled executable: rounds of 192 bodies of 1.3 MB that stop
- * before their end, and of 250 pulls of which 12 bytes are read, from 40 networks or from two. An honest person next to them
- * keeps being served, and the process stays below the limit that docs/run.md states.
+ * before their end, and of 250 pulls of which 12 bytes are read, from 40 networks or from two; and bodies and envelopes of
+ * 11 MB, from 40. An honest person next to them keeps being served, and the process stays below the limit that docs/run.md
+ * states.
  *
  * `bun test/campaigns/unread.ts --rounds 4` prints the peak; `--only two` runs the one with two networks, and
  * `--pulls 0` the bodies alone.
@@ -27,25 +28,47 @@ const { values } = parseArgs({
   options: {
     rounds: { type: "string", default: "4" },
     only: { type: "string" },
-    bodies: { type: "string", default: "192" },
+    bodies: { type: "string" },
     pulls: { type: "string", default: "250" },
     limit: { type: "string", default: "700" },
   },
 });
 const rounds = Number(values.rounds);
 const findings = new Findings();
-const [bodies, pulls] = [Number(values.bodies), Number(values.pulls)];
-const bodyBytes = 1_300_000;
-const mailboxEnvelopes = 41;
+const pulls = Number(values.pulls);
+
+type Scene = {
+  readonly networks: number;
+  readonly bodies: number;
+  readonly bodyBytes: number;
+  /** Of each of four mailboxes: 60 MB. */
+  readonly envelopes: number;
+  readonly envelopeBytes: number;
+};
+const usual = { bodies: 192, bodyBytes: 1_300_000, envelopes: 41, envelopeBytes: 1_500_000 };
+const scenes: Readonly<Record<string, Scene>> = {
+  forty: { networks: 40, ...usual },
+  two: { networks: 2, ...usual },
+  large: {
+    networks: 40,
+    bodies: 22,
+    bodyBytes: 11_000_000,
+    envelopes: 5,
+    envelopeBytes: 11_000_000,
+  },
+};
 const holdMs = 6_000;
 
-async function mailboxesAt(stage: Stage): Promise<StagePerson[]> {
+async function mailboxesAt(
+  stage: Stage,
+  { envelopes, envelopeBytes }: Scene,
+): Promise<StagePerson[]> {
   const people = await Promise.all(Array.from({ length: 4 }, () => personAt(stage.url)));
   const client = clientFrom("127.0.1.1", stage.url, 8);
   await registerAll(client, people);
-  const payload = { ciphertext_b64: "A".repeat(1_500_000) };
+  const payload = { ciphertext_b64: "A".repeat(envelopeBytes) };
   for (const person of people)
-    for (let n = 0; n < mailboxEnvelopes; n++) {
+    for (let n = 0; n < envelopes; n++) {
       const { status, body } = await client.post("/cache/store", envelopeTo(person, { payload }));
       if (status !== 202) throw new Error(`an envelope was answered with ${status} ${body}`);
     }
@@ -60,7 +83,7 @@ function socketFrom(address: string, port: number): Socket {
 }
 
 /** A store that announces its body, sends most of it, and waits. */
-function slowBody(address: string, { port }: Stage): Socket {
+function slowBody(address: string, { port }: Stage, bodyBytes: number): Socket {
   const socket = socketFrom(address, port);
   const head = `POST /cache/store HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\ncontent-type: application/json\r\n`;
   socket.write(`${head}content-length: ${bodyBytes + 1_000}\r\n\r\n`);
@@ -83,11 +106,13 @@ function unreadPull(address: string, { port }: Stage, request: string): Socket {
   return socket;
 }
 
-async function run(name: string, networks: number): Promise<void> {
+async function run(name: string, scene: Scene): Promise<void> {
+  const { networks, bodyBytes } = scene;
+  const bodies = Number(values.bodies ?? scene.bodies);
   // The pools of newcomers take what one sender fills four mailboxes with.
   const cache = ["client_rate = 100000", 'recipient_bytes_max = "2GiB"'];
   const stage = await openStage({ lines: { cache } });
-  const people = await mailboxesAt(stage);
+  const people = await mailboxesAt(stage, scene);
   const { pid } = stage.node();
   const honest = clientFrom("127.0.9.9", stage.url);
   const [first] = people as [StagePerson];
@@ -105,7 +130,7 @@ async function run(name: string, networks: number): Promise<void> {
     const requests: string[] = [];
     for (let n = 0; n < pulls; n++)
       requests.push(await pullOf(stage, people[n % people.length] ?? first));
-    for (let n = 0; n < bodies; n++) sockets.push(slowBody(addressOf(n), stage));
+    for (let n = 0; n < bodies; n++) sockets.push(slowBody(addressOf(n), stage, bodyBytes));
     for (const [n, request] of requests.entries())
       sockets.push(unreadPull(addressOf(n), stage, request));
     for (let n = 0; n < 5; n++) {
@@ -125,8 +150,8 @@ async function run(name: string, networks: number): Promise<void> {
   await stage.close();
 }
 
-for (const [name, networks] of [["forty", 40] as const, ["two", 2] as const]) {
+for (const [name, scene] of Object.entries(scenes)) {
   if (values.only !== undefined && values.only !== name) continue;
-  await run(name, networks);
+  await run(name, scene);
 }
 findings.exit();

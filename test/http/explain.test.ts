@@ -144,6 +144,13 @@ test("a store without room stops it: its disk, its entries and its bytes", async
   );
   const explained = await explain(carol!.did);
   expect([explained.reachable, stopping(explained)]).toEqual([false, ["store"]]);
+  disk.mockImplementation(async ({ envelope }) => {
+    if (envelope.length > 1) throw new StoreError("full", "the disk is full for this store");
+    return { kind: "full", scope: "recipient" };
+  });
+  const nearly = await explain(carol!.did);
+  expect([nearly.reachable, stepOf(nearly, "store")?.state]).toEqual([true, "note"]);
+  expect(stepOf(nearly, "store")?.detail).toContain("refuses one of 1 MiB: the disk is full");
   disk.mockRestore();
   const stats = spyOn(mailbox, "stats").mockResolvedValue({ entries: 10_000_000, bytes: 1 });
   expect(stopping(await explain(carol!.did))).toEqual(["store"]);

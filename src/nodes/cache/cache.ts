@@ -136,8 +136,11 @@ export type Cache = {
     readonly bundleOf: Cache["bundle"];
     /** How many passes count there; `null` where acknowledgements make people known. */
     readonly passesOf: (mailbox: MailboxKey, nowMs: number) => Promise<number | null>;
-    /** Why the store takes no writes, as it says itself; `null` when it does. */
-    readonly checkDisk: (mailbox: MailboxKey, nowMs: number) => Promise<string | null>;
+    /** Why the store takes no envelope of so many bytes, as it says itself; `null` when it does. */
+    readonly checkDisk: (
+      mailbox: MailboxKey,
+      trial: { readonly bytes: number; readonly nowMs: number },
+    ) => Promise<string | null>;
     /** A sentence about each of its subscriptions to pushes; `null` where nothing is pushed. */
     readonly pushesOf: Push["describe"] | null;
   };
@@ -153,8 +156,11 @@ type CacheNode = StoreParts &
     readonly blocks?: Blocks;
   };
 
-/** Two hundred pulls of large envelopes that came in one moment held 300 MiB before any of them was refused. */
-const readsAtOnce = 16;
+/**
+ * Half of the connections to a database. Two hundred pulls that came in one moment held 300 MiB of envelopes of 1.5 MB
+ * before any of them was refused; of envelopes of 11 MB, sixteen at once held 350.
+ */
+const readsAtOnce = 4;
 
 export function createCache(parts: CacheParts): Cache {
   const { settings, mailbox, receipts, log, bell } = parts;
@@ -204,7 +210,7 @@ export function createCache(parts: CacheParts): Cache {
       passesOf: async (mailbox, nowMs) =>
         (await readPasses(known.passes, mailbox, nowMs))?.count ?? null,
       bundleOf,
-      checkDisk: (mailbox, nowMs) => checkDisk(node, mailbox, nowMs),
+      checkDisk: (mailbox, trial) => checkDisk(node, mailbox, trial),
       pushesOf: push?.describe ?? null,
     },
     close: () => push?.close(),

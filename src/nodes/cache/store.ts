@@ -211,14 +211,15 @@ function quotaOf(settings: Config["cache"], sending: MailboxSender, origin: Orig
 }
 
 /**
- * Whether the store takes writes at all, asked of the store itself: an entry for which the mailbox has no room is
+ * Whether the store takes an envelope of so many bytes, asked of the store itself: an entry for which the mailbox has no room is
  * refused unless there is none on the disk either. Nothing is written. The reason, or `null`.
  */
 export async function checkDisk(
   { mailbox, settings }: Pick<StoreParts, "mailbox" | "settings">,
   recipient: MailboxKey,
-  nowMs: number,
+  { bytes, nowMs }: { readonly bytes: number; readonly nowMs: number },
 ): Promise<string | null> {
+  const envelope = new Uint8Array(bytes);
   const entry: MailboxEntry = {
     recipient,
     messageId: crypto.randomUUID() as Uuid,
@@ -229,8 +230,8 @@ export async function checkDisk(
     keptUntilMs: nowMs + 1,
     labels: [],
     headerPreview: null,
-    envelope: new Uint8Array(1),
-    digest: digestOf(new Uint8Array(1)),
+    envelope,
+    digest: digestOf(envelope),
   };
   const sending: MailboxSender = { isKnown: false, label: null };
   const quota = { ...quotaOf(settings, sending, trialOrigin), recipientEntriesMax: 0 };

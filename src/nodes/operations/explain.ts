@@ -168,14 +168,21 @@ function networkSteps({ blocks }: ExplainParts, client: string | null): Step[] {
   ];
 }
 
+/** A disk that is nearly full still takes small ones. */
+const largeBytes = 1024 ** 2;
+
 /** Whether the store takes an entry of anybody: its disk, and what all mailboxes together may have. */
 async function storeStep(
   { mailbox, settings, checkDisk }: NonNullable<ExplainParts["cache"]>,
   { did, life }: Subject,
   now: () => number,
 ): Promise<Step> {
-  const refused = await checkDisk(mailboxOf(did, life), now());
+  const tried = (bytes: number) => checkDisk(mailboxOf(did, life), { bytes, nowMs: now() });
+  const refused = await tried(1);
   if (refused !== null) return stops("store", refused);
+  const refusedLarge = await tried(largeBytes);
+  if (refusedLarge !== null)
+    return note("store", `takes small envelopes, and refuses one of 1 MiB: ${refusedLarge}`);
   const all = await mailbox.stats(now());
   return usage("store", "", all, {
     entries: settings.store_entries_max,
