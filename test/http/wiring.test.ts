@@ -6,13 +6,15 @@
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
-import { signOwnerUpdate } from "../../src/client/identity/change.ts";
+import { change, signOwnerUpdate } from "../../src/client/identity/change.ts";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { freePort } from "../support/executable.ts";
 import { keyPair, methodOf } from "../support/identity.ts";
 import { registerAt, relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { waiting } from "../support/people.ts";
 import { calls } from "../support/recording-plugin.ts";
+import { until } from "../support/wait.ts";
 
 const plugin = join(import.meta.dir, "../support/recording-plugin.ts");
 const storeOf = (name: string) => ({ plugin, name, block_time_ms: 50 });
@@ -35,6 +37,7 @@ beforeEach(async () => {
       unsigned_updates: "allow",
       rate_limit_loopback: false,
     },
+    limits: { body_bytes_max: 3_000_000 },
     relay: { ...relayAt(own), store: "results" },
     cache: { enabled: true, store: "mail", public_endpoints: [own] },
   });
@@ -106,4 +109,21 @@ test("a read claims its nonce at the Cache, and a signed policy at the Directory
   });
   expect(answer.status).toBe(202);
   expect(taken()).toContain("records: replay");
+});
+
+test("what a deleted DID leaves at the Cache is removed from the store of the Cache", async () => {
+  const gone = await open();
+  const { identity, client, did } = gone;
+  taken();
+  const signer = { keyId: "root", seed: identity.rootSeed };
+  await change(client, { action: "delete_did", did }, { signer, waiting });
+  const removed = () => calls.filter((call) => call.endsWith("receipts.remove"));
+  await until(() => removed().some((call) => call.startsWith("mail:")));
+  expect(calls.some((call) => call.startsWith("mail: mailbox"))).toBe(true);
+  await gone.close();
+});
+
+test("a process that takes envelopes names their largest body, not that of the Directory's routes", async () => {
+  const limits = (await (await fetch(`${nodes.url}/limits`)).json()) as Record<string, unknown>;
+  expect(limits["max_http_body_bytes"]).toBe(3_000_000);
 });

@@ -101,3 +101,12 @@ test("a failed batch is an error for all that it held, and the next goes on", as
   batches[1]!.end();
   expect(await next).toBe("c");
 });
+
+test("a batch may be filled to the last byte, and no further", async () => {
+  const { batches, put } = heldBatches();
+  void put("a", { bytes: 5 * mib });
+  void put("b", { bytes: 3 * mib });
+  void put("c", { bytes: 1 });
+  await turns(2);
+  expect(batches.map(({ keys }) => keys)).toEqual([["a", "b"]]);
+});

@@ -4,6 +4,7 @@ import fc from "fast-check";
 import { isFault } from "../../../src/core/fault.ts";
 import {
   encodeCursor,
+  isOver,
   nextArrival,
   PageFill,
   parseCursor,
@@ -48,4 +49,11 @@ describe("cursors", () => {
       { numRuns: 500 },
     );
   });
+});
+
+test("an entry that fills a bound is within it, and one more or one byte more is over", () => {
+  const held = { entries: 9, bytes: 90 };
+  expect(isOver(held, 10, 10, 100)).toBe(false);
+  expect(isOver(held, 11, 10, 100)).toBe(true);
+  expect(isOver({ ...held, entries: 10 }, 10, 10, 100)).toBe(true);
 });

@@ -7,7 +7,7 @@ import { pause } from "../../../support/wait.ts";
 type Row = { readonly text: string };
 
 /** A lane with one row, which `send` flies; `null` from it removes the row. */
-function laneWith(row: Row, send: (row: Row) => Promise<number | null>) {
+function laneWith(row: Row, send: (row: Row) => Promise<number | null>, slots = new Slots(1)) {
   const rows = new Map([["place", row]]);
   const closing = new AbortController();
   const courier: Courier<Row> = {
@@ -21,7 +21,7 @@ function laneWith(row: Row, send: (row: Row) => Promise<number | null>) {
         return pauseMs;
       },
   };
-  const lane = new Lane("lane", courier, new Slots(1), closing.signal);
+  const lane = new Lane("lane", courier, slots, closing.signal);
   return { lane, rows, courier, [Symbol.dispose]: () => closing.abort() };
 }
 
@@ -69,4 +69,28 @@ test("what was read while it flew does not fly again: the row is read anew", asy
   at.lane.wake();
   await at.lane.ended();
   expect(sent).toEqual(["first", "second"]);
+});
+
+test("a row that flies alone waits until the ones before it have landed, however many may fly", async () => {
+  const landed = Promise.withResolvers<void>();
+  let [flying, most] = [0, 0];
+  using at = laneWith(
+    { text: "first" },
+    async () => {
+      most = Math.max(most, ++flying);
+      await landed.promise;
+      flying--;
+      return null;
+    },
+    new Slots(8),
+  );
+  at.rows.set("behind", { text: "second" });
+  Object.assign(at.courier, { isAlone: ({ text }: Row) => text === "second" });
+  at.lane.wake();
+  while (flying === 0) await Bun.sleep(1);
+  at.lane.wake();
+  await pause(60, "the second would fly too");
+  landed.resolve();
+  await at.lane.ended();
+  expect(most).toBe(1);
 });

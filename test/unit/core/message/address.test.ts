@@ -306,6 +306,12 @@ describe("endpoints", () => {
     expect(parseEndpoint("https://self.waypost.net", "/relay/did", strict)).toBeNull();
   });
 
+  test("ports of the system are refused, but those of the web; 1024 is the first of the others", () => {
+    const portOf = (port: number) =>
+      parseEndpoint(`https://a.net:${port}/x`, "", { ...strict, allowHttp: true })?.port ?? null;
+    expect([80, 443, 1_023, 1_024, 65_535].map(portOf)).toEqual([80, 443, null, 1_024, 65_535]);
+  });
+
   test("http is accepted only where it is allowed", () => {
     expect(parseEndpoint("http://a.net/x", "", { ...strict, allowHttp: true })?.port).toBe(80);
   });

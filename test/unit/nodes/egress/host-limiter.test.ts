@@ -138,3 +138,12 @@ test("those who wait go in the order in which they came", async () => {
   await Promise.all(waiting);
   expect(order).toEqual(["b", "c"]);
 });
+
+test("as many wait for a destination as may, and the next one is told that it is busy", async () => {
+  const limiter = createHostLimiter(limits, () => 0);
+  const slots = await Promise.all([1, 2].map(() => limiter.acquire("a", never)));
+  expect(slots.every(isSlot)).toBe(true);
+  for (let waiting = 0; waiting < limits.queued; waiting++) void limiter.acquire("a", never);
+  expect(limiter.stats().waiting).toBe(limits.queued);
+  expect(await limiter.acquire("a", never)).toBe("busy");
+});

@@ -81,3 +81,11 @@ test("clients of this machine may have all places, and count in the total", () =
   places.give("192.0.2.1");
   expect(take("127.0.0.1", "127.0.0.1", "::1")).toEqual([true, true, false]);
 });
+
+test("a wait that is no whole number of milliseconds is rounded up, so that it is enough", () => {
+  const limiter = createRateLimiter({ perSecond: 3, burst: 1, keysMax: 10 });
+  expect(limiter.claim("a", 1_000)).toBe(0);
+  expect(limiter.claim("a", 1_000)).toBe(334);
+  expect(limiter.claim("a", 1_333)).toBeGreaterThan(0);
+  expect(limiter.claim("a", 1_334)).toBe(0);
+});
