@@ -14,8 +14,8 @@ import type { GroupTalk } from "./group-talk.ts";
 import { rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 
-/** How long a hand-over waits for own devices, and how often it looks. */
-const [answerMs, lookMs] = [4 * secondMs, 100];
+/** How often a hand-over looks whether own devices have answered. */
+const lookMs = 100;
 const triesMax = 3;
 
 export class GroupHanding {
@@ -23,6 +23,8 @@ export class GroupHanding {
   readonly #talk: GroupTalk;
   /** Of this identity, this one first; none where there are no others. */
   deviceDids: () => Promise<readonly Did[]> = async () => [];
+  /** How long a call waits for them. */
+  answerMs = 4 * secondMs;
 
   constructor(own: OwnStore, talk: GroupTalk) {
     this.#own = own;
@@ -65,7 +67,7 @@ export class GroupHanding {
 
   async #isDone(id: string): Promise<boolean> {
     const { table, did, signal } = this.#own;
-    for (let waitedMs = 0; waitedMs < answerMs && !signal.aborted; waitedMs += lookMs) {
+    for (let waitedMs = 0; waitedMs < this.answerMs && !signal.aborted; waitedMs += lookMs) {
       const row = await groupAt(table, id);
       if (row?.state.maker !== did || row.state.next !== undefined) return true;
       await pause(lookMs, signal);

@@ -1,5 +1,6 @@
 /** What a device keeps of a group: who is asked, what own devices tell one another, what waits, and where messages show. */
 import { expect, test } from "bun:test";
+import { attempt, type ClientError } from "../../../../src/client/base/failure.ts";
 import {
   type GroupRow,
   mergeRows,
@@ -32,9 +33,11 @@ import {
 } from "../../../../src/client/store/group-rows.ts";
 import { keyOfGroup } from "../../../../src/client/store/keys.ts";
 import { type MessageRow, placeMessage } from "../../../../src/client/store/rows.ts";
+import type { Sending } from "../../../../src/client/store/sending.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeBase64, encodeHex } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
+import { minuteMs } from "../../../../src/core/codec/time.ts";
 import { deriveDid } from "../../../../src/core/ledger/names.ts";
 import { identityOf } from "../../../support/identity.ts";
 import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
@@ -286,4 +289,48 @@ test("a statement by a key that the record does not show so far waits, counts on
   at.nowMs += 2 * 86_400_000;
   await talk.hearWaiting();
   expect([await nameNow(), (await groupAt(table, state.id))?.waiting]).toEqual(["Later", []]);
+});
+
+test("for ten minutes a device waits for the one that made new keys, and for those that a hand-over needs; then the user goes on", async () => {
+  const table = await open();
+  const at = { nowMs };
+  const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
+  Object.assign(store.identity.client, { trust: { provenOf: () => null } });
+  const send: Sending["send"] = async (_to, _content, _options, within = null) => {
+    await table.change(async (batch) => void (await within?.put?.(batch)));
+    return [];
+  };
+  const { talk, groups } = await partsOf(store, { send });
+  const state = changed(emptyGroup(own, "n"), { name: "Hiking", add: [own, other] }, nowMs);
+  const { id } = state;
+  await talk.create(state);
+  const rowNow = async () => (await groupAt(table, id)) as GroupRow;
+  const row = await rowNow();
+  await table.change((batch) => putGroup(table, batch, { ...row, root: "ee".repeat(32) }));
+  talk.hasMadeKeys = async () => false;
+  const codeOf = async (work: () => Promise<void>) =>
+    ((await attempt(work)) as ClientError | undefined)?.code ?? null;
+  const rename = (name: string) =>
+    codeOf(() => talk.change(id, (now, atMs) => changed(now, { name }, atMs)));
+  expect(await rename("too early")).toBe("behind");
+  at.nowMs += 10 * minuteMs;
+  expect(await rename("too early")).toBe("behind");
+  at.nowMs += 1;
+  expect(await rename("Climbing")).toBeNull();
+  expect((await rowNow()).state.name[0]).toBe("Climbing");
+
+  const { handing } = groups;
+  handing.answerMs = 0;
+  handing.deviceDids = async () => [own, admin];
+  const handOver = () => codeOf(() => handing.handOver(id, other));
+  expect([await handOver(), await rename("meanwhile")]).toEqual([
+    "devices_awaited",
+    "handing_over",
+  ]);
+  at.nowMs += 10 * minuteMs;
+  expect([await handOver(), (await rowNow()).state.next]).toEqual(["devices_awaited", undefined]);
+  at.nowMs += 1;
+  await handOver();
+  expect((await rowNow()).state.next).toBe(other);
+  expect([await rename("too late"), await handOver()]).toEqual(["not_admin", null]);
 });
