@@ -37,7 +37,7 @@ beforeEach(async () => {
       unsigned_updates: "allow",
       rate_limit_loopback: false,
     },
-    limits: { body_bytes_max: 3_000_000 },
+    limits: { body_bytes_max: 30_000_000 },
     relay: { ...relayAt(own), store: "results" },
     cache: { enabled: true, store: "mail", public_endpoints: [own] },
   });
@@ -125,5 +125,5 @@ test("what a deleted DID leaves at the Cache is removed from the store of the Ca
 
 test("a process that takes envelopes names their largest body, not that of the Directory's routes", async () => {
   const limits = (await (await fetch(`${nodes.url}/limits`)).json()) as Record<string, unknown>;
-  expect(limits["max_http_body_bytes"]).toBe(3_000_000);
+  expect(limits["max_http_body_bytes"]).toBe(30_000_000);
 });
