@@ -16,11 +16,13 @@ import {
 } from "../client/identity/change.ts";
 import { move } from "../client/identity/moving.ts";
 import { inForce, nextIdentity, publishKeys } from "../client/identity/new-keys.ts";
+import { keepBundles } from "../client/identity/own-bundles.ts";
 import { keepPushes } from "../client/identity/push.ts";
 import { recordReplacement } from "../client/identity/replacement.ts";
+import { alone } from "../client/identity/rotation.ts";
 import type { Signer } from "../client/keys/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys/keys.ts";
-import { changeIdentity } from "../client/keys/stored.ts";
+import { changeIdentity, type EditIdentity } from "../client/keys/stored.ts";
 import type { Accepted } from "../client/net/answers.ts";
 import { type Did, normalizeAlias } from "../core/codec/did.ts";
 import { isFault } from "../core/fault.ts";
@@ -141,11 +143,15 @@ async function rotate(session: CommandSession, options: Kept): Promise<void> {
   const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
   const waiting = session.waiting("waiting for the new keys");
   const rotated = await publishKeys(client, next, { waiting, ...kept });
-  const stored = await changeIdentity(keys, identity, (now) => inForce(now, rotated));
+  const store = (edit: EditIdentity) => changeIdentity(keys, identity, edit);
+  const stored = await store((now) => inForce(now, rotated));
   // No Cache wakes a device for who had the keys.
   const ended = await attempt(() => keepPushes({ client, identity: stored }, []));
   if (ended instanceof ClientError)
     report.note("push subscriptions could not be ended now: the identity's next opening does it");
+  // No bundle counts that the former method has signed. The next command tries again where this fails.
+  const bundles = { nowMs: Date.now(), devices: alone, waiting, change: store, announces: false };
+  await attempt(() => keepBundles(client, did, bundles));
   const { version, root_pubkey } = await client.directory.resolve(did);
   report.result(
     { ok: true, did, root_pubkey, version },

@@ -4,7 +4,7 @@
  * Source: docs/client.md "Forward secrecy", docs/trust.md "The own record".
  */
 import { attempt, ClientError, localError } from "./base/failure.ts";
-import { announcesByDefault, type WaypostOptions } from "./identity/opening.ts";
+import type { WaypostOptions } from "./identity/opening.ts";
 import { isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
 import type { EditIdentity } from "./keys/stored.ts";
 import type { OwnIdentity } from "./mail/own-identity.ts";
@@ -55,7 +55,6 @@ export class Upkeep {
   async keepBundles(): Promise<void> {
     const { client, did, waiting } = this.#identity;
     const { announce } = this.#options;
-    if (announce === undefined && !announcesByDefault) return;
     const keep = async () => {
       const { alone } = await import("./identity/rotation.ts");
       const { keepBundles } = await import("./identity/own-bundles.ts");

@@ -12,7 +12,7 @@ import { ClientError } from "../../src/client/base/failure.ts";
 import { change, replaceDocument } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { renderIdentity } from "../../src/client/keys/keys.ts";
+import { changeIdentity } from "../../src/client/keys/stored.ts";
 import { activeDocument, find, trustIn } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
@@ -228,8 +228,12 @@ async function rotateRoot(person: Person): Promise<void> {
   await change(me.client, intent, { signer, waiting });
   await replaceDocument(me.client, me.did, { rootSeed: next, edited: (one) => one, waiting });
   const held = { id: `${me.did}#root`, secret: signer.seed };
-  const identity = { ...me.identity, rootSeed: next, methods: [...me.identity.methods, held] };
-  await keys.save("default", renderIdentity(identity));
+  // As it is stored: another program on the same keys may have made a secret that is not here.
+  await changeIdentity(keys, me.identity, (stored) => ({
+    ...stored,
+    rootSeed: next,
+    methods: [...stored.methods, held],
+  }));
   await reopen(person);
   count("root rotations");
 }

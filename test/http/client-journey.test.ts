@@ -302,7 +302,7 @@ describe("a key that is replaced", () => {
     };
     const [alice, bob] = await Promise.all([
       open({ directoryUrl: proxy.url }),
-      open({ rotateMs: 0 }),
+      open({ rotateMs: 0, announce: false }),
     ]);
     const facts = {
       name: "message",

@@ -231,7 +231,7 @@ describe("the own identity", () => {
     // It waits for the proof: the nonces of this Directory say that it has settled before it has.
     await replaceDocument(alice.client, alice.did, {
       rootSeed: alice.identity.rootSeed,
-      edited: (document) => ({ ...document, keyAgreement: document.keyAgreement.slice(0, 1) }),
+      edited: (document) => ({ ...document, keyAgreement: [...document.keyAgreement] }),
       waiting,
     });
     for (let i = 0; i < 100 && (await parsedProof(nodes.url, alice.did)).base === null; i++)

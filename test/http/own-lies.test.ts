@@ -170,6 +170,7 @@ const explained = [
   "invalid_did",
   "unreadable",
   "change_pending",
+  "key_bundle_missing",
 ];
 
 /** Under every lie at once, each told to people of its own. */

@@ -78,9 +78,6 @@ export type WaypostOptions = {
   readonly nowMs?: () => number;
 };
 
-/** Whether identities publish bundles that don't say otherwise. */
-export const announcesByDefault = false;
-
 type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
 
 export function urlsOf({
@@ -182,7 +179,7 @@ export async function settleIdentity(
   identity: Identity,
   options: Settling,
 ): Promise<boolean> {
-  const { alias = null, announce = announcesByDefault, invitation = null, waiting, urls } = options;
+  const { alias = null, announce = true, invitation = null, waiting, urls } = options;
   const read = () => client.directory.registrationStatus(identity.did);
   const status = await read();
   if (status.registration_status === "confirmed") return false;

@@ -10,7 +10,7 @@ import { announcesBundle } from "../../core/ledger/account.ts";
 import { movedType } from "../../core/ledger/home.ts";
 import type { KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
-import { ClientError, localError, orNull } from "../base/failure.ts";
+import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import type { Resolution } from "../net/answers.ts";
 import { askTime } from "../net/http.ts";
@@ -56,7 +56,13 @@ export async function planSend(
   const ttl = choices.ttl ?? "24h";
   if (typeof ttl !== "string" || parseDuration(ttl) === null)
     throw localError("invalid_argument", "ttl is a duration, such as 24h or 1d12h");
-  const { recipient, bounds } = await recipientFacts(client, to, choices.tag ?? null);
+  const facts = await attempt(() => recipientFacts(client, to, choices.tag ?? null));
+  if (facts instanceof ClientError) {
+    // Of who is not believed no keys are waited for.
+    if (facts.code === "key_bundle_missing") await trustIn(client, to, choices.trust ?? null);
+    throw facts;
+  }
+  const { recipient, bounds } = facts;
   const services = client.trust.provenOf(to)?.state.document.service ?? [];
   if (services.some(({ type }) => type === movedType))
     await (await import("../trust/places.ts")).checkMoved(client, to);
