@@ -45,7 +45,7 @@ export function cacheClient(reader: Reader) {
     where: string,
     shape: Shape<T>,
   ) =>
-    atItsTime(async () =>
+    atItsTime(at, async () =>
       ask(
         at,
         { method: "GET", path: where, headers: await proofHeaders(reader, operation, subject) },
@@ -71,7 +71,7 @@ export function cacheClient(reader: Reader) {
      * the mailbox if the user has accepted them.
      */
     ack: (messageIds: readonly string[], { isAccepted }: { readonly isAccepted: boolean }) =>
-      atItsTime(async () => {
+      atItsTime(at, async () => {
         const subject = ackSubject(messageIds);
         const proof = await prove(reader, { operation: "ack", subject }, ackMembers);
         const body = { did, ...proof, message_ids: subject.split(",") };
@@ -87,15 +87,23 @@ export function cacheClient(reader: Reader) {
   };
 }
 
-/** Once more with the time of the node: a proof counts at one endpoint alone, so a clock that lies gains nothing. */
-async function atItsTime<T>(work: () => Promise<T>): Promise<T> {
+/**
+ * Once more with the time of the node, also where that was wrong before: a proof counts at one endpoint alone, so a clock that
+ * lies gains nothing.
+ */
+async function atItsTime<T>({ clock }: Endpoint, work: () => Promise<T>): Promise<T> {
+  const { aheadMs } = clock;
   try {
     return await work();
   } catch (error) {
-    if (error instanceof ClientError && error.code === "clock_wrong") return work();
+    const hasLearned = clock.aheadMs !== aheadMs;
+    const isOfTime = error instanceof ClientError && timeCodes.includes(error.code);
+    if (isOfTime && (hasLearned || error.code === "clock_wrong")) return work();
     throw error;
   }
 }
+
+const timeCodes = ["clock_wrong", "proof_expired"];
 
 /** The proof of one request under the names of its place: time and nonce are new each time. Only a live session has a device. */
 export async function prove(

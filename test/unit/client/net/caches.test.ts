@@ -76,3 +76,27 @@ test("an acknowledgement says when the user has accepted none of the senders", a
   for (const isAccepted of [true, false]) await cache.ack([message_id], { isAccepted });
   expect(headers.map((each) => each.get("svc-accepted"))).toEqual([null, "none"]);
 });
+
+test("a Cache whose clock went wrong and is right again is read at its time, both ways", async () => {
+  const clock = { aheadMs: 0 };
+  const skewMs = 5 * 60_000;
+  const server = Bun.serve({
+    port: 0,
+    fetch({ headers }) {
+      const nowMs = Date.now() + clock.aheadMs;
+      const isNear = Math.abs(Date.parse(headers.get("X-Timestamp") ?? "") - nowMs) < skewMs;
+      const answer = isNear ? { count: 0, messages: [] } : { code: "proof_expired" };
+      const status = isNear ? 200 : 401;
+      return Response.json(answer, { status, headers: { date: new Date(nowMs).toUTCString() } });
+    },
+  });
+  const signer = { keyId: "root", seed: new Uint8Array(32) };
+  const at = endpoint(server.url.href);
+  const did = "did:svc:1111111111111111111111" as never;
+  const cache = cacheClient({ did, serviceId: `${did}#cache`, at, signer });
+  for (const hours of [0, 20, 0, -20, 0]) {
+    clock.aheadMs = hours * 3_600_000;
+    expect((await cache.messages(undefined, 10)).messages).toEqual([]);
+  }
+  await server.stop(true);
+});
