@@ -16,6 +16,7 @@
  * recipients are in the others is printed, then and otherwise. With `--away-home` it is the first, which has the ledger,
  * for at most 240 s; half of those senders must be served within 2 s.
  * `--jump`: now and then the clock of the last node goes twenty hours ahead for some seconds (needs faketime).
+ * `--cut`: now and then one node, or all, can't reach one of the databases, or a primary stands still, for some seconds.
  * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
  * names.
  */
@@ -24,18 +25,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { ClientError } from "../../src/client/base/failure.ts";
-import { firstDocument, register } from "../../src/client/identity/registration.ts";
-import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
+import type { Identity } from "../../src/client/keys/keys.ts";
 import type { CacheClient, Reader } from "../../src/client/net/caches.ts";
 import { listenLive } from "../../src/client/net/connections.ts";
-import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
-import { connect } from "../../src/client/trust/client.ts";
 import { cachesOf, liveEndpoints } from "../../src/client/trust/readers.ts";
 import { hourMs, secondMs } from "../../src/core/codec/time.ts";
 import { freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { postgresAbsence } from "../support/postgres.ts";
 import { PostgresPair } from "../support/postgres-pair.ts";
+import { Ways } from "../support/way.ts";
+import { between, openRecipient, pick, ready, timesOf } from "./cluster-people.ts";
 import { shiftClock } from "./shifted-clock.ts";
 import { residentMib } from "./stage.ts";
 
@@ -52,6 +52,7 @@ const { values: flags } = parseArgs({
     away: { type: "string", default: "0" },
     "away-home": { type: "boolean", default: false },
     jump: { type: "boolean", default: false },
+    cut: { type: "boolean", default: false },
     executable: { type: "string" },
   },
 });
@@ -70,9 +71,6 @@ const command =
     ? [process.execPath, join(repository, "src/main.ts")]
     : [flags.executable];
 
-const pick = <T>(list: readonly T[]): T => list[Math.floor(Math.random() * list.length)]!;
-const between = (least: number, most: number): number => least + Math.random() * (most - least);
-
 const findings: string[] = [];
 let stopped = false;
 
@@ -88,14 +86,14 @@ const databases = await Promise.all(
   Array.from({ length: Number(flags.databases) }, () => PostgresPair.start(serverSettings)),
 );
 const database = databases[0]!;
-const shards = databases.slice(1).map((pair, n) => ({ name: `shard_${n}`, urls: pair.urls }));
+const shards = databases.slice(1).map((pair, n) => ({ name: `shard_${n}`, pair }));
 const bus = await startNats();
 const urls = Array.from({ length: Number(flags.nodes) }, () => `http://127.0.0.1:${freePort()}`);
+const ways = await Ways.open(flags.cut ? urls : [], databases);
 const environment = {
   PATH: process.env["PATH"] ?? "",
   HOME: folder,
   WAYPOST_STORES__MAIN__PLUGIN: "postgres",
-  WAYPOST_STORES__MAIN__URLS: JSON.stringify(database.urls),
   WAYPOST_STORES__MAIN__BLOCK_TIME_MS: "500",
   ...(steadyMinutes === null ? {} : { WAYPOST_STORES__MAIN__PARTITION_MS: "60000" }),
   WAYPOST_SERVER__LOG_LEVEL: "warn",
@@ -109,14 +107,18 @@ const environment = {
   WAYPOST_RELAY__ALLOW_HTTP: "true",
   WAYPOST_RELAY__ALLOW_PRIVATE: '["127.0.0.0/8"]',
 };
-const configFile = join(folder, "waypost.toml");
-writeFileSync(
-  configFile,
-  shards
-    .map(({ name, urls }) => `[stores.main.shards.${name}]\nurls = ${JSON.stringify(urls)}\n`)
-    .join("") +
-    '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n',
-);
+/** Of a node, or of commands, which are never cut off. */
+const configOf = (url: string): string => join(folder, `waypost${new URL(url).port}.toml`);
+const configFile = configOf("http://127.0.0.1");
+for (const url of [...urls, "http://127.0.0.1"]) {
+  const stores = [database, ...shards.map(({ pair }) => pair)].map(
+    (pair, n) =>
+      `[stores.main${n === 0 ? "" : `.shards.shard_${n - 1}`}]\nurls = ${JSON.stringify(ways.serversFor(url, pair))}\n`,
+  );
+  const nodes =
+    '[directory]\nenabled = true\n[relay]\nenabled = true\npublic_id = "campaign"\n[cache]\nenabled = true\n';
+  writeFileSync(configOf(url), `${stores.join("")}${nodes}`);
+}
 
 const skewed =
   Number(flags.skew) === 0
@@ -137,7 +139,7 @@ const hasJumped = (url: string) => url === urls.at(-1) && (jumping?.offsetMs() ?
 /** Starts a node, and again whenever it ends, as a supervisor does: one that finds no database ends and says so. */
 async function supervise(url: string): Promise<void> {
   while (!ending) {
-    const child = Bun.spawn([...command, "serve", "--config", configFile], {
+    const child = Bun.spawn([...command, "serve", "--config", configOf(url)], {
       cwd: folder,
       env: {
         ...environment,
@@ -154,16 +156,6 @@ async function supervise(url: string): Promise<void> {
     if (child.signalCode !== null) findings.push(`a node ended by ${child.signalCode}`);
     await Bun.sleep(500);
   }
-}
-
-async function ready(url: string): Promise<void> {
-  for (const endMs = performance.now() + 120_000; performance.now() < endMs; await Bun.sleep(50)) {
-    const answer = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(2_000) }).catch(
-      () => null,
-    );
-    if (answer?.ok === true) return;
-  }
-  throw new Error(`${url} does not become ready`);
 }
 
 const nodes = new Map<string, Bun.Subprocess>();
@@ -200,18 +192,7 @@ const unseen = new Map<string, Set<string>>();
 const people: Identity[] = [];
 const readers = new Map<Identity, CacheClient[]>();
 for (let n = 0; n < Number(flags.recipients); n++) {
-  const identity = createIdentity(`recipient-${n}`);
-  const client = connect({ directoryUrl: urls[0]!, relayUrl: urls[0]! });
-  const first = await firstDocument(identity, { relayUrl: urls[0]!, cacheUrl: urls[0]! });
-  const document = {
-    ...first,
-    service: first.service.map((service) => ({ ...service, serviceEndpoint: urls })),
-  };
-  await settleRegistration(
-    client,
-    await register(client, identity, { document, alias: null }),
-    waitingDefault,
-  );
+  const { identity, client } = await openRecipient(`recipient-${n}`, urls);
   people.push(identity);
   unseen.set(identity.did, new Set());
   readers.set(identity, await cachesOf(client, identity));
@@ -463,12 +444,6 @@ async function leaveForLong(awayMs: number): Promise<void> {
   one.isBusy = false;
 }
 
-function timesOf(list: readonly { readonly ms: number }[]): string {
-  const sorted = list.map(({ ms }) => ms).sort((a, b) => a - b);
-  const at = (part: number) => sorted[Math.floor(sorted.length * part)]?.toFixed(0);
-  return `${sorted.length}, half within ${at(0.5)} ms, 99 of 100 within ${at(0.99)} ms`;
-}
-
 function printTimes(): void {
   const others = answers.filter(({ to }) => !away.keys.includes(to));
   const isDuring = ({ begunMs }: { readonly begunMs: number }) =>
@@ -481,8 +456,19 @@ function printTimes(): void {
   console.log(`otherwise: ${timesOf(others.filter((one) => !isDuring(one)))}`);
 }
 
-type Fault = "node" | "bus" | "primary" | "standby" | "failover" | "jump";
-const faults = { node: 0, bus: 0, primary: 0, standby: 0, failover: 0, jump: 0, moved: 0 };
+type Fault = "node" | "bus" | DatabaseFault | "jump";
+type DatabaseFault = "primary" | "standby" | "failover" | "frozen" | "cut";
+const faults = {
+  node: 0,
+  bus: 0,
+  primary: 0,
+  standby: 0,
+  failover: 0,
+  frozen: 0,
+  cut: 0,
+  jump: 0,
+  moved: 0,
+};
 const perRound: readonly Fault[] = [
   "node",
   "node",
@@ -494,6 +480,7 @@ const perRound: readonly Fault[] = [
   "failover",
   "failover",
   ...(flags.jump ? (["jump"] as const) : []),
+  ...(flags.cut ? (["frozen", "cut", "cut"] as const) : []),
 ];
 const busy = new Set<Promise<void>>();
 
@@ -511,7 +498,6 @@ async function jumpAhead(): Promise<void> {
 }
 
 async function killNode(): Promise<void> {
-  if (away.isHome) return;
   const url = pick(urls);
   nodes.get(url)!.kill("SIGKILL");
   faults.node++;
@@ -520,7 +506,6 @@ async function killNode(): Promise<void> {
 }
 
 async function killBus(): Promise<void> {
-  if (away.isHome) return;
   faults.bus++;
   await bus.stop();
   await Bun.sleep(between(0, 1_000));
@@ -528,7 +513,7 @@ async function killBus(): Promise<void> {
 }
 
 /** Goes on while other faults come to the other databases. */
-async function breakDatabase(kind: "primary" | "standby" | "failover"): Promise<void> {
+async function breakDatabase(kind: DatabaseFault): Promise<void> {
   while (databases.every(({ isBusy }) => isBusy)) await Bun.sleep(50);
   const one = pick(databases.filter(({ isBusy }) => !isBusy));
   one.isBusy = true;
@@ -540,6 +525,12 @@ async function breakDatabase(kind: "primary" | "standby" | "failover"): Promise<
       const calls = await one.failOver(between(200, 2_000), between(500, 8_000));
       if (calls > 0) findings.push(`an old primary was called ${calls} times`);
     },
+    frozen: async () => {
+      one.freezePrimary();
+      await Bun.sleep(between(1_000, 15_000));
+      one.thawPrimary();
+    },
+    cut: () => ways.cut(one, Math.random() < 0.5 ? urls : [pick(urls)], between(1_000, 15_000)),
   };
   const broken = breaking[kind]().catch(
     (error: unknown) => void findings.push(`${kind}: ${error}`),
@@ -556,10 +547,13 @@ let leaving: Promise<void> = Promise.resolve();
 try {
   // At first one of each kind.
   const next: Fault[] = [...new Set(perRound)];
-  for (let kill = 1; kill <= kills && findings.length === 0; kill++) {
+  for (let kill = 0; kill < kills && findings.length === 0; ) {
     await Bun.sleep(between(100, 1_500));
     if (next.length === 0) next.push(...[...perRound].sort(() => Math.random() - 0.5));
     const fault = next.pop()!;
+    // What restarts then has read nothing of the ledger yet.
+    if (away.isHome && (fault === "node" || fault === "bus")) continue;
+    kill++;
     if (fault === "node") await killNode();
     else if (fault === "bus") await killBus();
     else if (fault === "jump") await jumpAhead();
@@ -581,7 +575,8 @@ try {
   const acknowledged = [...sent.values()].filter((state) => state.acknowledged).length;
   console.log(
     `killed: ${faults.node} nodes, ${faults.bus} times the bus, ${faults.primary} primaries and ${faults.standby} standbys; ` +
-      `${faults.failover} failovers, after each of which the old primary came back; ${faults.jump} jumps of a clock; ${faults.moved} places moved; ` +
+      `${faults.failover} failovers, after each of which the old primary came back; ${faults.frozen} primaries stood still; ` +
+      `${faults.cut} times nodes were cut off from a database; ${faults.jump} jumps of a clock; ${faults.moved} places moved; ` +
       `${ended} nodes ended without a database; ` +
       `${answered} answered, ${acknowledged} acknowledged, ${counts.live} live, ${counts.unread} expired before anybody could pull them, ${counts.unclear} tries without an answer; ` +
       `lost, doubled, phantom or refused: ${findings.length}`,
@@ -591,6 +586,7 @@ try {
 } finally {
   ending = true;
   for (const child of nodes.values()) child.kill("SIGKILL");
+  ways.end();
   await bus.end();
   await Promise.all(databases.map((one) => one.end()));
   if (findings.length === 0) rmSync(folder, { recursive: true, force: true });
