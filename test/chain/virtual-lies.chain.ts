@@ -108,6 +108,47 @@ test("a head of an only endpoint that is 1,000 blocks too high delays no call on
   expect(await flawsIn(highHead, 4 * minuteMs)).toEqual([]);
 });
 
+/** Of the only endpoint, and honest again. */
+const hiding = (fault: "swallows" | "nonce" | "records"): ScheduleOptions => ({
+  calls: signers,
+  endpoints: 1,
+  callsFromMs: 2 * minuteMs,
+  callsUntilMs: 4 * minuteMs,
+  lasting: [{ node: 0, fault, nonceAhead: 1_000, fromMs: minuteMs, untilMs: 31 * minuteMs }],
+});
+/** Lost, doubled, said wrongly, or waiting: without the reads, which an only endpoint decides. */
+async function callFlawsIn(options: ScheduleOptions): Promise<readonly string[]> {
+  const { lost, doubled, falselyEnded, stuck } = await runSchedule(1, options);
+  const flaws = Object.entries({ lost, doubled, falselyEnded, stuck });
+  return flaws.filter(([, count]) => count > 0).map(([name]) => name);
+}
+
+describe("an only endpoint that for half an hour", () => {
+  test.each(["swallows", "nonce", "records"] as const)("%s drops no call", async (fault) => {
+    expect(await callFlawsIn(hiding(fault))).toEqual([]);
+  });
+
+  test("hides blocks and records leaves calls pending for as long as it does", async () => {
+    const { lasting = [], ...others } = hiding("records");
+    const forGood = lasting.map(({ untilMs: _, ...one }) => one);
+    const options = { ...others, endMs: 90 * minuteMs, lasting: forGood };
+    expect(await callFlawsIn(options)).toEqual(["stuck"]);
+  });
+
+  test.each([
+    ["swallows", "lost"],
+    ["records", "falselyEnded"],
+  ] as const)("%s would end calls if one endpoint were enough", async (fault, flaw) => {
+    const witnessed = Object.getOwnPropertyDescriptor(Endpoints.prototype, "isWitnessed")!;
+    Object.defineProperty(Endpoints.prototype, "isWitnessed", { ...witnessed, get: () => true });
+    try {
+      expect(await callFlawsIn(hiding(fault))).toEqual([flaw]);
+    } finally {
+      Object.defineProperty(Endpoints.prototype, "isWitnessed", witnessed);
+    }
+  });
+});
+
 /** For five minutes, in which clients register, and honest again. */
 const rootNodeBodies = (endpoints: number): ScheduleOptions => ({
   calls: signers,

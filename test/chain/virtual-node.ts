@@ -374,7 +374,9 @@ export class VirtualNode {
         if (record === null || lie === "records") return null;
         return encodeWith(
           recordCodec,
-          this.accused.has(name) ? { ...record, deactivated: true } : record,
+          this.state.lie === "reasons" && this.accused.has(name)
+            ? { ...record, deactivated: true }
+            : record,
         );
       case "ComponentCallsLeft":
         return Uint8Array.of(account.componentCallsLeft, 0, 0, 0);

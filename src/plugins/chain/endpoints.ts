@@ -215,6 +215,12 @@ export class Endpoints extends Connections {
     return this.agreedHead?.nonce ?? Math.min(...this.open().map((session) => session.head.nonce));
   }
 
+  /** Whether what was agreed about last had a second endpoint, or the proofs of a light client. */
+  get isWitnessed(): boolean {
+    if (this.current !== null && isLight(this.current.endpoint)) return true;
+    return this.nodes.length > 1 && this.aloneSinceMs === null;
+  }
+
   /**
    * Values at a block that a second endpoint has too: a single one must not decide what lasts. `about`: whose they are, for
    * the log. Throws `StateGone` when one of the two has discarded the state, `Disputed` when the others have other values,

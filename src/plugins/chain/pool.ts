@@ -8,18 +8,21 @@
  *                        v  |               ^
  *                     inspected ------------+ absent: the state shows no such call and would take it
  *                        |
+ *                        +--> unsure -> inspected  an only endpoint lacks blocks that may hold it: again some blocks later
+ *                        |
  *                        +--> ended      the state shows it, or refuses it; or absent, though it had its chance
  *
  * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second endpoint has the
  * same block and state, endpoints.ts) -> every block up to it scanned, and the calls in them ended -> `scanned`. A head
  * that differs, or that no endpoint confirms, goes no further, and no entry moves by it. A proof that a node calls
  * invalid is inspected at once. A call had its chance when a node had it, its nonce being the next, for half its
- * lifetime without a gap in the blocks seen.
+ * lifetime without a gap in the blocks seen. What an only endpoint includes nowhere, or can't show, ends nothing: it may
+ * lie, and the next honest answer decides.
  *
  * Laws:
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds its extrinsic or the head's state
  *    decides, as a second endpoint has it too (`submissions.ts` reports both), `dropped` only when the extrinsic can't
- *    enter any more. The state is asked before anything is signed again: a node may have hidden a block.
+ *    enter any more by what two endpoints have. The state is asked before anything is signed again: a node may have hidden a block.
  * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
  *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
  *    with its own proof, so its bytes are valid again a life later: only the state ends it.
@@ -56,7 +59,7 @@ export type Entry = {
   signed: Signed;
   /** Its own, or the one that it is being signed for; `null` for a call with its own proof. */
   nonce: number | null;
-  state: "storing" | "waiting" | "sending" | "signing" | "inspected" | "ended";
+  state: "storing" | "waiting" | "sending" | "signing" | "inspected" | "unsure" | "ended";
   /** Grows with each change of the state: an answer to an earlier attempt to send changes nothing. */
   attempt: number;
   /** When the node of this connection last answered about it; `null`: it is due. */
@@ -65,6 +68,8 @@ export type Entry = {
   isOut: boolean;
   /** The first finalized head at which a node had it and its nonce was the next. */
   eligibleSince: bigint | null;
+  /** While it is unsure: from which block on its state is looked at again. */
+  againFrom: bigint;
 };
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
@@ -77,6 +82,8 @@ type PoolHead = {
   readonly nonce: number;
   /** Whether the head's time is close to the clock: with an old head, no call is given up. */
   readonly recent: boolean;
+  /** Whether a second endpoint has the same, or a light client has proven it. */
+  readonly isWitnessed: boolean;
 };
 
 export type Send<E extends Entry = Entry> = {
@@ -121,6 +128,7 @@ export const newEntry = (given: Pick<Entry, "id" | "sequence" | "signed" | "stat
   sentAtMs: null,
   isOut: false,
   eligibleSince: null,
+  againFrom: 0n,
 });
 
 /** Each event is a method, and its answer is what is to be done. */
@@ -288,6 +296,13 @@ export class SubmissionPool<E extends Entry = Entry> {
     return isInspected;
   }
 
+  /** An only endpoint shows neither its effect nor the blocks that may hold it. */
+  unsure(entry: E): void {
+    if (!this.unchanged(entry)) return;
+    this.move(entry, "unsure");
+    entry.againFrom = (this.head?.number ?? 0n) + BigInt(this.limits.lifetimeBlocks >> 2);
+  }
+
   /** The head's state shows that no block holds the call, and would accept it. */
   absent(entry: E): PoolAction<E>[] {
     return this.unchanged(entry) ? this.onAbsent(entry) : [];
@@ -314,6 +329,8 @@ export class SubmissionPool<E extends Entry = Entry> {
       for (const entry of this.entries.values())
         if (entry.state === "waiting" || entry.state === "sending")
           actions.push(...this.reconsider(entry, head));
+        else if (entry.state === "unsure" && head.number >= entry.againFrom)
+          actions.push(...this.inspect(entry));
     }
     return [...actions, ...this.flush()];
   }
@@ -334,8 +351,8 @@ export class SubmissionPool<E extends Entry = Entry> {
     const wasUsed = isUsed(entry.nonce, head);
     // The era of a call with its own proof is not signed: its bytes are valid again a life later, so only the state
     // ends it.
-    if (entry.nonce !== null && !wasUsed && chance >= BigInt(this.limits.lifetimeBlocks >> 1))
-      return [{ do: "end", entry, end: lifeOver }];
+    const hadChance = chance >= BigInt(this.limits.lifetimeBlocks >> 1) && head.isWitnessed;
+    if (entry.nonce !== null && !wasUsed && hadChance) return [{ do: "end", entry, end: lifeOver }];
     entry.isOut = false;
     entry.eligibleSince = null;
     // Even if its own nonce is unused: above a gap it would wait another life.

@@ -338,6 +338,8 @@ export class FinalizedScan {
   head: ChainHead | null = null;
   /** The last block that no node could show any more: calls in it or before it may have been missed. */
   missed = -1n;
+  /** The first of them. */
+  private missedHash: string | null = null;
   /** The last block that was scanned; with no hash when it was missed. */
   private last: { readonly number: bigint; readonly hash: string } | null = null;
 
@@ -372,7 +374,7 @@ export class FinalizedScan {
     for (let number = goesOn ? last.number + 1n : oldest; number <= head.number; number++) {
       const hash = number === head.number ? head.hash : await session.hashAt(number);
       const block = await this.endpoints.block(hash);
-      if (block === null) this.miss(number);
+      if (block === null) this.miss(number, hash);
       else {
         if (block.header.number !== number || (parent !== "" && block.header.parentHash !== parent))
           throw new StoreError("unavailable", "the node's blocks do not follow each other");
@@ -384,9 +386,19 @@ export class FinalizedScan {
     this.skipTo(head);
   }
 
-  private miss(number: bigint): void {
+  /** Where an endpoint has the first missed block again, all are scanned anew. Costs a request. */
+  async lookForMissed(): Promise<void> {
+    const { missedHash } = this;
+    if (missedHash === null || (await this.endpoints.block(missedHash)) === null) return;
+    this.missed = -1n;
+    this.missedHash = null;
+    this.last = null;
+  }
+
+  private miss(number: bigint, hash: string): void {
     const isFirst = this.missed !== number - 1n;
     this.missed = number;
+    this.missedHash ??= hash;
     const text = "no endpoint has blocks any more that may hold pending calls; the state decides";
     if (isFirst) this.log("warn", text, { from: String(number) });
   }

@@ -60,11 +60,16 @@ const readsMax = 8;
 const endsMax = 16;
 /** Signatures at a time: half a millisecond each, in which nothing else goes on. */
 const signsMax = 64;
-/** How long the log shows no other refusal: the reason is usually the same for all calls, again and again. */
-const refusalQuietMs = 3_600_000;
+/** How long the log shows a warning no second time: the reason is usually the same for all calls, again and again. */
+const quietMs = 3_600_000;
 
 /** What a state without the record leaves as the reason. */
 const noDeposit = faultOfRefusal(refuse("DepositUnavailable"));
+/** Of a call that is still pending. */
+const notSeen = fault(
+  "chain_unavailable",
+  "the only endpoint that can be asked shows neither the call nor all blocks that may hold it",
+);
 const notShown = fault(
   "chain_submission_rejected",
   "the chain refused the call; the state does not show why",
@@ -88,8 +93,8 @@ export class Submissions {
   private work: Promise<void> = Promise.resolve();
   private cancelTick: () => void = () => {};
   private closing = false;
-  /** When the log showed a refusal of the operator's calls last. */
-  private refusalMs = Number.NEGATIVE_INFINITY;
+  /** When the log showed a warning last. */
+  private readonly loggedAtMs = new Map<string, number>();
 
   constructor(private readonly options: SubmissionsOptions) {
     const { settings, outbox, log } = options;
@@ -113,7 +118,9 @@ export class Submissions {
   }
 
   submission(txHash: string): Submission | null {
-    return this.pool.get(txHash)?.submission ?? this.options.outbox.submission(txHash);
+    const kept = this.pool.get(txHash);
+    if (kept?.state === "unsure") return { ...kept.submission, reason: notSeen };
+    return kept?.submission ?? this.options.outbox.submission(txHash);
   }
 
   // ------------------------------------------------------------------------------------------------- enqueue
@@ -261,15 +268,16 @@ export class Submissions {
     const { signed } = sent.entry;
     const { verdict, refusal } = await this.options.endpoints.submit(signed.extrinsic);
     const isUnusual = verdict === "invalid" || verdict === "full";
-    if (signed.nonce !== null && refusal !== null && isUnusual) this.logRefusal(refusal);
+    if (signed.nonce !== null && refusal !== null && isUnusual)
+      this.logHourly("the chain's nodes do not accept the operator's calls", { reason: refusal });
     this.perform(this.pool.answered(sent, verdict, this.options.host.elapsedMs()));
   }
 
-  private logRefusal(reason: string): void {
+  private logHourly(message: string, fields: Readonly<Record<string, string>> = {}): void {
     const nowMs = this.options.host.elapsedMs();
-    if (nowMs - this.refusalMs < refusalQuietMs) return;
-    this.refusalMs = nowMs;
-    this.options.log("warn", "the chain's nodes do not accept the operator's calls", { reason });
+    if (nowMs - (this.loggedAtMs.get(message) ?? Number.NEGATIVE_INFINITY) < quietMs) return;
+    this.loggedAtMs.set(message, nowMs);
+    this.options.log("warn", message, fields);
   }
 
   /** Without funds, a node refuses every call of the operator again and again: many share a commit, and blocks go between. */
@@ -311,11 +319,20 @@ export class Submissions {
     if ((isMissed || wasUsed) && (await reader.showsEffect(entry.call, facts, key.publicKey)))
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
     const refused = this.dryRun(entry.call, facts);
+    // A proof has one effect, however often it is sent.
+    const mayBeSent = refused === null && entry.nonce === null;
+    if (isMissed && !mayBeSent && !this.options.endpoints.isWitnessed) return this.wait(entry);
     if (refused === null) return this.perform(this.pool.absent(entry));
     const [state, reason] = isMissed
       ? (["dropped", lostSight] as const)
       : (["failed", refused] as const);
     await this.finish([[entry, { state, reason, block: null }]]);
+  }
+
+  /** An only endpoint may hide blocks and records: neither it nor a second one has said how the call ended. */
+  private wait(entry: Kept): void {
+    this.pool.unsure(entry);
+    this.logHourly("calls wait: an endpoint lacks blocks that may hold them, name a second one");
   }
 
   // ----------------------------------------------------------------------------------------------- following
@@ -360,6 +377,10 @@ export class Submissions {
     const head = await endpoints.confirm(session, newest);
     if (head === null || (await this.scan.isPast(session, head))) return;
     this.following = head.number;
+    if (
+      this.pool.all().some(({ state, againFrom }) => state === "unsure" && againFrom <= head.number)
+    )
+      await this.scan.lookForMissed();
     const oldest = (this.pool.oldestBirth() ?? head.number) + 1n;
     await this.scan.upTo(session, head, {
       oldest,
@@ -369,7 +390,9 @@ export class Submissions {
       await this.finishFound(session, block, head);
     if (this.closing) return;
     const { number, nonce, timeMs } = head;
-    this.perform(this.pool.scanned({ number, nonce, recent: timeMs > host.nowMs() - clockSkewMs }));
+    const { isWitnessed } = endpoints;
+    const recent = timeMs > host.nowMs() - clockSkewMs;
+    this.perform(this.pool.scanned({ number, nonce, recent, isWitnessed }));
     if (head === newest) this.followed = head.hash;
   }
 

@@ -60,13 +60,14 @@ function play(limits: Partial<PoolLimits> = {}) {
       return show(pool.signed(entry, signedAt(birth, entry.nonce)));
     },
     absent: (id: string) => show(pool.absent(entries.get(id) as Entry)),
-    head(number: number, nonce: number, { recent = true } = {}): string[] {
-      return show(pool.scanned({ number: BigInt(number), nonce, recent }));
+    unsure: (id: string) => pool.unsure(entries.get(id) as Entry),
+    head(number: number, nonce: number, { recent = true, isWitnessed = true } = {}): string[] {
+      return show(pool.scanned({ number: BigInt(number), nonce, recent, isWitnessed }));
     },
     /** Every head up to one, without what they ask for. */
     heads(last: number, nonce: number): void {
       for (let number = 2; number <= last; number++)
-        pool.scanned({ number: BigInt(number), nonce, recent: true });
+        pool.scanned({ number: BigInt(number), nonce, recent: true, isWitnessed: true });
     },
     connected: () => show(pool.connected()),
     tick(ms: number): string[] {
@@ -214,6 +215,33 @@ describe("an end", () => {
     expect(pool.head(life, 0, { recent: false })).toEqual([]);
     expect(pool.head(life, 0)).toEqual(["inspect a"]);
     expect(pool.absent("a")).toEqual(["end a dropped"]);
+  });
+
+  test("does not come by an only endpoint that had the call: it is signed again, until another one has the same", () => {
+    const pool = play();
+    pool.add("a", 1);
+    for (let birth = 1; birth <= 2 * life; birth += life) {
+      pool.answer("a", "taken");
+      const over = birth + life - 1;
+      for (let number = birth + 1; number < over; number++)
+        expect(pool.head(number, 0, { isWitnessed: false })).toEqual([]);
+      expect(pool.head(over, 0, { isWitnessed: false })).toEqual(["inspect a"]);
+      expect(pool.absent("a")).toEqual(["sign a 0"]);
+      expect(pool.sign("a", birth + life)).toEqual(["send a"]);
+    }
+  });
+
+  test("waits while an only endpoint shows nothing: its state is looked at again, and it is not sent", () => {
+    const pool = play();
+    pool.add("a", 1);
+    pool.answer("a", "taken");
+    expect(pool.head(life, 1, { isWitnessed: false })).toEqual(["inspect a"]);
+    pool.unsure("a");
+    expect(pool.tick(60_000)).toEqual([]);
+    for (let number = life + 1; number < life + life / 4; number++)
+      expect(pool.head(number, 1)).toEqual([]);
+    expect(pool.head(life + life / 4, 1)).toEqual(["inspect a"]);
+    expect(pool.absent("a")).toEqual(["sign a 1"]);
   });
 
   test("does not come when the node that had the call stood still for its life: it is signed again", () => {
