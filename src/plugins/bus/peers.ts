@@ -66,7 +66,7 @@ type PeerTimes = {
   readonly heardMsMax: number;
 };
 
-const peerTimes: PeerTimes = { batchMs: 200, endsMs: 1_000, heardMsMax: busReadyMsMax };
+const peerTimes: PeerTimes = { batchMs: 300, endsMs: 1_000, heardMsMax: busReadyMsMax };
 
 /** Subjects of one message: 36 KB. */
 const pageSubjects = 2_048;

@@ -72,6 +72,7 @@ test("changes that follow each other quickly are one message, and what only ends
   sent.length = 0;
   a.unfollow("first");
   const second = a.follow("second");
+  await turn();
   expect([sent, b.following("first")]).toEqual([[], ["a"]]);
   a.sayHello();
   await second;
