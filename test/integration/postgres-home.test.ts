@@ -13,6 +13,7 @@ import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { placeOf } from "../../src/plugins/postgres/records.ts";
+import { openPool } from "../../src/plugins/postgres/store.ts";
 import { optionsOf } from "../conformance/options.ts";
 import { freePort } from "../support/executable.ts";
 import { type OtherConstants, startTestNodes } from "../support/nodes.ts";
@@ -230,6 +231,39 @@ test.skipIf(absence !== null)(
     while ((await fetch(`${url}/resolve/${other.identity.did}`)).status !== 200)
       await Bun.sleep(50);
     await nodes.stop();
+  },
+  120_000,
+);
+
+test.skipIf(absence !== null)(
+  "a standby that has not replayed all that it got answers nothing, whatever a node knows",
+  async () => {
+    const given = { urls: home.urls, schema: "replayed", connections: 2 };
+    const pool = await openPool(optionsOf(postgresPlugin, given));
+    await home.sql("create table public.replayed (n integer)");
+    await pool.query("insert into public.replayed values (1)");
+    const rows = () => pool.askStandby("select n from public.replayed", []);
+    const found = async () => {
+      for (
+        const endMs = performance.now() + 30_000;
+        performance.now() < endMs;
+        await Bun.sleep(50)
+      ) {
+        const answer = await rows();
+        if (answer !== null) return answer.length;
+      }
+      return "nothing";
+    };
+    expect(await found()).toBe(1);
+    await home.pauseReplay();
+    try {
+      await pool.query("insert into public.replayed values (2)");
+      expect(await rows()).toBeNull();
+    } finally {
+      await home.resumeReplay();
+    }
+    expect(await found()).toBe(2);
+    await pool.close();
   },
   120_000,
 );

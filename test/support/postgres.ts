@@ -108,8 +108,17 @@ function newFolder(within = tmpdir()): string {
 function freeze(data: string): number[] {
   process.kill(mainOf(data), "SIGSTOP");
   const all = processesOf(data);
-  for (const pid of all) process.kill(pid, "SIGSTOP");
+  for (const pid of all) signal(pid, "SIGSTOP");
   return all;
+}
+
+/** One that has ended meanwhile needs none. */
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
+  }
 }
 
 function mainOf(data: string): number {
@@ -209,11 +218,11 @@ async function startIn(given: {
     },
     freeze: () => void freeze(data),
     thaw: () => {
-      for (const pid of processesOf(data)) process.kill(pid, "SIGCONT");
+      for (const pid of processesOf(data)) signal(pid, "SIGCONT");
     },
     kill: async () => {
       const pids = freeze(data);
-      for (const pid of pids) process.kill(pid, "SIGKILL");
+      for (const pid of pids) signal(pid, "SIGKILL");
       while (pids.some(isAlive)) await Bun.sleep(5);
       // The dead keep their number until somebody asks for how they ended.
       rmSync(join(data, "postmaster.pid"));
