@@ -330,7 +330,7 @@ export class Submissions {
   }
 
   /** An only endpoint may hide blocks and records: neither it nor a second one has said how the call ended. */
-  private wait(entry: Kept): void {
+  private wait(entry: KeptCall): void {
     this.pool.unsure(entry);
     this.logHourly("calls wait: an endpoint lacks blocks that may hold them, name a second one");
   }
