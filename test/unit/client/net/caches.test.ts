@@ -80,23 +80,21 @@ test("an acknowledgement says when the user has accepted none of the senders", a
 test("a Cache whose clock went wrong and is right again is read at its time, both ways", async () => {
   const clock = { aheadMs: 0 };
   const skewMs = 5 * 60_000;
-  const server = Bun.serve({
-    port: 0,
-    fetch({ headers }) {
-      const nowMs = Date.now() + clock.aheadMs;
-      const isNear = Math.abs(Date.parse(headers.get("X-Timestamp") ?? "") - nowMs) < skewMs;
-      const answer = isNear ? { count: 0, messages: [] } : { code: "proof_expired" };
-      const status = isNear ? 200 : 401;
-      return Response.json(answer, { status, headers: { date: new Date(nowMs).toUTCString() } });
-    },
-  });
+  const answer = (_url: unknown, { headers }: RequestInit = {}) => {
+    const nowMs = Date.now() + clock.aheadMs;
+    const sent = new Headers(headers as HeadersInit).get("X-Timestamp") ?? "";
+    const isNear = Math.abs(Date.parse(sent) - nowMs) < skewMs;
+    const body = isNear ? { count: 0, messages: [] } : { code: "proof_expired" };
+    const date = new Date(nowMs).toUTCString();
+    return Promise.resolve(Response.json(body, { status: isNear ? 200 : 401, headers: { date } }));
+  };
+  using _ = spyOn(globalThis, "fetch").mockImplementation(answer as typeof fetch);
   const signer = { keyId: "root", seed: new Uint8Array(32) };
-  const at = endpoint(server.url.href);
+  const at = endpoint("http://cache.example", 1_000);
   const did = "did:svc:1111111111111111111111" as never;
   const cache = cacheClient({ did, serviceId: `${did}#cache`, at, signer });
   for (const hours of [0, 20, 0, -20, 0]) {
     clock.aheadMs = hours * 3_600_000;
     expect((await cache.messages(undefined, 10)).messages).toEqual([]);
   }
-  await server.stop(true);
 });
