@@ -3,7 +3,7 @@
  * Source: docs/client.md "Lost and found", docs/trust.md "Own devices".
  */
 import { renderAgreementKey } from "../../core/codec/bytes.ts";
-import { parseMethodKey } from "../../core/ledger/account.ts";
+import { bundleAgreement, parseMethodKey } from "../../core/ledger/account.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
 import { heldSeed, type Identity } from "../keys/keys.ts";
 import { activeDocument, type Client } from "../trust/client.ts";
@@ -46,7 +46,9 @@ export async function recordReplacement(
   }
   return {
     methods,
+    // That bundles are published is no key: it stays, and the next bundle is signed anew.
     agreements: document.keyAgreement
+      .filter(({ type }) => type !== bundleAgreement.type)
       .filter(({ publicKeyMultibase }) => !opened.includes(publicKeyMultibase))
       .map(({ id }) => ({ id, stays: false })),
     services: document.service.map(({ id, type, serviceEndpoint }) => {
