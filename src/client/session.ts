@@ -51,7 +51,7 @@ type SessionOptions = {
   /** That DID receives from now on. */
   readonly onOpened: () => void;
   /** Keys were replaced, here or by another device. */
-  readonly onNewKeys: () => void;
+  readonly onNewKeys: () => Promise<void>;
 };
 
 /** A program that looks once doesn't wait longer for other devices. */
@@ -97,8 +97,8 @@ export class StoreSession {
     own.onWant = (key) => void attempt(async () => this.devices.sync?.want(key));
     own.onNewKeys = () => {
       this.reconnect();
-      options.onNewKeys();
       void attempt(() => this.#talk.takeOver());
+      return options.onNewKeys();
     };
     this.#talk = new GroupTalk(own, this.#sending);
     this.#talk.hasMadeKeys = () => this.devices.hasMadeKeys();

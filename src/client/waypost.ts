@@ -410,7 +410,7 @@ export class Waypost {
     const givesPasses = !isByHand && this.#options.acceptRequests === undefined;
     const shared = { receipts, acceptRequests, givesPasses, device, pollMs };
     // Bundles are signed by a method, and none counts that the former one has signed.
-    const onNewKeys = () => void this.#upkeep.keepBundles();
+    const onNewKeys = () => this.#upkeep.keepBundles();
     const options = { driver, isByHand, ...shared, openLink, onOpened, onNewKeys };
     return import("./session.ts").then(({ StoreSession }) =>
       StoreSession.open(this.#identity, options),

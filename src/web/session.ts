@@ -106,7 +106,7 @@ export function textOf(error: unknown): string {
   const known: Readonly<Record<string, string>> = t.failures;
   if (known[code] !== undefined) return known[code];
   // What the app itself throws is of the catalogue already.
-  return code === "" ? message : t.unknownFailure(message);
+  return code === "" ? message : t.unknownFailure(message, code);
 }
 
 const plainKeys = indexedDbKeys();

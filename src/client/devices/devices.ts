@@ -75,6 +75,8 @@ export class Devices {
   readonly #facts: AwaitedFacts;
   #isResuming = false;
   #kept: Pick<Replacing, "services" | "methods"> = {};
+  /** What follows the last replacement: others could not write before. */
+  #renewed: Promise<void> = Promise.resolve();
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -281,7 +283,7 @@ export class Devices {
     for (const { did, name, addedBy } of added)
       this.#own.identity.emit({ type: "device_added", did, name, addedBy });
     await this.sync?.refresh();
-    this.#own.onNewKeys();
+    void this.#own.onNewKeys();
     void this.#resume().catch((error: unknown) => this.#failed(error));
   }
 
@@ -375,8 +377,9 @@ export class Devices {
    * Makes new keys, gives them to the other devices, and publishes them: from then on the removed device can't read, sign
    * or publish. What it has it keeps. Called again, it goes on where it was interrupted.
    */
-  remove(did: string): Promise<void> {
-    return this.#own.identity.inOrder(() => this.#remove([did as Did]));
+  async remove(did: string): Promise<void> {
+    await this.#own.identity.inOrder(() => this.#remove([did as Did]));
+    await this.#renewed;
   }
 
   /**
@@ -384,13 +387,14 @@ export class Devices {
    * document those stay that this device has named or begun with, and those whose ids `services` has; of methods that it
    * doesn't hold those whose ids `methods` has, or without it those that it has added (`replacement`).
    */
-  replaceKeys({ keep, ...kept }: Replacing = {}): Promise<void> {
+  async replaceKeys({ keep, ...kept }: Replacing = {}): Promise<void> {
     this.#kept = kept;
-    return this.#own.identity.inOrder(async () => {
+    await this.#own.identity.inOrder(async () => {
       const peers = await peersOf(this.#table);
       const gone = peers.map(({ did }) => did).filter((did) => keep?.includes(did) === false);
       await this.#remove(gone);
     });
+    await this.#renewed;
   }
 
   /** Before `remove` and `replaceKeys`: every device, method, agreement and service that is not of this device alone. */
@@ -473,7 +477,7 @@ export class Devices {
     const renewed = await publishKeys(client, next, { waiting, ...this.#kept });
     await this.#change((stored) => inForce(stored, renewed));
     await this.look();
-    this.#own.onNewKeys();
+    this.#renewed = this.#own.onNewKeys();
     await this.#table.change(async (batch) => batch.log(keysKey));
   }
 }

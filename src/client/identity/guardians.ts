@@ -14,7 +14,7 @@ import { type Of, parseKept, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import { type KeyStore, memoryOf, reliable } from "../keys/key-stores.ts";
 import { type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
-import { changeIdentity } from "../keys/stored.ts";
+import { changeIdentity, type EditIdentity } from "../keys/stored.ts";
 import { shareType } from "../mail/content.ts";
 import type { MessageOptions } from "../mail/send.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
@@ -181,7 +181,31 @@ export async function restoreFromGuardians({
     const { keepPushes } = await import("./push.ts");
     await keepPushes({ client, identity: restored }, []);
   });
-  return restored;
+  return withBundles(client, restored, keys);
+}
+
+/**
+ * No bundle counts that a former method has signed, and others' messages would wait for a new one until the identity is
+ * opened. What fails here is done then.
+ */
+async function withBundles(client: Client, restored: Identity, keys: KeyStore): Promise<Identity> {
+  let identity = restored;
+  const change = async (edit: EditIdentity) => {
+    identity = await changeIdentity(keys, identity, edit);
+    return identity;
+  };
+  await attempt(async () => {
+    const { keepBundles } = await import("./own-bundles.ts");
+    const { alone } = await import("./rotation.ts");
+    const keeping = {
+      nowMs: Date.now(),
+      devices: alone,
+      waiting: waitingDefault,
+      announces: false,
+    };
+    await keepBundles(client, restored.did, { ...keeping, change });
+  });
+  return identity;
 }
 
 /** Those at the node of the user's choice: who had the keys may have named other ones. */

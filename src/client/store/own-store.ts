@@ -55,8 +55,11 @@ export class OwnStore {
   onEvidence: (row: EvidenceRow) => Promise<void> = async () => undefined;
   /** Another own device has said something of a group. */
   onGroup: (id: string) => void = () => undefined;
-  /** Keys in force have changed: connections begin anew, with proofs by the new ones. */
-  onNewKeys: () => void = () => undefined;
+  /**
+   * Keys in force have changed: connections begin anew, with proofs by the new ones. Resolves when a bundle counts again,
+   * or can't be had now.
+   */
+  onNewKeys: () => Promise<void> = async () => undefined;
   readonly #tabs: Tabs;
   readonly #stop = new AbortController();
 

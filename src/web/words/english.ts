@@ -2,6 +2,7 @@
  * All words of the app in English, which is the language that has each text first. A text with `{}` gets an element there,
  * such as a name that keeps its own direction of writing; one with other values is a function.
  */
+import { englishFailures } from "./english-failures.ts";
 import { pluralOf } from "./plural.ts";
 
 const plural = pluralOf("en");
@@ -47,54 +48,9 @@ export const english = {
   language: "Language",
   languageOfBrowser: "As the browser has it",
 
-  // Failures, by their codes. `unknownFailure` gets what the SDK says, in English.
-  unknownFailure: (message: string) => message,
-  failures: {
-    unreachable: "No connection to the server.",
-    timed_out: "The server took too long to answer.",
-    did_not_found: "No person is known by this address.",
-    alias_not_found: "No person is known by this name.",
-    invalid_target: "This is not a valid address.",
-    invitation_required: "This server takes only people with an invitation. Paste yours.",
-    invitation_invalid: "This invitation is no longer valid.",
-    registration_closed: "This server takes no new people.",
-    wrong_passphrase: "The passphrase is wrong.",
-    invalid_code: "This is not the code of a new device.",
-    code_expired: "The code is older than ten minutes. Make a new one.",
-    passkey_refused: "The passkey was not used. Use your passphrase instead.",
-    not_leading: "Waypost is open in another tab. Do this there.",
-    no_prf: "This passkey can't open a lock. Your passphrase still works.",
-    backup_damaged: "This file is not a backup of Waypost, or it is damaged.",
-    identity_changed:
-      "This person's keys have changed in a way that nothing explains. Ask them before you write.",
-    mailbox_full: "Their mailbox has no room.",
-    not_deliverable: "It can't be delivered now.",
-    too_large: "This is larger than they can receive.",
-    no_key_agreement: "This person has no key that a message could be sealed to.",
-    no_relay: "This person's address names no server.",
-    no_cache: "This person's address names no mailbox.",
-    did_deactivated: "This person has deleted their address.",
-    policy_denied: "This person takes no messages from you.",
-    rate_limited: "Too much at once. Try again in a moment.",
-    content_elsewhere: "It is on another of your devices. Open Waypost there, and try again.",
-    content_removed: "It was removed, because this device was full.",
-    store_full: "This device is full.",
-    unusable: "This browser does not read or write what Waypost keeps here.",
-    keys_unreadable: "The keys on this device can't be read.",
-    locked: "Waypost is locked.",
-    clock_wrong: "The clock of this device is wrong. Set it, and try again.",
-    not_member: "You are not in this group.",
-    not_admin: "Only the admin changes this group.",
-    group_changed: "Another device has changed this group. Look again.",
-    behind: "Another of your devices has newer keys. Wait a moment, or link this one again.",
-    root_replaced: "Your keys were replaced on another device.",
-    history_missing: "This device still lacks your people and groups. Open the other device.",
-    home_differs: "The server says something else than before about where this person is.",
-    no_push: "This server sends no notifications.",
-    busy: "Waypost is open in another tab.",
-    closed: "Waypost is closed.",
-    aborted: "This was stopped.",
-  },
+  // Failures, by their codes. `unknownFailure` gets what the SDK says, in English, and the code.
+  unknownFailure: (message: string, _code: string) => message,
+  failures: englishFailures,
 
   // The first page
   onlyYou: "Messages that only you and those to whom you write can read.",

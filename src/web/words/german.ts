@@ -1,5 +1,7 @@
 /** All words of the app in German. It is loaded where it is chosen. */
+
 import type { Words } from "./english.ts";
+import { germanFailures } from "./german-failures.ts";
 import { pluralOf } from "./plural.ts";
 
 const plural = pluralOf("de");
@@ -48,54 +50,8 @@ export const german: Words = {
   language: "Sprache",
   languageOfBrowser: "Wie im Browser",
 
-  unknownFailure: (message) => `Das ging nicht: ${message}`,
-  failures: {
-    unreachable: "Keine Verbindung zum Server.",
-    timed_out: "Der Server hat zu lange nicht geantwortet.",
-    did_not_found: "Unter dieser Adresse ist niemand bekannt.",
-    alias_not_found: "Unter diesem Namen ist niemand bekannt.",
-    invalid_target: "Das ist keine gültige Adresse.",
-    invitation_required: "Dieser Server nimmt nur Eingeladene auf. Füge deine Einladung ein.",
-    invitation_invalid: "Diese Einladung gilt nicht mehr.",
-    registration_closed: "Dieser Server nimmt niemanden mehr auf.",
-    wrong_passphrase: "Das Passwort ist falsch.",
-    invalid_code: "Das ist nicht der Code eines neuen Geräts.",
-    code_expired: "Der Code ist älter als zehn Minuten. Erzeuge einen neuen.",
-    passkey_refused: "Der Passkey wurde nicht benutzt. Nimm stattdessen dein Passwort.",
-    not_leading: "Waypost ist in einem anderen Tab offen. Mach es dort.",
-    no_prf: "Dieser Passkey kann keine Sperre öffnen. Dein Passwort gilt weiter.",
-    backup_damaged: "Diese Datei ist keine Sicherung von Waypost, oder sie ist beschädigt.",
-    identity_changed:
-      "Die Schlüssel dieser Person haben sich geändert, und nichts erklärt es. Frag sie, bevor du schreibst.",
-    mailbox_full: "Im Postfach ist kein Platz.",
-    not_deliverable: "Es kann gerade nicht zugestellt werden.",
-    too_large: "Das ist größer, als dort ankommen kann.",
-    no_key_agreement: "Diese Person hat keinen Schlüssel, für den man etwas versiegeln kann.",
-    no_relay: "Die Adresse dieser Person nennt keinen Server.",
-    no_cache: "Die Adresse dieser Person nennt kein Postfach.",
-    did_deactivated: "Diese Person hat ihre Adresse gelöscht.",
-    policy_denied: "Diese Person nimmt keine Nachrichten von dir an.",
-    rate_limited: "Zu viel auf einmal. Versuche es gleich noch einmal.",
-    content_elsewhere:
-      "Es liegt auf einem anderen deiner Geräte. Öffne Waypost dort und versuche es noch einmal.",
-    content_removed: "Es wurde entfernt, weil dieses Gerät voll war.",
-    store_full: "Dieses Gerät ist voll.",
-    unusable: "Dieser Browser liest oder schreibt nicht, was Waypost hier speichert.",
-    keys_unreadable: "Die Schlüssel auf diesem Gerät lassen sich nicht lesen.",
-    locked: "Waypost ist gesperrt.",
-    clock_wrong: "Die Uhr dieses Geräts geht falsch. Stelle sie und versuche es noch einmal.",
-    not_member: "Du bist nicht in dieser Gruppe.",
-    not_admin: "Nur wer die Gruppe verwaltet, kann sie ändern.",
-    group_changed: "Ein anderes Gerät hat diese Gruppe geändert. Sieh noch einmal nach.",
-    behind: "Ein anderes deiner Geräte hat neuere Schlüssel. Warte kurz, oder verbinde dieses neu.",
-    root_replaced: "Deine Schlüssel wurden auf einem anderen Gerät ersetzt.",
-    history_missing: "Diesem Gerät fehlen noch deine Leute und Gruppen. Öffne das andere Gerät.",
-    home_differs: "Der Server sagt etwas anderes als bisher darüber, wo diese Person ist.",
-    no_push: "Dieser Server schickt keine Mitteilungen.",
-    busy: "Waypost ist in einem anderen Tab offen.",
-    closed: "Waypost ist geschlossen.",
-    aborted: "Das wurde angehalten.",
-  },
+  unknownFailure: (_, code) => `Das ging nicht (${code}).`,
+  failures: germanFailures,
 
   // The first page
   onlyYou: "Nachrichten, die nur du und die lesen können, denen du schreibst.",

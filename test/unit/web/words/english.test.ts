@@ -37,6 +37,47 @@ const germanWords = new Map(wordsOf(german));
 /** Words that both languages have. */
 const same = new Set(["optional", "aBrowser", "unknownFailure", "link"]);
 
+/** Codes of failures that the app's own code would have to cause. */
+const forPrograms = new Set<string>([
+  "action_mismatch",
+  "alias_exists",
+  "bundle_stale",
+  "chain_submission_rejected",
+  "chunk_conflict",
+  "component_exists",
+  "component_in_use",
+  "component_not_found",
+  "document_invalid",
+  "document_needed",
+  "duplicate_conflict",
+  "envelope_invalid",
+  "invalid_argument",
+  "invalid_canonical_payload",
+  "invalid_did",
+  "invalid_json",
+  "invalid_request",
+  "invalid_signature",
+  "invalid_url",
+  "log_inconsistent",
+  "method_not_allowed",
+  "no_sender",
+  "no_store",
+  "no_websocket",
+  "not_found",
+  "not_json",
+  "path_body_mismatch",
+  "payload_mismatch",
+  "policy_invalid",
+  "policy_not_found",
+  "proof_not_authorized",
+  "proof_replayed",
+  "recipient_mismatch",
+  "sender_signature_invalid",
+  "service_not_found",
+  "unsigned_update_denied",
+  "unsupported_media_type",
+]);
+
 describe("the catalogue of words", () => {
   test("has every text in German, with the same values and the same places", () => {
     const wrong = englishWords.flatMap(([key, word]) => {
@@ -44,7 +85,9 @@ describe("the catalogue of words", () => {
       if (other === undefined) return [`${key}: missing`];
       const isEmpty = typeof other === "string" && other.trim() === "";
       const isUntranslated = other === word && !same.has(key);
-      return isEmpty || isUntranslated || shapeOf(other) !== shapeOf(word) ? [key] : [];
+      // In German the message of the SDK is left out: it is English.
+      const isShaped = key === "unknownFailure" || shapeOf(other) === shapeOf(word);
+      return isEmpty || isUntranslated || !isShaped ? [key] : [];
     });
     expect(wrong).toEqual([]);
     expect(germanWords.size).toBe(englishWords.length);
@@ -63,6 +106,17 @@ describe("the catalogue of words", () => {
     const known = (code: string) =>
       (faultCodes as readonly string[]).includes(code) || new RegExp(`"${code}"`).test(sdk);
     expect(Object.keys(english.failures).filter((code) => !known(code))).toEqual([]);
+  });
+
+  test("has words for each failure that a person may meet", () => {
+    const thrown = sourcesIn("client").flatMap(([, text]) => [
+      ...text.matchAll(/(?:localError|distrust|temporary)\(\s*"([a-z_]+)"/g),
+    ]);
+    const met = [...thrown.map(([, code = ""]) => code), ...faultCodes];
+    const missing = new Set(met.filter((code) => !(code in english.failures)));
+    // Of what only a program that uses the SDK wrongly gets, or no one who uses the app.
+    expect([...missing].filter((code) => !forPrograms.has(code)).sort()).toEqual([]);
+    expect([...forPrograms].filter((code) => !missing.has(code))).toEqual([]);
   });
 
   test("has the plural forms of each language", () => {
