@@ -5,10 +5,12 @@
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { attempt, ClientError } from "../../src/client/base/failure.ts";
 import { nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { renderIdentity } from "../../src/client/keys/keys.ts";
+import type { Sent } from "../../src/client/mail/send.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
@@ -102,7 +104,8 @@ test("people of a chain and of an embedded ledger write to each other, through a
   await keys.save("default", renderIdentity(renewed));
   await alice.inbox.close();
   const again = await open(west, "alice", { keys });
-  expect((await bob.me.send(alice.me.did, "to the new keys")).recipient.trust).toBe("proven");
+  const toNewKeys = () => bob.me.send(alice.me.did, "to the new keys");
+  expect((await whenBundled(toNewKeys)).recipient.trust).toBe("proven");
   expect(await again.inbox.next()).toMatchObject({ text: "to the new keys", verified: true });
 
   // A Directory that goes back to what the home showed before is not believed.
@@ -116,3 +119,13 @@ test("people of a chain and of an embedded ledger write to each other, through a
     .catch(({ code }: { code: string }) => code);
   expect(refused).toBe("record_went_back");
 }, 600_000);
+
+/** New keys need a new bundle: it is put when the identity is opened, and a node looks for it every ten seconds. */
+async function whenBundled(send: () => Promise<Sent>): Promise<Sent> {
+  for (;;) {
+    const sent = await attempt(send);
+    if (!(sent instanceof ClientError)) return sent;
+    if (sent.code !== "key_bundle_missing") throw sent;
+    await Bun.sleep(500);
+  }
+}
