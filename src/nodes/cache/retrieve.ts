@@ -71,9 +71,9 @@ export type RetrieveParts = {
   readonly signer: EventSigner;
   readonly members?: Pick<Members, "seen">;
   readonly chunkRate: RateLimiter;
-  /** One look at a group after the other for each network: what it costs is known only behind it. */
   /** Bounds the reads of envelopes at once: what they hold counts nowhere before their answers are there. */
   readonly reading: Slots;
+  /** One look at a group after the other for each network: what it costs is known only behind it. */
   readonly inTurn: <T>(network: string, look: () => Promise<T>) => Promise<T>;
   readonly now: () => number;
 };
