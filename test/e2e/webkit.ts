@@ -98,7 +98,7 @@ function pageOf(call: Call): TypedPage {
     if (error !== undefined) throw new Error(`${expression}: ${error}`);
     return value;
   };
-  const until = async (expression: string, what: string, timeoutMs = 30_000): Promise<void> => {
+  const until = async (expression: string, what: string, timeoutMs = 90_000): Promise<void> => {
     for (const end = Date.now() + timeoutMs; Date.now() < end; await Bun.sleep(100))
       if (await evaluate(`!!(${expression})`).catch(() => false)) return;
     throw new Error(`${what}: not in time\n${await evaluate("document.body.innerText")}`);

@@ -9,6 +9,7 @@ import { encodeBase58, encodeBase64, renderPublicKey, utf8 } from "../../src/cor
 import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
+import { minuteMs } from "../../src/core/codec/time.ts";
 import type {
   DeliveryPolicy,
   DidDocument,
@@ -302,7 +303,8 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
   // Room for the races that tests run on one route.
   const app = testApp(cache.routes, {
     now,
-    server: { trusted_proxies: trustedProxies, requests_max: 256 },
+    // A client that doesn't read for a while is not cut off, however busy the machine is.
+    server: { trusted_proxies: trustedProxies, requests_max: 256, body_deadline: minuteMs },
   });
   const post = (path: string, body: unknown) =>
     app.ask(path, {
