@@ -417,8 +417,19 @@ async function renew(person: Person): Promise<void> {
   await person.me.watch();
 }
 
+/** New keys need a new bundle, for which a node looks every ten seconds; who has a store waits by itself. */
+async function sendSoon(from: Person, to: Person) {
+  for (let tries = 0; ; tries++) {
+    const sent = await attempt(() => from.me.send(to.did, "the truth"));
+    if (!(sent instanceof ClientError)) return sent;
+    if (sent.code !== "key_bundle_missing" || tries === 60) throw sent;
+    count("sent again for a bundle");
+    await Bun.sleep(500);
+  }
+}
+
 async function reach(from: Person, to: Person): Promise<void> {
-  const { id } = await from.me.send(to.did, "the truth");
+  const { id } = await sendSoon(from, to);
   for await (const message of to.me.messages()) {
     await message.ack();
     if (message.id !== id) continue;
