@@ -62,7 +62,8 @@ export class Upkeep {
       const change = (edit: EditIdentity) => this.#identity.change(edit);
       // Senders compare its times with the nodes' clock.
       const nowMs = Date.now() + client.relay.clock.aheadMs;
-      const announces = announce ?? null;
+      // What is announced already goes on.
+      const announces = announce ?? false;
       await keepBundles(client, did, { nowMs, devices, waiting, change, announces });
     };
     await this.#identity.inOrder(() => this.orFailed("rotation", keep));
