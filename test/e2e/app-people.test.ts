@@ -279,7 +279,7 @@ appTest(
     await alice.page.until(inSight, "it is in sight");
     await alice.fill(".search", "");
     await alice.page.until("document.querySelector('.row') !== null", "the list");
-    expect(await alice.page.evaluate(isUnread)).toBe(true);
+    await alice.page.until(isUnread, "it is unread still");
     await alice.press("Newest");
     await alice.page.until(
       "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'after all of them'",
