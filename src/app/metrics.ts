@@ -4,6 +4,7 @@
  */
 import { statfs } from "node:fs/promises";
 import type { Config } from "../config/schema.ts";
+import { minuteMs } from "../core/codec/time.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
 import type { App } from "../nodes/http/app.ts";
 import type { GaugeReading, Metrics } from "../nodes/http/metrics.ts";
@@ -104,11 +105,9 @@ const readingDeadlineMs = 2_000;
 
 export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: StoreParts): void {
   const all = [...stores.stores];
-  const gauge = (
-    name: string,
-    help: string,
-    read: (store: Store, name: string) => Promise<number | null>,
-  ): void => metrics.gauge({ name, help, labels: ["store"] }, () => readingsOf(all, read));
+  const gauge = (name: string, help: string, read: ReadFigure): void =>
+    metrics.gauge({ name, help, labels: ["store"] }, () => readingsOf(all, read));
+  const oldest = seldom(async ({ capabilities }) => capabilities.mailbox?.oldest(now()) ?? null);
   const { cache } = config;
   if (cache.enabled)
     for (const [name, help, most] of [
@@ -126,6 +125,15 @@ export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: 
     "Bytes of envelopes held.",
     async (store) => (await statsOf(store, now))?.bytes ?? null,
   );
+  gauge(
+    "mailbox_oldest_seconds",
+    "Age of the entry that has waited longest; 0 without any. Read each minute at most.",
+    async (store) => {
+      if (store.capabilities.mailbox === undefined) return null;
+      const oldestMs = await oldest(store);
+      return oldestMs === null ? 0 : Math.max(0, now() - oldestMs) / 1_000;
+    },
+  );
   gauge("ledger_finalized_block", "Number of the last finalized block.", async (store) => {
     const head = await store.capabilities.ledger?.head();
     return head === undefined ? null : Number(head.finalized.number);
@@ -139,13 +147,36 @@ export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: 
   );
 }
 
+type ReadFigure = (store: Store, name: string) => Promise<number | null>;
+
+/**
+ * For a figure that costs a look at each mailbox: read again after a minute, or after a hundred times as long as that took,
+ * so that it takes a hundredth of the store's time at most.
+ */
+function seldom<T>(read: (store: Store) => Promise<T>): (store: Store) => Promise<T> {
+  const known = new Map<Store, { dueMs: number; readonly value: Promise<T> }>();
+  return (store) => {
+    const startedMs = performance.now();
+    const before = known.get(store);
+    if (before !== undefined && startedMs < before.dueMs) return before.value;
+    const fresh = { dueMs: Number.POSITIVE_INFINITY, value: read(store) };
+    known.set(store, fresh);
+    const setDue = (): void => {
+      const tookMs = performance.now() - startedMs;
+      fresh.dueMs = startedMs + Math.max(minuteMs, 100 * tookMs);
+    };
+    fresh.value.then(setDue, setDue);
+    return fresh.value;
+  };
+}
+
 async function statsOf({ capabilities }: Store, now: () => number) {
   return capabilities.mailbox === undefined ? null : capabilities.mailbox.stats(now());
 }
 
 async function readingsOf(
   stores: readonly (readonly [name: string, store: Store])[],
-  read: (store: Store, name: string) => Promise<number | null>,
+  read: ReadFigure,
 ): Promise<GaugeReading> {
   const readings = await Promise.all(
     stores.map(async ([name, store]) => {

@@ -214,6 +214,8 @@ export interface Mailbox {
    * store may lag by some seconds.
    */
   stats(nowMs: number): Promise<MailboxStats>;
+  /** When the active entry that has waited longest was stored; `null` without any. Costs a look at each mailbox. */
+  oldest(nowMs: number): Promise<number | null>;
 }
 
 // ----------------------------------------------------------------------------------------------- replay

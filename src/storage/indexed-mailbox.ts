@@ -81,6 +81,10 @@ export abstract class IndexedMailbox {
     return this.reading(() => this.index.stats(nowMs));
   }
 
+  oldest(nowMs: number): Promise<number | null> {
+    return this.reading(() => this.index.oldest(nowMs));
+  }
+
   /** Of slots whose messages were acknowledged, by id. */
   protected removed(slots: readonly number[]): RemovedMessage[] {
     const { index } = this;

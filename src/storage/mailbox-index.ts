@@ -42,6 +42,7 @@ import {
   PageFill,
   parseCursor,
   type QuotaSums,
+  storedAtOf,
 } from "./mailbox-rules.ts";
 import type { MailboxQuota } from "./quota.ts";
 
@@ -104,6 +105,19 @@ export class MailboxIndex {
       bytes -= rows.envelopeBytes[slot]!;
     }
     return { entries, bytes };
+  }
+
+  /** Cost: a look at the first row of each recipient, and at rows before it that are due. */
+  oldest(nowMs: number): number | null {
+    const { arrival, expiresAtMs, next } = this.rows;
+    let [oldest, found] = [Number.POSITIVE_INFINITY, none];
+    for (const first of this.recipients.firsts()) {
+      let slot = first;
+      while (slot !== none && expiresAtMs[slot]! <= nowMs) slot = next[slot]!;
+      if (slot === none || arrival[slot]! >= oldest) continue;
+      [oldest, found] = [arrival[slot]!, slot];
+    }
+    return found === none ? null : storedAtOf(oldest, expiresAtMs[found]!);
   }
 
   /** Whether the time of a row has come that is not taken out. */

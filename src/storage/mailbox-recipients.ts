@@ -132,6 +132,11 @@ export class RecipientIndex {
     return this.recipients[recipient]?.first ?? none;
   }
 
+  /** That of each recipient; `none` among them. */
+  *firsts(): Generator<number, void, undefined> {
+    for (const recipient of this.recipients) yield recipient?.first ?? none;
+  }
+
   /** What is held for a recipient, altogether (`null`) or under a label. */
   usage(recipient: number | undefined, label: string | null): MailboxStats {
     const found = recipient === undefined ? undefined : this.recipients[recipient];

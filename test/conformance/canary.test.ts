@@ -55,6 +55,9 @@ const bugs: Readonly<Record<string, Bugs>> = {
       known: (recipient, named, nowMs) => real.known(recipient, named, nowMs - 1),
     }),
   },
+  "takes what has expired for what waits longest": {
+    mailbox: (real) => ({ oldest: (nowMs) => real.oldest(nowMs - 1) }),
+  },
   "decides duplicates before the write instead of in it": {
     mailbox: (real) => {
       const writing = new Map<string, number>();

@@ -170,6 +170,20 @@ export const lifeCases: readonly ConformanceCase[] = [
     },
   ),
   mailboxCase(
+    "the entry that has waited longest is known, of all recipients, swept or not",
+    async (mailbox) => {
+      expect(await mailbox.oldest(2_000)).toBeNull();
+      await mailbox.store(entry(1, { storedAtMs: 1_000, expiresAtMs: 3_000 }), quota());
+      await mailbox.store(entry(2, { storedAtMs: 1_500 }), quota());
+      await mailbox.store(entry(3, { storedAtMs: 1_200, recipient: bob }), quota());
+      expect(await mailbox.oldest(2_999)).toBe(1_000);
+      await mailbox.remove(bob, [id(3)], 2_999);
+      expect(await mailbox.oldest(3_000)).toBe(1_500);
+      await mailbox.remove(alice, [id(2)], 3_000);
+      expect(await mailbox.oldest(3_000)).toBeNull();
+    },
+  ),
+  mailboxCase(
     "expired entries count for no quota and do not collide, though nothing swept them",
     async (mailbox) => {
       const limits = quota({

@@ -14,6 +14,7 @@ export const capabilityMethods = {
     claimAndRemove: 1,
     expire: 1,
     stats: 1,
+    oldest: 1,
   },
   replay: { claim: 1, expire: 1 },
   receipts: { put: 1, putIfAbsent: 1, get: 1, remove: 1, scan: 1, expire: 1 },

@@ -124,8 +124,9 @@ class Play {
     else if (roll < 0.92) await this.message(mailbox);
     else if (roll < 0.95) await this.read(mailbox);
     else await this.expire(mailbox);
-    if (this.random() < 0.2)
-      expect(await mailbox.stats(this.nowMs)).toEqual(this.twin.stats(this.nowMs));
+    if (this.random() >= 0.2) return;
+    expect(await mailbox.stats(this.nowMs)).toEqual(this.twin.stats(this.nowMs));
+    expect(await mailbox.oldest(this.nowMs)).toBe(this.twin.oldest(this.nowMs));
   }
 
   private below(n: number): number {

@@ -34,6 +34,7 @@ export type Twin = {
   ): KnownMessage | null;
   remove(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): RemovedMessage[];
   stats(nowMs: number): MailboxStats;
+  oldest(nowMs: number): number | null;
 };
 
 export function openTwin(): Twin {
@@ -143,6 +144,10 @@ export function openTwin(): Twin {
     },
     stats(nowMs) {
       return { entries: active(nowMs).length, bytes: sum(active(nowMs)) };
+    },
+    oldest(nowMs) {
+      const times = active(nowMs).map(({ storedAtMs }) => storedAtMs);
+      return times.length === 0 ? null : Math.min(...times);
     },
   };
 }

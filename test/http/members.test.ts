@@ -155,10 +155,16 @@ describe("members", () => {
     expect(didsOf(await members("list"))).toEqual([alice.did]);
   });
 
-  test("are counted in the metrics", async () => {
-    const metrics = await (await fetch("http://localhost/metrics", { unix: socket })).text();
-    expect(metrics).toContain('waypost_members{seen="all"} ');
-    expect(metrics).toContain('waypost_members{seen="day"} ');
+  test("are counted in the metrics, and the age of what waits longest is there", async () => {
+    await alice.send(alice.did, "to myself");
+    const sentMs = Date.now();
+    const metrics = async () => (await fetch("http://localhost/metrics", { unix: socket })).text();
+    expect(await metrics()).toContain('waypost_members{seen="all"} ');
+    expect(await metrics()).toContain('waypost_members{seen="day"} ');
+    const shown = /^waypost_mailbox_oldest_seconds{store="main"} (.+)$/m.exec(await metrics());
+    const age = Number(shown?.[1]);
+    expect(age).toBeGreaterThan(0);
+    expect(age * 1_000).toBeLessThan(Date.now() - sentMs + 10_000);
   });
 });
 

@@ -22,7 +22,7 @@ import {
   type StoreOutcome,
   type TagClaim,
 } from "../../storage/contract.ts";
-import { checkEntry, encodeCursor, parseCursor } from "../../storage/mailbox-rules.ts";
+import { checkEntry, encodeCursor, parseCursor, storedAtOf } from "../../storage/mailbox-rules.ts";
 import type { MailboxPlace, MailboxQuota } from "../../storage/quota.ts";
 import { checkText } from "../../storage/records.ts";
 import { batchLimits, type Pool } from "./pool.ts";
@@ -238,6 +238,20 @@ export class PostgresMailbox implements Mailbox {
 
   stats(nowMs: number): Promise<MailboxStats> {
     return this.totals.stats(nowMs);
+  }
+
+  /** Cost: a probe of an index for each mailbox that holds something. */
+  async oldest(nowMs: number): Promise<number | null> {
+    const [row] = await this.pool.query(
+      `select f.arrival, f.expires_ms from {s}.mailbox m cross join lateral (
+         select h.arrival, h.expires_ms from {s}.held h
+         where h.mailbox_no = m.no and h.expires_ms > $1
+           and h.expires_ms >= m.soonest_ms and h.expires_ms <= m.latest_ms
+         order by h.arrival limit 1
+       ) f where not {s}.is_empty(m.entries, m.settled_ms, $1) order by f.arrival limit 1`,
+      [nowMs],
+    );
+    return row === undefined ? null : storedAtOf(Number(row["arrival"]), Number(row["expires_ms"]));
   }
 }
 

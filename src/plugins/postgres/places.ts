@@ -313,6 +313,13 @@ export function openShards(shards: readonly Shard[], places: Places, home: Shard
         return freed;
       },
       stats: (nowMs) => home.mailbox.stats(nowMs),
+      oldest: async (nowMs) => {
+        const found = await Promise.all(
+          shards.map((shard) => shard.run(({ mailbox }) => mailbox.oldest(nowMs))),
+        );
+        const known = found.filter((one) => one !== null);
+        return known.length === 0 ? null : Math.min(...known);
+      },
     },
     replay: {
       claim: (tag, untilMs, nowMs) =>
