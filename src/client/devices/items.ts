@@ -33,6 +33,7 @@ import {
   removalKey,
 } from "../store/keys.ts";
 import { type PassRow, putPass } from "../store/passes.ts";
+import { orderOf } from "../store/places.ts";
 import { putProfile } from "../store/profiles.ts";
 import * as rows from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
@@ -309,6 +310,6 @@ export async function takeContent(
   )
     return null;
   batch.put(key, { ...row, body });
-  if (body.is === "pieces") batch.put(keyOfFile({ at: rows.orderOf(row), id: body.id }), key);
+  if (body.is === "pieces") batch.put(keyOfFile({ at: orderOf(row), id: body.id }), key);
   return row;
 }

@@ -21,14 +21,13 @@ import {
 } from "./keys.ts";
 import { enqueue, type Keeper, type Outcome, type OutRow } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
+import { keyOfMessage, orderOf } from "./places.ts";
 import {
   type ConversationRow,
   type Copy,
-  keyOfMessage,
   laterState,
   type MessageRow,
   messageNamed,
-  orderOf,
   putPerson,
   stateChange,
 } from "./rows.ts";

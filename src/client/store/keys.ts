@@ -122,16 +122,20 @@ export const messagesFrom = (names: Names, conversation: string, atMs: number): 
 type MessagePlace = {
   readonly conversation: string;
   readonly atMs: number;
+  /** By its sender. */
+  readonly sentMs: number;
   readonly id: string;
   /** Distinguishes different messages under one id. */
   readonly digest: string;
 };
 
-/** By time; of one time by id. */
-export function messageKey(names: Names, { conversation, atMs, id, digest }: MessagePlace): string {
+/** By its place in time; at one place what was sent then, and behind it what stands before its time; then by id. */
+export function messageKey(names: Names, message: MessagePlace): string {
+  const { conversation, atMs, sentMs, id, digest } = message;
   const place = parseUuid(id) ?? names.name(id);
   const version = names.name(digest).slice(0, 8);
-  return `${messagesFrom(names, conversation, atMs)}/${place}/${version}`;
+  const ahead = sentMs > atMs ? `:${digits(sentMs)}` : "";
+  return `${messagesFrom(names, conversation, atMs)}${ahead}/${place}/${version}`;
 }
 
 export const reactionsOf = (names: Names, conversation: string, target: string): string =>

@@ -3,7 +3,7 @@
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, hourMs } from "../../core/codec/time.ts";
+import { dayMs } from "../../core/codec/time.ts";
 import { isTextType } from "../mail/content.ts";
 import type { Reaction, StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
@@ -16,7 +16,6 @@ import {
   keyOfFile,
   keyOfId,
   keyOfPerson,
-  messageKey,
   messagesOf,
   reactionsOf,
   removalKey,
@@ -24,6 +23,7 @@ import {
   seenKey,
 } from "./keys.ts";
 import { putLife } from "./lives.ts";
+import { aheadIn, arrivalOf, keyOfMessage, orderOf, placeAmong, wasAhead } from "./places.ts";
 import { isRevision, type Revision, revisionOf } from "./revisions.ts";
 import type { Batch, Table } from "./table.ts";
 
@@ -90,6 +90,8 @@ type Placed = MessageFacts & {
 
 export type MessageRow = Placed & {
   readonly arrivedMs: number;
+  /** Where it stands, before one that its sender wrote later and that stands earlier than its own times. */
+  readonly placedMs?: number;
   readonly reaction: string | null;
   /** The message that a reaction or a revision is for. */
   readonly target: string | null;
@@ -132,6 +134,8 @@ export type ConversationRow = {
   readonly arrivedMs: number;
   readonly last: string | null;
   readonly at: number;
+  /** The latest time of a message that stands before it: its sender's clock is ahead. */
+  readonly aheadMs?: number;
 };
 
 /** A message as it is stored. */
@@ -220,15 +224,6 @@ export function putRemoval(table: Table, batch: Batch, removed: Named, nowMs: nu
   batch.log(removalKey(seen));
 }
 
-/** By time; of one time by id. */
-export function keyOfMessage(table: Table, row: MessageRow): string {
-  const { conversation, id, digest } = row;
-  return messageKey(table, { conversation, atMs: orderOf(row), id, digest });
-}
-
-/** A sender's clock that is ahead puts no message behind later ones. */
-export const orderOf = ({ sentMs, arrivedMs }: MessageRow): number => Math.min(sentMs, arrivedMs);
-
 /**
  * A reaction or a revision in the place of an earlier one by the same person. One that is made here is later than that,
  * whatever the clock says; after a deletion comes nothing.
@@ -306,21 +301,11 @@ export async function placeMessage(
   return key;
 }
 
-/**
- * Times of arrival in a conversation differ and increase: read marks and the order of own messages compare them. One by a
- * clock that was ahead is followed by none.
- */
-export const arrivalOf = (before: ConversationRow, givenMs: number, nowMs = givenMs): number =>
-  wasAhead(before, nowMs) ? givenMs : Math.max(givenMs, before.arrivedMs + 1);
-
-const wasAhead = ({ arrivedMs }: ConversationRow, nowMs: number): boolean =>
-  arrivedMs > nowMs + hourMs;
-
 /** Adds a message to its conversation: its row, its place by id, and the new count. Returns the row's key. */
 export async function addMessage(
   table: Table,
   batch: Batch,
-  given: MessageRow,
+  { placedMs: _, ...given }: MessageRow,
   nowMs = given.arrivedMs,
 ): Promise<string> {
   const place = keyOfConversation(table, given.conversation);
@@ -334,7 +319,9 @@ export async function addMessage(
     at: 0,
   };
   const before = (await batch.get<ConversationRow>(place)) ?? none;
-  const row = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs, nowMs) };
+  const arrived = { ...given, arrivedMs: arrivalOf(before, given.arrivedMs, nowMs) };
+  const placedMs = await placeAmong(table, batch, before, arrived);
+  const row: MessageRow = placedMs === null ? arrived : { ...arrived, placedMs };
   const readMs = wasAhead(before, nowMs)
     ? Math.min(before.readMs, row.arrivedMs - 1)
     : before.readMs;
@@ -348,6 +335,7 @@ export async function addMessage(
     readMs,
     unread: before.unread + (row.isOwn ? 0 : 1),
     arrivedMs: row.arrivedMs,
+    ...aheadIn(before, row),
     ...(before.last === null || key > before.last ? { last: key, at: orderOf(row) } : {}),
   });
   await wipeDeleted(table, batch, { key, row });
@@ -409,7 +397,7 @@ export function viewOf(
   row: MessageRow,
   { readMs, arrivedMs: lastMs, reactions, revision }: Around,
 ): StoredMessage {
-  const { arrivedMs, body, to, ...same } = row;
+  const { arrivedMs, body, to, placedMs: _, ...same } = row;
   const said =
     body.is === "inline" && isTextType(row.mediaType)
       ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))

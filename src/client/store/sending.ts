@@ -37,13 +37,12 @@ import { groupAt, inlineJson } from "./group-rows.ts";
 import { copyIdOf, keyOfConversation, keyOfId, keyOfPerson, keyOfProfile } from "./keys.ts";
 import { choicesOf, enqueue, type Outbox, outFile } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
+import { arrivalOf, keyOfMessage } from "./places.ts";
 import { enqueueProfile } from "./profiles.ts";
 import { parseRevision, revisionType } from "./revisions.ts";
 import {
-  arrivalOf,
   type ConversationRow,
   type Copy,
-  keyOfMessage,
   type MessageRow,
   messageById,
   messageNamed,

@@ -10,12 +10,8 @@ import { applyItem } from "../../../../src/client/devices/items.ts";
 import { buildEnvelope } from "../../../../src/client/mail/send.ts";
 import { type LiveEnvelope, liveCopy } from "../../../../src/client/net/caches.ts";
 import { memoryStore, type Row, type StoreDriver } from "../../../../src/client/store/driver.ts";
-import {
-  addMessage,
-  keyOfMessage,
-  type MessageRow,
-  putReaction,
-} from "../../../../src/client/store/rows.ts";
+import { keyOfMessage } from "../../../../src/client/store/places.ts";
+import { addMessage, type MessageRow, putReaction } from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
 import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
