@@ -100,7 +100,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     nodes = composed;
     const readAgain = () => reloadFile(config, options, log);
     const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
-    const listeners = bindListeners(config, { ...apps, ...nodes, certificate });
+    const listeners = await bindListeners(config, { ...apps, ...nodes, certificate });
     descriptors.guard({ ...listeners, log, isDue: onceAMinute(now) });
     const sweepers = startSweeps(stores, {
       removal,

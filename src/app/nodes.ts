@@ -16,6 +16,8 @@ import { hostLimits } from "../nodes/egress/host-limiter.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
+import { type Admin, createAdmin } from "../nodes/operations/admin.ts";
+import { auditRecordsMax, createAudit } from "../nodes/operations/audit.ts";
 import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
 import type { MemberParts } from "../nodes/operations/members.ts";
@@ -148,6 +150,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     results,
     /** What operations on a running node reach. */
     operated: {
+      admin: adminOf(config, overrides),
       explain: {
         ...parts,
         results,
@@ -184,6 +187,17 @@ function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Re
         ? "directory"
         : "witness";
   return stores.capability(`${node}.store`, "receipts");
+}
+
+/** Who may do what on the admin socket, and what they did. */
+function adminOf(config: Config, { stores, now, log }: ComposeParts): Admin {
+  const audit = createAudit({
+    receipts: receiptsOf(config, stores),
+    recordsMax: auditRecordsMax,
+    now,
+    log,
+  });
+  return createAdmin({ settings: config.server, audit, ownUid: process.getuid?.() ?? -1 });
 }
 
 const directoryReceipts = (stores: OpenStores): Receipts =>

@@ -8,6 +8,7 @@ import { errorText } from "../core/fault.ts";
 import { isLoopbackListener, isPrivateHost } from "../core/message/address.ts";
 import type { AboutAnswer } from "../core/schema/schema.ts";
 import { dashboardRoute } from "../nodes/dashboard/dashboard.ts";
+import { listenForPeers } from "../nodes/http/admin-socket.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/metrics.ts";
 import type { AppOptions } from "../nodes/http/pipeline.ts";
@@ -168,13 +169,16 @@ export type Listeners = {
 };
 
 /** Binds every address; when one can't be bound, those before it are given up again. */
-export function bindListeners(config: Config, parts: ListenParts): Listeners {
+export async function bindListeners(config: Config, parts: ListenParts): Promise<Listeners> {
   const { main, admin, operator } = parts;
   const tls = parts.certificate === null ? {} : { certificate: parts.certificate };
   const bound = { main: [] as HttpListener[], admin: [] as HttpListener[] };
-  const bind = (address: string, open: () => HttpListener): HttpListener => {
+  const bind = async (
+    address: string,
+    open: () => HttpListener | Promise<HttpListener>,
+  ): Promise<HttpListener> => {
     try {
-      return open();
+      return await open();
     } catch (error) {
       for (const listener of [...bound.main, ...bound.admin]) void listener.drain(0);
       throw failed(`${address} can't be listened on: ${errorText(error)}`);
@@ -184,12 +188,25 @@ export function bindListeners(config: Config, parts: ListenParts): Listeners {
   const site = parts.site === null ? {} : { site: parts.site };
   for (const address of config.server.listen) {
     bound.main.push(
-      bind(address, () => listen({ app: main, address, ...websocket, ...site, ...tls })),
+      await bind(address, () => listen({ app: main, address, ...websocket, ...site, ...tls })),
     );
   }
-  for (const address of admin === null ? [] : config.server.admin_listen) {
-    const app = (isSocket(address) ? operator : admin) ?? main;
-    bound.admin.push(bind(address, () => listen({ app, address, isPrivate: true })));
+  for (const address of config.server.admin_listen) {
+    bound.admin.push(
+      await bind(address, () =>
+        listenForOperator({ admin, operator, group: config.server.admin_group }, address),
+      ),
+    );
   }
   return bound;
+}
+
+function listenForOperator(
+  { admin, operator, group }: Pick<Apps, "admin" | "operator"> & { readonly group: string | null },
+  address: string,
+): HttpListener | Promise<HttpListener> {
+  const app = isSocket(address) ? operator : admin;
+  if (app === null) throw new Error("there is an admin listener without an app");
+  if (!isSocket(address)) return listen({ app, address });
+  return listenForPeers({ app, path: address.slice("unix:".length), group });
 }

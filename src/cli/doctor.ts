@@ -8,6 +8,7 @@
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readdirSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
+import { dirname } from "node:path";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { isSystemError } from "../app/files.ts";
@@ -17,6 +18,7 @@ import { errorText } from "../core/fault.ts";
 import { type ListenAddress, parseListenAddress } from "../core/message/address.ts";
 import { sameEndpoint } from "../core/message/proof.ts";
 import { late, withDeadline } from "../core/std/bounded.ts";
+import { groupId, namesPeers, userId } from "../nodes/http/peer.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStep } from "../storage/bind.ts";
 import { askJson, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
@@ -55,9 +57,11 @@ async function examine(config: Config, { file, startOnly }: Examining): Promise<
   const stores = await storesOf(config);
   const starting = [
     ...stores.map((step) => store(config, step)),
-    ...[...listen, ...admin_listen].map((address) =>
-      check(`address ${address}`, () => checkAddress(address)),
+    ...listen.map((address) => check(`address ${address}`, () => checkAddress(address))),
+    ...admin_listen.map((address) =>
+      check(`address ${address}`, () => checkAdminAddress(config, address)),
     ),
+    ...unknownGroups(config),
   ];
   if (startOnly) return Promise.all(starting);
   return Promise.all([
@@ -156,6 +160,36 @@ async function checkAddress(address: string): Promise<string> {
   });
   await new Promise<void>((resolve) => void server.close(() => resolve()));
   return "is free";
+}
+
+/** With a group, the node makes the folder of a socket. */
+async function checkAdminAddress({ server }: Config, address: string): Promise<string> {
+  const folder = address.startsWith("unix:") ? dirname(address.slice("unix:".length)) : null;
+  if (server.admin_group === null || folder === null || existsSync(folder))
+    return checkAddress(address);
+  return `${folder} will be made`;
+}
+
+/** A group that may open the socket must be there; a name that is given rights may be that of somebody to come. */
+function* unknownGroups({ server }: Config): Generator<Finding> {
+  const { admin_group: group, admin_groups: rights } = server;
+  const named = "setting server.admin_group";
+  if (group !== null && groupId(group) === null)
+    yield { name: named, ok: false, detail: `this system has no group ${group}` };
+  for (const name of Object.keys(rights)) {
+    const user = name.startsWith("user:") ? name.slice("user:".length) : null;
+    if ((user === null ? groupId(name) : userId(user)) !== null) continue;
+    const kind = user === null ? `group ${name}` : `user ${user}`;
+    const detail = `this system has no ${kind}; one of a directory service is named by its number`;
+    yield { name: `${named}s`, ok: true, warning: true, detail };
+  }
+  if (Object.keys(rights).length > 0 && !namesPeers)
+    yield {
+      name: `${named}s`,
+      ok: true,
+      warning: true,
+      detail: "this system does not name the user of a socket: everybody is refused",
+    };
 }
 
 async function isNode(place: ListenAddress): Promise<boolean> {

@@ -114,6 +114,7 @@ const remains = [
   "- the ledger's history and log, of which others have proofs: DID, keys, aliases and services, and when they changed",
   "- ids of acknowledged messages, with the DID, until the messages would have expired",
   "- the last results in the memory of other processes on the same store, until they restart",
+  "- the audit, which names it and who removed it, for 400 days",
   "- backups until they are replaced, log files until they rotate, and what others have received",
 ];
 

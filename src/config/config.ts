@@ -127,6 +127,7 @@ function withNearestName({ setting, message }: InputProblem): InputProblem {
 /** What an operator changes in a hurry: who may register, how much, and what is logged. A restart takes half a second. */
 const live: readonly string[] = [
   "server.log_level",
+  "server.admin_groups",
   "directory.registration",
   "directory.registration_rate",
   ...["relay.client_rate", "relay.recipient_rate", "cache.client_rate"],

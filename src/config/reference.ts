@@ -75,7 +75,17 @@ function optionLines(options: Readonly<Record<string, unknown>>): string[] {
 /** As it would be written in the file. */
 export function renderValue(form: string, value: unknown): string {
   const render = { duration: renderDurationSetting, size: renderSizeSetting }[form];
-  return JSON.stringify(render !== undefined && typeof value === "number" ? render(value) : value);
+  return tomlOf(render !== undefined && typeof value === "number" ? render(value) : value);
+}
+
+/** Texts, numbers and lists are written as in JSON; a table in a line of its own form. */
+function tomlOf(value: unknown): string {
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    return JSON.stringify(value);
+  const members = Object.entries(value).map(
+    ([name, member]) => `${JSON.stringify(name)} = ${tomlOf(member)}`,
+  );
+  return members.length === 0 ? "{}" : `{ ${members.join(", ")} }`;
 }
 
 const renderLine = ({ name, form }: Setting, value: unknown): string =>

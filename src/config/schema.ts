@@ -7,6 +7,7 @@ import { z } from "zod";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
 import { homeOfUrl, parseHome } from "../core/ledger/home.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
+import { adminRights } from "../core/schema/admin.ts";
 import { parseNamedAddress } from "../core/trust/note.ts";
 import { parseSizeSetting, renderInUnits, renderSizeSetting } from "../storage/setting-problem.ts";
 import {
@@ -145,6 +146,22 @@ const recipients = z
     "Where Relay and Cache look up recipients and senders: `local` (this process's Directory), `ledger:<store>`, or a Directory's URL.",
   );
 
+const adminRight = text
+  .refine((right) => adminRights.includes(right), `must be one of ${adminRights.join(", ")}`)
+  .meta({ enum: [...adminRights] });
+const groupPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}$/;
+const adminGroups = z
+  .record(
+    z
+      .string()
+      .regex(
+        /^(user:)?[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}$/,
+        "must be a Unix group, or user: and a user",
+      ),
+    z.array(adminRight).min(1).max(64),
+  )
+  .prefault({});
+
 /** An origin as browsers send it, or `*`. */
 function isOrigin(text: string): boolean {
   return text === "*" || (URL.canParse(text) && new URL(text).origin === text);
@@ -167,6 +184,17 @@ const serverSchema = z.strictObject({
   ),
   admin_listen: listOf(listenAddress, { max: 16 }).describe(
     "Addresses of a second listener for health, `/metrics` and operations. When it is set, only this listener serves `/metrics`.",
+  ),
+  admin_group: z
+    .string()
+    .regex(groupPattern, "must be a Unix group, by name or number")
+    .nullable()
+    .prefault(null)
+    .describe(
+      "Unix group that may open the Unix sockets of `admin_listen` too: the node gives it the socket (mode 0660) and its folder (0750), which has nothing else in it.",
+    ),
+  admin_groups: adminGroups.describe(
+    'Who else than root and the node\'s own user may do what over the Unix sockets of `admin_listen`: Unix groups by name or number, and users as `"user:alice"`, each with `members`, `invitations`, `blocks`, `storage`, `node`, `audit`, single actions such as `members.show`, or `all`. When it is empty, everyone who can open the socket may do everything.',
   ),
   tls_cert_file: filePath.describe(
     "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read at the start.",

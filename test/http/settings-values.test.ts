@@ -372,6 +372,8 @@ const shownElsewhere: Readonly<Record<string, string>> = {
       ...["cache.enabled", "cache.store", "cache.public_endpoints"],
     ].map((setting) => [setting, "settings-process.test.ts"]),
   ),
+  "server.admin_group": "e2e/admin-groups.test.ts",
+  "server.admin_groups": "e2e/admin-groups.test.ts",
   "server.app": "app-host.test.ts",
   "server.tls_cert_file": "tls.test.ts",
   "server.tls_key_file": "tls.test.ts",

@@ -368,3 +368,15 @@ export const membersBody = closed({
 export const memberBody = closed({ member: Type.String({ minLength: 1, maxLength: 128 }) });
 
 export const eraseBody = closed({ did: didOfOperator });
+
+export const auditPageMax = 10_000;
+
+export const auditBody = closed({
+  /** Name of a Unix user; `null` for all, as in the others. */
+  user: nullable(Type.String({ maxLength: 64 })),
+  /** An action such as `members.erase`, or its part before the dot. */
+  action: nullable(Type.String({ maxLength: 64 })),
+  /** A part of what it concerns, such as a DID. */
+  about: nullable(Type.String({ maxLength: 200 })),
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: auditPageMax })),
+});

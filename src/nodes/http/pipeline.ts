@@ -36,6 +36,7 @@ import {
 import { type Floods, watchFloods } from "./floods.ts";
 import { type Log, maskAddress, onceAMinute, traceparentOf } from "./log.ts";
 import type { HttpMetrics } from "./metrics.ts";
+import type { Peer } from "./peer.ts";
 import {
   type Answer,
   type Call,
@@ -74,6 +75,8 @@ export type HttpConnection<R extends Request = Request> = {
   readonly requestIP: (request: R) => { readonly address: string } | null;
   /** Makes the connection a WebSocket that carries `data`; `false` when the request asks for none. */
   readonly upgrade: (request: R, socket: { readonly data: unknown }) => boolean;
+  /** Who is at the other end of a Unix socket of the admin listener. */
+  readonly peer?: Peer | null;
 };
 
 /** An app at work. */
@@ -193,6 +196,10 @@ class Exchange implements Call {
 
   get network(): string {
     return this.source.network;
+  }
+
+  get peer(): Peer | null {
+    return this.connection.peer ?? null;
   }
 
   get query(): URLSearchParams {

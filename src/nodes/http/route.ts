@@ -14,6 +14,7 @@ import { errorStack, type Fault, type FaultCode, fault, isFault } from "../../co
 import type { Envelope } from "../../core/message/envelope.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { Log } from "./log.ts";
+import type { Peer } from "./peer.ts";
 
 /** One request as a handler sees it. */
 export type Call = {
@@ -28,6 +29,8 @@ export type Call = {
   readonly client: string;
   /** The network under which the client is counted (`clientNetwork`). */
   readonly network: string;
+  /** Who asks over a Unix socket of the admin listener; `null` elsewhere, and where the system does not say. */
+  readonly peer: Peer | null;
   readonly nowMs: number;
   /** Names the envelope that the request is about, for the log and for those who ask what became of it. */
   readonly concerns: (envelope: Pick<Envelope, "messageId" | "to" | "sender">) => void;

@@ -16,8 +16,6 @@ type ListenOptions = {
   readonly app: App;
   /** `127.0.0.1:7400`, `[::]:7400`, port 0 for a free one, or `unix:/run/waypost.sock`. */
   readonly address: string;
-  /** Whether only the owner and the group may connect to a Unix socket, whatever the process's umask is. */
-  readonly isPrivate?: boolean;
   /** Speaks TLS with it; not on Unix sockets. */
   readonly certificate?: Certificate;
   /** What becomes of connections that a route has made WebSockets. */
@@ -52,8 +50,7 @@ export function listen(options: ListenOptions): HttpListener {
   const handlers = handlersOf(options);
   const apps = site === undefined ? [app] : [app, site.app];
   if ("unix" in place) {
-    const serveAt = () => Bun.serve<unknown, string>({ ...handlers, unix: place.unix });
-    const bind = () => (options.isPrivate === true ? withUmask(0o117, serveAt) : serveAt());
+    const bind = () => Bun.serve<unknown, string>({ ...handlers, unix: place.unix });
     return listenerOf(apps, address, { first: bind(), again: bind });
   }
   const tls = certificate === undefined ? {} : { tls: certificate };
@@ -95,16 +92,6 @@ function listenerOf(apps: readonly App[], url: string, { first, again }: Binding
     drain: (timeoutMs) =>
       drain(apps, [...former, ...(current === null ? [] : [current])], timeoutMs),
   };
-}
-
-/** The system gives a socket its mode when it is bound, so that it is never open to others. */
-function withUmask<T>(mask: number, work: () => T): T {
-  const before = process.umask(mask);
-  try {
-    return work();
-  } finally {
-    process.umask(before);
-  }
 }
 
 /** What a server answers with, whatever it listens on. */

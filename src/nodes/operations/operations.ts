@@ -1,12 +1,15 @@
 /**
- * What an operator changes on a running node, by the commands `waypost reload`, `block`, `invite` and `erase`.
- * These routes exist on the Unix sockets of `server.admin_listen` alone: there the file system decides who may ask.
+ * What an operator asks of a running node, by the commands `waypost reload`, `block`, `invite`, `members`, `erase` and
+ * `audit`. These routes exist on the Unix sockets of `server.admin_listen` alone: the file system decides who may
+ * connect, and `server.admin_groups` what each may do.
  */
 import type { Static } from "@sinclair/typebox";
 import { parseDid } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import {
+  auditBody,
+  auditPageMax,
   blockBody,
   eraseBody,
   explainBody,
@@ -21,11 +24,13 @@ import { networkOfLabel } from "../cache/pools.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
 import { type BlockChange, parseBlockSubject } from "../parties/blocks.ts";
+import type { Admin } from "./admin.ts";
+import type { AuditRecord } from "./audit.ts";
 import { type Erasing, eraseDid } from "./erase.ts";
 import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
-import type { Invitation, Invitations } from "./invitations.ts";
+import { type Invitation, type Invitations, invitationId } from "./invitations.ts";
 import { listMembers, type MemberParts, showMember } from "./members.ts";
-import { isoOf, operation } from "./operation.ts";
+import { isoOf, type Operation, operation, routesOf } from "./operation.ts";
 
 type ReloadOutcome = {
   /** Settings that changed now, as `section.name`. */
@@ -35,6 +40,7 @@ type ReloadOutcome = {
 };
 
 type OperationsParts = Erasing & {
+  readonly admin: Admin;
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
   readonly explain: ExplainParts;
@@ -46,27 +52,36 @@ type OperationsParts = Erasing & {
 };
 
 export function operationRoutes(parts: OperationsParts): Route[] {
+  return [...routesOf(operationsOf(parts), parts), rightsRoute(parts.admin)];
+}
+
+function operationsOf(parts: OperationsParts): Operation[] {
   const { directory, explain, now } = parts;
   return [
     ...nodeOperations(parts),
-    ...blockRoutes(parts),
-    ...(directory === null ? [] : invitationRoutes(directory.invitations, parts)),
-    ...memberRoutes(parts.membership),
+    ...blockOperations(parts),
+    ...(directory === null ? [] : invitationOperations(directory.invitations, parts)),
+    ...memberOperations(parts.membership),
+    auditOperation(parts.admin),
     operation({
       path: "/operations/explain",
+      action: "members.explain",
       id: "explain",
       summary: "Explain why an envelope would or would not reach a recipient",
       request: explainBody,
+      about: ({ recipient, sender }) =>
+        sender === null ? recipient : `${recipient} from ${sender}`,
       handle: (asked) => explainEnvelope(explain, asked, now),
     }),
   ];
 }
 
-function nodeOperations(parts: OperationsParts): Route[] {
+function nodeOperations(parts: OperationsParts): Operation[] {
   const { reload, now, log } = parts;
   return [
     operation({
       path: "/operations/reload",
+      action: "node.reload",
       id: "reload",
       summary: "Reload the configuration",
       request: reloadBody,
@@ -78,6 +93,7 @@ function nodeOperations(parts: OperationsParts): Route[] {
     }),
     operation({
       path: "/operations/networks",
+      action: "storage.networks",
       id: "networks",
       summary: "Name the client networks behind labels of stored entries",
       request: networksBody,
@@ -88,9 +104,11 @@ function nodeOperations(parts: OperationsParts): Route[] {
     }),
     operation({
       path: "/operations/erase",
+      action: "members.erase",
       id: "erase",
       summary: "Remove what this node holds of a DID",
       request: eraseBody,
+      about: ({ did }) => did,
       handle: async ({ did: text }) => {
         const did = parseDid(text);
         const erased = isFault(did) ? did : await eraseDid(parts, did, now);
@@ -104,11 +122,12 @@ function nodeOperations(parts: OperationsParts): Route[] {
 
 // ------------------------------------------------------------------------------------------------- blocks
 
-function blockRoutes({ blocks, log }: OperationsParts): Route[] {
+function blockOperations({ blocks, log }: OperationsParts): Operation[] {
   const path = "/operations/blocks";
   return [
     operation({
       path,
+      action: "blocks.list",
       id: "blocks",
       summary: "The block list",
       request: null,
@@ -118,9 +137,11 @@ function blockRoutes({ blocks, log }: OperationsParts): Route[] {
     }),
     operation({
       path,
+      action: "blocks.change",
       id: "changeBlocks",
       summary: "Block DIDs, senders and networks, or unblock them",
       request: blockBody,
+      about: aboutChange,
       handle: async (asked) => {
         const change = decodeChange(asked);
         const changed = isFault(change) ? change : await blocks.change(change);
@@ -148,35 +169,90 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
   return { add, remove: removed };
 }
 
-function memberRoutes(membership: MemberParts): Route[] {
+/** The subjects that were named, with their reason: what an entry says when it is gone. */
+function aboutChange({ add, remove }: Static<typeof blockBody>): string {
+  const added = add.map(({ subject, reason }) =>
+    reason === null ? subject : `${subject} (${reason})`,
+  );
+  return [...added.map((text) => `+ ${text}`), ...remove.map((text) => `- ${text}`)].join(" ");
+}
+
+function memberOperations(membership: MemberParts): Operation[] {
   return [
     operation({
       path: "/operations/members",
+      action: "members.list",
       id: "members",
       summary: "The members of this node",
       request: membersBody,
+      about: ({ search }) => search,
       handle: (asked) => listMembers(membership, asked),
     }),
     operation({
       path: "/operations/member",
+      action: "members.show",
       id: "member",
       summary: "One member, by DID or alias",
       request: memberBody,
+      about: ({ member }) => member,
       handle: ({ member }) => showMember(membership, member),
     }),
   ];
 }
 
+// ------------------------------------------------------------------------------------------------------ audit
+
+function auditOperation({ audit }: Admin): Operation {
+  return operation({
+    path: "/operations/audit",
+    id: "audit",
+    action: "audit.list",
+    summary: "Who did what on this node, newest first",
+    request: auditBody,
+    handle: async ({ user, action, about, limit }) => {
+      const found = await audit.list({ user, action, about, limit: limit ?? auditPageMax });
+      return { records: found.map(renderRecord) };
+    },
+  });
+}
+
+function renderRecord({ atMs, untilMs, ...record }: AuditRecord): Record<string, unknown> {
+  return { at: isoOf(atMs), until: isoOf(untilMs), ...record };
+}
+
+/** Anyone who can open the socket may ask what they may do, and it says nothing else. */
+function rightsRoute(admin: Admin): Route {
+  return {
+    method: "GET",
+    path: "/operations/rights",
+    id: "rights",
+    summary: "What the user of this connection may do",
+    tag: "Node",
+    capacity: "reserved",
+    answer: [200, "The user, and its actions."],
+    handle: ({ peer }) => ({
+      status: 200,
+      json: { user: peer?.user ?? null, actions: admin.actionsOf(peer) },
+    }),
+  };
+}
+
 // ------------------------------------------------------------------------------------------------ invitations
 
-function invitationRoutes(
+/** Never the code, which is a secret while the invitation lasts. */
+function invitationNamed(named: string): string {
+  return /^[0-9a-f]+$/.test(named) ? named : invitationId(named);
+}
+
+function invitationOperations(
   invitations: Invitations,
   { app, log }: Pick<OperationsParts, "app" | "log">,
-): Route[] {
+): Operation[] {
   const path = "/operations/invitations";
   return [
     operation({
       path,
+      action: "invitations.list",
       id: "invitations",
       summary: "The invitations",
       request: null,
@@ -189,9 +265,11 @@ function invitationRoutes(
     }),
     operation({
       path,
+      action: "invitations.create",
       id: "invite",
       summary: "Make an invitation",
       request: inviteBody,
+      about: ({ note }) => note,
       handle: async ({ uses, life_seconds, note }) => {
         const made = await invitations.create({ uses, lifeMs: life_seconds * secondMs, note });
         if (isFault(made)) return made;
@@ -201,9 +279,11 @@ function invitationRoutes(
     }),
     operation({
       path: `${path}/revoke`,
+      action: "invitations.revoke",
       id: "revokeInvitation",
       summary: "Revoke an invitation",
       request: revokeBody,
+      about: ({ id }) => invitationNamed(id),
       handle: async ({ id }) => {
         const revoked = await invitations.revoke(id);
         if (isFault(revoked)) return revoked;

@@ -1,0 +1,46 @@
+/** `waypost audit`: who did what on the running node, over its Unix socket. */
+import type { Command } from "commander";
+import { createReport, parseBetween, printable } from "./command.ts";
+import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
+
+type AuditFlags = NodeFlags & {
+  readonly user?: string;
+  readonly action?: string;
+  readonly about?: string;
+  readonly limit: number;
+};
+
+export function registerAuditCommand(program: Command): void {
+  addNodeFlags(
+    program
+      .command("audit")
+      .description("show who did what on the running node, newest first")
+      .option("--user <name>", "only what this Unix user did")
+      .option("--action <name>", "only this action, such as members.erase, or those of an area")
+      .option("--about <text>", "only what concerns this, such as a DID")
+      .option("--limit <number>", "how many", parseBetween(1, 10_000), 100),
+  ).action(show);
+}
+
+/** A record as it travels. */
+type Shown = Readonly<Record<"at" | "until" | "action" | "outcome", string>> & {
+  readonly user: string | null;
+  readonly about: string | null;
+  readonly times: number;
+};
+
+async function show(flags: AuditFlags): Promise<void> {
+  const { user = null, action = null, about = null, limit } = flags;
+  const answer = await askNode(flags, "/operations/audit", { user, action, about, limit });
+  const lines = (answer["records"] as readonly Shown[]).map((one) => printable(lineOf(one)));
+  createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing was done yet.");
+}
+
+function lineOf({ at, user, action, about, outcome, times, until }: Shown): string {
+  const marks = [
+    ...(outcome === "done" ? [] : [`refused: ${outcome}`]),
+    ...(times === 1 ? [] : [`${times} times until ${until}`]),
+  ];
+  const end = marks.length === 0 ? "" : `  (${marks.join(", ")})`;
+  return `${at}  ${(user ?? "-").padEnd(12)}  ${action.padEnd(20)}  ${about ?? ""}${end}`.trimEnd();
+}

@@ -1,0 +1,34 @@
+/**
+ * What an operator can do to a running node, by name. `server.admin_groups` gives Unix groups and users some of these
+ * actions, by name or by the part before the dot.
+ */
+
+export const adminActions = [
+  "members.list",
+  "members.show",
+  "members.explain",
+  "members.erase",
+  "invitations.list",
+  "invitations.create",
+  "invitations.revoke",
+  "blocks.list",
+  "blocks.change",
+  "storage.networks",
+  "node.reload",
+  "audit.list",
+] as const;
+
+export type AdminAction = (typeof adminActions)[number];
+
+const areaOf = (action: AdminAction): string => action.slice(0, action.indexOf("."));
+
+/** What `server.admin_groups` may give: an action, all actions of an area, or `all`. */
+export const adminRights: readonly string[] = [
+  "all",
+  ...new Set(adminActions.map(areaOf)),
+  ...adminActions,
+];
+
+export function rightsHold(rights: readonly string[], action: AdminAction): boolean {
+  return rights.includes("all") || rights.includes(areaOf(action)) || rights.includes(action);
+}
