@@ -239,7 +239,7 @@ const serverSchema = z.strictObject({
   requests_max: count(1_024, { max: 65_536 }).describe(
     "Requests handled at once; further ones get a delayed 503. One client network gets at most half.",
   ),
-  body_bytes_in_flight: size("256MiB", { min: 1 << 20 }).describe(
+  body_bytes_in_flight: size("192MiB", { min: 1 << 20 }).describe(
     "Bytes of request bodies in memory at once. Long answers that clients have not read yet may use as many again. One client network gets at most half.",
   ),
   drain_timeout: duration("30s", { min: 0, max: hourMs }).describe(
