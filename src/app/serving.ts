@@ -8,6 +8,7 @@ import { errorText } from "../core/fault.ts";
 import { isLoopbackListener, isPrivateHost } from "../core/message/address.ts";
 import type { AboutAnswer } from "../core/schema/schema.ts";
 import { dashboardRoute } from "../nodes/dashboard/dashboard.ts";
+import { forOwnPage, newPageToken } from "../nodes/dashboard/own-page.ts";
 import { listenForPeers } from "../nodes/http/admin-socket.ts";
 import { type App, createApp } from "../nodes/http/app.ts";
 import { httpMetrics } from "../nodes/http/metrics.ts";
@@ -86,17 +87,22 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
             elsewhere: notANode(config),
           }),
         };
-  const buildApart = (operations: readonly Route[]): App => {
-    const status = statusRoutes({ ...common, routes: operations, withMetrics: true });
-    return build([dashboardRoute(), ...operations, ...status], "loopback", {
-      acceptsHost: isPrivateHost,
-    });
+  const statusApart = (operations: readonly Route[]) =>
+    statusRoutes({ ...common, routes: operations, withMetrics: true });
+  const rulesApart = { acceptsHost: isPrivateHost };
+  const buildAdmin = (): App =>
+    build([dashboardRoute(), ...statusApart([])], "loopback", rulesApart);
+  // No page of another origin reads the token in the page, also not one of this machine.
+  const buildOperator = (operations: readonly Route[]): App => {
+    const token = newPageToken();
+    const own = forOwnPage(operations, token);
+    return build([dashboardRoute(token), ...own, ...statusApart(own)], [], rulesApart);
   };
   registerHttpGauges(metrics, main);
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
   metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);
   const operator = server.admin_listen.some(isSocket)
-    ? buildApart(
+    ? buildOperator(
         operationRoutes({
           ...nodes.operated,
           membership: { ...nodes.operated.membership, now },
@@ -107,7 +113,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
         }),
       )
     : null;
-  return { main, admin: hasAdmin ? buildApart([]) : null, operator, site };
+  return { main, admin: hasAdmin ? buildAdmin() : null, operator, site };
 }
 
 function isSocket(address: string): boolean {

@@ -385,6 +385,48 @@ test("a page that names the socket by another host changes nothing", async () =>
   );
 });
 
+test("a browser's request counts from the page of this process alone", async () => {
+  const page = await fetch("http://localhost/status", { unix: socket });
+  const token = /name="waypost-token" content="(\w{64})"/.exec(await page.text())?.[1] ?? "";
+  const statusWith = async (headers: Record<string, string>) => {
+    const subject = "203.0.113.250";
+    const body = JSON.stringify({ add: [block(subject)], remove: [] });
+    const sent = { method: "POST", body, unix: socket, headers: { ...json, ...headers } };
+    const { status } = await fetch("http://localhost/operations/blocks", sent);
+    await operate("blocks", { add: [], remove: [subject] });
+    return status;
+  };
+  const [shown, own] = [{ "x-waypost-token": token }, { origin: "http://localhost" }];
+  const [same, cross] = ["same-origin", "cross-site"].map((site) => ({ "sec-fetch-site": site }));
+  expect(await statusWith({ ...shown, ...own, ...same })).toBe(200);
+  for (const headers of [
+    { ...own, ...same },
+    { ...same },
+    { ...shown, ...own, ...cross },
+    { ...shown, ...own, "sec-fetch-site": "same-site" },
+    { ...shown, origin: "http://localhost:1", ...same },
+    { ...shown, origin: "null" },
+    { "x-waypost-token": "0".repeat(64), ...own, ...same },
+    { "x-waypost-token": "" },
+  ])
+    expect([headers, await statusWith(headers)]).toEqual([headers, 403]);
+  const listed = (await operate("blocks")).body["blocks"] as { subject: string }[];
+  expect(listed.map(({ subject }) => subject)).not.toContain("203.0.113.250/32");
+});
+
+test("the page with actions is on the socket alone, and no page of another origin may read it", async () => {
+  const shows = (text: string) => text.includes("waypost-token");
+  const read = (url: string, options: object = {}) =>
+    fetch(url, { headers: { origin: "http://localhost:1" }, ...options });
+  const ofSocket = await read("http://localhost/status", { unix: socket });
+  expect(ofSocket.headers.get("access-control-allow-origin")).toBeNull();
+  expect(shows(await ofSocket.text())).toBe(true);
+  const ofPort = await read(`http://127.0.0.1:${adminPort}/status`);
+  expect([ofPort.status, shows(await ofPort.text())]).toEqual([200, false]);
+  for (const header of ["unsafe-inline", "unsafe-eval"])
+    expect(ofSocket.headers.get("content-security-policy")).not.toContain(header);
+});
+
 test("a reload without a file says so", async () => {
   expect((await operate("reload", {})).body).toMatchObject({ ok: false });
 });

@@ -1,0 +1,236 @@
+/**
+ * The operator's page in headless Chromium, over a port that leads to the Unix socket as `ssh -L` does: it does what the
+ * commands do, by keyboard alone and on the width of a phone, and a page of another origin does nothing through it.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { freePort, scratchFolder } from "../support/executable.ts";
+import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { waiting } from "../support/people.ts";
+import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
+
+if (chromiumPath === null)
+  console.log("SKIPPED: the operator's page in Chromium, which is not on this machine");
+
+describe.skipIf(chromiumPath === null)("the operator's page", () => {
+  const folder = scratchFolder();
+  const socket = join(folder.path, "admin.sock");
+  const own = `http://127.0.0.1:${freePort()}`;
+  const stranger = Bun.serve({
+    port: 0,
+    hostname: "127.0.0.1",
+    fetch: () => new Response("<p>a page", { headers: { "content-type": "text/html" } }),
+  });
+  let nodes: TestNodes;
+  let browser: Browser;
+  let page: Page;
+  let alice: Waypost;
+  let port: ReturnType<typeof forward>;
+
+  beforeAll(async () => {
+    nodes = await startTestNodes({
+      server: {
+        listen: [own.slice("http://".length)],
+        admin_listen: [`unix:${socket}`],
+        drain_timeout: "2s",
+      },
+      relay: relayAt(own),
+      cache: { enabled: true, public_endpoints: [own] },
+    });
+    port = forward(socket);
+    [alice, browser] = await Promise.all([
+      Waypost.open({ url: own, keys: memoryKeys(), alias: "alice", waiting }),
+      startChromium(),
+    ]);
+    page = await browser.open(`http://localhost:${port.port}/status`);
+    await page.until('document.getElementById("state").textContent === "ready"', "the state");
+  }, 60_000);
+  afterAll(async () => {
+    await alice.close();
+    await browser.close();
+    port.stop(true);
+    await stranger.stop(true);
+    await nodes.stop();
+    folder.remove();
+  });
+
+  const operate = async (path: string): Promise<Record<string, never[]>> =>
+    (await (await fetch(`http://localhost/operations/${path}`, { unix: socket })).json()) as Record<
+      string,
+      never[]
+    >;
+  const blockedSubjects = async () =>
+    ((await operate("blocks"))["blocks"] ?? []).map(({ subject }) => subject as string);
+  const textOf = (id: string) => page.evaluate(`document.getElementById("${id}").innerText`);
+  /** By Tab alone, to what has this text. */
+  const tabTo = async (text: string) => {
+    const isThere = `document.activeElement.textContent.trim() === ${JSON.stringify(text)}`;
+    for (let i = 0; i < 60 && !(await page.evaluate(isThere)); i++) await page.press("Tab");
+    expect(await page.evaluate("document.activeElement.textContent.trim()")).toBe(text);
+  };
+  const section = async (name: string, shown: string) => {
+    await page.evaluate(`location.hash = "#${name}"`);
+    await page.until(
+      `document.getElementById("${name}").innerText.includes(${JSON.stringify(shown)})`,
+      name,
+    );
+  };
+
+  test("lists members, and blocks one by keyboard alone", async () => {
+    await page.evaluate("document.body.focus()");
+    await tabTo("Members");
+    await page.press("Enter");
+    await page.until('document.getElementById("member-rows").innerText.includes("alice")', "alice");
+    expect(await textOf("member-rows")).toContain(alice.did);
+    await tabTo("Block");
+    await page.press("Enter");
+    await page.until('document.getElementById("sure").open', "the question");
+    expect(await textOf("sure-text")).toBe(`Block ${alice.did}?`);
+    // Cancel has the focus: a hasty Enter changes nothing.
+    await page.press("Enter");
+    await page.until('!document.getElementById("sure").open', "the end of the question");
+    expect(await blockedSubjects()).toEqual([]);
+    await tabTo("Block");
+    await page.press("Enter");
+    await page.until('document.getElementById("sure").open', "the question again");
+    await page.evaluate('document.getElementById("sure-yes").focus()');
+    await page.press("Enter");
+    await page.until('document.getElementById("said").textContent === "Blocked."', "the block");
+    expect(await blockedSubjects()).toEqual([alice.did]);
+  });
+
+  test("shows the block, and ends it", async () => {
+    await section("blocks", alice.did);
+    await tabTo("Unblock");
+    await page.press("Enter");
+    await page.until('document.getElementById("said").textContent === "Unblocked."', "the end");
+    expect(await blockedSubjects()).toEqual([]);
+  });
+
+  test("refuses with the node's words", async () => {
+    await page.evaluate('document.querySelector("#add-block input").focus()');
+    await page.type("no DID at all");
+    await page.press("Enter");
+    await page.until('document.getElementById("sure").open', "the question");
+    await page.evaluate('document.getElementById("sure-yes").click()');
+    await page.until('document.getElementById("said").className === "bad"', "the refusal");
+    expect(await blockedSubjects()).toEqual([]);
+  });
+
+  test("makes an invitation, shows its code once, and revokes it", async () => {
+    await section("invitations", "How many");
+    await page.evaluate('document.querySelector("#make-invitation [name=note]").focus()');
+    await page.type("the class of 26");
+    await page.press("Enter");
+    await page.until('document.getElementById("made-invitation").textContent !== ""', "the code");
+    await page.until(
+      'document.getElementById("invitation-rows").innerText.includes("the class of 26")',
+      "its row",
+    );
+    await tabTo("Revoke");
+    await page.press("Enter");
+    await page.until('document.getElementById("sure").open', "the question");
+    await page.evaluate('document.getElementById("sure-yes").click()');
+    await page.until('document.getElementById("said").textContent === "Revoked."', "the end");
+    const [made] = (await operate("invitations"))["invitations"] ?? [];
+    expect(made).toMatchObject({ note: "the class of 26", revoked_at: expect.any(String) });
+  });
+
+  test("shows storage, explains a delivery and reloads", async () => {
+    await section("storage", "Messages waiting");
+    await section("delivery", "Reload");
+    await page.evaluate('document.querySelector("#explain [name=recipient]").focus()');
+    await page.type(alice.did);
+    await page.press("Enter");
+    await page.until('document.getElementById("explained").innerText !== ""', "the steps");
+    expect(await textOf("explained")).toContain("This node takes envelopes.");
+    await tabTo("Reload the file");
+    await page.press("Enter");
+    await page.until(
+      'document.getElementById("said").className === "bad"',
+      "that no file is there",
+    );
+    expect(await textOf("said")).toContain("there is no file");
+  });
+
+  test("shows who did what", async () => {
+    await section("audit", "blocks.change");
+    expect(await textOf("audit-rows")).toContain(`+ ${alice.did}`);
+  });
+
+  test("fits the width of a phone in every section", async () => {
+    const metrics = { width: 360, height: 740, deviceScaleFactor: 2, mobile: true };
+    await page.call("Emulation.setDeviceMetricsOverride", metrics);
+    for (const [name, shown] of [
+      ["members", alice.did],
+      ["invitations", "the class of 26"],
+      ["blocks", "DID"],
+      ["storage", "Messages"],
+      ["delivery", "Reload"],
+      ["audit", "blocks.change"],
+    ] as const) {
+      await section(name, shown);
+      const [scroll, width] = (await page.evaluate(
+        "[document.documentElement.scrollWidth, window.innerWidth]",
+      )) as [number, number];
+      expect([name, scroll <= width]).toEqual([name, true]);
+    }
+    await page.call("Emulation.clearDeviceMetricsOverride", {});
+  });
+
+  test("a page of another origin reads no token and changes nothing", async () => {
+    const other = await browser.open(`http://localhost:${stranger.port}/`);
+    await other.until('document.body.innerText.includes("a page")', "the page");
+    const base = `http://localhost:${port.port}`;
+    const body = JSON.stringify({
+      add: [{ subject: alice.did, sender_only: false, reason: null }],
+      remove: [],
+    });
+    const outcomes = await other.evaluate(`(async () => {
+      const outcome = (work) => work.then((reply) => reply.type + reply.status, (error) => error.name);
+      const body = ${JSON.stringify(body)};
+      const to = "${base}/operations/blocks";
+      return [
+        await outcome(fetch("${base}/status")),
+        await outcome(fetch(to, { method: "POST", body, headers: { "content-type": "application/json" } })),
+        await outcome(fetch(to, { method: "POST", body, mode: "no-cors" })),
+      ];
+    })()`);
+    expect(outcomes).toEqual(["TypeError", "TypeError", "opaque0"]);
+    expect(await blockedSubjects()).toEqual([]);
+  });
+
+  test("breaks no rule of its own policy, and asks no other host", () => {
+    // The browser notes the one that the node has refused.
+    const refusal =
+      /"level":"error","text":"Failed to load resource: [^"]*400 .*\/operations\/blocks"/;
+    expect(page.console.filter((line) => !refusal.test(line))).toEqual([]);
+    const origins = page.requests.map((url) => new URL(url).origin);
+    expect(new Set(origins)).toEqual(new Set([`http://localhost:${port.port}`]));
+  });
+});
+
+/** A port that leads to a Unix socket. */
+function forward(path: string) {
+  type Ends = { to: Promise<Bun.Socket<undefined>> };
+  return Bun.listen<Ends>({
+    hostname: "127.0.0.1",
+    port: 0,
+    socket: {
+      open(from) {
+        const to = Bun.connect<undefined>({
+          unix: path,
+          socket: {
+            data: (_, bytes) => void from.write(bytes),
+            close: () => void from.end(),
+          },
+        });
+        from.data = { to };
+      },
+      data: async (from, bytes) => void (await from.data.to).write(bytes),
+      close: async (from) => void (await from.data.to).end(),
+    },
+  });
+}
