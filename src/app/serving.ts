@@ -126,7 +126,7 @@ function rolesOf(config: Config): AboutAnswer["roles"] {
 }
 
 function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): AboutAnswer {
-  const { directory, relay, cache } = config;
+  const { directory, relay, cache, operator } = config;
   const home = directory.enabled ? directory.public_endpoint : null;
   return {
     roles: rolesOf(config),
@@ -139,6 +139,12 @@ function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): Abou
     push_key: pushKey?.publicKey ?? null,
     passes: cache.enabled,
     key_bundles: cache.enabled,
+    operator: {
+      did: operator.did,
+      contact: operator.contact,
+      rules: operator.rules,
+      welcome: operator.welcome,
+    },
     previous_event_proof_keys: eventKey.previous
       .filter((key) => key.untilMs > now() && key.publicKey !== eventKey.publicKey)
       .map(({ publicKey, untilMs }) => ({

@@ -4,6 +4,7 @@
  * from this schema.
  */
 import { z } from "zod";
+import { isDid } from "../core/codec/did.ts";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
 import { homeOfUrl, parseHome } from "../core/ledger/home.ts";
 import { isProxyNetwork, parseListenAddress, parseNetwork } from "../core/message/address.ts";
@@ -428,6 +429,33 @@ const pushSchema = z.strictObject({
     ),
 });
 
+const operatorSchema = z.strictObject({
+  did: z
+    .string()
+    .refine(isDid, "must be a DID, such as that of `waypost did create`")
+    .nullable()
+    .prefault(null)
+    .describe(
+      "Identity of who runs this node, of its own Directory: it signs notices, and reports are sealed to it.",
+    ),
+  contact: contact
+    .nullable()
+    .prefault(null)
+    .describe("Where members reach the operator: `mailto:` and an address, or an https URL."),
+  rules: contact
+    .refine((text) => text.startsWith("https://"), "must be an https URL")
+    .nullable()
+    .prefault(null)
+    .describe("https URL of the rules of this node."),
+  welcome: z
+    .string()
+    .min(1)
+    .max(1_000)
+    .nullable()
+    .prefault(null)
+    .describe("Text that the app shows to who registers here, such as the rules in short."),
+});
+
 const witnessSchema = z.strictObject({
   key_file: filePath.describe(
     "File with the key of this witness: `waypost key new --witness <name>` makes it. Without one, this process is not a witness.",
@@ -451,6 +479,7 @@ export const configSchema = z.strictObject({
   relay: relaySchema.transform((relay) => ({ ...relay, ...relayConstants(relay) })).prefault({}),
   cache: cacheSchema.transform((cache) => ({ ...cache, ...cacheConstants(cache) })).prefault({}),
   push: pushSchema.prefault({}),
+  operator: operatorSchema.prefault({}),
   witness: witnessSchema
     .transform((witness) => ({ ...witness, ...witnessConstants() }))
     .prefault({}),
@@ -465,6 +494,7 @@ export const sectionNames = [
   "relay",
   "cache",
   "push",
+  "operator",
   "witness",
 ] as const;
 

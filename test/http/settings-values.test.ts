@@ -396,6 +396,10 @@ const shownElsewhere: Readonly<Record<string, string>> = {
   "witness.store": "log.test.ts",
   "witness.logs": "log.test.ts",
   "server.last_seen": "members.test.ts",
+  "operator.did": "operator.test.ts",
+  "operator.contact": "operator.test.ts",
+  "operator.rules": "operator.test.ts",
+  "operator.welcome": "operator.test.ts",
   "push.enabled": "push.test.ts",
   "push.contact": "push.test.ts",
 };

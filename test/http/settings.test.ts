@@ -5,6 +5,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { startNodes } from "../../src/app/compose.ts";
 import { checkConfig, reload } from "../../src/config/config.ts";
@@ -13,7 +14,7 @@ import { type Config, renderDurationSetting, sectionNames } from "../../src/conf
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { renderDuration } from "../../src/core/codec/time.ts";
 import { encodeSenderText } from "../../src/core/message/proof.ts";
-import { freePort } from "../support/executable.ts";
+import { freePort, scratchFolder } from "../support/executable.ts";
 import { keyFiles, testKey } from "../support/logs.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -25,9 +26,13 @@ afterAll(files.remove);
 const signingKeyFile = scratchPaths("settings")();
 writeFileSync(signingKeyFile, "5b".repeat(32), { mode: 0o600 });
 
+const folder = scratchFolder();
+afterAll(folder.remove);
+const adminSocket = join(folder.path, "admin.sock");
+
 /** What an odd number would break: addresses, names, switches and relations. */
 const fixed = {
-  server: { listen: [`127.0.0.1:${port}`], admin_listen: [] },
+  server: { listen: [`127.0.0.1:${port}`], admin_listen: [`unix:${adminSocket}`] },
   directory: {
     enabled: true,
     unsigned_updates: "deny",
@@ -200,6 +205,9 @@ async function useEverything(): Promise<void> {
       sender_signature: encodeBase64(ed25519.sign(encodeSenderText(named), seed)),
     };
   };
+  expect((await fetch(`${url}/node`)).status).toBe(200);
+  const rights = await fetch("http://localhost/operations/rights", { unix: adminSocket });
+  expect(rights.status).toBe(200);
   expect((await post("/relay", envelope())).status).toBe(202);
   expect((await post("/cache/store", envelope())).status).toBe(202);
   const unsigned = () => ({ message_id: crypto.randomUUID(), to: did, timestamp, payload: {} });

@@ -98,7 +98,14 @@ export const limitsShape = object({
   operator_account: optional(text),
 });
 
+const operatorShape = object({
+  did: nullable(text),
+  contact: nullable(text),
+  rules: nullable(text),
+  welcome: nullable(text),
+});
 export const aboutShape = object({
+  operator: optional(operatorShape),
   roles: optional(array(text)),
   relay_endpoints: optional(array(text)),
   cache_endpoints: optional(array(text)),

@@ -293,6 +293,15 @@ export const aboutAnswer = Type.Object({
   key_bundles: Type.Boolean({
     description: "Whether this Cache keeps key bundles (`/cache/keys`)",
   }),
+  operator: Type.Object(
+    {
+      did: nullable(Type.String(), "Identity that signs notices and takes reports"),
+      contact: nullable(Type.String(), "A mailto: or https URL"),
+      rules: nullable(Type.String(), "https URL of the rules"),
+      welcome: nullable(Type.String(), "For people who are about to register"),
+    },
+    { description: "Who runs this node, as far as they say" },
+  ),
   previous_event_proof_keys: Type.Array(
     Type.Object({ key: Type.String(), valid_until: Type.String() }),
     {
