@@ -3,7 +3,8 @@
  * stores, and the source of its recipients.
  */
 
-import { type Config, isPublicEndpoint } from "../config/schema.ts";
+import { isPublicEndpoint } from "../config/kinds.ts";
+import type { Config } from "../config/schema.ts";
 import type { VerifySignature } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";

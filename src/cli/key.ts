@@ -16,7 +16,7 @@ import {
   readSeed,
   renderPreviousKeys,
 } from "../app/keys.ts";
-import { parseDurationSetting } from "../config/schema.ts";
+import { parseDurationSetting } from "../config/kinds.ts";
 import { renderPublicKey } from "../core/codec/bytes.ts";
 import { dayMs } from "../core/codec/time.ts";
 import { nextName } from "../core/trust/log.ts";

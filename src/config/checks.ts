@@ -15,8 +15,9 @@ import {
   parseNetwork,
 } from "../core/message/address.ts";
 import { type InputProblem, renderSizeSetting } from "../storage/setting-problem.ts";
+import { isPublicEndpoint } from "./kinds.ts";
 import { listSettings, renderValue } from "./reference.ts";
-import { type Config, configSchema, isPublicEndpoint } from "./schema.ts";
+import { type Config, configSchema } from "./schema.ts";
 
 type Remark = readonly [setting: string, message: string];
 

@@ -4,7 +4,8 @@
  */
 import { z } from "zod";
 import { renderSizeSetting } from "../storage/setting-problem.ts";
-import { type Config, configSchema, renderDurationSetting, sectionNames } from "./schema.ts";
+import { renderDurationSetting } from "./kinds.ts";
+import { type Config, configSchema, sectionNames } from "./schema.ts";
 import { secretSettings, type TomlTable } from "./source.ts";
 
 /** A JSON Schema, and in `form` the unit of a setting. */

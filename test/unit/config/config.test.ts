@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { configWarnings } from "../../../src/config/checks.ts";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";
-import { parseDurationSetting } from "../../../src/config/schema.ts";
+import { parseDurationSetting } from "../../../src/config/kinds.ts";
 
 const allInOne = `
 [stores.main]
