@@ -18,6 +18,7 @@ import { Copies } from "./store/copies.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import { EvidenceKeeper } from "./store/evidence.ts";
 import { GroupHanding } from "./store/group-handing.ts";
+import { OwnGroups } from "./store/group-own.ts";
 import { GroupTalk } from "./store/group-talk.ts";
 import { upgradeGroups } from "./store/group-upgrade.ts";
 import { Groups } from "./store/groups.ts";
@@ -102,10 +103,15 @@ export class StoreSession {
     };
     this.#talk = new GroupTalk(own, this.#sending);
     this.#talk.hasMadeKeys = () => this.devices.hasMadeKeys();
+    const ownGroups = new OwnGroups(own, this.#talk);
     const handing = new GroupHanding(own, this.#talk);
     this.#handing = handing;
     handing.deviceDids = async () => (await this.devices.list()).map(({ did }) => did);
-    own.onGroup = (id) => void attempt(() => handing.goOn(id));
+    own.onGroup = async (row) => {
+      const change = await ownGroups.take(row);
+      if (change !== null) void attempt(() => handing.goOn(change.conversation ?? ""));
+      return change;
+    };
     const [sending, talk] = [this.#sending, this.#talk];
     const parts = { sending, copies, talk, devices: this.devices };
     this.#incoming = new Incoming(own, { ...parts, acceptsRequests: options.acceptRequests });

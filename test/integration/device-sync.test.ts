@@ -194,7 +194,7 @@ test("a profile is named in the log, read when it is sent, and not told again by
   expect(item).toEqual({ is: "b", row: profileOf(other) });
 
   const second = await withDevice();
-  await applyItem(second, item, { own: own, root: "", nowMs: Date.now() });
+  await applyItem(second, item, Date.now());
   expect(await second.get<ProfileRow>(keyOfProfile(second, other))).toEqual(profileOf(other));
   expect(await second.values("y/")).toEqual([]);
 });
@@ -376,7 +376,7 @@ test("all that is queued again while it is told is told again", async () => {
 /** After a device has heard all this of another one. */
 async function after(items: readonly Item[], table?: Table): Promise<Table> {
   const at = table ?? (await openTable());
-  for (const item of items) await applyItem(at, item, { own: own, root: "", nowMs: Date.now() });
+  for (const item of items) await applyItem(at, item, Date.now());
   return at;
 }
 

@@ -9,7 +9,6 @@ import {
   emptyGroup,
   type GroupState,
   isIn,
-  isSame,
   membersOf,
   outOnly,
   takeUpLeavings,
@@ -20,7 +19,6 @@ import type { Did } from "../../src/core/codec/did.ts";
 import { Copies } from "./own-copies.ts";
 import {
   alice,
-  type Body,
   type Bundle,
   bob,
   carol,
@@ -41,8 +39,9 @@ import {
   type SignedLeaving,
   type Text,
 } from "./own-facts.ts";
-import { Handing, handOversOf } from "./own-handing.ts";
+import { Handing } from "./own-handing.ts";
 import { firstSealing, madeSecret, secretsOf, stepSealing, takeSecrets } from "./own-sealing.ts";
+import { Siblings } from "./own-siblings.ts";
 import type { World } from "./own-world.ts";
 
 export class Device {
@@ -56,12 +55,14 @@ export class Device {
   readonly #answered = new Set<string>();
   readonly #wrongMs: number;
   readonly #handing: Handing;
+  readonly #siblings: Siblings;
 
   constructor(world: World, identity: Did, name: string, head: Head) {
     this.#world = world;
     this.identity = identity;
     this.did = did(name);
     this.#handing = new Handing(world, this);
+    this.#siblings = new Siblings(world, this);
     this.copies = new Copies(world, this);
     this.#wrongMs = name === "a2" && world.random() < 0.2 ? 2 * dayMs : 0;
     this.kept = {
@@ -262,7 +263,7 @@ export class Device {
       this.kept.acked[from] = body.acks;
       return;
     }
-    this.#merge(body);
+    this.#siblings.merge(body);
     if (body.lacks !== "" && this.opens(body.lacks)) this.#tell(from);
     for (const id of body.shown) {
       if (this.kept.shown.includes(id)) continue;
@@ -279,32 +280,6 @@ export class Device {
         head: null,
         body: ack,
       });
-  }
-
-  #merge({ group, former, wish, groupRoot, bundle }: Body): void {
-    const { rules } = this.#world;
-    const { kept } = this;
-    kept.handOvers = handOversOf([...kept.handOvers, ...(bundle.handOvers ?? [])]);
-    kept.handing = rules.joinWishes(kept.handing, wish);
-    const further = rules.furtherOf({ ...kept, state: kept.group }, { former, state: group });
-    if (further === "held") return;
-    if (further === "given") {
-      [kept.group, kept.former, kept.groupRoot] = [group, former, groupRoot];
-      kept.statements = [...bundle.statements];
-      if (this.isMaker) this.sign();
-      return;
-    }
-    if (this.isMaker) {
-      const held = { root: kept.groupRoot, state: kept.group };
-      const merged = rules.mergeOwn(held, { root: groupRoot, state: group });
-      const isNew = merged.root !== held.root || !isSame(merged.state, held.state);
-      kept.groupRoot = merged.root;
-      kept.group = merged.state;
-      kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);
-      if (isNew) this.sign();
-      return;
-    }
-    this.#hearBundle(bundle, true);
   }
 
   // ------------------------------------------------------------------------------------------ replacing keys
@@ -413,6 +388,14 @@ export class Device {
     return { statements, leavings, handOvers: said };
   }
 
+  /** Who sees another state than theirs answers with all that they have signed. */
+  askAnew(maker: Did): void {
+    const name = `ask ${maker} ${digestIn(this.kept.group)}`;
+    if (this.#answered.has(name)) return;
+    this.#answered.add(name);
+    this.say({ statements: [], leavings: [] }, [maker]);
+  }
+
   #show(to: Did): void {
     if (isIn(this.kept.group, to)) this.say(this.#bundle(), [to]);
   }
@@ -426,7 +409,7 @@ export class Device {
     const life = rules.decideLife({ sentMs: text.sentMs, ttlMs: messageTtlMs, nowMs });
     if (life.isOver || kept.seen[text.id] !== undefined) return;
     kept.seen[text.id] = life.seenUntilMs;
-    if (text.bundle !== null) this.#hearBundle(text.bundle, false);
+    if (text.bundle !== null) this.hearBundle(text.bundle, false);
     else if (isIn(kept.group, text.from)) kept.shown.push(text.id);
     this.#answer(text);
   }
@@ -451,10 +434,10 @@ export class Device {
   #rehear(): void {
     const waiting = this.kept.waiting;
     this.kept.waiting = [];
-    for (const bundle of waiting) this.#hearBundle(bundle, false);
+    for (const bundle of waiting) this.hearBundle(bundle, false);
   }
 
-  #hearBundle(bundle: Bundle, isOwn: boolean): void {
+  hearBundle(bundle: Bundle, isOwn: boolean): void {
     const { kept } = this;
     const { rules, nowMs } = this.#world;
     const before = kept.group;
@@ -482,8 +465,8 @@ export class Device {
         [kept.groupRoot, kept.group] = [merged.root, merged.state];
         continue;
       }
-      // What an own device has kept counted when it heard it.
-      const isBelieved = signed.root === last.root || (isOwn && at >= 0);
+      const ago = roots.length - 1 - at;
+      const isBelieved = at >= 0 && (ago === 0 || (isOwn && rules.siblingCounts(ago)));
       const signedBy = isBelieved ? "in_force" : at >= 0 ? "earlier" : "other";
       const heard = rules.hear(kept.group, signed.statement, {
         own: this.identity,
@@ -493,7 +476,7 @@ export class Device {
       if (heard === "wait") later.statements.push(signed);
       else {
         kept.group = heard;
-        if ((signedBy === "in_force" || isOwn) && !this.isMaker)
+        if (signedBy === "in_force" && !this.isMaker)
           kept.statements = this.#withStatement(signed, signed.root === last.root);
       }
     }
@@ -570,7 +553,7 @@ export class Device {
         const version = kept.group.members[this.identity]?.[1] ?? 0;
         const leaving = { did: this.identity, version, root: kept.ring.head.root };
         const others = membersOf(kept.group);
-        this.#hearBundle({ statements: [], leavings: [leaving] }, true);
+        this.hearBundle({ statements: [], leavings: [leaving] }, true);
         this.say(this.#bundle(), others);
       }
       return;

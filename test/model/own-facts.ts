@@ -16,6 +16,7 @@ import {
   found,
   furtherOf,
   type HandOverWish,
+  isBacked,
   joinWishes,
   mayHandOver,
   withoutNext,
@@ -70,10 +71,15 @@ export const realRules = {
   follow,
   found,
   furtherOf,
+  isBacked,
   joinWishes,
   agreeTo,
   mayHandOver,
   withoutNext,
+  /** What counts of another own device's state of a group that this identity has not made, beside what is signed. */
+  siblingState: (held: GroupState, _given: GroupState): GroupState => held,
+  /** By which of the maker's root keys a statement counts that another own device shows. */
+  siblingCounts: (ago: number): boolean => ago === 0,
   /** Whether the signature of a head is that of its root key. */
   isSigned: (head: Head, signedBy: string): boolean => head.root === signedBy,
   /** What an identity's document has after a replacement, of what it had and what is ticked. */

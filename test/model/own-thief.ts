@@ -2,12 +2,12 @@
  * The thief of the world of `own-world.ts`.
  */
 import type { Head, Keyring } from "../../src/client/devices/keyring.ts";
-import { changed, type GroupState } from "../../src/client/groups/statements.ts";
+import { changed, type GroupState, successorOf } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-
 import type { Device } from "./own-device.ts";
 import {
   alice,
+  type Body,
   bob,
   carol,
   dayMs,
@@ -73,6 +73,10 @@ export class Thief {
     for (const packet of news)
       if (packet.is === "device" && packet.head !== null && this.#keys.has(packet.head.sealedTo))
         this.#learn(packet.head);
+    if (world.random() < 0.2) {
+      this.#sayAsBob();
+      return;
+    }
     const target = world.pick(world.honest(alice)) as Device;
     if (world.random() < 0.1) this.copy(target);
     const { ring, group } = target.kept;
@@ -156,17 +160,43 @@ export class Thief {
     }
   }
 
-  #learn({ seeds, secrets }: SealedHead): void {
-    for (const seed of seeds) this.seeds.add(seed);
-    for (const { name } of secrets) this.secrets.add(name);
+  /** By a device that was linked to Bob, of a group that another person has made. */
+  #sayAsBob(): void {
+    const world = this.#world;
+    const target = world.pick(world.honest(bob)) as Device;
+    const { group, former } = target.kept;
+    const { id, maker, nonce } = group;
+    if (maker === bob) return;
+    const state = changed(group, { add: [mallory], name: "stolen" }, world.nowMs);
+    const roots = (world.ledger.get(maker) ?? []).slice(0, -1);
+    const root = world.pick(roots.filter((one) => this.seeds.has(one))) ?? keyOf("evil");
+    const statements = [{ statement: state, root }];
+    const next = mallory;
+    const handOvers = [{ id, maker, nonce, next, root }];
+    const gone = { id, maker, nonce, next, atMs: 1 };
+    const moved = successorOf({ ...state, next }) ?? state;
+    const founded = [{ statement: moved, root: world.rootOf(mallory) }];
+    const said = world.pick([
+      { group: state, bundle: { statements: [], leavings: [] } },
+      { group: state, bundle: { statements, leavings: [] } },
+      { group: moved, former: [...former, gone], bundle: { statements: [], leavings: [] } },
+      {
+        group: moved,
+        former: [...former, gone],
+        bundle: { statements: founded, leavings: [], handOvers },
+      },
+    ]);
+    const body = { ...this.#bodyFor(target), ...said };
+    const from = did("thief3");
+    world.hand({ is: "device", to: target.did, from, root: world.rootOf(bob), head: null, body });
   }
 
-  #say(to: Device, head: SealedHead | null, root: string, group: GroupState = to.kept.group): void {
-    const body = {
-      group,
-      former: to.kept.former,
+  #bodyFor({ kept }: Device): Body {
+    return {
+      group: kept.group,
+      former: kept.former,
       wish: null,
-      groupRoot: to.kept.groupRoot,
+      groupRoot: kept.groupRoot,
       bundle: { statements: [], leavings: [] },
       shown: [],
       hash: "",
@@ -174,6 +204,15 @@ export class Thief {
       lacks: "",
       secrets: [],
     };
+  }
+
+  #learn({ seeds, secrets }: SealedHead): void {
+    for (const seed of seeds) this.seeds.add(seed);
+    for (const { name } of secrets) this.secrets.add(name);
+  }
+
+  #say(to: Device, head: SealedHead | null, root: string, group: GroupState = to.kept.group): void {
+    const body = { ...this.#bodyFor(to), group };
     const from = this.#world.random() < 0.5 ? did("thief") : did("thief2");
     const packet: Packet = { is: "device", to: to.did, from, root, head, body };
     // The Relay is the thief's.

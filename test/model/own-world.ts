@@ -70,7 +70,7 @@ export class World {
       this.sealing.set(one, firstSealing(one, this.rootOf(one), beginMs).secrets[0]?.name ?? "");
     }
     this.#begin(alice, ["a1", "a2", "a3"], "thief");
-    this.#begin(bob, ["b1", "b2"], null);
+    this.#begin(bob, ["b1", "b2"], "thief3");
     this.#begin(carol, ["c1"], null);
     this.#begin(eve, ["e1"], null);
     this.thief = new Thief(this);

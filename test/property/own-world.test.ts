@@ -4,7 +4,7 @@
  * `test/campaigns/own-world.ts` runs as many schedules as one likes.
  */
 import { expect, test } from "bun:test";
-import type { GroupState, Statement } from "../../src/client/groups/statements.ts";
+import { type GroupState, join, type Statement } from "../../src/client/groups/statements.ts";
 import { type Rules, realRules } from "../model/own-facts.ts";
 import { runSchedule } from "../model/own-world.ts";
 
@@ -95,6 +95,11 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
     },
   },
   "a hand-over is not followed": { follow: (row) => row },
+  "another own device's state counts unsigned": {
+    siblingState: (held, given) => join(held, given),
+  },
+  "an earlier key's statement counts where an own device shows it": { siblingCounts: () => true },
+  "an own device leads to a group to which no hand-over leads": { isBacked: () => true },
   "a device keeps its own way when another one has gone on": { furtherOf: () => "held" },
 };
 

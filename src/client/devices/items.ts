@@ -1,19 +1,18 @@
 /**
  * What own devices send each other: rows of the store, by the first letter of their keys. They merge by their content, so
  * what comes again changes nothing. Own devices have all keys and are trusted with the identity itself. Content is an
- * ordinary file, named by the digest of its message, which it answers.
+ * ordinary file, named by the digest of its message, which it answers. Of other people, and of groups that they have made,
+ * nothing counts but what these have signed.
  * Source: docs/client.md "Devices".
  */
 
 import type { Did } from "../../core/codec/did.ts";
-import { type GroupRow, mergeRows, overtaken, placeOf, upgradeRow } from "../groups/bundles.ts";
-import { namesOf } from "../groups/handing.ts";
+import type { GroupRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import { type ChosenRow, chosenAt, mergeChosen } from "../store/chosen.ts";
 import { type Body, readRange } from "../store/files.ts";
-import { groupAt, putGroup, refile } from "../store/group-rows.ts";
 import {
   digits,
   factKinds,
@@ -86,14 +85,17 @@ export async function loadItem(table: Table, key: string): Promise<Item | null> 
   // Of devices and keys heads speak (`ring.ts`).
   if (row === null || !(is in takers)) return null;
   if (is === "v") return { is, row: { id: row.id, from: row.from, to: row.to } };
+  // What this device can't judge, others have to examine as well when it can.
+  if (is === "g") {
+    const group = await table.get<GroupRow>(key);
+    return group === null ? null : { is, row: { ...group, waiting: [], owed: [] } };
+  }
   if (is !== "m" || row.body.is !== "pieces") return { is, row } as Item;
   const at = (await table.meta()).deviceDid as Did;
   return { is, row: { ...row, body: { is: "elsewhere", at } } };
 }
 
-/** Who takes: `root` is the root key of the identity in hex, under which its own groups count. */
-type Taker = { readonly own: Did; readonly root: string; readonly nowMs: number };
-type Taking = { readonly table: Table; readonly batch: Batch } & Taker;
+type Taking = { readonly table: Table; readonly batch: Batch; readonly nowMs: number };
 type Takers = {
   readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<StoreChange | null>;
 };
@@ -106,7 +108,8 @@ const takers: Takers = {
     await putPass(table, batch, row);
     return null;
   },
-  g: takeGroup,
+  // Its signatures are examined first (`store/group-talk.ts`).
+  g: async () => null,
   m: takeMessage,
   v: takeDelivery,
   r: async ({ table, batch }, row) => {
@@ -123,14 +126,14 @@ const takers: Takers = {
 export function applyItem(
   table: Table,
   { is, row }: Item,
-  taker: Taker,
+  nowMs: number,
 ): Promise<StoreChange | null> {
   return table.change(async (batch) => {
     batch.isEcho = true;
     const take = takers[is] as
       | ((at: Taking, row: unknown) => Promise<StoreChange | null>)
       | undefined;
-    const change = await take?.({ table, batch, ...taker }, row);
+    const change = await take?.({ table, batch, nowMs }, row);
     return change ?? null;
   });
 }
@@ -154,23 +157,6 @@ async function takePerson({ table, batch }: Taking, given: rows.Person): Promise
     ...(isClaimLater ? { claimed } : {}),
   });
   return personChange(given.did);
-}
-
-/** `overtaken`: a change that was made on a device of this identity has lost against another one's. */
-async function takeGroup(
-  { table, batch, own, root }: Taking,
-  row: GroupRow,
-): Promise<StoreChange | null> {
-  const given = upgradeRow(row);
-  const names = namesOf(given).toReversed();
-  let held: GroupRow | null = null;
-  for (const name of names) held ??= await groupAt(table, name, batch);
-  const merged = held === null ? given : mergeRows(held, given, { own, root });
-  const isLost = held !== null && given.state.maker === own && overtaken(held, given, merged);
-  await putGroup(table, batch, merged);
-  await refile(table, batch, merged, own);
-  const what = isLost ? "overtaken" : "group";
-  return { type: "changed", conversation: placeOf(merged), id: null, what };
 }
 
 async function takeMessage(

@@ -3,9 +3,7 @@
  * has it, requests what it has missed, and applies what another one offers; that is not offered again.
  * Source: docs/client.md "Devices".
  */
-import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { StoreChange } from "../mail/message.ts";
 import { factsKey, historyOf, keysKey, logKey, numberOf, peerKey, rowsOf } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
@@ -145,11 +143,7 @@ export class Replica {
   /** Takes a row of another device, which is not offered from here. Returns what changed. */
   async apply(item: Item): Promise<StoreChange | null> {
     if (item.is === "z") await this.#own.onEvidence(item.row);
-    const { did: own, identity, nowMs } = this.#own;
-    const isGroup = item.is === "g";
-    const root = isGroup ? encodeHex(await ed25519PublicKey(identity.secrets.rootSeed)) : "";
-    const change = await applyItem(this.#table, item, { own, root, nowMs: nowMs() });
-    if (isGroup && change?.conversation !== null) this.#own.onGroup(change?.conversation ?? "");
-    return change;
+    if (item.is === "g") return this.#own.onGroup(item.row);
+    return applyItem(this.#table, item, this.#own.nowMs());
   }
 }

@@ -35,6 +35,7 @@ const [statementsMax, leavingsMax] = [8, membersMax];
 const bundleCharactersMax = 60_000;
 /** Of one group. */
 const waitingMax = 16;
+const owedMax = 4;
 
 /** `key` is the root key in hex, `signature` in Base64. */
 type BySignature = { readonly key: string; readonly signature: string };
@@ -67,10 +68,15 @@ export type GroupRow = Bundle &
     }[];
     /** The versions that changes of this identity's devices replaced, by DID; of the name under "". */
     readonly was: Readonly<Record<string, number>>;
+    /** What other own devices have, of which this one can't judge everything so far. */
+    readonly owed?: readonly OwedRow[];
+    /** Of another's group: nothing in its state but what its maker has signed. Missing in rows of earlier versions. */
+    readonly isSigned?: true;
   };
+type OwedRow = { readonly row: GroupRow; readonly sinceMs: number };
 
 export const newRow = (state: GroupState): GroupRow => ({
-  ...{ v: 2, state, root: "", joined: 0, waiting: [], was: {} },
+  ...{ v: 2, state, root: "", joined: 0, waiting: [], was: {}, isSigned: true },
   ...nothing,
 });
 
@@ -212,7 +218,33 @@ export const addWaiting = (
   one: GroupRow["waiting"][number] | null,
 ): GroupRow["waiting"] => (one === null ? row.waiting : [...row.waiting, one].slice(-waitingMax));
 
+/** The last ones, each once. */
+export function addOwed(owed: readonly OwedRow[], one: OwedRow): OwedRow[] {
+  const text = JSON.stringify(one.row);
+  const others = owed.filter(({ row }) => JSON.stringify(row) !== text);
+  return [...others, one].slice(-owedMax);
+}
+
 // ------------------------------------------------------------------------------------------------------------ own devices
+
+/** What another own device shows of a group, in the form in which members do. `null` for another form. */
+export function bundleIn(row: GroupRow): Bundle | null {
+  const { id } = row.state;
+  const leavings = row.leavings.filter((one) => one.id === id);
+  return parseBundle(renderBundle({ ...row, leavings }), id);
+}
+
+/** The versions of parts that the next state replaces, by DID; of the name under "". */
+export function replacedBy(before: GroupState | null, after: GroupState): Record<string, number> {
+  const was: Record<string, number> = {};
+  if (before === null) return was;
+  if (after.name[1] !== before.name[1]) was[""] = before.name[1];
+  for (const [did, [, version]] of Object.entries(after.members)) {
+    const held = before.members[did]?.[1] ?? 0;
+    if (held !== version) was[did] = held;
+  }
+  return was;
+}
 
 /** Whether a change by one of this identity's devices has lost against what another one says without knowing it. */
 export function overtaken(before: GroupRow, given: GroupRow, merged: GroupRow): boolean {
@@ -227,7 +259,7 @@ export function overtaken(before: GroupRow, given: GroupRow, merged: GroupRow): 
   });
 }
 
-/** Of two devices. `root` is the root key of this identity, under which its own groups count. */
+/** Of two devices, for a group of their own. `root` is the root key of this identity, under which its own groups count. */
 export function mergeRows(
   held: GroupRow,
   given: GroupRow,
@@ -238,7 +270,7 @@ export function mergeRows(
   if (further === "held") return { ...held, handOvers };
   if (further === "given") {
     const joined = isIn(given.state, own) ? given.joined : held.joined;
-    return { ...given, handOvers, joined, waiting: held.waiting };
+    return { ...given, handOvers, joined, waiting: held.waiting, owed: held.owed ?? [] };
   }
   const isMaker = held.state.maker === own && held.root !== given.root;
   const isLater = given.root === root;
@@ -261,6 +293,7 @@ export function mergeRows(
     leavings: keepLeavings(held.leavings, given.leavings),
     joined: Math.max(held.joined, given.joined),
     waiting: held.waiting,
+    owed: held.owed ?? [],
     was: { ...held.was, ...given.was },
     handOvers,
     former: held.former ?? given.former ?? [],

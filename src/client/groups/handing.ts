@@ -9,6 +9,7 @@ import { minuteMs } from "../../core/codec/time.ts";
 import {
   emptyGroup,
   type GroupState,
+  groupIdOf,
   type HandOver,
   hearHandOver,
   isIn,
@@ -103,6 +104,21 @@ export function furtherOf(held: Succession, given: Succession): "held" | "given"
 }
 
 // ------------------------------------------------------------------------------------------------------ own devices
+
+/** Whether the way that another own device says it has gone is one of hand-overs that count, or of this identity's own. */
+export function isBacked(
+  { former = [], state }: Succession,
+  counting: readonly HandOver[],
+  own: Did,
+): boolean {
+  const isWay = former.every(({ id, maker, nonce, next }, at) => {
+    const after = former[at + 1] ?? state;
+    const leads = id === groupIdOf(maker, nonce) && after.maker === next && after.nonce === id;
+    const isOf = (one: HandOver) => one.id === id && one.next === next;
+    return leads && (maker === own || counting.some(isOf));
+  });
+  return isWay && state.id === groupIdOf(state.maker, state.nonce);
+}
 
 /** To whom a device of the admin wants to hand the group over, and which others have answered. */
 export type HandOverWish = {

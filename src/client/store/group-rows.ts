@@ -105,7 +105,7 @@ export type Examined = {
   readonly sinceMs: number;
 };
 
-type Listener = {
+export type GroupListener = {
   readonly own: Did;
   /** Of this identity, in hex. */
   readonly root: string;
@@ -120,7 +120,7 @@ export async function hearBundle(
   table: Table,
   batch: Batch,
   { id, said }: { readonly id: string; readonly said: Examined },
-  listener: Listener,
+  listener: GroupListener,
 ): Promise<Heard | null> {
   const before = await rowFor(table, batch, id, said);
   const begun = before?.state ?? said.statements[0]?.one.statement;
@@ -174,7 +174,7 @@ async function rowFor(
 }
 
 /** As far as hand-overs lead that count, when nothing of this group waits that was said before them. */
-function followed(row: GroupRow, said: Examined, { nowMs }: Listener): GroupRow {
+export function followed(row: GroupRow, said: Examined, { nowMs }: GroupListener): GroupRow {
   const known = said.isNextOld ? { ...row, state: withoutNext(row.state) } : row;
   const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
   const founded = said.statements.filter(({ by }) => by === "in_force");
@@ -189,7 +189,7 @@ function followed(row: GroupRow, said: Examined, { nowMs }: Listener): GroupRow 
   return isOther ? { ...gone, handOvers, statements: [], root: "" } : { ...gone, handOvers };
 }
 
-function hearAll(begun: GroupRow, said: Examined, listener: Listener) {
+export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener) {
   let row = begun;
   const statements: SignedStatement[] = [];
   const leavings: SignedLeaving[] = [];
@@ -210,7 +210,7 @@ function hearAll(begun: GroupRow, said: Examined, listener: Listener) {
 function hearOne(
   row: GroupRow,
   { one, by }: { readonly one: SignedStatement; readonly by: Exclude<Judged, "unknown"> },
-  { own, root, nowMs }: Listener,
+  { own, root, nowMs }: GroupListener,
 ): GroupRow | "wait" {
   const { statement, key } = one;
   const isMaker = row.state.maker === own;
@@ -230,7 +230,7 @@ function hearOne(
 function leaveOne(
   row: GroupRow,
   { one, by }: { readonly one: SignedLeaving; readonly by: Exclude<Judged, "unknown"> },
-  { own, nowMs }: Listener,
+  { own, nowMs }: GroupListener,
 ): GroupRow | "wait" {
   if (by !== "in_force") return row;
   // Of whom nothing is known so far: what put them in may come later.

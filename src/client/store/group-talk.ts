@@ -24,6 +24,7 @@ import {
   parseBundle,
   placeOf,
   renderBundle,
+  replacedBy,
   type SignedHandOver,
   type SignedLeaving,
   type SignedStatement,
@@ -82,6 +83,8 @@ export class GroupTalk {
   readonly #sending: Sending;
   /** Whether this device has made the keys in force, or may begin with its own states. */
   hasMadeKeys: () => Promise<boolean> = async () => true;
+  /** Once more, what other own devices have shown. */
+  hearOwed: () => Promise<void> = async () => undefined;
   readonly #answered = new BoundedMap<string, true>(answeredMax);
   readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
   #isHearing = false;
@@ -252,7 +255,9 @@ export class GroupTalk {
       const now = await groupAt(table, before?.state.id ?? state.id, batch);
       const isAsBefore =
         now === null ? before === null : before !== null && isSame(now.state, before.state);
-      if (isAsBefore) await putGroup(table, batch, { ...after, waiting: now?.waiting ?? [] });
+      // Beside the state, what came meanwhile stays.
+      const { waiting = [], owed = [], handing = after.handing ?? null } = now ?? {};
+      if (isAsBefore) await putGroup(table, batch, { ...after, waiting, owed, handing });
       return isAsBefore;
     };
     const line = lineIn(before?.state ?? null, state);
@@ -284,6 +289,11 @@ export class GroupTalk {
       const within = { ...addressed(row), put: null, line: null };
       await this.#sending.send([one], bundle, changing(state.id), within);
     }
+  }
+
+  /** To one who may have more: who sees another state than theirs answers. */
+  show(row: GroupRow, to: Did): Promise<void> {
+    return this.#say(row, [to]);
   }
 
   /** Leaves, and says so to the others. */
@@ -319,10 +329,11 @@ export class GroupTalk {
     const bundle = parseBundle(json, id);
     if (bundle === null) return null;
     const row = await groupAt(this.#own.table, id);
-    return this.#judge(bundle, { from, row, sinceMs: this.#own.nowMs() });
+    return this.judge(bundle, { from, row, sinceMs: this.#own.nowMs() });
   }
 
-  async #judge(
+  /** `from` is this identity where another own device shows it: then what can't be looked up now waits. */
+  async judge(
     bundle: Bundle,
     { from, row, sinceMs }: { readonly from: Did; readonly row: GroupRow | null; sinceMs: number },
   ): Promise<Examined> {
@@ -363,11 +374,15 @@ export class GroupTalk {
     const publicKey = decodeHex(key) ?? new Uint8Array(32);
     const bytes = decodeBase64(signature) ?? new Uint8Array(0);
     if (bytes.length !== 64 || !(await verifyEd25519(bytes, text, publicKey))) return "other";
-    const roots = await this.#rootsOf(signer);
+    const isOwn = from === this.#own.did;
+    const roots = await attempt(() => this.#rootsOf(signer));
+    if (roots instanceof ClientError && isOwn) return "unknown";
+    if (roots instanceof ClientError) throw roots;
     if (roots === null) return "other";
     const at = roots.indexOf(key);
-    // Of a random DID nothing is proven: it counts from the signer only.
-    if (!isSelfCertifying(signer)) return at >= 0 && from === signer ? "in_force" : "other";
+    // Of a random DID nothing is proven: it counts from the signer only, or from an own device that has heard it there.
+    if (!isSelfCertifying(signer))
+      return at >= 0 && (from === signer || isOwn) ? "in_force" : "other";
     if (at === -1) return "unknown";
     return at === roots.length - 1 ? "in_force" : "earlier";
   }
@@ -412,6 +427,7 @@ export class GroupTalk {
 
   /** Once more, what could not be judged. */
   async hearWaiting(): Promise<void> {
+    await this.hearOwed();
     const { table, did, nowMs } = this.#own;
     for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
       const row = upgradeRow(raw);
@@ -420,7 +436,7 @@ export class GroupTalk {
       const judged: Examined[] = [];
       for (const { from, sinceMs, ...bundle } of waitingIn(row))
         if (nowMs() - sinceMs < waitingMs)
-          judged.push(await this.#judge(bundle, { from, row, sinceMs }));
+          judged.push(await this.judge(bundle, { from, row, sinceMs }));
       const root = await this.root();
       const heard = await table.change(async (batch) => {
         const row = await groupAt(table, state.id, batch);
@@ -472,18 +488,6 @@ const addressed = (row: GroupRow) => ({
   place: placeOf(row),
   digest: digestOf(row.state),
 });
-
-/** The versions of parts that the next state replaces, by DID; of the name under "". */
-function replacedBy(before: GroupState | null, after: GroupState): Record<string, number> {
-  const was: Record<string, number> = {};
-  if (before === null) return was;
-  if (after.name[1] !== before.name[1]) was[""] = before.name[1];
-  for (const [did, [, version]] of Object.entries(after.members)) {
-    const held = before.members[did]?.[1] ?? 0;
-    if (held !== version) was[did] = held;
-  }
-  return was;
-}
 
 /** With the longest life: who comes back late learns of it. */
 const changing = (group: string) =>

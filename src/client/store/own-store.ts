@@ -3,7 +3,8 @@
  * Source: docs/client.md "A local store".
  */
 import type { Did } from "../../core/codec/did.ts";
-import type { WaypostEvent } from "../mail/message.ts";
+import type { GroupRow } from "../groups/bundles.ts";
+import type { StoreChange, WaypostEvent } from "../mail/message.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
 import type { Sent } from "../mail/send.ts";
 import type { EvidenceRow } from "./rows.ts";
@@ -53,8 +54,8 @@ export class OwnStore {
   onWant: (key: string) => void = () => undefined;
   /** Another own device has proven something of others. */
   onEvidence: (row: EvidenceRow) => Promise<void> = async () => undefined;
-  /** Another own device has said something of a group. */
-  onGroup: (id: string) => void = () => undefined;
+  /** What another own device has of a group: returns what changed. */
+  onGroup: (row: GroupRow) => Promise<StoreChange | null> = async () => null;
   /**
    * Keys in force have changed: connections begin anew, with proofs by the new ones. Resolves when a bundle counts again,
    * or can't be had now.

@@ -296,7 +296,9 @@ test("for ten minutes a device waits for the one that made new keys, and for tho
   const at = { nowMs };
   const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
   Object.assign(store.identity.client, { trust: { provenOf: () => null } });
+  const meanwhile = { come: async () => undefined as unknown };
   const send: Sending["send"] = async (_to, _content, _options, within = null) => {
+    await meanwhile.come();
     await table.change(async (batch) => void (await within?.put?.(batch)));
     return [];
   };
@@ -323,6 +325,16 @@ test("for ten minutes a device waits for the one that made new keys, and for tho
   handing.answerMs = 0;
   handing.deviceDids = async () => [own, admin];
   const handOver = () => codeOf(() => handing.handOver(id, other));
+  // A change that is under way when it is asked for loses nothing of it.
+  let asked: Promise<string | null> | null = null;
+  meanwhile.come = async () => {
+    meanwhile.come = async () => undefined;
+    asked = handOver();
+    while ((await rowNow()).handing === undefined) await Bun.sleep(1);
+  };
+  expect(await rename("Under way")).toBeNull();
+  expect(await (asked as Promise<string | null> | null)).toBe("devices_awaited");
+  expect((await rowNow()).handing?.to).toBe(other);
   expect([await handOver(), await rename("meanwhile")]).toEqual([
     "devices_awaited",
     "handing_over",

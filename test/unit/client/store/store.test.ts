@@ -185,11 +185,7 @@ test("what another device says of a delivery takes no receipt back", async () =>
   const row: MessageRow = { ...sentRow, to: [copy] };
   const key = await table.change((batch) => addMessage(table, batch, row));
   const say = (state: "sent" | "failed") =>
-    applyItem(
-      table,
-      { is: "v", row: { id: plan.id, to: [{ ...copy, state }] } },
-      { own: to, root: "", nowMs: Date.now() },
-    );
+    applyItem(table, { is: "v", row: { id: plan.id, to: [{ ...copy, state }] } }, Date.now());
   await say("sent");
   expect((await table.get<MessageRow>(key))?.to).toEqual([copy]);
   await say("failed");

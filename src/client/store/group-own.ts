@@ -1,0 +1,235 @@
+/**
+ * What own devices take from each other of groups. Of a group that another person has made only what is signed counts, by the
+ * same examination as from a member; of this identity's own decisions, that it has accepted or left. What can't be judged so
+ * far waits, and who had signed it by an earlier key is asked to say it again. A device that a thief had linked so leaves
+ * nobody in a group.
+ * Source: docs/protocol.md "Groups", docs/trust.md "Own devices".
+ */
+import { encodeHex } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
+import { dayMs } from "../../core/codec/time.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
+import { attempt } from "../base/failure.ts";
+import {
+  addOwed,
+  bundleIn,
+  type GroupRow,
+  mergeRows,
+  newRow,
+  overtaken,
+  placeOf,
+  upgradeRow,
+} from "../groups/bundles.ts";
+import { furtherOf, isBacked, namesOf } from "../groups/handing.ts";
+import {
+  digestOf,
+  emptyGroup,
+  groupIdOf,
+  type HandOver,
+  isSame,
+  join,
+} from "../groups/statements.ts";
+import { ed25519PublicKey } from "../keys/crypto.ts";
+import type { StoreChange } from "../mail/message.ts";
+import {
+  type Examined,
+  followed,
+  type GroupListener,
+  groupAt,
+  hearAll,
+  putGroup,
+  refile,
+} from "./group-rows.ts";
+import type { GroupTalk } from "./group-talk.ts";
+import { rowsOf } from "./keys.ts";
+import type { OwnStore } from "./own-store.ts";
+import type { Batch } from "./table.ts";
+
+/** As long as what members say of a group is on its way. */
+const owedMs = 30 * dayMs;
+const askedMax = 1_000;
+
+type Shown = { readonly given: GroupRow; readonly said: Examined };
+/** `isOwed`: something of it can't be judged so far. */
+type Taken = { readonly row: GroupRow; readonly isOwed: boolean };
+
+/** The row after what another own device has shown. */
+function takeRow(held: GroupRow | null, { given, said }: Shown, listener: GroupListener): Taken {
+  const { own, root } = listener;
+  const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
+  const known = [...counting, ...(held?.handOvers ?? [])];
+  const further = held === null ? "given" : furtherOf(held, given);
+  if (held !== null && further === "held")
+    return { row: followed(held, said, listener), isOwed: false };
+  const isWay = isBacked(given, known, own);
+  if (further === "given" && !isWay) {
+    const [first = given.state] = given.former ?? [];
+    return { row: held ?? newRow(emptyGroup(first.maker, first.nonce)), isOwed: true };
+  }
+  if (given.state.maker === own) {
+    const former = isWay ? (given.former ?? []) : [];
+    const backed = { ...given, former, handOvers: known };
+    const row = held === null ? backed : mergeRows(held, backed, { own, root });
+    return { row, isOwed: false };
+  }
+  const { maker, nonce } = given.state;
+  const begun = { ...newRow(emptyGroup(maker, nonce)), former: given.former ?? [] };
+  const { waiting = [], owed = [], joined = 0 } = held ?? {};
+  const before = held !== null && further === "both" ? held : { ...begun, waiting, owed, joined };
+  const { row, waits } = hearAll(before, said, listener);
+  const isHeard = waits.statements.length === 0;
+  const gone = isHeard ? followed(row, said, listener) : row;
+  const isOwed = !isHeard || waits.leavings.length > 0 || isMissing(gone, given, said);
+  return { row: withOwnWill(gone, given, own), isOwed };
+}
+
+/** Whether an earlier key has signed something that isn't known here, or a key that the record does not show so far. */
+function isMissing(row: GroupRow, given: GroupRow, { statements, handOvers }: Examined): boolean {
+  const { state } = row;
+  const isLate = statements.some(
+    ({ one: { statement }, by }) =>
+      (by === "earlier" || by === "unknown") &&
+      statement.id === state.id &&
+      join(state, statement) !== state,
+  );
+  const isNamed = ({ id, next }: HandOver) => id === state.id && next === given.state.next;
+  const isUnnamed = handOvers.some(
+    ({ one, by }) => (by === "earlier" || by === "unknown") && isNamed(one),
+  );
+  return isLate || (isUnnamed && state.next === undefined);
+}
+
+/** Whether to be in it is this identity's to say, of the version in which others have it in and of no later one. */
+function withOwnWill(row: GroupRow, given: GroupRow, own: Did): GroupRow {
+  if (row.state.id !== given.state.id) return row;
+  const version = row.state.members[own]?.[1] ?? 0;
+  const joined = Math.max(row.joined, Math.min(given.joined, version));
+  const left = Math.min(given.state.left[own] ?? 0, version);
+  const isLeft = left > (row.state.left[own] ?? 0);
+  const state = isLeft ? { ...row.state, left: { ...row.state.left, [own]: left } } : row.state;
+  return { ...row, state, joined };
+}
+
+export class OwnGroups {
+  readonly #own: OwnStore;
+  readonly #talk: GroupTalk;
+  /** Whom this device has asked in this run, and with which state. */
+  readonly #asked = new BoundedMap<string, true>(askedMax);
+
+  constructor(own: OwnStore, talk: GroupTalk) {
+    this.#own = own;
+    this.#talk = talk;
+    talk.hearOwed = () => this.#hearOwed();
+  }
+
+  /** Takes what another own device has of a group. Returns what changed. */
+  async take(raw: GroupRow): Promise<StoreChange | null> {
+    const given: GroupRow = { ...upgradeRow(raw), waiting: [], owed: [] };
+    return this.#take(given, { sinceMs: this.#own.nowMs(), isEcho: true });
+  }
+
+  async #take(
+    given: GroupRow,
+    { sinceMs, isEcho }: { readonly sinceMs: number; readonly isEcho: boolean },
+  ): Promise<StoreChange | null> {
+    const { table, did: own, identity, nowMs } = this.#own;
+    const { id, maker, nonce } = given.state;
+    const bundle = bundleIn(given);
+    if (bundle === null || id !== groupIdOf(maker, nonce)) return null;
+    const said = await this.#talk.judge(bundle, {
+      from: own,
+      row: await this.#rowFor(given, table),
+      sinceMs,
+    });
+    const root = encodeHex(await ed25519PublicKey(identity.secrets.rootSeed));
+    const listener = { own, root, isKnown: false, nowMs: nowMs() };
+    const [before, after] = await table.change(async (batch) => {
+      batch.isEcho = isEcho;
+      const held = await this.#rowFor(given, batch);
+      const { row, isOwed } = takeRow(held, { given, said }, listener);
+      const owed = isOwed ? addOwed(row.owed ?? [], { row: given, sinceMs }) : (row.owed ?? []);
+      const next = { ...row, owed };
+      await putGroup(table, batch, next);
+      await refile(table, batch, next, own);
+      return [held, next];
+    });
+    if ((after.owed ?? []).length > 0) {
+      this.#talk.hearSoon();
+      void attempt(() => this.#ask(after, said));
+    }
+    const isOwnGroup = before !== null && maker === own;
+    const isLost = isOwnGroup && overtaken(before, given, after);
+    const what = isLost ? "overtaken" : "group";
+    return { type: "changed", conversation: placeOf(after), id: null, what };
+  }
+
+  /** By any name under which the other device has it. */
+  async #rowFor(given: GroupRow, from: Pick<Batch, "get">): Promise<GroupRow | null> {
+    for (const name of namesOf(given).toReversed()) {
+      const row = await groupAt(this.#own.table, name, from);
+      if (row !== null) return row;
+    }
+    return null;
+  }
+
+  /** Who sees another state in a message to the group answers with theirs, which is signed by the key in force. */
+  async #ask(row: GroupRow, { statements, handOvers }: Examined): Promise<void> {
+    const makers = [
+      ...statements.flatMap(({ one, by }) => (by === "earlier" ? [one.statement.maker] : [])),
+      ...handOvers.flatMap(({ one, by }) => (by === "earlier" ? [one.maker] : [])),
+    ];
+    for (const maker of new Set(makers)) {
+      const name = `${maker} ${row.state.id} ${digestOf(row.state)}`;
+      if (maker === this.#own.did || this.#asked.get(name) === true) continue;
+      await this.#talk.show(row, maker);
+      this.#asked.set(name, true);
+    }
+  }
+
+  /** Once more, what could not be judged; and once what an earlier version has kept unsigned. */
+  async #hearOwed(): Promise<void> {
+    const { table, nowMs } = this.#own;
+    for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
+      const row = upgradeRow(raw);
+      const { owed = [], state } = row;
+      await attempt(() => this.#sign(row));
+      if (owed.length === 0) continue;
+      await table.change(async (batch) => {
+        const now = await groupAt(table, state.id, batch);
+        if (now !== null) await putGroup(table, batch, { ...now, owed: [] });
+      });
+      for (const one of owed)
+        if (nowMs() - one.sinceMs < owedMs) await this.#retake(one.row, one.sinceMs, row);
+    }
+  }
+
+  async #retake(given: GroupRow, sinceMs: number, before: GroupRow): Promise<void> {
+    const change = await this.#take(given, { sinceMs, isEcho: false });
+    const after = await groupAt(this.#own.table, before.state.id);
+    if (change !== null && after !== null && !isSame(before.state, after.state))
+      this.#own.tell(change);
+  }
+
+  /** Keeps of a state of an earlier version what its maker has signed, where a statement by the key in force is here. */
+  async #sign(row: GroupRow): Promise<void> {
+    const { table, did: own, nowMs } = this.#own;
+    const { state, isSigned = false } = row;
+    const bundle = bundleIn(row);
+    if (isSigned || state.maker === own || bundle === null) return;
+    const sinceMs = nowMs();
+    const said = await this.#talk.judge(bundle, { from: own, row, sinceMs });
+    const isWhole = said.statements.some(({ by }) => by === "in_force");
+    if (!isWhole) return this.#ask(row, said);
+    await table.change(async (batch) => {
+      const held = await groupAt(table, state.id, batch);
+      if (held === null || JSON.stringify(held) !== JSON.stringify(row)) return;
+      const { left, maker, nonce } = state;
+      const empty = { ...row, state: { ...emptyGroup(maker, nonce), left } };
+      const listener = { own, root: "", isKnown: false, nowMs: sinceMs };
+      const heard = followed(hearAll(empty, said, listener).row, said, listener);
+      const now: GroupRow = { ...heard, joined: row.joined, isSigned: true };
+      await putGroup(table, batch, now);
+      await refile(table, batch, now, own);
+    });
+  }
+}

@@ -1,0 +1,163 @@
+/**
+ * What own devices take from each other of groups that other people made: signed statements, as from a member. A device that
+ * a thief had linked leaves no one in a group, and moves no conversation to another one.
+ */
+import { expect, test } from "bun:test";
+import type { GroupRow } from "../../src/client/groups/bundles.ts";
+import { changed, successorOf } from "../../src/client/groups/statements.ts";
+import { groupAt, putGroup } from "../../src/client/store/group-rows.ts";
+import { Table } from "../../src/client/store/table.ts";
+import type { Waypost } from "../../src/client/waypost.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import { peopleAtNodes } from "../support/people.ts";
+import { devicesAt, until } from "./own-devices.ts";
+
+const people = peopleAtNodes();
+const { open } = people;
+const { place, linked } = devicesAt(people);
+
+type Place = ReturnType<typeof place>;
+
+async function meet(...all: readonly Waypost[]): Promise<void> {
+  for (const me of all)
+    for (const other of all)
+      if (me.did !== other.did) await me.store.savePerson(other.did, { isKnown: true });
+}
+type Facts = Awaited<ReturnType<typeof factsAt>>;
+const dids = (...all: readonly Waypost[]): Did[] => all.map(({ did }) => did).sort();
+const factsAt = async (me: Waypost, id: string) => {
+  const group = await me.groups.get(id);
+  if (group === null) return null;
+  const { name, admin, members, standing, next } = group;
+  return { name, admin, members: [...members], standing, next };
+};
+const shows = async (me: Waypost, id: string, wanted: Facts) =>
+  expect(
+    await until(
+      () => factsAt(me, id),
+      (found) => Bun.deepEquals(found, wanted),
+    ),
+  ).toEqual(wanted);
+
+/** A device says something else of a group to the others of its identity. */
+async function say(
+  device: Waypost,
+  where: Place,
+  { id, edit }: { readonly id: string; readonly edit: (row: GroupRow) => GroupRow },
+): Promise<Waypost> {
+  await device.close();
+  const table = await Table.open(where.store, device.identity.storeKey);
+  await table.change(async (batch) => {
+    const row = await groupAt(table, id, batch);
+    if (row !== null) await putGroup(table, batch, edit(row));
+  });
+  return open(where);
+}
+
+/** The other device has taken all that this one said before. */
+async function taken(from: Waypost, at: Waypost): Promise<void> {
+  const { did } = from;
+  const name = `mark ${crypto.randomUUID()}`;
+  await from.store.savePerson(did, { name });
+  await until(
+    async () => (await at.store.people()).find((one) => one.did === did)?.name,
+    (found) => found === name,
+  );
+}
+
+test("a linked device of a thief leaves no one in another's group, and takes it nowhere else", async () => {
+  const [alice, mallory] = [await open(place()), await open(place())];
+  const [phone, where] = [await open(place()), place()];
+  await meet(alice, mallory, phone);
+  const { id } = await alice.groups.create("Hiking", [phone.did]);
+  const facts = {
+    ...{ name: "Hiking", admin: alice.did, members: dids(alice, phone) },
+    ...{ standing: "joined" as const, next: null },
+  } satisfies Facts;
+  await shows(phone, id, facts);
+  const thief = await linked(phone, where);
+  await shows(thief, id, facts);
+  // In the state alone.
+  const wish = { name: "Stolen", add: [mallory.did] };
+  const edit = (row: GroupRow): GroupRow => {
+    return { ...row, state: changed(row.state, wish, Date.now() + 60_000) };
+  };
+  const again = await say(thief, where, { id, edit });
+  await taken(again, phone);
+  await shows(phone, id, facts);
+  // As if Alice had handed it over: the conversation would go on as a group of Mallory's, or of this identity's own.
+  let last = again;
+  for (const next of [mallory.did, phone.did]) {
+    last = await say(last, where, {
+      id,
+      edit: (row) => {
+        const { id: before, maker, nonce } = row.former?.[0] ?? row.state;
+        const state = successorOf({ ...row.state, id: before, maker, nonce, next });
+        const gone = { id: before, maker, nonce, next, atMs: 1 };
+        const handOver = { id: before, maker, nonce, next, key: "ab".repeat(32), signature: "" };
+        const begun = state === null ? row : { ...row, state, former: [gone] };
+        return { ...begun, joined: Number.MAX_SAFE_INTEGER, handOvers: [handOver] };
+      },
+    });
+    await taken(last, phone);
+    await shows(phone, id, facts);
+  }
+  await (await phone.groups.get(id))?.send("for Alice alone");
+  await until(
+    async () => (await alice.store.messages(id)).at(-1)?.text,
+    (text) => text === "for Alice alone",
+  );
+  expect(await mallory.store.conversations()).toEqual([]);
+  // Nor does the admin's next word bring anything of it back.
+  await (await alice.groups.get(id))?.change({ name: "Climbing" });
+  await shows(phone, id, { ...facts, name: "Climbing" });
+}, 60_000);
+
+test("a linked device of a thief accepts no later invitation, and shuts the identity out of no group", async () => {
+  const [alice, phone, where] = [await open(place()), await open(place()), place()];
+  await meet(alice, phone);
+  const { id } = await alice.groups.create("Hiking", [phone.did]);
+  await until(
+    () => factsAt(phone, id),
+    (found) => found?.standing === "joined",
+  );
+  const thief = await linked(phone, where);
+  await until(
+    () => factsAt(thief, id),
+    (found) => found?.standing === "joined",
+  );
+  const last = Number.MAX_SAFE_INTEGER;
+  const edit = (row: GroupRow): GroupRow => {
+    return { ...row, joined: last, state: { ...row.state, left: { [phone.did]: last } } };
+  };
+  const again = await say(thief, where, { id, edit });
+  await taken(again, phone);
+  // What it may say for this identity: that it has left.
+  expect((await factsAt(phone, id))?.standing).toBe("out");
+  await (await alice.groups.get(id))?.change({ remove: [phone.did] });
+  await (await alice.groups.get(id))?.change({ add: [phone.did] });
+  await until(
+    () => factsAt(phone, id),
+    (found) => found?.standing === "asked",
+  );
+  expect((await factsAt(phone, id))?.standing).toBe("asked");
+}, 60_000);
+
+test("a device that is linked after the admin's keys were replaced asks for what they had signed before, and shows it then", async () => {
+  const [alice, phone] = [await open(place()), await open(place())];
+  await meet(alice, phone);
+  const { id } = await alice.groups.create("Hiking", [phone.did]);
+  const facts = {
+    ...{ name: "Hiking", admin: alice.did, members: dids(alice, phone) },
+    ...{ standing: "joined" as const, next: null },
+  } satisfies Facts;
+  await shows(phone, id, facts);
+  await alice.devices.replaceKeys();
+  const tablet = await linked(phone);
+  await shows(tablet, id, facts);
+  await (await tablet.groups.get(id))?.send("from the tablet");
+  await until(
+    async () => (await alice.store.messages(id)).at(-1)?.text,
+    (text) => text === "from the tablet",
+  );
+}, 60_000);

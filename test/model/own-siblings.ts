@@ -1,0 +1,105 @@
+/** What a device of the world of `own-world.ts` takes of groups from another device of its identity. */
+import { emptyGroup, isIn, isSame } from "../../src/client/groups/statements.ts";
+import type { Device } from "./own-device.ts";
+import { type Body, leavingsOf, mallory } from "./own-facts.ts";
+import { handOversOf } from "./own-handing.ts";
+import type { World } from "./own-world.ts";
+
+export class Siblings {
+  readonly #world: World;
+  readonly #device: Device;
+
+  constructor(world: World, device: Device) {
+    this.#world = world;
+    this.#device = device;
+  }
+
+  /** How many keys of the signer have come since. `null`: by none that is proven. */
+  #ago({ maker, root }: { readonly maker: Body["group"]["maker"]; readonly root: string }) {
+    const { roots } = this.#device.proven(maker);
+    const at = roots.indexOf(root);
+    return at < 0 ? null : roots.length - 1 - at;
+  }
+
+  merge(body: Body): void {
+    const { kept, identity } = this.#device;
+    const wasIn = isIn(kept.group, mallory);
+    const provenBefore = { ...kept.proven };
+    this.#merge(body);
+    if (wasIn || !isIn(kept.group, mallory) || kept.group.maker === identity) return;
+    const { maker } = kept.group;
+    // What was in force by what this device had proven when it looked.
+    const [from, to] = [provenBefore[maker] ?? 1, kept.proven[maker] ?? 1];
+    const inForce = this.#world.ledger.get(maker)?.slice(from - 1, to) ?? [];
+    const isSigned = body.bundle.statements.some(
+      ({ statement, root }) => inForce.includes(root) && statement.members[mallory]?.[0] === "in",
+    );
+    if (!isSigned)
+      this.#world.leaks.add("an own device takes somebody in whom no admin has signed");
+  }
+
+  #merge(body: Body): void {
+    const { rules } = this.#world;
+    const device = this.#device;
+    const { kept, identity } = device;
+    const { group, former, wish, bundle } = body;
+    const counting = (bundle.handOvers ?? []).filter((one) => {
+      const ago = this.#ago(one);
+      return ago !== null && (one.maker === identity || rules.countsAt(ago));
+    });
+    kept.handing = rules.joinWishes(kept.handing, wish);
+    const succession = { former, state: group };
+    const further = rules.furtherOf({ ...kept, state: kept.group }, succession);
+    const known = [...counting, ...kept.handOvers];
+    if (further === "given" && !rules.isBacked(succession, known, identity)) this.#ask(body);
+    else if (further !== "held") {
+      kept.handOvers = handOversOf(known);
+      if (further === "given") this.#go(body);
+      else this.#join(body);
+    }
+  }
+
+  /** Along hand-overs that count. */
+  #go({ group, former, groupRoot, bundle }: Body): void {
+    const device = this.#device;
+    const { kept } = device;
+    kept.former = former;
+    kept.statements = [];
+    const isOwn = group.maker === device.identity;
+    kept.group = isOwn ? group : emptyGroup(group.maker, group.nonce);
+    kept.groupRoot = isOwn ? groupRoot : 0;
+    if (isOwn) device.sign();
+    else device.hearBundle(bundle, true);
+  }
+
+  #join(body: Body): void {
+    const { rules } = this.#world;
+    const device = this.#device;
+    const { kept } = device;
+    const { group, groupRoot, bundle } = body;
+    if (!device.isMaker) {
+      kept.group = rules.siblingState(kept.group, group);
+      device.hearBundle(bundle, true);
+      this.#ask(body);
+      return;
+    }
+    const held = { root: kept.groupRoot, state: kept.group };
+    const merged = rules.mergeOwn(held, { root: groupRoot, state: group });
+    const isNew = merged.root !== held.root || !isSame(merged.state, held.state);
+    kept.groupRoot = merged.root;
+    kept.group = merged.state;
+    kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);
+    if (isNew) device.sign();
+  }
+
+  /** Who has signed something by an earlier key is asked to say it by the one in force. */
+  #ask({ bundle }: Body): void {
+    const said = [
+      ...bundle.statements.map(({ statement, root }) => ({ maker: statement.maker, root })),
+      ...(bundle.handOvers ?? []),
+    ];
+    for (const one of said)
+      if (one.maker !== this.#device.identity && (this.#ago(one) ?? 0) > 0)
+        this.#device.askAnew(one.maker);
+  }
+}

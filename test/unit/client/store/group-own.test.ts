@@ -1,0 +1,158 @@
+/** What a device keeps of groups that another device of its identity shows: what waits, what counts, and what was kept before. */
+import { expect, test } from "bun:test";
+import { ClientError } from "../../../../src/client/base/failure.ts";
+import {
+  type GroupRow,
+  newRow,
+  type SignedHandOver,
+  type SignedStatement,
+} from "../../../../src/client/groups/bundles.ts";
+import {
+  changed,
+  emptyGroup,
+  type GroupState,
+  handOverText,
+  membersOf,
+  statementText,
+  successorOf,
+} from "../../../../src/client/groups/statements.ts";
+import { ed25519PublicKey, signEd25519 } from "../../../../src/client/keys/crypto.ts";
+import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { OwnGroups } from "../../../../src/client/store/group-own.ts";
+import { factsOf, groupAt, putGroup } from "../../../../src/client/store/group-rows.ts";
+import { Table } from "../../../../src/client/store/table.ts";
+import { encodeBase64, encodeHex } from "../../../../src/core/codec/bytes.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
+import { dayMs } from "../../../../src/core/codec/time.ts";
+import { deriveDid } from "../../../../src/core/ledger/names.ts";
+import { identityOf } from "../../../support/identity.ts";
+import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
+
+const nowMs = 1_790_000_000_000;
+const [own, mallory] = [identityOf("own").did, identityOf("mallory").did];
+const seedOf = (byte: number) => new Uint8Array(32).fill(byte);
+const firstKey = await ed25519PublicKey(seedOf(5));
+const maker = deriveDid(new Uint8Array(32), firstKey);
+const nextKey = await ed25519PublicKey(seedOf(6));
+const next = deriveDid(new Uint8Array(32), nextKey);
+
+async function signed(text: Uint8Array, byte: number) {
+  const key = encodeHex(await ed25519PublicKey(seedOf(byte)));
+  return { key, signature: encodeBase64(await signEd25519(text, seedOf(byte))) };
+}
+const stated = async (statement: GroupState, byte = 5): Promise<SignedStatement> => ({
+  statement,
+  ...(await signed(statementText(statement), byte)),
+});
+async function handedOver({ id, nonce }: GroupState, byte = 5): Promise<SignedHandOver> {
+  const one = { id, maker, nonce, next };
+  return { ...one, ...(await signed(handOverText(one), byte)) };
+}
+
+const begun = changed(emptyGroup(maker, "n"), { name: "Hiking", add: [maker, own, next] }, nowMs);
+const joined = begun.members[own]?.[1] ?? 0;
+const rowOf = (state: GroupState, statements: readonly SignedStatement[]): GroupRow => ({
+  ...newRow(state),
+  statements,
+  joined,
+});
+
+/** A device whose look-ups of keys answer `roots`, or fail. */
+async function device() {
+  const at = { nowMs, isAway: false, roots: { [maker]: [firstKey], [next]: [nextKey] } };
+  const shown: Did[] = [];
+  const table = await Table.open(memoryStore(), seedOf(7));
+  const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
+  const prove = async (did: Did) => {
+    if (at.isAway) throw new ClientError("unreachable", "unreachable", "away");
+    return { rootKeys: at.roots[did] ?? [] };
+  };
+  Object.assign(store.identity.client, { trust: { provenOf: () => null, prove } });
+  const send = async (to: readonly Did[]) => {
+    shown.push(...to);
+    return [];
+  };
+  const { talk } = await partsOf(store, { send });
+  const groups = new OwnGroups(store, talk);
+  const factsNow = async () => {
+    const row = await groupAt(table, begun.id);
+    if (row === null) return null;
+    const { name, admin, standing } = factsOf(row, own);
+    return { name, admin, standing, owed: (row.owed ?? []).length };
+  };
+  return { at, table, talk, groups, shown, factsNow };
+}
+const hiking = { name: "Hiking", admin: maker, standing: "joined", owed: 0 } as const;
+
+test("what can't be looked up waits, counts once it can, and ends after thirty days", async () => {
+  const { at, table, talk, groups, factsNow } = await device();
+  at.isAway = true;
+  const given = rowOf(begun, [await stated(begun)]);
+  await groups.take(given);
+  expect(await factsNow()).toEqual({ ...hiking, name: "", standing: "out", owed: 1 });
+  await groups.take(given);
+  expect((await factsNow())?.owed).toBe(1);
+  at.isAway = false;
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual(hiking);
+  const foreign = changed(begun, { name: "Foreign" }, nowMs + 5_000);
+  await groups.take(rowOf(foreign, [await stated(foreign, 9)]));
+  expect(await factsNow()).toEqual({ ...hiking, owed: 1 });
+  at.nowMs += 30 * dayMs;
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual(hiking);
+  expect((await groupAt(table, begun.id))?.waiting).toEqual([]);
+});
+
+test("what an earlier key has signed waits, and its signer is asked once", async () => {
+  const { at, groups, talk, shown, factsNow } = await device();
+  at.roots = { ...at.roots, [maker]: [firstKey, await ed25519PublicKey(seedOf(8))] };
+  await groups.take(rowOf(begun, [await stated(begun)]));
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual({ ...hiking, name: "", standing: "out", owed: 1 });
+  expect(shown).toEqual([maker]);
+  await groups.take(rowOf(begun, [await stated(begun, 8)]));
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual(hiking);
+});
+
+test("nothing of a state counts that isn't signed, and no way that no hand-over leads", async () => {
+  const { groups, talk, factsNow, table } = await device();
+  await groups.take(rowOf(begun, [await stated(begun)]));
+  const stolen = changed(begun, { name: "Stolen", add: [mallory] }, nowMs + 5_000);
+  await groups.take(rowOf(stolen, [await stated(begun)]));
+  await groups.take({ ...rowOf(stolen, []), joined: Number.MAX_SAFE_INTEGER });
+  await groups.take(rowOf({ ...stolen, id: "another" }, []));
+  expect(await factsNow()).toEqual(hiking);
+  expect((await groupAt(table, begun.id))?.joined).toBe(joined);
+  const founded = successorOf({ ...begun, next }) as GroupState;
+  const { id, nonce } = begun;
+  const gone = { id, maker, nonce, next, atMs: nowMs };
+  const way = { ...rowOf(founded, [await stated(founded, 6)]), former: [gone] };
+  for (const handOvers of [[], [await handedOver(begun, 9)]]) {
+    await groups.take({ ...way, handOvers });
+    expect(await factsNow()).toMatchObject({ ...hiking, owed: handOvers.length === 0 ? 1 : 2 });
+  }
+  await groups.take({ ...way, handOvers: [await handedOver(begun)] });
+  expect(await factsNow()).toEqual({ ...hiking, admin: next, owed: 2 });
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual({ ...hiking, admin: next });
+});
+
+test("what an earlier version kept unsigned goes where a statement by the key in force is there", async () => {
+  const { at, table, talk, shown, factsNow } = await device();
+  const stolen = changed(begun, { add: [mallory] }, nowMs + 5_000);
+  const { isSigned: _, ...before } = rowOf(stolen, [await stated(begun)]);
+  const members = async () => membersOf((await groupAt(table, begun.id))?.state as GroupState);
+  const put = () => table.change((batch) => putGroup(table, batch, before));
+  await put();
+  const roots = at.roots;
+  at.roots = { ...roots, [maker]: [firstKey, await ed25519PublicKey(seedOf(8))] };
+  await talk.hearWaiting();
+  expect([await members(), shown]).toEqual([membersOf(stolen), [maker]]);
+  at.roots = roots;
+  await talk.hearWaiting();
+  expect(await members()).toEqual(membersOf(begun));
+  expect(await factsNow()).toEqual(hiking);
+  expect((await groupAt(table, begun.id))?.isSigned).toBe(true);
+});
