@@ -314,7 +314,8 @@ export class Waypost {
   async #receiverByHand(): Promise<Receiver> {
     if (this.#session !== null) this.#receiver = this.#session.receiver("by-hand");
     else {
-      const inbox = await unkeptInbox((to, content, options) => this.send(to, content, options));
+      const { handed } = (await this.#passing) as Passing;
+      const inbox = await unkeptInbox((...given) => this.send(...given), handed);
       // A page that only sends does not load it.
       const { Receiver } = await import("./store/receiver.ts");
       const { device = randomUuid().slice(0, 8), pollMs } = this.#options;

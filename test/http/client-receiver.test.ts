@@ -9,6 +9,7 @@ import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { OwnIdentity } from "../../src/client/mail/own-identity.ts";
 import { readMessage } from "../../src/client/mail/retrieve.ts";
 import type { CacheClient } from "../../src/client/net/caches.ts";
+import { Handed } from "../../src/client/store/queue.ts";
 import type { Inbox } from "../../src/client/store/receiver.ts";
 import { type PollResult, Receiver } from "../../src/client/store/receiver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
@@ -47,6 +48,7 @@ function receives(me: Waypost, emit: (event: WaypostEvent) => void) {
   own.on(emit);
   const inbox: Inbox = {
     isSaved: false,
+    handed: new Handed(),
     accepts: async () => true,
     has: async () => false,
     read: readMessage,

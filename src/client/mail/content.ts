@@ -199,6 +199,10 @@ function withRelations(mediaType: string, relations: Relations): string {
 export const withPass = (mediaType: string, pass: string): string =>
   withParameters(mediaType, [`pass=${pass}`]);
 
+/** With the name of the message that its sender sent here before it. */
+export const withAfter = (mediaType: string, before: string): string =>
+  withParameters(mediaType, [`after=${before}`]);
+
 /** A message that goes out under another envelope keeps its name. */
 export const withId = (mediaType: string, id: string): string =>
   idIn(mediaType) === null ? withParameters(mediaType, [`id=${id}`]) : mediaType;
@@ -207,12 +211,12 @@ export const withId = (mediaType: string, id: string): string =>
 export const idIn = (mediaType: string): string | null =>
   parseUuid(parameterIn(mediaType, "id") ?? "");
 
-/** The same for each name that the same content was given. */
+/** The same for each name that the same content was given, and whatever was sent before it. */
 export function withoutId(mediaType: string): string {
   const parts = partsOf(mediaType);
   const at = parts.indexOf(marker, 1);
   const isId = (part: string, place: number) =>
-    at !== -1 && place > at && part.toLowerCase().startsWith("id=");
+    at !== -1 && place > at && /^(id|after)=/i.test(part);
   return parts.filter((part, place) => !isId(part, place)).join(";");
 }
 
@@ -256,6 +260,8 @@ export type TypeFacts = Relations & {
   readonly home: string | null;
   /** By which the author's mailbox knows this identity. */
   readonly pass?: string | null;
+  /** The name of the message that the author sent here before it. */
+  readonly after?: string | null;
 };
 
 const stateCharactersMax = 64;
@@ -280,6 +286,7 @@ export function parseMediaType(text: string): TypeFacts {
     lastsSeconds: secondsIn(parameter("lasts") ?? ""),
     author: parameter("from"),
     pass: parameter("pass"),
+    after: parseUuid(parameter("after") ?? ""),
     home: parseHome(parameter("home") ?? ""),
   };
 }

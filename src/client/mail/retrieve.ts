@@ -95,6 +95,8 @@ export type ReadMessage = MessageFacts & {
   readonly seenUntilMs?: number;
   /** A pass to the mailbox of its author. */
   readonly pass?: string | null;
+  /** The mark of the message that its author sent here before it. */
+  readonly follows?: string | null;
 };
 
 /**
@@ -145,8 +147,10 @@ export async function readChunks(
       "the file is not the one that was sent: size or SHA-256 differ",
     );
   const facts = readOf(message, whole);
-  const { pass = null } = whole.type;
-  return { ...facts, digests, marks: namedMarks(facts, whole.type) ?? marks, seenUntilMs, pass };
+  const { pass = null, after = null } = whole.type;
+  const follows = facts.verified === true && after !== null ? markOfName(facts.from, after) : null;
+  const named = namedMarks(facts, whole.type) ?? marks;
+  return { ...facts, digests, marks: named, seenUntilMs, pass, follows };
 }
 
 /** What a message in chunks says of itself. */
@@ -187,8 +191,11 @@ export function namedMarks(
   type: Pick<TypeFacts, "id">,
 ): ReadonlySet<string> | null {
   if (verified !== true || (type.id ?? null) === null) return null;
-  return new Set([encodeHex(sha256(utf8(`${from}|${id}`)))]);
+  return new Set([markOfName(from, id)]);
 }
+
+const markOfName = (from: Did | null, id: string): string =>
+  encodeHex(sha256(utf8(`${from}|${id}`)));
 
 /** A file is verified only if each of its chunks is. */
 function weaker(a: ClaimedSender | null, b: ClaimedSender | null): ClaimedSender | null {

@@ -5,7 +5,7 @@
  */
 
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
+import { hourMs, secondMs } from "../../core/codec/time.ts";
 import { attempt } from "../base/failure.ts";
 import { Wakeup } from "../base/wakeup.ts";
 import { placeOf } from "../groups/bundles.ts";
@@ -48,11 +48,13 @@ import {
   markMisfiled,
 } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
+import { type HandedRow, HandingOver } from "./handing-over.ts";
 import { acceptInvited } from "./invitations.ts";
-import { handOverKey, keyOfPerson, numberOf, rowsOf, seenKey } from "./keys.ts";
+import { keyOfPerson, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore, StoreNews } from "./own-store.ts";
 import { takePass } from "./passes.ts";
 import { putProfile } from "./profiles.ts";
+import { Handed } from "./queue.ts";
 import type { Inbox, OpenedMessage } from "./receiver.ts";
 import { revisionIn } from "./revisions.ts";
 import {
@@ -88,8 +90,6 @@ type Beside = {
 
 /** Longest name and media type that are kept; a sender may write millions of characters. */
 const charactersMax = 1_024;
-/** What was not handed over within this time isn't any more. */
-const handOverMs = 366 * dayMs;
 
 /** What comes with a message, and what is done when it is saved. */
 type Context = {
@@ -97,12 +97,13 @@ type Context = {
   /** Of what it says of a group. */
   readonly judged: Examined | null;
   readonly after: (() => Promise<void>)[];
+  /** The mark of the message that its author sent before it. */
+  readonly follows: string | null;
 };
 
 /** Who surely sent a message. */
 type By = { readonly sender: Did; readonly person: Person | null };
 
-type LogRow = { readonly key: string; readonly atMs: number };
 export class Incoming {
   readonly #own: OwnStore;
   readonly #sending: Sending;
@@ -113,6 +114,8 @@ export class Incoming {
   readonly #met: Partial<Person>;
   readonly #table: Table;
   readonly #arriving: Arriving;
+  readonly #toHandOver: HandingOver;
+  readonly #handed = new Handed();
   readonly #news = new Wakeup();
 
   constructor(own: OwnStore, { sending, copies, talk, devices, acceptsRequests = false }: Beside) {
@@ -124,6 +127,7 @@ export class Incoming {
     this.#met = acceptsRequests ? { isKnown: true } : {};
     this.#table = own.table;
     this.#arriving = new Arriving(own);
+    this.#toHandOver = new HandingOver(own);
   }
 
   /** What the receiver reads is stored when it returns. */
@@ -137,6 +141,7 @@ export class Incoming {
       takeRun: (message, recipient) => this.#takeRun(message, recipient),
       acked: async (_version, { data: _, ...facts }) => void this.#sending.acked(facts),
       accepts: (sender) => this.#sending.listensTo(sender),
+      handed: this.#handed,
       send: this.#send,
     };
   }
@@ -152,7 +157,8 @@ export class Incoming {
     };
     const has = (digest: string) => this.#has(digest);
     const accepts = (sender: Did) => this.#sending.listensTo(sender);
-    return { isSaved: false, has, read: readMessage, acked: save, accepts, send: this.#send };
+    const given = { accepts, handed: this.#handed, send: this.#send };
+    return { isSaved: false, has, read: readMessage, acked: save, ...given };
   }
 
   readonly #send: MessageActions["send"] = async (to, content, options) =>
@@ -165,7 +171,7 @@ export class Incoming {
       if (isNamed && !(await this.#see(batch, message, read))) return deleteBody(batch, body);
       await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
-      const context = { data, judged: null, after: [] };
+      const context = { data, judged: null, after: [], follows: read.follows ?? null };
       news.push(...(await this.#add(batch, rowOf(read, body, this.#own.arrivalMs()), context)));
     });
     for (const one of news) this.#own.tell(one);
@@ -209,7 +215,8 @@ export class Incoming {
       if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
       await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
-      return this.#add(batch, rowOf(read, body, this.#own.arrivalMs()), { data, judged, after });
+      const context = { data, judged, after, follows: read.follows ?? null };
+      return this.#add(batch, rowOf(read, body, this.#own.arrivalMs()), context);
     };
     const { filled, saved } = await saveContent(this.#table, nowMs, { fill: judging, rows });
     for (const news of saved ?? []) this.#own.tell(news);
@@ -279,9 +286,8 @@ export class Incoming {
     const key = await placeMessage(this.#table, batch, placed);
     const isInGroup = given.group !== null && !isGroupChange(given) && sender !== null;
     if (isInGroup) await this.#markMisfiled(batch, given.group, row, key);
-    const [last] = await this.#table.scan({ prefix: rowsOf.toHandOver, limit: 1, isReverse: true });
-    const number = last === undefined ? 0 : numberOf(last[0]) + 1;
-    batch.put(handOverKey(number), { key, atMs: row.arrivedMs } satisfies LogRow);
+    const handed: HandedRow = { key, atMs: row.arrivedMs, mark: row.digest };
+    await this.#toHandOver.add(batch, handed, context.follows);
     const { conversation } = row;
     const what = placed.target === null ? "message" : "state";
     return [{ type: "changed", conversation, id: placed.target ?? row.id, what }];
@@ -385,13 +391,13 @@ export class Incoming {
 
   // ------------------------------------------------------------------------------------------- handing over
 
-  /** Each message once, also across runs. One in whose loop the program died is handed over again. */
+  /** Each message once, also across runs, in its sender's order. One in whose loop the program died comes again. */
   async *messages(signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
     while (!signal.aborted) {
       this.#news.begin();
-      const [next] = await this.#table.scan<LogRow>({ prefix: rowsOf.toHandOver, limit: 1 });
-      if (next === undefined) {
-        await this.#news.next(hourMs, signal);
+      const next = await this.#toHandOver.next();
+      if (typeof next === "number") {
+        await this.#news.next(next, signal);
         continue;
       }
       const [place, { key }] = next;
@@ -411,11 +417,7 @@ export class Incoming {
     const nowMs = this.#own.nowMs();
     await this.#table.sweep<number>(rowsOf.seen, (untilMs) => untilMs < nowMs, signal);
     await this.#table.sweep<RemovalRow>(rowsOf.removals, ({ untilMs }) => untilMs < nowMs, signal);
-    await this.#table.sweep<LogRow>(
-      rowsOf.toHandOver,
-      ({ atMs }) => atMs < nowMs - handOverMs,
-      signal,
-    );
+    await this.#toHandOver.sweep(signal);
     await sweepUnfinished(this.#table, nowMs);
     await this.#arriving.sweep();
   }
@@ -439,7 +441,7 @@ function shownRow(row: MessageRow, { before, after }: Heard): MessageRow | null 
 }
 
 function rowOf(
-  { digests, marks = digests, seenUntilMs: _, pass: __, ...facts }: ReadMessage,
+  { digests, marks = digests, seenUntilMs: _, pass: __, follows: ___, ...facts }: ReadMessage,
   body: Body,
   nowMs: number,
 ): MessageRow {

@@ -30,6 +30,8 @@ export const rowsOf = {
   seen: "s/",
   /** Copies on their way out, by lane. */
   outbox: "o/",
+  /** What went last to a recipient, by lane. */
+  laneEnds: "E/",
   /** Copies that failed, outside the lanes. */
   aside: "u/",
   pieces: "f/",
@@ -182,6 +184,8 @@ export const unfinishedIdOf = (key: string): string => key.slice(rowsOf.unfinish
 /** Of one recipient: files go in parallel with what is short. */
 export const laneOf = (names: Names, did: string, is: "short" | "file"): string =>
   `${rowsOf.outbox}${names.name(did)}${is === "file" ? "+" : ""}/`;
+export const laneEndOf = (lane: string): string =>
+  `${rowsOf.laneEnds}${lane.slice(rowsOf.outbox.length, -1)}`;
 export const isFileLane = (lane: string): boolean => lane.endsWith("+/");
 export const laneIn = (place: string): string => place.slice(0, place.lastIndexOf("/") + 1);
 export const asideOf = (place: string): string =>

@@ -20,7 +20,14 @@ import {
   localError,
 } from "../base/failure.ts";
 import { randomUuid } from "../keys/crypto.ts";
-import { groupType, profileType, type Source, withId, withPass } from "../mail/content.ts";
+import {
+  groupType,
+  profileType,
+  type Source,
+  withAfter,
+  withId,
+  withPass,
+} from "../mail/content.ts";
 import { planFor } from "../mail/plan.ts";
 import type { FileFacts } from "../mail/seal.ts";
 import {
@@ -39,6 +46,7 @@ import type { NameTrust } from "../trust/trust.ts";
 import type { Body } from "./files.ts";
 import { digits, endOf, isFileLane, laneIn, laneOf, numberOf, rowsOf } from "./keys.ts";
 import { type Courier, type Flight, Lane } from "./lane.ts";
+import { formerName, putEnd, takeEnd } from "./lane-ends.ts";
 import type { OutNews, OwnStore, StoreNews } from "./own-store.ts";
 import type { Passes } from "./passes.ts";
 import type { Batch, Table } from "./table.ts";
@@ -282,7 +290,10 @@ export class Outbox {
     // An anonymous message brings none: its recipient may have the same one by name.
     const pass = options.anonymous === true ? null : await this.passes?.given(to, file.mediaType);
     const passed = pass == null ? file : { ...file, mediaType: withPass(file.mediaType, pass) };
-    const wanted = await planFor(identity, to, passed, { ...options, id });
+    const former = await formerName(this.#table, place, { row, nowMs: this.#own.nowMs() });
+    const told =
+      former === null ? passed : { ...passed, mediaType: withAfter(passed.mediaType, former) };
+    const wanted = await planFor(identity, to, told, { ...options, id });
     const begun = await this.#begun(wanted, row);
     const { plan, delivered } = begun ?? { plan: wanted, delivered: 0 };
     const fixed: OutRow = { ...row, plan: renderPlan(plan, delivered), hasLeft: true };
@@ -385,7 +396,9 @@ export class Outbox {
     const isThere = await this.#table.change(async (batch) => {
       if ((await batch.get(place)) === null) return false;
       batch.put(place, row);
-      if (plan !== undefined) batch.meta = { sentMs: parseTimestamp(plan.timestamp) ?? 0 };
+      if (plan === undefined) return true;
+      batch.meta = { sentMs: parseTimestamp(plan.timestamp) ?? 0 };
+      await putEnd(batch, place, { row, nowMs: this.#own.nowMs() });
       return true;
     });
     if (!isThere) throw localError("removed", "the message was removed before it was sent");
@@ -430,6 +443,7 @@ export class Outbox {
       const row = await batch.get<OutRow>(place);
       if (row === null) return null;
       batch.delete(place);
+      if (outcome.state !== "sent") await takeEnd(batch, place);
       return (await this.keeper?.changed(batch, { place, row }, outcome)) ?? null;
     });
     if (change !== null) this.#own.tell(change);

@@ -47,6 +47,7 @@ import { listenLive } from "../net/connections.ts";
 import { readLimits } from "../trust/client.ts";
 import { cachesOf, liveEndpoints } from "../trust/readers.ts";
 import type { Run } from "./arriving.ts";
+import { type Handed, Queue } from "./queue.ts";
 
 /** Where messages go that are received: to the program, or into the local store. */
 export type Inbox = {
@@ -63,6 +64,8 @@ export type Inbox = {
   readonly acked: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
   /** Whether the user has accepted the sender, so that the mailbox may know it. */
   readonly accepts: (sender: Did) => Promise<boolean>;
+  /** What the program was given before. */
+  readonly handed: Handed;
   /** For replies. */
   readonly send: MessageActions["send"];
 };
@@ -119,7 +122,7 @@ export class Receiver {
   readonly #pollMs: number;
   readonly #recipient: Recipient;
   /** For the program. */
-  readonly #queue: Message[] = [];
+  readonly #queue: Queue;
   /** The queue has, or a look has ended. */
   readonly #changed = new Waiters();
   /** By the digests and the ids of their envelopes; of an id the last one. */
@@ -147,6 +150,7 @@ export class Receiver {
   constructor(own: OwnIdentity, inbox: Inbox, { device, pollMs }: ReceiverOptions) {
     this.#own = own;
     this.#inbox = inbox;
+    this.#queue = new Queue(inbox.handed);
     this.#device = device;
     this.#pollMs = pollMs ?? pollMsDefault;
     // Keys are replaced while it receives.
@@ -160,10 +164,14 @@ export class Receiver {
 
   /** The next message; `null` after `stop`. Throws only for bugs, and when the document names no Cache. */
   async next(): Promise<Message | null> {
-    while (this.#queue.length === 0 && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
+    let next = this.#queue.take();
+    while (next === null && !this.#stop.signal.aborted) {
+      await this.#changed.wait(this.#queue.waitMs(hourMs));
+      next = this.#queue.take();
+    }
     this.#changed.release();
     if (this.#failure !== null) throw this.#failure;
-    return this.#queue.shift() ?? null;
+    return next;
   }
 
   async stop(): Promise<void> {
@@ -181,7 +189,7 @@ export class Receiver {
 
   #end(): void {
     this.#stop.abort();
-    this.#queue.length = 0;
+    this.#queue.clear();
     this.#changed.release();
   }
 
@@ -556,7 +564,9 @@ export class Receiver {
     // A note is not a message of its own, and without a store nothing uses it. A store without room gets it again later.
     if (isSaved || isNoteOf(facts)) await attempt(ack);
     else {
-      this.#queue.push(messageOf(facts, data, { ack, send }));
+      const { follows = null } = facts;
+      const isKnown = follows === null || (await this.#inbox.has(follows));
+      this.#queue.add(messageOf(facts, data, { ack, send }), names, isKnown ? null : follows);
       this.#changed.release();
     }
     return known;

@@ -14,6 +14,7 @@ import { type Chosen, chosenAt, chosenOf, nextVersion, parseTimer, putChoice } f
 import type { Copies } from "./copies.ts";
 import { type Body, readBody } from "./files.ts";
 import { factsOf, type GroupFacts, groupAt, isEmpty } from "./group-rows.ts";
+import { rowsToHandOver } from "./handing-over.ts";
 import { type InvitationTerms, makeInvitation } from "./invitations.ts";
 import {
   endOf,
@@ -353,9 +354,7 @@ export class LocalStore {
    */
   async *handOver<T>(work: (message: StoredMessage) => Promise<T>): AsyncGenerator<T> {
     const failures: unknown[] = [];
-    for await (const [place, { key }] of this.#table.all<Pick<StoredMessage, "key">>(
-      rowsOf.toHandOver,
-    )) {
+    for (const [place, { key }] of await rowsToHandOver(this.#table)) {
       const row = await this.#table.get<MessageRow>(key);
       const views = row === null ? [] : await this.#views(row.conversation, [[key, row]]);
       try {

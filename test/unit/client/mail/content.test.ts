@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";
-import { sourceOf, withAuthor } from "../../../../src/client/mail/content.ts";
+import { sourceOf, withAfter, withAuthor } from "../../../../src/client/mail/content.ts";
 import { openEnvelope } from "../../../../src/client/mail/retrieve.ts";
 import { sealPayload } from "../../../../src/client/mail/seal.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
@@ -54,9 +54,13 @@ test("an author leaves the relations and the sender's own media type as they are
     ...named,
     author: did,
     pass: null,
+    after: null,
     home: null,
   };
   expect(await received(withAuthor(file.mediaType, did))).toEqual(expected);
+  const before = "5a3c1c9e-2d0f-4b6a-9c3d-7e8f90a1b2c3";
+  const behind = withAfter(withAuthor(file.mediaType, did), before);
+  expect(await received(behind)).toEqual({ ...expected, after: before });
 });
 
 test("a parameter in front of the marker names no author", async () => {

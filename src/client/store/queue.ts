@@ -1,0 +1,81 @@
+/**
+ * What a program that acknowledges by itself is to get next: in the order of arrival, but no message before one that its sender
+ * sent ahead of it, unless that one does not come within a second: one that was acknowledged in an earlier run never does.
+ * Source: docs/client.md "Receiving", docs/protocol.md ("Content").
+ */
+import { secondMs } from "../../core/codec/time.ts";
+import type { Message } from "../mail/message.ts";
+
+type Waiting = {
+  readonly message: Message;
+  /** Of its envelopes, and its own. */
+  readonly marks: ReadonlySet<string>;
+  /** The mark of the message that it follows; `null` when it is known, or none is named. */
+  readonly follows: string | null;
+  readonly sinceMs: number;
+};
+
+const heldMs = secondMs;
+/** So many marks of what was handed over are remembered. */
+const handedMax = 1_000;
+
+/** What the program was given, in each of its loops. */
+export class Handed {
+  readonly #marks = new Set<string>();
+
+  has(mark: string): boolean {
+    return this.#marks.has(mark);
+  }
+
+  add(marks: Iterable<string>): void {
+    for (const mark of marks) this.#marks.add(mark);
+    for (const mark of this.#marks)
+      if (this.#marks.size > handedMax) this.#marks.delete(mark);
+      else break;
+  }
+}
+
+export class Queue {
+  readonly #waiting: Waiting[] = [];
+  readonly #handed: Handed;
+
+  constructor(handed: Handed) {
+    this.#handed = handed;
+  }
+
+  get length(): number {
+    return this.#waiting.length;
+  }
+
+  add(message: Message, marks: ReadonlySet<string>, follows: string | null): void {
+    this.#waiting.push({ message, marks, follows, sinceMs: performance.now() });
+  }
+
+  clear(): void {
+    this.#waiting.length = 0;
+  }
+
+  /** The first that waits for no other; `null` when there is none now. */
+  take(): Message | null {
+    const held = new Set<string>();
+    const place = this.#waiting.findIndex((one) => {
+      const waits = this.#waits(one, held);
+      if (waits) for (const mark of one.marks) held.add(mark);
+      return !waits;
+    });
+    const [taken] = place === -1 ? [] : this.#waiting.splice(place, 1);
+    if (taken === undefined) return null;
+    this.#handed.add(taken.marks);
+    return taken.message;
+  }
+
+  /** When to look again, unless something comes. */
+  waitMs(unless: number): number {
+    return this.#waiting.length > 0 ? heldMs / 4 : unless;
+  }
+
+  #waits({ follows, sinceMs }: Waiting, held: ReadonlySet<string>): boolean {
+    if (follows === null || performance.now() - sinceMs >= heldMs) return false;
+    return held.has(follows) || !this.#handed.has(follows);
+  }
+}
