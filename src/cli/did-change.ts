@@ -24,6 +24,7 @@ import type { Signer } from "../client/keys/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys/keys.ts";
 import { changeIdentity, type EditIdentity } from "../client/keys/stored.ts";
 import type { Accepted } from "../client/net/answers.ts";
+import { timeAt } from "../client/net/http.ts";
 import { type Did, normalizeAlias } from "../core/codec/did.ts";
 import { isFault } from "../core/fault.ts";
 import type { ActionName, Intent } from "../core/ledger/actions.ts";
@@ -150,7 +151,8 @@ async function rotate(session: CommandSession, options: Kept): Promise<void> {
   if (ended instanceof ClientError)
     report.note("push subscriptions could not be ended now: the identity's next opening does it");
   // No bundle counts that the former method has signed. The next command tries again where this fails.
-  const bundles = { nowMs: Date.now(), devices: alone, waiting, change: store, announces: false };
+  const nowMs = await timeAt(client.relay);
+  const bundles = { nowMs, devices: alone, waiting, change: store, announces: false };
   await attempt(() => keepBundles(client, did, bundles));
   const { version, root_pubkey } = await client.directory.resolve(did);
   report.result(

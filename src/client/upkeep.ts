@@ -8,6 +8,7 @@ import type { WaypostOptions } from "./identity/opening.ts";
 import { isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
 import type { EditIdentity } from "./keys/stored.ts";
 import type { OwnIdentity } from "./mail/own-identity.ts";
+import { timeAt } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 
 type Host = {
@@ -61,9 +62,8 @@ export class Upkeep {
       const devices = (await this.#host.session()?.devices.others()) ?? alone;
       const change = (edit: EditIdentity) => this.#identity.change(edit);
       // Senders compare its times with the nodes' clock.
-      const nowMs = Date.now() + client.relay.clock.aheadMs;
-      // What is announced already goes on.
-      const announces = announce ?? false;
+      const nowMs = await timeAt(client.relay);
+      const announces = announce ?? null;
       await keepBundles(client, did, { nowMs, devices, waiting, change, announces });
     };
     await this.#identity.inOrder(() => this.orFailed("rotation", keep));

@@ -377,7 +377,7 @@ async function step(): Promise<void> {
 
 // ----------------------------------------------------------------------------------------------------- being honest
 
-/** Of this process, so of the nodes too: what was signed and swallowed may hold for five minutes. */
+/** Of the people, whose clocks are ahead of the nodes' then: what was signed and swallowed may hold for five minutes. */
 const honestNow = Date.now;
 let aheadMs = 0;
 Date.now = () => honestNow() + aheadMs;

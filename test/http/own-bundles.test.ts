@@ -3,10 +3,12 @@
  * made anew when they are lost or the keys are replaced.
  */
 import { expect, test } from "bun:test";
+import { change } from "../../src/client/identity/change.ts";
+import { inForce, nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { keepBundles } from "../../src/client/identity/own-bundles.ts";
 import { alone } from "../../src/client/identity/rotation.ts";
-import { verifyEd25519 } from "../../src/client/keys/crypto.ts";
-import { agreementSecrets } from "../../src/client/keys/keys.ts";
+import { ed25519PublicKey, verifyEd25519 } from "../../src/client/keys/crypto.ts";
+import { agreementSecrets, rootSignerId } from "../../src/client/keys/keys.ts";
 import { changeIdentity } from "../../src/client/keys/stored.ts";
 import { expandSeed } from "../../src/client/keys/xwing.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
@@ -185,4 +187,37 @@ test("new keys have a new bundle, and what a removed device knew of the old one 
   expect(after?.keyId).not.toBe(before?.keyId as string);
   expect(announcesBundle(await activeDocument(me.client, me.did))).toBe(true);
   expect((await seedOf(me)).length).toBe(1);
+}, 60_000);
+
+test("a bundle that was signed while the root key was being replaced is signed again under the new document", async () => {
+  const where = place();
+  const me = await open({ ...where, announce: true });
+  const before = await shown(me);
+  const next = nextIdentity(me.identity, Date.now());
+  await changeIdentity(where.keys, me.identity, () => next);
+  const signer = { keyId: rootSignerId, seed: next.rootSeed };
+  const newRootPubkey = await ed25519PublicKey(next.nextRootSeed as Uint8Array);
+  const rootKey = { action: "UpdateRootPubkey", did: me.did, newRootPubkey } as const;
+  await change(me.client, rootKey, { signer, waiting });
+  await me.close();
+
+  // Interrupted here: the root key is new, and the document has the old method.
+  const between = await open({ ...where, announce: true });
+  const first = await until(
+    () => shown(between),
+    (bundle) => bundle !== null && bundle.keyId !== before?.keyId,
+  );
+  const published = await publishKeys(between.client, between.identity, { waiting });
+  await changeIdentity(where.keys, between.identity, (stored) => inForce(stored, published));
+  expect(await shown(between)).toBeNull();
+  await between.close();
+
+  const again = await open({ ...where, announce: true });
+  const second = await until(
+    () => shown(again),
+    (bundle) => bundle !== null,
+  );
+  expect([second?.keyId, second?.notAfterMs]).toEqual([first?.keyId, first?.notAfterMs]);
+  const friend = await open();
+  expect((await friend.send(again.did, "hi")).recipient.trust).toBe("proven");
 }, 60_000);

@@ -100,8 +100,13 @@ export const comparedShape = object({ did, text });
 export const rememberedAliasShape = object({ alias: text, did });
 /** The published key whose secret this device lacks, since when, and when it last published another one. */
 export const lackingShape = object({ key: text, sinceMs: integer, replacedMs: integer });
-/** The bundle that the own Caches have, where, and when that was last seen. */
-export const putBundleShape = object({ keyId: text, urls: array(text), atMs: integer });
+/** The bundle that the own Caches have, where, under which methods, and when that was last seen. */
+export const putBundleShape = object({
+  keyId: text,
+  methods: optional(text),
+  urls: array(text),
+  atMs: integer,
+});
 /** Calls that were signed and may still be accepted. */
 export const claimsShape = object({
   claims: array(object({ nonce: counter, sha256: bytes32, untilMs: integer })),

@@ -18,7 +18,7 @@ import { changeIdentity, type EditIdentity } from "../keys/stored.ts";
 import { shareType } from "../mail/content.ts";
 import type { MessageOptions } from "../mail/send.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
-import { endpoint } from "../net/http.ts";
+import { endpoint, timeAt } from "../net/http.ts";
 import type { LocalStore } from "../store/store.ts";
 import { activeDocument, type Client, connect, find, rootKeyOf } from "../trust/client.ts";
 import type { Fingerprint } from "../trust/fingerprint.ts";
@@ -198,7 +198,7 @@ async function withBundles(client: Client, restored: Identity, keys: KeyStore): 
     const { keepBundles } = await import("./own-bundles.ts");
     const { alone } = await import("./rotation.ts");
     const keeping = {
-      nowMs: Date.now(),
+      nowMs: await timeAt(client.relay),
       devices: alone,
       waiting: waitingDefault,
       announces: false,

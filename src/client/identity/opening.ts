@@ -57,8 +57,8 @@ export type WaypostOptions = {
   /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
   readonly policy?: string;
   /**
-   * Publishes key bundles, by which others seal in the second version. Another program on the same DID, without bundles,
-   * could not open what comes. By default it only goes on with what is announced.
+   * Publishes key bundles, by which others seal in the second version. By default where the document names no key agreement
+   * that the SDK has not made, since another program on the same DID could not open what comes; `false`: only goes on with it.
    */
   readonly announce?: boolean;
   /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
@@ -179,7 +179,7 @@ export async function settleIdentity(
   identity: Identity,
   options: Settling,
 ): Promise<boolean> {
-  const { alias = null, announce = false, invitation = null, waiting, urls } = options;
+  const { alias = null, announce = true, invitation = null, waiting, urls } = options;
   const read = () => client.directory.registrationStatus(identity.did);
   const status = await read();
   if (status.registration_status === "confirmed") return false;

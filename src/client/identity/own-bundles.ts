@@ -5,9 +5,10 @@
  * Source: docs/trust.md ("Key bundles"), docs/interface.md ("Key bundles").
  */
 import { sha256 } from "#sha256";
-import { encodeHex, parseAgreementKey } from "../../core/codec/bytes.ts";
+import { encodeHex, parseAgreementKey, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, parseTimestamp, weekMs } from "../../core/codec/time.ts";
+import type { JsonObject } from "../../core/codec/json.ts";
+import { dayMs, weekMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { announcesBundle } from "../../core/ledger/account.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
@@ -15,13 +16,15 @@ import {
   bundleKeyId,
   encodeBundleText,
   type KeyBundle,
+  readBundle,
   renderBundle,
+  verifyBundle,
 } from "../../core/message/bundle.ts";
 import { attempt, ClientError, orNull } from "../base/failure.ts";
 import { lackingShape, putBundleShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { decideLacking, decideSealing, newestUnder } from "../keys/agreements.ts";
-import { signEd25519 } from "../keys/crypto.ts";
+import { signEd25519, verifyEd25519 } from "../keys/crypto.ts";
 import { isSealingDue, nextMadeMs } from "../keys/due.ts";
 import {
   freshSeed,
@@ -121,7 +124,12 @@ type Here = {
   readonly caches: readonly Reader[];
 };
 
-type Shown = { readonly keyId: string; readonly issuedAtMs: number };
+type Shown = {
+  readonly keyId: string;
+  readonly issuedAtMs: number;
+  /** A method of the document of now has signed it: otherwise no sender believes it. */
+  readonly counts: boolean;
+};
 
 class Keeper {
   readonly #client: Client;
@@ -136,39 +144,47 @@ class Keeper {
 
   async keep(): Promise<BundlesOutcome> {
     const { nowMs, devices } = this.#keeping;
-    const { bundleKeys } = this.#here.identity;
+    const { document, identity, caches } = this.#here;
+    const { bundleKeys } = identity;
     const under = nameOfSeed(await this.#rootSeed());
     const held = newestUnder(bundleKeys, under);
     const turn = { nowMs, sinceMs: held?.madeMs ?? 0, everyMs: useMs, rank: devices.rank };
     if (held !== null && !isSealingDue(turn) && (await this.#wasSeen(held))) return "kept";
-    const shown = await Promise.all(this.#here.caches.map(shownAt));
-    const newest = newestOf(shown);
-    const isMissing = newest !== null && isUnknown(newest, this.#here.identity, held);
+    const shown = await Promise.all(caches.map((cache) => shownAt(cache, document)));
+    const newest = newestOf(shown.filter((one) => one?.counts === true));
+    const isMissing = newest !== null && isUnknown(newest, identity, held);
     if (isMissing && !(await this.#isLost(newest))) return "waits";
-    const isUp = held !== null && shown.every((one) => one?.keyId === held.id);
+    const isUpAt = (one: Shown | null | undefined, { id }: HeldAgreement) =>
+      one?.counts === true && one.keyId === id;
+    const isUp = held !== null && shown.every((one) => isUpAt(one, held));
     const isUsedUp = held !== null && nowMs - held.madeMs >= useMs;
     const isDue = held === null || isMissing || (isUp ? isSealingDue(turn) : isUsedUp);
-    const key = isDue ? await this.#make(under, newest?.issuedAtMs ?? 0) : held;
+    const key = isDue ? await this.#make(under, newestOf(shown)?.issuedAtMs ?? 0) : held;
     if ((isDue || !isUp) && !(await this.#isShared(key))) return "waits";
-    const bundle = await this.#sign(key);
-    for (const [i, cache] of this.#here.caches.entries())
-      if (shown[i]?.keyId !== key.id) await putAt(cache, bundle);
+    // A bundle that counts no more is signed with another text, so that no node takes it for the one that it has.
+    const issuedAtMs = shown.some((one) => one?.keyId === key.id && !one.counts)
+      ? Math.max(nowMs, (newestOf(shown)?.issuedAtMs ?? 0) + 1)
+      : key.madeMs;
+    const bundle = await this.#sign(key, issuedAtMs);
+    for (const [i, cache] of caches.entries())
+      if (!isUpAt(shown[i], key)) await putAt(cache, bundle);
     await this.#saw(key);
     return isDue ? "renewed" : "kept";
   }
 
-  /** Whether all Caches had it when they were last asked, not long ago. */
+  /** Whether all Caches had it when they were last asked, not long ago and under the same methods. */
   async #wasSeen({ id }: HeldAgreement): Promise<boolean> {
+    const { document, caches } = this.#here;
     const put = await recall(this.#client.known.memory, putKey, putBundleShape);
-    const isRecent = put !== null && this.#keeping.nowMs - put.atMs < lookMs;
-    return (
-      isRecent && put.keyId === id && this.#here.caches.every(({ at }) => put.urls.includes(at.url))
-    );
+    if (put === null || this.#keeping.nowMs - put.atMs >= lookMs) return false;
+    if (put.keyId !== id || put.methods !== signersOf(document)) return false;
+    return caches.every(({ at }) => put.urls.includes(at.url));
   }
 
   #saw({ id: keyId }: HeldAgreement): Promise<void> {
-    const urls = this.#here.caches.map(({ at }) => at.url);
-    const put = { keyId, urls, atMs: this.#keeping.nowMs };
+    const { document, caches } = this.#here;
+    const urls = caches.map(({ at }) => at.url);
+    const put = { keyId, methods: signersOf(document), urls, atMs: this.#keeping.nowMs };
     return this.#client.known.memory.save(putKey, renderKept(put));
   }
 
@@ -207,10 +223,14 @@ class Keeper {
     return newestUnder(stored.bundleKeys, under) as HeldAgreement;
   }
 
-  async #sign({ id: keyId, secret, madeMs }: HeldAgreement): Promise<KeyBundle> {
+  /** However late it is signed, it ends a week after its key was made. */
+  async #sign(
+    { id: keyId, secret, madeMs }: HeldAgreement,
+    issuedAtMs: number,
+  ): Promise<KeyBundle> {
     const { did, keyId: signer, seed } = await senderOf(this.#client, this.#here.identity);
     const publicKey = await publicKeyOf(secret);
-    const times = { issuedAtMs: madeMs, notAfterMs: madeMs + weekMs };
+    const times = { issuedAtMs, notAfterMs: madeMs + weekMs };
     const unsigned = { did, keyId, publicKey, ...times };
     return { ...unsigned, signer, signature: await signEd25519(encodeBundleText(unsigned), seed) };
   }
@@ -239,6 +259,10 @@ class Keeper {
 const publicKeyOf = async (seed: Uint8Array): Promise<Uint8Array> =>
   (await (await import("../keys/xwing.ts")).expandSeed(seed)).publicKey;
 
+/** By whose keys a bundle counts: when they change, it may have to be signed anew. */
+const signersOf = ({ verificationMethod, authentication }: DidDocument): string =>
+  encodeHex(sha256(utf8(JSON.stringify([authentication, verificationMethod]))));
+
 const newestOf = (shown: readonly (Shown | null)[]): Shown | null =>
   shown
     .filter((one) => one !== null)
@@ -254,12 +278,14 @@ const isUnknown = (
   held: HeldAgreement | null,
 ): boolean => issuedAtMs >= (held?.madeMs ?? 0) && bundleKeys.every(({ id }) => id !== keyId);
 
-/** `null` when the Cache has none. */
-async function shownAt({ at, did }: Reader): Promise<Shown | null> {
+/** `null` when the Cache has none, or shows what is no bundle. */
+async function shownAt({ at, did }: Reader, document: DidDocument): Promise<Shown | null> {
   const request = { method: "GET", path: path`/cache/keys/${did}` } as const;
   const shown = await orNull(ask(at, request, shownBundleShape), "not_found");
-  const issuedAtMs = shown === null ? null : parseTimestamp(shown.issued_at);
-  return shown === null || issuedAtMs === null ? null : { keyId: shown.key_id, issuedAtMs };
+  const bundle = shown === null ? "" : readBundle(shown as JsonObject);
+  if (typeof bundle === "string") return null;
+  const counts = await verifyBundle(bundle, document, verifyEd25519);
+  return { keyId: bundle.keyId, issuedAtMs: bundle.issuedAtMs, counts };
 }
 
 /** A Cache that has a later one by now has that of another own device. */

@@ -114,8 +114,8 @@ export const aboutShape = object({
   passes: optional(truth),
   key_bundles: optional(truth),
 });
-/** What is read of an own bundle, and of the answer to one that was put. */
-export const shownBundleShape = object({ key_id: text, issued_at: text });
+/** An own bundle, which `readBundle` examines, or the answer to one that was put. */
+export const shownBundleShape = record;
 export const passesShape = object({ expires_at: text });
 export const pushShape = object({ state: text });
 

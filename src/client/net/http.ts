@@ -167,6 +167,12 @@ export async function askTime(to: Endpoint): Promise<void> {
   await attempt(() => exchange(to, { method: "GET", path: "/healthz" }));
 }
 
+/** The time by that node's clock of now: since it answered last, this machine's may have been set. */
+export async function timeAt(to: Endpoint): Promise<number> {
+  await askTime(to);
+  return Date.now() + to.clock.aheadMs;
+}
+
 /** Codes of nodes for a time that is not theirs. */
 const clockCodes = ["proof_expired", "authorization_expired", "authorization_too_far_ahead"];
 
