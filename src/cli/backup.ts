@@ -8,9 +8,11 @@ import { open, readFile, rm } from "node:fs/promises";
 import { type Command, Option } from "commander";
 import { failed } from "../app/failure.ts";
 import { backup, restore } from "../client/identity/backup.ts";
+import type { Choosing } from "../client/identity/replacement.ts";
 import { renderIdentity } from "../client/keys/keys.ts";
 import { Table } from "../client/store/table.ts";
 import { addIdentityFlag, type CommandSession, clientCommand, parseName } from "./command.ts";
+import { confirmed, type KeptFlags, noteKept } from "./did-change.ts";
 import { fileKeys } from "./files/files.ts";
 import { fileStore, storePath } from "./files/store.ts";
 
@@ -37,6 +39,12 @@ export function registerBackupCommands(program: Command): void {
         .choices(["lost", "remain"])
         .makeOptionMandatory(),
     )
+    .option("--method <id...>", "a method in its document that stays when all keys are new")
+    .option(
+      "--service <id...>",
+      "a service in its document that stays, though it is at another node",
+    )
+    .option("--yes", "do not ask for confirmation of what goes")
     .option("--as <name>", "what to call the identity here", parseName, "default");
   clientCommand(back, restoreIdentity);
 }
@@ -73,11 +81,16 @@ async function backupIdentity(
   report.result({ ok: true, name, did, file: to, bytes }, `${name} is in ${to}: ${bytes} bytes`);
 }
 
-type RestoreFlags = SecretFlags & { readonly as: string; readonly others: "lost" | "remain" };
+type RestoreFlags = SecretFlags &
+  KeptFlags & {
+    readonly as: string;
+    readonly others: "lost" | "remain";
+    readonly yes?: boolean;
+  };
 
 async function restoreIdentity(
   { keysFolder, report, directoryUrl }: CommandSession,
-  { as: name, others, ...flags }: RestoreFlags,
+  { as: name, others, yes = false, ...flags }: RestoreFlags,
   from: string,
 ): Promise<void> {
   if (!existsSync(from)) throw failed(`${from}: there is no such file`);
@@ -86,7 +99,13 @@ async function restoreIdentity(
     const passphrase = await passphraseIn(flags);
     const keys = fileKeys(keysFolder);
     const areOthersLost = others === "lost";
-    const options = { passphrase, keys, name, store, areOthersLost, directoryUrl };
+    const choose: Choosing = async (shown) => {
+      const { goes, kept } = noteKept(report, shown, flags);
+      const isAsked = goes > 0 && process.stdin.isTTY === true;
+      if (isAsked) confirmed(`Bring ${name} back with new keys, without these?`, { yes });
+      return kept;
+    };
+    const options = { passphrase, keys, name, store, areOthersLost, directoryUrl, choose };
     const { did, isHistoryOnly } = await restore(Bun.file(from).stream(), options);
     const text = isHistoryOnly
       ? `the keys of ${did} were replaced after this backup: link this device, which then has the history`

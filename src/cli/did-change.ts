@@ -18,7 +18,11 @@ import { move } from "../client/identity/moving.ts";
 import { inForce, nextIdentity, publishKeys } from "../client/identity/new-keys.ts";
 import { keepBundles } from "../client/identity/own-bundles.ts";
 import { keepPushes } from "../client/identity/push.ts";
-import { recordReplacement } from "../client/identity/replacement.ts";
+import {
+  type KeptRecord,
+  type RecordReplacement,
+  recordReplacement,
+} from "../client/identity/replacement.ts";
 import { alone } from "../client/identity/rotation.ts";
 import type { Signer } from "../client/keys/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys/keys.ts";
@@ -111,27 +115,37 @@ function registerRotate(did: Command): void {
   clientCommand(addIdentityFlag(command), rotate);
 }
 
-type Kept = { readonly method?: readonly string[]; readonly service?: readonly string[] };
+export type KeptFlags = {
+  readonly method?: readonly string[];
+  readonly service?: readonly string[];
+};
 
-/** Says first what the new document won't have. Without `--method` those stay that this machine has added. */
-async function keptOf(
-  { client, report }: CommandSession,
-  identity: Identity,
-  { method, service = [] }: Kept,
-) {
-  const { methods, agreements, services } = await recordReplacement(client, identity);
-  const isKept = (one: { readonly id: string; readonly stays: boolean }) =>
-    method === undefined ? one.stays : method.includes(one.id);
-  for (const one of methods) report.note(`${isKept(one) ? "stays" : "goes"}: method ${one.id}`);
+/** Says what the new document won't have, and counts it. Without `--method` those stay that this machine has added. */
+export function noteKept(
+  report: Pick<CommandSession["report"], "note">,
+  { methods, agreements, services }: RecordReplacement,
+  { method, service = [] }: KeptFlags,
+): { readonly goes: number; readonly kept: KeptRecord } {
+  let goes = agreements.length;
+  for (const { id, stays } of methods) {
+    const isKept = method === undefined ? stays : method.includes(id);
+    goes += isKept ? 0 : 1;
+    report.note(`${isKept ? "stays" : "goes"}: method ${id}`);
+  }
   for (const { id } of agreements) report.note(`goes: key agreement ${id}`);
-  for (const { id, stays, endpoints } of services)
-    if (!stays && !service.includes(id))
-      report.note(`goes: service ${id} at ${endpoints.join(", ")}`);
-  return { services: service, methods: method };
+  for (const { id, stays, endpoints } of services) {
+    if (stays || service.includes(id)) continue;
+    goes++;
+    report.note(`goes: service ${id} at ${endpoints.join(", ")}`);
+  }
+  return {
+    goes,
+    kept: method === undefined ? { services: service } : { services: service, methods: method },
+  };
 }
 
 /** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
-async function rotate(session: CommandSession, options: Kept): Promise<void> {
+async function rotate(session: CommandSession, flags: KeptFlags): Promise<void> {
   const { client, keysFolder, report } = session;
   const identity = await session.identity();
   const { name, did } = identity;
@@ -140,7 +154,7 @@ async function rotate(session: CommandSession, options: Kept): Promise<void> {
     throw failed(
       `other devices of ${name} would be locked out: replace its keys by waypost device remove`,
     );
-  const kept = await keptOf(session, identity, options);
+  const { kept } = noteKept(report, await recordReplacement(client, identity), flags);
   const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
   const waiting = session.waiting("waiting for the new keys");
   const rotated = await publishKeys(client, next, { waiting, ...kept });

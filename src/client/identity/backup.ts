@@ -34,8 +34,10 @@ import { recallEvidence } from "../store/evidence.ts";
 import { after, ringKey, rowsOf } from "../store/keys.ts";
 import { Table } from "../store/table.ts";
 import { type Client, connect, rootKeyOf } from "../trust/client.ts";
+import { rememberHosts } from "../trust/hosts.ts";
 import { recall } from "../trust/trust.ts";
 import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
+import type { Choosing } from "./replacement.ts";
 
 const magic = "waypost-backup:v1\n";
 const saltBytes = 16;
@@ -135,6 +137,8 @@ export type Restoring = {
   readonly areOthersLost: boolean;
   /** Shows whether the keys of the backup are still in force; needed where the others are lost. */
   readonly directoryUrl?: string;
+  /** Where the others are lost: shown before anything changes what the new keys take out of the record, it says what stays. */
+  readonly choose?: Choosing;
 };
 
 export type Restored = {
@@ -147,8 +151,8 @@ export type Restored = {
 };
 
 /**
- * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. Throws
- * `wrong_passphrase`, `backup_damaged`, `name_taken`, and `root_replaced` where only history is left and no store takes it.
+ * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. Where the
+ * others are lost, services stay at the node of `directoryUrl`, and what `choose` says. Throws `wrong_passphrase`, `backup_damaged`, `name_taken`, and `root_replaced` where only history is left and no store takes it.
  */
 export async function restore(
   file: ReadableStream<Uint8Array>,
@@ -185,6 +189,8 @@ export async function restore(
   }
   const { did, storeKey } = identity;
   const isCopy = !areOthersLost && !isHistoryOnly;
+  const isRenewed = client !== null && areOthersLost && !isHistoryOnly;
+  const kept = isRenewed ? await chosenFor(client, identity, options.choose) : null;
   const table = store === undefined ? null : await Table.open(store, storeKey);
   if (table !== null) await forgetDevices(table, isCopy);
   if (table !== null && !isHistoryOnly) await recallEvidence(table, memory);
@@ -193,13 +199,19 @@ export async function restore(
   if (isHistoryOnly) return { did, isHistoryOnly };
   await rememberBackup(memory, identity);
   const restored = areOthersLost ? nextIdentity(identity, Date.now()) : identity;
-  const kept = areOthersLost ? renderIdentity(restored) : text;
-  if (!(await keys.replace(name, null, kept))) throw taken();
-  if (client !== null && areOthersLost) {
-    const renewed = await publishKeys(client, restored, { waiting: waitingDefault });
+  const saved = areOthersLost ? renderIdentity(restored) : text;
+  if (!(await keys.replace(name, null, saved))) throw taken();
+  if (client !== null && kept !== null) {
+    await rememberHosts(client, did, kept.own);
+    const renewed = await publishKeys(client, restored, { waiting: waitingDefault, ...kept });
     await changeIdentity(keys, restored, (stored) => inForce(stored, renewed));
   }
   return { did, isHistoryOnly };
+}
+
+async function chosenFor(client: Client, identity: Identity, choose: Choosing = async () => ({})) {
+  const { chooseRestored } = await import("./replacement.ts");
+  return chooseRestored(client, identity, choose);
 }
 
 async function clientAt(directoryUrl: string, memory: TextStore): Promise<Client> {

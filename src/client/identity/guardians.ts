@@ -7,7 +7,7 @@
 import { combine, split } from "shamir-secret-sharing";
 import { encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { type DidDocument, parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
+import { parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
 import { attempt, localError } from "../base/failure.ts";
 import { guardiansShape, shareShape } from "../base/kept.ts";
 import { type Of, parseKept, renderKept } from "../base/shapes.ts";
@@ -18,13 +18,14 @@ import { changeIdentity, type EditIdentity } from "../keys/stored.ts";
 import { shareType } from "../mail/content.ts";
 import type { MessageOptions } from "../mail/send.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
-import { endpoint, timeAt } from "../net/http.ts";
+import { timeAt } from "../net/http.ts";
 import type { LocalStore } from "../store/store.ts";
 import { activeDocument, type Client, connect, find, rootKeyOf } from "../trust/client.ts";
 import type { Fingerprint } from "../trust/fingerprint.ts";
-import { hostOf, rememberHosts } from "../trust/hosts.ts";
+import { rememberHosts } from "../trust/hosts.ts";
 import { distrust, recall } from "../trust/trust.ts";
 import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
+import type { Choosing } from "./replacement.ts";
 
 const [sharesCount, sharesNeeded] = [3, 2];
 const memoryKey = "guardians";
@@ -141,6 +142,8 @@ export type Restoration = {
   readonly name?: string;
   /** Ids of services in the document that stay although they are at other nodes. */
   readonly services?: readonly string[];
+  /** Instead: shown before anything changes what the new keys take out, it says what stays. */
+  readonly choose?: Choosing;
 };
 
 /**
@@ -151,7 +154,8 @@ export async function restoreFromGuardians({
   shares,
   directoryUrl,
   name = "default",
-  services = [],
+  services: ticked = [],
+  choose = async () => ({ services: ticked }),
   ...rest
 }: Restoration): Promise<Identity> {
   const keys = reliable(rest.keys);
@@ -168,13 +172,17 @@ export async function restoreFromGuardians({
   const methods = [...own.map(({ id }) => ({ id, secret: seed })), ...made.methods];
   const sealing = sealingKeyOf(document)?.id;
   const agreements = made.agreements.map((one) => ({ ...one, id: sealing ?? one.id }));
+  const { chooseRestored } = await import("./replacement.ts");
+  // Own methods are those of the root key: what else signs goes.
+  const lost = { ...made, methods, agreements: [] };
+  const { own: services, ...kept } = await chooseRestored(client, lost, choose);
   // Who has lost the keys, or had them stolen, keeps none of them.
   const identity = nextIdentity({ ...made, methods, agreements }, Date.now());
   if (!(await keys.replace(name, null, renderIdentity(identity))))
     throw localError("name_taken", `an identity called ${name} already exists`);
   client.known.memory = memoryOf(keys, name);
-  await rememberHosts(client, did, await servicesAt(client, document));
-  const renewed = await publishKeys(client, identity, { waiting: waitingDefault, services });
+  await rememberHosts(client, did, services);
+  const renewed = await publishKeys(client, identity, { waiting: waitingDefault, ...kept });
   const restored = await changeIdentity(keys, identity, (stored) => inForce(stored, renewed));
   // What can't be reached now is asked when the identity is opened.
   await attempt(async () => {
@@ -206,19 +214,6 @@ async function withBundles(client: Client, restored: Identity, keys: KeyStore): 
     await keepBundles(client, restored.did, { ...keeping, change });
   });
   return identity;
-}
-
-/** Those at the node of the user's choice: who had the keys may have named other ones. */
-async function servicesAt({ directory, timeoutMs }: Client, document: DidDocument) {
-  const { url } = directory.endpoint;
-  const { aboutOf } = await import("./registration.ts");
-  const own = await aboutOf(endpoint(url, timeoutMs));
-  const names = [own.relay_endpoints, own.cache_endpoints, own.directory_endpoints].flat();
-  const hosts = [url, ...names.filter((one) => one !== undefined)].map(hostOf);
-  return document.service.map((one) => {
-    const serviceEndpoint = one.serviceEndpoint.filter((at) => hosts.includes(hostOf(at)));
-    return { ...one, serviceEndpoint };
-  });
 }
 
 function parseShare(text: string): Share {

@@ -1,14 +1,17 @@
 /**
- * What a replacement of all keys would drop from the own record, for the user to tick what stays. Loaded on demand.
+ * What a replacement of all keys would drop from the own record, for the user to tick what stays: before keys are replaced by
+ * command, and when an identity is restored. Loaded on demand.
  * Source: docs/client.md "Lost and found", docs/trust.md "Own devices".
  */
 import { renderAgreementKey } from "../../core/codec/bytes.ts";
-import { bundleAgreement, parseMethodKey } from "../../core/ledger/account.ts";
+import { bundleAgreement, type DidDocument, parseMethodKey } from "../../core/ledger/account.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
 import { heldSeed, type Identity } from "../keys/keys.ts";
+import { endpoint } from "../net/http.ts";
 import { activeDocument, type Client } from "../trust/client.ts";
 import { hostOf, loadOwnHosts } from "../trust/hosts.ts";
 import { loadAddedKeys } from "../trust/own.ts";
+import { aboutOf } from "./registration.ts";
 
 /** Something of the document. `stays`: this device has made, added or named it, so that it stays unless the user says otherwise. */
 type Listed = { readonly id: string; readonly stays: boolean };
@@ -24,14 +27,25 @@ export type RecordReplacement = {
   })[];
 };
 
-/** Of the document that is proven now. */
+/** Ids of what stays in the record besides; with `methods`, of methods those alone. */
+export type KeptRecord = {
+  readonly services?: readonly string[];
+  readonly methods?: readonly string[];
+};
+
+/** Shows a user what a restoration would take out, before anything changes; one that throws ends it. */
+export type Choosing = (shown: RecordReplacement) => Promise<KeptRecord>;
+
+/** Of the document that is proven now. `ownHosts` where none are remembered; without them all services stay. */
 export async function recordReplacement(
   client: Client,
   identity: Identity,
+  ownHosts: readonly string[] | null = null,
 ): Promise<RecordReplacement> {
   const { did } = identity;
   const document = await activeDocument(client, did);
-  const [added, hosts] = [await loadAddedKeys(client, did), await loadOwnHosts(client, did)];
+  const added = await loadAddedKeys(client, did);
+  const hosts = (await loadOwnHosts(client, did)) ?? ownHosts;
   const opened = await Promise.all(
     identity.agreements.map(async ({ secret }) =>
       renderAgreementKey(await x25519PublicKey(secret)),
@@ -56,4 +70,31 @@ export async function recordReplacement(
       return { id, type, endpoints: serviceEndpoint, stays };
     }),
   };
+}
+
+/**
+ * Before an identity is restored: the services at the node of the user's choice are its own, because who had the keys may have
+ * named other ones; and what else its user says.
+ */
+export async function chooseRestored(
+  client: Client,
+  identity: Identity,
+  choose: Choosing,
+): Promise<KeptRecord & { readonly own: DidDocument["service"] }> {
+  const hosts = (await loadOwnHosts(client, identity.did)) ?? (await hostsOf(client));
+  const kept = await choose(await recordReplacement(client, identity, hosts));
+  const { service } = await activeDocument(client, identity.did);
+  const own = service.map((one) => {
+    const serviceEndpoint = one.serviceEndpoint.filter((at) => hosts.includes(hostOf(at)));
+    return { ...one, serviceEndpoint };
+  });
+  return { ...kept, own };
+}
+
+/** Of the node at which an identity is restored, and of those that it names. */
+async function hostsOf({ directory, timeoutMs }: Client): Promise<readonly string[]> {
+  const { url } = directory.endpoint;
+  const about = await aboutOf(endpoint(url, timeoutMs));
+  const names = [about.relay_endpoints, about.cache_endpoints, about.directory_endpoints].flat();
+  return [url, ...names.filter((one) => one !== undefined)].map(hostOf);
 }
