@@ -417,7 +417,8 @@ export class Device {
   #answer({ from, digest }: Text): void {
     const { kept } = this;
     const answer = this.#world.rules.answerTo(kept.group, { own: this.identity, from, digest });
-    const name = `${from} ${digest} ${digestIn(kept.group)}`;
+    // Under new keys once more: what earlier ones have signed doesn't count everywhere.
+    const name = `${from} ${digest} ${digestIn(kept.group)} ${kept.ring.head.root}`;
     if (answer === null || this.#answered.has(name)) return;
     this.#answered.add(name);
     if (answer === "later")

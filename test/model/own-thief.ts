@@ -168,7 +168,9 @@ export class Thief {
     const { id, maker, nonce } = group;
     if (maker === bob) return;
     const state = changed(group, { add: [mallory], name: "stolen" }, world.nowMs);
-    const roots = (world.ledger.get(maker) ?? []).slice(0, -1);
+    // By a key that both devices know to be replaced: who is shown an old record may follow a hand-over for good.
+    const least = Math.min(...world.honest(bob).map(({ kept }) => kept.proven[maker] ?? 1));
+    const roots = (world.ledger.get(maker) ?? []).slice(0, least - 1);
     const root = world.pick(roots.filter((one) => this.seeds.has(one))) ?? keyOf("evil");
     const statements = [{ statement: state, root }];
     const next = mallory;

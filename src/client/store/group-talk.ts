@@ -467,7 +467,8 @@ export class GroupTalk {
     if (row === null || isEmpty(row) || row.joined === 0 || standingOf(row, own) === "asked")
       return;
     const answer = answerTo(row.state, { own, from, digest });
-    const name = `${group} ${from} ${digest} ${digestOf(row.state)}`;
+    // Under new keys once more: what earlier ones have signed doesn't count everywhere.
+    const name = `${group} ${from} ${digest} ${digestOf(row.state)} ${await this.root()}`;
     if (answer === null || this.#answered.get(name) === true) return;
     this.#answered.set(name, true);
     const sinceMs =
