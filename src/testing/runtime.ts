@@ -199,6 +199,8 @@ const ofNode = {
   CryptoHasher,
   sleep: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
   gc: () => undefined,
+  // Node does not say what became of a promise.
+  peek: { status: () => "pending" },
   dns: { lookup: (host: string) => lookup(host, { all: true }) },
 };
 
