@@ -406,7 +406,7 @@ export function openLogs(table: OrderedTable | SharedTable): Logs {
     });
   return {
     head: (log) => read((view) => readLogHead(view, placeOf(log))),
-    genesisSeed: () => read((view) => view.get(records.genesisSeedKey)),
+    genesisSeed: () => read((view) => view.get(records.genesisSeedKey)?.slice() ?? null),
     tile: (log, place) =>
       proving(log, 0, (tiles, view, { size }) =>
         readPlace(view, { at: placeOf(log), place, size, tiles }),

@@ -89,6 +89,9 @@ export async function openEmbeddedLedger(options: EmbeddedOptions): Promise<Embe
 
 type NewCall = { readonly call: LedgerCall; readonly bytes: Uint8Array; readonly label: string };
 
+/** Of each kind of record. */
+const decodedLimits = { entriesMax: 4_096, bytesMax: 8 * 1024 ** 2 };
+
 class Chain implements EmbeddedLedger {
   private readonly table: OrderedTable | SharedTable;
   /** Whether other processes write the table, too. */
@@ -101,15 +104,14 @@ class Chain implements EmbeddedLedger {
   private closing = false;
   private readonly underWay = new Set<Promise<unknown>>();
   private knownProofs: LedgerProofs | null = null;
-  /** Every envelope reads its recipient and the head: decoding them is most of what such a read costs. */
-  private readonly accounts = rememberDecoded(records.accountOf, {
-    entriesMax: 4_096,
-    bytesMax: 8 * 1024 ** 2,
-  });
-  private readonly heads = rememberDecoded(records.decodeHead, {
-    entriesMax: 1,
-    bytesMax: 64 * 1024,
-  });
+  /** Every envelope reads its recipient, a policy and the head: decoding them is most of what such a read costs. */
+  private readonly accounts = rememberDecoded(records.accountOf, decodedLimits);
+  private readonly policies = {
+    recipient: rememberDecoded((bytes) => records.policyOf("recipient", bytes), decodedLimits),
+    tag: rememberDecoded((bytes) => records.policyOf("tag", bytes), decodedLimits),
+    persona: rememberDecoded((bytes) => records.policyOf("persona", bytes), decodedLimits),
+  };
+  private readonly heads = rememberDecoded(records.decodeHead, decodedLimits);
 
   constructor(
     private readonly options: EmbeddedOptions,
@@ -148,7 +150,7 @@ class Chain implements EmbeddedLedger {
 
   async keyProof(did: Did): Promise<Uint8Array | null> {
     this.checkOpen();
-    return this.read((view) => view.get(records.keyProofKey(did)));
+    return this.read((view) => view.get(records.keyProofKey(did))?.slice() ?? null);
   }
 
   aliasHolder = (alias: string) => this.ofAlias(alias, records.readHolder);
@@ -167,10 +169,9 @@ class Chain implements EmbeddedLedger {
   ): Promise<PolicyOf<Scope> | null> {
     this.checkOpen();
     if (longerThan(key, didBytesMax) || !key.isWellFormed()) return null;
-    return records.policyOf(
-      scope,
-      await this.read((view) => view.get(records.policyKey(scope, key))),
-    );
+    const name = records.policyKey(scope, key);
+    const bytes = await this.read((view) => view.get(name));
+    return bytes === null ? null : (this.policies[scope](name, bytes) as PolicyOf<Scope>);
   }
 
   async submission(txHash: string): Promise<Submission | null> {

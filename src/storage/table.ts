@@ -7,7 +7,8 @@ import type { StoreEnvironment } from "./contract.ts";
 
 /**
  * Keys have 1 to 1,600 characters of visible ASCII and are in the order of these characters; values are bytes.
- * Reads are synchronous and see the last commit; bytes that go in or out belong to the caller.
+ * Reads are synchronous and see the last commit. Bytes that go in belong to the caller; bytes that come out are shared,
+ * and not changed: while nothing is written, `get` may return the same ones again.
  */
 export interface TableView {
   get(key: string): Uint8Array | null;
@@ -79,7 +80,7 @@ export class Overlay implements TableChange {
 
   get(key: string): Uint8Array | null {
     const written = this.written.get(key);
-    return written === undefined ? this.below.get(key) : (written?.slice() ?? null);
+    return written === undefined ? this.below.get(key) : written;
   }
 
   range(
@@ -143,11 +144,15 @@ export function rememberDecoded<T>(
   });
   return (key, bytes) => {
     const entry = entries.get(key);
-    if (entry?.bytes.length === bytes.length && Buffer.compare(entry.bytes, bytes) === 0)
-      return entry.value;
+    if (entry !== undefined && isSame(entry.bytes, bytes)) return entry.value;
     entries.delete(key);
     const value = decode(bytes);
     entries.set(key, { bytes, value });
     return value;
   };
+}
+
+/** A table that remembers its records returns the same object again, which costs no look at the bytes. */
+function isSame(a: Uint8Array, b: Uint8Array): boolean {
+  return a === b || (a.length === b.length && Buffer.compare(a, b) === 0);
 }

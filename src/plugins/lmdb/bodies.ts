@@ -6,11 +6,10 @@
  * after each sweep.
  * Memory: about 100 bytes for each block.
  */
-import { concatBytes } from "../../core/codec/bytes.ts";
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import { isSameId, type RowTable, retained } from "../../storage/mailbox-rows.ts";
 import type { CommitBatch, Environment } from "./environment.ts";
-import { bodyAt, bodyBytes, encodeBody, orderedKey, orderedNumber } from "./records.ts";
+import { bodyAt, bodyBytes, orderedKey, orderedNumber, writeBody } from "./records.ts";
 
 /** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
 const blockBytesAim = 2 * 4_096 - 16;
@@ -25,15 +24,17 @@ const blocksFreedPerCommit = 512;
 /** Rows that need a block, and the bytes of their bodies. */
 type Need = { rows: number; bytes: number };
 
+/** Bodies are written into it one after the other. */
+type NewBlock = { readonly bytes: Uint8Array; used: number };
+
 export class Bodies {
   private readonly needed = new Map<number, Need>();
   /** Blocks of which little is needed. */
   private readonly sparse = new Set<number>();
   /** Blocks that no row needs any more. */
   private readonly unneeded = new Set<number>();
-  /** Bodies of the commit that is being decided, by block, and the bytes of the last block. */
-  private blocks: Uint8Array[][] = [];
-  private lastBytes = 0;
+  /** Those of the commit that is being decided. */
+  private blocks: NewBlock[] = [];
   /** The number of its first block. */
   private next = 1;
 
@@ -70,16 +71,23 @@ export class Bodies {
   /** Packs the body of a row behind the others of the commit. */
   add(slot: number, preview: Uint8Array, envelope: Uint8Array): void {
     const { rows } = this;
-    const body = encodeBody({ words: rows.words(slot), preview, envelope });
-    if (this.blocks.length === 0 || this.lastBytes + body.length > blockBytesAim) {
-      this.blocks.push([]);
-      this.lastBytes = 0;
-    }
+    const bytes = bodyBytes(preview.length, envelope.length);
+    const block = this.blockFor(bytes);
     rows.block[slot] = this.next + this.blocks.length - 1;
-    rows.offset[slot] = this.lastBytes;
-    this.blocks.at(-1)!.push(body);
-    this.lastBytes += body.length;
+    rows.offset[slot] = block.used;
+    const place = block.bytes.subarray(block.used, block.used + bytes);
+    writeBody(place, { words: rows.words(slot), preview, envelope });
+    block.used += bytes;
     this.need(slot);
+  }
+
+  /** The last block of the commit when it has room for so many bytes, or a new one. */
+  private blockFor(bytes: number): NewBlock {
+    const last = this.blocks.at(-1);
+    if (last !== undefined && last.used + bytes <= last.bytes.length) return last;
+    const block = { bytes: new Uint8Array(Math.max(bytes, blockBytesAim)), used: 0 };
+    this.blocks.push(block);
+    return block;
   }
 
   private need(slot: number): void {
@@ -170,14 +178,8 @@ export class Bodies {
 
   /** Writes the blocks of the commit, after all its decisions. */
   finish(batch: CommitBatch): void {
-    for (const bodies of this.blocks) {
-      const [only] = bodies;
-      batch.put(
-        "blocks",
-        orderedKey(this.next++),
-        bodies.length === 1 ? only! : concatBytes(...bodies),
-      );
-    }
+    for (const { bytes, used } of this.blocks)
+      batch.put("blocks", orderedKey(this.next++), bytes.subarray(0, used));
     this.blocks = [];
   }
 

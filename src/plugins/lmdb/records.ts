@@ -68,9 +68,11 @@ type Body = {
   readonly envelope: Uint8Array;
 };
 
-/** Checksum 8, version 1, zero 1, preview length 2, envelope length 4, id 16, preview, envelope. */
-export function encodeBody({ words, preview, envelope }: Body): Uint8Array {
-  const bytes = new Uint8Array(bodyBytes(preview.length, envelope.length));
+/**
+ * Writes a body where it lies in its block, into as many bytes as it takes: checksum 8, version 1, zero 1, preview length
+ * 2, envelope length 4, id 16, preview, envelope.
+ */
+export function writeBody(bytes: Uint8Array, { words, preview, envelope }: Body): void {
   const view = viewOf(bytes);
   view.setUint8(checksumBytes, recordVersion);
   view.setUint16(checksumBytes + 2, preview.length);
@@ -79,7 +81,6 @@ export function encodeBody({ words, preview, envelope }: Body): Uint8Array {
   bytes.set(preview, headerBytes);
   bytes.set(envelope, headerBytes + preview.length);
   view.setBigUint64(0, Bun.hash.xxHash3(bytes.subarray(checksumBytes)));
-  return bytes;
 }
 
 /** A body as it is found in its block, where it takes so many bytes. */

@@ -163,13 +163,13 @@ export class DiskTable implements OrderedTable {
   get(key: string): Uint8Array | null {
     this.environment.checkOpen();
     const known = this.known.get(key);
-    if (known !== undefined) return known.slice();
+    if (known !== undefined) return known;
     const bytes = Buffer.from(key);
     const record = this.environment.get(this.database, bytes);
     if (record === null) return null;
     const value = unsealed(bytes, record, `${this.database} record ${key}`);
     const isLast = !this.environment.isCommitting;
-    if (isLast && value.length <= knownBytesMax) this.known.set(key, value.slice());
+    if (isLast && value.length <= knownBytesMax) this.known.set(key, value);
     return value;
   }
 

@@ -12,7 +12,7 @@ export class MemoryTable implements OrderedTable {
 
   get(key: string): Uint8Array | null {
     this.checkOpen();
-    return this.values.getElementByKey(key)?.slice() ?? null;
+    return this.values.getElementByKey(key) ?? null;
   }
 
   range(
