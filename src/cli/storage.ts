@@ -1,7 +1,7 @@
 /**
  * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
- * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run while the nodes run; `restore`
- * and `import` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of the
+ * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run while the nodes run; `restore`,
+ * `import` and `compact` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of the
  * entries (senders and client networks, as digests; the running node names networks that sent something lately).
  */
 
@@ -76,6 +76,10 @@ export function registerStorageCommand(program: Command): void {
   command("verify", "check every record of the stores, while the nodes run")
     .addOption(new Option("--apart").hideHelp())
     .action(verify);
+  command(
+    "compact",
+    "give free room inside the stores back to the disk, while no node runs",
+  ).action(compact);
   command("export", "write everything a store holds as JSON lines, while the nodes run")
     .option("--to <file>", "file to write; standard output without it")
     .action(exportStore);
@@ -146,6 +150,10 @@ async function verify(options: Options & { readonly apart?: true }): Promise<voi
     throw failedInResult(
       "a store is damaged: restore a backup, or export what is left and import it into a new store",
     );
+}
+
+async function compact(options: Options): Promise<void> {
+  await reportEach(options, await maintained(options), ({ work }) => work.compact());
 }
 
 type Verified = VerifyReport | { readonly failure: string };

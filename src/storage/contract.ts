@@ -447,9 +447,7 @@ export type VerifyReport = {
 
 /** A new store that is being filled; nothing else has it open, and no ledger runs in it. */
 export type ImportTarget = Required<Pick<Capabilities, "mailbox" | "replay" | "receipts">> & {
-  readonly putLedger: (
-    pairs: readonly (readonly [key: string, value: Uint8Array])[],
-  ) => Promise<void>;
+  readonly putLedger: (pairs: readonly (readonly [string, Uint8Array])[]) => Promise<void>;
 };
 
 /** Writes all records into a new store. */
@@ -478,6 +476,8 @@ export type FileMaintenance = {
   /** Creates the store from a backup, after renaming an existing one. Run an interrupted restore again. */
   readonly restore: (from: string) => Promise<string>;
   readonly verify: () => Promise<VerifyReport>;
+  /** Gives room that is free inside the store back to the disk. An interrupted one changes nothing. */
+  readonly compact: () => Promise<string>;
 };
 
 export interface StoragePlugin<Options = unknown> {

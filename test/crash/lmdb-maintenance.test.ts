@@ -16,6 +16,7 @@ import { join } from "node:path";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import {
   backupStore,
+  compactStore,
   exportRecords,
   restoreStore,
   verifyStore,
@@ -117,6 +118,81 @@ describe("a backup beside a writer", () => {
     await (await open(path)).close();
     expect(await failureOf(() => backupStore(path, path))).toBeInstanceOf(StoreError);
   });
+});
+
+/** Of messages of 20 KB, one in ten waits; the others were acknowledged, and their blocks are free. */
+async function mostlyFree(path: string) {
+  const store = await open(path);
+  const mailbox = mailboxOf(store);
+  const numbers = Array.from({ length: 600 }, (_, n) => n);
+  const large = (n: number) =>
+    entry(n, { recipient: did(n % 5), ...later, envelope: bytesOf(n, 20_000) });
+  await Promise.all(numbers.map((n) => mailbox.store(large(n), quota())));
+  const over = numbers.filter((n) => n % 10 !== 3);
+  for (const n of over) await mailbox.remove(did(n % 5), [id(n)], 2_000);
+  for (let sweeps = 0; sweeps < 3; sweeps++) await mailbox.expire(2_000, 1_000);
+  const messages = await held(store);
+  await store.close();
+  const aliveBytes = (numbers.length - over.length) * 20_000;
+  return { messages, aliveBytes };
+}
+
+const sizeOf = (path: string) => statSync(join(path, "data.mdb")).size;
+
+describe("a store that is compacted", () => {
+  test("takes what it holds, and all that it knew is there", async () => {
+    const path = folder();
+    const { messages, aliveBytes } = await mostlyFree(path);
+    expect(sizeOf(path)).toBeGreaterThan(8 * aliveBytes);
+    expect(await compactStore(path)).toContain(`in ${sizeOf(path)} bytes, of `);
+    expect(sizeOf(path)).toBeLessThan(1.5 * aliveBytes);
+    expect(readdirSync(path).toSorted()).toEqual(["data.mdb", "owner.lock"]);
+    const store = await open(path);
+    expect(await held(store)).toEqual(messages);
+    const mailbox = mailboxOf(store);
+    expect(await mailbox.message(did(0), id(5), 2_000)).toMatchObject({ state: "acked" });
+    expect(await mailbox.store(entry(900_000, { recipient: did(1), ...later }), quota())).toEqual({
+      kind: "stored",
+    });
+    await store.close();
+    expect((await verifyStore(path)).problems).toEqual([]);
+  });
+
+  test("is not one that a node has open, with or without its lock file", async () => {
+    const path = folder();
+    const store = await open(path);
+    await mailboxOf(store).store(entry(1, { recipient: did(1), ...later }), quota());
+    for (let tries = 0; tries < 2; tries++) {
+      expect(((await failureOf(() => compactStore(path))) as Error).message).toContain(
+        "already open by another process",
+      );
+      rmSync(join(path, "owner.lock"), { force: true });
+    }
+    await store.close();
+  });
+
+  test("and killed meanwhile has lost nothing, and is compacted by the next try", async () => {
+    const path = folder();
+    const { messages, aliveBytes } = await mostlyFree(path);
+    const script = `import { compactStore } from ${JSON.stringify(join(import.meta.dir, "../../src/plugins/lmdb/maintenance.ts"))};
+      console.log("begin"); await compactStore(${JSON.stringify(path)});`;
+    for (const delayMs of [0, 3, 8, 15, 30, 60]) {
+      const child = Bun.spawn([process.execPath, "-e", script], {
+        stdout: "pipe",
+        stderr: "ignore",
+      });
+      await child.stdout.getReader().read();
+      await Bun.sleep(delayMs);
+      child.kill("SIGKILL");
+      await child.exited;
+      const found = await open(path);
+      expect(await held(found)).toEqual(messages);
+      await found.close();
+    }
+    await compactStore(path);
+    expect(sizeOf(path)).toBeLessThan(1.5 * aliveBytes);
+    expect(readdirSync(path).toSorted()).toEqual(["data.mdb", "owner.lock"]);
+  }, 60_000);
 });
 
 describe("a restore", () => {

@@ -71,6 +71,7 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
       backup: async (to) => (await maintenance()).backupStore(options.path, to),
       restore: async (from) => (await maintenance()).restoreStore(options.path, from),
       verify: async () => (await maintenance()).verifyStore(options.path),
+      compact: async () => (await maintenance()).compactStore(options.path),
     },
   }),
 };

@@ -1,10 +1,11 @@
 /**
- * Work of an operator on a store: backup of a running node, restore, verify, and export.
+ * Work of an operator on a store: backup of a running node, restore, verify, compact, and export.
  * A copy gets its name only when it is whole, synced and verified, so that an
  * interrupted one never counts as a store. A backup and an export pin a transaction as a reader of LMDB; while it is
  * open, the store can't reuse space that becomes free: it grows instead.
  * Memory of an export: about 135 bytes for each message id.
  */
+import type { Database as LockFile } from "bun:sqlite";
 import {
   chmodSync,
   closeSync,
@@ -50,6 +51,7 @@ import {
   openRoot,
   type Root,
   type Tables,
+  tableBytes,
   tablesOf,
   unopened,
   type VerifiedRecords,
@@ -57,7 +59,7 @@ import {
   verifyTables,
 } from "./data-file.ts";
 import { dataFile, type LmdbOptions, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
-import { lockFolder } from "./owner.ts";
+import { lockFolder, OwnData } from "./owner.ts";
 import { loadPages, type Reads } from "./pages.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb } from "./store.ts";
@@ -82,9 +84,11 @@ export async function backupStore(from: string, to: string): Promise<string> {
   return `copied ${records} records, ${bytes} bytes, to ${folder}; the copy was verified`;
 }
 
+const copyFolder = "copy";
+
 /** An unfinished copy in a folder, as of this moment: by the library, without free pages. */
 async function copyRoot(root: Root, folder: string): Promise<void> {
-  const copy = join(folder, "copy");
+  const copy = join(folder, copyFolder);
   rmSync(copy, { recursive: true, force: true });
   mkdirSync(copy, { mode: 0o700 });
   await root.backup(copy, true);
@@ -230,6 +234,55 @@ function setAside(folder: string): string | null {
   renameSync(join(folder, dataFile), join(folder, name));
   rmSync(join(folder, "lock.mdb"), { force: true });
   return join(folder, name);
+}
+
+/**
+ * Puts a copy without free pages in the place of the data file, whole, verified and synced. No node may have the store
+ * open. Throws `full` when the disk has no room for both; an interrupted one leaves the former file.
+ */
+export async function compactStore(path: string): Promise<string> {
+  const folder = resolve(path);
+  const { bytes: before } = sizeOf(folder);
+  const lock = lockFolder(folder);
+  const data = ownedData(folder, lock);
+  try {
+    const snapshot = await openSnapshot(folder);
+    try {
+      checkCopyRoom(folder, snapshot.tables);
+      await copyRoot(snapshot.root, folder);
+    } finally {
+      await snapshot.close();
+      rmSync(join(folder, copyFolder), { recursive: true, force: true });
+    }
+    const { records, bytes } = await finishCopy(folder, () =>
+      rmSync(join(folder, "lock.mdb"), { force: true }),
+    );
+    return `has ${records} records in ${bytes} bytes, of ${before} before`;
+  } finally {
+    data.close();
+    lock.close();
+  }
+}
+
+/** Also where someone has removed the lock file of a running node. */
+function ownedData(folder: string, lock: LockFile): OwnData {
+  try {
+    return new OwnData(join(folder, dataFile));
+  } catch (error) {
+    lock.close();
+    throw error;
+  }
+}
+
+/** Left free behind a copy. */
+const copyMarginBytes = 16 * 1024 ** 2;
+
+function checkCopyRoom(folder: string, tables: Tables): void {
+  const { bavail, bsize } = statfsSync(folder);
+  let wanted = copyMarginBytes;
+  for (const table of Object.values(tables)) wanted += tableBytes(table);
+  if (Number(bavail) * Number(bsize) < wanted)
+    throw new StoreError("full", `${folder} has no room for the copy, which takes ${wanted} bytes`);
 }
 
 /** Fills a store in a folder of its own, and puts it into its place once every record of it was verified. */
