@@ -1,7 +1,7 @@
 /** Blocks of messages: what a few messages keep of them is packed anew, and the library's map is given back. */
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
-import { openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
+import { openRoot, tableBytes, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
@@ -41,6 +41,29 @@ async function blocksIn(path: string): Promise<number> {
   await root.close();
   return blocks;
 }
+
+test("take at most 2.5 times what waits and a mebibyte, however many went before", async () => {
+  const path = newPath();
+  const store = await open(path);
+  const mailbox = store.capabilities.mailbox!;
+  const wide = quota({ recipientEntriesMax: 1e6, storeEntriesMax: 1e6 });
+  const [turns, perTurn, each] = [12, 2_000, 300];
+  // One in forty waits, so that nearly every block of 24 has one.
+  const waits = (n: number) => n % 40 === 3;
+  for (let turn = 0; turn < turns; turn++) {
+    const numbers = Array.from({ length: perTurn }, (_, n) => turn * perTurn + n);
+    const times = { expiresAtMs: 90_000, keptUntilMs: 95_000 };
+    const given = { recipient: did(1), envelope: bytesOf(turn, each), ...times };
+    await Promise.all(numbers.map((n) => mailbox.store(entry(n, given), wide)));
+    await mailbox.remove(did(1), numbers.filter((n) => !waits(n)).map(id), 2_000);
+    for (let sweeps = 0; sweeps < 2; sweeps++) await mailbox.expire(2_000, 1_000);
+  }
+  await store.close();
+  const root = openRoot(path, { readOnly: true });
+  const taken = tableBytes(tablesOf(root).blocks);
+  await root.close();
+  expect(taken).toBeLessThan(2.5 * ((turns * perTurn) / 40) * each + 1024 ** 2);
+});
 
 test("that are mostly unneeded are packed anew, some with each sweep, and lose nothing", async () => {
   const path = newPath();
