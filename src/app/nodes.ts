@@ -36,7 +36,6 @@ import {
 } from "../nodes/parties/recipients.ts";
 import { rememberRecipients } from "../nodes/parties/remembered.ts";
 import { announceChange, createBell } from "../nodes/parties/signals.ts";
-import { openTiers, type Tiers } from "../nodes/parties/tiers.ts";
 import { createSessions } from "../nodes/relay/live/session.ts";
 import { createRelay } from "../nodes/relay/relay.ts";
 import { openResults, type Results } from "../nodes/results.ts";
@@ -71,7 +70,6 @@ type Known = ComposeParts & { readonly homes?: Homes };
 type NodeParts = Known & {
   readonly recipients: RecipientSource;
   readonly blocks: Blocks;
-  readonly tiers: Tiers;
   readonly members: Members;
   readonly digest: Results["digest"];
 };
@@ -80,11 +78,6 @@ export type ComposedNodes = Awaited<ReturnType<typeof composeNodes>>;
 
 export async function composeNodes(config: Config, overrides: ComposeParts) {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
-  const tiers = await openTiers({
-    ...overrides,
-    receipts: receiptsOf(config, overrides.stores),
-    config,
-  });
   const results = await openResults({
     ...overrides,
     receipts: receiptsOf(config, overrides.stores),
@@ -103,7 +96,6 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     ...known,
     recipients: recipientsOf(config, known),
     blocks,
-    tiers,
     members,
     digest: results.digest,
   };
@@ -181,7 +173,6 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
       bundles?.close();
       publisher?.close();
       blocks.close();
-      tiers.close();
       deletions.close();
     },
   };
@@ -220,7 +211,6 @@ function erasingOf(
     stores,
     recipients,
     blocks,
-    tiers,
     members,
     invitations,
     results,
@@ -231,7 +221,6 @@ function erasingOf(
   const ledger = cache.enabled && !isElsewhere ? ledgerOf(config, stores) : null;
   return {
     blocks,
-    tiers,
     members,
     results,
     directory:
@@ -254,7 +243,7 @@ function erasingOf(
 /** What the list of members is made of: no ledger where recipients are looked up at a Directory elsewhere. */
 function membershipOf(
   config: Config,
-  { stores, members, blocks, tiers }: NodeParts,
+  { stores, members, blocks }: NodeParts,
 ): Omit<MemberParts, "now"> {
   const isElsewhere = isPublicEndpoint(config.server.recipients);
   const hasLedger = config.directory.enabled || !isElsewhere;
@@ -263,7 +252,6 @@ function membershipOf(
   return {
     members,
     blocks,
-    tiers,
     ledger,
     mailbox: config.cache.enabled ? stores.capability("cache.store", "mailbox") : null,
   };

@@ -197,7 +197,7 @@ export type ListedInvitation = Readonly<Record<"id" | "expires_at", string>> & {
 };
 
 /** DIDs that registered by an invitation, as `waypost invite list` shows them. */
-async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> {
+export async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> {
   const { invitations } = await askNode(flags, "/operations/invitations");
   const found = (invitations as readonly ListedInvitation[]).filter((one) => one.id.startsWith(id));
   const [one] = found;

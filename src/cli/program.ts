@@ -47,6 +47,7 @@ const loadAll: readonly (() => Promise<(program: Command) => void>)[] = [
   async () => (await import("./operations.ts")).registerOperationsCommands,
   async () => (await import("./invite.ts")).registerInviteCommands,
   async () => (await import("./members.ts")).registerMembersCommand,
+  async () => (await import("./reports.ts")).registerReportsCommand,
   async () => (await import("./audit.ts")).registerAuditCommand,
   async () => (await import("./storage.ts")).registerStorageCommand,
   async () => (await import("./chain.ts")).registerChainCommand,

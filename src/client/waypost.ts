@@ -32,6 +32,7 @@ import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
 import { Passing, unkeptInbox } from "./store/passing.ts";
 import type { PollResult, Receiver } from "./store/receiver.ts";
+import type { StoredMessage } from "./store/rows.ts";
 import type { LocalStore } from "./store/store.ts";
 import { type Client, connect } from "./trust/client.ts";
 import type { Fingerprint } from "./trust/fingerprint.ts";
@@ -261,6 +262,18 @@ export class Waypost {
       mediaType: reactionType,
       receipt: false,
     });
+  }
+
+  /**
+   * Shows the operator of the Directory chosen messages of others, with what proves who wrote them, sealed to the identity
+   * that its node names; `reason` in own words. Waits in the outbox like any message. Throws `no_operator`.
+   */
+  async report(messages: readonly StoredMessage[], reason = ""): Promise<Sent> {
+    const { table } = this.#stored();
+    const { report } = await import("./store/reporting.ts");
+    const send = (to: Did, content: Content, options: MessageOptions) =>
+      this.send(to, content, options);
+    return report({ client: this.client, table, send }, messages, reason);
   }
 
   /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */

@@ -66,15 +66,11 @@ export function renderEffective(config: Config): string {
   const stores = Object.entries(config.stores).map(([name, options]) =>
     [`[stores.${name}]`, ...optionLines(options), ""].join("\n"),
   );
-  const tiers = Object.entries(config.tiers).map(([name, values]) =>
-    [`[tiers.${name}]`, ...optionLines(values), ""].join("\n"),
-  );
-  return [...sections, ...stores, ...tiers].join("\n");
+  return [...sections, ...stores].join("\n");
 }
 
 function optionLines(options: Readonly<Record<string, unknown>>): string[] {
-  const given = Object.entries(options).filter(([, value]) => value !== undefined);
-  return given.map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+  return Object.entries(options).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
 }
 
 /** As it would be written in the file. */

@@ -67,6 +67,7 @@ export function ConversationView({ id, at, open }: Props) {
         isGroup={!isPerson}
         onReply={setAnswered}
         onForward={(message) => open({ is: "forward", message })}
+        onReport={(message) => open({ is: "report", message })}
       />
       <Writing id={id} names={names} />
       {isStranger && !person.isBlocked && <Request person={person} />}
@@ -117,6 +118,7 @@ type MessagesProps = Pick<Props, "id" | "at"> & {
   readonly sendings: number;
   readonly onReply: (message: StoredMessage) => void;
   readonly onForward: (message: StoredMessage) => void;
+  readonly onReport: (message: StoredMessage) => void;
 };
 /** Pixels from an edge at which more is read. */
 const edge = 600;
@@ -178,7 +180,16 @@ function Writing({ id, names }: Pick<Props, "id"> & { readonly names: Names }) {
   );
 }
 
-function Messages({ id, at, names, isGroup, sendings, onReply, onForward }: MessagesProps) {
+function Messages({
+  id,
+  at,
+  names,
+  isGroup,
+  sendings,
+  onReply,
+  onForward,
+  onReport,
+}: MessagesProps) {
   const listed = useMessages(id, at);
   const { shown, hasOlder } = listed;
   const { list, isAtEnd, isFarUp, look, showNewest } = useScrolling(listed);
@@ -222,6 +233,7 @@ function Messages({ id, at, names, isGroup, sendings, onReply, onForward }: Mess
                 names,
                 onReply,
                 onForward,
+                onReport,
                 before: shown[i - 1] ?? null,
                 after: shown[i + 1] ?? null,
                 isFound: message.id === at,
@@ -249,6 +261,7 @@ type LineProps = Omit<By, "isContinued"> & {
   readonly isFound: boolean;
   readonly onReply: (message: StoredMessage) => void;
   readonly onForward: (message: StoredMessage) => void;
+  readonly onReport: (message: StoredMessage) => void;
 };
 
 const seriesMs = 300_000;
@@ -265,7 +278,8 @@ const isSeries = (before: StoredMessage | null, message: StoredMessage | null): 
 
 /** Drawn again only when its message changed: the list has many. */
 function Line(props: LineProps) {
-  const { message, before, after, names, sender, isGroup, isFound, onReply, onForward } = props;
+  const { message, before, after, names, sender, isGroup, isFound } = props;
+  const { onReply, onForward, onReport } = props;
   const day = dayOf(message.arrivedAt);
   const isNewDay = before === null || dayOf(before.arrivedAt) !== day;
   const isJoined = isSeries(before, message);
@@ -281,6 +295,7 @@ function Line(props: LineProps) {
           {...{ message, names, sender, isGroup, isContinued }}
           onReply={() => onReply(message)}
           onForward={() => onForward(message)}
+          onReport={() => onReport(message)}
         />
       ),
     [message, sender, isContinued],

@@ -2,6 +2,7 @@
  * Received files. One is shown only when its first bytes are those of PNG, JPEG, WebP or GIF, whatever its sender calls it;
  * all others are saved as bytes without a type: a `blob:` of HTML or SVG would run in this origin.
  */
+import { reportType } from "../client/mail/content.ts";
 import { pictureType } from "../client/mail/notes.ts";
 import type { LocalStore, StoredMessage } from "../client/package.ts";
 import { pictureSize } from "./picture-size.ts";
@@ -31,6 +32,9 @@ export async function smallPicture(picture: Blob | null): Promise<Blob | null> {
 }
 
 /** A text with a name is a file: HTML and the like are not words to somebody. */
+/** One's own, to the operator. */
+export const isReport = ({ mediaType }: StoredMessage): boolean => mediaType.startsWith(reportType);
+
 export const isFile = ({ text, name }: StoredMessage): boolean => text === null || name !== "";
 
 export const mayBePicture = ({ mediaType, sizeBytes, content }: StoredMessage): boolean =>

@@ -1,7 +1,7 @@
 /** One message: its text or file, what it answers, reactions, and what has become of it. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { DeliveryState, StoredMessage } from "../client/package.ts";
-import { askFor, isFile, mayBePicture, pictureOf, saveFile } from "./files.ts";
+import { askFor, isFile, isReport, mayBePicture, pictureOf, saveFile } from "./files.ts";
 import { type Names, react } from "./groups.tsx";
 import { mayPlay, Player } from "./media.tsx";
 import {
@@ -22,6 +22,7 @@ type Props = {
   readonly message: StoredMessage;
   readonly onReply: () => void;
   readonly onForward: () => void;
+  readonly onReport: () => void;
 };
 export type By = {
   readonly names: Names;
@@ -34,7 +35,7 @@ export type By = {
 const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
 export function Bubble(props: Props & By) {
-  const { message, names, sender, isGroup, isContinued, onReply, onForward } = props;
+  const { message, names, sender, isGroup, isContinued, onReply, onForward, onReport } = props;
   const [isOpen, setOpen] = useState(false);
   const [isEditing, setEditing] = useState(false);
   const more = useRef<HTMLButtonElement>(null);
@@ -93,7 +94,7 @@ export function Bubble(props: Props & By) {
       </button>
       {isOpen && (
         <Actions
-          {...{ message, onReply, onForward }}
+          {...{ message, onReply, onForward, onReport }}
           onEdit={() => setEditing(true)}
           onReaders={() => setShowsReaders(!showsReaders)}
           onDone={close}
@@ -137,7 +138,8 @@ type ActionsProps = Props & {
   readonly onDone: () => void;
 };
 
-function Actions({ message, onReply, onForward, onEdit, onReaders, onDone }: ActionsProps) {
+function Actions(props: ActionsProps) {
+  const { message, onReply, onForward, onReport, onEdit, onReaders, onDone } = props;
   const { conversation, text } = message;
   const own = message.reactions.find(({ from }) => from === me.did)?.reaction;
   const done = (work: () => unknown) => {
@@ -179,6 +181,9 @@ function Actions({ message, onReply, onForward, onEdit, onReaders, onDone }: Act
         <Button onClick={() => done(() => navigator.clipboard.writeText(text))}>{t.copy}</Button>
       )}
       {isOwnText && <Button onClick={() => done(onEdit)}>{t.edit}</Button>}
+      {!message.isOwn && message.revised !== "deleted" && (
+        <Button onClick={() => done(onReport)}>{t.report}</Button>
+      )}
       <Button danger onClick={() => done(() => me.store.remove(message))}>
         {t.deleteHere}
       </Button>
@@ -197,6 +202,7 @@ function Actions({ message, onReply, onForward, onEdit, onReaders, onDone }: Act
 
 function MessageContent({ message }: Pick<Props, "message">) {
   if (message.revised === "deleted") return <p class="text gone">{t.wasDeleted}</p>;
+  if (isReport(message)) return <p class="text gone">{t.reportMessage}</p>;
   return isFile(message) ? (
     <FileContent message={message} />
   ) : (

@@ -27,6 +27,7 @@ import {
 import { type Invited, invitationLink, type Panel, parseInvited, show } from "./place.ts";
 import { ProfileSettings } from "./profile.tsx";
 import { QrCode } from "./qr.tsx";
+import { AboutOperator, Report } from "./report.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import { attempt, isTrial, me, node, operatorInvitation, warnOfState } from "./session.ts";
 import { oneLine, sizeOf } from "./text.ts";
@@ -45,6 +46,8 @@ export function PanelView({ panel, open, ...rest }: PanelsProps) {
       return <Write {...props} to={panel.to} />;
     case "forward":
       return <Forward {...props} message={panel.message} />;
+    case "report":
+      return <Report {...props} message={panel.message} />;
     case "person":
       return <AboutPerson {...props} did={panel.did} />;
     case "group":
@@ -233,6 +236,7 @@ function Settings({ onClose }: Props) {
       )}
       <h3>{t.about}</h3>
       <p>{t.aboutText(node.version)}</p>
+      <AboutOperator />
       <p class="address">
         <Phrase text={t.yourAddress}>
           <bdi>{me.did}</bdi>

@@ -1,7 +1,7 @@
 /** The list of conversations: those who are known, requests of strangers, and who has written what last. */
 import { useState } from "preact/hooks";
 import type { Conversation, StoredMessage } from "../client/package.ts";
-import { isFile } from "./files.ts";
+import { isFile, isReport } from "./files.ts";
 import { changeOf, isChange, type Names, useNames } from "./groups.tsx";
 import { Avatar, Button, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
 import { type Panel, show } from "./place.ts";
@@ -23,6 +23,7 @@ export function summaryOf(
   if (message === null) return "";
   if (isChange(message)) return `${sender} ${changeOf(message)}`;
   if (message.revised === "deleted") return t.messageDeleted;
+  if (isReport(message)) return t.reportMessage;
   const said = isFile(message)
     ? t.fileSummary(oneLine(message.name) || t.withoutName)
     : oneLine(message.text ?? "", 90);

@@ -7,6 +7,7 @@ export type Panel =
   | { readonly is: "write"; readonly to: Invited }
   | { readonly is: "settings" }
   | { readonly is: "forward"; readonly message: StoredMessage }
+  | { readonly is: "report"; readonly message: StoredMessage }
   | { readonly is: "person"; readonly did: string }
   | { readonly is: "group"; readonly id: string | null };
 

@@ -21,15 +21,17 @@ export async function hpkeSeal(
   return { enc, ciphertext: chacha20poly1305(key, nonce).encrypt(plain) };
 }
 
-/** `null` when it was sealed to another key, bound to something else, or changed. */
+type Sealed = { readonly enc: Uint8Array; readonly ciphertext: Uint8Array };
+
+/** With `key` and `nonce` of this one message. `null` when it was sealed to another key, bound to something else, or changed. */
 export async function hpkeOpen(
-  { enc, ciphertext }: { readonly enc: Uint8Array; readonly ciphertext: Uint8Array },
+  { enc, ciphertext }: Sealed,
   secret: XwingSecret,
   info: Uint8Array,
-): Promise<Uint8Array | null> {
+): Promise<Record<"plain" | "key" | "nonce", Uint8Array> | null> {
   try {
     const { key, nonce } = hpkeKeys(await decapsulate(enc, secret), info);
-    return chacha20poly1305(key, nonce).decrypt(ciphertext);
+    return { plain: chacha20poly1305(key, nonce).decrypt(ciphertext), key, nonce };
   } catch {
     return null;
   }

@@ -39,6 +39,8 @@ export const isQuiet = (mediaType: string): boolean =>
   isNote(mediaType) || mediaType.startsWith(syncType) || mediaType.startsWith(contentType);
 /** A share of the root key, for a guardian. */
 export const shareType = "application/vnd.waypost.guardian-share+json";
+/** Messages for the operator of a node. */
+export const reportType = "application/vnd.waypost.report+json";
 export const syncType = "application/vnd.waypost.sync+json";
 /** Of a message that another device has. */
 export const contentType = "application/vnd.waypost.content";

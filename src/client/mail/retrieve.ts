@@ -25,10 +25,11 @@ import {
 import type { Client } from "../trust/client.ts";
 import { decideLife } from "../trust/life.ts";
 import type { TrustLevel } from "../trust/trust.ts";
+import { type Authorship, authorshipOf } from "./authorship.ts";
 import { parseMediaType, type Remarks, type TypeFacts } from "./content.ts";
 import { type FileFacts, type SealBinding, sealProfile } from "./seal.ts";
 import { type ClaimedSender, senderVerifier, type VerifySender } from "./senders.ts";
-import { type Opened, openPayload, recordReader, type SecretsOf } from "./unseal.ts";
+import { type Opened, openWithCipher, recordReader, type SecretsOf } from "./unseal.ts";
 import type { HybridOpened } from "./unseal-hybrid.ts";
 
 export type Recipient = {
@@ -97,6 +98,8 @@ export type ReadMessage = MessageFacts & {
   readonly pass?: string | null;
   /** The mark of the message that its author sent here before it. */
   readonly follows?: string | null;
+  /** Of a verified message in one envelope. */
+  readonly authorship?: Authorship | null;
 };
 
 /**
@@ -150,7 +153,8 @@ export async function readChunks(
   const { pass = null, after = null } = whole.type;
   const follows = facts.verified === true && after !== null ? markOfName(facts.from, after) : null;
   const named = namedMarks(facts, whole.type) ?? marks;
-  return { ...facts, digests, marks: named, seenUntilMs, pass, follows };
+  const authorship = message.groupId === null ? whole.authorship : null;
+  return { ...facts, digests, marks: named, seenUntilMs, pass, follows, authorship };
 }
 
 /** What a message in chunks says of itself. */
@@ -256,6 +260,8 @@ type OpenedEnvelope = Opened & {
   readonly from: ClaimedSender | null;
   /** By the sender's clock; `null` when it can't be read. */
   readonly sentAtMs: number | null;
+  /** `null` where nothing proves the author. */
+  readonly authorship: Authorship | null;
 };
 
 /**
@@ -274,20 +280,22 @@ export async function openEnvelope(
   if (typeof messageId !== "string" || to !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
   const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
-  const { file, data, inner } = await openSealed(envelope, binding, recipient.secretsOf);
+  const opened = await openSealed(envelope, binding, recipient.secretsOf);
+  const { file, data, inner } = opened;
   const type = parseMediaType(file.mediaType);
   const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
   const from = await recipient.senderOf(envelope, type, { sentAtMs, foundMs }, inner);
   // Signed by somebody who did not write it.
   const isForeign = type.author !== null && from !== null && type.author !== from.did;
+  const isProven = from?.verified === true && !isForeign;
   return {
     file: { ...file, mediaType: type.plain },
     type,
     data,
     from: isForeign ? { ...from, verified: false, trust: null } : from,
     sentAtMs,
-    seenUntilMs:
-      from?.verified === true && !isForeign ? liveUntil(envelope, recipient, sentAtMs) : 0,
+    seenUntilMs: isProven ? liveUntil(envelope, recipient, sentAtMs) : 0,
+    authorship: isProven ? authorshipOf(envelope, opened) : null,
   };
 }
 
@@ -299,7 +307,7 @@ async function openSealed(
 ): Promise<HybridOpened> {
   const payload = envelope["payload"];
   if (!isRecord(payload) || payload["profile"] === sealProfile)
-    return { ...(await openPayload(payload, binding, secretsOf)), inner: null };
+    return { ...(await openWithCipher(payload, binding, secretsOf)), inner: null };
   const opening = { binding, seedsOf: secretsOf, reader: recordReader };
   return (await import("./hybrid.ts")).hybrid.open(envelope, opening);
 }

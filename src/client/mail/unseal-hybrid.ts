@@ -21,7 +21,7 @@ import { encapsulatedBytes, expandSeed } from "../keys/xwing.ts";
 import { bytesOf, recordMembers, sha256Shape } from "../net/answers.ts";
 import type { EnvelopeJson } from "../net/caches.ts";
 import { encodeRecord, type SealBinding } from "./seal.ts";
-import type { Opened, recordReader, SecretsOf } from "./unseal.ts";
+import type { Cipher, Opened, recordReader, SecretsOf } from "./unseal.ts";
 
 const payloadShape = strictObject({
   profile: text,
@@ -47,6 +47,8 @@ export type InnerSignature = {
   readonly signature: Uint8Array;
   /** The exact bytes that it covers. */
   readonly signedBytes: Uint8Array;
+  /** For whom, and in which envelope. */
+  readonly place: SealedPlace;
 };
 
 type RecordReader = typeof recordReader;
@@ -57,7 +59,10 @@ type Opening = {
   readonly reader: RecordReader;
 };
 
-export type HybridOpened = Opened & { readonly inner: InnerSignature | null };
+export type HybridOpened = Opened & {
+  readonly inner: InnerSignature | null;
+  readonly cipher: Cipher;
+};
 
 /**
  * The opened payload of an envelope. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
@@ -76,8 +81,11 @@ export async function openHybrid(
     const secret = await expandSeed(seed);
     const keySha256 = encodeHex(sha256(secret.publicKey));
     const place: SealedPlace = { to: binding.to, keySha256, envelopeSha256 };
-    const padded = await hpkeOpen({ enc, ciphertext }, secret, encodeSealInfo(place));
-    if (padded !== null) return parseHybrid(padded, place, { binding, reader });
+    const found = await hpkeOpen({ enc, ciphertext }, secret, encodeSealInfo(place));
+    if (found === null) continue;
+    const { plain, key, nonce } = found;
+    const cipher = { key, nonce, plainBytes: plain.length };
+    return { ...parseHybrid(plain, place, { binding, reader }), cipher };
   }
   throw reader.notAuthentic("it can't be decrypted");
 }
@@ -116,7 +124,7 @@ function parseHybrid(
   padded: Uint8Array,
   place: SealedPlace,
   { binding, reader }: Omit<Opening, "seedsOf">,
-): HybridOpened {
+): Omit<HybridOpened, "cipher"> {
   const plain = unpadRecord(padded);
   if (plain === null) throw reader.unreadable("nothing ends it before its padding");
   const decoded = reader.decode(plain);
@@ -134,5 +142,5 @@ function parseHybrid(
     throw reader.unreadable("from, from_key, proof_sha256 and signature stand together");
   const recordSha256 = encodeHex(sha256(encodeRecord(named)));
   const signedBytes = encodeSealedSenderText({ from, keyId }, place, recordSha256);
-  return { ...opened, inner: { from, keyId, proofSha256, signature, signedBytes } };
+  return { ...opened, inner: { from, keyId, proofSha256, signature, signedBytes, place } };
 }

@@ -24,6 +24,14 @@ import {
 
 export type Opened = { readonly file: FileFacts; readonly data: Uint8Array };
 
+/** Of one payload: with it, and with what was sealed, the same ciphertext is made again. */
+export type Cipher = {
+  readonly key: Uint8Array;
+  readonly nonce: Uint8Array;
+  /** Length of what was encrypted, with padding. */
+  readonly plainBytes: number;
+};
+
 /** The secrets held under the id of a key agreement: several when its key was replaced, none when unknown. */
 export type SecretsOf = (keyId: string) => readonly Uint8Array[];
 
@@ -36,6 +44,15 @@ export async function openPayload(
   binding: SealBinding,
   secretsOf: SecretsOf,
 ): Promise<Opened> {
+  const { file, data } = await openWithCipher(payload, binding, secretsOf);
+  return { file, data };
+}
+
+export async function openWithCipher(
+  payload: unknown,
+  binding: SealBinding,
+  secretsOf: SecretsOf,
+): Promise<Opened & { readonly cipher: Cipher }> {
   const sealed = parseSealed(payload);
   const secrets = secretsOf(sealed.keyId);
   if (secrets.length === 0)
@@ -45,8 +62,11 @@ export async function openPayload(
     );
   const additional = additionalData(binding);
   for (const secret of secrets) {
-    const plaintext = await decrypt(sealed, secret, additional);
-    if (plaintext !== null) return openedOf(decodeRecord(plaintext), recordShape, binding).opened;
+    const found = await decrypt(sealed, secret, additional);
+    if (found === null) continue;
+    const { opened } = openedOf(decodeRecord(found.plaintext), recordShape, binding);
+    const cipher = { key: found.key, nonce: sealed.nonce, plainBytes: found.plaintext.length };
+    return { ...opened, cipher };
   }
   throw notAuthentic("it can't be decrypted");
 }
@@ -83,10 +103,13 @@ async function decrypt(
   sealed: Sealed,
   secret: Uint8Array,
   additional: Uint8Array,
-): Promise<Uint8Array | null> {
+): Promise<{ readonly plaintext: Uint8Array; readonly key: Uint8Array } | null> {
   try {
     const key = contentKey(await x25519SharedSecret(secret, sealed.ephemeral), additional);
-    return chacha20poly1305(key, sealed.nonce, additional).decrypt(sealed.ciphertext);
+    return {
+      plaintext: chacha20poly1305(key, sealed.nonce, additional).decrypt(sealed.ciphertext),
+      key,
+    };
   } catch {
     return null;
   }

@@ -440,11 +440,9 @@ function shownRow(row: MessageRow, { before, after }: Heard): MessageRow | null 
   return { ...row, from, verified: true, trust: trustOf(from), body: inlineJson(json) };
 }
 
-function rowOf(
-  { digests, marks = digests, seenUntilMs: _, pass: __, follows: ___, ...facts }: ReadMessage,
-  body: Body,
-  nowMs: number,
-): MessageRow {
+function rowOf(read: ReadMessage, body: Body, nowMs: number): MessageRow {
+  const { digests, marks = digests, seenUntilMs: _, pass: __, follows: ___, ...rest } = read;
+  const { authorship = null, ...facts } = rest;
   const { from, verified, group, name, mediaType } = facts;
   const [digest = ""] = verified === true ? marks : digests;
   return {
@@ -459,5 +457,6 @@ function rowOf(
     digest,
     body,
     to: [],
+    ...(authorship === null ? {} : { authorship }),
   };
 }

@@ -4,6 +4,7 @@
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
+import type { Authorship } from "../mail/authorship.ts";
 import { isTextType } from "../mail/content.ts";
 import type { Reaction, StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
@@ -101,6 +102,8 @@ export type MessageRow = Placed & {
   readonly digest: string;
   readonly body: Body;
   readonly to: readonly Copy[];
+  /** What shows others who wrote it. */
+  readonly authorship?: Authorship;
 };
 
 /** What somebody calls themselves (`profiles.ts`). */
@@ -284,7 +287,8 @@ async function wipeDeleted(
 ): Promise<void> {
   if (row.verified !== true || (await revisionTo(table, batch, row))?.text !== null) return;
   forgetBody(batch, row);
-  batch.put(key, { ...row, name: "", body: { is: "removed" } satisfies Body });
+  const { authorship: _, ...left } = row;
+  batch.put(key, { ...left, name: "", body: { is: "removed" } satisfies Body });
 }
 
 /** A reaction next to the message that it is for, any other message in its conversation; and for own devices. */
@@ -397,7 +401,7 @@ export function viewOf(
   row: MessageRow,
   { readMs, arrivedMs: lastMs, reactions, revision }: Around,
 ): StoredMessage {
-  const { arrivedMs, body, to, placedMs: _, ...same } = row;
+  const { arrivedMs, body, to, placedMs: _, authorship: __, ...same } = row;
   const said =
     body.is === "inline" && isTextType(row.mediaType)
       ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))

@@ -65,7 +65,12 @@ const endMark = 0x80;
  */
 export function padRecord(record: Uint8Array, bytesMax: number): Uint8Array {
   const bytes = record.length + 1;
-  const padded = new Uint8Array(Math.max(bytes, Math.min(padmeBytes(bytes), bytesMax)));
+  return padRecordTo(record, Math.min(padmeBytes(bytes), bytesMax));
+}
+
+/** The same with so many bytes; or with one more than the record, where that is more. */
+export function padRecordTo(record: Uint8Array, paddedBytes: number): Uint8Array {
+  const padded = new Uint8Array(Math.max(record.length + 1, paddedBytes));
   padded.set(record);
   padded[record.length] = endMark;
   return padded;

@@ -8,7 +8,6 @@ export const adminActions = [
   "members.show",
   "members.explain",
   "members.erase",
-  "members.tier",
   "invitations.list",
   "invitations.create",
   "invitations.revoke",

@@ -15,7 +15,12 @@ import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
 import { hasRoomIn, nothingHeld } from "../../storage/mailbox-rules.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
-import { type MailboxSender, type Origin, placesOf } from "../cache/pools.ts";
+import {
+  type MailboxPoolSettings,
+  type MailboxSender,
+  type Origin,
+  placesOf,
+} from "../cache/pools.ts";
 import { checkService } from "../cache/store.ts";
 import {
   type AdmissionFacts,
@@ -24,7 +29,6 @@ import {
 } from "../parties/admission.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
-import type { MailboxLimits } from "../parties/tiers.ts";
 import type { Results } from "../results.ts";
 
 export type ExplainParts = {
@@ -194,7 +198,7 @@ function usage(what: string, before: string, held: MailboxStats, most: MailboxSt
 
 /** How full the mailbox is, the pools of it that the sender may use, and the devices that would be woken. */
 async function cacheSteps(
-  { mailbox, settings, tiers, sendingOf, passesOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
+  { mailbox, settings, sendingOf, passesOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
   recipient: Subject,
   { from, client }: Pick<Facts, "from" | "client">,
   now: () => number,
@@ -202,10 +206,9 @@ async function cacheSteps(
   const key = mailboxOf(recipient.did, recipient.life);
   const sending = from === null ? unsigned : await sendingOf(key, from, now());
   const sums = await sumsOf(mailbox, key, now);
-  const own = tiers?.mailboxOf(recipient.did) ?? settings;
   const whole = usage("mailbox", "", sums(null), {
-    entries: own.recipient_entries_max,
-    bytes: own.recipient_bytes_max,
+    entries: settings.recipient_entries_max,
+    bytes: settings.recipient_bytes_max,
   });
   const isListed =
     whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
@@ -216,7 +219,7 @@ async function cacheSteps(
     isListed
       ? whole
       : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
-    poolStep(sending, client, { sums, settings: own }),
+    poolStep(sending, client, { sums, settings }),
     ...passSteps(sending, await passesOf(key, now())),
     ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) =>
       note("push", text),
@@ -272,7 +275,7 @@ const renderUse = (held: MailboxStats, most: MailboxStats): string =>
 function poolStep(
   sending: MailboxSender,
   client: string | null,
-  { sums, settings }: { readonly sums: WaitingSums; readonly settings: MailboxLimits },
+  { sums, settings }: { readonly sums: WaitingSums; readonly settings: MailboxPoolSettings },
 ): Step {
   const places = placesOf(sending, originOf(client), settings);
   const texts = places.map(({ own, pool, poolMax }) => {

@@ -40,6 +40,7 @@ export const englishFailures = {
   root_replaced: "Your keys were replaced on another device.",
   history_missing: "This device still lacks your people and groups. Open the other device.",
   home_differs: "The server says something else than before about where this person is.",
+  no_operator: "The person who runs this server takes no reports here.",
   no_push: "This server sends no notifications.",
   busy: "Waypost is open in another tab.",
   closed: "Waypost is closed.",

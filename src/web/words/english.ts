@@ -166,6 +166,24 @@ export const english = {
   forward: "Forward",
   forwardTo: "Forward to",
   forwardedTo: (name: string) => `Forwarded to ${name}.`,
+
+  // Reports
+  report: "Report",
+  reportTitle: "Report to the operator",
+  reportText:
+    "The messages that you choose go, sealed, to the person who runs this server, with proof of who wrote them. Nobody else sees them, and their author is not told.",
+  reportNobody: "The person who runs this server takes no reports here.",
+  reportWhich: "Which messages?",
+  reportNone: "Choose a message.",
+  reportReason: "What happened? (optional)",
+  reportBlocks: "Block this person, too",
+  sendReport: "Send the report",
+  reported: "The report goes to the operator.",
+  reportMessage: "A report to the operator",
+  operatorName: "Operator of this server",
+  operatorContact: "Contact the operator",
+  operatorRules: "Rules of this server",
+
   whoHasIt: "Who has it",
   callsYou: "calls you",
   disappears: (time: string) => `disappears after ${time}`,

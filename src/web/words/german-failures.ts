@@ -43,6 +43,7 @@ export const germanFailures: Record<keyof typeof englishFailures, string> = {
   root_replaced: "Deine Schlüssel wurden auf einem anderen Gerät ersetzt.",
   history_missing: "Diesem Gerät fehlen noch deine Leute und Gruppen. Öffne das andere Gerät.",
   home_differs: "Der Server sagt etwas anderes als bisher darüber, wo diese Person ist.",
+  no_operator: "Die Person, die diesen Server betreibt, nimmt hier keine Meldungen an.",
   no_push: "Dieser Server schickt keine Mitteilungen.",
   busy: "Waypost ist in einem anderen Tab offen.",
   closed: "Waypost ist geschlossen.",

@@ -171,6 +171,24 @@ export const german: Words = {
   forward: "Weiterleiten",
   forwardTo: "Weiterleiten an",
   forwardedTo: (name) => `Weitergeleitet an ${name}.`,
+
+  // Reports
+  report: "Melden",
+  reportTitle: "Dem Betreiber melden",
+  reportText:
+    "Die gewählten Nachrichten gehen versiegelt an die Person, die diesen Server betreibt, mit einem Beleg, wer sie geschrieben hat. Niemand sonst sieht sie, und wer sie geschrieben hat, erfährt nichts.",
+  reportNobody: "Die Person, die diesen Server betreibt, nimmt hier keine Meldungen an.",
+  reportWhich: "Welche Nachrichten?",
+  reportNone: "Wähle eine Nachricht.",
+  reportReason: "Was ist geschehen? (freiwillig)",
+  reportBlocks: "Diese Person auch blockieren",
+  sendReport: "Meldung senden",
+  reported: "Die Meldung geht an den Betreiber.",
+  reportMessage: "Eine Meldung an den Betreiber",
+  operatorName: "Betreiber dieses Servers",
+  operatorContact: "Betreiber kontaktieren",
+  operatorRules: "Regeln dieses Servers",
+
   whoHasIt: "Wer sie hat",
   callsYou: "ruft dich",
   disappears: (time) => `verschwindet nach ${time}`,

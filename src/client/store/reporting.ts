@@ -1,0 +1,80 @@
+/**
+ * Reports to the operator: chosen messages of the local store, and what their authors made of them since, with what proves
+ * who wrote them.
+ * Source: docs/client.md "Reports", D638.
+ */
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { localError } from "../base/failure.ts";
+import { reportType } from "../mail/content.ts";
+import {
+  type Reported,
+  reasonCharactersMax,
+  reportContent,
+  reportedBytesMax,
+  reportedMax,
+} from "../mail/report.ts";
+import type { MessageOptions, Sent } from "../mail/send.ts";
+import { about } from "../net/about.ts";
+import type { Client } from "../trust/client.ts";
+import { wholeBody } from "./files.ts";
+import { reactionsOf } from "./keys.ts";
+import { isRevision } from "./revisions.ts";
+import type { MessageRow, StoredMessage } from "./rows.ts";
+import type { Table } from "./table.ts";
+
+type Reporting = {
+  readonly client: Client;
+  readonly table: Table;
+  readonly send: (
+    to: Did,
+    content: ReturnType<typeof reportContent>,
+    options: MessageOptions,
+  ) => Promise<Sent>;
+};
+
+/** As long as a Cache may keep it. */
+const reportTtl = "30d";
+
+/** Who takes reports; `null` where the Directory names nobody. */
+async function operatorOf(client: Client): Promise<Did | null> {
+  const did = (await about(client.directory.endpoint)).operator?.did ?? null;
+  return did !== null && isDid(did) ? did : null;
+}
+
+/** Throws `invalid_argument`, and `no_operator` where the node names none. */
+export async function report(
+  { client, table, send }: Reporting,
+  messages: readonly StoredMessage[],
+  reason: string,
+): Promise<Sent> {
+  if (messages.length === 0 || messages.length > reportedMax)
+    throw localError("invalid_argument", `a report has 1 to ${reportedMax} messages`);
+  if (messages.some(({ isOwn }) => isOwn))
+    throw localError("invalid_argument", "own messages are not reported");
+  if (reason.length > reasonCharactersMax)
+    throw localError("invalid_argument", `a reason has at most ${reasonCharactersMax} characters`);
+  const operator = await operatorOf(client);
+  if (operator === null)
+    throw localError("no_operator", "this node names no one who takes reports");
+  const shown = await Promise.all(messages.map(({ key }) => shownAt(table, key)));
+  const options = { mediaType: reportType, ttl: reportTtl, receipt: false };
+  const some = shown.flat().slice(0, reportedMax);
+  return send(operator, reportContent({ reason, messages: some }), options);
+}
+
+/** The message as it came, and the last revision of its author. */
+async function shownAt(table: Table, key: string): Promise<Reported[]> {
+  const row = await table.get<MessageRow>(key);
+  if (row === null) return [];
+  const prefix = reactionsOf(table, row.conversation, row.id);
+  const around = await table.scan<MessageRow>({ prefix });
+  const revisions = around.filter(([, one]) => one.from === row.from && isRevision(one));
+  return Promise.all([row, ...revisions.map(([, one]) => one)].map((one) => shown(table, one)));
+}
+
+async function shown(table: Table, row: MessageRow): Promise<Reported> {
+  const { id, from, sentMs, group, name, mediaType, sizeBytes, body, authorship = null } = row;
+  const isHere = body.is !== "removed" && body.is !== "elsewhere" && sizeBytes <= reportedBytesMax;
+  const data = isHere ? await wholeBody(table, body) : null;
+  return { id, from, sentMs, group, name, mediaType, sizeBytes, data, authorship };
+}

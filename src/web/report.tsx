@@ -1,0 +1,124 @@
+/** Reporting: which messages of somebody the operator of this server gets to see, and whom they can ask. */
+import { useEffect, useState } from "preact/hooks";
+import { about } from "../client/net/about.ts";
+import type { StoredMessage } from "../client/package.ts";
+import { Check, Dialog, Form, Input, useStored } from "./parts.tsx";
+import { summaryOf } from "./people.tsx";
+import { me, toast } from "./session.ts";
+import { timeOf } from "./text.ts";
+import { t } from "./words/language.ts";
+
+type Operator = {
+  readonly did: string | null;
+  readonly contact: string | null;
+  readonly rules: string | null;
+};
+
+/** What the server says of who runs it; `null` until it has answered. */
+function useOperator(): Operator | null {
+  const [operator, setOperator] = useState<Operator | null>(null);
+  useEffect(() => {
+    const none = { did: null, contact: null, rules: null };
+    about(me.client.directory.endpoint).then(
+      (found) => setOperator(found.operator ?? none),
+      () => setOperator(none),
+    );
+  }, []);
+  return operator;
+}
+
+/** Of another kind than a link that a page may follow, an address is not shown: the server is a stranger's. */
+const isLink = (url: string | null): url is string =>
+  url !== null && /^(https:\/\/|mailto:)/.test(url);
+
+/** Where the operator is reached, and the rules; nothing where the server names none. */
+function OperatorLinks({ operator }: { readonly operator: Operator | null }) {
+  const links = [
+    [operator?.contact ?? null, t.operatorContact],
+    [operator?.rules ?? null, t.operatorRules],
+  ] as const;
+  const shown = links.filter(([url]) => isLink(url));
+  if (shown.length === 0) return null;
+  return (
+    <p>
+      {shown.map(([url, text]) => (
+        <span key={text}>
+          <a href={url ?? ""} target="_blank" rel="noopener noreferrer">
+            {text}
+          </a>{" "}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+/** The same for the settings. */
+export function AboutOperator() {
+  return <OperatorLinks operator={useOperator()} />;
+}
+
+const offeredMax = 20;
+
+/** The latest of the same person, with the one that was pointed at. */
+async function offered(message: StoredMessage): Promise<readonly StoredMessage[]> {
+  const all = await me.store.messages(message.conversation, { limit: 200 });
+  const theirs = all.filter((one) => one.from === message.from && !one.isOwn);
+  const latest = theirs.slice(-offeredMax);
+  return latest.some(({ key }) => key === message.key) ? latest : [message, ...latest];
+}
+
+/** The report stands in a conversation, in which the operator may answer. */
+async function nameOperator(did: string | null): Promise<void> {
+  if (did === null) return;
+  const known = await me.store.person(did);
+  if ((known?.name ?? "") === "") await me.store.savePerson(did, { name: t.operatorName });
+}
+
+type Props = { readonly message: StoredMessage; readonly onClose: () => void };
+
+export function Report({ message, onClose }: Props) {
+  const operator = useOperator();
+  const theirs = useStored(() => offered(message), [message.key]);
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set([message.key]));
+  const [reason, setReason] = useState("");
+  const [blocks, setBlocks] = useState(false);
+  const { from } = message;
+  const choose = (key: string) => {
+    const next = new Set(chosen);
+    if (!next.delete(key)) next.add(key);
+    setChosen(next);
+  };
+  const send = async () => {
+    const messages = (theirs ?? []).filter(({ key }) => chosen.has(key));
+    if (messages.length === 0) throw new Error(t.reportNone);
+    await me.report(messages, reason.trim());
+    await nameOperator(operator?.did ?? null);
+    if (blocks && from !== null) await me.store.savePerson(from, { isBlocked: true });
+    onClose();
+    toast(t.reported);
+  };
+  return (
+    <Dialog title={t.reportTitle} onClose={onClose}>
+      <p>{operator?.did === null ? t.reportNobody : t.reportText}</p>
+      <OperatorLinks operator={operator} />
+      {operator !== null && operator.did !== null && (
+        <Form submit={t.sendReport} onSubmit={send}>
+          <fieldset class="fields">
+            <legend>{t.reportWhich}</legend>
+            {(theirs ?? []).map((one) => (
+              <Check key={one.key} isOn={chosen.has(one.key)} onChange={() => choose(one.key)}>
+                <bdi>{summaryOf(one, "")}</bdi> <time>{timeOf(one.sentAt)}</time>
+              </Check>
+            ))}
+          </fieldset>
+          <Input label={t.reportReason} value={reason} onText={setReason} maxLength={500} />
+          {from !== null && (
+            <Check isOn={blocks} onChange={() => setBlocks(!blocks)}>
+              {t.reportBlocks}
+            </Check>
+          )}
+        </Form>
+      )}
+    </Dialog>
+  );
+}

@@ -1,0 +1,281 @@
+/**
+ * Reports to the operator: a recipient shows chosen messages, the command opens them with the operator's keys, says whose
+ * signatures hold, in both versions of sealing, and blocks; nobody can be reported for what they have not written.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import { fileKeys } from "../../src/cli/files/files.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { reportType } from "../../src/client/mail/content.ts";
+import { memoryStore } from "../../src/client/store/driver.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import type { ConfigInput } from "../../src/config/schema.ts";
+import { freePort, run, scratchFolder } from "../support/executable.ts";
+import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { waiting } from "../support/people.ts";
+
+const folder = scratchFolder();
+const url = `http://127.0.0.1:${freePort()}`;
+const socket = join(folder.path, "admin.sock");
+const keys = join(folder.path, "keys");
+const inputOf = (operator: ConfigInput["operator"]): ConfigInput => ({
+  server: {
+    listen: [url.slice("http://".length)],
+    admin_listen: [`unix:${socket}`],
+    drain_timeout: "2s",
+  },
+  stores: { main: { plugin: "lmdb", path: join(folder.path, "store"), block_time_ms: 20 } },
+  directory: { enabled: true, registration: "invite", rate_limit_loopback: false },
+  relay: { enabled: true, public_endpoints: [url], allow_http: true, rate_limit_loopback: false },
+  cache: { enabled: true, public_endpoints: [url] },
+  operator,
+});
+
+type Answer = Readonly<Record<string, unknown>>;
+const opened: Waypost[] = [];
+let nodes: TestNodes;
+let operator: string;
+let bob: Waypost;
+/** Like bob, with keys against recording. */
+let carol: Waypost;
+let mallory: Waypost;
+/** By the same invitation as mallory. */
+let friend: Waypost;
+
+async function operate(path: string, body?: unknown): Promise<Answer> {
+  const headers = { "content-type": "application/json" };
+  const sent = body === undefined ? {} : { method: "POST", headers, body: JSON.stringify(body) };
+  const reply = await fetch(`http://localhost/operations/${path}`, { unix: socket, ...sent });
+  return (await reply.json()) as Answer;
+}
+
+async function invite(uses: number): Promise<string> {
+  const made = await operate("invitations", { uses, life_seconds: 600, note: null });
+  return String(made["code"]);
+}
+
+async function person(name: string, invitation: string, announce = false): Promise<Waypost> {
+  const options = { url, keys: memoryKeys(), store: memoryStore(), alias: name, announce };
+  const me = await Waypost.open({ ...options, invitation, waiting });
+  opened.push(me);
+  return me;
+}
+
+beforeAll(async () => {
+  nodes = await startTestNodes(inputOf({}));
+  const own = { url, keys: fileKeys(keys), name: "operator", alias: "operator", waiting };
+  const me = await Waypost.open({ ...own, invitation: await invite(1) });
+  operator = me.did;
+  await me.close();
+  await nodes.stop();
+  nodes = await startTestNodes(inputOf({ did: operator }));
+  const [one, two] = [await invite(2), await invite(2)];
+  [bob, carol] = [await person("bob", one), await person("carol", one, true)];
+  [mallory, friend] = [await person("mallory", two), await person("friend", two)];
+}, 120_000);
+afterAll(async () => {
+  await Promise.all(opened.map((me) => me.close()));
+  await nodes.stop();
+  folder.remove();
+});
+
+const reports = (...words: string[]) =>
+  run(["reports", ...words, "--as", "operator", "--keys", keys, "--url", url], {
+    cwd: folder.path,
+  });
+async function reportsJson(...words: string[]): Promise<Answer> {
+  const { stdout, stderr } = await reports(...words, "--json");
+  return JSON.parse(stdout === "" ? stderr : stdout) as Answer;
+}
+const listed = async () => (await reportsJson("list"))["reports"] as Answer[];
+/** The report with this reason. */
+async function idOf(reason: string): Promise<string> {
+  for (;;) {
+    const found = (await listed()).find((one) => one["reason"] === reason);
+    if (found !== undefined) return String(found["id"]);
+    await Bun.sleep(50);
+  }
+}
+async function shown(reason: string): Promise<Answer[]> {
+  return (await reportsJson("show", await idOf(reason)))["messages"] as Answer[];
+}
+async function arrived(me: Waypost, from: Waypost, count: number) {
+  for (;;) {
+    const found = await me.store.messages(from.did);
+    if (found.length >= count) return found;
+    await Bun.sleep(20);
+  }
+}
+
+describe("a report", () => {
+  test("shows the operator chosen messages, and that their author has signed them", async () => {
+    await mallory.send("bob", "an insult");
+    await mallory.send("bob", "a threat");
+    await mallory.send("bob", "what is not reported");
+    const all = await arrived(bob, mallory, 3);
+    await bob.report(all.slice(0, 2), "mallory threatens me");
+    expect(await shown("mallory threatens me")).toMatchObject([
+      { from: mallory.did, content: "an insult", signature: "holds" },
+      { from: mallory.did, content: "a threat", signature: "holds" },
+    ]);
+    const [one] = await listed();
+    expect(one).toMatchObject({ reporter: bob.did, authors: [mallory.did], messages: 2 });
+  });
+
+  test("shows it of messages that were sealed against recording, too", async () => {
+    await mallory.send("carol", "an insult of another kind");
+    await carol.report(await arrived(carol, mallory, 1), "sealed");
+    expect(await shown("sealed")).toMatchObject([
+      { from: mallory.did, content: "an insult of another kind", signature: "holds" },
+    ]);
+  });
+
+  test("has what the author made of a message since", async () => {
+    await friend.send("bob", "kind words");
+    await arrived(bob, friend, 1);
+    const [own] = await friend.store.messages(bob.did);
+    if (own === undefined) throw new Error("the message is gone");
+    await friend.store.edit(own, "unkind words");
+    const edited = async () => (await bob.store.messages(friend.did))[0];
+    while ((await edited())?.text !== "unkind words") await Bun.sleep(20);
+    await bob.report(
+      [await edited()].flatMap((one) => one ?? []),
+      "edited",
+    );
+    const messages = await shown("edited");
+    expect(messages.map(({ signature }) => signature)).toEqual(["holds", "holds"]);
+    expect(messages[0]).toMatchObject({ content: "kind words" });
+    expect(String(messages[1]?.["content"])).toContain("unkind words");
+  });
+
+  test("has a file's name, and its content when it is small", async () => {
+    await mallory.send("bob", new Uint8Array(500).fill(7), { name: "small.bin" });
+    await mallory.send("bob", new Uint8Array(100_000).fill(7), { name: "large.bin" });
+    const files = (await arrived(bob, mallory, 5)).slice(3);
+    await bob.report(files, "files");
+    const messages = await shown("files");
+    expect(messages.map(({ signature }) => signature)).toEqual(["holds", "unknown"]);
+    expect(String(messages[1]?.["content"])).toContain("large.bin");
+  });
+
+  test("has nothing of a message that its author has deleted for everybody", async () => {
+    await friend.send("bob", "taken back");
+    await arrived(bob, friend, 2);
+    const own = (await friend.store.messages(bob.did)).at(-1);
+    if (own === undefined) throw new Error("the message is gone");
+    await friend.store.deleteForAll(own);
+    const deleted = async () => (await bob.store.messages(friend.did))[1];
+    while ((await deleted())?.revised !== "deleted") await Bun.sleep(20);
+    await bob.report(
+      [await deleted()].flatMap((one) => one ?? []),
+      "deleted",
+    );
+    const messages = await shown("deleted");
+    expect(messages.map(({ signature }) => signature)).toEqual(["unknown", "holds"]);
+    expect(JSON.stringify(messages)).not.toContain("taken back");
+  });
+
+  test("convinces nobody of what was not written, or not to the reporter", async () => {
+    const original = await proofsOf("mallory threatens me");
+    const forge = (change: (message: Answer) => object) =>
+      original.map((message) => ({ ...message, ...change(message) }));
+    const send = (me: Waypost, reason: string, messages: readonly object[]) =>
+      me.send(operator, { v: 1, reason, messages } as never, { mediaType: reportType });
+    const lies: readonly (readonly [reason: string, signature: string, lie: object])[] = [
+      ["other words", "fails", { data: Buffer.from("a worse insult").toString("base64") }],
+      ["another author", "fails", { from: friend.did }],
+      ["another time", "fails", { sentMs: 1_700_000_000_000 }],
+      ["another type", "fails", { mediaType: "image/png" }],
+      ["no signature", "unknown", { authorship: null }],
+      ["the same", "holds", {}],
+    ];
+    for (const [reason, , change] of lies)
+      await send(
+        bob,
+        reason,
+        forge(() => change),
+      );
+    await send(carol, "another recipient", original);
+    for (const [reason, signature] of [...lies, ["another recipient", "fails"] as const])
+      expect([reason, ...(await shown(reason)).map((one) => one["signature"])]).toEqual([
+        reason,
+        signature,
+        signature,
+      ]);
+  }, 60_000);
+
+  test("that is malformed or unsigned is none, and other mail stays", async () => {
+    const before = (await listed()).length;
+    await bob.send(operator, { v: 1, reason: "", messages: [] }, { mediaType: reportType });
+    await bob.send(operator, { v: 2 }, { mediaType: reportType });
+    await bob.send(operator, "good morning");
+    expect((await listed()).length).toBe(before);
+  });
+
+  test("is refused for own messages, for none, and for too many", async () => {
+    const [own] = await mallory.store.messages(bob.did);
+    const [other] = await bob.store.messages(mallory.did);
+    if (own === undefined || other === undefined) throw new Error("a message is gone");
+    const invalid = { code: "invalid_argument" };
+    await expect(mallory.report([own])).rejects.toMatchObject(invalid);
+    await expect(bob.report([])).rejects.toMatchObject(invalid);
+    await expect(bob.report(new Array(51).fill(other))).rejects.toMatchObject(invalid);
+    await expect(bob.report([other], "x".repeat(2_001))).rejects.toMatchObject(invalid);
+  });
+});
+
+describe("the operator", () => {
+  test("blocks the authors, and everybody whom their invitation let in", async () => {
+    const id = await idOf("mallory threatens me");
+    const words = ["block", id, "--socket", socket];
+    const network = "203.0.113.0/24";
+    const done = await reportsJson(...words, "--invitation", "--network", network);
+    expect((done["blocked"] as string[]).sort()).toEqual([mallory.did, friend.did, network].sort());
+    const blocks = (await operate("blocks"))["blocks"] as Answer[];
+    expect(blocks.map(({ reason }) => reason)).toEqual(
+      new Array(3).fill(`report ${id.slice(0, 8)}`),
+    );
+  });
+
+  test("blocks nobody by a report whose signatures fail", async () => {
+    const refused = await reports("block", await idOf("another author"), "--socket", socket);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain("no signature in this report holds");
+  });
+
+  test("closes a report, which is gone then", async () => {
+    const id = await idOf("sealed");
+    expect((await reports("close", id.slice(0, 8))).stdout).toBe(`closed ${id}\n`);
+    expect((await listed()).map(({ reason }) => reason)).not.toContain("sealed");
+    expect((await reports("show", id)).code).toBe(1);
+  });
+
+  test("reads reports as text", async () => {
+    const { stdout } = await reports("show", await idOf("other words"));
+    expect(stdout).toContain("ITS SIGNATURE DOES NOT HOLD");
+    expect((await reports("list")).stdout).toContain(`${bob.did} reports 2 messages`);
+  });
+});
+
+test("without an operator's identity nothing is reported", async () => {
+  const [message] = await bob.store.messages(mallory.did);
+  await nodes.stop();
+  nodes = await startTestNodes(inputOf({}));
+  if (message === undefined) throw new Error("the message is gone");
+  await expect(bob.report([message])).rejects.toMatchObject({ code: "no_operator" });
+});
+
+/** The messages of a report as they travelled. */
+async function proofsOf(reason: string): Promise<Answer[]> {
+  await idOf(reason);
+  const me = await Waypost.open({ url, keys: fileKeys(keys), name: "operator", waiting });
+  try {
+    for await (const message of me.messages({ signal: AbortSignal.timeout(20_000) })) {
+      const content = message.json() as Answer;
+      if (content["reason"] === reason) return content["messages"] as Answer[];
+    }
+    throw new Error("the report is gone");
+  } finally {
+    await me.close();
+  }
+}
