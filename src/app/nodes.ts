@@ -395,6 +395,7 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
     ...of,
     // One process without others holds all sessions.
     ...(bus.plugin === "local" ? {} : { bus }),
+    changes: bus,
     replay: stores.capability("relay.store", "replay"),
     settings: config.relay,
     showSignedText: server.show_signed_text,

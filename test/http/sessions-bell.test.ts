@@ -1,5 +1,9 @@
-/** A session that passes learns of what its Cache has stored, at most once a second. */
+/** A session that passes learns of what its Cache has stored, at most once a second, and while its document authorizes it. */
 import { afterEach, expect, test } from "bun:test";
+import type { LedgerCall } from "../../src/core/ledger/calls.ts";
+import { announceChange } from "../../src/nodes/parties/signals.ts";
+import type { SessionParts } from "../../src/nodes/relay/live/registry.ts";
+import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { createPerson, envelopeTo } from "../support/cache-node.ts";
 import { createTestRelay, relayEndpoint } from "../support/relay-node.ts";
 import { goLive, type LiveClient } from "./live-client.ts";
@@ -11,8 +15,9 @@ afterEach(async () => {
 
 const bob = createPerson(1, [{ type: "SvcRelayService", serviceEndpoint: [relayEndpoint] }, {}]);
 
-async function stage() {
-  const relay = await createTestRelay();
+async function stage(sessions: SessionParts["bounds"] = {}) {
+  const bus = openLocalBus({ log: () => {} });
+  const relay = await createTestRelay({ bus, sessions });
   relay.recipients.add(bob);
   cleanups.push(relay.close);
   const url = relay.serve();
@@ -21,7 +26,7 @@ async function stage() {
     cleanups.push(() => client.terminate());
     return client;
   };
-  return { relay, phone: await live("phone", "?pass=1"), laptop: await live("laptop", "") };
+  return { relay, bus, phone: await live("phone", "?pass=1"), laptop: await live("laptop", "") };
 }
 
 const rung = async (client: LiveClient, times: number) => {
@@ -50,4 +55,25 @@ test("what is stored together rings once, and between two rings is a second", as
   expect(performance.now() - startMs).toBeGreaterThanOrEqual(900);
   await phone.roundTrip();
   expect(phone.rings).toBe(2);
+});
+
+const withoutKey = { ...bob, document: { ...bob.document, verificationMethod: [] } };
+
+test("a session whose key was removed learns of nothing, and ends when something is stored", async () => {
+  const { relay, phone } = await stage();
+  relay.recipients.add(withoutKey);
+  await relay.cache.store(envelopeTo(bob, 1));
+  expect(await phone.closed).toBe(4403);
+  expect([phone.rings, phone.frames.length]).toEqual([0, 1]);
+});
+
+test("a session whose key was removed ends without any message: soon after the change, or at the next look", async () => {
+  const { relay, phone, laptop, bus } = await stage();
+  relay.recipients.add(withoutKey);
+  announceChange(bus)({ did: bob.did } as LedgerCall);
+  expect(await Promise.all([phone.closed, laptop.closed])).toEqual([4403, 4403]);
+  expect(relay.sessions.stats()).toEqual({ sockets: 0, unproven: 0, dids: 0 });
+  const elsewhere = await stage({ lookMs: 20 });
+  elsewhere.relay.recipients.add(withoutKey);
+  expect(await elsewhere.phone.closed).toBe(4403);
 });

@@ -72,7 +72,8 @@ export type TestRelayOptions = {
 };
 
 export async function createTestRelay(given: TestRelayOptions = {}): Promise<TestRelay> {
-  const bell = createBell(given.bus ?? openLocalBus({ log: () => {} }));
+  const changes = given.bus ?? openLocalBus({ log: () => {} });
+  const bell = createBell(changes);
   const cache = given.beside?.cache ?? (await createTestCache({ bell, ...given.cache }));
   const { clock, recipients } = cache;
   const now = () => clock.nowMs;
@@ -107,6 +108,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
     settings,
     bounds: given.sessions ?? {},
     ...(given.bus === undefined ? {} : { bus: given.bus }),
+    changes,
     bell,
     now,
     log: () => {},

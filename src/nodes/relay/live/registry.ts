@@ -55,6 +55,8 @@ type SessionBounds = {
   /** The same bytes over all sessions; beyond it envelopes go on to the next destination. */
   readonly unackedBytesTotalMax: number;
   readonly idleSeconds: number;
+  /** Between two looks at the document of an open session. */
+  readonly lookMs: number;
   /** Connections of one client network. */
   readonly connects: RateLimit;
 };
@@ -67,6 +69,7 @@ const sessionBounds: SessionBounds = {
   unackedBytesMax: 64 * 1024 ** 2,
   unackedBytesTotalMax: 256 * 1024 ** 2,
   idleSeconds: 60,
+  lookMs: 300_000,
   connects: { perSecond: 5, burst: 50 },
 };
 
@@ -83,6 +86,8 @@ export type SessionParts = {
   readonly limits: Pick<Config["limits"], "clock_skew">;
   readonly bounds?: Partial<SessionBounds>;
   readonly bus?: Bus;
+  /** Where changes of records are announced. */
+  readonly changes?: Pick<Bus, "subscribe">;
   readonly bell: Pick<Bell, "listen">;
   /** In development a refused proof is answered with what was verified, before the session is closed. */
   readonly showSignedText?: boolean;
@@ -367,7 +372,7 @@ function terminateUnread(socket: SessionWebSocket): void {
     socket.terminate();
 }
 
-function isAuthorized({ permit }: SessionSocket, document: DidDocument | null): boolean {
+export function isAuthorized({ permit }: SessionSocket, document: DidDocument | null): boolean {
   if (permit === null || document === null) return false;
   return document.service.some(
     ({ type, id, serviceEndpoint, authorization }) =>

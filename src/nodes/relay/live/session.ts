@@ -18,6 +18,7 @@ import {
 import { StoreError } from "../../../storage/contract.ts";
 import type { Call, Route } from "../../http/route.ts";
 import { checkClientRate, type NetworkPlaces, networkPlaces } from "../../parties/rates.ts";
+import { endUnauthorized, followChanges, lookAgain } from "./authority.ts";
 import {
   add,
   bearsProof,
@@ -85,6 +86,8 @@ export function createSessions(parts: SessionParts): LiveSessions {
     });
   }
   const unfollow = parts.blocks?.follow(() => endShutOut(registry));
+  const unfollowChanges =
+    parts.changes === undefined ? null : followChanges(registry, parts.changes);
   const mayListen = (did: Did): boolean =>
     registry.proven.has(did) || registry.remote?.mayReach(did) === true;
   const networks = networkPlaces(registry.settings.sessions_max);
@@ -111,6 +114,7 @@ export function createSessions(parts: SessionParts): LiveSessions {
     close: () => {
       registry.closed = true;
       unfollow?.();
+      unfollowChanges?.();
       registry.remote?.close();
       for (const socket of registry.sockets)
         socket.close(closeCodes.goingAway, "the node is shutting down");
@@ -369,11 +373,13 @@ async function joinSession(registry: Sessions, socket: SessionWebSocket): Promis
   }
   const leave = add(registry.proven, did, socket);
   const unlisten = registry.remote?.listen(did);
-  const muteBell = registry.bell.listen(did, ringerOf(socket));
+  const muteBell = registry.bell.listen(did, ringerOf(registry, socket));
+  const stopLooking = lookAgain(registry, did);
   session.leave = () => {
     leave();
     unlisten?.();
     muteBell();
+    stopLooking();
     session.leave = () => undefined;
   };
   const inFlight = deliveriesEnding(registry, did);
@@ -390,10 +396,11 @@ const ringMs = 50;
 const storedFrame = JSON.stringify({ type: "stored" });
 
 /** Signals a client that its Cache has stored something, when it speaks more than envelopes. */
-function ringerOf(socket: SessionWebSocket): () => void {
+function ringerOf(registry: Sessions, socket: SessionWebSocket): () => void {
   let rungMs = Number.NEGATIVE_INFINITY;
   let isDue = false;
-  const send = () => {
+  const send = async () => {
+    await endUnauthorized(registry, socket.data.target.did);
     isDue = false;
     rungMs = performance.now();
     if (socket.data.state === "live") socket.sendText(storedFrame);
@@ -401,7 +408,7 @@ function ringerOf(socket: SessionWebSocket): () => void {
   return () => {
     if (isDue || !socket.data.canForward) return;
     isDue = true;
-    setTimeout(send, Math.max(ringMs, rungMs + secondMs - performance.now()));
+    setTimeout(() => void send(), Math.max(ringMs, rungMs + secondMs - performance.now()));
   };
 }
 
