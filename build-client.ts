@@ -15,7 +15,6 @@ const dependencies = [
   "@noble/curves",
   "@noble/hashes",
   "@noble/post-quantum",
-  "@scure/base",
   "canonicalize",
   "shamir-secret-sharing",
 ];
@@ -87,7 +86,7 @@ async function bundleFallback(): Promise<void> {
   const [output] = built.outputs;
   if (!built.success || output === undefined) fail(built.logs.join("\n"));
   writeFileSync(path, await output.text());
-  const packages = new Set(["@noble/curves", "@noble/hashes", "@scure/base"]);
+  const packages = new Set(["@noble/curves", "@noble/hashes"]);
   writeFileSync(join(out, "client", "keys", "NOTICES.txt"), renderNotices(packages));
 }
 

@@ -12,7 +12,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import type { Reader } from "../src/client/net/caches.ts";
+import type { Reader } from "../src/client/net/reader.ts";
 import { createSigner } from "../src/core/codec/native.ts";
 import {
   ackSubject,

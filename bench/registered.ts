@@ -3,10 +3,10 @@
 import { firstDocument, register } from "../src/client/identity/registration.ts";
 import type { Signer } from "../src/client/keys/crypto.ts";
 import { createIdentity } from "../src/client/keys/keys.ts";
-import type { Reader } from "../src/client/net/caches.ts";
 import { settleRegistration, waitingDefault } from "../src/client/net/directory.ts";
+import type { Reader } from "../src/client/net/reader.ts";
+import { cachesOf } from "../src/client/trust/caches.ts";
 import { connect, senderOf } from "../src/client/trust/client.ts";
-import { cachesOf } from "../src/client/trust/readers.ts";
 
 export type Registered = Reader & { readonly sender: Signer };
 

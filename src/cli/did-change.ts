@@ -23,7 +23,7 @@ import {
   type RecordReplacement,
   recordReplacement,
 } from "../client/identity/replacement.ts";
-import { alone } from "../client/identity/rotation.ts";
+import { alone } from "../client/identity/sharing.ts";
 import type { Signer } from "../client/keys/crypto.ts";
 import { type Identity, rootSignerId } from "../client/keys/keys.ts";
 import { changeIdentity, type EditIdentity } from "../client/keys/stored.ts";

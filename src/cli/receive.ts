@@ -16,7 +16,7 @@ import {
   type Unreachable,
 } from "../client/net/caches.ts";
 import type { StoredMessage } from "../client/store/rows.ts";
-import { cachesOf } from "../client/trust/readers.ts";
+import { cachesOf } from "../client/trust/caches.ts";
 import type { Waypost } from "../client/waypost.ts";
 import {
   addIdentityFlag,

@@ -18,7 +18,7 @@ import {
   type PendingMessage,
   versionsOf,
 } from "../client/net/caches.ts";
-import { cachesOf } from "../client/trust/readers.ts";
+import { cachesOf } from "../client/trust/caches.ts";
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import {

@@ -14,5 +14,6 @@ export { openPayload } from "./mail/unseal.ts";
 export { isComplete, listPending, versionsOf } from "./net/caches.ts";
 export { listenLive } from "./net/connections.ts";
 export { settleRegistration, waitingDefault } from "./net/directory.ts";
+export { cachesOf } from "./trust/caches.ts";
 export { activeDocument, type Client, connect, lookUp, senderOf } from "./trust/client.ts";
-export { cachesOf, liveEndpoints } from "./trust/readers.ts";
+export { liveEndpoints } from "./trust/readers.ts";

@@ -32,7 +32,7 @@ import { Sending } from "./store/sending.ts";
 import { LocalStore, removeOldestFile } from "./store/store.ts";
 import { Table } from "./store/table.ts";
 import { joinTabs } from "./store/tabs.ts";
-import { cachesOf } from "./trust/readers.ts";
+import { cachesOf } from "./trust/caches.ts";
 
 type SessionOptions = {
   readonly driver: StoreDriver;

@@ -57,14 +57,14 @@ export class Upkeep {
     const { client, did, waiting } = this.#identity;
     const { announce } = this.#options;
     const keep = async () => {
-      const { alone } = await import("./identity/rotation.ts");
       const { keepBundles } = await import("./identity/own-bundles.ts");
-      const devices = (await this.#host.session()?.devices.others()) ?? alone;
+      const devices = await this.#host.session()?.devices.others();
       const change = (edit: EditIdentity) => this.#identity.change(edit);
       // Senders compare its times with the nodes' clock.
       const nowMs = await timeAt(client.relay);
       const announces = announce ?? null;
-      await keepBundles(client, did, { nowMs, devices, waiting, change, announces });
+      const keeping = { nowMs, waiting, change, announces };
+      await keepBundles(client, did, devices === undefined ? keeping : { ...keeping, devices });
     };
     await this.#identity.inOrder(() => this.orFailed("rotation", keep));
   }
@@ -81,10 +81,11 @@ export class Upkeep {
       const devices = this.#host.session()?.devices;
       await devices?.look();
       // Once a week, and loaded then.
-      const { alone, rotateAgreement } = await import("./identity/rotation.ts");
+      const { rotateAgreement } = await import("./identity/rotation.ts");
       const change = (edit: EditIdentity) => this.#identity.change(edit);
-      const others = (await devices?.others()) ?? alone;
-      const options = { nowMs: nowMs(), everyMs, waiting, change, devices: others };
+      const others = await devices?.others();
+      const turn = { nowMs: nowMs(), everyMs, waiting, change };
+      const options = others === undefined ? turn : { ...turn, devices: others };
       const { rotated, lostSinceMs } = await rotateAgreement(client, did, options);
       if (lostSinceMs !== null) this.#sayLost(lostSinceMs);
       if (rotated) this.#identity.emit({ type: "rotated" });

@@ -24,7 +24,7 @@
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { proofHeaders } from "../../src/client/net/caches.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import { freePort } from "../support/executable.ts";
 import type { Plan } from "./abuse-attacker.ts";
 import {

@@ -11,7 +11,7 @@
  * the same without sockets.
  */
 import { parseArgs } from "node:util";
-import { proofHeaders } from "../../src/client/net/caches.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import { encodeBase64Url } from "../../src/core/codec/bytes.ts";
 import { makePass, passPeriod, showPass } from "../../src/core/message/pass.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";

@@ -19,7 +19,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { proofHeaders } from "../../src/client/net/caches.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import { freePort } from "../support/executable.ts";
 import type { Plan } from "./beside-attacker.ts";

@@ -16,7 +16,7 @@ import { readdirSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { parseArgs } from "node:util";
 import { type OwnerUpdate, signOwnerUpdate } from "../../src/client/identity/change.ts";
-import { proofHeaders } from "../../src/client/net/caches.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import {
   clientFrom,

@@ -7,8 +7,8 @@
  */
 import { randomBytes } from "node:crypto";
 import { signIntent } from "../../src/client/identity/change.ts";
-import { proofHeaders } from "../../src/client/net/caches.ts";
 import { listenLive } from "../../src/client/net/connections.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import {
   type Answered,
   acknowledgementOf,

@@ -9,7 +9,7 @@
  * `bun test/campaigns/pushes.ts --seconds 60` prints the figures; `--only many` runs one of them.
  */
 import { parseArgs } from "node:util";
-import { proofHeaders } from "../../src/client/net/caches.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
 import { type Device, type PushService, startPushService } from "../support/push-service.ts";

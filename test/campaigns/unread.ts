@@ -9,7 +9,7 @@
  */
 import { connect, type Socket } from "node:net";
 import { parseArgs } from "node:util";
-import { proofHeaders } from "../../src/client/net/caches.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import {
   clientFrom,
   envelopeTo,

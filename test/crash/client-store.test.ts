@@ -10,7 +10,7 @@ import { fileKeys } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { cachesOf } from "../../src/client/trust/readers.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 

@@ -17,8 +17,8 @@ import { buildEnvelope, chunkCount, type SendPlan, sendPlan } from "../../src/cl
 import { listPending, type PendingMessage } from "../../src/client/net/caches.ts";
 import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
 import { type Client, connect, senderOf } from "../../src/client/trust/client.ts";
-import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { run } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

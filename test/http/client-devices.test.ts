@@ -9,8 +9,8 @@ import { ed25519PublicKey, x25519PublicKey } from "../../src/client/keys/crypto.
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { changeIdentity, loadIdentity } from "../../src/client/keys/stored.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
 import { activeDocument, rootKeyOf } from "../../src/client/trust/client.ts";
-import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { sealingKeyOf } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, untilWaiting, waiting } from "../support/people.ts";

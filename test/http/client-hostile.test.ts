@@ -26,8 +26,8 @@ import {
 } from "../../src/client/net/caches.ts";
 import { askBytes, endpoint } from "../../src/client/net/http.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
 import { activeDocument, senderOf } from "../../src/client/trust/client.ts";
-import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64, utf8 } from "../../src/core/codec/bytes.ts";
 import { encodeSenderText } from "../../src/core/message/proof.ts";

@@ -5,8 +5,9 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import type { Reader } from "../../src/client/net/caches.ts";
-import { cachesOf, liveEndpoints } from "../../src/client/trust/readers.ts";
+import type { Reader } from "../../src/client/net/reader.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
+import { liveEndpoints } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import {

@@ -3,7 +3,7 @@
  * are accepted, and no mail is lost. Sweeps are waited for by their looks at the monotonic clock.
  */
 import { afterEach, beforeEach, expect, test } from "bun:test";
-import { proofHeaders } from "../../src/client/net/caches.ts";
+import { proofHeaders } from "../../src/client/net/reader.ts";
 import { dayMs, hourMs } from "../../src/core/codec/time.ts";
 import {
   type Ask,

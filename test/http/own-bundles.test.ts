@@ -6,7 +6,7 @@ import { expect, test } from "bun:test";
 import { change } from "../../src/client/identity/change.ts";
 import { inForce, nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { keepBundles } from "../../src/client/identity/own-bundles.ts";
-import { alone } from "../../src/client/identity/rotation.ts";
+import { alone } from "../../src/client/identity/sharing.ts";
 import { ed25519PublicKey, verifyEd25519 } from "../../src/client/keys/crypto.ts";
 import { agreementSecrets, rootSignerId } from "../../src/client/keys/keys.ts";
 import { changeIdentity } from "../../src/client/keys/stored.ts";

@@ -12,7 +12,7 @@ import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { readMessage, recipientOf } from "../../src/client/mail/retrieve.ts";
 import { listPending } from "../../src/client/net/caches.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { cachesOf } from "../../src/client/trust/readers.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

@@ -7,8 +7,8 @@ import { firstDocument, register } from "../../src/client/identity/registration.
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
 import { settleRegistration } from "../../src/client/net/directory.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
 import { connect } from "../../src/client/trust/client.ts";
-import { cachesOf } from "../../src/client/trust/readers.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";

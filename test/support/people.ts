@@ -3,7 +3,7 @@ import { afterAll, beforeAll } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { cachesOf } from "../../src/client/trust/readers.ts";
+import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes } from "./nodes.ts";
 

@@ -11,7 +11,7 @@ import { late, withDeadline } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, localError, pause } from "../base/failure.ts";
 import { keepingKey } from "../base/kept.ts";
 import { inForce, nextIdentity, publishKeys } from "../identity/new-keys.ts";
-import type { OtherDevices } from "../identity/rotation.ts";
+import type { OtherDevices } from "../identity/sharing.ts";
 import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
 import { type EditIdentity, loadIdentity } from "../keys/stored.ts";

@@ -4,7 +4,7 @@
  * Source: docs/trust.md ("The sealing key").
  */
 import type { Did } from "../../core/codec/did.ts";
-import type { OtherDevices } from "../identity/rotation.ts";
+import type { OtherDevices } from "../identity/sharing.ts";
 import { keysKey, placeInLog } from "../store/keys.ts";
 import type { Table } from "../store/table.ts";
 import { peersOf } from "./replica.ts";

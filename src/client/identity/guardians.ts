@@ -204,10 +204,8 @@ async function withBundles(client: Client, restored: Identity, keys: KeyStore): 
   };
   await attempt(async () => {
     const { keepBundles } = await import("./own-bundles.ts");
-    const { alone } = await import("./rotation.ts");
     const keeping = {
       nowMs: await timeAt(client.relay),
-      devices: alone,
       waiting: waitingDefault,
       announces: false,
     };

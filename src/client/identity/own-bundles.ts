@@ -36,16 +36,14 @@ import {
 import type { EditIdentity } from "../keys/stored.ts";
 import { about } from "../net/about.ts";
 import { shownBundleShape } from "../net/answers.ts";
-import { proofHeaders, type Reader } from "../net/caches.ts";
 import type { Waiting } from "../net/directory.ts";
 import { ask, jsonBody, path } from "../net/http.ts";
+import { proofHeaders, type Reader } from "../net/reader.ts";
 import { activeDocument, type Client, rootKeyOf, senderOf } from "../trust/client.ts";
-import { findOpening } from "../trust/own.ts";
-import { cachesOf } from "../trust/readers.ts";
+import { readersOf } from "../trust/readers.ts";
 import { recall } from "../trust/trust.ts";
-import { publishEdited } from "./change.ts";
 import { noticeOf } from "./registration.ts";
-import { longestLifeMs, type OtherDevices } from "./rotation.ts";
+import { alone, longestLifeMs, type OtherDevices } from "./sharing.ts";
 
 /** A bundle lasts a week; its key is replaced before, so that none has ended while a device is there. */
 const useMs = 5 * dayMs;
@@ -56,7 +54,8 @@ const [putKey, lackingKey] = ["bundles/put", "bundles/lacking"];
 type Keeping = {
   /** By the nodes' clock: senders compare with it. */
   readonly nowMs: number;
-  readonly devices: OtherDevices;
+  /** `alone` by default. */
+  readonly devices?: OtherDevices;
   readonly waiting: Waiting;
   readonly change: (edit: EditIdentity) => Promise<Identity>;
   /** Whether to announce bundles; `null`: where the document names no key agreements of others. */
@@ -91,6 +90,8 @@ async function mayAnnounce(
   announces: boolean | null,
 ): Promise<boolean> {
   if (announces !== null || !isSelfCertifying(identity.did)) return announces === true;
+  // Once in the life of an identity that was made without, and loaded then; `announce` likewise.
+  const { findOpening } = await import("../trust/own.ts");
   for (const { id, publicKeyMultibase } of document.keyAgreement) {
     const publicKey = parseAgreementKey(publicKeyMultibase);
     const isOwn =
@@ -102,7 +103,7 @@ async function mayAnnounce(
 
 /** Of those that answer now: another one gets the bundle at a later look. */
 async function cachesWithBundles(client: Client, identity: Identity): Promise<Reader[]> {
-  const readers = (await cachesOf(client, identity)).map(({ reader }) => reader);
+  const readers = await readersOf(client, identity, "Cache");
   const said = await Promise.all(readers.map(({ at }) => attempt(() => about(at))));
   const kept = said.map((one) => !(one instanceof ClientError) && one.key_bundles === true);
   return readers.filter((_, i) => kept[i]);
@@ -143,7 +144,7 @@ class Keeper {
   }
 
   async keep(): Promise<BundlesOutcome> {
-    const { nowMs, devices } = this.#keeping;
+    const { nowMs, devices = alone } = this.#keeping;
     const { document, identity, caches } = this.#here;
     const { bundleKeys } = identity;
     const under = nameOfSeed(await this.#rootSeed());
@@ -190,7 +191,7 @@ class Keeper {
 
   /** Other devices are asked for the seed of a bundle that is not here, for an hour. */
   async #isLost({ keyId: key }: Shown): Promise<boolean> {
-    const { nowMs, devices } = this.#keeping;
+    const { nowMs, devices = alone } = this.#keeping;
     const { memory } = this.#client.known;
     const saved = await recall(memory, lackingKey, lackingShape);
     const met = saved?.key === key ? saved : { key, sinceMs: nowMs, replacedMs: 0 };
@@ -202,7 +203,7 @@ class Keeper {
 
   /** Whether the other devices' Caches have the seed, or have had a day for it. */
   async #isShared(pending: HeldAgreement): Promise<boolean> {
-    const { nowMs, devices } = this.#keeping;
+    const { nowMs, devices = alone } = this.#keeping;
     const { others } = devices;
     const isShared = others === 0 || (await devices.share());
     const now = { nowMs, sinceMs: 0, everyMs: 0, rank: 0 };
@@ -252,6 +253,7 @@ class Keeper {
     });
     const { waiting } = this.#keeping;
     const rootSeed = await this.#rootSeed();
+    const { publishEdited } = await import("./change.ts");
     await publishEdited(this.#client, did, { rootSeed, edited, waiting });
   }
 }

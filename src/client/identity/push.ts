@@ -17,10 +17,10 @@ import { object } from "../base/shapes.ts";
 import type { Identity } from "../keys/keys.ts";
 import { pushKeyAt } from "../net/about.ts";
 import { pushShape } from "../net/answers.ts";
-import { proofHeaders, type Reader } from "../net/caches.ts";
 import { ask, jsonBody, path } from "../net/http.ts";
+import { proofHeaders, type Reader } from "../net/reader.ts";
+import { cachesOf } from "../trust/caches.ts";
 import type { Client } from "../trust/client.ts";
-import { cachesOf } from "../trust/readers.ts";
 
 /** A `PushSubscription` of a browser, or the same members from a UnifiedPush distributor. */
 export type PushSubscriptionLike = {

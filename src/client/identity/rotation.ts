@@ -6,7 +6,6 @@
  */
 import { encodeHex, renderAgreementKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, hourMs, parseDuration } from "../../core/codec/time.ts";
 import { type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
 import { lackingShape } from "../base/kept.ts";
 import { type Of, renderKept } from "../base/shapes.ts";
@@ -26,35 +25,13 @@ import {
 } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import { type Waiting, waitingDefault } from "../net/directory.ts";
-import { endpoint } from "../net/http.ts";
-import { activeDocument, type Client, readLimits, rootKeyOf } from "../trust/client.ts";
+import { activeDocument, type Client, rootKeyOf } from "../trust/client.ts";
 import { reconcileAgreements } from "../trust/own.ts";
 import { recall } from "../trust/trust.ts";
 import { publishEdited } from "./change.ts";
+import { alone, longestLifeMs, type OtherDevices, secretKeptMsMax } from "./sharing.ts";
 
-/** No envelope lives longer, so no secret is kept longer after its key was replaced. */
-const secretKeptMsMax = 30 * dayMs;
-/** Clock skew, and senders that read the document a moment before. */
-const keptMarginMs = hourMs;
 const lackingKey = "sealing/lacking";
-
-/** The other devices of the identity. */
-export type OtherDevices = {
-  /** Of this device's DID among all: 0 is the lowest. */
-  readonly rank: number;
-  readonly others: number;
-  /** Gives them the secrets that are here. Returns whether their Caches have them. */
-  readonly share: () => Promise<boolean>;
-  /** Asks them for the secret of a published key, in hex. */
-  readonly ask: (publicKey: string) => Promise<void>;
-};
-
-export const alone: OtherDevices = {
-  rank: 0,
-  others: 0,
-  share: async () => true,
-  ask: async () => undefined,
-};
 
 type RotationOptions = {
   readonly nowMs: number;
@@ -225,17 +202,4 @@ type Making = {
 function withFresh(stored: Identity, id: string, { under, ...making }: Making): Identity {
   const fresh = { ...freshAgreement(stored, { id, ...making }), under };
   return { ...stored, agreements: [...stored.agreements, fresh] };
-}
-
-/** The longest life that the Caches of the document allow; 30 days for one that states none. */
-export async function longestLifeMs(document: DidDocument, timeoutMs: number): Promise<number> {
-  const services = document.service.filter(({ type }) => type === "SvcCacheService");
-  const urls = new Set(services.flatMap(({ serviceEndpoint }) => serviceEndpoint));
-  const lives = [...urls].map(async (url) => {
-    const limits = await readLimits(endpoint(url, timeoutMs));
-    return parseDuration(limits?.max_ttl ?? "") ?? secretKeptMsMax;
-  });
-  return urls.size === 0
-    ? secretKeptMsMax
-    : Math.min(Math.max(...(await Promise.all(lives))) + keptMarginMs, secretKeptMsMax);
 }

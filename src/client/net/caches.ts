@@ -5,35 +5,23 @@
  * hides nothing of the others.
  * Source: interface "Signed Cache proof" and "Cache" (acknowledging), rules section 6.
  */
-import { encodeBase64 } from "../../core/codec/bytes.ts";
-import { type Did, parseUuid } from "../../core/codec/did.ts";
+import { parseUuid } from "../../core/codec/did.ts";
 import type { JsonObject } from "../../core/codec/json.ts";
-import { dayMs, renderTimestamp } from "../../core/codec/time.ts";
+import { dayMs } from "../../core/codec/time.ts";
 import {
   ackMembers,
   ackSubject,
   digestCanonical,
-  encodeRetrievalProof,
-  type ProofNames,
   type RetrievalOperation,
-  retrievalHeaders,
 } from "../../core/message/proof.ts";
 import { attempt, ClientError } from "../base/failure.ts";
 import { isRecord, type Shape } from "../base/shapes.ts";
-import { randomUuid, type Signer, signEd25519 } from "../keys/crypto.ts";
 import { ackShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
 import { ask, type Endpoint, jsonBody, path, queryOf } from "./http.ts";
+import { proofHeaders, prove, type Reader } from "./reader.ts";
 
 /** The most ids that a Cache accepts in one acknowledgement. */
 export const ackIdsMax = 1_000;
-
-/** Who reads where: one endpoint of one service of the recipient. */
-export type Reader = {
-  readonly did: Did;
-  readonly serviceId: string;
-  readonly at: Endpoint;
-  readonly signer: Signer;
-};
 
 export type CacheClient = ReturnType<typeof cacheClient>;
 
@@ -104,34 +92,6 @@ async function atItsTime<T>({ clock }: Endpoint, work: () => Promise<T>): Promis
 }
 
 const timeCodes = ["clock_wrong", "proof_expired"];
-
-/** The proof of one request under the names of its place: time and nonce are new each time. Only a live session has a device. */
-export async function prove(
-  { did, serviceId, at, signer }: Reader,
-  { operation, subject }: { readonly operation: RetrievalOperation; readonly subject: string },
-  names: ProofNames,
-): Promise<Record<string, string>> {
-  const claims = {
-    operation,
-    did,
-    deviceId: operation === "connect" ? subject : "",
-    serviceId,
-    endpoint: at.url,
-    keyId: signer.keyId,
-    timestamp: renderTimestamp(Date.now() + at.clock.aheadMs),
-    nonce: randomUuid(),
-    subject,
-  };
-  const signature = encodeBase64(await signEd25519(encodeRetrievalProof(claims), signer.seed));
-  const values = { ...claims, signature };
-  return Object.fromEntries(
-    Object.entries(names).map(([name, as]) => [as, values[name as keyof ProofNames]]),
-  );
-}
-
-/** The headers of a request that proves who reads. */
-export const proofHeaders = (reader: Reader, operation: RetrievalOperation, subject: string) =>
-  prove(reader, { operation, subject }, retrievalHeaders);
 
 // ------------------------------------------------------------------------------------------------------- what waits
 

@@ -7,8 +7,9 @@ import { dayMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { ackMembers } from "../../core/message/proof.ts";
 import { ClientError, localError } from "../base/failure.ts";
 import { parseRecord } from "../base/shapes.ts";
-import { type EnvelopeJson, type LiveEnvelope, prove, type Reader } from "./caches.ts";
+import type { EnvelopeJson, LiveEnvelope } from "./caches.ts";
 import { path } from "./http.ts";
+import { prove, type Reader } from "./reader.ts";
 
 type LiveEvents = {
   /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */

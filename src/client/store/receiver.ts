@@ -38,14 +38,15 @@ import {
   liveCopy,
   messageIdsOf,
   type PendingMessage,
-  type Reader,
   splitReceived,
   type Unreachable,
   versionsOf,
 } from "../net/caches.ts";
 import { listenLive } from "../net/connections.ts";
+import type { Reader } from "../net/reader.ts";
+import { cachesOf } from "../trust/caches.ts";
 import { readLimits } from "../trust/client.ts";
-import { cachesOf, liveEndpoints } from "../trust/readers.ts";
+import { liveEndpoints } from "../trust/readers.ts";
 import type { Run } from "./arriving.ts";
 import { type Handed, Queue } from "./queue.ts";
 

@@ -5,14 +5,9 @@
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";
 import { localError } from "../base/failure.ts";
 import type { Identity } from "../keys/keys.ts";
-import { type CacheClient, cacheClient, type Reader } from "../net/caches.ts";
 import { endpoint } from "../net/http.ts";
+import type { Reader } from "../net/reader.ts";
 import { activeDocument, type Client, signerIn } from "./client.ts";
-
-/** Every Cache that the identity's document names and that one of its keys may read. */
-export async function cachesOf(client: Client, identity: Identity): Promise<CacheClient[]> {
-  return (await readersOf(client, identity, "Cache")).map(cacheClient);
-}
 
 /** Every Relay that the identity's document names and where one of its keys may listen. */
 export function liveEndpoints(client: Client, identity: Identity): Promise<Reader[]> {
@@ -20,7 +15,7 @@ export function liveEndpoints(client: Client, identity: Identity): Promise<Reade
 }
 
 /** By priority. Each Cache may hold a copy, or part of a group. Throws `no_cache` or `no_relay`. */
-async function readersOf(
+export async function readersOf(
   client: Client,
   identity: Identity,
   node: "Cache" | "Relay",
