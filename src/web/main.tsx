@@ -25,8 +25,12 @@ async function keepInstalled(): Promise<void> {
   const workers = navigator.serviceWorker;
   const registration = await workers?.register(policy?.createScriptURL("") ?? "/worker.js");
   if (registration === undefined) return;
-  const hasOne = workers.controller !== null;
-  workers.addEventListener("controllerchange", () => hasOne && location.reload());
+  let hasOne = workers.controller !== null;
+  workers.addEventListener("controllerchange", () => {
+    if (hasOne) location.reload();
+    // The first one begins with the page as it is; the next one is another version.
+    hasOne = true;
+  });
   const offer = () => {
     // The first version of all has nothing before it.
     if (registration.waiting !== null && workers.controller !== null)
