@@ -200,10 +200,14 @@ appTest(
     await fay.page.call("Page.reload", {});
     await fay.page.until("document.querySelector('.people')", "the app");
     expect(await fay.page.evaluate(shown)).toBe(node);
-    await fay.page.call("Page.navigate", { url: "about:blank" });
-    await fay.page.until("location.href === 'about:blank'", "another page");
-    await fay.page.call("Page.navigate", { url: app });
-    await fay.page.until(`${shown} === ${JSON.stringify(`${node}/`)}`, "the new version", 60_000);
+    // A page that is opened before the browser has put the former one away is one of the old version.
+    do {
+      await fay.page.call("Page.navigate", { url: "about:blank" });
+      await fay.page.until("location.href === 'about:blank'", "another page");
+      await fay.page.call("Page.navigate", { url: app });
+      await fay.page.until("document.querySelector('.people')", "the app", 60_000);
+    } while ((await fay.page.evaluate(shown)) === node);
+    expect(await fay.page.evaluate(shown)).toBe(`${node}/`);
     expect(await fay.page.evaluate("caches.keys().then((names) => names.length)")).toBe(1);
   },
   120_000,
