@@ -8,6 +8,7 @@ import type { Config } from "../config/schema.ts";
 import type { VerifySignature } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
 import { type Cache, createCache } from "../nodes/cache/cache.ts";
+import { createAliasRules } from "../nodes/directory/aliases.ts";
 import { createDirectory, type Directory } from "../nodes/directory/directory.ts";
 import { createLog, entryRoute } from "../nodes/directory/log.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
@@ -311,6 +312,12 @@ function composeDirectory(
   return createDirectory({
     ...parts,
     receipts: directoryReceipts(stores),
+    aliases: createAliasRules({
+      ...parts,
+      receipts: directoryReceipts(stores),
+      settings: directory,
+      operator: config.operator,
+    }),
     replay: stores.capability("directory.store", "replay"),
     settings: directory,
     limits,

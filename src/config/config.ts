@@ -130,6 +130,7 @@ const live: readonly string[] = [
   "server.admin_groups",
   "directory.registration",
   "directory.registration_rate",
+  ...["directory.aliases", "directory.reserved_aliases", "directory.alias_interval"],
   ...["operator.did", "operator.contact", "operator.rules", "operator.welcome"],
   ...["relay.client_rate", "relay.recipient_rate", "cache.client_rate"],
   ...["directory", "relay", "cache"].map((section) => `${section}.rate_limit_loopback`),

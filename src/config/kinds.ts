@@ -66,7 +66,7 @@ export const name = z
   .string()
   .regex(/^[a-z][a-z0-9_-]{0,31}$/, "must be a name of a-z, 0-9, _ and -");
 export const store = name.prefault("main");
-const text = z.string().min(1).max(2_048);
+export const text = z.string().min(1).max(2_048);
 export const filePath = z.string().min(1).max(4_096).nullable().prefault(null);
 export const listOf = (
   entry: typeof text,

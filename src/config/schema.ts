@@ -36,6 +36,7 @@ import {
   recipients,
   size,
   store,
+  text,
   witnessAddress,
 } from "./kinds.ts";
 
@@ -144,6 +145,13 @@ const limitsSchema = z.strictObject({
   ),
 });
 
+/** Names under which people expect the operator (RFC 2142 has some of them). */
+const reservedAliases = [
+  ...["abuse", "admin", "administrator", "contact", "help", "hostmaster", "info", "moderator"],
+  ...["noreply", "operator", "postmaster", "root", "security", "staff", "support", "system"],
+  ...["waypost", "webmaster"],
+];
+
 const directorySchema = z.strictObject({
   enabled: flag(false).describe("Whether this process is a Directory."),
   store: store.describe("Store of replay claims and receipts."),
@@ -164,6 +172,18 @@ const directorySchema = z.strictObject({
     ),
   self_certifying_only: flag(false).describe(
     "Whether only self-certifying DIDs are registered, whose keys can be proven. Other clients make random ones.",
+  ),
+  aliases: z
+    .enum(["any", "members"])
+    .prefault("any")
+    .describe(
+      "Who may take an alias later than with the registration: `any` DID of the ledger, or the `members` of this node.",
+    ),
+  reserved_aliases: listOf(text, { max: 1_000, standard: reservedAliases }).describe(
+    "Aliases that only `operator.did` may take.",
+  ),
+  alias_interval: duration("0s", { min: 0 }).describe(
+    "Time between two changes of an alias by one DID, such as `30d`; the alias of the registration is none. `0s` sets no limit.",
   ),
   log_key_file: filePath.describe(
     "File with the key that signs the log of the ledger: `waypost key new --log <name>` makes it. Next to it, in the same name with `.head`, is what was signed last; `.head.spare` is room for the next one on a full disk.",

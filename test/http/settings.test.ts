@@ -197,6 +197,10 @@ async function useEverything(): Promise<void> {
     await Bun.sleep(20);
   }
   expect((await post(`/dids/${did}/prepare`, prepared)).status).toBe(200);
+  const alias = { did, action: "add_alias", alias: "odd" };
+  const toSign = await (await post(`/dids/${did}/prepare`, alias)).json();
+  const taken = { ...alias, ...toSign.request, signature: encodeBase64(new Uint8Array(64)) };
+  expect((await post(`/dids/${did}/aliases`, taken)).status).toBe(403);
   expect((await fetch(`${url}/aliases/odd?home=directory.invalid`)).status).toBe(503);
   const envelope = () => {
     const sender = { from: did, sender_key_id: `${did}#root` };

@@ -21,6 +21,7 @@ import { parseIntent, subjectParameter } from "../../src/core/ledger/intents.ts"
 import { encodeAuthorization } from "../../src/core/ledger/structures.ts";
 import { encodeUpdateProof } from "../../src/core/message/proof.ts";
 import { parseDocument } from "../../src/core/schema/identity.ts";
+import { createAliasRules } from "../../src/nodes/directory/aliases.ts";
 import { createDirectory } from "../../src/nodes/directory/directory.ts";
 import type { DirectorySettings } from "../../src/nodes/directory/parts.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
@@ -108,7 +109,9 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
   const blocks = await openBlocks({ receipts, bus, now: () => nowMs, log: () => undefined });
   const invitations = createInvitations({ receipts, now: () => nowMs });
   const members = createMembers({ receipts, keepsDays: true, log: () => undefined });
+  const operator = { did: null };
   const directory = createDirectory({
+    aliases: createAliasRules({ settings: directorySettings, operator, receipts, members }),
     invitations,
     members,
     blocks,

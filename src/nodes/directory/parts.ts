@@ -32,6 +32,7 @@ import type { Blocks } from "../parties/blocks.ts";
 import type { HomesOf } from "../parties/foreign.ts";
 import type { Members } from "../parties/members.ts";
 import { bytesOfDay, createRateLimiter, isUnlimited } from "../parties/rates.ts";
+import type { AliasRules } from "./aliases.ts";
 
 export type DirectorySettings = Config["directory"];
 
@@ -45,6 +46,8 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
   readonly invitations: Pick<Invitations, "claim">;
+  /** Without it, those of the ledger alone. */
+  readonly aliases?: AliasRules;
   /** Learns of each registration. */
   readonly members?: Pick<Members, "registered">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
@@ -185,6 +188,8 @@ export type Change = {
   };
   /** The bytes that the signature in the body covers. */
   readonly signed?: () => Uint8Array | Promise<Uint8Array>;
+  /** Where the DID takes one. */
+  readonly newAlias?: string;
 };
 
 type ChangePlan<S extends TSchema> = Pick<
@@ -231,7 +236,11 @@ export function changeRoute<S extends TSchema & { static: { readonly did: string
       if (isFault(did)) return did;
       const change = await decide(body, did, call);
       if (isFault(change)) return change;
+      const claim =
+        change.newAlias && (await parts.aliases?.claim(did, change.newAlias, call.nowMs));
+      if (isFault(claim)) return claim;
       const submission = await submit(parts, change.call, plan.id);
+      if (isFault(submission) && typeof claim === "function") await claim();
       if (isFault(submission))
         return explainSignature(submission, (await change.signed?.()) ?? new Uint8Array(0));
       const { txHash: tx_hash } = submission;

@@ -80,6 +80,7 @@ const registrationCodes = [
   "document_invalid",
   "document_stale",
   "alias_taken",
+  "alias_reserved",
   "did_already_registered",
   "registration_pending",
   "invalid_signature",
@@ -148,6 +149,9 @@ async function register(
   const pending = await stillPending(parts, await readReceipt(parts, did, nowMs), nowMs);
   const refusal = checkSubject(registration, await gatherFacts(parts.ledger, registration, nowMs));
   if (refusal !== null) return refusal;
+  const { aliasText } = registration;
+  const reserved = aliasText === null ? null : (parts.aliases?.check(did, aliasText) ?? null);
+  if (reserved !== null) return reserved;
   const txId = pending?.txId ?? null;
   if (txId !== null && pending?.fingerprint !== fingerprintOf(registration.call))
     return fault("registration_pending", "another registration of this DID is in progress");

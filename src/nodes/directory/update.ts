@@ -128,7 +128,13 @@ function decideUpdate(
     call: callOfIntent(intent, { signedPayload, signature, signerKeyId }),
     named: { action, ...aliasOf(intent) },
     signed: () => signedPayload,
+    ...newAliasOf(intent),
   };
+}
+
+function newAliasOf(intent: Intent): { readonly newAlias?: string } {
+  if (intent.action === "update_alias") return { newAlias: intent.newAlias };
+  return intent.action === "add_alias" ? { newAlias: intent.alias } : {};
 }
 
 function aliasOf(intent: Intent): { readonly alias?: string } {

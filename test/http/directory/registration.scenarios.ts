@@ -262,6 +262,12 @@ const refused: readonly Refusal[] = [
     members: (stage) => ({ alias: aliasOf(stage.standing) }),
   },
   {
+    name: "an alias that the operator reserves",
+    status: 403,
+    code: "alias_reserved",
+    members: () => ({ alias: "Admin" }),
+  },
+  {
     name: "a signature of a stranger",
     status: 403,
     code: "invalid_signature",

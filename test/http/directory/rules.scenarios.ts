@@ -3,6 +3,8 @@
  * are not admitted, aliases of others, full lists.
  */
 
+import { expect } from "bun:test";
+import { dayMs } from "../../../src/core/codec/time.ts";
 import type { FaultCode } from "../../../src/core/fault.ts";
 import type { ActionName } from "../../../src/core/ledger/actions.ts";
 import { type Json, type Reply, type Update, updates } from "../../support/directory.ts";
@@ -232,6 +234,13 @@ const rules: readonly Rule[] = [
     code: "alias_taken",
     members: (_, { deactivated }) => ({ alias: aliasOf(deactivated) }),
   },
+  ...(["add_alias", "update_alias"] as const).map((action) => ({
+    action,
+    name: "an alias that the operator reserves",
+    status: 403,
+    code: "alias_reserved" as const,
+    members: () => ({ [action === "add_alias" ? "alias" : "new_alias"]: "Postmaster" }),
+  })),
   {
     action: "add_alias",
     name: "its own alias again",
@@ -379,4 +388,42 @@ const fullLists: readonly Scenario[] = [
   },
 ];
 
-export const ruleScenarios: readonly Scenario[] = [...rules.map(ruleScenario), ...fullLists];
+/** A second change within the interval; one that the ledger refused before does not count. */
+const changedLately = (["add_alias", "update_alias"] as const).map((action): Scenario => {
+  const update = updates.find((one) => one.action === action) as Update;
+  return {
+    name: `${action} refuses a second change within the interval`,
+    route: `${update.method} ${update.path}`,
+    status: 429,
+    code: "alias_changed",
+    act: async (stage) => {
+      const identity = await stage.fresh();
+      const change = (nonce: string, text: string) =>
+        send(update, stage, {
+          identity: () => identity,
+          members: () => {
+            const name = `${aliasOf(identity)}.${text}`;
+            return action === "add_alias" ? { alias: name } : { new_alias: name };
+          },
+          terms: () => ({ nonce }),
+        });
+      stage.settings.alias_interval = 30 * dayMs;
+      try {
+        expect((await change("7", "a")).body["code"]).toBe("nonce_mismatch");
+        const first = await change("0", "b");
+        expect(first.status).toBe(202);
+        await stage.settle(first);
+        return await change("1", "c");
+      } finally {
+        stage.settings.alias_interval = 0;
+      }
+    },
+    check: (reply) => expect(Number(reply.headers.get("retry-after"))).toBeGreaterThan(2_591_000),
+  };
+});
+
+export const ruleScenarios: readonly Scenario[] = [
+  ...rules.map(ruleScenario),
+  ...fullLists,
+  ...changedLately,
+];
