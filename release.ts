@@ -1,7 +1,7 @@
 /**
  * Everything that is released, by one command: `bun run release`. The executables of all platforms, packages of npm
  * and of Debian, an OCI image of this machine's platform, and `SHA256SUMS` over all of them, in `dist/`.
- * `--platforms own` makes this machine's alone, as the tests do.
+ * `--platforms own` makes this machine's alone, and `--fast` compresses less, as the tests do.
  */
 import { createHash } from "node:crypto";
 import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -16,7 +16,11 @@ import { run } from "./packaging/run.ts";
 import { renderSbom } from "./packaging/sbom.ts";
 
 const { values } = parseArgs({
-  options: { platforms: { type: "string", default: "all" }, key: { type: "string" } },
+  options: {
+    platforms: { type: "string", default: "all" },
+    fast: { type: "boolean", default: false },
+    key: { type: "string" },
+  },
 });
 const dist = join(import.meta.dir, "dist");
 const own = ownPlatform();
@@ -29,14 +33,17 @@ for (const { target, file } of released) {
   );
   say(file);
 }
+const packing = {
+  sourceDateSeconds: sourceDateSeconds(),
+  compression: values.fast ? 1 : 6,
+} as const;
 const artifacts = released.map(({ file }) => join(dist, file));
 for (const folder of makeNpmPackages(released)) artifacts.push(pack(folder));
-for (const platform of released.filter(isDebian))
-  artifacts.push(say(makeDeb(platform, sourceDateSeconds())));
-if (own.libc === "glibc") artifacts.push(say(makeOciImage(own, sourceDateSeconds())));
+for (const platform of released.filter(isDebian)) artifacts.push(say(makeDeb(platform, packing)));
+if (own.libc === "glibc") artifacts.push(say(makeOciImage(own, packing)));
 const { version } = readManifest(import.meta.dir);
 const sbom = join(dist, `waypost-${version}.cdx.json`);
-writeFileSync(sbom, renderSbom(sourceDateSeconds()));
+writeFileSync(sbom, renderSbom(packing.sourceDateSeconds));
 artifacts.push(say(sbom));
 
 const sums = join(dist, "SHA256SUMS");

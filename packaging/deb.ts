@@ -87,12 +87,17 @@ License: Apache-2.0
 Comment: The licenses of the packages inside the executable are in NOTICES.gz.
 `;
 
-/** Path of the package. The same program and date make the same package, bit by bit. */
-export function makeDeb(
-  { file, cpu, name }: Platform,
-  sourceDateSeconds: number,
-  out = join(root, "dist"),
-): string {
+export type DebOptions = {
+  readonly sourceDateSeconds: number;
+  /** Fast for tests, small for releases. */
+  readonly compression: 1 | 6;
+  /** `dist` unless it is given. */
+  readonly out?: string;
+};
+
+/** Path of the package. The same program, date and compression make the same package, bit by bit. */
+export function makeDeb({ file, cpu, name }: Platform, options: DebOptions): string {
+  const { sourceDateSeconds, compression, out = join(root, "dist") } = options;
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
     version: string;
   };
@@ -134,7 +139,7 @@ export function makeDeb(
   for (const entry of readdirSync(folder, { recursive: true }))
     utimesSync(join(folder, String(entry)), date, date);
   const dated = ["env", `SOURCE_DATE_EPOCH=${sourceDateSeconds}`, "dpkg-deb"];
-  run([...dated, "--root-owner-group", "-Zgzip", "-z6", "--build", folder, path]);
+  run([...dated, "--root-owner-group", "-Zgzip", `-z${compression}`, "--build", folder, path]);
   rmSync(folder, { recursive: true, force: true });
   return path;
 }

@@ -25,12 +25,17 @@ const userId = 7400;
 
 type Blob = { readonly digest: string; readonly size: number };
 
-/** Path of the archive. `sourceDateSeconds` is the time in the image, so that the same files make the same image. */
-export function makeOciImage(
-  platform: Platform,
-  sourceDateSeconds: number,
-  out = join(root, "dist"),
-): string {
+export type ImageOptions = {
+  /** The time in the image, so that the same files make the same image. */
+  readonly sourceDateSeconds: number;
+  /** Of the layer: fast for tests, small for releases. */
+  readonly compression: 1 | 6;
+};
+
+/** Path of the archive. */
+export function makeOciImage(platform: Platform, options: ImageOptions): string {
+  const { sourceDateSeconds, compression } = options;
+  const out = join(root, "dist");
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
     version: string;
   };
@@ -40,7 +45,7 @@ export function makeOciImage(
   fillRoot(platform, files);
   mkdirSync(join(folder, "blobs", "sha256"), { recursive: true });
   const tar = makeTar(files, join(out, "oci-layer.tar"), sourceDateSeconds);
-  const layer = putBlob(folder, gzipSync(tar));
+  const layer = putBlob(folder, gzipSync(tar, { level: compression }));
   const created = new Date(sourceDateSeconds * 1_000).toISOString();
   const config = putBlob(
     folder,

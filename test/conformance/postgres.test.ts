@@ -104,7 +104,7 @@ if (absence !== null) {
     name: "postgres",
     provides: postgresPlugin.provides,
     expiry: "spans",
-    gamesMax: 8,
+    gamesMax: 4,
     open: async (environment) => open(await emptied(settings("one")), environment),
     reopen: (_, environment) => open(settings("one"), environment),
   });
@@ -113,7 +113,7 @@ if (absence !== null) {
     name: "postgres, three nodes in turn, on the schema of a newer program",
     provides: postgresPlugin.provides,
     expiry: "spans",
-    gamesMax: 3,
+    gamesMax: 2,
     waivers: {
       "the quotas of the whole store are exact under concurrency":
         "a node does not see what others are just storing: contract.ts allows a store of several nodes that much",
@@ -128,7 +128,7 @@ if (absence !== null) {
     // The ledger and its log are in the first database, as where there is no other.
     provides: ["mailbox", "replay", "receipts"],
     expiry: "spans",
-    gamesMax: 3,
+    gamesMax: 2,
     waivers: {
       "the quotas of the whole store are exact under concurrency":
         "a database does not see what others are just storing: contract.ts allows a store of several that much",
