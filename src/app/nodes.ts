@@ -37,6 +37,7 @@ import {
 } from "../nodes/parties/recipients.ts";
 import { rememberRecipients } from "../nodes/parties/remembered.ts";
 import { announceChange, createBell } from "../nodes/parties/signals.ts";
+import { openTiers, type Tiers } from "../nodes/parties/tiers.ts";
 import { createSessions } from "../nodes/relay/live/session.ts";
 import { createRelay } from "../nodes/relay/relay.ts";
 import { openResults, type Results } from "../nodes/results.ts";
@@ -71,6 +72,7 @@ type Known = ComposeParts & { readonly homes?: Homes };
 type NodeParts = Known & {
   readonly recipients: RecipientSource;
   readonly blocks: Blocks;
+  readonly tiers: Tiers;
   readonly members: Members;
   readonly digest: Results["digest"];
 };
@@ -79,6 +81,11 @@ export type ComposedNodes = Awaited<ReturnType<typeof composeNodes>>;
 
 export async function composeNodes(config: Config, overrides: ComposeParts) {
   const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
+  const tiers = await openTiers({
+    ...overrides,
+    receipts: receiptsOf(config, overrides.stores),
+    config,
+  });
   const results = await openResults({
     ...overrides,
     receipts: receiptsOf(config, overrides.stores),
@@ -97,6 +104,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     ...known,
     recipients: recipientsOf(config, known),
     blocks,
+    tiers,
     members,
     digest: results.digest,
   };
@@ -174,6 +182,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
       bundles?.close();
       publisher?.close();
       blocks.close();
+      tiers.close();
       deletions.close();
     },
   };
@@ -212,6 +221,7 @@ function erasingOf(
     stores,
     recipients,
     blocks,
+    tiers,
     members,
     invitations,
     results,
@@ -222,6 +232,7 @@ function erasingOf(
   const ledger = cache.enabled && !isElsewhere ? ledgerOf(config, stores) : null;
   return {
     blocks,
+    tiers,
     members,
     results,
     directory:
@@ -244,7 +255,7 @@ function erasingOf(
 /** What the list of members is made of: no ledger where recipients are looked up at a Directory elsewhere. */
 function membershipOf(
   config: Config,
-  { stores, members, blocks }: NodeParts,
+  { stores, members, blocks, tiers }: NodeParts,
 ): Omit<MemberParts, "now"> {
   const isElsewhere = isPublicEndpoint(config.server.recipients);
   const hasLedger = config.directory.enabled || !isElsewhere;
@@ -253,6 +264,7 @@ function membershipOf(
   return {
     members,
     blocks,
+    tiers,
     ledger,
     mailbox: config.cache.enabled ? stores.capability("cache.store", "mailbox") : null,
   };

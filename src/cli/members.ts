@@ -21,6 +21,11 @@ export function registerMembersCommand(program: Command): void {
   addNodeFlags(
     members.command("show <member>").description("show one member, by DID or alias"),
   ).action(show);
+  addNodeFlags(
+    members
+      .command("set-tier <member> <tier>")
+      .description("give a member a tier of the configuration; `default` takes it away"),
+  ).action(setTier);
   addNodeFlags(members.command("export [file]").description("write all members as CSV"))
     .addOption(new Option("--search <text>", "only those that `search` lists"))
     .action(exportAll);
@@ -44,6 +49,12 @@ async function show(named: string, flags: NodeFlags): Promise<void> {
     ([name, value]) => `${name.padEnd(16)} ${value}`,
   );
   createReport(flags.json === true).result(answer, lines.map(printable).join("\n"));
+}
+
+async function setTier(member: string, tier: string, flags: NodeFlags): Promise<void> {
+  const body = { member, tier: tier === "default" ? null : tier };
+  const answer = await askNode(flags, "/operations/tier", body);
+  createReport(flags.json === true).result(answer, `${answer["did"]} has the tier ${tier}`);
 }
 
 type ExportFlags = NodeFlags & { readonly search?: string };
@@ -75,8 +86,9 @@ async function* pagesOf(
 
 function lineOf(member: MemberRow): string {
   const { since, seen, waiting, blocked } = textOf(member);
+  const tier = member.tier === null ? "" : `tier ${member.tier}`;
   const names = [member.did, ...member.aliases].join(" ");
-  const marks = [waiting, blocked].filter((text) => text !== "").join(", ");
+  const marks = [tier, waiting, blocked].filter((text) => text !== "").join(", ");
   return `${since.slice(0, 10)}  ${seen.padEnd(10)}  ${names}${marks === "" ? "" : `  (${marks})`}`;
 }
 
@@ -90,6 +102,7 @@ function textOf(member: MemberRow) {
     record: recordText(state),
     since,
     invitation: invitation ?? "none",
+    tier: member.tier ?? "default",
     seen: last_seen ?? "-",
     waiting:
       entries === 0
@@ -113,6 +126,7 @@ const columns = [
   "last_seen",
   "waiting_entries",
   "waiting_bytes",
+  "tier",
   "blocked",
 ] as const satisfies readonly (keyof MemberRow)[];
 

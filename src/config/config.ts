@@ -88,7 +88,7 @@ function* misspeltVariables(env: EnvironmentVariables): Generator<InputProblem> 
   }
 }
 
-const tables: readonly string[] = [...sectionNames, "stores"];
+const tables: readonly string[] = [...sectionNames, "stores", "tiers"];
 /** Checks a value of the shape of the file: every setting by itself, and then, if all are valid, their relations. */
 export function checkConfig(input: unknown): ConfigResult {
   const parsed = configSchema.safeParse(input, wording);
@@ -156,6 +156,11 @@ export function reload(current: Config, next: Config): ReloadPlan {
     const isLive = live.includes(`${section}.${name}`);
     plan[isLive ? "changed" : "needsRestart"].push(`${section}.${name}`);
     if (isLive) Reflect.set(current[section], name, after);
+  }
+  if (isOther(current.tiers, next.tiers)) {
+    plan.changed.push("tiers");
+    for (const tier of Object.keys(current.tiers)) delete current.tiers[tier];
+    Object.assign(current.tiers, next.tiers);
   }
   for (const section of ["stores", "bus"] as const)
     if (isOther(current[section], next[section])) plan.needsRestart.push(section);

@@ -50,6 +50,19 @@ export const duration = (standard: string, range: Range = {}) =>
     },
   );
 
+/** Without a default: what it means to leave it out is the reader's. */
+export const sizeOrNone = z
+  .unknown()
+  .optional()
+  .transform((value, context) => {
+    if (value === undefined) return undefined;
+    const parsed = parseSizeSetting(value);
+    if (parsed !== null && parsed >= 1) return parsed;
+    context.addIssue('must be a size such as "25MiB" or a number of bytes');
+    return z.NEVER;
+  })
+  .meta({ type: ["string", "integer"], pattern: "^[0-9]+(B|KiB|MiB|GiB|TiB)$", minimum: 1 });
+
 export const size = (standard: string, range: Range = {}) =>
   withUnit(standard, range, {
     form: "size",

@@ -66,11 +66,15 @@ export function renderEffective(config: Config): string {
   const stores = Object.entries(config.stores).map(([name, options]) =>
     [`[stores.${name}]`, ...optionLines(options), ""].join("\n"),
   );
-  return [...sections, ...stores].join("\n");
+  const tiers = Object.entries(config.tiers).map(([name, values]) =>
+    [`[tiers.${name}]`, ...optionLines(values), ""].join("\n"),
+  );
+  return [...sections, ...stores, ...tiers].join("\n");
 }
 
 function optionLines(options: Readonly<Record<string, unknown>>): string[] {
-  return Object.entries(options).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+  const given = Object.entries(options).filter(([, value]) => value !== undefined);
+  return given.map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
 }
 
 /** As it would be written in the file. */

@@ -35,6 +35,7 @@ import {
   proxyNetwork,
   recipients,
   size,
+  sizeOrNone,
   store,
   text,
   witnessAddress,
@@ -118,6 +119,27 @@ const storeSchema = z.looseObject({
     .max(1_024)
     .describe(
       "`lmdb`, `memory`, `postgres`, `chain`, or the path of an external module (`./x.js`). Its options follow in the same table.",
+    ),
+});
+
+const tiersMax = 16;
+
+/** Without a value, that of `[cache]` or `[relay]` counts. */
+const tierSchema = z.strictObject({
+  recipient_entries_max: z
+    .int()
+    .min(1)
+    .max(1_000_000_000)
+    .optional()
+    .describe("Entries stored for a member of this tier."),
+  recipient_bytes_max: sizeOrNone.describe("Bytes stored for a member of this tier."),
+  recipient_rate: z
+    .int()
+    .min(1)
+    .max(1_000_000)
+    .optional()
+    .describe(
+      "Envelopes per second to a member of this tier from one client network. A burst of 10 times as many is allowed first.",
     ),
 });
 
@@ -352,6 +374,11 @@ export const configSchema = z.strictObject({
   server: serverSchema.transform((server) => ({ ...server, ...serverConstants() })).prefault({}),
   stores: z.record(name, storeSchema).prefault({}),
   bus: busSchema.prefault({}),
+  tiers: z
+    .record(name, tierSchema)
+    .refine((tiers) => Object.keys(tiers).length <= tiersMax, `at most ${tiersMax} tiers`)
+    .refine((tiers) => !("default" in tiers), "default is the tier of everybody else")
+    .prefault({}),
   limits: limitsSchema
     .transform((limits) => ({ ...limits, ...limitConstants(limits) }))
     .prefault({}),

@@ -113,10 +113,10 @@ describe("members", () => {
     expect((await ask("export", file)).stdout).toBe(`2 members in ${file}\n`);
     const [head, ...rows] = readFileSync(file, "utf8").trimEnd().split("\r\n");
     expect(head).toBe(
-      "did,aliases,state,since,invitation,last_seen,waiting_entries,waiting_bytes,blocked",
+      "did,aliases,state,since,invitation,last_seen,waiting_entries,waiting_bytes,tier,blocked",
     );
     expect(rows.find((row) => row.startsWith(bob.did))).toMatch(
-      new RegExp(`^${bob.did},bob,active,[^,]+Z,${invitation},[^,]*,1,\\d+,$`),
+      new RegExp(`^${bob.did},bob,active,[^,]+Z,${invitation},[^,]*,1,\\d+,,$`),
     );
   });
 

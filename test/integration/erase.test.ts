@@ -30,6 +30,7 @@ test("a slow store is looked at once at a time, and after that again", async () 
     bus: openLocalBus({ log: environment.log }),
     directory: null,
     members: { forget: () => Promise.resolve() },
+    tiers: { forget: () => Promise.resolve() },
     cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
     results: { forget: () => undefined },
     lifeOf: () => Promise.resolve(0),

@@ -8,6 +8,7 @@ export const adminActions = [
   "members.show",
   "members.explain",
   "members.erase",
+  "members.tier",
   "invitations.list",
   "invitations.create",
   "invitations.revoke",

@@ -376,6 +376,12 @@ export const membersBody = closed({
 /** A DID or an alias. */
 export const memberBody = closed({ member: Type.String({ minLength: 1, maxLength: 128 }) });
 
+/** Without a tier the member has the default again. */
+export const tierBody = closed({
+  member: Type.String({ minLength: 1, maxLength: 128 }),
+  tier: nullable(Type.String({ minLength: 1, maxLength: 32 })),
+});
+
 export const eraseBody = closed({ did: didOfOperator });
 
 export const auditPageMax = 10_000;

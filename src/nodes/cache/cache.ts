@@ -83,7 +83,7 @@ import {
   storeRules,
 } from "./store.ts";
 
-export type CacheParts = {
+export type CacheParts = Pick<StoreParts, "tiers"> & {
   readonly mailbox: Mailbox;
   readonly replay: Replay;
   /** Remembers which senders a mailbox knows. */
@@ -130,7 +130,7 @@ export type Cache = {
   /** What this node adds to `/limits`. */
   readonly limits: () => Readonly<Record<string, number | string>>;
   /** For `waypost explain`. */
-  readonly explained: Pick<CacheParts, "mailbox" | "settings"> & {
+  readonly explained: Pick<CacheParts, "mailbox" | "settings" | "tiers"> & {
     /** How the mailbox sees a sender that shows no pass. */
     readonly sendingOf: (mailbox: MailboxKey, sender: Did, nowMs: number) => Promise<MailboxSender>;
     readonly bundleOf: Cache["bundle"];
@@ -200,6 +200,7 @@ export function createCache(parts: CacheParts): Cache {
     explained: {
       mailbox,
       settings,
+      ...(parts.tiers === undefined ? {} : { tiers: parts.tiers }),
       sendingOf: (mailbox, sender, nowMs) =>
         sendingOf(
           known,

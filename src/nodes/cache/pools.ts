@@ -11,6 +11,7 @@ import { storingNetwork } from "../../core/message/address.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import type { MailboxStats } from "../../storage/contract.ts";
 import type { MailboxPlace, MailboxShare } from "../../storage/quota.ts";
+import type { MailboxLimits } from "../parties/tiers.ts";
 
 /** The client that submitted an envelope: its address, and the network under which it is counted. */
 export type Origin = { readonly client: string; readonly network: string };
@@ -74,11 +75,6 @@ const peopleStep = 8;
 /** Percent for a network in the store: no network fills it alone. */
 const networkPercent = 50;
 
-export type MailboxPoolSettings = Pick<
-  Config["cache"],
-  "recipient_entries_max" | "recipient_bytes_max" | "stranger_share"
->;
-
 /**
  * The places for an entry: a floor of its sender, then the rest of its side. The pools are `known`, `known-rest`, `new`
  * and `new-rest`, which are also the labels of what is in them.
@@ -86,7 +82,7 @@ export type MailboxPoolSettings = Pick<
 export function placesOf(
   sending: MailboxSender,
   { network }: Origin,
-  settings: MailboxPoolSettings,
+  settings: MailboxLimits,
 ): readonly [MailboxPlace, MailboxPlace] {
   const side = sending.isKnown ? "known" : "new";
   const percent = sending.isKnown ? 100 - settings.stranger_share : settings.stranger_share;
@@ -119,7 +115,7 @@ function floorOf(pool: MailboxStats, people: number): MailboxStats {
   };
 }
 
-function poolOf(settings: MailboxPoolSettings, percent: number): MailboxStats {
+function poolOf(settings: MailboxLimits, percent: number): MailboxStats {
   const part = (all: number, min: number) => Math.max(min, Math.round((all * percent) / 100));
   return {
     entries: part(settings.recipient_entries_max, poolEntriesMin),

@@ -33,6 +33,7 @@ import {
 import { authorOf, isRepeat, otherContent } from "../parties/author.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
+import type { MailboxLimits, Tiers } from "../parties/tiers.ts";
 import type { FullReports } from "./full.ts";
 import { type KnownSenders, sendingOf } from "./known.ts";
 import { labelsOf, type MailboxSender, type Origin, placesOf, storeShareOf } from "./pools.ts";
@@ -44,6 +45,8 @@ export type StoreParts = {
   readonly recipients: RecipientSource;
   readonly verify: VerifySignature;
   readonly settings: Config["cache"];
+  /** Of members; without it all have the quota of the settings. */
+  readonly tiers?: Pick<Tiers, "mailboxOf">;
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
   readonly reports: FullReports;
@@ -87,7 +90,8 @@ export async function storeEnvelope(
     labels: labelsOf(sending, submitted),
     nowMs,
   });
-  const quota = quotaOf(parts.settings, sending, submitted);
+  const own = parts.tiers?.mailboxOf(envelope.to) ?? parts.settings;
+  const quota = quotaOf(parts.settings, own, { sending, origin: submitted });
   const outcome = await parts.mailbox.store(entry, quota).catch(parts.reports.failed);
   const refused = checkOutcome(parts, outcome, envelope.to);
   if (refused !== null) return refused;
@@ -199,11 +203,18 @@ function entryOf(
   };
 }
 
-function quotaOf(settings: Config["cache"], sending: MailboxSender, origin: Origin): MailboxQuota {
+type Sent = { readonly sending: MailboxSender; readonly origin: Origin };
+
+/** `own`: what holds for the mailbox. */
+function quotaOf(
+  settings: Config["cache"],
+  own: MailboxLimits,
+  { sending, origin }: Sent,
+): MailboxQuota {
   return {
-    recipientEntriesMax: settings.recipient_entries_max,
-    recipientBytesMax: settings.recipient_bytes_max,
-    places: placesOf(sending, origin, settings),
+    recipientEntriesMax: own.recipient_entries_max,
+    recipientBytesMax: own.recipient_bytes_max,
+    places: placesOf(sending, origin, own),
     storeEntriesMax: settings.store_entries_max,
     storeBytesMax: settings.store_bytes_max,
     storeShare: storeShareOf(origin, settings),
@@ -234,7 +245,8 @@ export async function checkDisk(
     digest: digestOf(envelope),
   };
   const sending: MailboxSender = { isKnown: false, label: null };
-  const quota = { ...quotaOf(settings, sending, trialOrigin), recipientEntriesMax: 0 };
+  const all = quotaOf(settings, settings, { sending, origin: trialOrigin });
+  const quota = { ...all, recipientEntriesMax: 0 };
   return mailbox.store(entry, quota).then(
     () => null,
     (error: unknown) => {

@@ -19,6 +19,7 @@ import type { Blocks } from "../parties/blocks.ts";
 import type { Members } from "../parties/members.ts";
 import { scanRecords } from "../parties/records.ts";
 import { deletedSubject } from "../parties/signals.ts";
+import type { Tiers } from "../parties/tiers.ts";
 import type { Results } from "../results.ts";
 import type { Invitations } from "./invitations.ts";
 
@@ -32,6 +33,7 @@ export type Erasing = {
   /** `null` without a Cache. */
   readonly cache: { readonly mailbox: Mailbox; readonly receipts: Receipts } | null;
   readonly members: Pick<Members, "forget">;
+  readonly tiers: Pick<Tiers, "forget">;
   /** What became of its envelopes lately, as this process remembers it. */
   readonly results: Pick<Results, "forget">;
   /** How often the DID was deleted; `null` where the source of recipients can't tell. */
@@ -75,7 +77,7 @@ async function forgetOwner(receipts: Receipts, mailbox: MailboxKey): Promise<voi
 
 /** Everything that the node holds. The DID is blocked first, so that nothing new comes while the rest goes. */
 export async function eraseDid(
-  { blocks, members, directory, cache, results, lifeOf }: Erasing,
+  { blocks, members, tiers, directory, cache, results, lifeOf }: Erasing,
   did: Did,
   now: () => number,
 ): Promise<(Removed & { readonly invitations: number }) | Fault> {
@@ -92,6 +94,7 @@ export async function eraseDid(
   }
   await directory?.forget(did);
   await members.forget(did);
+  await tiers.forget(did);
   results.forget(did);
   return { ...removed, invitations: (await directory?.invitations.erase(did)) ?? 0 };
 }
@@ -119,6 +122,7 @@ export function followDeletions({
   cache,
   directory,
   members,
+  tiers,
   lifeOf,
   now,
   log,
@@ -133,6 +137,7 @@ export function followDeletions({
     if (removed.entries > 0) return log("info", "the mail of a deleted DID was removed", removed);
     for (let life = 0; life < lives; life++) await forgetOwner(receipts, mailboxOf(did, life));
     await members.forget(did);
+    await tiers.forget(did);
     await receipts.remove(key);
   };
   let [isDue, isLooking] = [true, false];

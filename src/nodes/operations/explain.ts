@@ -15,12 +15,7 @@ import type { Mailbox, MailboxStats } from "../../storage/contract.ts";
 import { hasRoomIn, nothingHeld } from "../../storage/mailbox-rules.ts";
 import type { Cache } from "../cache/cache.ts";
 import { waitingPages } from "../cache/entries.ts";
-import {
-  type MailboxPoolSettings,
-  type MailboxSender,
-  type Origin,
-  placesOf,
-} from "../cache/pools.ts";
+import { type MailboxSender, type Origin, placesOf } from "../cache/pools.ts";
 import { checkService } from "../cache/store.ts";
 import {
   type AdmissionFacts,
@@ -29,6 +24,7 @@ import {
 } from "../parties/admission.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
+import type { MailboxLimits } from "../parties/tiers.ts";
 import type { Results } from "../results.ts";
 
 export type ExplainParts = {
@@ -198,7 +194,7 @@ function usage(what: string, before: string, held: MailboxStats, most: MailboxSt
 
 /** How full the mailbox is, the pools of it that the sender may use, and the devices that would be woken. */
 async function cacheSteps(
-  { mailbox, settings, sendingOf, passesOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
+  { mailbox, settings, tiers, sendingOf, passesOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
   recipient: Subject,
   { from, client }: Pick<Facts, "from" | "client">,
   now: () => number,
@@ -206,9 +202,10 @@ async function cacheSteps(
   const key = mailboxOf(recipient.did, recipient.life);
   const sending = from === null ? unsigned : await sendingOf(key, from, now());
   const sums = await sumsOf(mailbox, key, now);
+  const own = tiers?.mailboxOf(recipient.did) ?? settings;
   const whole = usage("mailbox", "", sums(null), {
-    entries: settings.recipient_entries_max,
-    bytes: settings.recipient_bytes_max,
+    entries: own.recipient_entries_max,
+    bytes: own.recipient_bytes_max,
   });
   const isListed =
     whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
@@ -219,7 +216,7 @@ async function cacheSteps(
     isListed
       ? whole
       : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
-    poolStep(sending, client, { sums, settings }),
+    poolStep(sending, client, { sums, settings: own }),
     ...passSteps(sending, await passesOf(key, now())),
     ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) =>
       note("push", text),
@@ -275,7 +272,7 @@ const renderUse = (held: MailboxStats, most: MailboxStats): string =>
 function poolStep(
   sending: MailboxSender,
   client: string | null,
-  { sums, settings }: { readonly sums: WaitingSums; readonly settings: MailboxPoolSettings },
+  { sums, settings }: { readonly sums: WaitingSums; readonly settings: MailboxLimits },
 ): Step {
   const places = placesOf(sending, originOf(client), settings);
   const texts = places.map(({ own, pool, poolMax }) => {

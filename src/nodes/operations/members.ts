@@ -5,16 +5,18 @@
 import type { Static } from "@sinclair/typebox";
 import { type Did, isDid, mailboxOf, normalizeAlias, parseDid } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import { type membersBody, membersPageMax } from "../../core/schema/schema.ts";
+import { type membersBody, membersPageMax, type tierBody } from "../../core/schema/schema.ts";
 import type { LedgerReader, Mailbox, MailboxStats } from "../../storage/contract.ts";
 import { waitingPages } from "../cache/entries.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { Members, SeenMember } from "../parties/members.ts";
+import type { Tiers } from "../parties/tiers.ts";
 import { isoOf } from "./operation.ts";
 
 export type MemberParts = {
   readonly members: Members;
   readonly blocks: Pick<Blocks, "list">;
+  readonly tiers: Pick<Tiers, "of" | "set">;
   /** `null` where the process has none. */
   readonly ledger: Pick<LedgerReader, "account" | "aliasHolder"> | null;
   /** `null` without a Cache. */
@@ -41,6 +43,8 @@ export type MemberRow = {
   readonly last_seen: string | null;
   readonly waiting_entries: number | null;
   readonly waiting_bytes: number | null;
+  /** Name of its tier; `null` for the default. */
+  readonly tier: string | null;
   /** Kind of its entry in the block list. */
   readonly blocked: "did" | "sender" | null;
 };
@@ -76,6 +80,16 @@ export async function showMember(parts: MemberParts, named: string): Promise<Mem
   return rowOf(parts, member, await recordOf(parts, did));
 }
 
+/** Gives a member a tier of the configuration, or with `null` the default. */
+export async function setTier(
+  parts: MemberParts,
+  { member: named, tier }: Static<typeof tierBody>,
+): Promise<MemberRow | Fault> {
+  const found = await showMember(parts, named);
+  if (isFault(found)) return found;
+  return (await parts.tiers.set(found.did, tier)) ?? { ...found, tier };
+}
+
 async function recordOf({ ledger }: MemberParts, did: Did): Promise<MemberRecord | null> {
   if (ledger === null) return null;
   const { record, life } = await ledger.account(did);
@@ -92,7 +106,7 @@ async function didOf({ ledger }: MemberParts, named: string): Promise<Did | Faul
 }
 
 async function rowOf(
-  { blocks, mailbox, now }: MemberParts,
+  { blocks, tiers, mailbox, now }: MemberParts,
   { did, sinceMs, invitation, lastSeen }: SeenMember,
   record: MemberRecord | null,
 ): Promise<MemberRow> {
@@ -107,6 +121,7 @@ async function rowOf(
     last_seen: lastSeen,
     waiting_entries: waiting?.entries ?? null,
     waiting_bytes: waiting?.bytes ?? null,
+    tier: tiers.of(did),
     blocked: block === undefined || block.kind === "network" ? null : block.kind,
   };
 }

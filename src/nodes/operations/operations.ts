@@ -19,6 +19,7 @@ import {
   networksBody,
   reloadBody,
   revokeBody,
+  tierBody,
 } from "../../core/schema/schema.ts";
 import { networkOfLabel } from "../cache/pools.ts";
 import type { Log } from "../http/log.ts";
@@ -29,7 +30,7 @@ import type { AuditRecord } from "./audit.ts";
 import { type Erasing, eraseDid } from "./erase.ts";
 import { type ExplainParts, explain as explainEnvelope } from "./explain.ts";
 import { type Invitation, type Invitations, invitationId } from "./invitations.ts";
-import { listMembers, type MemberParts, showMember } from "./members.ts";
+import { listMembers, type MemberParts, setTier, showMember } from "./members.ts";
 import { isoOf, type Operation, operation, routesOf } from "./operation.ts";
 
 type ReloadOutcome = {
@@ -196,6 +197,15 @@ function memberOperations(membership: MemberParts): Operation[] {
       request: memberBody,
       about: ({ member }) => member,
       handle: ({ member }) => showMember(membership, member),
+    }),
+    operation({
+      path: "/operations/tier",
+      id: "setTier",
+      action: "members.tier",
+      summary: "Give a member a tier",
+      request: tierBody,
+      about: ({ member, tier }) => `${member}: ${tier ?? "default"}`,
+      handle: (asked) => setTier(membership, asked),
     }),
   ];
 }

@@ -5,7 +5,6 @@
  * again every ten seconds.
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import {
   type Network,
@@ -15,11 +14,9 @@ import {
   unmapAddress,
 } from "../../core/message/address.ts";
 import { blocksMax } from "../../core/schema/schema.ts";
-import type { Bus } from "../../storage/bus.ts";
-import type { Receipts } from "../../storage/contract.ts";
-import type { Log } from "../http/log.ts";
 import { keptMs } from "../results.ts";
-import { decodeRecord, encodeRecord, scanRecords } from "./records.ts";
+import { type FollowParts, followRecords } from "./followed.ts";
+import { encodeRecord } from "./records.ts";
 
 /** `did` is blocked as sender and as recipient, `sender` as sender alone. */
 type BlockKind = "did" | "sender" | "network";
@@ -62,47 +59,26 @@ export type Blocks = {
   readonly close: () => void;
 };
 
-type BlocksParts = {
-  readonly receipts: Receipts;
-  readonly bus: Bus;
-  readonly now: () => number;
-  readonly log: Log;
-};
-
 const prefix = "/block/";
-const changedSubject = "operator-blocks.changed";
-const readEveryMs = 10 * secondMs;
 
-export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Promise<Blocks> {
+export async function openBlocks(parts: FollowParts): Promise<Blocks> {
+  const { receipts, now } = parts;
   const followers = new Set<() => void>();
-  let [text, blocks]: [string, readonly Block[]] = ["", []];
+  let blocks: readonly Block[] = [];
   let [kinds, networks]: [ReadonlyMap<string, BlockKind>, readonly Network[]] = [new Map(), []];
-  const readChanged = async (): Promise<void> => {
-    const found = await readBlocks(receipts, now);
-    const foundText = JSON.stringify(found);
-    if (foundText === text) return;
-    [text, blocks] = [foundText, found];
-    kinds = new Map(found.map(({ subject, kind }) => [subject, kind]));
-    networks = found
-      .map(({ subject }) => parseNetwork(subject))
-      .filter((network) => network !== null);
-    for (const changed of followers) changed();
-  };
-  // One after the other, so that an older list never replaces a newer one.
-  let reading = Promise.resolve();
-  const read = (): Promise<void> => {
-    reading = reading.then(readChanged, readChanged);
-    return reading;
-  };
-  await read();
-  const readLater = (): undefined => {
-    read().catch((error: unknown) => {
-      log("warn", "the block list could not be read", { error });
-    });
-  };
-  const subscription = bus.subscribe(changedSubject, readLater, { missed: readLater });
-  const timer = setInterval(readLater, readEveryMs);
-  timer.unref();
+  const { read, announce, close } = await followRecords<Block>(parts, {
+    prefix,
+    subject: "operator-blocks.changed",
+    name: "the block list",
+    changed: (found) => {
+      blocks = [...found].sort((a, b) => a.sinceMs - b.sinceMs);
+      kinds = new Map(blocks.map(({ subject, kind }) => [subject, kind]));
+      networks = blocks
+        .map(({ subject }) => parseNetwork(subject))
+        .filter((network) => network !== null);
+      for (const follower of followers) follower();
+    },
+  });
   const change = async ({ add, remove }: BlockChange): Promise<BlockOutcome | Fault> => {
     await read();
     const after = new Map(blocks.map((block) => [block.subject, block]));
@@ -127,8 +103,7 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
             : receipts.put(key, encodeRecord(block), now() + keptMs);
         }),
       );
-    await read();
-    bus.publish(changedSubject, new Uint8Array(0));
+    await announce();
     return { added: add.length - replaced, replaced, removed: removed.length, missing };
   };
   return {
@@ -150,23 +125,12 @@ export async function openBlocks({ receipts, bus, now, log }: BlocksParts): Prom
       followers.add(changed);
       return () => followers.delete(changed);
     },
-    close: () => {
-      clearInterval(timer);
-      subscription.unsubscribe();
-    },
+    close,
   };
 }
 
 /** A store takes so many writes at once. */
 const writesMax = 256;
-
-/** The entries, oldest first. */
-async function readBlocks(receipts: Receipts, now: () => number): Promise<Block[]> {
-  const blocks: Block[] = [];
-  for await (const page of scanRecords(receipts, prefix, now))
-    blocks.push(...page.map(([, value]) => decodeRecord<Block>(value)));
-  return blocks.sort((a, b) => a.sinceMs - b.sinceMs);
-}
 
 const notServed = (whom: string): Fault =>
   fault("policy_denied", `this node does not serve ${whom}`);

@@ -43,6 +43,7 @@ import {
   type RateLimiter,
 } from "../parties/rates.ts";
 import type { RecipientSource } from "../parties/recipients.ts";
+import type { Tiers } from "../parties/tiers.ts";
 import { type Dedup, deliverOnce } from "./dedup.ts";
 import {
   type DeliveredResult,
@@ -64,6 +65,8 @@ type RelayParts = {
   readonly limits: EnvelopeLimits;
   /** The operator's block list. */
   readonly blocks?: Blocks;
+  /** Of members; without it all have the rate of the settings. */
+  readonly tiers?: Pick<Tiers, "rateOf">;
   readonly now: () => number;
   readonly sleep: (ms: number) => Promise<void>;
   readonly random: () => number;
@@ -159,7 +162,8 @@ async function relay(node: RelayNode, call: Call): Promise<Answer | Fault> {
   const admission = decideAdmission(envelope, facts, node.rules, call.nowMs);
   if (isFault(admission)) return admission;
   // What is refused costs the recipient nothing, and no network uses up what others may send.
-  const tooFast = checkRate(node.recipientRate, `${envelope.to} ${call.network}`, call.nowMs);
+  const rate = node.tiers?.rateOf(envelope.to) ?? node.recipientRate;
+  const tooFast = checkRate(rate, `${envelope.to} ${call.network}`, call.nowMs);
   if (tooFast !== null) return tooFast;
   // A session that never acknowledges must not keep the places of other requests.
   if (node.sessions.mayListen(envelope.to) && !call.waitsForOthers()) return tooManyWaiting;
