@@ -61,6 +61,8 @@ export const englishFailures = {
   invalid_name: "This name can't be used.",
   invalid_alias: "This name can't be used: letters, digits, dots, - and _ only.",
   alias_taken: "This name belongs to somebody else.",
+  alias_reserved: "This name is kept for those who run the server.",
+  alias_changed: "You changed your name here lately. Try again in some weeks.",
   name_taken: "There are keys by this name on this device already.",
   no_identity: "There are no keys on this device.",
   no_root_key: "This device does not have the main key. Use the one that has it.",

@@ -67,6 +67,9 @@ export const germanFailures: Record<keyof typeof englishFailures, string> = {
   invalid_name: "Dieser Name geht nicht.",
   invalid_alias: "Dieser Name geht nicht: nur Buchstaben, Ziffern, Punkte, - und _.",
   alias_taken: "Dieser Name gehört schon jemandem.",
+  alias_reserved: "Dieser Name ist denen vorbehalten, die den Server betreiben.",
+  alias_changed:
+    "Du hast deinen Namen hier vor Kurzem geändert. Versuche es in einigen Wochen wieder.",
   name_taken: "Auf diesem Gerät gibt es schon Schlüssel mit diesem Namen.",
   no_identity: "Auf diesem Gerät gibt es keine Schlüssel.",
   no_root_key: "Dieses Gerät hat den Hauptschlüssel nicht. Nimm das, das ihn hat.",
