@@ -33,6 +33,7 @@ export const starters: readonly Starter[] = [
   { name: "waypost-postgres", start: () => startCluster(1) },
   { name: "waypost-cluster", start: () => startCluster(3) },
   { name: "redis", start: startRedis },
+  { name: "sqlite", start: startSqlite },
   { name: "postgres", start: startPostgresPeer },
   { name: "jetstream", start: startJetStream },
 ];
@@ -42,14 +43,15 @@ const recipientsAtOnce = 16;
 
 type Process = { readonly url: string; readonly pid: number; readonly end: () => Promise<void> };
 
-/** `bench/http-server.ts` with these arguments, in a process of its own. */
-async function startProcess(...args: readonly string[]): Promise<Process> {
-  const command = [
-    process.execPath,
-    join(import.meta.dir, "../http-server.ts"),
-    join(import.meta.dir, "../.."),
-    ...args,
-  ];
+/** `bench/http-server.ts` with these arguments. */
+function startNode(...args: readonly string[]): Promise<Process> {
+  const [server, checkout] = ["../http-server.ts", "../.."].map((to) => join(import.meta.dir, to));
+  return startProcess(server!, checkout!, ...args);
+}
+
+/** A server that prints its URL first, in a process of its own. */
+async function startProcess(...program: readonly string[]): Promise<Process> {
+  const command = [process.execPath, ...program];
   const child = Bun.spawn(command, { stdin: "pipe", stdout: "pipe", stderr: "inherit" });
   let text = "";
   for await (const chunk of child.stdout) {
@@ -79,7 +81,7 @@ async function recipientsAt({ url }: Process): Promise<string[]> {
 /** The node as `serve` composes it, or a bare server that parses the same bodies and answers 202. */
 async function startOwn(driver: "bare" | "lmdb" | "memory"): Promise<Peer> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-peer-"));
-  const node = await startProcess(driver, join(folder, "store"));
+  const node = await startNode(driver, join(folder, "store"));
   const names = driver === "bare" ? [`did:svc:${"7".repeat(44)}`] : await recipientsAt(node);
   return {
     name: driver === "bare" ? "bare HTTP server" : `waypost, ${driver}`,
@@ -107,9 +109,9 @@ async function startCluster(count: number): Promise<Peer | string> {
   const options = postgresOptions.parse({ urls: [database.url] });
   await postgresPlugin.migrate?.(options);
   const args = ["postgres", database.url, bus.url];
-  const first = await startProcess(...args);
+  const first = await startNode(...args);
   const others = await Promise.all(
-    Array.from({ length: count - 1 }, () => startProcess(...args, first.url)),
+    Array.from({ length: count - 1 }, () => startNode(...args, first.url)),
   );
   const nodes = [first, ...others];
   return {
@@ -159,6 +161,24 @@ async function startRedis(): Promise<Peer | string> {
     end: async () => {
       child.kill("SIGKILL");
       await child.exited;
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function startSqlite(): Promise<Peer> {
+  const folder = mkdtempSync(join(tmpdir(), "waypost-sqlite-"));
+  const program = join(import.meta.dir, "sqlite-queue.ts");
+  const queue = await startProcess(program, join(folder, "queue.sqlite"));
+  const names = Array.from({ length: recipients }, (_, n) => `box:${n}`);
+  return {
+    name: "SQLite queue over HTTP, insert",
+    promise: "syncs (WAL, synchronous=FULL)",
+    ports: [portOf(queue)],
+    protocol: http("/", names),
+    cpuSeconds: () => cpuOfTree(queue.pid),
+    end: async () => {
+      await queue.end();
       rmSync(folder, { recursive: true, force: true });
     },
   };
