@@ -9,7 +9,8 @@ import { failed } from "../app/failure.ts";
 import { attempt, ClientError } from "../client/base/failure.ts";
 import { isTextType, reportType } from "../client/mail/content.ts";
 import { essenceOf, jsonIn } from "../client/mail/message.ts";
-import { parseReport, type Report, type Reported, verifyAuthor } from "../client/mail/report.ts";
+import { parseReport, type Report, type Reported } from "../client/mail/report.ts";
+import { verifyAuthor } from "../client/mail/reported.ts";
 import { readMessage, recipientOf, removeUnread } from "../client/mail/retrieve.ts";
 import {
   isComplete,

@@ -28,6 +28,8 @@ import { Outbox } from "./store/outbox.ts";
 import { OwnStore } from "./store/own-store.ts";
 import { Passes } from "./store/passes.ts";
 import { type PollResult, Receiver } from "./store/receiver.ts";
+import { reportOf } from "./store/reporting.ts";
+import type { StoredMessage } from "./store/rows.ts";
 import { Sending } from "./store/sending.ts";
 import { LocalStore, removeOldestFile } from "./store/store.ts";
 import { Table } from "./store/table.ts";
@@ -249,6 +251,12 @@ export class StoreSession {
 
   send(to: string, content: Content, options: MessageOptions): Promise<Sent[]> {
     return this.#sending.send([to], content, options);
+  }
+
+  async report(messages: readonly StoredMessage[], reason: string): Promise<Sent> {
+    const { table, identity } = this.#own;
+    const { to, content, options } = await reportOf(identity.client, table, { messages, reason });
+    return (await this.send(to, content, options))[0] as Sent;
   }
 
   typing(conversation: string, isTyping: boolean): Promise<void> {

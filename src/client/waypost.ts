@@ -269,11 +269,7 @@ export class Waypost {
    * that its node names; `reason` in own words. Waits in the outbox like any message. Throws `no_operator`.
    */
   async report(messages: readonly StoredMessage[], reason = ""): Promise<Sent> {
-    const { table } = this.#stored();
-    const { report } = await import("./store/reporting.ts");
-    const send = (to: Did, content: Content, options: MessageOptions) =>
-      this.send(to, content, options);
-    return report({ client: this.client, table, send }, messages, reason);
+    return this.#stored().report(messages, reason);
   }
 
   /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */

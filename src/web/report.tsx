@@ -99,7 +99,7 @@ export function Report({ message, onClose }: Props) {
   };
   return (
     <Dialog title={t.reportTitle} onClose={onClose}>
-      <p>{operator?.did === null ? t.reportNobody : t.reportText}</p>
+      <p>{operator?.did === null ? t.failures.no_operator : t.reportText}</p>
       <OperatorLinks operator={operator} />
       {operator !== null && operator.did !== null && (
         <Form submit={t.sendReport} onSubmit={send}>

@@ -13,7 +13,7 @@ import {
   reportedBytesMax,
   reportedMax,
 } from "../mail/report.ts";
-import type { MessageOptions, Sent } from "../mail/send.ts";
+import type { MessageOptions } from "../mail/send.ts";
 import { about } from "../net/about.ts";
 import type { Client } from "../trust/client.ts";
 import { wholeBody } from "./files.ts";
@@ -21,16 +21,6 @@ import { reactionsOf } from "./keys.ts";
 import { isRevision } from "./revisions.ts";
 import type { MessageRow, StoredMessage } from "./rows.ts";
 import type { Table } from "./table.ts";
-
-type Reporting = {
-  readonly client: Client;
-  readonly table: Table;
-  readonly send: (
-    to: Did,
-    content: ReturnType<typeof reportContent>,
-    options: MessageOptions,
-  ) => Promise<Sent>;
-};
 
 /** As long as a Cache may keep it. */
 const reportTtl = "30d";
@@ -41,12 +31,18 @@ async function operatorOf(client: Client): Promise<Did | null> {
   return did !== null && isDid(did) ? did : null;
 }
 
-/** Throws `invalid_argument`, and `no_operator` where the node names none. */
-export async function report(
-  { client, table, send }: Reporting,
-  messages: readonly StoredMessage[],
-  reason: string,
-): Promise<Sent> {
+type Asked = { readonly messages: readonly StoredMessage[]; readonly reason: string };
+
+/** To be sent. Throws `invalid_argument`, and `no_operator` where the node names none. */
+export async function reportOf(
+  client: Client,
+  table: Table,
+  { messages, reason }: Asked,
+): Promise<{
+  readonly to: Did;
+  readonly content: ReturnType<typeof reportContent>;
+  readonly options: MessageOptions;
+}> {
   if (messages.length === 0 || messages.length > reportedMax)
     throw localError("invalid_argument", `a report has 1 to ${reportedMax} messages`);
   if (messages.some(({ isOwn }) => isOwn))
@@ -57,9 +53,9 @@ export async function report(
   if (operator === null)
     throw localError("no_operator", "this node names no one who takes reports");
   const shown = await Promise.all(messages.map(({ key }) => shownAt(table, key)));
-  const options = { mediaType: reportType, ttl: reportTtl, receipt: false };
   const some = shown.flat().slice(0, reportedMax);
-  return send(operator, reportContent({ reason, messages: some }), options);
+  const options = { mediaType: reportType, ttl: reportTtl, receipt: false };
+  return { to: operator, content: reportContent({ reason, messages: some }), options };
 }
 
 /** The message as it came, and the last revision of its author. */

@@ -171,8 +171,7 @@ export const english = {
   report: "Report",
   reportTitle: "Report to the operator",
   reportText:
-    "The messages that you choose go, sealed, to the person who runs this server, with proof of who wrote them. Nobody else sees them, and their author is not told.",
-  reportNobody: "The person who runs this server takes no reports here.",
+    "What you choose goes sealed to the person who runs this server, with proof of who wrote it. Its author is not told.",
   reportWhich: "Which messages?",
   reportNone: "Choose a message.",
   reportReason: "What happened? (optional)",

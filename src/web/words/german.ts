@@ -176,8 +176,7 @@ export const german: Words = {
   report: "Melden",
   reportTitle: "Dem Betreiber melden",
   reportText:
-    "Die gewählten Nachrichten gehen versiegelt an die Person, die diesen Server betreibt, mit einem Beleg, wer sie geschrieben hat. Niemand sonst sieht sie, und wer sie geschrieben hat, erfährt nichts.",
-  reportNobody: "Die Person, die diesen Server betreibt, nimmt hier keine Meldungen an.",
+    "Was du wählst, geht versiegelt an die Person, die diesen Server betreibt, mit einem Beleg, wer es geschrieben hat. Wer es war, erfährt davon nichts.",
   reportWhich: "Welche Nachrichten?",
   reportNone: "Wähle eine Nachricht.",
   reportReason: "Was ist geschehen? (freiwillig)",
