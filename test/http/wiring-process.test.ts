@@ -1,0 +1,92 @@
+/**
+ * What a process keeps once for all its roles is in the store of its first one, of Cache, Relay, Directory and witness in this
+ * order: blocks, results and the audit. And a process that ends says so to its live sessions.
+ */
+import { afterAll, describe, expect, test } from "bun:test";
+import { join } from "node:path";
+import type { ConfigInput } from "../../src/config/schema.ts";
+import { freePort, scratchFolder } from "../support/executable.ts";
+import { relayAt, startTestNodes } from "../support/nodes.ts";
+import { calls } from "../support/recording-plugin.ts";
+
+const plugin = join(import.meta.dir, "../support/recording-plugin.ts");
+const storeOf = (name: string) => ({ plugin, name, block_time_ms: 50 });
+const folder = scratchFolder();
+afterAll(folder.remove);
+
+const own = `http://127.0.0.1:${freePort()}`;
+const directory = { enabled: true, ledger: "ledger", store: "records" };
+const relay = { ...relayAt(own), store: "results" };
+const cache = { enabled: true, store: "mail", public_endpoints: [own] };
+const none = { enabled: false };
+
+type Process = {
+  readonly name: string;
+  readonly roles: Pick<ConfigInput, "directory" | "relay" | "cache" | "stores">;
+  /** The store of its first role. */
+  readonly store: string;
+};
+
+const [ledger, records, results, mail] = ["ledger", "records", "results", "mail"].map(storeOf);
+const processes: readonly Process[] = [
+  {
+    name: "all roles",
+    roles: { directory, relay, cache, stores: { ledger, records, results, mail } as never },
+    store: "mail",
+  },
+  {
+    name: "a Directory and a Relay",
+    roles: { directory, relay, cache: none, stores: { ledger, records, results } as never },
+    store: "results",
+  },
+  {
+    name: "a Directory",
+    roles: { directory, relay: none, cache: none, stores: { ledger, records } as never },
+    store: "records",
+  },
+];
+
+describe("what is decided for the process is kept in the store of its first role", () => {
+  test.each(processes)("$name", async ({ roles, store }) => {
+    const socket = join(folder.path, `${store}.sock`);
+    calls.length = 0;
+    const nodes = await startTestNodes({
+      ...roles,
+      server: { listen: [own.slice("http://".length)], admin_listen: [`unix:${socket}`] },
+    });
+    try {
+      const opened = calls.filter((call) => call.endsWith("receipts.scan"));
+      expect(new Set(opened)).toContain(`${store}: receipts.scan`);
+      calls.length = 0;
+      const block = { subject: "203.0.113.0/24", sender_only: false, reason: null };
+      const reply = await fetch("http://localhost/operations/blocks", {
+        unix: socket,
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ add: [block], remove: [] }),
+      });
+      expect(reply.status).toBe(200);
+      const written = calls.filter((call) => /receipts\.(?!scan|get|find)/.test(call));
+      expect(written.length).toBeGreaterThan(0);
+      expect(new Set(written.map((call) => call.split(":")[0]))).toEqual(new Set([store]));
+    } finally {
+      await nodes.stop();
+    }
+  });
+});
+
+test("a process that ends says so to its live sessions, and waits for none", async () => {
+  const nodes = await startTestNodes();
+  const did = "did:svc:3vQB7B6MrGQZaxCuFg4oh1";
+  const socket = new WebSocket(`${nodes.url.replace("http", "ws")}/ws/${did}/phone`);
+  const closed = new Promise<CloseEvent>((resolve) => {
+    socket.onclose = resolve;
+  });
+  await new Promise((resolve) => {
+    socket.onopen = resolve;
+  });
+  await nodes.stop();
+  // A server that ends closes what is left with the same code and without a reason.
+  const { code, reason } = await closed;
+  expect([code, reason]).toEqual([1001, "the node is shutting down"]);
+});
