@@ -385,6 +385,18 @@ describe("what no file may hold", () => {
     expect(shared).toEqual([]);
   });
 
+  /** Two files may have a `Row` of their own; what three call by one name, a reader takes for one thing. */
+  test("no name of a type is declared in more than two files", () => {
+    const places = new Map<string, Set<string>>();
+    for (const [path, text] of sources)
+      for (const [, name = ""] of text.matchAll(
+        /^(?:export )?(?:abstract )?(?:type|interface|class) (\w+)/gm,
+      ))
+        places.set(name, new Set([...(places.get(name) ?? []), path]));
+    const shared = [...places].filter(([, paths]) => paths.size > 2);
+    expect(shared.map(([name, paths]) => [name, ...paths])).toEqual([]);
+  });
+
   test("no file is called by its kind", () => {
     const wrong = [...files.keys()].filter((path) =>
       /(^|\/)(utils?|helpers?|types|common|misc|index)\.ts$/.test(path),

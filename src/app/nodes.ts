@@ -68,8 +68,8 @@ export type ComposeParts = NodeOverrides &
     readonly metrics: Metrics;
   };
 
-type Known = ComposeParts & { readonly homes?: Homes };
-type NodeParts = Known & {
+type KnownParts = ComposeParts & { readonly homes?: Homes };
+type NodeParts = KnownParts & {
   readonly recipients: RecipientSource;
   readonly blocks: Blocks;
   readonly tiers: Tiers;
@@ -464,7 +464,7 @@ function sharedBlockMs({ server, directory, stores }: Config): number | null {
 /** Where the nodes of this process look up recipients and senders. */
 function recipientsOf(
   config: Config,
-  { stores, bus, homes }: Pick<Known, "stores" | "bus" | "homes">,
+  { stores, bus, homes }: Pick<KnownParts, "stores" | "bus" | "homes">,
 ): RecipientSource {
   const { recipients } = config.server;
   const guests = {

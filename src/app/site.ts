@@ -14,13 +14,13 @@ import { nodeRoute } from "../nodes/http/status.ts";
 import { version } from "../version.ts";
 
 /** Where a new identity of the app registers, sends and receives. */
-type Homes = {
+type AppHomes = {
   readonly directoryUrl: string;
   readonly relayUrl: string;
   readonly cacheUrl: string;
 };
 
-function homesOf({ server, directory, relay, cache }: Config): Homes {
+function homesOf({ server, directory, relay, cache }: Config): AppHomes {
   const [relayUrl = "", cacheUrl = ""] = [relay.public_endpoints[0], cache.public_endpoints[0]];
   return { directoryUrl: directory.enabled ? relayUrl : server.recipients, relayUrl, cacheUrl };
 }

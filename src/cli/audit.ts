@@ -23,7 +23,7 @@ export function registerAuditCommand(program: Command): void {
 }
 
 /** A record as it travels. */
-type Shown = Readonly<Record<"at" | "until" | "action" | "outcome", string>> & {
+type AuditQuery = Readonly<Record<"at" | "until" | "action" | "outcome", string>> & {
   readonly user: string | null;
   readonly about: string | null;
   readonly times: number;
@@ -32,11 +32,11 @@ type Shown = Readonly<Record<"at" | "until" | "action" | "outcome", string>> & {
 async function show(flags: AuditFlags): Promise<void> {
   const { user = null, action = null, about = null, limit } = flags;
   const answer = await askNode(flags, "/operations/audit", { user, action, about, limit });
-  const lines = (answer["records"] as readonly Shown[]).map((one) => printable(lineOf(one)));
+  const lines = (answer["records"] as readonly AuditQuery[]).map((one) => printable(lineOf(one)));
   createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing was done yet.");
 }
 
-function lineOf({ at, user, action, about, outcome, times, until }: Shown): string {
+function lineOf({ at, user, action, about, outcome, times, until }: AuditQuery): string {
   const marks = [
     ...(outcome === "done" ? [] : [`refused: ${outcome}`]),
     ...(times === 1 ? [] : [`${times} times until ${until}`]),

@@ -14,7 +14,7 @@ import { defaultConfigFile, readConfig } from "./config.ts";
 
 const askTimeoutMs = 60_000;
 
-type Answered = Readonly<Record<string, unknown>>;
+type OperationAnswer = Readonly<Record<string, unknown>>;
 
 /** The running node: that of a configuration file, or the one behind a socket. */
 export type NodeFlags = {
@@ -59,7 +59,11 @@ async function socketOf({ config, socket }: NodeFlags): Promise<string> {
 }
 
 /** Asks a running node over its admin socket. */
-export async function askNode(flags: NodeFlags, path: string, body?: unknown): Promise<Answered> {
+export async function askNode(
+  flags: NodeFlags,
+  path: string,
+  body?: unknown,
+): Promise<OperationAnswer> {
   const socket = await socketOf(flags);
   const reply = await askJson("http://localhost", path, {
     unix: socket,
@@ -178,7 +182,7 @@ function registerBlock(block: Command): void {
     block.command("list").description("list what is blocked, since when and why"),
   ).action(async (flags: NodeFlags) => {
     const answer = await askNode(flags, "/operations/blocks");
-    const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as Answered[]) : [];
+    const blocks = Array.isArray(answer["blocks"]) ? (answer["blocks"] as OperationAnswer[]) : [];
     const lines = blocks.map(({ since, kind, subject, reason }) =>
       printable(
         `${since}  ${String(kind).padEnd(7)}  ${subject}${reason === null ? "" : `  (${reason})`}`,

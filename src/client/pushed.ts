@@ -19,14 +19,14 @@ type ClickEventLike = Work & {
   readonly notification: { readonly close: () => void; readonly data?: unknown };
 };
 
-type Page = { readonly visibilityState: string; readonly focus: () => Promise<unknown> };
+type BrowserPage = { readonly visibilityState: string; readonly focus: () => Promise<unknown> };
 
 /** The TypeScript of pages has no names for these. */
 declare const registration: {
   readonly showNotification: (title: string, options: object) => Promise<void>;
 };
 declare const clients: {
-  readonly matchAll: (options: object) => Promise<readonly Page[]>;
+  readonly matchAll: (options: object) => Promise<readonly BrowserPage[]>;
   readonly openWindow: (url: string) => Promise<unknown>;
 };
 

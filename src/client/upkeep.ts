@@ -11,7 +11,7 @@ import type { OwnIdentity } from "./mail/own-identity.ts";
 import { timeAt } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 
-type Host = {
+type UpkeepHost = {
   /** `null` without a local store. */
   readonly session: () => StoreSession | null;
   /** Aborted when the identity is closed. */
@@ -21,9 +21,9 @@ type Host = {
 export class Upkeep {
   readonly #identity: OwnIdentity;
   readonly #options: WaypostOptions;
-  readonly #host: Host;
+  readonly #host: UpkeepHost;
 
-  constructor(identity: OwnIdentity, options: WaypostOptions, host: Host) {
+  constructor(identity: OwnIdentity, options: WaypostOptions, host: UpkeepHost) {
     this.#identity = identity;
     this.#options = options;
     this.#host = host;

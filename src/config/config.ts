@@ -21,8 +21,8 @@ export type ConfigProblem = InputProblem & {
   readonly place: Position | null;
 };
 
-type Placed = { readonly placeOf: (setting: string) => Position | null };
-type ConfigResult = Placed &
+type SettingPlaces = { readonly placeOf: (setting: string) => Position | null };
+type ConfigResult = SettingPlaces &
   (
     | { readonly ok: true; readonly config: Config }
     | {

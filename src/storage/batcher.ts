@@ -16,14 +16,14 @@ export type BatchLimits = {
 const waitingMax = 4_096;
 const waitingBytesMax = 64 * 1024 ** 2;
 
-type Operation<Given> = {
+type BatchedOperation<Given> = {
   readonly given: Given;
   readonly bytes: number;
   /** At most `perKeyMax` operations of one key go in one batch. */
   readonly key: string;
 };
 
-type WaitingOperation<Given, Answer> = Operation<Given> & {
+type WaitingOperation<Given, Answer> = BatchedOperation<Given> & {
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
 };
@@ -45,7 +45,7 @@ export class Batcher<Given, Answer> {
     return this.running === 0 && this.waiting.length === 0;
   }
 
-  add(operation: Operation<Given>): Promise<Answer> {
+  add(operation: BatchedOperation<Given>): Promise<Answer> {
     if (
       this.waiting.length >= waitingMax ||
       this.waitingBytes + operation.bytes > waitingBytesMax

@@ -127,7 +127,7 @@ type DecodedLimits = {
   readonly bytesMax: number;
 };
 
-type Decoded<T> = { readonly bytes: Uint8Array; readonly value: T };
+type DecodedValue<T> = { readonly bytes: Uint8Array; readonly value: T };
 
 /**
  * Remembers what stored bytes decode to. A remembered value is returned only for exactly the bytes that it was decoded
@@ -138,7 +138,7 @@ export function rememberDecoded<T>(
   decode: (bytes: Uint8Array) => T,
   { entriesMax, bytesMax }: DecodedLimits,
 ): (key: string, bytes: Uint8Array) => T {
-  const entries = new BoundedMap<string, Decoded<T>>(entriesMax, {
+  const entries = new BoundedMap<string, DecodedValue<T>>(entriesMax, {
     max: bytesMax,
     of: ({ bytes }) => bytes.length,
   });

@@ -93,10 +93,10 @@ function socketOver(stream: Duplex, data: unknown): ServerSocket {
   };
 }
 
-type Frame = { readonly opcode: number; readonly payload: Buffer; readonly length: number };
+type SocketFrame = { readonly opcode: number; readonly payload: Buffer; readonly length: number };
 
 /** The first whole frame; `null` while more must come. */
-function frameIn(bytes: Buffer): Frame | null {
+function frameIn(bytes: Buffer): SocketFrame | null {
   if (bytes.length < 2) return null;
   const short = (bytes[1] as number) & 0x7f;
   const more = short === 126 ? 2 : short === 127 ? 8 : 0;

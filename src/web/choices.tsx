@@ -7,13 +7,13 @@ import { t } from "./words/language.ts";
 /** In seconds. */
 const lasting = [10, 300, 3_600, 86_400, 604_800, 2_419_200];
 
-type Props = {
+type ChoicesProps = {
   readonly id: string;
   /** Who may say how long messages last. */
   readonly isChooser: boolean;
 };
 
-export function Choices({ id, isChooser }: Props) {
+export function Choices({ id, isChooser }: ChoicesProps) {
   const chosen = useStored(() => me.store.chosen(id), [id]);
   if (chosen === null) return null;
   const { isPinned, isMuted, isArchived, lastsSeconds } = chosen;

@@ -13,7 +13,7 @@ import { fileName } from "./text.ts";
 import { Recorder } from "./voice.tsx";
 import { t } from "./words/language.ts";
 
-type Props = {
+type ComposerProps = {
   readonly to: string;
   readonly name: string;
   /** Of a group, without this user. */
@@ -118,7 +118,7 @@ function useDraft(to: string) {
 }
 
 /** The words and files to send, and what sends them. */
-function useWriting({ to, members, answered, onAnswered, onSend }: Props) {
+function useWriting({ to, members, answered, onAnswered, onSend }: ComposerProps) {
   const { text, write, take, settle } = useDraft(to);
   const [files, setFiles] = useState<readonly File[]>([]);
   const type = (next: string) => {
@@ -223,7 +223,7 @@ function useDropping(add: (files: Iterable<File>) => void): void {
   }, []);
 }
 
-export function Composer(props: Props) {
+export function Composer(props: ComposerProps) {
   const { name, members, answered, onAnswered } = props;
   const [sought, setSought] = useState<string | null>(null);
   const { text, type, files, add, drop, send, canSend } = useWriting(props);

@@ -23,14 +23,14 @@ import { me } from "./session.ts";
 import { dayOf, oneLine } from "./text.ts";
 import { t } from "./words/language.ts";
 
-type Props = {
+type ConversationProps = {
   readonly id: string;
   /** The message to begin with. */
   readonly at: string | null;
   readonly open: (panel: Panel) => void;
 };
 
-export function ConversationView({ id, at, open }: Props) {
+export function ConversationView({ id, at, open }: ConversationProps) {
   const person = useStored(() => me.store.person(id), [id]);
   const { isConnected } = useSession();
   const [answered, setAnswered] = useState<StoredMessage | null>(null);
@@ -111,7 +111,7 @@ function Request({ person }: { readonly person: Person }) {
   );
 }
 
-type MessagesProps = Pick<Props, "id" | "at"> & {
+type MessagesProps = Pick<ConversationProps, "id" | "at"> & {
   readonly names: Names;
   readonly isGroup: boolean;
   /** Messages that were sent since this was opened: who sends one sees it. */
@@ -149,7 +149,7 @@ function useScrolling({ shown, hasOlder, older }: ReturnType<typeof useMessages>
 /** How long somebody is said to write, unless they stop or it comes. */
 const writingMs = 30_000;
 
-function Writing({ id, names }: Pick<Props, "id"> & { readonly names: Names }) {
+function Writing({ id, names }: Pick<ConversationProps, "id"> & { readonly names: Names }) {
   /** Who began last. */
   const [writer, setWriter] = useState<{ readonly did: string } | null>(null);
   useEffect(

@@ -8,9 +8,9 @@ import { show } from "./place.ts";
 import { attempt, me, toast } from "./session.ts";
 import { t } from "./words/language.ts";
 
-type Props = { readonly message: StoredMessage; readonly onClose: () => void };
+type ForwardProps = { readonly message: StoredMessage; readonly onClose: () => void };
 
-export function Forward({ message, onClose }: Props) {
+export function Forward({ message, onClose }: ForwardProps) {
   const all = useStored(() => allOf(), []);
   const targets = (all ?? []).filter(
     ({ id, person, group }) =>

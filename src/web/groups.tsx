@@ -6,10 +6,14 @@ import { me } from "./session.ts";
 import { durationOf, oneLine } from "./text.ts";
 import { t } from "./words/language.ts";
 
-type Content = Parameters<Waypost["send"]>[1];
+type SentContent = Parameters<Waypost["send"]>[1];
 
 /** To a person, or to all of a group. */
-export async function sendTo(conversation: string, content: Content, options: MessageOptions = {}) {
+export async function sendTo(
+  conversation: string,
+  content: SentContent,
+  options: MessageOptions = {},
+) {
   const group = await me.groups.get(conversation);
   return group === null
     ? me.send(conversation, content, options)

@@ -12,9 +12,9 @@ const playedBytesMax = 200_000_000;
 export const mayPlay = ({ mediaType, sizeBytes, content }: StoredMessage): boolean =>
   content === "whole" && sizeBytes <= playedBytesMax && /^(audio|video)\//.test(mediaType);
 
-type Props = { readonly message: StoredMessage; readonly name: string };
+type PlayerProps = { readonly message: StoredMessage; readonly name: string };
 
-export function Player({ message, name }: Props) {
+export function Player({ message, name }: PlayerProps) {
   const [isOpen, setOpen] = useState(false);
   return isOpen ? (
     <Playing message={message} name={name} />
@@ -25,7 +25,7 @@ export function Player({ message, name }: Props) {
   );
 }
 
-function Playing({ message, name }: Props) {
+function Playing({ message, name }: PlayerProps) {
   const url = useUrl(() => playable(message), [message.key]);
   if (url === null) return <progress />;
   if (url === "") return <p class="gone">{t.noPlaying}</p>;

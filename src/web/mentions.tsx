@@ -32,9 +32,12 @@ export function withCall(text: string, caret: number, { name }: Member): string 
 export const calledIn = (text: string, members: readonly Member[]): readonly Member[] =>
   members.filter(({ name }) => text.includes(`@${name}`));
 
-type Props = { readonly meant: readonly Member[]; readonly onChoose: (member: Member) => void };
+type CallableProps = {
+  readonly meant: readonly Member[];
+  readonly onChoose: (member: Member) => void;
+};
 
-export function Callable({ meant, onChoose }: Props) {
+export function Callable({ meant, onChoose }: CallableProps) {
   if (meant.length === 0) return null;
   return (
     <ul class="callable" aria-label={t.membersToCall}>

@@ -18,7 +18,7 @@ import { attempt, me, textOf } from "./session.ts";
 import { cut, durationOf, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
-type Props = {
+type BubbleProps = {
   readonly message: StoredMessage;
   readonly onReply: () => void;
   readonly onForward: () => void;
@@ -34,7 +34,7 @@ export type By = {
 
 const reactions = ["👍", "❤️", "😂", "😮", "😢", "🙏"];
 
-export function Bubble(props: Props & By) {
+export function Bubble(props: BubbleProps & By) {
   const { message, names, sender, isGroup, isContinued, onReply, onForward, onReport } = props;
   const [isOpen, setOpen] = useState(false);
   const [isEditing, setEditing] = useState(false);
@@ -120,7 +120,7 @@ function reactionsOf({ reactions: given }: StoredMessage): [reaction: string, fr
 const dateTimeOf = (at: Date): string => (Number.isFinite(at.getTime()) ? at.toISOString() : "");
 
 /** What has become of an own message at each member. */
-function Readers({ message, names }: Pick<Props, "message"> & Pick<By, "names">) {
+function Readers({ message, names }: Pick<BubbleProps, "message"> & Pick<By, "names">) {
   return (
     <ul class="readers" aria-label={t.whoHasIt}>
       {message.delivery?.to.map(({ did, state }) => (
@@ -132,7 +132,7 @@ function Readers({ message, names }: Pick<Props, "message"> & Pick<By, "names">)
   );
 }
 
-type ActionsProps = Props & {
+type ActionsProps = BubbleProps & {
   readonly onEdit: () => void;
   readonly onReaders: () => void;
   readonly onDone: () => void;
@@ -200,7 +200,7 @@ function Actions(props: ActionsProps) {
   );
 }
 
-function MessageContent({ message }: Pick<Props, "message">) {
+function MessageContent({ message }: Pick<BubbleProps, "message">) {
   if (message.revised === "deleted") return <p class="text gone">{t.wasDeleted}</p>;
   if (isReport(message)) return <p class="text gone">{t.reportMessage}</p>;
   return isFile(message) ? (
@@ -210,7 +210,7 @@ function MessageContent({ message }: Pick<Props, "message">) {
   );
 }
 
-type EditProps = Pick<Props, "message"> & { readonly onDone: () => void };
+type EditProps = Pick<BubbleProps, "message"> & { readonly onDone: () => void };
 
 /** In the place of the text; Escape leaves it as it was. */
 function EditForm({ message, onDone }: EditProps) {
@@ -294,7 +294,7 @@ function TextContent({ text }: { readonly text: string }) {
   );
 }
 
-function FileContent({ message }: Pick<Props, "message">) {
+function FileContent({ message }: Pick<BubbleProps, "message">) {
   const sent = useSession().sending[message.id] ?? 1;
   const [isShown, setShown] = useState(false);
   /** The message as it was when its content was asked for: it is another one when that came, or did not. */
@@ -350,7 +350,7 @@ function Picture({
   message,
   name,
   onShown,
-}: Pick<Props, "message"> & { name: string; onShown: () => void }) {
+}: Pick<BubbleProps, "message"> & { name: string; onShown: () => void }) {
   const place = useRef<HTMLDivElement>(null);
   const load = async () => {
     if (place.current !== null) await inSight(place.current);
@@ -375,7 +375,7 @@ const stateShapes: Readonly<Record<DeliveryState, IconShape>> = {
   read: "received",
 };
 
-function Delivery({ message }: Pick<Props, "message">) {
+function Delivery({ message }: Pick<BubbleProps, "message">) {
   const { state, to } = message.delivery ?? { state: "waiting", to: [] };
   const label = t.states[state];
   const readers = to.filter((one) => one.state === "read").length;

@@ -35,7 +35,7 @@ import { chooseLanguage, chosenLanguage, t } from "./words/language.ts";
 import { languages } from "./words/locale.ts";
 
 type PanelsProps = { readonly panel: Panel; readonly open: (panel: Panel | null) => void };
-type Props = { readonly onClose: () => void };
+type DialogProps = { readonly onClose: () => void };
 
 export function PanelView({ panel, open, ...rest }: PanelsProps) {
   const props = { ...rest, onClose: () => open(null) };
@@ -59,7 +59,7 @@ export function PanelView({ panel, open, ...rest }: PanelsProps) {
 
 type Accepting = "first" | "all" | "none";
 
-function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
+function Invite({ onClose, open }: DialogProps & Pick<PanelsProps, "open">) {
   const profile = useStored(() => me.store.profile(), []);
   const [address, setAddress] = useState("");
   const [scans, setScans] = useState(false);
@@ -116,7 +116,7 @@ function Invite({ onClose, open }: Props & Pick<PanelsProps, "open">) {
 }
 
 /** Whom a link or an address leads to. The name of a link is a proposal of its sender. */
-function Write({ to, onClose }: Props & { readonly to: Invited }) {
+function Write({ to, onClose }: DialogProps & { readonly to: Invited }) {
   const [name, setName] = useState(oneLine(to.name));
   const begin = async () => {
     const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
@@ -143,7 +143,7 @@ function Write({ to, onClose }: Props & { readonly to: Invited }) {
   );
 }
 
-function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
+function AboutPerson({ did, onClose }: DialogProps & { readonly did: string }) {
   const person = useStored(() => me.store.person(did), [did]);
   const name = nameOf(person, did);
   const claimed = oneLine(person?.claimed?.name ?? "");
@@ -183,7 +183,7 @@ function AboutPerson({ did, onClose }: Props & { readonly did: string }) {
   );
 }
 
-function DeleteButton({ id, onClose }: Props & { readonly id: string }) {
+function DeleteButton({ id, onClose }: DialogProps & { readonly id: string }) {
   const remove = async () => {
     onClose();
     show(null);
@@ -196,7 +196,7 @@ function DeleteButton({ id, onClose }: Props & { readonly id: string }) {
   );
 }
 
-function GroupPanel({ id, ...props }: Props & { readonly id: string | null }) {
+function GroupPanel({ id, ...props }: DialogProps & { readonly id: string | null }) {
   const group = useStored(async () => (id === null ? null : me.groups.get(id)), [id]);
   return (
     <Dialog title={id === null ? t.newGroup : t.aboutGroup} onClose={props.onClose}>
@@ -209,7 +209,7 @@ function GroupPanel({ id, ...props }: Props & { readonly id: string | null }) {
   );
 }
 
-function Settings({ onClose }: Props) {
+function Settings({ onClose }: DialogProps) {
   const people = useStored(() => me.store.people(), []);
   const usage = useStored(() => me.store.usage(), []);
   const blocked = (people ?? []).filter(({ isBlocked }) => isBlocked);

@@ -13,7 +13,7 @@ export function addingOf(at: Date | null, by: Device | undefined): string {
 }
 
 export function ReplaceKeys() {
-  const [shown, setShown] = useState<Shown | null>(null);
+  const [shown, setShown] = useState<ShownReplacement | null>(null);
   const show = async () =>
     setShown({ ...(await me.devices.replacement()), all: await me.devices.list() });
   if (shown === null)
@@ -27,8 +27,8 @@ export function ReplaceKeys() {
   return <Staying shown={shown} onDone={() => setShown(null)} />;
 }
 
-type Shown = Replacement & { readonly all: readonly Device[] };
-type StayingProps = { readonly shown: Shown; readonly onDone: () => void };
+type ShownReplacement = Replacement & { readonly all: readonly Device[] };
+type StayingProps = { readonly shown: ShownReplacement; readonly onDone: () => void };
 
 function Staying({ shown, onDone }: StayingProps) {
   const { all, devices, methods, agreements, services } = shown;

@@ -197,10 +197,10 @@ const options = () => ({
   receipts: true,
 });
 
-type Linking = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
+type LinkingDevice = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
 
 /** Makes this a device of an identity that another device holds. Resolves when that one has accepted it. */
-export async function linkDevice(onCode: (linking: Linking) => void): Promise<void> {
+export async function linkDevice(onCode: (linking: LinkingDevice) => void): Promise<void> {
   const linking = await Waypost.link(options());
   onCode(linking);
   ready(await linking.opened);

@@ -12,10 +12,10 @@ const forms = [
 ] as const;
 const secondsMax = 3_600;
 
-type Props = { readonly onFile: (file: File) => void };
+type RecorderProps = { readonly onFile: (file: File) => void };
 
 /** What is recorded now; `null` while nothing is. */
-export function Recorder({ onFile }: Props) {
+export function Recorder({ onFile }: RecorderProps) {
   const [seconds, setSeconds] = useState<number | null>(null);
   const running = useRef<{ readonly end: (isKept: boolean) => void } | null>(null);
   const end = (isKept: boolean) => running.current?.end(isKept);

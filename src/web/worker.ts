@@ -4,8 +4,8 @@
  */
 import { clicked, pushed } from "../client/pushed.ts";
 
-type Lasting = Event & { readonly waitUntil: (work: Promise<unknown>) => void };
-type Asked = Event & {
+type LastingEvent = Event & { readonly waitUntil: (work: Promise<unknown>) => void };
+type FetchRequest = Event & {
   readonly request: Request;
   readonly respondWith: (answer: Promise<Response>) => void;
 };
@@ -51,10 +51,10 @@ async function answer(path: string): Promise<Response> {
   return kept ?? new Response("not found", { status: 404 });
 }
 
-addEventListener("install", (event) => (event as Lasting).waitUntil(install()));
-addEventListener("activate", (event) => (event as Lasting).waitUntil(activate()));
+addEventListener("install", (event) => (event as LastingEvent).waitUntil(install()));
+addEventListener("activate", (event) => (event as LastingEvent).waitUntil(activate()));
 addEventListener("fetch", (event) => {
-  const { request, respondWith } = event as Asked;
+  const { request, respondWith } = event as FetchRequest;
   const { origin, pathname } = new URL(request.url);
   // Requests to the nodes go their own way.
   if (origin === location.origin && request.method === "GET")

@@ -23,11 +23,11 @@ type Optional<T> = Shape<T | undefined> & { readonly isOptional: true };
 /** The type of the values of a shape. */
 export type Of<S> = S extends Shape<infer T> ? T : never;
 
-type Members = Readonly<Record<string, Shape<unknown>>>;
-type OptionalIn<M extends Members> = {
+type MemberShapes = Readonly<Record<string, Shape<unknown>>>;
+type OptionalIn<M extends MemberShapes> = {
   [Name in keyof M]: M[Name] extends { readonly isOptional: true } ? Name : never;
 }[keyof M];
-type ObjectOf<M extends Members> = {
+type ObjectOf<M extends MemberShapes> = {
   [Name in Exclude<keyof M, OptionalIn<M>>]: Of<M[Name]>;
 } & { [Name in OptionalIn<M>]?: Of<M[Name]> };
 
@@ -81,7 +81,7 @@ export function array<T>(shape: Shape<T>): Shape<T[]> {
 }
 
 /** Further members are left out. */
-export function object<const M extends Members>(members: M): Shape<ObjectOf<M>> {
+export function object<const M extends MemberShapes>(members: M): Shape<ObjectOf<M>> {
   return {
     read: (value, at) => {
       if (!isRecord(value)) return new Problem(at, "object");
@@ -97,7 +97,7 @@ export function object<const M extends Members>(members: M): Shape<ObjectOf<M>> 
 }
 
 /** Of exactly these members. */
-export function strictObject<const M extends Members>(members: M): Shape<ObjectOf<M>> {
+export function strictObject<const M extends MemberShapes>(members: M): Shape<ObjectOf<M>> {
   const { read } = object(members);
   return {
     read: (value, at) => {

@@ -16,10 +16,10 @@ const tagBytes = 16;
 const sealedBytes = blockBytes + tagBytes;
 
 /** Of which message; an own one has no digest. */
-type Subject = { readonly id: string; readonly digest: string };
+type ContentSubject = { readonly id: string; readonly digest: string };
 type Way = { readonly from: Did; readonly to: Did };
 
-export const contentKey = (seed: Uint8Array, { from, to }: Way, { id, digest }: Subject) =>
+export const contentKey = (seed: Uint8Array, { from, to }: Way, { id, digest }: ContentSubject) =>
   hkdf(seed, sha256(utf8(`${id.toLowerCase()}|${digest}`)), utf8(`${purpose}|${from}|${to}`), 32);
 
 export const sealedSize = (sizeBytes: number): number =>

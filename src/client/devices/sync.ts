@@ -28,7 +28,7 @@ import { contentOf, type Item, queueHistory, takeContent } from "./items.ts";
 import { batchBytes, peersOf, Replica } from "./replica.ts";
 
 /** How far a device is in this run. */
-type Peer = {
+type SyncPeer = {
   readonly news: Wakeup;
   /** Its Cache has what was logged up to this number. */
   taken: number;
@@ -102,7 +102,7 @@ export class Sync {
   readonly #table: Table;
   readonly #replica: Replica;
   readonly #signal: AbortSignal;
-  readonly #peers = new Map<Did, Peer>();
+  readonly #peers = new Map<Did, SyncPeer>();
   readonly #hearing = inOrder<Did>();
   readonly #progress = new Waiters();
   #logged: number;
@@ -162,7 +162,7 @@ export class Sync {
   }
 
   async #tellLoop(did: Did): Promise<void> {
-    const peer: Peer = {
+    const peer: SyncPeer = {
       news: new Wakeup(),
       taken: 0,
       isFailing: false,
@@ -199,7 +199,7 @@ export class Sync {
   }
 
   /** Sends what it is offered. `false` when it has everything. */
-  async #tellOnce(did: Did, state: Peer): Promise<boolean> {
+  async #tellOnce(did: Did, state: SyncPeer): Promise<boolean> {
     const logged = this.#logged;
     const offer = await this.#replica.offer(did);
     if (offer === null || offer.at === null) state.taken = logged;
@@ -385,7 +385,7 @@ export class Sync {
     void this.#askLoop(did, peer, waitMs);
   }
 
-  async #askLoop(did: Did, peer: Peer, waitMs: number): Promise<void> {
+  async #askLoop(did: Did, peer: SyncPeer, waitMs: number): Promise<void> {
     await pause(waitMs, this.#signal);
     peer.isAsking = false;
     for (let failures = 1; !this.#signal.aborted && this.#peers.get(did) === peer; failures++) {

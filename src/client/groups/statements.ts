@@ -19,15 +19,15 @@ export const nonceCharactersMax = 64;
 /** A clock that is further ahead makes others wait. */
 const aheadMsMax = dayMs;
 
-type Part<Value extends string = string> = readonly [value: Value, version: number];
-type MemberPart = Part<"in" | "out">;
+type VersionedPart<Value extends string = string> = readonly [value: Value, version: number];
+type MemberPart = VersionedPart<"in" | "out">;
 
 export type GroupState = {
   readonly id: string;
   /** The admin. With the nonce it makes the id. */
   readonly maker: Did;
   readonly nonce: string;
-  readonly name: Part;
+  readonly name: VersionedPart;
   readonly members: Readonly<Record<string, MemberPart>>;
   /** Who left, and the version in which they had come. */
   readonly left: Readonly<Record<string, number>>;
@@ -116,10 +116,10 @@ const isMemberPart = (part: unknown): part is MemberPart =>
 
 /** The later part. Of one version "out" counts before "in", and of names the one with greater bytes. */
 function laterPart<Value extends string>(
-  a: Part<Value> | undefined,
-  b: Part<Value> | undefined,
-): Part<Value> {
-  if (a === undefined || b === undefined) return (a ?? b) as Part<Value>;
+  a: VersionedPart<Value> | undefined,
+  b: VersionedPart<Value> | undefined,
+): VersionedPart<Value> {
+  if (a === undefined || b === undefined) return (a ?? b) as VersionedPart<Value>;
   if (a[1] !== b[1]) return a[1] > b[1] ? a : b;
   return compareText(a[0], b[0]) >= 0 ? a : b;
 }
@@ -242,7 +242,7 @@ export function heal(state: GroupState, statement: Statement): GroupState {
   const [text, version] = statement.name;
   const isNameLater = version >= state.name[1] && text !== state.name[0];
   const isVersionLater = version > state.name[1] && text === state.name[0];
-  const name: Part = isNameLater ? [state.name[0], version + 1] : state.name;
+  const name: VersionedPart = isNameLater ? [state.name[0], version + 1] : state.name;
   const healed = { ...state, members, name: isVersionLater ? statement.name : name };
   return isSame(state, healed) ? state : healed;
 }

@@ -161,7 +161,7 @@ export async function change(
 }
 
 /** What the next change of a counter is signed with; `state` where the proof of the DID shows the counter. */
-type Terms = {
+type SigningTerms = {
   readonly nonce: bigint;
   readonly genesisHash: Uint8Array | null;
   readonly state: KeyState | null;
@@ -174,7 +174,7 @@ const toldNonce = async ({ directory }: Client, did: Did, counter: CounterName):
   BigInt((await directory.nonces(did))[counters[counter].nonceDomain] ?? "0");
 
 /** What a Directory says of a counter that the proof shows is not believed: its owner may discard old keys then. */
-async function termsOf(client: Client, did: Did, counter: CounterName): Promise<Terms> {
+async function termsOf(client: Client, did: Did, counter: CounterName): Promise<SigningTerms> {
   if (isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey")) {
     const state = await ownState(client, did);
     return { nonce: nonceIn(state, counter), genesisHash: state.genesisHash, state };
@@ -195,7 +195,7 @@ async function signChange(
   client: Client,
   intent: Intent,
   signer: Signer,
-  terms: Terms,
+  terms: SigningTerms,
 ): Promise<SubmissionRequest> {
   const { did, action } = intent;
   const { state, nonce } = terms;

@@ -40,7 +40,7 @@ export type Guardian = {
 };
 
 /** What guardians are appointed with: an identity that has a store. */
-type Owner = {
+type AppointingOwner = {
   readonly client: Client;
   readonly did: Did;
   readonly identity: Identity;
@@ -63,7 +63,7 @@ type Share = { readonly did: Did; readonly rootKey: Uint8Array; readonly share: 
  * Directory's word alone, `proof_missing` for a random DID, and `identity_changed` when the fingerprint is another one.
  */
 export async function appointGuardians(
-  owner: Owner,
+  owner: AppointingOwner,
   choices: readonly GuardianChoice[],
 ): Promise<void> {
   const dids = await Promise.all(choices.map((choice) => guardianOf(owner, choice)));
@@ -75,7 +75,10 @@ export async function appointGuardians(
   await renewGuardians(owner);
 }
 
-async function guardianOf(owner: Owner, { to, fingerprint }: GuardianChoice): Promise<Did> {
+async function guardianOf(
+  owner: AppointingOwner,
+  { to, fingerprint }: GuardianChoice,
+): Promise<Did> {
   const { did, name } = await find(owner.client, to);
   const unknown = (why: string) => localError("guardian_unknown", `${to} ${why}`);
   if (name === "told") throw unknown("is known from the Directory's word only: name the DID");
@@ -88,7 +91,7 @@ async function guardianOf(owner: Owner, { to, fingerprint }: GuardianChoice): Pr
 }
 
 /** Gives shares to guardians who have none of the root key in force. */
-export async function renewGuardians(owner: Owner): Promise<void> {
+export async function renewGuardians(owner: AppointingOwner): Promise<void> {
   const appointed = await recallAppointed(owner);
   if (appointed === null) return;
   const before = await ed25519PublicKey(owner.identity.rootSeed);
@@ -108,7 +111,7 @@ export async function renewGuardians(owner: Owner): Promise<void> {
 }
 
 /** Those who were appointed here; empty when there are none. */
-export async function listGuardians(owner: Owner): Promise<Guardian[]> {
+export async function listGuardians(owner: AppointingOwner): Promise<Guardian[]> {
   const appointed = await recallAppointed(owner);
   if (appointed === null) return [];
   const to = await Promise.all(appointed.to.map((one) => withReceipt(owner, one)));
@@ -120,7 +123,7 @@ export async function listGuardians(owner: Owner): Promise<Guardian[]> {
 }
 
 /** Noted once: the message may be removed later. */
-async function withReceipt({ store }: Owner, one: Appointed["to"][number]) {
+async function withReceipt({ store }: AppointingOwner, one: Appointed["to"][number]) {
   const sent = one.hasShare || one.id === null ? null : await store.message(one.id);
   const state = sent?.delivery?.state ?? "waiting";
   return { ...one, hasShare: one.hasShare || state === "received" || state === "read" };
@@ -128,10 +131,10 @@ async function withReceipt({ store }: Owner, one: Appointed["to"][number]) {
 
 const isSame = (a: Uint8Array | null, b: Uint8Array): boolean => a !== null && equalBytes(a, b);
 
-const recallAppointed = ({ client }: Owner): Promise<Appointed | null> =>
+const recallAppointed = ({ client }: AppointingOwner): Promise<Appointed | null> =>
   recall(client.known.memory, memoryKey, guardiansShape);
 
-const remember = ({ client }: Owner, appointed: Appointed): Promise<void> =>
+const remember = ({ client }: AppointingOwner, appointed: Appointed): Promise<void> =>
   client.known.memory.save(memoryKey, renderKept(appointed));
 
 export type Restoration = {

@@ -125,7 +125,7 @@ type Here = {
   readonly caches: readonly Reader[];
 };
 
-type Shown = {
+type ShownBundle = {
   readonly keyId: string;
   readonly issuedAtMs: number;
   /** A method of the document of now has signed it: otherwise no sender believes it. */
@@ -155,7 +155,7 @@ class Keeper {
     const newest = newestOf(shown.filter((one) => one?.counts === true));
     const isMissing = newest !== null && isUnknown(newest, identity, held);
     if (isMissing && !(await this.#isLost(newest))) return "waits";
-    const isUpAt = (one: Shown | null | undefined, { id }: HeldAgreement) =>
+    const isUpAt = (one: ShownBundle | null | undefined, { id }: HeldAgreement) =>
       one?.counts === true && one.keyId === id;
     const isUp = held !== null && shown.every((one) => isUpAt(one, held));
     const isUsedUp = held !== null && nowMs - held.madeMs >= useMs;
@@ -190,7 +190,7 @@ class Keeper {
   }
 
   /** Other devices are asked for the seed of a bundle that is not here, for an hour. */
-  async #isLost({ keyId: key }: Shown): Promise<boolean> {
+  async #isLost({ keyId: key }: ShownBundle): Promise<boolean> {
     const { nowMs, devices = alone } = this.#keeping;
     const { memory } = this.#client.known;
     const saved = await recall(memory, lackingKey, lackingShape);
@@ -265,23 +265,23 @@ const publicKeyOf = async (seed: Uint8Array): Promise<Uint8Array> =>
 const signersOf = ({ verificationMethod, authentication }: DidDocument): string =>
   encodeHex(sha256(utf8(JSON.stringify([authentication, verificationMethod]))));
 
-const newestOf = (shown: readonly (Shown | null)[]): Shown | null =>
+const newestOf = (shown: readonly (ShownBundle | null)[]): ShownBundle | null =>
   shown
     .filter((one) => one !== null)
-    .reduce<Shown | null>(
+    .reduce<ShownBundle | null>(
       (last, one) => (last === null || one.issuedAtMs > last.issuedAtMs ? one : last),
       null,
     );
 
 /** Another device has put it, or this one before its keys were lost: unless a later one is here. */
 const isUnknown = (
-  { keyId, issuedAtMs }: Shown,
+  { keyId, issuedAtMs }: ShownBundle,
   { bundleKeys }: Identity,
   held: HeldAgreement | null,
 ): boolean => issuedAtMs >= (held?.madeMs ?? 0) && bundleKeys.every(({ id }) => id !== keyId);
 
 /** `null` when the Cache has none, or shows what is no bundle. */
-async function shownAt({ at, did }: Reader, document: DidDocument): Promise<Shown | null> {
+async function shownAt({ at, did }: Reader, document: DidDocument): Promise<ShownBundle | null> {
   const request = { method: "GET", path: path`/cache/keys/${did}` } as const;
   const shown = await orNull(ask(at, request, shownBundleShape), "not_found");
   const bundle = shown === null ? "" : readBundle(shown as JsonObject);

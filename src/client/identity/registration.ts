@@ -33,7 +33,7 @@ import type { Client } from "../trust/client.ts";
 import { rememberHosts } from "../trust/hosts.ts";
 import { distrust } from "../trust/trust.ts";
 
-type Homes = {
+type IdentityHomes = {
   /** Endpoint of the Relay where this identity listens. */
   readonly relayUrl: string;
   /** Endpoint of the Cache that keeps its messages. */
@@ -72,7 +72,7 @@ export async function homeAt({ directory }: Client): Promise<string | null> {
  */
 export async function checkHomes(
   { timeoutMs }: Client,
-  { relayUrl, cacheUrl }: Homes,
+  { relayUrl, cacheUrl }: IdentityHomes,
 ): Promise<void> {
   const homes = [
     { role: "Relay", url: relayUrl, member: "relay_endpoints", route: "/relay" },
@@ -98,7 +98,10 @@ async function lacks(at: Endpoint, route: string): Promise<boolean> {
 }
 
 /** The first document of an identity: its keys, where it listens and where its messages wait. */
-export async function firstDocument(identity: Identity, homes: Homes): Promise<DidDocument> {
+export async function firstDocument(
+  identity: Identity,
+  homes: IdentityHomes,
+): Promise<DidDocument> {
   const { did } = identity;
   const root = rootMethodOf(did);
   const { relayUrl, cacheUrl, home = null, announces = false } = homes;

@@ -127,7 +127,7 @@ export async function buildEnvelope(plan: SendPlan, sequence: number, data: Uint
 }
 
 /** Before its payload is sealed. */
-type Part = {
+type UnsealedPart = {
   readonly binding: SealBinding;
   readonly data: Uint8Array;
   /** All members of its envelope but `payload` and `sender_signature`. */
@@ -135,7 +135,10 @@ type Part = {
 };
 
 /** In the second version for a recipient with a key of it. */
-async function sealPart(plan: SendPlan, { binding, data, outer }: Part): Promise<JsonObject> {
+async function sealPart(
+  plan: SendPlan,
+  { binding, data, outer }: UnsealedPart,
+): Promise<JsonObject> {
   const { recipient, sender } = plan;
   const sequence = binding.chunk?.sequence ?? 0;
   const mediaType = withAuthor(plan.file.mediaType, sender?.did ?? null, sender?.home);

@@ -90,13 +90,13 @@ export async function openHybrid(
   throw reader.notAuthentic("it can't be decrypted");
 }
 
-type Sealed = {
+type HybridSealed = {
   readonly keyId: string;
   readonly enc: Uint8Array;
   readonly ciphertext: Uint8Array;
 };
 
-function parseSealed(payload: unknown, reader: RecordReader): Sealed {
+function parseSealed(payload: unknown, reader: RecordReader): HybridSealed {
   if (!isRecord(payload) || payload["profile"] !== sealedProfile)
     throw localError("unknown_profile", "sealed in a way that this program does not know");
   const texts = parseValue(payload, payloadShape);

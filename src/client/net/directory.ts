@@ -78,7 +78,10 @@ export function directoryClient(to: Endpoint) {
 /** How long a signed change may be submitted: the short window that the interface asks for. */
 export const authorizationLifeMs = 5 * minuteMs;
 
-type Asking = { readonly directory: DirectoryClient; readonly known: { ledger: string | null } };
+type DirectoryQuery = {
+  readonly directory: DirectoryClient;
+  readonly known: { ledger: string | null };
+};
 
 /** What a proof of version 3 binds at a Directory; `null` for what the Directory does not accept in version 3. */
 type Proving = {
@@ -93,7 +96,7 @@ type Proving = {
  * Directory accepts. The first ledger that a Directory names is pinned: throws `other_ledger` when a later answer names
  * another one or none, because a signature could otherwise be used on that ledger.
  */
-export async function provingAt({ directory, known }: Asking): Promise<Proving> {
+export async function provingAt({ directory, known }: DirectoryQuery): Promise<Proving> {
   const limits = await orNull(directory.limits(), "not_found");
   const genesisHash = decodeHash(limits?.genesis_hash);
   const submitter = decodeHash(limits?.operator_account);
@@ -130,7 +133,7 @@ export const waitingDefault: Waiting = { timeoutMs: 120_000, intervalMs: 250 };
 
 /** Waits for `confirmed`, or after a deletion for `missing`. What the ledger refused ends the wait with its reason. */
 export function settleRegistration(
-  { directory }: Pick<Asking, "directory">,
+  { directory }: Pick<DirectoryQuery, "directory">,
   { did, tx_id: txHash }: { readonly did: string; readonly tx_id: string },
   waiting: Waiting = waitingDefault,
   wanted: RegistrationStatus["registration_status"] = "confirmed",
@@ -148,7 +151,7 @@ type Expected = {
 
 /** Waits until a change is in force. Throws the ledger's refusal of it. */
 export async function settle(
-  { directory }: Pick<Asking, "directory">,
+  { directory }: Pick<DirectoryQuery, "directory">,
   { txHash, isInForce }: Expected,
   waiting: Waiting,
 ): Promise<void> {

@@ -49,12 +49,16 @@ import type { Batch } from "./table.ts";
 const owedMs = 30 * dayMs;
 const askedMax = 1_000;
 
-type Shown = { readonly given: GroupRow; readonly said: Examined };
+type ExaminedGroup = { readonly given: GroupRow; readonly said: Examined };
 /** `isOwed`: something of it can't be judged so far. */
 type Taken = { readonly row: GroupRow; readonly isOwed: boolean };
 
 /** The row after what another own device has shown. */
-function takeRow(held: GroupRow | null, { given, said }: Shown, listener: GroupListener): Taken {
+function takeRow(
+  held: GroupRow | null,
+  { given, said }: ExaminedGroup,
+  listener: GroupListener,
+): Taken {
   const { own, root } = listener;
   const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
   const known = [...counting, ...(held?.handOvers ?? [])];

@@ -22,7 +22,7 @@ import type { Sending } from "./sending.ts";
 import type { LocalStore } from "./store.ts";
 import type { Batch } from "./table.ts";
 
-type Page = { readonly before?: StoredMessage; readonly limit?: number };
+type MessagePage = { readonly before?: StoredMessage; readonly limit?: number };
 
 type Changes = {
   /** A member who is the admin from then on, for good. After the other changes. */
@@ -69,7 +69,7 @@ export class Group {
   }
 
   /** A page of its history, with its changes, as `store.messages`. */
-  messages(page?: Page): Promise<StoredMessage[]> {
+  messages(page?: MessagePage): Promise<StoredMessage[]> {
     return this.#groups.store.messages(this.id, page);
   }
 

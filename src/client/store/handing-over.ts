@@ -18,7 +18,7 @@ export type HandedRow = {
   /** It came before what it follows. */
   readonly isEarly?: boolean;
 };
-type Placed = readonly [place: string, row: HandedRow];
+type PlacedRow = readonly [place: string, row: HandedRow];
 
 /** What was not handed over within this time isn't any more. */
 const handOverMs = 366 * dayMs;
@@ -46,14 +46,14 @@ export class HandingOver {
   }
 
   /** The next one with its place, or how many milliseconds to wait unless there is news. */
-  async next(): Promise<Placed | number> {
+  async next(): Promise<PlacedRow | number> {
     const [first] = await this.#table.scan<HandedRow>({ prefix: rowsOf.toHandOver, limit: 1 });
     if (first === undefined) return hourMs;
     return first[1].isEarly === true ? ((await this.#first()) ?? lookMs) : first;
   }
 
   /** The first that waits for no other. What came early waits for what is not here. */
-  async #first(): Promise<Placed | null> {
+  async #first(): Promise<PlacedRow | null> {
     const held = new Set<string | undefined>();
     for (const one of await rowsToHandOver(this.#table)) {
       const [, row] = one;
@@ -84,17 +84,17 @@ export class HandingOver {
 }
 
 /** What waits for the program now, each message behind the one that it follows. */
-export async function rowsToHandOver(table: Table): Promise<readonly Placed[]> {
-  const rows: Placed[] = [];
+export async function rowsToHandOver(table: Table): Promise<readonly PlacedRow[]> {
+  const rows: PlacedRow[] = [];
   for await (const page of table.pages<HandedRow>(rowsOf.toHandOver)) rows.push(...page);
   const byMark = new Map(rows.map((one) => [one[1].mark, one]));
-  const inOrder = new Set<Placed>();
+  const inOrder = new Set<PlacedRow>();
   for (const one of rows) {
-    const chain = new Set<Placed>();
-    let next: Placed | undefined = one;
+    const chain = new Set<PlacedRow>();
+    let next: PlacedRow | undefined = one;
     while (next !== undefined && !inOrder.has(next) && !chain.has(next)) {
       chain.add(next);
-      const [, row]: Placed = next;
+      const [, row]: PlacedRow = next;
       next = row.follows === undefined ? undefined : byMark.get(row.follows);
     }
     for (const link of [...chain].reverse()) inOrder.add(link);

@@ -67,7 +67,7 @@ export const ringKey = "e";
 export const factsKey = "j";
 
 /** Hashes a name; the same text has the same hash in one store. */
-type Names = { readonly name: (text: string) => string };
+type KeyNames = { readonly name: (text: string) => string };
 
 /** Numbers in keys, in their order. */
 export const digits = (value: number): string =>
@@ -84,41 +84,42 @@ export const numberOf = (key: string): number => Number(key.slice(key.lastIndexO
 
 // ------------------------------------------------------------------------------------------- people and messages
 
-export const keyOfPerson = (names: Names, did: string): string =>
+export const keyOfPerson = (names: KeyNames, did: string): string =>
   `${rowsOf.people}${names.name(did)}`;
-export const keyOfProfile = (names: Names, did: string): string =>
+export const keyOfProfile = (names: KeyNames, did: string): string =>
   `${rowsOf.profiles}${names.name(did)}`;
-export const keyOfPass = (names: Names, did: string): string =>
+export const keyOfPass = (names: KeyNames, did: string): string =>
   `${rowsOf.passes}${names.name(did)}`;
-export const keyOfEvidence = (names: Names, of: string): string =>
+export const keyOfEvidence = (names: KeyNames, of: string): string =>
   `${rowsOf.evidence}${names.name(of)}`;
-export const keyOfGroup = (names: Names, id: string): string => `${rowsOf.groups}${names.name(id)}`;
-export const nameOfGroup = (names: Names, id: string): string =>
+export const keyOfGroup = (names: KeyNames, id: string): string =>
+  `${rowsOf.groups}${names.name(id)}`;
+export const nameOfGroup = (names: KeyNames, id: string): string =>
   `${rowsOf.groupNames}${names.name(id)}`;
-export const misfiledOf = (names: Names, group: string): string =>
+export const misfiledOf = (names: KeyNames, group: string): string =>
   `${rowsOf.misfiled}${names.name(group)}/`;
-export const misfiledKey = (names: Names, group: string, message: string): string =>
+export const misfiledKey = (names: KeyNames, group: string, message: string): string =>
   `${misfiledOf(names, group)}${names.name(message)}`;
-export const keyOfConversation = (names: Names, id: string): string =>
+export const keyOfConversation = (names: KeyNames, id: string): string =>
   `${rowsOf.conversations}${names.name(id)}`;
-export const keyOfChosen = (names: Names, id: string): string =>
+export const keyOfChosen = (names: KeyNames, id: string): string =>
   `${rowsOf.chosen}${names.name(id)}`;
-export const keyOfId = (names: Names, id: string): string =>
+export const keyOfId = (names: KeyNames, id: string): string =>
   `${rowsOf.ids}${names.name(id.toLowerCase())}`;
 
 /** Of an author whose message has the same name as an earlier one of somebody else. */
-export const keyOfAuthored = (names: Names, author: string, id: string): string =>
+export const keyOfAuthored = (names: KeyNames, author: string, id: string): string =>
   `${rowsOf.ids}${names.name(`${author} ${id.toLowerCase()}`)}`;
 
 /** The id of a message's copy for one recipient, which no other recipient can tell. */
-export const copyIdOf = (names: Names, id: string, to: string): string =>
+export const copyIdOf = (names: KeyNames, id: string, to: string): string =>
   uuidOf(decodeHex(names.name(`copy ${id.toLowerCase()} ${to}`)) ?? new Uint8Array(16));
 
-export const messagesOf = (names: Names, conversation: string): string =>
+export const messagesOf = (names: KeyNames, conversation: string): string =>
   `${rowsOf.messages}${names.name(conversation)}/`;
 
 /** From a time on. */
-export const messagesFrom = (names: Names, conversation: string, atMs: number): string =>
+export const messagesFrom = (names: KeyNames, conversation: string, atMs: number): string =>
   `${messagesOf(names, conversation)}${digits(atMs)}`;
 
 type MessagePlace = {
@@ -132,7 +133,7 @@ type MessagePlace = {
 };
 
 /** By its place in time; at one place what was sent then, and behind it what stands before its time; then by id. */
-export function messageKey(names: Names, message: MessagePlace): string {
+export function messageKey(names: KeyNames, message: MessagePlace): string {
   const { conversation, atMs, sentMs, id, digest } = message;
   const place = parseUuid(id) ?? names.name(id);
   const version = names.name(digest).slice(0, 8);
@@ -140,13 +141,13 @@ export function messageKey(names: Names, message: MessagePlace): string {
   return `${messagesFrom(names, conversation, atMs)}${ahead}/${place}/${version}`;
 }
 
-export const reactionsOf = (names: Names, conversation: string, target: string): string =>
+export const reactionsOf = (names: KeyNames, conversation: string, target: string): string =>
   `${rowsOf.reactions}${names.name(conversation)}/${names.name(target.toLowerCase())}/`;
 
 export const handOverKey = (number: number): string => `${rowsOf.toHandOver}${digits(number)}`;
 
 /** Of an envelope, by its id or its digest. */
-export const seenKey = (names: Names, text: string): string =>
+export const seenKey = (names: KeyNames, text: string): string =>
   `${rowsOf.seen}${names.name(text.toLowerCase())}`;
 
 /** Under the same name as what was seen. */
@@ -160,9 +161,9 @@ export const lastingKeys = {
   begun: "lasting/begun/",
   passed: "passed",
 } as const;
-export const lastingKey = (names: Names, message: string): string =>
+export const lastingKey = (names: KeyNames, message: string): string =>
   `${lastingKeys.waiting}${names.name(message)}`;
-export const begunKey = (names: Names, endMs: number, message: string): string =>
+export const begunKey = (names: KeyNames, endMs: number, message: string): string =>
   `${lastingKeys.begun}${digits(endMs)}/${names.name(message)}`;
 /** When it ends. */
 export const numberOfLife = (key: string): number =>
@@ -175,14 +176,14 @@ export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string
 export const pieceKey = (id: string, number: number): string =>
   `${rowsOf.pieces}${id}/${digits(number)}`;
 export const unfinishedKey = (id: string): string => `${rowsOf.unfinished}${id}`;
-export const arrivingKey = (names: Names, text: string): string =>
+export const arrivingKey = (names: KeyNames, text: string): string =>
   `${rowsOf.arriving}${names.name(text)}`;
 export const unfinishedIdOf = (key: string): string => key.slice(rowsOf.unfinished.length);
 
 // ------------------------------------------------------------------------------------------------------- the outbox
 
 /** Of one recipient: files go in parallel with what is short. */
-export const laneOf = (names: Names, did: string, is: "short" | "file"): string =>
+export const laneOf = (names: KeyNames, did: string, is: "short" | "file"): string =>
   `${rowsOf.outbox}${names.name(did)}${is === "file" ? "+" : ""}/`;
 export const laneEndOf = (lane: string): string =>
   `${rowsOf.laneEnds}${lane.slice(rowsOf.outbox.length, -1)}`;
@@ -194,11 +195,12 @@ export const isAside = (place: string): boolean => place.startsWith(rowsOf.aside
 
 // ------------------------------------------------------------------------------------------------------ own devices
 
-export const peerKey = (names: Names, did: string): string => `${rowsOf.devices}${names.name(did)}`;
+export const peerKey = (names: KeyNames, did: string): string =>
+  `${rowsOf.devices}${names.name(did)}`;
 /** Of a device that was removed: its DID, for good. */
-export const removedKey = (names: Names, did: string): string =>
+export const removedKey = (names: KeyNames, did: string): string =>
   `${rowsOf.removedDevices}${names.name(did)}`;
-export const historyOf = (names: Names, did: string): string =>
+export const historyOf = (names: KeyNames, did: string): string =>
   `${rowsOf.histories}${names.name(did)}/`;
 export const logKey = (number: number): string => `${rowsOf.log}${digits(number)}`;
 export const placeInLog = (key: string): string => `${rowsOf.logged}${key}`;

@@ -12,7 +12,7 @@ type Going = {
   readonly file: { readonly mediaType: string };
   readonly options: { readonly anonymous?: boolean; readonly hint?: string };
 };
-type Prepared = { readonly row: Going; readonly nowMs: number };
+type PreparedRow = { readonly row: Going; readonly nowMs: number };
 type LaneEnd = {
   readonly name: string;
   /** In the outbox, as long as it is on its way. */
@@ -37,7 +37,7 @@ function nameOf(place: string, { file, options }: Going): string | null {
 export async function formerName(
   table: Table,
   place: string,
-  { row, nowMs }: Prepared,
+  { row, nowMs }: PreparedRow,
 ): Promise<string | null> {
   if (nameOf(place, row) === null) return null;
   const end = await table.get<LaneEnd>(laneEndOf(laneIn(place)));
@@ -50,7 +50,7 @@ export async function formerName(
 export async function putEnd(
   batch: Batch,
   place: string,
-  { row, nowMs: atMs }: Prepared,
+  { row, nowMs: atMs }: PreparedRow,
 ): Promise<void> {
   const name = nameOf(place, row);
   if (name === null) return;

@@ -262,7 +262,7 @@ export class Outbox {
     return () => orPause(() => this.#fly({ place, row }, prepared));
   }
 
-  async #fly(copy: PlacedRow, prepared: Prepared): Promise<number | null> {
+  async #fly(copy: PlacedRow, prepared: PreparedSend): Promise<number | null> {
     const { place } = copy;
     this.#flying.add(place);
     const sent = await attempt(() => this.#post(place, prepared));
@@ -272,7 +272,7 @@ export class Outbox {
     return null;
   }
 
-  async #planned(place: string, row: OutRow): Promise<Prepared | null> {
+  async #planned(place: string, row: OutRow): Promise<PreparedSend | null> {
     const followed = this.#followed.get(place);
     if (followed?.signal?.aborted === true) throw abortedError();
     const source = this.#sourceOf(place, row);
@@ -314,7 +314,7 @@ export class Outbox {
   }
 
   /** One attempt; `null` when the row has changed and another is due. Throws why it failed. */
-  async #post(place: string, prepared: Prepared): Promise<Sent | null> {
+  async #post(place: string, prepared: PreparedSend): Promise<Sent | null> {
     const { row, source, plan, isNew, saved } = prepared;
     const { identity } = this.#own;
     const followed = this.#followed.get(place);
@@ -463,7 +463,7 @@ export class Outbox {
 type Ended = Exclude<Outcome, { readonly state: "waiting" | "renamed" }>;
 type KeptPlan = NonNullable<ReturnType<typeof parsePlan>>;
 
-type Prepared = {
+type PreparedSend = {
   readonly row: OutRow;
   readonly source: Source;
   readonly plan: SendPlan;

@@ -99,7 +99,7 @@ const passedMax = 1_000;
 /** Most names of messages remembered as known; expired ones are forgotten first. */
 const knownMax = 200_000;
 
-type Known = {
+type KnownMessage = {
   state: "queued" | "acked" | "unreadable";
   readonly untilMs: number;
   readonly digests: Set<string>;
@@ -110,7 +110,9 @@ type Known = {
   readonly acked: AbortController;
 };
 
-type Remembering = Pick<Known, "state" | "digests"> & { readonly seenUntilMs?: number | undefined };
+type Remembering = Pick<KnownMessage, "state" | "digests"> & {
+  readonly seenUntilMs?: number | undefined;
+};
 
 export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 
@@ -127,7 +129,7 @@ export class Receiver {
   /** The queue has, or a look has ended. */
   readonly #changed = new Waiters();
   /** By the digests and the ids of their envelopes; of an id the last one. */
-  readonly #known = new Map<string, Known>();
+  readonly #known = new Map<string, KnownMessage>();
   readonly #before = {
     has: async (name: string) => this.#known.has(name) || (await this.#inbox.has(name)),
   };
@@ -348,7 +350,7 @@ export class Receiver {
   }
 
   /** Remembers where a known message has a copy, until it is acknowledged. */
-  async #join(copy: EnvelopeCopy): Promise<Known | undefined> {
+  async #join(copy: EnvelopeCopy): Promise<KnownMessage | undefined> {
     const known = this.#known.get((await copy.digest()) ?? "");
     if (known?.state !== "queued") return known;
     const isOther = ({ cache, messageId }: EnvelopeCopy) =>
@@ -432,7 +434,10 @@ export class Receiver {
     });
   }
 
-  #remember(version: PendingMessage, { state, digests, seenUntilMs = 0 }: Remembering): Known {
+  #remember(
+    version: PendingMessage,
+    { state, digests, seenUntilMs = 0 }: Remembering,
+  ): KnownMessage {
     const untilMs = Math.max(expiryOf(version, Date.now()), seenUntilMs);
     // A copy holds what it was read from.
     const copies = state === "queued" ? version.parts.flat() : [];
@@ -506,7 +511,7 @@ export class Receiver {
   }
 
   /** `null` when it can't be opened, or not in time. */
-  async #openLive(live: LiveEnvelope): Promise<Known | null> {
+  async #openLive(live: LiveEnvelope): Promise<KnownMessage | null> {
     const copy = liveCopy(live, null);
     const digest = (await copy.digest()) ?? "";
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
@@ -525,10 +530,10 @@ export class Receiver {
 
   /** In another envelope, which is acknowledged with the first. */
   async #comesAgain(
-    known: Known,
+    known: KnownMessage,
     version: PendingMessage,
     names: ReadonlySet<string>,
-  ): Promise<Known> {
+  ): Promise<KnownMessage> {
     for (const name of names) {
       known.digests.add(name);
       this.#known.set(name, known);
@@ -540,7 +545,7 @@ export class Receiver {
   }
 
   /** Another session or Cache may have brought the same message meanwhile. */
-  async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<Known> {
+  async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<KnownMessage> {
     const { data, ...facts } = opened;
     const { digests, marks = digests, seenUntilMs } = facts;
     const names = new Set([...digests, ...marks]);

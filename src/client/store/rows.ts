@@ -84,12 +84,12 @@ export type Copy = {
   readonly out: string | null;
 };
 
-type Placed = MessageFacts & {
+type PlacedFacts = MessageFacts & {
   readonly conversation: string;
   readonly isOwn: boolean;
 };
 
-export type MessageRow = Placed & {
+export type MessageRow = PlacedFacts & {
   readonly arrivedMs: number;
   /** Where it stands, before one that its sender wrote later and that stands earlier than its own times. */
   readonly placedMs?: number;
@@ -124,8 +124,8 @@ export const stateChange = ({ conversation, id }: MessageRow): StoreChange => {
 export type DeviceFacts = { readonly did: Did; readonly name: string };
 
 /** A message that was removed: other devices remove it too, and it isn't taken from them again. */
-export type RemovalRow = Named & { readonly untilMs: number };
-type Named = Pick<MessageRow, "id" | "digest"> & Partial<Pick<MessageRow, "from">>;
+export type RemovalRow = NamedMessage & { readonly untilMs: number };
+type NamedMessage = Pick<MessageRow, "id" | "digest"> & Partial<Pick<MessageRow, "from">>;
 
 export type ConversationRow = {
   readonly id: string;
@@ -142,7 +142,7 @@ export type ConversationRow = {
 };
 
 /** A message as it is stored. */
-export type StoredMessage = Placed & {
+export type StoredMessage = PlacedFacts & {
   /** Its place in the store. */
   readonly key: string;
   readonly sentAt: Date;
@@ -214,11 +214,11 @@ async function putId(table: Table, batch: Batch, { id, from }: MessageRow, key: 
 export const seenMs = 30 * dayMs;
 
 /** A message that was removed, or one that is here, isn't taken from another device again. */
-export const seenKeyOf = (table: Table, { digest, id }: Named) =>
+export const seenKeyOf = (table: Table, { digest, id }: NamedMessage) =>
   seenKey(table, digest === "" ? id : digest);
 
 /** Removes a message for good, here and, when it is logged, on other devices. */
-export function putRemoval(table: Table, batch: Batch, removed: Named, nowMs: number) {
+export function putRemoval(table: Table, batch: Batch, removed: NamedMessage, nowMs: number) {
   const { id, digest, from = null } = removed;
   const untilMs = nowMs + seenMs;
   const seen = seenKeyOf(table, { id, digest });

@@ -30,7 +30,7 @@ import { bundleAt, distrust } from "./trust.ts";
 /** Of the clocks of two machines. */
 const skewMs = 5 * minuteMs;
 
-type Asked = {
+type AskedBundle = {
   readonly to: Did;
   /** What is proven of the recipient; `null` for a random DID, of which the node's word counts. */
   readonly state: KeyState | null;
@@ -62,7 +62,7 @@ function parseKeptBundle(text: string | null): KeptBundle | null {
  */
 export async function bundleKey(
   client: Client,
-  asked: Asked,
+  asked: AskedBundle,
 ): Promise<Pick<KeyBundle, "keyId" | "publicKey"> | null> {
   const { to, state, answer } = asked;
   const isAnnounced = state === null ? isAnnouncedIn(answer) : announcesBundle(state.document);
@@ -93,7 +93,7 @@ const isAnnouncedIn = ({ key_bundle_missing: why, key_bundle_sha256: sha256 }: R
  * Whether a document without the announcement may be believed: it must come after the one that had it. So a Directory that
  * shows an older one to somebody who has forgotten its proof, or makes up what nothing proves, changes nothing.
  */
-async function withoutBundle(client: Client, { to, state, kept }: Asked): Promise<null> {
+async function withoutBundle(client: Client, { to, state, kept }: AskedBundle): Promise<null> {
   const before = parseKeptBundle(kept);
   if (before === null) return null;
   if (state !== null && rememberedOf(state).nonce <= before.nonce)
@@ -109,7 +109,7 @@ async function withoutBundle(client: Client, { to, state, kept }: Asked): Promis
 async function firstThatCounts(
   { relay }: Client,
   bundles: readonly KeyBundle[],
-  { to, state }: Asked,
+  { to, state }: AskedBundle,
 ): Promise<KeyBundle | null> {
   const nowMs = Date.now() + relay.clock.aheadMs;
   for (const bundle of bundles) {
@@ -126,7 +126,11 @@ function bundleIn(value: Record<string, unknown> | null | undefined): KeyBundle 
   return typeof read === "string" ? null : read;
 }
 
-async function remember(client: Client, { to, state }: Asked, bundle: KeyBundle): Promise<void> {
+async function remember(
+  client: Client,
+  { to, state }: AskedBundle,
+  bundle: KeyBundle,
+): Promise<void> {
   const nonce = state === null ? 0n : rememberedOf(state).nonce;
   await client.known.memory.save(bundleAt(to), renderKeptBundle({ bundle, nonce }));
 }

@@ -86,7 +86,7 @@ export function parseLogPolicy(text: string): LogPolicy {
 // ------------------------------------------------------------------------------------------------------------- reading
 
 /** A DID as its proof shows it, or an alias and the DID that the Directory names for it. */
-type Subject = { readonly did: Did; readonly alias: string | null };
+type LogSubject = { readonly did: Did; readonly alias: string | null };
 
 const triesMax = 4;
 /** Between a block and its head that witnesses have cosigned. */
@@ -101,7 +101,7 @@ const entryBytesMax = 64 * 1024;
  */
 export async function isLogged(
   client: Client,
-  subject: Subject,
+  subject: LogSubject,
   isDemanded: boolean,
 ): Promise<boolean> {
   const { home = "" } = placeOf(client, subject.did) ?? {};
@@ -124,7 +124,7 @@ export async function isLogged(
   return false;
 }
 
-const nameOf = ({ did, alias }: Subject): string => alias ?? did;
+const nameOf = ({ did, alias }: LogSubject): string => alias ?? did;
 
 /** A block is in the log a moment later, and a node that has just started has no head until a witness answers. */
 const isPassing = ({ code }: ClientError): boolean =>
@@ -141,7 +141,7 @@ function placeOf({ trust, known }: Client, did: Did): LogSource | null {
 type LogSource = { readonly home: string; readonly ledger: string };
 
 /** Throws why the log doesn't agree: what may pass by itself after further tries. */
-async function checkLogged(client: Client, subject: Subject, tries: number): Promise<void> {
+async function checkLogged(client: Client, subject: LogSubject, tries: number): Promise<void> {
   const logged = await attempt(() => readValue(client, subject));
   const shown = shownValue(client, subject);
   if (logged instanceof Uint8Array && shown !== null && equalBytes(logged, shown)) return;
@@ -154,7 +154,7 @@ async function checkLogged(client: Client, subject: Subject, tries: number): Pro
   return checkLogged(client, subject, tries - 1);
 }
 
-function shownValue(client: Client, { did, alias }: Subject): Uint8Array | null {
+function shownValue(client: Client, { did, alias }: LogSubject): Uint8Array | null {
   if (alias !== null) return valueOfAlias(did);
   const proof = client.trust.provenOf(did);
   return proof === null ? null : valueOfProof(proof.bytes);
@@ -163,7 +163,7 @@ function shownValue(client: Client, { did, alias }: Subject): Uint8Array | null 
 /** So that each head is compared with the one before. */
 const readings = inOrder<Client>();
 
-function readValue(client: Client, { did, alias }: Subject): Promise<Uint8Array | null> {
+function readValue(client: Client, { did, alias }: LogSubject): Promise<Uint8Array | null> {
   const key = alias === null ? keyOfDid(did) : keyOfAlias(alias);
   const place = placeOf(client, did);
   return readings(client, () => readEntry(client, key, place));

@@ -84,7 +84,7 @@ export type Applied = {
 };
 
 /** What the rule of one operation decides. Version, time and counter of the record follow in `applyChange`. */
-type Change = {
+type RecordChange = {
   /** The members of the record that change; `null` removes the record. */
   readonly record: Partial<DidRecord> | null;
   readonly aliases?: AliasChange;
@@ -110,7 +110,7 @@ export const reserveOf = (did: Did, { life }: Account, nowMs: number): AliasRese
 });
 
 /** Version and time move, the counter is used up, the others stay. A deletion ends a life of the DID. */
-export function applyChange(changed: ChangedAccount, change: Change): Applied {
+export function applyChange(changed: ChangedAccount, change: RecordChange): Applied {
   const { did, account, record, nowMs, counter } = changed;
   const { counters } = account;
   const touched = { version: record.version + 1n, updatedAtMs: BigInt(nowMs) };
@@ -129,7 +129,7 @@ export function applyChange(changed: ChangedAccount, change: Change): Applied {
 
 // ------------------------------------------------------------------------------------------------ rules of actions
 
-type RuleResult = Change | LedgerRefusal;
+type RuleResult = RecordChange | LedgerRefusal;
 type Rule<A extends ActionName> = (
   input: LedgerInput,
   intent: IntentOf<A>,
@@ -301,7 +301,7 @@ export function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRe
 // ------------------------------------------------------------------------------------- links, end of a DID
 
 /** Frees the DID, its aliases and its policies. Its counters are not part of the record and stay. */
-function deleteDid(did: Did, record: DidRecord): Change {
+function deleteDid(did: Did, record: DidRecord): RecordChange {
   return {
     record: null,
     aliases: { set: [], removed: record.aliases },

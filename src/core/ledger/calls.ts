@@ -136,11 +136,11 @@ const otherCalls = {
 type OtherCall = {
   [N in keyof typeof otherCalls]: { readonly name: N } & Decoded<(typeof otherCalls)[N]["codec"]>;
 }[keyof typeof otherCalls];
-type Named<N extends OtherCall["name"]> = Extract<OtherCall, { readonly name: N }>;
+type NamedCall<N extends OtherCall["name"]> = Extract<OtherCall, { readonly name: N }>;
 
-export type RegistrationCall = Named<"register_with_document_proof_signed">;
-export type DocumentCall = Named<"set_document_with_proof">;
-type ControlCall = Named<"apply_control_with_proof">;
+export type RegistrationCall = NamedCall<"register_with_document_proof_signed">;
+export type DocumentCall = NamedCall<"set_document_with_proof">;
+type ControlCall = NamedCall<"apply_control_with_proof">;
 /** Calls without a proof: the operator's account makes them, and must own the record. */
 export type OwnerCall = Exclude<OtherCall, RegistrationCall | DocumentCall | ControlCall>;
 

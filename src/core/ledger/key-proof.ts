@@ -138,16 +138,16 @@ export function signatureAdded(proof: KeyProof, changed: "registration" | "rootK
   );
 }
 
-type Names = Pick<KeyState, "did" | "rootKeys">;
+type RootNames = Pick<KeyState, "did" | "rootKeys">;
 
-const namesOf = ({ genesisHash, rootKey, rotations }: KeyProof): Names => ({
+const namesOf = ({ genesisHash, rootKey, rotations }: KeyProof): RootNames => ({
   did: deriveDid(genesisHash, rootKey),
   rootKeys: [rootKey, ...rotations.map(({ newRootPubkey }) => newRootPubkey)],
 });
 
 function registrationOf(
   { registration, genesisHash, rootKey }: KeyProof,
-  { did }: Names,
+  { did }: RootNames,
 ): SignedMessage {
   const message = boundRegistrationMessage({
     ...registration,
@@ -161,7 +161,7 @@ function registrationOf(
 /** The base and the component calls. */
 function replayDocuments(
   proof: KeyProof,
-  { did, rootKeys }: Names,
+  { did, rootKeys }: RootNames,
 ): Pick<KeyState, "document" | "steps" | "signatures"> | null {
   const base = baseOf(proof, did, rootKeys);
   if (base === null) return null;
@@ -187,7 +187,7 @@ function replayDocuments(
 
 function rotationOf(
   { rotations, genesisHash }: KeyProof,
-  { did, rootKeys }: Names,
+  { did, rootKeys }: RootNames,
   nonce: number,
 ): SignedMessage {
   const { newRootPubkey, validUntilMs, signature } = rotations[

@@ -46,7 +46,7 @@ const memberNames = [
   "signer",
   "signature_b64",
 ] as const;
-type Member = (typeof memberNames)[number];
+type BundleMember = (typeof memberNames)[number];
 
 // ----------------------------------------------------------------------------------------------------------- form
 
@@ -62,7 +62,7 @@ export function parseBundle(value: JsonValue): KeyBundle | Fault {
 }
 
 /** What each member must be, and (`""`) the whole. */
-const forms: Readonly<Record<Member | "", string>> = {
+const forms: Readonly<Record<BundleMember | "", string>> = {
   "": `must be a JSON object with these members and no others: ${memberNames.join(", ")}`,
   did: "must be a DID",
   key_id: "must be 16 bytes of the key's SHA-256 in hex",
@@ -74,7 +74,7 @@ const forms: Readonly<Record<Member | "", string>> = {
 };
 
 /** The same, or the member at fault: codes and texts of nodes would be 2 KB of what a page loads. */
-export function readBundle(value: JsonValue): KeyBundle | Member | "" {
+export function readBundle(value: JsonValue): KeyBundle | BundleMember | "" {
   const texts = textsOf(value);
   if (typeof texts === "string") return texts;
   const { did, signer } = texts;
@@ -94,16 +94,16 @@ export function readBundle(value: JsonValue): KeyBundle | Member | "" {
 }
 
 /** Each member is there, is text, and there are no others. */
-function textsOf(value: JsonValue): Record<Member, string> | Member | "" {
+function textsOf(value: JsonValue): Record<BundleMember, string> | BundleMember | "" {
   if (!isJsonObject(value)) return "";
-  const texts: Partial<Record<Member, string>> = {};
+  const texts: Partial<Record<BundleMember, string>> = {};
   for (const name of memberNames) {
     const text = value[name];
     if (typeof text !== "string") return name;
     texts[name] = text;
   }
   const isMore = Object.keys(value).length > memberNames.length;
-  return isMore ? "" : (texts as Record<Member, string>);
+  return isMore ? "" : (texts as Record<BundleMember, string>);
 }
 
 /** A longer text is not decoded. */

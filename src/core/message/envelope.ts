@@ -17,7 +17,7 @@ import { envelopeShape } from "../schema/messages.ts";
 import { compileShape, inputFault } from "../schema/schema.ts";
 import { encodeSenderText } from "./proof.ts";
 
-export type DeliveryHint = NonNullable<Members["delivery_hint"]>;
+export type DeliveryHint = NonNullable<EnvelopeMembers["delivery_hint"]>;
 
 export type Envelope = {
   readonly messageId: Uuid;
@@ -161,12 +161,12 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, num
 
 // ----------------------------------------------------------------------------------------------- members
 
-type Members = Static<typeof envelopeShape>;
+type EnvelopeMembers = Static<typeof envelopeShape>;
 
 const checkShape = compileShape(envelopeShape, "envelope_invalid");
 
 /** Decoded `ciphertext_b64`, which no format decodes a second time, or the compact JSON; `null` when it isn't Base64. */
-function sizeOfPayload(payload: Members["payload"]): number | null {
+function sizeOfPayload(payload: EnvelopeMembers["payload"]): number | null {
   const { ciphertext_b64: ciphertext } = payload;
   return ciphertext === undefined
     ? utf8(JSON.stringify(payload)).length
@@ -182,7 +182,7 @@ const groups = [
 const headerNames = [...groups[0].marks, ...groups[0].others];
 
 /** The rules between members. */
-function brokenRules(members: Members, payloadBytes: number | null): InputError[] {
+function brokenRules(members: EnvelopeMembers, payloadBytes: number | null): InputError[] {
   const errors: InputError[] = [];
   const refuse = (name: string, message: string) => errors.push({ pointer: `/${name}`, message });
   for (const [name, alternate] of [
@@ -212,14 +212,14 @@ function brokenRules(members: Members, payloadBytes: number | null): InputError[
   return errors;
 }
 
-function chunkOf(members: Members): Envelope["chunk"] {
+function chunkOf(members: EnvelopeMembers): Envelope["chunk"] {
   const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = members;
   if (groupId === undefined || sequence === undefined || total === undefined) return null;
   // Adding 0 turns -0 into 0.
   return { groupId: parseUuid(groupId) as Uuid, sequence: sequence + 0, total };
 }
 
-function senderOf(members: Members): EnvelopeSender | null {
+function senderOf(members: EnvelopeMembers): EnvelopeSender | null {
   const { from, sender_key_id: keyId, sender_signature: signature } = members;
   if (from === undefined || keyId === undefined || signature === undefined) return null;
   const signedBytes = encodeSenderText(members as JsonObject);

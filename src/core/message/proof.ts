@@ -291,7 +291,7 @@ export function decodeUpdateProof(
   return { claims: { ...known, ...values }, signature, rememberUntilMs };
 }
 
-type Decoded<K extends string> = Readonly<Record<Exclude<K, "signature">, string>> &
+type DecodedProof<K extends string> = Readonly<Record<Exclude<K, "signature">, string>> &
   Omit<Proof<never>, "claims">;
 
 /** Every value that the names list is there and has its form, and the timestamp is in time. */
@@ -299,7 +299,7 @@ function decodeValues<K extends keyof typeof updateHeaders | keyof typeof retrie
   read: ReadValue,
   names: Readonly<Record<K, string>>,
   { skewMs, nowMs }: { readonly skewMs: number; readonly nowMs: number },
-): Decoded<K> | Fault {
+): DecodedProof<K> | Fault {
   const values = {} as Record<K | keyof typeof updateHeaders, string>;
   for (const key in names) values[key] = read(names[key]) ?? "";
   const missing = (Object.keys(names) as K[]).filter((key) => values[key] === "");
@@ -316,7 +316,11 @@ function decodeValues<K extends keyof typeof updateHeaders | keyof typeof retrie
   if (Math.abs(nowMs - timestampMs) > skewMs)
     return fault("proof_expired", "the timestamp is outside the clock skew");
   // The timestamp is fresh up to and including this plus the skew; one second more costs nothing.
-  return { ...texts, signature, rememberUntilMs: timestampMs + skewMs + secondMs } as Decoded<K>;
+  return {
+    ...texts,
+    signature,
+    rememberUntilMs: timestampMs + skewMs + secondMs,
+  } as DecodedProof<K>;
 }
 
 /** Text that can be a line of a signed text: bounded, and without control characters. */

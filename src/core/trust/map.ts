@@ -111,10 +111,10 @@ export function changeMap(read: ReadPage, changes: readonly MapChange[]): Change
   return { root: hashOf(changePage({ read, pages }, "", named)), pages };
 }
 
-type Named = MapChange & { readonly digits: string };
+type NamedChange = MapChange & { readonly digits: string };
 type Pages = { readonly read: ReadPage; readonly pages: Map<string, Uint8Array | null> };
 
-function changePage(within: Pages, path: string, changes: readonly Named[]): Slot {
+function changePage(within: Pages, path: string, changes: readonly NamedChange[]): Slot {
   const before = within.read(path);
   const slots = decodePage(before);
   for (const [digit, group] of Map.groupBy(changes, ({ digits }) => digits.charAt(path.length)))
@@ -132,12 +132,12 @@ function changePage(within: Pages, path: string, changes: readonly Named[]): Slo
 function changeSlot(
   within: Pages,
   path: string,
-  { slot, changes }: { readonly slot: Slot; readonly changes: readonly Named[] },
+  { slot, changes }: { readonly slot: Slot; readonly changes: readonly NamedChange[] },
 ): Slot {
   if (slot !== null && slot.leaf === null) return changePage(within, path, changes);
   const held = slot?.leaf ?? null;
   const isHeld = held !== null && !changes.some(({ key }) => equalBytes(key, held.key));
-  const left: Named[] = [
+  const left: NamedChange[] = [
     ...(isHeld ? [{ ...held, digits: encodeHex(held.key) }] : []),
     ...changes.filter(({ value }) => value !== null),
   ];

@@ -142,7 +142,7 @@ export function renderNote({ text, signatures }: SignedNote): string {
   return `${text}\n${signatures.map(renderSignature).join("")}`;
 }
 
-type Signed = {
+type SignedBy = {
   readonly signature: Uint8Array;
   readonly message: Uint8Array;
   readonly publicKey: Uint8Array;
@@ -153,7 +153,7 @@ type Signed = {
 const timeBytes = 8;
 
 /** What a key has to verify of a note, or `null` when the note doesn't name it. */
-export function signedBy({ text, signatures }: SignedNote, key: NoteKey): Signed | null {
+export function signedBy({ text, signatures }: SignedNote, key: NoteKey): SignedBy | null {
   const line = signatures.find(({ name, id }) => name === key.name && id === key.id);
   if (line === undefined) return null;
   const { publicKey } = key;

@@ -20,11 +20,11 @@ export type KnownSenders = {
   readonly log: Log;
   readonly passes: PassStore;
   /** Each signed envelope reads the record of its mailbox: decoding one of 1,000 senders costs 100 µs. */
-  readonly decode: (key: string, bytes: Uint8Array) => Known;
+  readonly decode: (key: string, bytes: Uint8Array) => KnownDays;
 };
 
 export function createKnownSenders(receipts: Receipts, log: Log): KnownSenders {
-  const decode = (bytes: Uint8Array): Known => new Map(decodeRecord<[string, number][]>(bytes));
+  const decode = (bytes: Uint8Array): KnownDays => new Map(decodeRecord<[string, number][]>(bytes));
   return {
     receipts,
     log,
@@ -36,7 +36,7 @@ export function createKnownSenders(receipts: Receipts, log: Log): KnownSenders {
 const knownDays = 90;
 const sendersMax = 1_000;
 /** By the label of the sender, in the order in which they became known: the day of the last acknowledgement. */
-type Known = ReadonlyMap<string, number>;
+type KnownDays = ReadonlyMap<string, number>;
 
 /** Who sends an envelope, and what the request shows for it. */
 type From = {
@@ -92,7 +92,7 @@ export async function remember(
 
 /** The record with these senders as of today; `null` when it says so already, or is full. */
 function withSenders(
-  all: Known,
+  all: KnownDays,
   senders: readonly string[],
   today: number,
 ): [string, number][] | null {
@@ -104,13 +104,21 @@ function withSenders(
   return [...held].slice(0, sendersMax);
 }
 
-async function loadKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number): Promise<Known> {
+async function loadKnown(
+  known: KnownSenders,
+  mailbox: MailboxKey,
+  nowMs: number,
+): Promise<KnownDays> {
   const key = keyOfKnown(mailbox);
   const value = await known.receipts.get(key, nowMs);
   return value === null ? noSenders : known.decode(key, value);
 }
 
-async function readKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number): Promise<Known> {
+async function readKnown(
+  known: KnownSenders,
+  mailbox: MailboxKey,
+  nowMs: number,
+): Promise<KnownDays> {
   try {
     return await loadKnown(known, mailbox, nowMs);
   } catch (error) {
@@ -119,7 +127,7 @@ async function readKnown(known: KnownSenders, mailbox: MailboxKey, nowMs: number
   }
 }
 
-const noSenders: Known = new Map();
+const noSenders: KnownDays = new Map();
 
 function reportLost({ log }: KnownSenders, error: unknown): void {
   if (!(error instanceof StoreError)) throw error;

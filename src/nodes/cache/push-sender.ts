@@ -279,7 +279,7 @@ async function isEmpty(
 
 // ------------------------------------------------------------------------------------------------------- one request
 
-type Answered = {
+type PushAnswer = {
   readonly kind: "taken" | "gone" | "later" | "denied";
   readonly status: number | null;
   readonly retryAfterMs: number;
@@ -298,7 +298,7 @@ async function post(
   node: SenderNode,
   subscription: DeviceSubscription,
   { content, topic, through, network }: Pushed,
-): Promise<Answered | "refused"> {
+): Promise<PushAnswer | "refused"> {
   const { endpoint } = subscription;
   const target = targetOf(subscription);
   if (target === null) return "refused";
@@ -350,7 +350,7 @@ async function sendInPlace(
   return answer;
 }
 
-function kindOf(status: number | null): Answered["kind"] {
+function kindOf(status: number | null): PushAnswer["kind"] {
   if (status === null) return "later";
   if (status >= 200 && status < 300) return "taken";
   if (status === 404 || status === 410) return "gone";

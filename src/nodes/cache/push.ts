@@ -44,8 +44,8 @@ type Arrival = {
 export type Push = {
   /** Writes what is due, and resolves when that is safe; the pushes follow. */
   readonly stored: (arrival: Arrival) => Promise<void>;
-  readonly subscribe: (owner: Owner, call: Call) => Promise<Answer | Fault>;
-  readonly unsubscribe: (owner: Owner) => Promise<Answer>;
+  readonly subscribe: (owner: PushOwner, call: Call) => Promise<Answer | Fault>;
+  readonly unsubscribe: (owner: PushOwner) => Promise<Answer>;
   /** Ends all subscriptions of a mailbox that its owner does not name. */
   readonly keep: (mailbox: MailboxKey, call: Call) => Promise<Answer | Fault>;
   /** For `waypost explain`. */
@@ -53,7 +53,7 @@ export type Push = {
   readonly close: () => void;
 };
 
-type Owner = { readonly mailbox: MailboxKey; readonly id: string };
+type PushOwner = { readonly mailbox: MailboxKey; readonly id: string };
 
 const tokenLifeMs = hourMs;
 /** New subscriptions of a client network: each makes this node ask a host of the client's choice. */
@@ -110,7 +110,7 @@ export function createPush(parts: SenderParts): Push {
   };
 }
 
-async function end(receipts: Receipts, { mailbox, id }: Owner): Promise<void> {
+async function end(receipts: Receipts, { mailbox, id }: PushOwner): Promise<void> {
   await receipts.remove(subscriptionKey(mailbox, id));
   await receipts.remove(pauseKey(mailbox, id));
 }
@@ -195,7 +195,7 @@ const checkBody = compileShape(pushBodyShape);
 /** Confirms a subscription whose token came back, or sends the token. */
 async function subscribe(
   node: PushNode,
-  { mailbox, id }: Owner,
+  { mailbox, id }: PushOwner,
   call: Call,
 ): Promise<Answer | Fault> {
   const { receipts, sender } = node;

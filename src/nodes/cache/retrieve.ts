@@ -86,12 +86,12 @@ export const summaryIdsMax = 1_000;
 const limitMax = 1_000;
 
 /** Faults of form are known at once. */
-type Reply = Promise<Answer | Fault> | Fault;
+type ReadReply = Promise<Answer | Fault> | Fault;
 
 // ------------------------------------------------------------------------------------------------- reads
 
 /** Whole messages, or a page where `limit` or `cursor` asks for one. */
-export function readMessages(parts: RetrieveParts, call: Call): Reply {
+export function readMessages(parts: RetrieveParts, call: Call): ReadReply {
   const page = parsePage(parts, call);
   if (isFault(page)) return page;
   return provenRead(parts, call, { operation: "pull", subject: "*" }, ({ did, mailbox }) => {
@@ -165,7 +165,7 @@ function countedChunks<T>(
 }
 
 /** The whole group, or a page where `limit` or `cursor` asks for one. */
-export function readChunks(parts: RetrieveParts, call: Call): Reply {
+export function readChunks(parts: RetrieveParts, call: Call): ReadReply {
   const groupId = parsePathUuid(call, "messageGroupId");
   if (isFault(groupId)) return groupId;
   const subject = call.params["messageGroupId"] as string;
@@ -191,7 +191,7 @@ export function readChunks(parts: RetrieveParts, call: Call): Reply {
   );
 }
 
-export function readSummary(parts: RetrieveParts, call: Call): Reply {
+export function readSummary(parts: RetrieveParts, call: Call): ReadReply {
   const entriesMax = parseLimit(call, summaryIdsMax);
   if (isFault(entriesMax)) return entriesMax;
   return provenRead(parts, call, { operation: "summary", subject: "*" }, async ({ mailbox }) => {
@@ -200,7 +200,7 @@ export function readSummary(parts: RetrieveParts, call: Call): Reply {
   });
 }
 
-export function readMessage(parts: RetrieveParts, call: Call): Reply {
+export function readMessage(parts: RetrieveParts, call: Call): ReadReply {
   const messageId = parsePathUuid(call, "messageId");
   if (isFault(messageId)) return messageId;
   const subject = call.params["messageId"] as string;

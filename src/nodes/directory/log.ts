@@ -82,7 +82,7 @@ const timesDefault: Times = { lookMs: secondMs, renewMs: 2 * minuteMs, patienceM
 
 type Published = { readonly note: SignedNote; readonly head: LogHead; readonly atMs: number };
 
-type State = {
+type LogState = {
   published: Published | null;
   /** The last head that this node has signed. */
   signed: Checkpoint | null;
@@ -95,7 +95,7 @@ type State = {
 type Publisher = { readonly routes: readonly Route[]; readonly close: () => void };
 
 export function createLog(parts: LogParts): Publisher {
-  const state: State = { published: null, signed: null, isCompared: false, reason: "" };
+  const state: LogState = { published: null, signed: null, isCompared: false, reason: "" };
   const stopping = new Waiters();
   let running = true;
   const { lookMs } = parts.times ?? timesDefault;
@@ -127,14 +127,14 @@ export function createLog(parts: LogParts): Publisher {
 }
 
 /** Once for each reason. */
-function report({ log }: LogParts, state: State, reason: string): void {
+function report({ log }: LogParts, state: LogState, reason: string): void {
   if (reason !== "" && reason !== state.reason) log("error", "the log is not signed", { reason });
   state.reason = reason;
 }
 
 // ------------------------------------------------------------------------------------------------------------- signing
 
-async function publish(parts: LogParts, state: State): Promise<void> {
+async function publish(parts: LogParts, state: LogState): Promise<void> {
   const { logs, logKey, witnesses, now } = parts;
   const { renewMs, patienceMs } = parts.times ?? timesDefault;
   if (!state.isCompared) {
@@ -172,7 +172,7 @@ async function publish(parts: LogParts, state: State): Promise<void> {
 /** `null` without a cosignature: a witness that is away costs its cosignature only. */
 async function cosigned(
   { logs, log }: LogParts,
-  state: State,
+  state: LogState,
   {
     witness,
     head,
@@ -347,7 +347,7 @@ async function commonSize(logs: Logs, at: string, size: number): Promise<number>
 const unsigned = () =>
   fault("service_unavailable", "the log of this Directory is not signed at the moment");
 
-function checkpointRoute(state: State): Route {
+function checkpointRoute(state: LogState): Route {
   return directoryRoute({
     method: "GET",
     path: "/log/checkpoint",

@@ -33,7 +33,7 @@ type HostLimiter = {
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
 };
 
-type Host = {
+type LimitedHost = {
   active: number;
   /** Each admits one request, from the oldest to the newest. */
   readonly waiting: Set<() => void>;
@@ -43,19 +43,19 @@ type Host = {
 };
 
 export function createHostLimiter(limits: HostLimits, now: () => number): HostLimiter {
-  const hosts = new BoundedMap<string, Host>(limits.destinationsMax);
+  const hosts = new BoundedMap<string, LimitedHost>(limits.destinationsMax);
   const sums = { active: 0, waiting: 0 };
 
-  const isOpen = (host: Host): boolean =>
+  const isOpen = (host: LimitedHost): boolean =>
     host.failures >= limits.failuresToOpen && now() < host.openUntilMs;
 
-  const use = (destination: string, host: Host): Release => {
+  const use = (destination: string, host: LimitedHost): Release => {
     host.active += 1;
     sums.active += 1;
     return (answered) => release(destination, host, answered);
   };
 
-  const release = (destination: string, host: Host, answered: boolean): void => {
+  const release = (destination: string, host: LimitedHost, answered: boolean): void => {
     host.active -= 1;
     sums.active -= 1;
     host.failures = answered ? 0 : host.failures + 1;
@@ -64,7 +64,11 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
     forgetIdle(destination, host);
   };
 
-  const wait = (destination: string, host: Host, signal: AbortSignal): Promise<Release | NoSlot> =>
+  const wait = (
+    destination: string,
+    host: LimitedHost,
+    signal: AbortSignal,
+  ): Promise<Release | NoSlot> =>
     new Promise((resolve) => {
       const leave = (end: () => Release | NoSlot): void => {
         signal.removeEventListener("abort", giveUp);
@@ -80,7 +84,7 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
       sums.waiting += 1;
     });
 
-  const forgetIdle = (destination: string, host: Host): void => {
+  const forgetIdle = (destination: string, host: LimitedHost): void => {
     if (host.active + host.waiting.size + host.failures === 0 && hosts.get(destination) === host)
       hosts.delete(destination);
   };

@@ -116,9 +116,13 @@ function descriptorOf(socket: Socket): number {
   return typeof descriptor === "number" ? descriptor : -1;
 }
 
-type Reply = { readonly response: ServerResponse; readonly peer: Peer | null };
+type PeerReply = { readonly response: ServerResponse; readonly peer: Peer | null };
 
-async function answer(app: App, asked: IncomingMessage, { response, peer }: Reply): Promise<void> {
+async function answer(
+  app: App,
+  asked: IncomingMessage,
+  { response, peer }: PeerReply,
+): Promise<void> {
   const { method = "GET", url = "/" } = asked;
   const headers = new Headers();
   for (let at = 0; at + 1 < asked.rawHeaders.length; at += 2)
@@ -153,14 +157,14 @@ function bodyOf(asked: IncomingMessage): ReadableStream<Uint8Array> {
   });
 }
 
-type Found = {
+type FoundRoute = {
   readonly respond: Respond;
   /** Percent-decoded values of the path. */
   readonly params: Readonly<Record<string, string>>;
 };
 
 /** By the path as it was sent: dot segments and other rewritings lead to no route. */
-function routeOf(app: App, path: string): Found {
+function routeOf(app: App, path: string): FoundRoute {
   const exact = app.paths[path];
   if (exact !== undefined) return { respond: exact, params: {} };
   const given = path.split("/");

@@ -66,10 +66,10 @@ function numbersOf(descriptor: number, option: number, countMax: number): number
 
 // ------------------------------------------------------------------------------------------------- names of the system
 
-type Named = { readonly name: string; readonly id: number };
+type NamedId = { readonly name: string; readonly id: number };
 
 /** `name:password:number:…`, one a line. */
-function readNames(path: string): Named[] {
+function readNames(path: string): NamedId[] {
   let text = "";
   try {
     text = readFileSync(path, "utf8");

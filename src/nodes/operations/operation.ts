@@ -27,7 +27,7 @@ type Plan<S extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
   readonly handle: (asked: Static<S>, actor: Actor) => Promise<object | Fault> | object | Fault;
 };
 
-type Asked = {
+type AskedOperation = {
   readonly about: string | null;
   readonly perform: (actor: Actor) => Promise<object | Fault> | object | Fault;
 };
@@ -35,13 +35,13 @@ type Asked = {
 export type Operation = Pick<Route, "path" | "id" | "summary"> & {
   readonly action: AdminAction;
   readonly request: TSchema | null;
-  readonly decode: (body: Uint8Array) => Asked | Fault;
+  readonly decode: (body: Uint8Array) => AskedOperation | Fault;
 };
 
 export function operation<S extends TSchema>(plan: Plan<S>): Operation {
   const { handle, about, request, ...rest } = plan;
   const check = request === null ? null : compileShape(request);
-  const askedOf = (asked: Static<S>): Asked => ({
+  const askedOf = (asked: Static<S>): AskedOperation => ({
     about: about?.(asked) ?? null,
     perform: (actor) => handle(asked, actor),
   });

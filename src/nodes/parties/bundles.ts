@@ -35,10 +35,10 @@ import type { Subject } from "./recipients.ts";
 type BundleAbsence = "not_announced" | "none" | "invalid" | "unavailable" | "rate_limited";
 
 /** Who asks: the client network that causes the questions. */
-type Asked = { readonly network: string; readonly nowMs: number };
+type BundleQuery = { readonly network: string; readonly nowMs: number };
 
 export type Bundles = {
-  readonly find: (recipient: Subject, asked: Asked) => Promise<KeyBundle | BundleAbsence>;
+  readonly find: (recipient: Subject, asked: BundleQuery) => Promise<KeyBundle | BundleAbsence>;
   readonly close: () => void;
 };
 
@@ -59,10 +59,10 @@ type BundlesParts = {
 };
 
 /** What the other Caches of a mailbox showed: the newest bundle that held then, or why there was none. */
-type Shown = KeyBundle | BundleAbsence;
+type BundleAnswer = KeyBundle | BundleAbsence;
 
-type State = BundlesParts & {
-  readonly shown: Memo<Shown>;
+type BundlesState = BundlesParts & {
+  readonly shown: Memo<BundleAnswer>;
   /** The newest that held, by mailbox. */
   readonly newest: BoundedMap<MailboxKey, KeyBundle>;
   readonly rate: RateLimiter;
@@ -80,9 +80,9 @@ const heldMax = 4_096;
 const fetchRate = { perSecond: 20, burst: 1_000 };
 
 export function createBundles(parts: BundlesParts): Bundles {
-  const state: State = {
+  const state: BundlesState = {
     ...parts,
-    shown: createMemo<Shown>({
+    shown: createMemo<BundleAnswer>({
       valueMs: (value) => (typeof value === "string" ? failedMs : rememberedMs),
       failureMs: 0,
       entriesMax: heldMax,
@@ -107,12 +107,15 @@ export function createBundles(parts: BundlesParts): Bundles {
   };
 }
 
-type Asking = Asked & { readonly mailbox: MailboxKey; readonly document: DidDocument };
+type RecipientQuery = BundleQuery & {
+  readonly mailbox: MailboxKey;
+  readonly document: DidDocument;
+};
 
 async function find(
-  state: State,
+  state: BundlesState,
   { did, life, document }: Subject,
-  asked: Asked,
+  asked: BundleQuery,
 ): Promise<KeyBundle | BundleAbsence> {
   if (document === null || !announcesBundle(document)) return "not_announced";
   const { newest } = state;
@@ -126,7 +129,10 @@ async function find(
 }
 
 /** The Cache of this process is read each time, the others at most every ten minutes. */
-async function showAll(state: State, asking: Asking): Promise<readonly Shown[]> {
+async function showAll(
+  state: BundlesState,
+  asking: RecipientQuery,
+): Promise<readonly BundleAnswer[]> {
   const { own, shown } = state;
   const caches = endpointsOf(asking.document.service, "SvcCacheService").slice(0, cachesMax);
   const isOwn = (cache: string) => own?.endpoints.some((one) => sameEndpoint(one, cache)) === true;
@@ -144,7 +150,7 @@ async function showAll(state: State, asking: Asking): Promise<readonly Shown[]> 
   return found;
 }
 
-async function readOwn(own: OwnCache, { mailbox, nowMs }: Asking): Promise<Shown> {
+async function readOwn(own: OwnCache, { mailbox, nowMs }: RecipientQuery): Promise<BundleAnswer> {
   return (await own.bundle(mailbox, nowMs)) ?? "none";
 }
 
@@ -157,14 +163,22 @@ function absenceOf(error: unknown): BundleAbsence {
   throw error;
 }
 
-async function fetchAll(state: State, caches: readonly string[], asking: Asking): Promise<Shown> {
+async function fetchAll(
+  state: BundlesState,
+  caches: readonly string[],
+  asking: RecipientQuery,
+): Promise<BundleAnswer> {
   if (state.rate.claim(asking.network, asking.nowMs) > 0) throw refusedByRate;
   const shown = await Promise.all(caches.map((cache) => fetchFrom(state, cache, asking)));
   return newestOf(state, shown, asking);
 }
 
 /** One request through the guard of outbound requests, which follows no redirect and has the deadline. */
-async function fetchFrom({ egress }: State, cache: string, asking: Asking): Promise<Shown> {
+async function fetchFrom(
+  { egress }: BundlesState,
+  cache: string,
+  asking: RecipientQuery,
+): Promise<BundleAnswer> {
   const { document, network } = asking;
   const { httpStatus, body } = await egress.send({
     endpoint: cache,
@@ -186,9 +200,9 @@ async function fetchFrom({ egress }: State, cache: string, asking: Asking): Prom
 
 /** `null` for one that counts: of this DID, signed by a method of its document, and in time. */
 async function problemOf(
-  { verify, skewMs }: State,
+  { verify, skewMs }: BundlesState,
   bundle: KeyBundle,
-  { document, nowMs }: Asking,
+  { document, nowMs }: RecipientQuery,
 ): Promise<"invalid" | null> {
   if (bundleTimeProblem(bundle, nowMs, skewMs) !== null) return "invalid";
   return (await verifyBundle(bundle, document, verify)) ? null : "invalid";
@@ -197,7 +211,11 @@ async function problemOf(
 /** What may change by itself comes first, so that a sender waits for it. */
 const absences: readonly BundleAbsence[] = ["rate_limited", "unavailable", "invalid", "none"];
 
-async function newestOf(state: State, shown: readonly Shown[], asking: Asking): Promise<Shown> {
+async function newestOf(
+  state: BundlesState,
+  shown: readonly BundleAnswer[],
+  asking: RecipientQuery,
+): Promise<BundleAnswer> {
   const bundles = shown.filter((one) => typeof one !== "string");
   for (const bundle of bundles.sort((a, b) => b.issuedAtMs - a.issuedAtMs))
     if ((await problemOf(state, bundle, asking)) === null) return bundle;

@@ -93,7 +93,7 @@ type Limit = { readonly bytesMax: number | "denied" | null };
 
 type Replayed = { readonly bytes: Uint8Array; readonly proven: KeyState };
 
-type State = HomesParts & {
+type HomesState = HomesParts & {
   /** One look-up at a time for each thing at a home; an absence stands for some seconds. */
   readonly found: Memo<Foreign | Absence>;
   readonly aliases: Memo<{ readonly did: Did } | Absence>;
@@ -126,7 +126,7 @@ export function createHomes(parts: HomesParts): Homes {
       ...bounds,
       valueMs: (value) => (isFailure(value) ? failureMs : keptMs),
     });
-  const state: State = {
+  const state: HomesState = {
     ...parts,
     found: createMemo<Foreign | Absence>({
       ...bounds,
@@ -159,11 +159,11 @@ export function createHomes(parts: HomesParts): Homes {
 }
 
 /** The host that others know this Directory by. */
-const ownHome = ({ public_endpoint: url }: State["settings"]): string | null =>
+const ownHome = ({ public_endpoint: url }: HomesState["settings"]): string | null =>
   url === null ? null : homeOfUrl(url);
 
 /** `null` for a home that is not asked: of a wrong form, the own one, or one that the operator refuses. */
-function allowedHome({ settings }: State, text: string | null): string | null {
+function allowedHome({ settings }: HomesState, text: string | null): string | null {
   const home = parseHome(text ?? "");
   if (home === null || home === ownHome(settings) || settings.homes.includes(`!${home}`))
     return null;
@@ -177,7 +177,7 @@ function allowedHome({ settings }: State, text: string | null): string | null {
  * of the remembered home counts whichever home is named.
  */
 async function find(
-  state: State,
+  state: HomesState,
   did: Did,
   { home, network }: AskedFor,
 ): Promise<Foreign | Absence> {
@@ -194,7 +194,11 @@ async function find(
   return typeof found === "string" && typeof own !== "string" ? own : found;
 }
 
-async function askRemembered(state: State, did: Did, network: string): Promise<Foreign | Absence> {
+async function askRemembered(
+  state: HomesState,
+  did: Did,
+  network: string,
+): Promise<Foreign | Absence> {
   const before = await load(state, did);
   if (before === null) return "unknown";
   claimQuestion(state, network);
@@ -203,7 +207,7 @@ async function askRemembered(state: State, did: Did, network: string): Promise<F
 }
 
 async function askNamed(
-  state: State,
+  state: HomesState,
   did: Did,
   { home, network }: { readonly home: string; readonly network: string },
 ): Promise<Foreign | Absence> {
@@ -224,7 +228,11 @@ type Fetching = {
   readonly network: string;
 };
 
-async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<Foreign | Absence> {
+async function fetchProof(
+  state: HomesState,
+  did: Did,
+  fetching: Fetching,
+): Promise<Foreign | Absence> {
   const { home, before } = fetching;
   const known = before === null ? "" : encodeHex(sha256(before.bytes));
   const reply = await ask(state, `/dids/${did}/proof?known=${known}`, fetching);
@@ -253,13 +261,17 @@ async function fetchProof(state: State, did: Did, fetching: Fetching): Promise<F
   return fetchProof(state, did, { ...fetching, home: next });
 }
 
-function refuse({ log }: State, { home }: Fetching, reason: string): "silent" {
+function refuse({ log }: HomesState, { home }: Fetching, reason: string): "silent" {
   log("warn", "what another Directory serves is not believed", { home, reason });
   return "silent";
 }
 
 /** The state behind a proof whose signatures hold; `null` for other bytes, and for the proof of another DID. */
-async function prove({ verify }: State, did: Did, bytes: Uint8Array): Promise<KeyState | null> {
+async function prove(
+  { verify }: HomesState,
+  did: Did,
+  bytes: Uint8Array,
+): Promise<KeyState | null> {
   const proof = decodeKeyProof(bytes);
   const state = proof === null ? null : replayKeyProof(proof);
   if (state?.did !== did) return null;
@@ -268,9 +280,9 @@ async function prove({ verify }: State, did: Did, bytes: Uint8Array): Promise<Ke
   return state;
 }
 
-type Shown = Pick<Foreign, "home" | "bytes" | "deactivated" | "checkedAtMs">;
+type ShownHome = Pick<Foreign, "home" | "bytes" | "deactivated" | "checkedAtMs">;
 
-function foreignOf({ did, document, rootKeys }: KeyState, shown: Shown) {
+function foreignOf({ did, document, rootKeys }: KeyState, shown: ShownHome) {
   return { ...shown, did, document, rootKey: rootKeys.at(-1) as Uint8Array, isFresh: false };
 }
 
@@ -279,7 +291,11 @@ const headBytes = 16;
 const proofKey = (did: Did) => `home/did/${did}`;
 
 /** What the home says now. It is remembered, anew once an hour, but new bytes beyond a network's share are not. */
-async function keep(state: State, found: Foreign, { before, network }: Fetching): Promise<Foreign> {
+async function keep(
+  state: HomesState,
+  found: Foreign,
+  { before, network }: Fetching,
+): Promise<Foreign> {
   const { did, bytes, deactivated } = found;
   const nowMs = state.now();
   const isKnown = before?.bytes === bytes;
@@ -296,12 +312,12 @@ async function keep(state: State, found: Foreign, { before, network }: Fetching)
 }
 
 /** A store that is full or away costs memory, and no answer. */
-async function save({ receipts, now }: State, key: string, value: Uint8Array): Promise<void> {
+async function save({ receipts, now }: HomesState, key: string, value: Uint8Array): Promise<void> {
   await receipts.put(key, value, now() + keptMs).catch(() => undefined);
 }
 
 /** What was verified before; of a DID whose home the operator refuses, nothing. */
-async function load(state: State, did: Did): Promise<HeldProof | null> {
+async function load(state: HomesState, did: Did): Promise<HeldProof | null> {
   const saved = await state.receipts.get(proofKey(did), state.now());
   if (saved === null) return null;
   const replayed = replay(state, did, saved.subarray(headBytes));
@@ -314,7 +330,7 @@ async function load(state: State, did: Did): Promise<HeldProof | null> {
 }
 
 /** The state behind verified bytes. A proof of 200 rotations takes 3 ms to replay, and 10 µs to compare. */
-function replay({ replayed }: State, did: Did, bytes: Uint8Array): Replayed | null {
+function replay({ replayed }: HomesState, did: Did, bytes: Uint8Array): Replayed | null {
   const known = replayed.get(did);
   if (known !== undefined && equalBytes(known.bytes, bytes)) return known;
   const proof = decodeKeyProof(bytes);
@@ -328,7 +344,7 @@ function replay({ replayed }: State, did: Did, bytes: Uint8Array): Replayed | nu
 // ------------------------------------------------------------------------------------------------ aliases and the log
 
 async function findAlias(
-  state: State,
+  state: HomesState,
   alias: string,
   { home: named, network }: AskedFor,
 ): Promise<Did | Absence> {
@@ -359,7 +375,11 @@ async function findAlias(
 
 type FromEntry = AskedFor & { readonly from: number };
 
-async function readEntry(state: State, key: string, { home: named, network, from }: FromEntry) {
+async function readEntry(
+  state: HomesState,
+  key: string,
+  { home: named, network, from }: FromEntry,
+) {
   const home = allowedHome(state, named);
   if (home === null) return "unknown";
   const asking = state.entries.get(`${key} ${from} ${home}`, async () => {
@@ -376,7 +396,7 @@ const checkResolution = compileShape(resolutionAnswer);
 type Limiting = { readonly tag: string | null; readonly network: string };
 
 async function readLimit(
-  state: State,
+  state: HomesState,
   { did, home, isFresh }: Foreign,
   { tag, network }: Limiting,
 ) {
@@ -416,13 +436,13 @@ const ifRefused =
 const silentIfRefused = ifRefused(() => "silent" as const);
 
 /** Throws when the client network has asked too often: before any work of the question. */
-function claimQuestion({ rate, now }: State, network: string): void {
+function claimQuestion({ rate, now }: HomesState, network: string): void {
   if (rate.claim(network, now()) > 0) throw refusedByRate;
 }
 
 /** The guard of outbound requests allows names only by HTTPS, follows no redirect and reads at most 64 KiB. */
 async function ask(
-  { egress }: State,
+  { egress }: HomesState,
   path: string,
   { home, network }: Pick<Fetching, "home" | "network">,
 ): Promise<Uint8Array | Absence | "did_deactivated" | "policy_denied"> {

@@ -11,7 +11,7 @@ import type { Log } from "../http/log.ts";
 import { keptMs } from "../results.ts";
 import { decodeRecord, encodeRecord, readRecord, scanRecords } from "./records.ts";
 
-type Member = {
+type MemberRecord = {
   readonly did: Did;
   /** When it registered here, or was first seen here. */
   readonly sinceMs: number;
@@ -19,7 +19,7 @@ type Member = {
   readonly invitation: string | null;
 };
 
-export type SeenMember = Member & {
+export type SeenMember = MemberRecord & {
   /** `YYYY-MM-DD` in UTC; `null` when it was not seen since it registered, or where this isn't kept. */
   readonly lastSeen: string | null;
 };
@@ -64,9 +64,9 @@ const dayOf = (nowMs: number): string => new Date(nowMs).toISOString().slice(0, 
 const countedMs = 5 * minuteMs;
 
 export function createMembers({ receipts, keepsDays, log }: MembersParts): Members {
-  const put = (member: Member, nowMs: number) =>
+  const put = (member: MemberRecord, nowMs: number) =>
     receipts.putIfAbsent(prefix + member.did, encodeRecord(member), nowMs + keptMs, nowMs);
-  const withDay = async (member: Member, nowMs: number): Promise<SeenMember> => {
+  const withDay = async (member: MemberRecord, nowMs: number): Promise<SeenMember> => {
     const lastSeen = keepsDays
       ? await readRecord<string>(receipts, seenKey(member.did), nowMs)
       : null;
@@ -113,10 +113,12 @@ export function createMembers({ receipts, keepsDays, log }: MembersParts): Membe
     page: async (after, limit, nowMs) => {
       const key = after === null ? null : prefix + after;
       const found = await receipts.scan(prefix, { after: key, limit, nowMs });
-      return Promise.all(found.map(([, value]) => withDay(decodeRecord<Member>(value), nowMs)));
+      return Promise.all(
+        found.map(([, value]) => withDay(decodeRecord<MemberRecord>(value), nowMs)),
+      );
     },
     of: async (did, nowMs) => {
-      const member = await readRecord<Member>(receipts, prefix + did, nowMs);
+      const member = await readRecord<MemberRecord>(receipts, prefix + did, nowMs);
       return member === null ? null : withDay(member, nowMs);
     },
     forget: async (did) => {

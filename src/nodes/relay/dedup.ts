@@ -62,14 +62,14 @@ export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Delive
 }
 
 /** Of an envelope: the digest of its bytes, and whose it is. */
-type Content = { readonly digest: string; readonly author: EnvelopeAuthor };
+type SignedContent = { readonly digest: string; readonly author: EnvelopeAuthor };
 
-function repeats(content: Content, known: Content): boolean {
+function repeats(content: SignedContent, known: SignedContent): boolean {
   const isSame = content.digest === known.digest;
   return isRepeat({ isSame, author: known.author }, content.author);
 }
 
-type Begun = { readonly key: string; readonly content: Content; readonly begun: () => void };
+type Begun = { readonly key: string; readonly content: SignedContent; readonly begun: () => void };
 
 async function deliverUnlessKnown(
   dedup: Dedup,
@@ -105,7 +105,7 @@ function asRepeat(outcome: DeliveryOutcome): DeliveryOutcome {
 const cameBack = () => fault("not_deliverable", "the envelope has come back to this Relay");
 
 /** After a failure there is no result, and the id belongs to the author of the content. */
-type DeliveryRecord = Content & { readonly result: DeliveryResult | null };
+type DeliveryRecord = SignedContent & { readonly result: DeliveryResult | null };
 
 const recordOf = ({ receipts }: Dedup, key: string, nowMs: number) =>
   readRecord<DeliveryRecord>(receipts, key, nowMs);

@@ -120,7 +120,7 @@ class SubjectSet {
 }
 
 /** `arriving`: the pages so far of an answer with all subjects. */
-type Peer = { has: SubjectSet; arriving: SubjectSet; seq: number; heardAtMs: number };
+type BusPeer = { has: SubjectSet; arriving: SubjectSet; seq: number; heardAtMs: number };
 type SubjectBatch = {
   readonly changed: Set<number>;
   /** By `performance.now()`. */
@@ -137,7 +137,7 @@ type Unheard = {
 
 export class Peers {
   private readonly own = new SubjectSet();
-  private readonly peers = new Map<string, Peer>();
+  private readonly peers = new Map<string, BusPeer>();
   /** Processes that may return: until then, nothing is sent to them. */
   private readonly forgotten = new BoundedMap<string, true>(forgottenMax);
   /** Changes that no message has said yet. */
@@ -227,7 +227,7 @@ export class Peers {
   }
 
   private takeChange(
-    peer: Peer,
+    peer: BusPeer,
     { from, seq, added, dropped }: Extract<PeerMessage, { readonly type: "change" }>,
     isNew: boolean,
   ): void {
@@ -251,7 +251,7 @@ export class Peers {
     });
   }
 
-  private want(of: string, { has }: Peer): void {
+  private want(of: string, { has }: BusPeer): void {
     const knewSome = this.forgotten.delete(of) || has.size > 0;
     this.link.send(of, { type: "want", from: this.id, knewSome });
   }
@@ -331,13 +331,13 @@ export class Peers {
   }
 }
 
-function newPeer(): Peer {
+function newPeer(): BusPeer {
   return { has: new SubjectSet(), arriving: new SubjectSet(), seq: 0, heardAtMs: 0 };
 }
 
 /** Counts once all pages have come; where one was lost, the next hello asks again. */
 function takePage(
-  peer: Peer,
+  peer: BusPeer,
   { page, pages, has, seq }: Extract<PeerMessage, { readonly type: "all" }>,
 ): void {
   if (page === 0) peer.arriving = new SubjectSet();

@@ -184,7 +184,7 @@ export type OperatorKey = {
 };
 
 /** `tip`: what the operator adds to the fee, in the smallest unit. */
-type Terms = { readonly era: Era; readonly nonce: number; readonly tip: bigint };
+type ExtrinsicTerms = { readonly era: Era; readonly nonce: number; readonly tip: bigint };
 
 const registry = new TypeRegistry();
 
@@ -195,7 +195,7 @@ export const isKnownExtension = (name: string): boolean => Object.hasOwn(allExte
 const added = ({ extensions }: Frame, part: "extrinsic" | "payload", given: object) =>
   new Struct(registry, expandExtensionTypes([...extensions], part), given);
 
-const explicitBytes = ({ era, nonce, tip }: Terms, frame: Frame): Uint8Array => {
+const explicitBytes = ({ era, nonce, tip }: ExtrinsicTerms, frame: Frame): Uint8Array => {
   // No metadata hash: mode 0, and none of the option.
   const given = {
     era: { current: Number(era.birth), period: era.periodBlocks },
@@ -206,7 +206,7 @@ const explicitBytes = ({ era, nonce, tip }: Terms, frame: Frame): Uint8Array => 
   return added(frame, "extrinsic", given).toU8a();
 };
 
-const implicitBytes = ({ era }: Terms, frame: Frame): Uint8Array => {
+const implicitBytes = ({ era }: ExtrinsicTerms, frame: Frame): Uint8Array => {
   const { specVersion, transactionVersion, genesis: genesisHash } = frame;
   const given = {
     specVersion,
@@ -229,7 +229,7 @@ type Encoded = { readonly extrinsic: Uint8Array; readonly fingerprint: string };
 /** `nonce`: the operator's, `null` for a call with its own proof. */
 export function encodeExtrinsic(
   call: LedgerCall,
-  { era, nonce, tip }: Omit<Terms, "nonce"> & { readonly nonce: number | null },
+  { era, nonce, tip }: Omit<ExtrinsicTerms, "nonce"> & { readonly nonce: number | null },
   given: { readonly frame: Frame; readonly key: OperatorKey },
 ): Encoded {
   const bytes = encodeLedgerCall(call, given.frame.callIndices);
@@ -249,7 +249,7 @@ const signedBytesMax = 256;
 
 function signedExtrinsic(
   call: Uint8Array,
-  terms: Terms,
+  terms: ExtrinsicTerms,
   given: { frame: Frame; key: OperatorKey },
 ): Uint8Array {
   const { frame, key } = given;

@@ -72,7 +72,7 @@ const notRpc = "the node sent an invalid JSON-RPC message";
 const secretCharsMin = 4;
 
 /** A message of a node. Nothing in it is verified yet. */
-type Frame = {
+type RpcFrame = {
   readonly id?: unknown;
   readonly result?: unknown;
   readonly error?: {
@@ -164,7 +164,7 @@ export class Rpc implements RpcConnection {
   /** No caller could catch an exception of this method, and even turning a member into text can throw. */
   private onMessage(text: unknown): void {
     try {
-      const frame: Frame | null = parseObject(text);
+      const frame: RpcFrame | null = parseObject(text);
       if (frame !== null) this.receive(frame);
       else this.end(notRpc);
     } catch {
@@ -172,13 +172,13 @@ export class Rpc implements RpcConnection {
     }
   }
 
-  private receive({ id, error, result }: Frame): void {
+  private receive({ id, error, result }: RpcFrame): void {
     const request = typeof id === "number" ? this.requests.get(id) : undefined;
     if (error !== undefined && error !== null) request?.reject(this.refusalOf(error));
     else request?.resolve(result);
   }
 
-  private refusalOf({ code, message, data }: NonNullable<Frame["error"]>): NodeRefusal {
+  private refusalOf({ code, message, data }: NonNullable<RpcFrame["error"]>): NodeRefusal {
     const detail =
       data === undefined ? "" : `: ${typeof data === "string" ? data : JSON.stringify(data)}`;
     return new NodeRefusal(Number(code), this.clean(`${message}${detail}`));

@@ -81,7 +81,7 @@ export class CommitBatch {
 }
 
 /** Called when the commit begins; returns a callback for after the sync. */
-type Operation = {
+type WriteOperation = {
   readonly size: WriteSize;
   readonly decide: (batch: CommitBatch) => () => unknown;
 };
@@ -134,7 +134,7 @@ export class Environment {
   private readonly databases: Tables;
   private readonly readerCheck: ReturnType<typeof setInterval>;
   private readonly endReleases: () => void;
-  private readonly operations = new Batcher<Operation, () => unknown>(
+  private readonly operations = new Batcher<WriteOperation, () => unknown>(
     (given) => this.commit(given),
     Infinity,
     {
@@ -253,7 +253,7 @@ export class Environment {
     this.parts.push(finish);
   }
 
-  private async commit(operations: readonly Operation[]): Promise<(() => unknown)[]> {
+  private async commit(operations: readonly WriteOperation[]): Promise<(() => unknown)[]> {
     this.checkFailure();
     this.isCommitting = true;
     try {
@@ -275,7 +275,7 @@ export class Environment {
   }
 
   /** The kinds of operations for which there is no room. */
-  private refusals(operations: readonly Operation[]): Map<WriteKind, () => never> {
+  private refusals(operations: readonly WriteOperation[]): Map<WriteKind, () => never> {
     const sizes = new Map<WriteKind, number>();
     for (const { size } of operations) {
       const [perCommit, each] = size.kind === "store" ? [commitBytes, bytesPerStore] : [0, 0];

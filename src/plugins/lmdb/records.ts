@@ -62,7 +62,7 @@ export function bodyBytes(previewBytes: number, envelopeBytes: number): number {
   return headerBytes + previewBytes + envelopeBytes;
 }
 
-type Body = {
+type StoredBody = {
   readonly words: IdWords;
   readonly preview: Uint8Array;
   readonly envelope: Uint8Array;
@@ -72,7 +72,7 @@ type Body = {
  * Writes a body where it lies in its block, into as many bytes as it takes: checksum 8, version 1, zero 1, preview length
  * 2, envelope length 4, id 16, preview, envelope.
  */
-export function writeBody(bytes: Uint8Array, { words, preview, envelope }: Body): void {
+export function writeBody(bytes: Uint8Array, { words, preview, envelope }: StoredBody): void {
   const view = viewOf(bytes);
   view.setUint8(checksumBytes, recordVersion);
   view.setUint16(checksumBytes + 2, preview.length);
@@ -84,7 +84,7 @@ export function writeBody(bytes: Uint8Array, { words, preview, envelope }: Body)
 }
 
 /** A body as it is found in its block, where it takes so many bytes. */
-export type FoundBody = Body & {
+export type FoundBody = StoredBody & {
   readonly size: number;
   readonly isIntact: boolean;
 };

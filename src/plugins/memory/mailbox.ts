@@ -18,7 +18,7 @@ import { checkEntry } from "../../storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../storage/quota.ts";
 import type { Claims } from "../../storage/records.ts";
 
-type Body = { readonly envelope: Uint8Array; readonly preview: Uint8Array };
+type HeldBody = { readonly envelope: Uint8Array; readonly preview: Uint8Array };
 
 type MailboxOptions = {
   /** Ids that are active, remembered or kept, and their bytes. */
@@ -32,7 +32,7 @@ type MailboxOptions = {
 export class MemoryMailbox extends IndexedMailbox implements Mailbox {
   protected readonly index: MailboxIndex;
   /** By slot. */
-  private readonly bodies = new Map<number, Body>();
+  private readonly bodies = new Map<number, HeldBody>();
   private bytes = 0;
 
   constructor(private readonly options: MailboxOptions) {
@@ -90,7 +90,7 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
     return read();
   }
 
-  protected bytesOf(slots: readonly number[], part: keyof Body): (Uint8Array | null)[] {
+  protected bytesOf(slots: readonly number[], part: keyof HeldBody): (Uint8Array | null)[] {
     return slots.map((slot) => this.bodies.get(slot)?.[part].slice() ?? null);
   }
 
@@ -114,7 +114,7 @@ export class MemoryMailbox extends IndexedMailbox implements Mailbox {
       this.keep(slot, { ...body, envelope: noBytes });
   }
 
-  private keep(slot: number, body: Body): void {
+  private keep(slot: number, body: HeldBody): void {
     this.bodies.set(slot, body);
     this.bytes += body.envelope.length + body.preview.length;
   }

@@ -86,14 +86,14 @@ class Fetched implements TableView {
   }
 }
 
-type Change = (view: TableChange) => unknown;
+type ViewChange = (view: TableChange) => unknown;
 type Outcome =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly error: unknown };
 
 export class PostgresTable implements SharedTable {
   private readonly reads: Batcher<readonly string[], ReadonlyMap<string, Uint8Array>>;
-  private readonly commits: Batcher<Change, Outcome>;
+  private readonly commits: Batcher<ViewChange, Outcome>;
   /** The last record of the ledger's head that this process has seen. */
   private knownHead: Uint8Array | null = null;
 
@@ -164,7 +164,7 @@ export class PostgresTable implements SharedTable {
   }
 
   /** A change sees the writes of those before it; one that throws leaves nothing. */
-  private async commitBatch(batch: readonly Change[]): Promise<Outcome[]> {
+  private async commitBatch(batch: readonly ViewChange[]): Promise<Outcome[]> {
     let written: ReadonlyMap<string, Uint8Array | null> = new Map();
     const outcomes = await this.pool.transaction(async (query) => {
       const sentMs = this.pool.clock.now();

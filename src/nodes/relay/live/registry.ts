@@ -456,13 +456,13 @@ export function decodeConnectFrame(
   );
 }
 
-type Reply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
+type LiveReply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
 
 /** What a client says of an envelope; `null` when the frame is anything else. */
 export function parseReply(
   frame: string | Uint8Array,
   { canForward }: Pick<SessionSocket, "canForward">,
-): Reply | null {
+): LiveReply | null {
   const members = parseFrame(frame);
   const outcome =
     members?.["type"] === "ack"
