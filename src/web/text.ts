@@ -136,7 +136,12 @@ type Piece = {
   readonly host: string | null;
 };
 
-const address = /https?:\/\/[^\s<>"\u202a-\u202e\u2066-\u2069]{1,2000}/giu;
+/**
+ * Not in the middle of a Latin word, and up to what no address has as it is: space, invisible and direction characters, and the
+ * stops of scripts that put no space behind them.
+ */
+const address =
+  /(?<![a-z0-9])https?:\/\/[^\s<>"。、，；：！？｡､\u00ad\u200b\u200e\u200f\u2060\ufeff\u202a-\u202e\u2066-\u2069]{1,2000}/giu;
 
 /** `*bold*` and `` `code` `` on one line, where they stand alone: 2*3*4 and a_b stay as they are. */
 const styled =
@@ -211,9 +216,20 @@ const countOf = (characters: readonly string[], sought: string): number =>
 
 // ------------------------------------------------------------------------------------------------ search
 
+/** What words are written with or without: invisible characters, vowel signs of Arabic and Hebrew, the dot of a Turkish İ. */
+const optional =
+  /[\p{Cf}\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u0652\u0670]|(?<=i)\u0307/gu;
+
 /** Letters that people take for the same: of any width and case, and composed or not. */
 export const folded = (text: string): string =>
-  text.normalize("NFKC").toUpperCase().toLowerCase().normalize("NFKC");
+  // A capital ẞ has two letters as an upper case only when it is a small one.
+  text
+    .normalize("NFKC")
+    .toLowerCase()
+    .toUpperCase()
+    .toLowerCase()
+    .replace(optional, "")
+    .normalize("NFKC");
 
 /** Whether a folded text is long enough to look for: one letter is a word where a script has thousands. */
 export const isSought = (sought: string): boolean =>

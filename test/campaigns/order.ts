@@ -194,7 +194,8 @@ for (const one of programs) {
       last = { sentMs, atMs };
       continue;
     }
-    if (atMs - last.sentMs > heldMs) {
+    // The later one was handed over when it had waited for so long, or what is behind it.
+    if (last.atMs - last.sentMs >= heldMs) {
       late++;
       continue;
     }

@@ -11,6 +11,11 @@ test.each([
   ["ﬁnal", "FINAL", true],
   ["东京", "京", true],
   ["Σίσυφος", "ΣΊΣΥΦΟΣ", true],
+  ["İstanbul", "istanbul", true],
+  ["GROẞ", "groß", true],
+  ["مُحَمَّد", "محمد", true],
+  ["שָׁלוֹם", "שלום", true],
+  ["co\u00adope\u200bration", "cooperation", true],
   ["cafe", "caf\u00e9", false],
 ])("%s, sought by %s: %p", (stored, typed, isFound) => {
   expect(folded(stored).includes(folded(typed))).toBe(isFound);

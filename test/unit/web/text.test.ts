@@ -20,6 +20,12 @@ describe("addresses of the web in a text", () => {
       ["https://a.example/", "https://b.example/?q=1#top"],
     ],
     ["https://a.example/it's-here", ["https://a.example/it's-here"]],
+    [
+      "看https://a.example/x，很好。见https://b.example/日本。",
+      ["https://a.example/x", "https://b.example/日本"],
+    ],
+    ["https://a.example/x\u200b", ["https://a.example/x"]],
+    ["xhttps://a.example", []],
     ["ftp://a.example/x and javascript:alert(1)", []],
     ["https://", []],
   ])("%s", (text, links) => {
