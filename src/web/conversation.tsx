@@ -196,14 +196,16 @@ function Messages({
   useEffect(() => {
     if (sendings > 0) showNewest();
   }, [sendings]);
-  /** The last message that was marked: scrolling asks many times a second. */
-  const marked = useRef<string | null>(null);
+  /** Up to which arrival was marked: scrolling asks many times a second. */
+  const marked = useRef<number | null>(null);
+  // What arrives late may stand above the last one.
+  const arrivedMs = lastArrivalOf(shown ?? []);
   /** Whenever the end is in sight and the page has the focus, all that is shown is read. */
   const read = () => {
-    const newest = shown?.at(-1)?.key ?? null;
     // Before they are read from the store, none is in sight: the place may be an old message.
-    if (newest === null || newest === marked.current || !document.hasFocus() || !isAtEnd()) return;
-    marked.current = newest;
+    if (arrivedMs === null || arrivedMs === marked.current) return;
+    if (!document.hasFocus() || !isAtEnd()) return;
+    marked.current = arrivedMs;
     void me.store.markRead(id).catch(() => {
       marked.current = null;
     });
@@ -212,7 +214,7 @@ function Messages({
     read();
     addEventListener("focus", read);
     return () => removeEventListener("focus", read);
-  }, [id, shown?.at(-1)?.key]);
+  }, [id, arrivedMs]);
   const scrolled = () => {
     look();
     read();
@@ -253,6 +255,13 @@ function Messages({
     </>
   );
 }
+
+/** `null` of none. */
+const lastArrivalOf = (messages: readonly StoredMessage[]): number | null =>
+  messages.reduce<number | null>(
+    (last, { arrivedAt }) => Math.max(last ?? 0, arrivedAt.getTime()),
+    null,
+  );
 
 type LineProps = Omit<By, "isContinued"> & {
   readonly message: StoredMessage;

@@ -3,7 +3,8 @@
  * read, and the next version comes by a press.
  */
 import { expect } from "bun:test";
-import { linkOf, newPerson, type Person, twoPeople } from "./app-page.ts";
+import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
+import { didOf, linkOf, newPerson, type Person, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
@@ -110,6 +111,40 @@ appTest(
       "the name of the one that was not sent",
       60_000,
     );
+  },
+  240_000,
+);
+
+appTest(
+  "what arrives late and stands above the last message is read too",
+  async () => {
+    const ada = await newPerson(suite.browser, app, "Ada", scratch);
+    const bob = await Waypost.open({
+      url: suite.node,
+      keys: memoryKeys(),
+      store: memoryStore(),
+      receipts: true,
+    });
+    const hash = new URLSearchParams({ to: bob.did, name: "Bob" });
+    await ada.page.evaluate(`(location.hash = ${JSON.stringify(`${hash}`)}, true)`);
+    await ada.press("Open conversation");
+    await ada.say("the last one");
+    await ada.sees("the last one");
+    const did = await didOf(ada);
+    await bob.store.savePerson(did, { isKnown: true });
+    const now = Date.now;
+    // Sealed ten seconds ago, as by a program that was without a network since.
+    Date.now = () => now() - 10_000;
+    const sent = await bob.send(did, "written before it");
+    await sent.delivered;
+    Date.now = now;
+    await ada.sees("written before it");
+    expect((await ada.messages()).slice(-2)).toEqual(["written before it", ">the last one"]);
+    await ada.page.until("document.title === 'Waypost'", "that it is read", 60_000);
+    const state = async () => (await bob.store.message(sent.id))?.delivery?.state;
+    for (let tries = 0; (await state()) !== "read" && tries < 600; tries++) await Bun.sleep(50);
+    expect(await state()).toBe("read");
+    await bob.close();
   },
   240_000,
 );
