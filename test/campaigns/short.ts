@@ -34,6 +34,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   away: ["--messages", "50"],
   "own-world": ["--schedules", "1000", "--from", "10000"],
   groups: ["--schedules", "1", "--messages", "20"],
+  packed: ["--schedules", "1"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
 };
 

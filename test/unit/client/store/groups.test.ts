@@ -151,6 +151,21 @@ test("what can't be judged waits, and a leaving waits for what put its member in
   expect((await groupAt(table, state.id))?.state.name[0]).toBe("Later");
 });
 
+test("a leaving of a version that no clock has reached waits, and keeps nobody from coming again", async () => {
+  const table = await open();
+  const state = begun(admin, "n", [admin, own, other]);
+  await hearing(table, saying(state), true);
+  const leaving = { id: state.id, did: other, version: Number.MAX_SAFE_INTEGER };
+  const one = { ...leaving, key: "", signature: "" };
+  await hearing(table, { ...saying(state), leavings: [{ one, by: "in_force" }] }, true);
+  const members = async () => membersOf((await groupAt(table, state.id))?.state as GroupState);
+  expect(await members()).toEqual(membersOf(state));
+  const gone = changed(state, { remove: [other] }, nowMs + 2_000);
+  await hearing(table, saying(gone), true);
+  await hearing(table, saying(changed(gone, { add: [other] }, nowMs + 4_000)), true);
+  expect(await members()).toEqual(membersOf(state));
+});
+
 test("own devices come to the same whoever speaks first, keep a removal, and one whose change has lost is told", () => {
   const state = begun(own, "n", [own, admin, other]);
   const row: GroupRow = { ...newRow(state), root: "r1", joined: 1 };
