@@ -38,6 +38,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
       },
       relay: relayAt(own),
       cache: { enabled: true, public_endpoints: [own] },
+      tiers: { friends: { recipient_rate: 1 } },
     });
     port = forward(socket);
     [alice, browser] = await Promise.all([
@@ -99,6 +100,25 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     await page.press("Enter");
     await page.until('document.getElementById("said").textContent === "Blocked."', "the block");
     expect(await blockedSubjects()).toEqual([alice.did]);
+  });
+
+  test("gives a member a tier, and takes none that the configuration lacks", async () => {
+    await section("members", alice.did);
+    const setTier = async (tier: string) => {
+      await tabTo("Tier…");
+      await page.press("Enter");
+      await page.until('document.getElementById("sure").open', "the question");
+      await page.type(tier);
+      await page.press("Enter");
+    };
+    await setTier("friends");
+    await page.until(
+      'document.getElementById("member-rows").innerText.includes("tier friends")',
+      "the tier",
+    );
+    await setTier("strangers");
+    await page.until('document.getElementById("said").className === "bad"', "the refusal");
+    expect(await textOf("member-rows")).toContain("tier friends");
   });
 
   test("shows the block, and ends it", async () => {
@@ -166,6 +186,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     for (const [name, shown] of [
       ["members", alice.did],
       ["invitations", "the class of 26"],
+      ["reports", "waypost reports"],
       ["blocks", "DID"],
       ["storage", "Messages"],
       ["delivery", "Reload"],
@@ -203,9 +224,9 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
   });
 
   test("breaks no rule of its own policy, and asks no other host", () => {
-    // The browser notes the one that the node has refused.
+    // The browser notes those that the node has refused.
     const refusal =
-      /"level":"error","text":"Failed to load resource: [^"]*400 .*\/operations\/blocks"/;
+      /"level":"error","text":"Failed to load resource: [^"]*40[04] .*\/operations\/(blocks|tier)"/;
     expect(page.console.filter((line) => !refusal.test(line))).toEqual([]);
     const origins = page.requests.map((url) => new URL(url).origin);
     expect(new Set(origins)).toEqual(new Set([`http://localhost:${port.port}`]));
