@@ -82,7 +82,9 @@ export type QuotaSums = {
 
 /** The labels of an entry that takes a place. */
 function labelsAt(labels: readonly string[], { own, pool }: MailboxPlace): string[] {
-  return [...new Set([...labels, own.label, pool])];
+  const all = [...labels];
+  for (const label of [own.label, pool]) if (!all.includes(label)) all.push(label);
+  return all;
 }
 
 /** The labels with which the quota admits one more entry, or the limit that it would exceed. */
