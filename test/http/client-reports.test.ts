@@ -63,7 +63,7 @@ async function person(name: string, invitation: string, announce = false): Promi
 
 beforeAll(async () => {
   nodes = await startTestNodes(inputOf({}));
-  const own = { url, keys: fileKeys(keys), name: "operator", alias: "operator", waiting };
+  const own = { url, keys: fileKeys(keys), name: "operator", waiting };
   const me = await Waypost.open({ ...own, invitation: await invite(1) });
   operator = me.did;
   await me.close();
@@ -156,6 +156,29 @@ describe("a report", () => {
     const messages = await shown("files");
     expect(messages.map(({ signature }) => signature)).toEqual(["holds", "unknown"]);
     expect(String(messages[1]?.["content"])).toContain("large.bin");
+  });
+
+  test("shows messages of a group, with its name", async () => {
+    const group = await bob.groups.create("Neighbours", [mallory.did, friend.did]);
+    while ((await mallory.groups.get(group.id)) === null) await Bun.sleep(20);
+    await (await mallory.groups.get(group.id))?.send("to all of you");
+    const theirs = async () =>
+      (await bob.store.messages(group.id)).filter(({ text }) => text === "to all of you");
+    while ((await theirs()).length === 0) await Bun.sleep(20);
+    await bob.report(await theirs(), "group");
+    expect(await shown("group")).toMatchObject([
+      { from: mallory.did, group: group.id, content: "to all of you", signature: "holds" },
+    ]);
+  });
+
+  test("shows no author of a message that nobody signed", async () => {
+    await mallory.send("bob", "from nobody", { anonymous: true });
+    const unsigned = async () => bob.store.messages("unverified");
+    while ((await unsigned()).length === 0) await Bun.sleep(20);
+    await bob.report(await unsigned(), "unsigned");
+    expect(await shown("unsigned")).toMatchObject([
+      { from: null, content: "from nobody", signature: "unknown" },
+    ]);
   });
 
   test("has nothing of a message that its author has deleted for everybody", async () => {
