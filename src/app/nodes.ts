@@ -27,6 +27,7 @@ import { resolutionRoute } from "../nodes/parties/admission.ts";
 import { type Blocks, openBlocks } from "../nodes/parties/blocks.ts";
 import { type Bundles, createBundles } from "../nodes/parties/bundles.ts";
 import { createHomes, type Homes } from "../nodes/parties/homes.ts";
+import { openMaintenance } from "../nodes/parties/maintenance.ts";
 import { createMembers, type Members } from "../nodes/parties/members.ts";
 import {
   directoryRecipients,
@@ -85,6 +86,10 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     ...overrides,
     receipts: receiptsOf(config, overrides.stores),
     config,
+  });
+  const maintenance = await openMaintenance({
+    ...overrides,
+    receipts: receiptsOf(config, overrides.stores),
   });
   const results = await openResults({
     ...overrides,
@@ -156,13 +161,16 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
       ...cache?.limits(),
     }),
     ...(sessions === null ? {} : { websocket: sessions.websocket }),
+    maintenance,
     /** What became of envelopes lately. */
     results,
     /** What operations on a running node reach. */
     operated: {
       admin: adminOf(config, overrides),
+      maintenance,
       explain: {
         ...parts,
+        maintenance,
         results,
         relay: relay === null ? null : { rules: config.relay, refuses: relay.refuses, mayListen },
         cache: cache?.explained ?? null,
@@ -183,6 +191,7 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
       publisher?.close();
       blocks.close();
       tiers.close();
+      maintenance.close();
       deletions.close();
     },
   };

@@ -17,6 +17,7 @@ import type { CorsOrigins, Route } from "../nodes/http/route.ts";
 import { type Certificate, type HttpListener, listen, type Site } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
+import type { MaintenanceState } from "../nodes/parties/maintenance.ts";
 import { version } from "../version.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
@@ -56,7 +57,6 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     probes: { ...Object.fromEntries(ofStores), ...nodes.probes },
     draining: () => main?.draining() ?? false,
   };
-  type Rules = Pick<AppOptions, "acceptsHost" | "headers" | "elsewhere">;
   const build = (routes: readonly Route[], origins: CorsOrigins, rules: Rules = {}): App =>
     createApp({
       routes,
@@ -70,13 +70,17 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
-  const routes = [...nodes.routes, aboutRoute(() => aboutOf(config, parts)), doorRoute(config)];
+  const routes = [
+    ...nodes.routes,
+    aboutRoute(() => aboutOf(config, parts, nodes.maintenance.state())),
+    doorRoute(config),
+  ];
   const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
   const servers = [
     ...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints]),
   ];
   const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
-  main = build([...shown, ...statusOfMain], corsOrigins(config), hostRule(config));
+  main = build([...shown, ...statusOfMain], corsOrigins(config), rulesOfMain(config, nodes));
   const site =
     server.app === null
       ? null
@@ -125,7 +129,11 @@ function rolesOf(config: Config): AboutAnswer["roles"] {
   return config.witness.key_file === null ? nodes : [...nodes, "witness"];
 }
 
-function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): AboutAnswer {
+function aboutOf(
+  config: Config,
+  { eventKey, pushKey, now }: ComposeParts,
+  maintenance: MaintenanceState | null,
+): AboutAnswer {
   const { directory, relay, cache, operator } = config;
   const home = directory.enabled ? directory.public_endpoint : null;
   return {
@@ -145,6 +153,10 @@ function aboutOf(config: Config, { eventKey, pushKey, now }: ComposeParts): Abou
       rules: operator.rules,
       welcome: operator.welcome,
     },
+    maintenance:
+      maintenance === null
+        ? null
+        : { since: new Date(maintenance.sinceMs).toISOString(), message: maintenance.message },
     previous_event_proof_keys: eventKey.previous
       .filter((key) => key.untilMs > now() && key.publicKey !== eventKey.publicKey)
       .map(({ publicKey, untilMs }) => ({
@@ -159,6 +171,12 @@ function corsOrigins({ server, directory }: Config): CorsOrigins {
   if (directory.enabled && directory.unsigned_updates === "allow") return "loopback";
   const own = server.app === null ? [] : [`https://${server.app}`, `http://${server.app}`];
   return [...server.cors_origins, ...own];
+}
+
+type Rules = Pick<AppOptions, "acceptsHost" | "headers" | "elsewhere" | "maintenance">;
+
+function rulesOfMain(config: Config, { maintenance }: ComposedNodes): Rules {
+  return { ...hostRule(config), maintenance: maintenance.check };
 }
 
 /** There, a stranger's page must not pass for one of this machine under the stranger's host name (DNS rebinding). */

@@ -66,6 +66,7 @@ const catalogue = {
   destination_unavailable: [502, "The destination can't be reached"],
   cache_unavailable: [502, "The Cache can't be reached"],
   service_unavailable: [503, "A required service is unavailable"],
+  maintenance: [503, "The node takes nothing new for a time"],
   shutting_down: [503, "The node is shutting down"],
   upstream_timeout: [504, "The destination did not answer in time"],
   mailbox_full: [507, "The recipient's mailbox is full"],

@@ -2,6 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ConversationView } from "./conversation.tsx";
 import { followNames } from "./names.ts";
+import { followMaintenance } from "./notices.ts";
 import { followNews } from "./notify.ts";
 import { Button, Icon, IconButton, onDemand, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
@@ -54,6 +55,7 @@ function Home() {
   const hasContact = people?.some(({ isKnown }) => isKnown) ?? false;
   useEffect(() => followNews(), []);
   useEffect(() => followNames(), []);
+  useEffect(() => followMaintenance(), []);
   useEffect(() => {
     const arrive = () => {
       const { invited } = arrivedBy();

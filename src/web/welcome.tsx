@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type ClientError, passkeyLock, passphraseLock } from "../client/package.ts";
+import { useWelcome } from "./notices.ts";
 import { Button, Form, givenPassphrase, Input, onDemand, Phrase } from "./parts.tsx";
 import { arrivedBy } from "./place.ts";
 import { create, restore, unlock } from "./session.ts";
@@ -15,6 +16,7 @@ export function Welcome() {
   const [name, setName] = useState("");
   const [code, setCode] = useState(invitation ?? "");
   const [asksInvitation, setAsksInvitation] = useState(code !== "");
+  const said = useWelcome();
   const [other, setOther] = useState<"backup" | "device" | null>(null);
   const begin = async () => {
     try {
@@ -36,6 +38,7 @@ export function Welcome() {
         )}{" "}
         {t.noNumber}
       </p>
+      {said !== null && <p class="said">{said}</p>}
       {other === null && (
         <Form submit={t.start} busy={t.makingKeys} onSubmit={begin}>
           <Input

@@ -106,6 +106,7 @@ const operatorShape = object({
 });
 export const aboutShape = object({
   operator: optional(operatorShape),
+  maintenance: optional(nullable(object({ since: text, message: nullable(text) }))),
   roles: optional(array(text)),
   relay_endpoints: optional(array(text)),
   cache_endpoints: optional(array(text)),

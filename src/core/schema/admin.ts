@@ -16,6 +16,7 @@ export const adminActions = [
   "blocks.change",
   "storage.networks",
   "node.reload",
+  "node.maintenance",
   "audit.list",
 ] as const;
 

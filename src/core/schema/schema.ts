@@ -302,6 +302,10 @@ export const aboutAnswer = Type.Object({
     },
     { description: "Who runs this node, as far as they say" },
   ),
+  maintenance: nullable(
+    Type.Object({ since: Type.String(), message: nullable(Type.String()) }),
+    "While the node refuses writes; `null` while it takes them",
+  ),
   previous_event_proof_keys: Type.Array(
     Type.Object({ key: Type.String(), valid_until: Type.String() }),
     {
@@ -375,6 +379,12 @@ export const membersBody = closed({
 
 /** A DID or an alias. */
 export const memberBody = closed({ member: Type.String({ minLength: 1, maxLength: 128 }) });
+
+export const maintenanceBody = closed({
+  on: Type.Boolean(),
+  /** For members. */
+  message: nullable(Type.String({ minLength: 1, maxLength: 500 })),
+});
 
 /** Without a tier the member has the default again. */
 export const tierBody = closed({

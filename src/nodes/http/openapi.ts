@@ -32,6 +32,8 @@ const serverCodes: readonly FaultCode[] = [
   "service_unavailable",
   "shutting_down",
 ];
+/** And on those that write. */
+const writeCodes: readonly FaultCode[] = ["maintenance"];
 const bodyCodes: readonly FaultCode[] = ["invalid_json", "too_large", "unsupported_media_type"];
 
 export function describeInterface(options: {
@@ -171,7 +173,9 @@ function describeAnswers({ answer, also }: Route): Record<string, DescribedRespo
 /** All codes a route can refuse with, those of the server among them, by status. */
 function describeRefusals(route: Route): Record<string, DescribedResponse> {
   const ofBody = route.bodyBytesMax === undefined ? [] : bodyCodes;
-  const codes = new Set([...(route.codes ?? []), ...serverCodes, ...ofBody]);
+  const isWrite = route.method !== "GET" && route.capacity === "normal";
+  const ofWrite = isWrite ? writeCodes : [];
+  const codes = new Set([...(route.codes ?? []), ...serverCodes, ...ofWrite, ...ofBody]);
   const byStatus = Object.groupBy(codes, (code) => describeFault(code).status);
   return Object.fromEntries(
     Object.entries(byStatus).map(([status, codes = []]) => {

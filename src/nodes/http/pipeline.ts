@@ -59,6 +59,8 @@ export type AppOptions = {
   readonly headers?: Readonly<Record<string, string>>;
   /** Answers a program that asks for a path without a route; `not_found` unless it is given. */
   readonly elsewhere?: Fault;
+  /** Refuses writes while there is maintenance. */
+  readonly maintenance?: () => Fault | null;
   /** Which `Host` values are accepted; all unless it is given. */
   readonly acceptsHost?: (host: string) => boolean;
   readonly now: () => number;
@@ -119,10 +121,17 @@ type Plan = {
   readonly room: Room;
   /** Whether its path has values. */
   readonly hasValues: boolean;
+  /** Neither a read nor an acknowledgement: refused during maintenance. */
+  readonly isWrite: boolean;
 };
 
 export function planOf(http: Http, route: Route): Plan {
-  return { route, room: http.capacity[route.capacity], hasValues: route.path.includes(":") };
+  return {
+    route,
+    room: http.capacity[route.capacity],
+    hasValues: route.path.includes(":"),
+    isWrite: route.method !== "GET" && route.capacity === "normal",
+  };
 }
 
 // --------------------------------------------------------------------------------------- who asks, and ids
@@ -321,6 +330,8 @@ function checkHead(exchange: Exchange): Fault | null {
   const wrongHost = checkHost(http, request);
   if (wrongHost !== null) return wrongHost;
   if (http.draining) return fault("shutting_down", "the node is shutting down");
+  const paused = plan.isWrite ? http.maintenance?.() : null;
+  if (paused != null) return paused;
   // The server makes them when they are read.
   if (plan.hasValues) exchange.params = request.params ?? noValues;
   return checkPathValues(exchange.params) ?? plan.route.rateLimit?.(exchange) ?? null;

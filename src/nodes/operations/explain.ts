@@ -23,6 +23,7 @@ import {
   type OperatorRules,
 } from "../parties/admission.ts";
 import type { Blocks } from "../parties/blocks.ts";
+import type { Maintenance } from "../parties/maintenance.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
 import type { MailboxLimits } from "../parties/tiers.ts";
 import type { Results } from "../results.ts";
@@ -30,6 +31,7 @@ import type { Results } from "../results.ts";
 export type ExplainParts = {
   readonly recipients: RecipientSource;
   readonly blocks: Pick<Blocks, "checkParties" | "checkClient" | "list">;
+  readonly maintenance: Pick<Maintenance, "state">;
   readonly results: Results;
   /** `null` without a Relay. */
   readonly relay: {
@@ -108,6 +110,9 @@ async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Pr
     (rules) => rules?.require_sender_signature,
   );
   return [
+    ...(parts.maintenance.state() === null
+      ? []
+      : [stops("maintenance", "this node refuses writes until `waypost maintenance off`")]),
     keyStep(recipient),
     policyStep(policy),
     ...(isForeign

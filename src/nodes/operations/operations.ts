@@ -14,6 +14,7 @@ import {
   eraseBody,
   explainBody,
   inviteBody,
+  maintenanceBody,
   memberBody,
   membersBody,
   networksBody,
@@ -25,6 +26,7 @@ import { networkOfLabel } from "../cache/pools.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
 import { type BlockChange, parseBlockSubject } from "../parties/blocks.ts";
+import type { Maintenance } from "../parties/maintenance.ts";
 import type { Admin } from "./admin.ts";
 import type { AuditRecord } from "./audit.ts";
 import { type Erasing, eraseDid } from "./erase.ts";
@@ -45,6 +47,7 @@ type OperationsParts = Erasing & {
   /** Reads the configuration again; a text gives the reason why it was not applied. */
   readonly reload: () => Promise<ReloadOutcome | string>;
   readonly explain: ExplainParts;
+  readonly maintenance: Maintenance;
   readonly membership: MemberParts;
   /** URL of the app, where links of invitations lead. */
   readonly app: string | null;
@@ -77,9 +80,29 @@ function operationsOf(parts: OperationsParts): Operation[] {
   ];
 }
 
+function maintenanceOperation(maintenance: Maintenance): Operation {
+  return operation({
+    path: "/operations/maintenance",
+    id: "maintenance",
+    action: "node.maintenance",
+    summary: "Refuse writes for a time, or take them again",
+    request: maintenanceBody,
+    about: ({ on, message }) => (on ? `on: ${message ?? ""}` : "off"),
+    handle: async ({ on, message }) => {
+      await (on ? maintenance.begin(message) : maintenance.end());
+      const state = maintenance.state();
+      return {
+        since: state === null ? null : isoOf(state.sinceMs),
+        message: state?.message ?? null,
+      };
+    },
+  });
+}
+
 function nodeOperations(parts: OperationsParts): Operation[] {
   const { reload, now, log } = parts;
   return [
+    maintenanceOperation(parts.maintenance),
     operation({
       path: "/operations/reload",
       action: "node.reload",

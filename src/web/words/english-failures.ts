@@ -96,6 +96,8 @@ export const englishFailures = {
   message_expired: "It waited too long, and was not sent.",
   storage_full: "The server is full.",
   service_unavailable: "The server can't do this right now. Try again later.",
+  maintenance:
+    "The server is being worked on and takes nothing new. What you wrote is sent afterwards.",
   shutting_down: "The server is restarting. Try again in a moment.",
   upstream_timeout: "The other server took too long to answer.",
   destination_unavailable: "The other server can't be reached.",

@@ -108,6 +108,8 @@ export const germanFailures: Record<keyof typeof englishFailures, string> = {
   message_expired: "Es hat zu lange gewartet und wurde nicht verschickt.",
   storage_full: "Der Server ist voll.",
   service_unavailable: "Der Server kann das gerade nicht. Versuche es später noch einmal.",
+  maintenance:
+    "Am Server wird gearbeitet, er nimmt nichts Neues an. Was du schreibst, wird danach gesendet.",
   shutting_down: "Der Server startet neu. Versuche es gleich noch einmal.",
   upstream_timeout: "Der andere Server hat zu lange nicht geantwortet.",
   destination_unavailable: "Der andere Server ist nicht erreichbar.",

@@ -183,6 +183,7 @@ export const german: Words = {
   reportBlocks: "Diese Person auch blockieren",
   sendReport: "Meldung senden",
   reported: "Die Meldung geht an den Betreiber.",
+  maintenance: "Am Server wird gearbeitet: Was du schreibst, wird danach gesendet.",
   reportMessage: "Eine Meldung an den Betreiber",
   operatorName: "Betreiber dieses Servers",
   operatorContact: "Betreiber kontaktieren",
