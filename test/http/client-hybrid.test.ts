@@ -3,10 +3,14 @@
  * verified; they wait while no bundle can be had; and nobody else is sealed to otherwise than before.
  */
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
+import { sha256 } from "@noble/hashes/sha2.js";
 import { ClientError } from "../../src/client/base/failure.ts";
+import { buildEnvelope } from "../../src/client/mail/send.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
+import { parseAgreementKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { peopleAtNodes } from "../support/people.ts";
+import { plan } from "../support/send-plan.ts";
 
 const people = peopleAtNodes();
 const { open, openStored } = people;
@@ -81,6 +85,30 @@ test("an unsigned message too; and who announces nothing gets the first version"
   const unsigned = await nextOf(alice);
   expect([unsigned.text, unsigned.from, unsigned.verified]).toEqual(["who am I?", null, null]);
   expect([...profilesTo(bob), ...profilesTo(alice)]).toEqual([first, second]);
+});
+
+test("a client of the first version alone writes to who announces bundles, and is read", async () => {
+  const bob = await open();
+  const asked = await fetch(`${people.at.url}/delivery-resolution/${bob.did}`);
+  const { recipient_key_id: keyId, recipient_public_key_multibase: key } = await asked.json();
+  const publicKey = parseAgreementKey(key) as Uint8Array;
+  const data = utf8("I know no bundles.");
+  const file = {
+    name: "",
+    mediaType: "text/plain;charset=utf-8",
+    sizeBytes: data.length,
+    sha256: sha256(data),
+  };
+  const sealing = { ...plan, to: bob.did, recipient: { keyId, publicKey }, file, tag: null };
+  const timestamp = new Date().toISOString();
+  const id = crypto.randomUUID();
+  const { body } = await buildEnvelope({ ...sealing, id, timestamp, sender: null }, 0, data);
+  const headers = { "content-type": "application/json" };
+  const post = { method: "POST", headers, body };
+  const sent = await fetch(`${people.at.url}/relay/${bob.did}`, post);
+  expect(sent.status).toBeLessThan(300);
+  expect((await nextOf(bob)).text).toBe("I know no bundles.");
+  expect([...profilesTo(bob)]).toEqual([first]);
 });
 
 test("receipts, profiles and reactions are sealed so", async () => {

@@ -52,7 +52,7 @@ const keepAt = (me: Waypost, keys: ReturnType<typeof place>["keys"], nowMs: numb
   });
 
 test("a new identity announces bundles in its first document, and has one at once", async () => {
-  const me = await open({ announce: true });
+  const me = await open();
   const document = await activeDocument(me.client, me.did);
   expect([announcesBundle(document), document.keyAgreement.map(({ id }) => id)]).toEqual([
     true,
