@@ -110,18 +110,20 @@ export async function sourceOf(
 const isSource = (content: Content): content is Source =>
   isRecord(content) && isRecord(content["file"]) && typeof content["read"] === "function";
 
-/** JSON would show them as `{}`. */
-function refuseMaps(_name: string, value: unknown): unknown {
-  if (value instanceof Map || value instanceof Set)
-    throw new TypeError("a Map or Set has no form in JSON");
+const formless = [Map, Set, WeakMap, WeakSet, Promise, RegExp, Error];
+
+/** JSON would show them as `{}`, such as the answer of a call that no `await` stands before. */
+function refuseFormless(_name: string, value: unknown): unknown {
+  const kind = formless.find((one) => value instanceof one);
+  if (kind !== undefined) throw new TypeError(`a ${kind.name} has no form in JSON`);
   return value;
 }
 
-/** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles, a `Map` or `Set`. */
+/** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles, a `Map`, a promise. */
 function jsonOf(content: JsonContent): string {
   let cause: unknown;
   try {
-    const text: string | undefined = JSON.stringify(content, refuseMaps);
+    const text: string | undefined = JSON.stringify(content, refuseFormless);
     if (text !== undefined) return text;
   } catch (error) {
     cause = error;

@@ -18,6 +18,7 @@ import { verifyEd25519 } from "../keys/crypto.ts";
 import { activeDocument, type Client } from "../trust/client.ts";
 import type { Authorship } from "./authorship.ts";
 import { parseMediaType } from "./content.ts";
+import { keptType } from "./kept-names.ts";
 import type { Reported } from "./report.ts";
 import {
   additionalData,
@@ -28,9 +29,6 @@ import {
   type SealBinding,
   sealProfile,
 } from "./seal.ts";
-
-/** Of names and media types, as stores keep them. */
-const charactersMax = 1_024;
 
 /**
  * Whether the named author has signed this message to the reporter. `null`: not shown, or the author's keys can't be looked
@@ -68,7 +66,7 @@ type Signed = {
 /** The bytes that the author signed, made again; `null` for what no author can have signed to the reporter. */
 function signedIn(reporter: Did, message: Shown): Signed | null {
   const { plain } = parseMediaType(String(message.authorship.mediaType));
-  if (plain.slice(0, charactersMax) !== message.mediaType) return null;
+  if (keptType(plain) !== message.mediaType) return null;
   return message.authorship.is === "outside"
     ? signedOutside(reporter, message)
     : signedInside(reporter, message);

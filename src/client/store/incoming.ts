@@ -10,6 +10,7 @@ import { attempt } from "../base/failure.ts";
 import { Wakeup } from "../base/wakeup.ts";
 import { placeOf } from "../groups/bundles.ts";
 import { groupType, typingType } from "../mail/content.ts";
+import { keptName, keptType } from "../mail/kept-names.ts";
 import {
   essenceOf,
   isNoteOf,
@@ -87,9 +88,6 @@ type Beside = {
   /** Who signed what is saved is accepted. */
   readonly acceptsRequests?: boolean;
 };
-
-/** Longest name and media type that are kept; a sender may write millions of characters. */
-const charactersMax = 1_024;
 
 /** What comes with a message, and what is done when it is saved. */
 type Context = {
@@ -447,8 +445,8 @@ function rowOf(read: ReadMessage, body: Body, nowMs: number): MessageRow {
   const [digest = ""] = verified === true ? marks : digests;
   return {
     ...facts,
-    name: name.slice(0, charactersMax),
-    mediaType: mediaType.slice(0, charactersMax),
+    name: keptName(name),
+    mediaType: keptType(mediaType),
     conversation: from !== null && verified === true ? (group ?? from) : unverified,
     isOwn: false,
     arrivedMs: nowMs,

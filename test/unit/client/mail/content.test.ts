@@ -67,6 +67,15 @@ test("a parameter in front of the marker names no author", async () => {
   expect((await received(`text/plain;from=${did};waypost=1;receipt=1`)).author).toBeNull();
 });
 
+test.each([
+  ["a promise that nothing awaited", Promise.resolve("text")],
+  ["an error", { reason: new Error("gone") }],
+  ["a pattern", [/x/]],
+  ["a weak map", new WeakMap()],
+])("%s is not sent as {}", async (_name, value: unknown) => {
+  expect(await clientCode(() => sourceOf(value as string, {}, relations))).toBe("invalid_argument");
+});
+
 test("a stream, which has no size so far, is not sent as JSON", async () => {
   const stream: unknown = new Blob(["text"]).stream();
   expect(await clientCode(() => sourceOf(stream as string, {}, relations))).toBe(
