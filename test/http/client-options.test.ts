@@ -278,7 +278,10 @@ describe.each([
       const received = me.messages().next();
       await until(async () => ((await waitingCount(me)) === 0 ? true : null));
       await arrives(friend, me.did);
+      const arrivedMs = performance.now();
       expect(((await received).value as { text: string }).text).toBe("hello");
+      // Without the option the next look would come after half a minute.
+      expect(performance.now() - arrivedMs).toBeLessThan(20_000);
       Object.assign(globalThis, { WebSocket: socket });
     },
     retries: async () => {

@@ -315,6 +315,17 @@ describe("a destination's share of the node", () => {
       expect((await post(sender, `http://inbox.waypost.net/`)).error).toBe("destination_refused");
   });
 
+  test("a name has at most 16 addresses", async () => {
+    const port = serve(() => new Response("ok"));
+    const withAddresses = (count: number) =>
+      post(
+        egress({ resolve: async () => Array.from({ length: count }, () => "127.0.0.1") }),
+        `http://inbox.waypost.test:${port}/`,
+      );
+    expect((await withAddresses(16)).error).toBeNull();
+    expect((await withAddresses(17)).error).toBe("destination_refused");
+  });
+
   test("closing ends what is in flight and what waits for a slot", async () => {
     let inWork = 0;
     const port = serve(() => {

@@ -75,6 +75,33 @@ describe("what is decided for the process is kept in the store of its first role
   });
 });
 
+test("the description of the interface names the addresses of Relay and Cache, each once", async () => {
+  const cacheUrl = "https://cache.waypost.test";
+  const both = { ...cache, store: "main", public_endpoints: [own, cacheUrl] };
+  const nodes = await startTestNodes({ relay: relayAt(own), cache: both });
+  const described = (await (await fetch(`${nodes.url}/openapi.json`)).json()) as {
+    readonly servers: readonly unknown[];
+  };
+  expect(described.servers).toEqual([{ url: own }, { url: cacheUrl }]);
+  await nodes.stop();
+});
+
+test("a Relay whose Directory does not answer is not ready", async () => {
+  const nodes = await startTestNodes({
+    directory: none,
+    cache: none,
+    relay: relayAt(own),
+    server: {
+      listen: [own.slice("http://".length)],
+      recipients: `http://127.0.0.1:${freePort()}`,
+    },
+  });
+  const answer = await fetch(`${nodes.url}/readyz`);
+  expect(answer.status).toBe(503);
+  expect(JSON.stringify(await answer.json())).toContain("recipients");
+  await nodes.stop();
+});
+
 test("a process that ends says so to its live sessions, and waits for none", async () => {
   const nodes = await startTestNodes();
   const did = "did:svc:3vQB7B6MrGQZaxCuFg4oh1";
