@@ -45,21 +45,30 @@ async function checkKey(stores: OpenStores, key: NoteKey, now: () => number): Pr
   const untilMs = now() + keptMs;
   const kept = await receipts.putIfAbsent(recordName, record, untilMs, now());
   const before = kept === null ? null : parseVerifierKey(decodeUtf8(kept) ?? "");
-  const isOwn =
-    before === null
-      ? await isOfGenesis(stores, key)
-      : equalBytes(before.publicKey, key.publicKey) &&
-        firstName(before.name) === firstName(key.name);
-  if (!isOwn && !isLaterName(key.name, before?.name ?? firstName(key.name))) {
+  const isKnown = before === null ? await isOfGenesis(stores, key) : isSameKey(before, key);
+  const beginsAnew = isLaterName(key.name, before?.name ?? firstName(key.name));
+  if (!isKnown && !beginsAnew) {
     if (kept === null) await receipts.remove(recordName);
-    const signer = before === null ? "the key that its genesis names" : renderVerifierKey(before);
-    throw failed(
-      `directory.log_key_file: the log of this ledger is signed by another key, ${signer}: restore that file and its ` +
-        `.head from a backup. If it is lost for good, the log begins anew under another name: waypost key new --log ` +
-        `${nextName(before?.name ?? key.name)} <file> (docs/run.md, "A lost or stolen key of the log")`,
-    );
+    throw signedByAnother(before, key);
   }
-  if (kept !== null && !equalBytes(kept, record)) await receipts.put(recordName, record, untilMs);
+  if (kept === null || equalBytes(kept, record)) return;
+  await receipts.put(recordName, record, untilMs);
+}
+
+function isSameKey(before: NoteKey, key: NoteKey): boolean {
+  if (firstName(before.name) !== firstName(key.name)) return false;
+  return equalBytes(before.publicKey, key.publicKey);
+}
+
+function signedByAnother(before: NoteKey | null, key: NoteKey): Error {
+  const signer = before === null ? "the key that its genesis names" : renderVerifierKey(before);
+  const next = nextName(before?.name ?? key.name);
+  return failed(
+    `directory.log_key_file: the log of this ledger is signed by another key, ${signer}: ` +
+      "restore that file and its .head from a backup. If it is lost for good, " +
+      `the log begins anew under another name: waypost key new --log ${next} <file> ` +
+      '(docs/run.md, "A lost or stolen key of the log")',
+  );
 }
 
 /** Whether the ledger's name covers this key; a ledger that began without a log names none. */

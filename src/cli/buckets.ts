@@ -18,11 +18,12 @@ const sumsName = "SHA256SUMS";
 /** `2026-11-28T14-05-00Z`: sorted by name, they are sorted by time. */
 const timeForm = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$/;
 
-/** `s3://bucket/prefix`; `null` for what is no address of a bucket, as a folder. Throws for one that is malformed. */
+/** `s3://bucket/prefix`; `null` for other texts, such as the path of a folder. Throws for one that is malformed. */
 export function parseBucketPlace(text: string): BucketPlace | null {
   if (!text.startsWith("s3://")) return null;
   const [, bucket = "", path = ""] = /^s3:\/\/([a-z0-9][a-z0-9.-]{1,62})(\/.*)?$/.exec(text) ?? [];
-  if (bucket === "") throw failed(`${text} is no place in a bucket, such as s3://backups/waypost`);
+  if (bucket === "")
+    throw failed(`${text} does not name a place in a bucket, such as s3://backups/waypost`);
   return { bucket, prefix: path.replace(/^\/+|\/+$/g, "") };
 }
 

@@ -32,18 +32,19 @@ export function registerReleaseCommand(program: Command): void {
 
 async function verifyRelease(files: readonly string[], flags: VerifyFlags): Promise<void> {
   const key = parseReleaseKey((await readText(flags.key)) ?? flags.key);
-  if (key === null) throw failed(`${flags.key} is no public key of minisign, and no file with one`);
+  if (key === null)
+    throw failed(`${flags.key} is neither a public key of minisign nor a file with one`);
   const sumsFile = resolve(flags.sums);
   const sumsText = await readNeeded(sumsFile);
   const signature = parseReleaseSignature(await readNeeded(`${sumsFile}.minisig`));
   if (signature === null)
-    throw failed(`${sumsFile}.minisig is no signature of minisign 0.6 or newer`);
+    throw failed(`${sumsFile}.minisig is not a signature of minisign 0.6 or newer`);
   if (!equalBytes(signature.keyId, key.id)) throw failed(`${sumsFile} is signed with another key`);
   if (!isSignedBy(key, signature, utf8(sumsText)))
     throw failed(`the signature of ${sumsFile} does not hold; don't use these files`);
 
   const sums = parseSums(sumsText);
-  if (sums === null) throw failed(`${sumsFile} is no list of SHA-256 sums`);
+  if (sums === null) throw failed(`${sumsFile} is not a list of SHA-256 sums`);
   const wanted = files.length > 0 ? files : filesNextTo(sumsFile, sums);
   if (wanted.length === 0) throw failed(`no file that ${sumsFile} names lies next to it`);
   for (const file of wanted) await checkFile(file, sums.get(basename(file)));

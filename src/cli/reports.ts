@@ -71,7 +71,7 @@ type Found = Report & {
 /** Envelopes of the largest report; a longer message is none. */
 const chunksMax = 8;
 
-/** The oldest first. What is no report stays as it is. */
+/** The oldest first. Other messages stay as they are. */
 async function reportsOf(session: CommandSession): Promise<Found[]> {
   const { client, identity } = await session.open();
   const { pending, unreachable } = await listPending(await cachesOf(client, identity));
@@ -89,7 +89,7 @@ async function reportsOf(session: CommandSession): Promise<Found[]> {
       }
       const { id, from, verified, sentMs, data } = read;
       const report = essenceOf(read) === reportType ? parseReport(jsonIn(data)) : null;
-      // Nobody answers for one that is not signed, and what it shows was signed to somebody else.
+      // An unsigned report has no author, and what it shows was signed for somebody else.
       if (report === null || from === null || verified !== true) continue;
       found.push({ id, reporter: from, sentMs, waiting, ...report });
     }

@@ -148,8 +148,8 @@ export async function create(name: string, invitation: string | null): Promise<v
 }
 
 /**
- * What other devices call this one. Two of the same kind differ behind `#`: by this text a Relay tells their live sessions
- * apart.
+ * What other devices call this one. Two of the same kind differ behind `#`: by this text a Relay distinguishes their live
+ * sessions.
  */
 function ownDevice(): string {
   const held = localStorage.getItem("device");

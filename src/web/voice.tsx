@@ -41,7 +41,7 @@ export function Recorder({ onFile }: RecorderProps) {
 const lengthOf = (seconds: number): string =>
   `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 
-/** Throws in words where there is no recorder or no microphone. */
+/** Throws a text for the user where a recorder or a microphone is missing. */
 async function record(onEnd: (file: File | null) => void, onSecond: (seconds: number) => void) {
   if (globalThis.MediaRecorder === undefined || navigator.mediaDevices === undefined)
     throw new Error(t.noRecording);

@@ -113,7 +113,7 @@ describe("a tier", () => {
     const stranger = await command("members", "set-tier", "did:svc:11111111111111111111", "slow");
     expect([stranger.code, stranger.stderr]).toEqual([
       1,
-      expect.stringContaining("is no member of this node"),
+      expect.stringContaining("is not a member of this node"),
     ]);
     const named = checkConfig(inputOf({ default: { recipient_rate: 1 } }));
     expect(named).toMatchObject({ ok: false, problems: [{ setting: "tiers" }] });

@@ -253,7 +253,7 @@ export class Sync {
         const isPeer = isWhole && (await this.#replica.peer(from)) !== null;
         return isPeer ? takeContent(this.#table, batch, body, { from, verified, ...read }) : null;
       }
-      // Who is no device so far may bring a head that lists it.
+      // One that is not a device so far may bring a head that lists it.
       if ([syncType, newsType].includes(read.mediaType) && read.sizeBytes <= messageBytesMax)
         Object.assign(heard, { did: from, json: jsonIn(await wholeBody(this.#table, body)) });
       return null;

@@ -166,7 +166,7 @@ export async function restore(
   if ((await keys.load(name)) !== null) throw taken();
   const take = reader(file);
   if (decodeUtf8(await take(magic.length)) !== magic)
-    throw damaged("this is no backup of this version");
+    throw damaged("this is not a backup of this version");
   const key = await passphraseKey(options.passphrase, await take(saltBytes));
   const next = async (number: number) =>
     openBytes(key, await take(await lengthIn(take)), boundTo(number));

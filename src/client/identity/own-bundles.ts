@@ -280,7 +280,7 @@ const isUnknown = (
   held: HeldAgreement | null,
 ): boolean => issuedAtMs >= (held?.madeMs ?? 0) && bundleKeys.every(({ id }) => id !== keyId);
 
-/** `null` when the Cache has none, or shows what is no bundle. */
+/** `null` when the Cache has none, or shows something else. */
 async function shownAt({ at, did }: Reader, document: DidDocument): Promise<ShownBundle | null> {
   const request = { method: "GET", path: path`/cache/keys/${did}` } as const;
   const shown = await orNull(ask(at, request, shownBundleShape), "not_found");

@@ -60,7 +60,7 @@ export async function recordReplacement(
   }
   return {
     methods,
-    // That bundles are published is no key: it stays, and the next bundle is signed anew.
+    // The entry that says that bundles are published is not a key: it stays, and the next bundle is signed anew.
     agreements: document.keyAgreement
       .filter(({ type }) => type !== bundleAgreement.type)
       .filter(({ publicKeyMultibase }) => !opened.includes(publicKeyMultibase))

@@ -93,7 +93,7 @@ export function jsonIn(content: Uint8Array): unknown {
   }
 }
 
-/** What changes others is no message of its own (`parseNote`). */
+/** A note changes other messages, and is not a message itself (`parseNote`). */
 export const isNoteOf = (typed: Typed): boolean => isNote(essenceOf(typed));
 
 export const reactionIn = (typed: Typed, content: Uint8Array): Reaction | null =>

@@ -84,7 +84,7 @@ export class Passes {
 
   /**
    * For programs that have no store: keeps next to the keys what people gave, the passes of known people first, and
-   * whether own ones are given. Where they are, tells the Caches how many count by now.
+   * whether own ones are given. Where they are, reports to the Caches how many count by now.
    */
   async keep(): Promise<void> {
     const areGiven = (await this.#table.get<PutRow>(passesKey)) !== null;

@@ -25,7 +25,7 @@ import type { Table } from "./table.ts";
 /** As long as a Cache may keep it. */
 const reportTtl = "30d";
 
-/** Who takes reports; `null` where the Directory names nobody. */
+/** Who takes reports; `null` where the Directory names no one. */
 async function operatorOf(client: Client): Promise<Did | null> {
   const did = (await about(client.directory.endpoint)).operator?.did ?? null;
   return did !== null && isDid(did) ? did : null;

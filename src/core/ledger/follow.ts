@@ -43,5 +43,6 @@ export function findContradiction(before: Remembered, state: KeyState): Contradi
     return back("the key of the document");
   if (base.nonce > before.nonce) return null;
   const then = state.steps.find(({ nonce }) => nonce === before.nonce);
-  return then !== undefined && equalBytes(then.hash, before.hash) ? null : changed("the document");
+  if (then === undefined || !equalBytes(then.hash, before.hash)) return changed("the document");
+  return null;
 }

@@ -15,19 +15,23 @@ export function parseHome(text: string): string | null {
   if (text.length > homeCharsMax) return null;
   const home = text.toLowerCase().replace(/:443$/, "");
   // A port above 65535, and punycode of nothing, have the form and are in no URL.
-  const url = homeForm.test(home) ? URL.parse(urlOfHome(home)) : null;
-  return url?.hostname === home.replace(/:\d+$/, "") ? home : null;
+  if (!homeForm.test(home)) return null;
+  const host = home.replace(/:\d+$/, "");
+  return URL.parse(urlOfHome(home))?.hostname === host ? home : null;
 }
 
 /** Without a slash at the end; `http` for this machine only. */
 export function urlOfHome(home: string): string {
-  return `${loopbackForm.test(home) ? "http" : "https"}://${home}`;
+  const scheme = loopbackForm.test(home) ? "http" : "https";
+  return `${scheme}://${home}`;
 }
 
 /** The home that a URL without a path is the address of. */
 export function homeOfUrl(url: string): string | null {
-  const home = parseHome(/^https?:\/\/([^/]+)\/?$/.exec(url)?.[1] ?? "");
-  return home !== null && url.startsWith(urlOfHome(home)) ? home : null;
+  const [, host = ""] = /^https?:\/\/([^/]+)\/?$/.exec(url) ?? [];
+  const home = parseHome(host);
+  if (home === null) return null;
+  return url.startsWith(urlOfHome(home)) ? home : null;
 }
 
 export const homeServiceType = "SvcDirectoryService";

@@ -1,6 +1,6 @@
 /**
  * Key bundles: the X-Wing key that others seal to in this week, signed by its owner. Caches keep one for each mailbox,
- * nodes hand it to senders, and nobody on the way can change, mix or invent one: senders check it by the document.
+ * nodes hand it to senders, and no one on the way can change, mix or invent one: senders check it by the document.
  * Source: docs/interface.md "Key bundles".
  */
 import { sha256 } from "#sha256";

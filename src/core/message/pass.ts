@@ -60,7 +60,7 @@ export function renderPass({ id, key }: Pass): string {
   return encodeBase64Url(concatBytes(id, key));
 }
 
-/** `null` for what is no pass. */
+/** `null` for a text that is not a pass. */
 export function parsePass(text: string): Pass | null {
   const bytes = /^[A-Za-z0-9_-]{54}$/.test(text) ? decodeBase64Url(text) : null;
   return bytes === null ? null : { id: bytes.subarray(0, idBytes), key: bytes.subarray(idBytes) };
@@ -71,7 +71,7 @@ export function lastDayOf({ id }: Pick<Pass, "id">): number {
   return ((id[0] as number) << 8) | (id[1] as number);
 }
 
-/** `null` for what is no pass. */
+/** `null` for a text that is not a pass. */
 export function parseShownPass(text: string | null): ShownPass | null {
   if (text === null || !/^[A-Za-z0-9_-]{32}$/.test(text)) return null;
   const bytes = decodeBase64Url(text);

@@ -113,7 +113,7 @@ export function isQuiet(headers: Headers): boolean {
 
 /**
  * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged since; `null` when
- * the id is not known, and 409 `duplicate_conflict` for what is no repeat.
+ * the id is not known, and 409 `duplicate_conflict` for another message under its id.
  */
 export async function recallEnvelope(
   parts: StoreParts,

@@ -76,7 +76,7 @@ export async function showMember(parts: MemberParts, named: string): Promise<Mem
   const did = await didOf(parts, named);
   if (isFault(did)) return did;
   const member = await parts.members.of(did, parts.now());
-  if (member === null) return fault("not_found", `${did} is no member of this node`);
+  if (member === null) return fault("not_found", `${did} is not a member of this node`);
   return rowOf(parts, member, await recordOf(parts, did));
 }
 

@@ -1,5 +1,5 @@
 /**
- * Tiers of members: quota of the mailbox and rate of a recipient, by a name of `[tiers]`. Whoever has none, or one that the
+ * Tiers of members: quota of the mailbox and rate of a recipient, by a name of `[tiers]`. A member who has none, or one that the
  * configuration no longer has, is served by the settings of `[cache]` and `[relay]`. One record for each member with a tier
  * in a store of the node, like the block list.
  * Source: D635.

@@ -2,7 +2,7 @@
  * Idempotency of the Relay: one delivery for one message. A repeat that comes before the answer waits for it and gets
  * it too. A repeat after a success gets the same result from a record, at every node that shares the store, because the
  * record is written before the answer. Of what went to the Cache of this process alone, the entry there is the record.
- * A repeat after a failure tries again. An envelope with the same id that is no repeat (author.ts) is a conflict.
+ * A repeat after a failure tries again. Another envelope under the same id (author.ts) is a conflict.
  * Source: rules section 5 ("Repeats"), D87, D320.
  */
 import { sha256 } from "../../core/codec/crypto.ts";
@@ -38,7 +38,7 @@ type OneDelivery = {
 };
 
 /**
- * The outcome of the only delivery of the message: 409 `duplicate_conflict` for what is no repeat. One that was forwarded
+ * The outcome of the only delivery of the message: 409 `duplicate_conflict` for another message under its id. One that was forwarded
  * more often than that in flight is a loop, since it is in flight here already: 422 `not_deliverable`.
  */
 export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<DeliveryOutcome> {

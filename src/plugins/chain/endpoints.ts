@@ -89,7 +89,7 @@ export class Endpoints extends Connections {
 
   /**
    * The answer of the endpoint in use, or the first one of another; `null` when none has one. What the endpoint in use can't
-   * answer is thrown only when no other has an answer: not to know is no absence.
+   * answer is thrown only when no other has an answer: not knowing is not absence.
    */
   private async anywhere<T>(ask: Asking<T>): Promise<AnswerOfNode<T> | null> {
     const session = this.session();

@@ -45,32 +45,49 @@ const nibblesOf = (bytes: Uint8Array): number[] =>
 /** The node of some items, whose paths agree before `depth`. */
 function encodeNode(items: readonly Item[], depth: number, version: Version): Uint8Array {
   const [first] = items as [Item];
-  let end = depth;
-  while (items.every(({ path }) => end < path.length && path[end] === first.path[end])) end++;
-  const own = items.find(({ path }) => path.length === end);
-  const value = own === undefined ? null : encodeValue(own.value, version);
-  const ending = value === null ? "" : value.isHash ? " with hash" : " with value";
+  const end = endOfCommonPath(items, depth);
   const partial = first.path.slice(depth, end);
-  if (items.length === 1 && value !== null)
-    return concatBytes(header(value.isHash ? "leaf with hash" : "leaf", partial), value.bytes);
-  const children = Array.from({ length: 16 }, (_, n) =>
-    items.filter(({ path }) => path[end] === n),
-  );
-  const bitmap = children.reduce((bits, { length }, n) => (length > 0 ? bits | (1 << n) : bits), 0);
-  return concatBytes(
-    header(`branch${ending}`, partial),
-    Uint8Array.of(bitmap & 0xff, bitmap >> 8),
-    value?.bytes ?? new Uint8Array(),
-    ...children
-      .filter(({ length }) => length > 0)
-      .map((some) => encodeChild(encodeNode(some, end + 1, version))),
-  );
+  const own = items.find(({ path }) => path.length === end);
+  if (own === undefined)
+    return concatBytes(header("branch", partial), ...branchesOf(items, end, version));
+  const value = encodeValue(own.value, version);
+  if (items.length === 1) {
+    const leaf = value.isHash ? "leaf with hash" : "leaf";
+    return concatBytes(header(leaf, partial), value.bytes);
+  }
+  const branch = value.isHash ? "branch with hash" : "branch with value";
+  const [bitmap, children] = branchesOf(items, end, version);
+  return concatBytes(header(branch, partial), bitmap, value.bytes, children);
 }
 
-function encodeValue(
-  value: Uint8Array,
+/** Up to where all paths are the same. */
+function endOfCommonPath(items: readonly Item[], depth: number): number {
+  const [first] = items as [Item];
+  let end = depth;
+  while (items.every(({ path }) => end < path.length && path[end] === first.path[end])) end++;
+  return end;
+}
+
+/** Which nibbles have a child, as 16 bits, and the children in order. An item that ends here is in none. */
+function branchesOf(
+  items: readonly Item[],
+  end: number,
   version: Version,
-): { readonly isHash: boolean; readonly bytes: Uint8Array } {
+): readonly [bitmap: Uint8Array, children: Uint8Array] {
+  let bits = 0;
+  const children: Uint8Array[] = [];
+  for (let nibble = 0; nibble < 16; nibble++) {
+    const below = items.filter(({ path }) => path[end] === nibble);
+    if (below.length === 0) continue;
+    bits |= 1 << nibble;
+    children.push(encodeChild(encodeNode(below, end + 1, version)));
+  }
+  return [Uint8Array.of(bits & 0xff, bits >> 8), concatBytes(...children)];
+}
+
+type EncodedValue = { readonly isHash: boolean; readonly bytes: Uint8Array };
+
+function encodeValue(value: Uint8Array, version: Version): EncodedValue {
   const isHash = version === 1 && value.length >= hashedValueBytesMin;
   return { isHash, bytes: isHash ? blake2b256(value) : compactAddLength(value) };
 }

@@ -71,8 +71,8 @@ describe("the command", () => {
       [],
       "does not hold",
     ],
-    ["the older form", { "SHA256SUMS.minisig": legacy }, [], "is no signature"],
-    ["an empty signature", { "SHA256SUMS.minisig": "" }, [], "is no signature"],
+    ["the older form", { "SHA256SUMS.minisig": legacy }, [], "is not a signature"],
+    ["an empty signature", { "SHA256SUMS.minisig": "" }, [], "is not a signature"],
     ["a file of another release", { other: "a" }, ["other"], "is not part of this release"],
     ["a file that is not there", {}, ["waypost-linux-x64"], "does not exist"],
   ])("refuses %s", async (_, files, named, reason) => {
@@ -83,7 +83,7 @@ describe("the command", () => {
   test("refuses another key, and what is no key", async () => {
     await expect(verify("--key", otherKey)).rejects.toThrow("is signed with another key");
     for (const text of [at("SHA256SUMS"), key.slice(1), ""])
-      await expect(verify("--key", text)).rejects.toThrow("is no public key of minisign");
+      await expect(verify("--key", text)).rejects.toThrow("is neither a public key of minisign");
   });
 
   test("refuses a folder without the files, and one without the signature", async () => {
@@ -116,7 +116,7 @@ describe("the formats", () => {
     sums.replace("waypost-linux", "../waypost"),
     `${sums}${sums}`,
     sums.toUpperCase(),
-  ])("%j is no list of sums", (text) => {
+  ])("%j is not a list of sums", (text) => {
     expect(parseSums(text)).toBeNull();
   });
 });
