@@ -89,7 +89,7 @@ type RestoreFlags = SecretFlags &
   };
 
 async function restoreIdentity(
-  { keysFolder, report, directoryUrl }: CommandSession,
+  { keysFolder, report, directoryUrl, relayUrl, cacheUrl }: CommandSession,
   { as: name, others, yes = false, ...flags }: RestoreFlags,
   from: string,
 ): Promise<void> {
@@ -105,7 +105,8 @@ async function restoreIdentity(
       if (isAsked) confirmed(`Bring ${name} back with new keys, without these?`, { yes });
       return kept;
     };
-    const options = { passphrase, keys, name, store, areOthersLost, directoryUrl, choose };
+    const urls = { directoryUrl, relayUrl, cacheUrl };
+    const options = { passphrase, keys, name, store, areOthersLost, ...urls, choose };
     const { did, isHistoryOnly } = await restore(Bun.file(from).stream(), options);
     const text = isHistoryOnly
       ? `the keys of ${did} were replaced after this backup: link this device, which then has the history`

@@ -114,6 +114,16 @@ test("a restoration by guardians shows what goes, and keeps what is ticked", asy
   );
 }, 60_000);
 
+test("a restoration keeps services at the nodes that the user names, and no other ones", async () => {
+  const { me, own, idOf } = await lost();
+  const file = await me.backup({ passphrase: "p" });
+  await restore(file, {
+    ...{ passphrase: "p", keys: memoryKeys(), areOthersLost: true },
+    ...{ directoryUrl: people.at.url, cacheUrl: "https://liked.example" },
+  });
+  expect((await recordOf(me)).services).toEqual([...own, idOf("liked-cache")]);
+}, 60_000);
+
 test("a restoration keeps no service at another node without a word of the user, and the command names what goes", async () => {
   const { me, own, idOf } = await lost();
   const folder = pathOf();

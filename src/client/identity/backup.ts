@@ -137,6 +137,9 @@ export type Restoring = {
   readonly areOthersLost: boolean;
   /** Shows whether the keys of the backup are still in force; needed where the others are lost. */
   readonly directoryUrl?: string;
+  /** Where the identity's Relay and Cache are, if the Directory's node is not all three: services there stay. */
+  readonly relayUrl?: string;
+  readonly cacheUrl?: string;
   /** Where the others are lost: shown before anything changes what the new keys take out of the record, it says what stays. */
   readonly choose?: Choosing;
 };
@@ -190,7 +193,7 @@ export async function restore(
   const { did, storeKey } = identity;
   const isCopy = !areOthersLost && !isHistoryOnly;
   const isRenewed = client !== null && areOthersLost && !isHistoryOnly;
-  const kept = isRenewed ? await chosenFor(client, identity, options.choose) : null;
+  const kept = isRenewed ? await chosenFor(client, identity, options) : null;
   const table = store === undefined ? null : await Table.open(store, storeKey);
   if (table !== null) await forgetDevices(table, isCopy);
   if (table !== null && !isHistoryOnly) await recallEvidence(table, memory);
@@ -209,9 +212,13 @@ export async function restore(
   return { did, isHistoryOnly };
 }
 
-async function chosenFor(client: Client, identity: Identity, choose: Choosing = async () => ({})) {
+async function chosenFor(
+  client: Client,
+  identity: Identity,
+  { choose = async () => ({}), relayUrl, cacheUrl }: Restoring,
+) {
   const { chooseRestored } = await import("./replacement.ts");
-  return chooseRestored(client, identity, choose);
+  return chooseRestored(client, identity, { choose, urls: [relayUrl, cacheUrl] });
 }
 
 async function clientAt(directoryUrl: string, memory: TextStore): Promise<Client> {

@@ -141,6 +141,9 @@ export type Restoration = {
   /** Texts of the messages that the guardians got: two, or all three. */
   readonly shares: readonly string[];
   readonly directoryUrl: string;
+  /** Where the identity's Relay and Cache are, if the Directory's node is not all three: services there stay. */
+  readonly relayUrl?: string;
+  readonly cacheUrl?: string;
   readonly keys: KeyStore;
   readonly name?: string;
   /** Ids of services in the document that stay although they are at other nodes. */
@@ -177,8 +180,9 @@ export async function restoreFromGuardians({
   const agreements = made.agreements.map((one) => ({ ...one, id: sealing ?? one.id }));
   const { chooseRestored } = await import("./replacement.ts");
   // Own methods are those of the root key: what else signs goes.
+  const urls = [rest.relayUrl, rest.cacheUrl];
   const lost = { ...made, methods, agreements: [] };
-  const { own: services, ...kept } = await chooseRestored(client, lost, choose);
+  const { own: services, ...kept } = await chooseRestored(client, lost, { choose, urls });
   // Who has lost the keys, or had them stolen, keeps none of them.
   const identity = nextIdentity({ ...made, methods, agreements }, Date.now());
   if (!(await keys.replace(name, null, renderIdentity(identity))))

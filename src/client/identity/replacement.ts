@@ -73,15 +73,17 @@ export async function recordReplacement(
 }
 
 /**
- * Before an identity is restored: the services at the node of the user's choice are its own, because who had the keys may have
+ * Before an identity is restored: the services at the nodes of the user's choice (`urls`) are its own, because who had the keys may have
  * named other ones; and what else its user says.
  */
 export async function chooseRestored(
   client: Client,
   identity: Identity,
-  choose: Choosing,
+  { choose, urls }: { readonly choose: Choosing; readonly urls: readonly (string | undefined)[] },
 ): Promise<KeptRecord & { readonly own: DidDocument["service"] }> {
-  const hosts = (await loadOwnHosts(client, identity.did)) ?? (await hostsOf(client));
+  const named = urls.flatMap((url) => (url === undefined ? [] : [hostOf(url)]));
+  const known = (await loadOwnHosts(client, identity.did)) ?? (await hostsOf(client));
+  const hosts = [...known, ...named];
   const kept = await choose(await recordReplacement(client, identity, hosts));
   const { service } = await activeDocument(client, identity.did);
   const own = service.map((one) => {
