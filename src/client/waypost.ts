@@ -5,7 +5,14 @@
  */
 
 import type { Did } from "../core/codec/did.ts";
-import { abortedError, attempt, localError, retryTemporary, untilAborted } from "./base/failure.ts";
+import {
+  abortedError,
+  attempt,
+  checkNames,
+  localError,
+  retryTemporary,
+  untilAborted,
+} from "./base/failure.ts";
 import type { DeviceLink, Devices } from "./devices/devices.ts";
 import type { BackupState } from "./identity/backup.ts";
 import type { Guardian, GuardianChoice } from "./identity/guardians.ts";
@@ -288,11 +295,11 @@ export class Waypost {
    * Yields every message to this identity, the waiting ones first, then new ones, until the loop ends, the signal is aborted,
    * or `close` is called. Acknowledge each message after you have stored it.
    */
-  async *messages({
-    signal = new AbortController().signal,
-  }: {
-    readonly signal?: AbortSignal;
-  } = {}): AsyncGenerator<Message, void, undefined> {
+  async *messages(
+    options: { readonly signal?: AbortSignal } = {},
+  ): AsyncGenerator<Message, void, undefined> {
+    checkNames(options, { signal: true });
+    const { signal = new AbortController().signal } = options;
     if (this.#session !== null && this.#options.acknowledge !== "by-hand")
       return yield* this.#session.messages(signal);
     await this.#session?.devices.ready(AbortSignal.any([signal, this.#closed.signal]));

@@ -346,12 +346,17 @@ describe.each([
   test("calls that are unknown, over or stopped throw", async () => {
     const [me, friend] = [await open(), await open()];
     const wrong = { ttls: "1h" } as object;
+    const aborted = AbortSignal.abort();
     expect(await codeOf(me.send(friend.did, "hello", wrong))).toBe("invalid_argument");
+    expect(await codeOf(me.messages({ sgnal: aborted } as object).next())).toBe("invalid_argument");
+    const kept = await open({ store: memoryStore() });
+    const page = { limt: 5 } as object;
+    expect(await codeOf(kept.store.messages(me.did, page))).toBe("invalid_argument");
+    expect(await codeOf(kept.store.choose(me.did, page))).toBe("invalid_argument");
     for (const content of [new Map([["a", 1]]), { deep: [new Set([1])] }])
       expect(await codeOf(me.send(friend.did, content as object as { a: 1 }))).toBe(
         "invalid_argument",
       );
-    const aborted = AbortSignal.abort();
     expect(await codeOf(me.send(friend.did, "hello", { signal: aborted }))).toBe("aborted");
     const stop = new AbortController();
     const loop = friend.messages({ signal: stop.signal });

@@ -6,7 +6,7 @@
 
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
-import { attempt, localError, pause } from "../base/failure.ts";
+import { attempt, checkNames, localError, pause } from "../base/failure.ts";
 import { membersOf } from "../groups/statements.ts";
 import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
@@ -177,11 +177,10 @@ export class LocalStore {
    */
   async messages(
     conversation: string,
-    {
-      before,
-      limit = pageMessages,
-    }: { readonly before?: StoredMessage; readonly limit?: number } = {},
+    options: { readonly before?: StoredMessage; readonly limit?: number } = {},
   ): Promise<StoredMessage[]> {
+    checkNames(options, { before: true, limit: true });
+    const { before, limit = pageMessages } = options;
     const prefix = messagesOf(this.#table, conversation);
     const page = {
       prefix,
@@ -241,6 +240,7 @@ export class LocalStore {
     conversation: string,
     choice: Partial<Pick<Chosen, "isPinned" | "isMuted" | "isArchived">>,
   ): Promise<void> {
+    checkNames(choice, { isPinned: true, isMuted: true, isArchived: true });
     const nowMs = this.#own.arrivalMs();
     await this.#table.change(async (batch) => {
       await putChoice(this.#table, batch, conversation, { choice, nowMs });
