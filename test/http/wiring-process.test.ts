@@ -4,6 +4,7 @@
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
+import { memoryKeys, Waypost } from "../../src/client/package.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { freePort, scratchFolder } from "../support/executable.ts";
 import { relayAt, startTestNodes } from "../support/nodes.ts";
@@ -99,6 +100,44 @@ test("a Relay whose Directory does not answer is not ready", async () => {
   const answer = await fetch(`${nodes.url}/readyz`);
   expect(answer.status).toBe(503);
   expect(JSON.stringify(await answer.json())).toContain("recipients");
+  await nodes.stop();
+});
+
+test("a mailbox that refuses is logged under the digest by which the operator finds its recipient", async () => {
+  const socket = join(folder.path, "digest.sock");
+  const nodes = await startTestNodes(
+    {
+      server: { listen: [own.slice("http://".length)], admin_listen: [`unix:${socket}`] },
+      relay: relayAt(own),
+      cache: { enabled: true, public_endpoints: [own] },
+    },
+    { cache: { recipient_entries_max: 1, rate_limit_loopback: false } },
+  );
+  const bob = await Waypost.open({ url: nodes.url, keys: memoryKeys() });
+  const store = () =>
+    fetch(`${nodes.url}/cache/store`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({
+        message_id: crypto.randomUUID(),
+        to: bob.did,
+        timestamp: new Date().toISOString(),
+        payload: { ciphertext_b64: "aGVsbG8=" },
+      }),
+    });
+  while ((await store()).status === 202);
+  const line = nodes.lines.find(({ message }) => message === "a mailbox refuses envelopes");
+  const asked = { recipient: bob.did, sender: null };
+  const reply = await fetch("http://localhost/operations/explain", {
+    unix: socket,
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(asked),
+  });
+  const { digest } = (await reply.json()) as { readonly digest: string };
+  expect(digest).toMatch(/^[0-9a-f]{16}$/);
+  expect(line?.fields).toMatchObject({ recipient: digest });
+  await bob.close();
   await nodes.stop();
 });
 
