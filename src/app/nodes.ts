@@ -339,6 +339,7 @@ function composeDirectory(
       settings: directory,
       operator: config.operator,
     }),
+    operator: config.operator,
     replay: stores.capability("directory.store", "replay"),
     settings: directory,
     limits,

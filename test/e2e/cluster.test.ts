@@ -175,8 +175,9 @@ function declareCluster(): void {
     const servers = ["first", "second", "monitor"].map((name) =>
       Number(readFileSync(data(name), "utf8").split("\n")[0]),
     );
-    await plain("stop");
     const isAlive = (pid: number) => existsSync(`/proc/${pid}`);
+    expect(servers.filter(isAlive)).toEqual(servers);
+    await plain("stop");
     expect([...servers, kept!].filter(isAlive)).toEqual([]);
     await expect(plain("failover")).rejects.toThrow("nothing was killed");
   }, 120_000);

@@ -27,3 +27,8 @@ afterAll(() => nodes.stop());
 test("the node shows who runs it", async () => {
   expect(await (await fetch(`${url}/node`)).json()).toMatchObject({ operator });
 });
+
+test("the limits name contact and rules", async () => {
+  const named = { operator_contact: operator.contact, operator_rules: operator.rules };
+  expect(await (await fetch(`${url}/limits`)).json()).toMatchObject(named);
+});

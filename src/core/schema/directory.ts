@@ -401,6 +401,10 @@ const directoryLimitsShape = Type.Object({
     description: "changes of all DIDs from one client network",
   }),
   change_burst: Type.Integer(),
+  operator_contact: nullable(
+    Type.String({ description: "where members reach the operator: mailto: or https" }),
+  ),
+  operator_rules: nullable(Type.String({ description: "https URL of the rules of this node" })),
 });
 export type DirectoryLimits = Static<typeof directoryLimitsShape>;
 /** What nodes elsewhere read of them. */

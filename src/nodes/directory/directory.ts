@@ -88,7 +88,7 @@ export function createDirectory(parts: DirectoryParts): Directory {
 type Check = NonNullable<Route["rateLimit"]>;
 
 /** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
-async function directoryLimits({ ledger, settings, limits }: DirectoryParts) {
+async function directoryLimits({ ledger, settings, limits, operator }: DirectoryParts) {
   const [{ blockTimeMs }, { proofs, submitter }] = await Promise.all([
     ledger.head(),
     readBinding(ledger),
@@ -110,6 +110,8 @@ async function directoryLimits({ ledger, settings, limits }: DirectoryParts) {
     registration_burst: settings.registration_burst,
     change_rate_per_second: settings.change_rate,
     change_burst: settings.change_burst,
+    operator_contact: operator?.contact ?? null,
+    operator_rules: operator?.rules ?? null,
   };
 }
 

@@ -48,6 +48,8 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly invitations: Pick<Invitations, "claim">;
   /** Without it, those of the ledger alone. */
   readonly aliases?: AliasRules;
+  /** Whom members turn to, and by what rules; read at each request, because a reload changes it. */
+  readonly operator?: Pick<Config["operator"], "contact" | "rules">;
   /** Learns of each registration. */
   readonly members?: Pick<Members, "registered">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
