@@ -18,8 +18,6 @@ import { hostLimits } from "../nodes/egress/host-limiter.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
-import { type Admin, createAdmin } from "../nodes/operations/admin.ts";
-import { auditRecordsMax, createAudit } from "../nodes/operations/audit.ts";
 import { type Erasing, followDeletions } from "../nodes/operations/erase.ts";
 import { createInvitations, type Invitations } from "../nodes/operations/invitations.ts";
 import type { MemberParts } from "../nodes/operations/members.ts";
@@ -29,6 +27,7 @@ import { type Bundles, createBundles } from "../nodes/parties/bundles.ts";
 import { createHomes, type Homes } from "../nodes/parties/homes.ts";
 import { openMaintenance } from "../nodes/parties/maintenance.ts";
 import { createMembers, type Members } from "../nodes/parties/members.ts";
+import { openNotices } from "../nodes/parties/notices.ts";
 import {
   directoryRecipients,
   ledgerRecipients,
@@ -46,9 +45,10 @@ import { createWitness } from "../nodes/witness/witness.ts";
 import { postgresOptions } from "../plugins/postgres/postgres.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Bus } from "../storage/bus.ts";
-import type { Ledger, Receipts } from "../storage/contract.ts";
+import type { Ledger } from "../storage/contract.ts";
 import { addressesOf, type Keys } from "./keys.ts";
 import { registerMemberMetrics } from "./metrics.ts";
+import { adminOf, directoryReceipts, receiptsOf } from "./operating.ts";
 
 /** Tests set these; a running node has none. */
 export type NodeOverrides = {
@@ -113,6 +113,11 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     members,
     digest: results.digest,
   };
+  const notices = await openNotices({
+    ...parts,
+    receipts: receiptsOf(config, overrides.stores),
+    operator: config.operator,
+  });
   const { stores, bus } = overrides;
   const takesEnvelopes = config.relay.enabled || config.cache.enabled;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
@@ -162,12 +167,14 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     }),
     ...(sessions === null ? {} : { websocket: sessions.websocket }),
     maintenance,
+    notices,
     /** What became of envelopes lately. */
     results,
     /** What operations on a running node reach. */
     operated: {
       admin: adminOf(config, overrides),
       maintenance,
+      notices,
       explain: {
         ...parts,
         maintenance,
@@ -192,36 +199,11 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
       blocks.close();
       tiers.close();
       maintenance.close();
+      notices.close();
       deletions.close();
     },
   };
 }
-
-/** Where the process keeps what its operator decides: the store of the first node that it runs. */
-function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Receipts {
-  const node = cache.enabled
-    ? "cache"
-    : relay.enabled
-      ? "relay"
-      : directory.enabled
-        ? "directory"
-        : "witness";
-  return stores.capability(`${node}.store`, "receipts");
-}
-
-/** Who may do what on the admin socket, and what they did. */
-function adminOf(config: Config, { stores, now, log }: ComposeParts): Admin {
-  const audit = createAudit({
-    receipts: receiptsOf(config, stores),
-    recordsMax: auditRecordsMax,
-    now,
-    log,
-  });
-  return createAdmin({ settings: config.server, audit, ownUid: process.getuid?.() ?? -1 });
-}
-
-const directoryReceipts = (stores: OpenStores): Receipts =>
-  stores.capability("directory.store", "receipts");
 
 /** What the process can remove of a DID. */
 function erasingOf(

@@ -17,7 +17,6 @@ import type { CorsOrigins, Route } from "../nodes/http/route.ts";
 import { type Certificate, type HttpListener, listen, type Site } from "../nodes/http/server.ts";
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
-import type { MaintenanceState } from "../nodes/parties/maintenance.ts";
 import { version } from "../version.ts";
 import { failed } from "./failure.ts";
 import { registerHttpGauges } from "./metrics.ts";
@@ -72,7 +71,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
   const routes = [
     ...nodes.routes,
-    aboutRoute(() => aboutOf(config, parts, nodes.maintenance.state())),
+    aboutRoute(() => aboutOf(config, parts, nodes)),
     doorRoute(config),
   ];
   const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
@@ -132,8 +131,9 @@ function rolesOf(config: Config): AboutAnswer["roles"] {
 function aboutOf(
   config: Config,
   { eventKey, pushKey, now }: ComposeParts,
-  maintenance: MaintenanceState | null,
+  nodes: Pick<ComposedNodes, "maintenance" | "notices">,
 ): AboutAnswer {
+  const maintenance = nodes.maintenance.state();
   const { directory, relay, cache, operator } = config;
   const home = directory.enabled ? directory.public_endpoint : null;
   return {
@@ -157,6 +157,7 @@ function aboutOf(
       maintenance === null
         ? null
         : { since: new Date(maintenance.sinceMs).toISOString(), message: maintenance.message },
+    notice: nodes.notices.current(),
     previous_event_proof_keys: eventKey.previous
       .filter((key) => key.untilMs > now() && key.publicKey !== eventKey.publicKey)
       .map(({ publicKey, untilMs }) => ({

@@ -50,6 +50,7 @@ const loadAll: readonly (() => Promise<(program: Command) => void>)[] = [
   async () => (await import("./reports.ts")).registerReportsCommand,
   async () => (await import("./audit.ts")).registerAuditCommand,
   async () => (await import("./maintenance.ts")).registerMaintenanceCommand,
+  async () => (await import("./notice.ts")).registerNoticeCommand,
   async () => (await import("./storage.ts")).registerStorageCommand,
   async () => (await import("./chain.ts")).registerChainCommand,
   async () => (await import("./release.ts")).registerReleaseCommand,

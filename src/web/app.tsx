@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { ConversationView } from "./conversation.tsx";
 import { followNames } from "./names.ts";
-import { followMaintenance } from "./notices.ts";
+import { followOperator, noticeSeen } from "./notices.ts";
 import { followNews } from "./notify.ts";
 import { Button, Icon, IconButton, onDemand, useSession, useStored } from "./parts.tsx";
 import { People } from "./people.tsx";
@@ -55,7 +55,7 @@ function Home() {
   const hasContact = people?.some(({ isKnown }) => isKnown) ?? false;
   useEffect(() => followNews(), []);
   useEffect(() => followNames(), []);
-  useEffect(() => followMaintenance(), []);
+  useEffect(() => followOperator(), []);
   useEffect(() => {
     const arrive = () => {
       const { invited } = arrivedBy();
@@ -80,6 +80,7 @@ function Home() {
               {t.moveHere}
             </Button>
           )}
+          {about === "notice" && <Button onClick={noticeSeen}>{t.noticeSeen}</Button>}
           {about === "history" && <Button onClick={goOn}>{t.goOnWithout}</Button>}
           {(about === "storage" || about === "backup") && (
             <Button onClick={() => setPanel({ is: "settings" })}>{t.backup}</Button>

@@ -2,22 +2,41 @@
 import { useEffect, useState } from "preact/hooks";
 import { about } from "../client/net/about.ts";
 import { timeoutMsDefault } from "../client/net/http.ts";
+import { noticeIn } from "../client/trust/notice.ts";
 import { me, node, warn } from "./session.ts";
 import { t } from "./words/language.ts";
 
 const askEveryMs = 60_000;
 
+/** Where a page keeps which notice was put away. */
+const seenAt = "notice-seen";
+let latest: string | null = null;
+
+/** The notice was read: this browser shows it no more. */
+export function noticeSeen(): void {
+  if (latest !== null) localStorage.setItem(seenAt, latest);
+  warn("notice", null);
+}
+
 /** Asks now and each minute while the page is seen; the function ends it. */
-export function followMaintenance(): () => void {
+export function followOperator(): () => void {
   let shown: string | null = null;
+  let noticed: string | null = null;
   const ask = async (): Promise<void> => {
     if (document.hidden) return;
-    const { maintenance = null } = await about(me.client.directory.endpoint);
+    const said = await about(me.client.directory.endpoint);
+    const { maintenance = null } = said;
     const text =
       maintenance === null ? null : `${t.maintenance} ${maintenance.message ?? ""}`.trim();
     // Who has put it away sees it again when it says something else.
     if (text !== shown) warn("maintenance", text);
     shown = text;
+    const notice = await noticeIn(me.client, said);
+    const isNew = notice !== null && notice.issuedAt !== localStorage.getItem(seenAt);
+    const issued = isNew ? notice.issuedAt : null;
+    if (issued !== noticed) warn("notice", isNew ? `${t.noticeOfOperator} ${notice.text}` : null);
+    noticed = issued;
+    latest = notice?.issuedAt ?? null;
   };
   const askLater = () => void ask().catch(() => undefined);
   askLater();

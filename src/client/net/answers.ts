@@ -106,6 +106,9 @@ const operatorShape = object({
 });
 export const aboutShape = object({
   operator: optional(operatorShape),
+  notice: optional(
+    nullable(object({ did: text, text, issued_at: text, signer: text, signature_b64: text })),
+  ),
   maintenance: optional(nullable(object({ since: text, message: nullable(text) }))),
   roles: optional(array(text)),
   relay_endpoints: optional(array(text)),

@@ -15,6 +15,7 @@ export const adminActions = [
   "blocks.list",
   "blocks.change",
   "storage.networks",
+  "notices.publish",
   "node.reload",
   "node.maintenance",
   "audit.list",

@@ -306,6 +306,16 @@ export const aboutAnswer = Type.Object({
     Type.Object({ since: Type.String(), message: nullable(Type.String()) }),
     "While the node refuses writes; `null` while it takes them",
   ),
+  notice: nullable(
+    Type.Object({
+      did: Type.String(),
+      text: Type.String(),
+      issued_at: Type.String(),
+      signer: Type.String(),
+      signature_b64: Type.String(),
+    }),
+    "A text of `operator.did` to everybody, with its signature; `null` without one",
+  ),
   previous_event_proof_keys: Type.Array(
     Type.Object({ key: Type.String(), valid_until: Type.String() }),
     {
@@ -379,6 +389,17 @@ export const membersBody = closed({
 
 /** A DID or an alias. */
 export const memberBody = closed({ member: Type.String({ minLength: 1, maxLength: 128 }) });
+
+const noticeShape = Type.Object({
+  did: Type.String({ maxLength: 128 }),
+  text: Type.String({ maxLength: 1_000 }),
+  issued_at: Type.String({ maxLength: 64 }),
+  signer: Type.String({ maxLength: 192 }),
+  signature_b64: Type.String({ maxLength: 100 }),
+});
+
+/** What `waypost notice sign` prints; `null` removes the notice. */
+export const noticeBody = closed({ notice: nullable(noticeShape) });
 
 export const maintenanceBody = closed({
   on: Type.Boolean(),

@@ -70,7 +70,14 @@ export function routesOf(operations: readonly Operation[], serving: Serving): Ro
     tag: "Node",
     capacity: "reserved",
     answer: [200, "What was done, or found."],
-    codes: ["invalid_request", "policy_denied", "not_found", "service_unavailable", "storage_full"],
+    codes: [
+      "invalid_request",
+      "invalid_signature",
+      "policy_denied",
+      "not_found",
+      "service_unavailable",
+      "storage_full",
+    ],
     handle: async ({ body, peer }: Call) => {
       const done = await perform(one, { body, peer }, serving);
       return isFault(done) ? done : { status: 200, json: done };

@@ -18,6 +18,7 @@ import {
   memberBody,
   membersBody,
   networksBody,
+  noticeBody,
   reloadBody,
   revokeBody,
   tierBody,
@@ -27,6 +28,7 @@ import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
 import { type BlockChange, parseBlockSubject } from "../parties/blocks.ts";
 import type { Maintenance } from "../parties/maintenance.ts";
+import type { Notices } from "../parties/notices.ts";
 import type { Admin } from "./admin.ts";
 import type { AuditRecord } from "./audit.ts";
 import { type Erasing, eraseDid } from "./erase.ts";
@@ -48,6 +50,7 @@ type OperationsParts = Erasing & {
   readonly reload: () => Promise<ReloadOutcome | string>;
   readonly explain: ExplainParts;
   readonly maintenance: Maintenance;
+  readonly notices: Notices;
   readonly membership: MemberParts;
   /** URL of the app, where links of invitations lead. */
   readonly app: string | null;
@@ -80,6 +83,21 @@ function operationsOf(parts: OperationsParts): Operation[] {
   ];
 }
 
+function noticeOperation(notices: Notices): Operation {
+  return operation({
+    path: "/operations/notice",
+    id: "notice",
+    action: "notices.publish",
+    summary: "Show a signed notice to everybody, or remove it",
+    request: noticeBody,
+    about: ({ notice }) => notice?.text ?? "none",
+    handle: async ({ notice }) => {
+      const refused = notice === null ? await notices.remove() : await notices.publish(notice);
+      return refused ?? { notice: notices.current() };
+    },
+  });
+}
+
 function maintenanceOperation(maintenance: Maintenance): Operation {
   return operation({
     path: "/operations/maintenance",
@@ -103,6 +121,7 @@ function nodeOperations(parts: OperationsParts): Operation[] {
   const { reload, now, log } = parts;
   return [
     maintenanceOperation(parts.maintenance),
+    noticeOperation(parts.notices),
     operation({
       path: "/operations/reload",
       action: "node.reload",

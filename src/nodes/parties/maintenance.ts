@@ -8,7 +8,7 @@ import { keptMs } from "../results.ts";
 import { type FollowParts, followRecords } from "./followed.ts";
 import { encodeRecord } from "./records.ts";
 
-export type MaintenanceState = {
+type MaintenanceState = {
   readonly sinceMs: number;
   /** For members; `null` without one. */
   readonly message: string | null;

@@ -178,6 +178,8 @@ export const english = {
   reportBlocks: "Block this person, too",
   sendReport: "Send the report",
   reported: "The report goes to the operator.",
+  noticeOfOperator: "From the operator of this server:",
+  noticeSeen: "Seen",
   maintenance: "The server is being worked on: what you write is sent afterwards.",
   reportMessage: "A report to the operator",
   operatorName: "Operator of this server",

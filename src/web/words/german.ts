@@ -183,6 +183,8 @@ export const german: Words = {
   reportBlocks: "Diese Person auch blockieren",
   sendReport: "Meldung senden",
   reported: "Die Meldung geht an den Betreiber.",
+  noticeOfOperator: "Vom Betreiber dieses Servers:",
+  noticeSeen: "Gelesen",
   maintenance: "Am Server wird gearbeitet: Was du schreibst, wird danach gesendet.",
   reportMessage: "Eine Meldung an den Betreiber",
   operatorName: "Betreiber dieses Servers",

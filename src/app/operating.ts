@@ -1,0 +1,35 @@
+/** What the operator decides in a running process: where it is kept, and who may decide it. */
+import type { Config } from "../config/schema.ts";
+import { type Admin, createAdmin } from "../nodes/operations/admin.ts";
+import { auditRecordsMax, createAudit } from "../nodes/operations/audit.ts";
+import type { FollowParts } from "../nodes/parties/followed.ts";
+import type { OpenStores } from "../storage/bind.ts";
+import type { Receipts } from "../storage/contract.ts";
+
+/** Where the process keeps what its operator decides: the store of the first node that it runs. */
+export function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Receipts {
+  const node = cache.enabled
+    ? "cache"
+    : relay.enabled
+      ? "relay"
+      : directory.enabled
+        ? "directory"
+        : "witness";
+  return stores.capability(`${node}.store`, "receipts");
+}
+
+export const directoryReceipts = (stores: OpenStores): Receipts =>
+  stores.capability("directory.store", "receipts");
+
+type DecidedParts = Pick<FollowParts, "now" | "log"> & { readonly stores: OpenStores };
+
+/** Who may do what on the admin socket, and what they did. */
+export function adminOf(config: Config, { stores, now, log }: DecidedParts): Admin {
+  const audit = createAudit({
+    receipts: receiptsOf(config, stores),
+    recordsMax: auditRecordsMax,
+    now,
+    log,
+  });
+  return createAdmin({ settings: config.server, audit, ownUid: process.getuid?.() ?? -1 });
+}
