@@ -86,7 +86,7 @@ logs = ["${vkeyOf(log)} ${served.url}"]
       if (second.status === 200) {
         // No one gets the first one any more.
         expect((await add(a.added(known))).status).toBe(409);
-        expect((await add(a.added(a.size, a.note(), []))).status).toBe(422);
+        expect((await add(a.added(a.size, a.note(), []))).status).toBe(409);
         of.adopt(b);
         continue;
       }
@@ -94,7 +94,7 @@ logs = ["${vkeyOf(log)} ${served.url}"]
       of.adopt(a);
       const again = await add(a.added(second.status === 409 ? a.size : known));
       expect(again.status).toBe(200);
-      expect((await add(b.added(b.size, b.note(), []))).status).toBe(422);
+      expect((await add(b.added(b.size, b.note(), []))).status).toBe(409);
     }
   } finally {
     child.kill("SIGKILL");

@@ -238,7 +238,13 @@ describe("a witness", () => {
     // Two heads of one size, with the entries of either.
     of.entries.push(...first.entries.slice(kept));
     expect((await add(first.added(kept))).status).toBe(200);
-    expect((await add(second.added(second.size, second.note(), []))).code).toBe("log_inconsistent");
+    // Of one size: a conflict, although the size that the caller says is right.
+    const forked = await add(second.added(second.size, second.note(), []));
+    expect(forked).toEqual({
+      status: 409,
+      code: `${first.size}\n`,
+      type: "text/x.tlog.size",
+    });
     expect((await add(second.added(kept))).status).toBe(409);
     // A map root that doesn't follow, in entries that do.
     const wrong = first.fork().append(changes.slice(650, 651), sha256(utf8("another map")));

@@ -161,6 +161,8 @@ async function addCheckpoint(
       before,
       after: renderNote(note),
     });
+    // A proof of nothing can't be wrong: two roots of one size are a conflict (c2sp.org/tlog-witness).
+    if (checkpoint.size === last.size) return conflict(last.size);
     return fault(
       "log_inconsistent",
       "the checkpoint does not follow from the one before by this proof",
