@@ -69,11 +69,8 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     });
   // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
-  const routes = [
-    ...nodes.routes,
-    aboutRoute(() => aboutOf(config, parts, nodes)),
-    doorRoute(config),
-  ];
+  const about = aboutRoute(() => aboutOf(config, parts, nodes));
+  const routes = [...nodes.routes, about, doorRoute(config)];
   const shown = isPrivate ? [...routes, dashboardRoute()] : routes;
   const servers = [
     ...new Set([...config.relay.public_endpoints, ...config.cache.public_endpoints]),
@@ -98,7 +95,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   // No page of another origin reads the token in the page, also not one of this machine.
   const buildOperator = (operations: readonly Route[]): App => {
     const token = newPageToken();
-    const own = forOwnPage(operations, token);
+    const own = [about, ...forOwnPage(operations, token)];
     return build([dashboardRoute(token), ...own, ...statusApart(own)], [], rulesApart);
   };
   registerHttpGauges(metrics, main);

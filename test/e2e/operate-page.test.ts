@@ -6,7 +6,9 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { freePort, scratchFolder } from "../support/executable.ts";
+import { checkConfig } from "../../src/config/config.ts";
+import type { ConfigInput } from "../../src/config/schema.ts";
+import { freePort, run, scratchFolder } from "../support/executable.ts";
 import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting } from "../support/people.ts";
 import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
@@ -23,6 +25,17 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     hostname: "127.0.0.1",
     fetch: () => new Response("<p>a page", { headers: { "content-type": "text/html" } }),
   });
+  const input: ConfigInput = {
+    server: {
+      listen: [own.slice("http://".length)],
+      admin_listen: [`unix:${socket}`],
+      drain_timeout: "2s",
+    },
+    directory: { enabled: true, unsigned_updates: "allow", rate_limit_loopback: false },
+    relay: relayAt(own),
+    cache: { enabled: true, public_endpoints: [own] },
+    tiers: { friends: { recipient_rate: 1 } },
+  };
   let nodes: TestNodes;
   let browser: Browser;
   let page: Page;
@@ -30,16 +43,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
   let port: ReturnType<typeof forward>;
 
   beforeAll(async () => {
-    nodes = await startTestNodes({
-      server: {
-        listen: [own.slice("http://".length)],
-        admin_listen: [`unix:${socket}`],
-        drain_timeout: "2s",
-      },
-      relay: relayAt(own),
-      cache: { enabled: true, public_endpoints: [own] },
-      tiers: { friends: { recipient_rate: 1 } },
-    });
+    nodes = await startTestNodes(input);
     port = forward(socket);
     [alice, browser] = await Promise.all([
       Waypost.open({ url: own, keys: memoryKeys(), alias: "alice", waiting }),
@@ -175,6 +179,97 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     expect(await textOf("said")).toContain("there is no file");
   });
 
+  /** What `GET /node` tells everybody. */
+  const said = async (field: "maintenance" | "notice") =>
+    ((await (await fetch(`${own}/node`)).json()) as Record<string, unknown>)[field];
+  const answered = (text: string) =>
+    page.until(`document.getElementById("said").textContent === ${JSON.stringify(text)}`, text);
+  const agree = async () => {
+    await page.until('document.getElementById("sure").open', "the question");
+    // Cancel has the focus; the other button is next.
+    await page.press("Tab");
+    await page.press("Enter");
+  };
+
+  test("begins maintenance with a message and ends it, by keyboard alone", async () => {
+    await section("maintenance", "Writes are taken.");
+    await page.evaluate('document.querySelector("#begin-maintenance [name=message]").focus()');
+    await page.type("back at noon");
+    await page.press("Enter");
+    await agree();
+    await answered("Writes are refused.");
+    expect(await textOf("maintenance-state")).toContain("back at noon");
+    expect(await said("maintenance")).toMatchObject({ message: "back at noon" });
+    await tabTo("Take writes again");
+    await page.press("Enter");
+    await answered("Writes are taken again.");
+    expect(await textOf("maintenance-state")).toBe("Writes are taken.");
+    expect(await said("maintenance")).toBeNull();
+    expect(await page.evaluate("document.activeElement.name")).toBe("message");
+  });
+
+  test("publishes a notice that was signed elsewhere, and removes it, by keyboard alone", async () => {
+    const cwd = folder.path;
+    const words = ["did", "create", "--name", "operator", "--url", own, "--json"];
+    const { did } = JSON.parse((await run(words, { cwd })).stdout) as { did: string };
+    const next = checkConfig({
+      stores: { main: { plugin: "memory", block_time_ms: 50 } },
+      ...input,
+      operator: { did },
+    });
+    if (!next.ok) throw new Error(JSON.stringify(next.problems));
+    await nodes.reload(next.config);
+    const text = "We move on Sunday.";
+    const signing = ["notice", "sign", text, "--as", "operator", "--url", own];
+    const signed = (await run(signing, { cwd })).stdout;
+    await section("notices", "There is no notice.");
+    const publish = async (pasted: string) => {
+      await page.evaluate('document.querySelector("#publish-notice [name=signed]").focus()');
+      await page.evaluate("document.activeElement.select()");
+      await page.type(pasted);
+      await tabTo("Publish");
+      await page.press("Enter");
+    };
+    await publish("We move on Sunday.");
+    await answered("This is no output of waypost notice sign.");
+    await publish(signed.replace("Sunday", "Monday"));
+    await agree();
+    await page.until('document.getElementById("said").className === "bad"', "the refusal");
+    expect(await said("notice")).toBeNull();
+    await publish(signed);
+    await agree();
+    await answered("Everybody is shown the notice.");
+    expect(await textOf("notice-rows")).toContain(text);
+    expect(await said("notice")).toEqual(JSON.parse(signed));
+    await tabTo("Remove");
+    await page.press("Enter");
+    await agree();
+    await answered("The notice was removed.");
+    expect(await textOf("notices")).toContain("There is no notice.");
+    expect(await said("notice")).toBeNull();
+  }, 60_000);
+
+  test("shows a user only the sections that their rights hold, also by address", async () => {
+    const limited = await browser.open("about:blank");
+    await limited.call("Page.addScriptToEvaluateOnNewDocument", {
+      source: `const real = fetch;
+        globalThis.fetch = (path, options) => path === "/operations/rights"
+          ? Promise.resolve(Response.json({ user: "mia", actions: ["members.list", "notices.publish"] }))
+          : real(path, options);`,
+    });
+    const url = `http://localhost:${port.port}/status#maintenance`;
+    await limited.call("Page.navigate", { url });
+    await limited.until(
+      'document.getElementById("sections")?.innerText.includes("mia")',
+      "the sections",
+    );
+    const links = 'document.getElementById("sections").innerText';
+    expect(await limited.evaluate(links)).toContain("Notices");
+    expect(await limited.evaluate(links)).not.toContain("Maintenance");
+    await limited.until('!document.getElementById("figures").hidden', "the figures");
+    expect(await limited.evaluate('document.getElementById("maintenance").hidden')).toBe(true);
+  });
+
   test("shows who did what", async () => {
     await section("audit", "blocks.change");
     expect(await textOf("audit-rows")).toContain(`+ ${alice.did}`);
@@ -190,6 +285,8 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
       ["blocks", "DID"],
       ["storage", "Messages"],
       ["delivery", "Reload"],
+      ["maintenance", "Writes are taken."],
+      ["notices", "waypost notice sign"],
       ["audit", "blocks.change"],
     ] as const) {
       await section(name, shown);
@@ -226,7 +323,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
   test("breaks no rule of its own policy, and asks no other host", () => {
     // The browser notes those that the node has refused.
     const refusal =
-      /"level":"error","text":"Failed to load resource: [^"]*40[04] .*\/operations\/(blocks|tier)"/;
+      /"level":"error","text":"Failed to load resource: [^"]*40[034] .*\/operations\/(blocks|tier|notice)"/;
     expect(page.console.filter((line) => !refusal.test(line))).toEqual([]);
     const origins = page.requests.map((url) => new URL(url).origin);
     expect(new Set(origins)).toEqual(new Set([`http://localhost:${port.port}`]));
