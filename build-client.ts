@@ -111,6 +111,7 @@ function manifest(): Record<string, unknown> {
       "#sha256": "@noble/hashes/sha2.js",
       "#crypto": "./core/codec/crypto-portable.js",
       "#blake2": "./core/codec/blake2-portable.js",
+      "#texts": "./core/codec/texts-portable.js",
     },
     dependencies: Object.fromEntries(dependencies.map((name) => [name, source.dependencies[name]])),
   };

@@ -166,6 +166,7 @@ describe("import walls", () => {
     { package: /^@noble\/ciphers/, owner: /^src\/client\// },
     { package: /^@noble\/post-quantum/, owner: /^src\/client\/keys\/xwing\.ts$/ },
     { package: /^@nats-io\//, owner: /^src\/plugins\/bus\/nats\.ts$/ },
+    { package: /^@scure\/base$/, owner: /^src\/core\/codec\/texts\.ts$/ },
     { package: /^ipaddr\.js$/, owner: /^src\/core\/message\/address\.ts$/ },
     { package: /^canonicalize$/, owner: /^src\/core\/message\/proof\.ts$/ },
     { package: /^shamir-secret-sharing$/, owner: /^src\/client\/identity\/guardians\.ts$/ },
@@ -222,6 +223,9 @@ describe("exports", () => {
     "src/core/codec/native.ts",
     "src/core/codec/blake2-portable.ts",
     "src/core/codec/crypto-portable.ts",
+    // And of `#texts`.
+    "src/core/codec/texts.ts",
+    "src/core/codec/texts-portable.ts",
   ]);
 
   /** Parts that tests reach alone, because the function around them can't be given such inputs. May only shrink. */
@@ -479,6 +483,7 @@ describe("the shape of files", () => {
       "src/testing/worker.ts",
       "src/testing/runtime.ts",
       "src/core/codec/native.ts",
+      "src/core/codec/texts.ts",
       // `packaging/web.ts` bundles them.
       "src/web/main.tsx",
       "src/web/worker.ts",
