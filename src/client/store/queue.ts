@@ -12,10 +12,13 @@ type Waiting = {
   readonly marks: ReadonlySet<string>;
   /** The mark of the message that it follows; `null` when it is known, or none is named. */
   readonly follows: string | null;
-  readonly sinceMs: number;
+  /** Called when the program gets it. */
+  readonly onGiven: () => void;
 };
+type Held = Waiting & { readonly sinceMs: number };
 
-const heldMs = secondMs;
+/** How long a message waits for the one that was sent before it. */
+export const heldMs = secondMs;
 /** So many marks of what was handed over are remembered. */
 const handedMax = 1_000;
 
@@ -36,7 +39,7 @@ export class Handed {
 }
 
 export class Queue {
-  readonly #waiting: Waiting[] = [];
+  readonly #waiting: Held[] = [];
   readonly #handed: Handed;
 
   constructor(handed: Handed) {
@@ -47,8 +50,8 @@ export class Queue {
     return this.#waiting.length;
   }
 
-  add(message: Message, marks: ReadonlySet<string>, follows: string | null): void {
-    this.#waiting.push({ message, marks, follows, sinceMs: performance.now() });
+  add(waiting: Waiting): void {
+    this.#waiting.push({ ...waiting, sinceMs: performance.now() });
   }
 
   clear(): void {
@@ -66,6 +69,7 @@ export class Queue {
     const [taken] = place === -1 ? [] : this.#waiting.splice(place, 1);
     if (taken === undefined) return null;
     this.#handed.add(taken.marks);
+    taken.onGiven();
     return taken.message;
   }
 
@@ -74,7 +78,7 @@ export class Queue {
     return this.#waiting.length > 0 ? heldMs / 4 : unless;
   }
 
-  #waits({ follows, sinceMs }: Waiting, held: ReadonlySet<string>): boolean {
+  #waits({ follows, sinceMs }: Held, held: ReadonlySet<string>): boolean {
     if (follows === null || performance.now() - sinceMs >= heldMs) return false;
     return held.has(follows) || !this.#handed.has(follows);
   }

@@ -48,7 +48,7 @@ import { cachesOf } from "../trust/caches.ts";
 import { readLimits } from "../trust/client.ts";
 import { liveEndpoints } from "../trust/readers.ts";
 import type { Run } from "./arriving.ts";
-import { type Handed, Queue } from "./queue.ts";
+import { type Handed, heldMs, Queue } from "./queue.ts";
 
 /** Where messages go that are received: to the program, or into the local store. */
 export type Inbox = {
@@ -105,7 +105,10 @@ type KnownMessage = {
   readonly digests: Set<string>;
   /** Until it is acknowledged. */
   copies: readonly EnvelopeCopy[];
-  readonly sinceMs: number;
+  /** Since it was read, or the program got it. */
+  sinceMs: number;
+  /** It may wait for the one that was sent before it. */
+  isHeld: boolean;
   /** Aborted when it is acknowledged: ends the wait of live sessions. */
   readonly acked: AbortController;
 };
@@ -447,6 +450,7 @@ export class Receiver {
       digests,
       copies,
       sinceMs: performance.now(),
+      isHeld: false,
       acked: new AbortController(),
     };
     const ids = messageIdsOf(version).map((id) => id.toLowerCase());
@@ -476,7 +480,7 @@ export class Receiver {
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) return this.#pass(live);
     if (known.state !== "queued") return known.state === "acked";
-    const waitMs = this.#isLate ? 0 : liveAckMs;
+    const waitMs = this.#isLate ? 0 : liveAckMs + (known.isHeld ? heldMs : 0);
     await pause(waitMs, AbortSignal.any([known.acked.signal, this.#stop.signal]));
     if (known.acked.signal.aborted) return true;
     this.#isLate = true;
@@ -572,7 +576,15 @@ export class Receiver {
     else {
       const { follows = null } = facts;
       const isKnown = follows === null || (await this.#inbox.has(follows));
-      this.#queue.add(messageOf(facts, data, { ack, send }), names, isKnown ? null : follows);
+      known.isHeld = !isKnown;
+      this.#queue.add({
+        message: messageOf(facts, data, { ack, send }),
+        marks: names,
+        follows: isKnown ? null : follows,
+        onGiven: () => {
+          known.sinceMs = performance.now();
+        },
+      });
       this.#changed.release();
     }
     return known;
