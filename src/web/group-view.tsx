@@ -100,7 +100,11 @@ function GroupForm({ group, people, onClose }: FormProps) {
               {did === group?.admin && <span class="good">{t.admin}</span>}
             </Check>
             {isMine && group?.next === null && members.includes(did) && (
-              <Button ask={t.makeAdminAsk} onClick={() => group.change({ admin: did })}>
+              <Button
+                ask={t.makeAdminAsk}
+                label={t.makeAdminOf(nameFor(did))}
+                onClick={() => group.change({ admin: did })}
+              >
                 {t.makeAdmin}
               </Button>
             )}

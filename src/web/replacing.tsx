@@ -83,12 +83,14 @@ function Staying({ shown, onDone }: StayingProps) {
               </Check>
             </li>
           ))}
-          {services.map(({ id, endpoints, stays }) => (
-            <li key={id}>
-              <Check isOn={kept.has(id)} disabled={stays} onChange={() => turn(id)}>
-                {stays
-                  ? t.ownService(endpoints.join(", "))
-                  : t.strangeService(endpoints.join(", "))}
+          {services.map((service) => (
+            <li key={service.id}>
+              <Check
+                isOn={kept.has(service.id)}
+                disabled={service.stays}
+                onChange={() => turn(service.id)}
+              >
+                {service.stays ? nameOfService(service) : t.strangeService(nameOfService(service))}
               </Check>
             </li>
           ))}
@@ -96,6 +98,12 @@ function Staying({ shown, onDone }: StayingProps) {
       </fieldset>
     </Form>
   );
+}
+
+function nameOfService({ type, endpoints }: Replacement["services"][number]): string {
+  const address = endpoints.join(", ");
+  if (type === "SvcRelayService") return t.relayAt(address);
+  return type === "SvcCacheService" ? t.cacheAt(address) : t.serviceAt(type, address);
 }
 
 const partOf = (id: string): string => id.slice(id.indexOf("#"));

@@ -93,7 +93,8 @@ appTest(
     expect(await bob.page.evaluate("document.querySelector('dialog form') === null")).toBe(true);
     await bob.close();
     await about(alice);
-    await alice.press("Make admin");
+    // The button says to a screen reader whom it is about.
+    await alice.press("Make admin: Ben");
     await has(alice, "dialog .check", "Benadmin");
     await alice.close();
     await has(alice, ".day", "Ben took over the group");

@@ -197,7 +197,7 @@ appTest(
     await use(ada, german.aboutGroup);
     await shows(ada, "dialog", german.mustHandOver);
     await look("about a group");
-    await use(ada, german.makeAdmin);
+    await use(ada, german.makeAdminOf("Carol"));
     await shows(ada, "dialog p", "verwaltet die Gruppe, sobald");
     await look("handing over");
     await closed(ada);
@@ -209,6 +209,8 @@ appTest(
     await look("a new device");
     await use(ada, german.replaceKeys);
     await shows(ada, "dialog legend", german.whatStays);
+    await shows(ada, "dialog fieldset", "Sofortige Zustellung (Relay) bei http");
+    await shows(ada, "dialog fieldset", "Briefkasten (Cache) bei http");
     await look("what stays");
     await use(ada, german.makeNewKeys);
     await shows(ada, ".toast", "Du hast neue Schlüssel.");

@@ -291,6 +291,7 @@ export const german: Words = {
   tookOverGroup: (who) => `${has[who]} die Gruppe übernommen`,
   mustHandOver: "Bevor du gehen kannst, übergib die Gruppe jemand anderem.",
   makeAdmin: "Gruppe übergeben",
+  makeAdminOf: (name) => `Gruppe übergeben: ${name}`,
   makeAdminAsk:
     "Soll diese Person an deiner Stelle bestimmen, wer in der Gruppe ist, und zwar endgültig? Du bleibst darin.",
   becomesAdmin:
@@ -359,8 +360,10 @@ export const german: Words = {
   ownKey: (name) => `Schlüssel ${name}, den dieses Gerät hinzugefügt hat`,
   strangeKey: (name) => `Schlüssel ${name}, den dieses Gerät nicht hinzugefügt hat`,
   strangeSealing: "Ein Schlüssel, um dir zu schreiben, den dieses Gerät nicht hat",
-  ownService: (address) => `Nachrichten bei ${address}`,
-  strangeService: (address) => `Nachrichten bei ${address}, was dieses Gerät nicht gewählt hat`,
+  relayAt: (address) => `Sofortige Zustellung (Relay) bei ${address}`,
+  cacheAt: (address) => `Briefkasten (Cache) bei ${address}`,
+  serviceAt: (type, address) => `${type} bei ${address}`,
+  strangeService: (service) => `${service}, was dieses Gerät nicht gewählt hat`,
   replaceKeys: "Jemand hat vielleicht meine Schlüssel",
   keysAreNew: "Du hast neue Schlüssel. Alte öffnen und unterschreiben nichts Neues.",
   thisDevice: "Dieses Gerät",
