@@ -45,11 +45,18 @@ async function publish(file: string | undefined, flags: NodeFlags): Promise<void
   createReport(flags.json === true).result(answer, "everybody is shown the notice");
 }
 
-function parseNotice(text: string): unknown {
+/** The node examines the members. `null` would have it remove the notice. */
+function parseNotice(text: string): object {
+  const form = jsonOf(text);
+  if (typeof form === "object" && form !== null) return form;
+  throw failed("this is not the output of `waypost notice sign`");
+}
+
+function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw failed("this is no output of `waypost notice sign`");
+    return null;
   }
 }
 

@@ -42,7 +42,7 @@ async function signedBy(name: string, text: string): Promise<Record<string, stri
   return JSON.parse((await run(words, { cwd })).stdout) as Record<string, string>;
 }
 
-async function publish(form: object) {
+async function publish(form: object | null) {
   const file = join(cwd, "notice.json");
   writeFileSync(file, JSON.stringify(form));
   return run(["notice", "publish", file, "--socket", socket], { cwd });
@@ -83,4 +83,24 @@ test("another's notice, other words and another time are refused", async () => {
     ]);
   }
   expect(await shown()).toBeNull();
+}, 60_000);
+
+test("what is not a notice removes none, and a removed or older one stays away", async () => {
+  const older = await signedBy("operator", "We move on Friday.");
+  const form = await signedBy("operator", "We move on Sunday.");
+  expect((await publish(form)).code).toBe(0);
+  const refused = await publish(null);
+  expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining("not the output")]);
+  expect(await shown()).toEqual(form);
+  expect((await publish(form)).code).toBe(0);
+  expect((await publish(older)).stderr).toContain("signed before the last notice");
+  expect((await run(["notice", "remove", "--socket", socket], { cwd })).code).toBe(0);
+  for (const one of [form, older]) {
+    const again = await publish(one);
+    expect([again.code, again.stderr]).toEqual([1, expect.stringContaining("sign it again")]);
+  }
+  expect(await shown()).toBeNull();
+  const later = await signedBy("operator", "We moved.");
+  expect((await publish(later)).code).toBe(0);
+  expect(await shown()).toEqual(later);
 }, 60_000);

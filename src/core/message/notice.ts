@@ -19,7 +19,7 @@ import { textOf } from "./proof.ts";
 
 export const noticeCharsMax = 1_000;
 
-type Notice = {
+export type Notice = {
   readonly did: Did;
   readonly text: string;
   readonly issuedAtMs: number;

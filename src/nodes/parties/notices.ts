@@ -5,7 +5,12 @@
 import type { Config } from "../../config/schema.ts";
 import type { VerifySignature } from "../../core/codec/bytes.ts";
 import { type Fault, fault } from "../../core/fault.ts";
-import { type NoticeForm, readNotice, verifyNotice } from "../../core/message/notice.ts";
+import {
+  type Notice,
+  type NoticeForm,
+  readNotice,
+  verifyNotice,
+} from "../../core/message/notice.ts";
 import { keptMs } from "../results.ts";
 import { type FollowParts, followRecords } from "./followed.ts";
 import type { RecipientSource } from "./recipients.ts";
@@ -14,7 +19,7 @@ import { encodeRecord } from "./records.ts";
 export type Notices = {
   /** `null` without one. */
   readonly current: () => NoticeForm | null;
-  /** Durable when it resolves. 400 `invalid_request`, 403 `invalid_signature`. */
+  /** Durable when it resolves. 400 `invalid_request`, also for one of before the last; 403 `invalid_signature`. */
   readonly publish: (form: NoticeForm) => Promise<Fault | null>;
   readonly remove: () => Promise<void>;
   readonly close: () => void;
@@ -26,22 +31,33 @@ type NoticeParts = FollowParts & {
   readonly verify: VerifySignature;
 };
 
+/** The last notice. One that was removed stays, so that no one shows it again: its signature holds for good. */
+type Kept = NoticeForm & { readonly isRemoved?: true };
+
 const prefix = "/notice/";
 const key = `${prefix}now`;
 
 export async function openNotices(parts: NoticeParts): Promise<Notices> {
   const { receipts, now, operator, recipients, verify } = parts;
-  let current: NoticeForm | null = null;
-  const { announce, close } = await followRecords<NoticeForm>(parts, {
+  let last: Kept | null = null;
+  const { read, announce, close } = await followRecords<Kept>(parts, {
     prefix,
     subject: "operator-notice.changed",
     name: "the operator's notice",
     changed: ([found]) => {
-      current = found ?? null;
+      last = found ?? null;
     },
   });
+  const current = (): NoticeForm | null =>
+    last?.did === operator.did && last?.isRemoved !== true ? last : null;
+  /** Whether the operator has signed it after the last one, or it is what everybody is shown. */
+  const isLater = ({ did, issuedAtMs }: Notice, form: NoticeForm): boolean => {
+    const before = last?.did === did ? readNotice(last) : null;
+    if (before === null || issuedAtMs > before.issuedAtMs) return true;
+    return current()?.signature_b64 === form.signature_b64;
+  };
   return {
-    current: () => (current?.did === operator.did ? current : null),
+    current,
     publish: async (form) => {
       const notice = readNotice(form);
       if (notice === null) return fault("invalid_request", "this is no notice");
@@ -50,12 +66,18 @@ export async function openNotices(parts: NoticeParts): Promise<Notices> {
       const document = (await recipients.subject(notice.did))?.document ?? null;
       if (document === null || !(await verifyNotice(notice, document, verify)))
         return fault("invalid_signature", "operator.did has not signed the notice");
+      await read();
+      if (!isLater(notice, form))
+        return fault("invalid_request", "it was signed before the last notice: sign it again");
       await receipts.put(key, encodeRecord(form), now() + keptMs);
       await announce();
       return null;
     },
     remove: async () => {
-      await receipts.remove(key);
+      await read();
+      if (last === null) return;
+      const removed: Kept = { ...last, isRemoved: true };
+      await receipts.put(key, encodeRecord(removed), now() + keptMs);
       await announce();
     },
     close,
