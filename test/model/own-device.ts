@@ -5,6 +5,8 @@
 import { type Head, type ProvenRoot, removalsToRepeat } from "../../src/client/devices/keyring.ts";
 import { goOnMs, isHandedOver } from "../../src/client/groups/handing.ts";
 import {
+  answerAgainMs,
+  askAgainMs,
   changed,
   emptyGroup,
   type GroupState,
@@ -52,7 +54,7 @@ export class Device {
   readonly copies: Copies;
   /** In memory only. */
   #later: { readonly to: Did; readonly untilMs: number }[] = [];
-  readonly #answered = new Set<string>();
+  readonly #answered = new Map<string, number>();
   readonly #wrongMs: number;
   readonly #handing: Handing;
   readonly #siblings: Siblings;
@@ -391,9 +393,15 @@ export class Device {
   /** Who sees another state than theirs answers with all that they have signed. */
   askAnew(maker: Did): void {
     const name = `ask ${maker} ${digestIn(this.kept.group)}`;
-    if (this.#answered.has(name)) return;
-    this.#answered.add(name);
+    if (!this.#isDue(name, askAgainMs)) return;
     this.say({ statements: [], leavings: [] }, [maker]);
+  }
+
+  #isDue(name: string, apartMs: number): boolean {
+    const { rules, nowMs } = this.#world;
+    const isDue = rules.isDue(this.#answered.get(name), nowMs, apartMs);
+    if (isDue) this.#answered.set(name, nowMs);
+    return isDue;
   }
 
   #show(to: Did): void {
@@ -419,8 +427,7 @@ export class Device {
     const answer = this.#world.rules.answerTo(kept.group, { own: this.identity, from, digest });
     // Under new keys once more: what earlier ones have signed doesn't count everywhere.
     const name = `${from} ${digest} ${digestIn(kept.group)} ${kept.ring.head.root}`;
-    if (answer === null || this.#answered.has(name)) return;
-    this.#answered.add(name);
+    if (answer === null || !this.#isDue(name, answerAgainMs)) return;
     if (answer === "later")
       this.#later.push({ to: from, untilMs: this.#world.nowMs + this.#world.random() * 60_000 });
     else if (answer === "now") this.#show(from);

@@ -29,6 +29,7 @@ import {
   heal,
   hear,
   hearLeaving,
+  isDue,
   mergeOwn,
   type Statement,
 } from "../../src/client/groups/statements.ts";
@@ -55,6 +56,7 @@ export const realRules = {
   heal,
   mergeOwn,
   answerTo,
+  isDue,
   decideLife,
   decideLacking,
   decideSealing,

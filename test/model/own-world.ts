@@ -177,7 +177,7 @@ export class World {
     this.isHostile = false;
     this.nowMs += 3 * dayMs;
     for (const device of this.devices) device.kill();
-    let before = "";
+    let [before, isLate] = ["", false];
     for (let round = 0; round < 40; round++) {
       // Long enough for a key whose secret is lost to be replaced.
       this.nowMs += 6 * 60 * secondMs;
@@ -189,8 +189,12 @@ export class World {
       if (this.packets.length > 0) return ["packets don't end"];
       const now = JSON.stringify(this.devices.map((one) => one.summary()));
       if (round % 3 === 2) {
-        if (now === before && round > 12) return this.#verdict();
-        before = now;
+        const isAtRest = now === before && round > 12;
+        if (isAtRest && isLate) return this.#verdict();
+        before = isAtRest ? "" : now;
+        // What was sealed to a lost key is said again by then.
+        if (isAtRest) this.nowMs += 2 * hourMs;
+        isLate ||= isAtRest;
       }
     }
     return ["it doesn't come to rest"];
@@ -207,9 +211,7 @@ export class World {
     const handedOver = [...this.handedOver].map((one) => one.split(" ")[0]);
     const isTwice = new Set(handedOver).size < handedOver.length;
     if (isTwice && !this.wentOn) wrong.push("a group was handed over twice");
-    // What was sealed to a lost key has told nobody of the group.
-    const isHeard = this.lost.size === 0;
-    if (isHeard && !isTwice && new Set(states).size > 1)
+    if (!isTwice && new Set(states).size > 1)
       wrong.push("members show different groups");
     const isShown = this.devices.some(({ kept }) => kept.second !== null);
     if (isTwice && !isShown) wrong.push("a second hand-over isn't shown");
@@ -227,7 +229,7 @@ export class World {
     if (this.thief.isRemoved && this.methods.get(alice)?.includes("evil"))
       wrong.push("a thief's method is in the document");
     // Who goes on without a device's answer may undo what it alone has done.
-    for (const gone of this.wentOn || !isHeard ? [] : this.wishedOut)
+    for (const gone of this.wentOn ? [] : this.wishedOut)
       if (members.some((one) => isIn(one.kept.group, gone))) wrong.push("a removal was undone");
     if (this.thief.isRemoved && members.some((one) => isIn(one.kept.group, mallory)))
       wrong.push("somebody outside came in by an earlier key");
@@ -265,7 +267,6 @@ export class World {
           !this.wentOn &&
           this.wishedOut.has(packet.to) &&
           packet.text.bundle === null &&
-          this.lost.size === 0 &&
           packet.text.from !== packet.to
         )
           wrong.push("sealed to who was removed");

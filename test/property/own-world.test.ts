@@ -71,6 +71,9 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
     decideLife: (life) => ({ ...realRules.decideLife(life), isOver: false }),
   },
   "another state is not answered": { answerTo: () => null },
+  "an answer that was sealed to a lost key is never given again": {
+    isDue: (lastMs) => lastMs === undefined,
+  },
   "a sealing key is derived from the one before": {
     freshSecret: (name, before) => `${name} from ${before.at(-1)?.name}`,
   },

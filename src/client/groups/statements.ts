@@ -8,7 +8,7 @@
 import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { dayMs } from "../../core/codec/time.ts";
+import { dayMs, hourMs } from "../../core/codec/time.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
 import { uuidOf } from "../keys/crypto.ts";
 import { isName } from "../mail/notes.ts";
@@ -323,8 +323,8 @@ function addsNothing(
 }
 
 /**
- * How a message to the group that shows another state is answered: by the maker at once, by others a while later, once for
- * each digest of each member. Who is out learns that from the maker only, and shows it to members who write to them as if they were in.
+ * How a message to the group that shows another state is answered: by the maker at once, by others a while later, once an
+ * hour for each digest of each member. Who is out learns that from the maker only, and shows it to members who write to them as if they were in.
  */
 export function answerTo(
   state: GroupState,
@@ -339,6 +339,14 @@ export function answerTo(
   if (digest === null || digest === digestOf(state)) return null;
   return own === state.maker ? "now" : "later";
 }
+
+/** What was said may have been sealed to a key that was lost: so long later it is said again, and asked again. */
+export const answerAgainMs = hourMs;
+export const askAgainMs = dayMs;
+
+/** Whether it was not said in the last `apartMs`. A clock that was set back delays nothing. */
+export const isDue = (lastMs: number | undefined, nowMs: number, apartMs: number): boolean =>
+  lastMs === undefined || Math.abs(nowMs - lastMs) >= apartMs;
 
 /** For who is out: only that. */
 export const outOnly = (state: GroupState, did: Did): Statement => {

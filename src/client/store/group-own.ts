@@ -22,10 +22,12 @@ import {
 } from "../groups/bundles.ts";
 import { furtherOf, isBacked, namesOf } from "../groups/handing.ts";
 import {
+  askAgainMs,
   digestOf,
   emptyGroup,
   groupIdOf,
   type HandOver,
+  isDue,
   isSame,
   join,
 } from "../groups/statements.ts";
@@ -117,8 +119,8 @@ function withOwnWill(row: GroupRow, given: GroupRow, own: Did): GroupRow {
 export class OwnGroups {
   readonly #own: OwnStore;
   readonly #talk: GroupTalk;
-  /** Whom this device has asked in this run, and with which state. */
-  readonly #asked = new BoundedMap<string, true>(askedMax);
+  /** When this device has asked somebody in this run, by whom and with which state. */
+  readonly #asked = new BoundedMap<string, number>(askedMax);
 
   constructor(own: OwnStore, talk: GroupTalk) {
     this.#own = own;
@@ -184,9 +186,10 @@ export class OwnGroups {
     ];
     for (const maker of new Set(makers)) {
       const name = `${maker} ${row.state.id} ${digestOf(row.state)}`;
-      if (maker === this.#own.did || this.#asked.get(name) === true) continue;
+      const atMs = this.#own.nowMs();
+      if (maker === this.#own.did || !isDue(this.#asked.get(name), atMs, askAgainMs)) continue;
       await this.#talk.show(row, maker);
-      this.#asked.set(name, true);
+      this.#asked.set(name, atMs);
     }
   }
 

@@ -34,11 +34,13 @@ import {
 } from "../groups/bundles.ts";
 import { found, goOnMs, isHandedOver } from "../groups/handing.ts";
 import {
+  answerAgainMs,
   answerTo,
   digestOf,
   type GroupState,
   type HandOver,
   handOverText,
+  isDue,
   isIn,
   isSame,
   leavingText,
@@ -85,7 +87,8 @@ export class GroupTalk {
   hasMadeKeys: () => Promise<boolean> = async () => true;
   /** Once more, what other own devices have shown. */
   hearOwed: () => Promise<void> = async () => undefined;
-  readonly #answered = new BoundedMap<string, true>(answeredMax);
+  /** When, by pair of states. */
+  readonly #answered = new BoundedMap<string, number>(answeredMax);
   readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
   #isHearing = false;
   readonly #behindMs = new BoundedMap<string, number>(answeredMax);
@@ -459,7 +462,7 @@ export class GroupTalk {
 
   // ------------------------------------------------------------------------------------------------------- answering
 
-  /** Answers a member who shows another state: once for each state that either has. */
+  /** Answers a member who shows another state: once an hour for each state that either has. */
   async answer({ group, from, digest }: Said): Promise<void> {
     const { did: own, table, signal } = this.#own;
     const row = await groupAt(table, group);
@@ -469,14 +472,14 @@ export class GroupTalk {
     const answer = answerTo(row.state, { own, from, digest });
     // Under new keys once more: what earlier ones have signed doesn't count everywhere.
     const name = `${group} ${from} ${digest} ${digestOf(row.state)} ${await this.root()}`;
-    if (answer === null || this.#answered.get(name) === true) return;
-    this.#answered.set(name, true);
-    const sinceMs =
-      performance.now() - (this.#answeredMs.get(`${group} ${from}`) ?? -answersApartMs);
-    const leastMs = Math.max(0, answersApartMs - sinceMs);
+    const atMs = this.#own.nowMs();
+    if (answer === null || !isDue(this.#answered.get(name), atMs, answerAgainMs)) return;
+    this.#answered.set(name, atMs);
+    const lastMs = this.#answeredMs.get(`${group} ${from}`);
+    const leastMs = isDue(lastMs, atMs, answersApartMs) ? 0 : answersApartMs;
     await pause(answer === "later" ? leastMs + Math.random() * answerWithinMs : leastMs, signal);
     if (signal.aborted) return;
-    this.#answeredMs.set(`${group} ${from}`, performance.now());
+    this.#answeredMs.set(`${group} ${from}`, this.#own.nowMs());
     const now = await groupAt(table, group);
     if (now === null) return;
     if (answer === "out") await this.#sayOut(now, [from]);

@@ -104,13 +104,17 @@ test("what can't be looked up waits, counts once it can, and ends after thirty d
   expect((await groupAt(table, begun.id))?.waiting).toEqual([]);
 });
 
-test("what an earlier key has signed waits, and its signer is asked once", async () => {
+test("what an earlier key has signed waits, and its signer is asked once a day", async () => {
   const { at, groups, talk, shown, factsNow } = await device();
   at.roots = { ...at.roots, [maker]: [firstKey, await ed25519PublicKey(seedOf(8))] };
   await groups.take(rowOf(begun, [await stated(begun)]));
   await talk.hearWaiting();
   expect(await factsNow()).toEqual({ ...hiking, name: "", standing: "out", owed: 1 });
   expect(shown).toEqual([maker]);
+  at.nowMs += dayMs;
+  await talk.hearWaiting();
+  await talk.hearWaiting();
+  expect(shown).toEqual([maker, maker]);
   await groups.take(rowOf(begun, [await stated(begun, 8)]));
   await talk.hearWaiting();
   expect(await factsNow()).toEqual(hiking);

@@ -306,6 +306,32 @@ test("a statement by a key that the record does not show so far waits, counts on
   expect([await nameNow(), (await groupAt(table, state.id))?.waiting]).toEqual(["Later", []]);
 });
 
+test("a member who shows another state is answered once an hour, since what was sealed to a key they lost says nothing", async () => {
+  const table = await open();
+  const at = { nowMs };
+  const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
+  Object.assign(store.identity.client, { trust: { provenOf: () => null } });
+  const state = changed(emptyGroup(own, "n"), { name: "Hiking", add: [own, other] }, nowMs);
+  await table.change((batch) =>
+    putGroup(table, batch, { ...newRow(state), joined: Number.MAX_SAFE_INTEGER }),
+  );
+  const answered: Did[] = [];
+  const send = async (to: readonly Did[]) => {
+    answered.push(...to);
+    return [];
+  };
+  const { talk } = await partsOf(store, { send });
+  const counts: number[] = [];
+  for (const passedMs of [0, 60 * minuteMs - 1, 1, 60 * minuteMs, -120 * minuteMs]) {
+    at.nowMs += passedMs;
+    await talk.answer({ group: state.id, from: other, digest: "another" });
+    counts.push(answered.length);
+  }
+  // A clock that was set back delays nothing.
+  expect(counts).toEqual([1, 1, 2, 3, 4]);
+  expect(new Set(answered)).toEqual(new Set([other]));
+});
+
 test("for ten minutes a device waits for the one that made new keys, and for those that a hand-over needs; then the user goes on", async () => {
   const table = await open();
   const at = { nowMs };
