@@ -14,6 +14,13 @@ export class Copies {
     this.#device = device;
   }
 
+  /** Whether the copy does not know that this device has answered who hands the group over. */
+  #forget({ handing }: Kept): void {
+    const { did, kept } = this.#device;
+    const hasAnswered = kept.handing?.agreed.includes(did) === true;
+    this.#world.forgotAnswer ||= hasAnswered && handing?.agreed.includes(did) !== true;
+  }
+
   keep(): void {
     if (this.#kept.length < 3) this.#kept.push(JSON.stringify(this.#device.kept));
   }
@@ -34,6 +41,7 @@ export class Copies {
     if (before.deviceKey !== deviceKey || before.job !== null) return;
     this.#device.kill();
     const { secrets } = this.#device.kept.sealing;
+    this.#forget(before);
     this.#device.kept = before;
     const isKnown = (name: string) => others.some((one) => one.opens(name));
     this.#world.wasSetBack ||= secrets.some(

@@ -58,6 +58,8 @@ export class World {
   /** Whether the user hands a group over without the answers of other devices, and did. */
   readonly goesOn: boolean;
   wentOn = false;
+  /** A device went back to a copy from before its answer to who hands the group over. */
+  forgotAnswer = false;
   counter = 0;
 
   constructor(rules: Rules, random: () => number) {
@@ -75,6 +77,11 @@ export class World {
     this.#begin(eve, ["e1"], null);
     this.thief = new Thief(this);
     this.#makeGroup();
+  }
+
+  /** The group was handed over without a device that knows of it: it may do meanwhile what is undone then. */
+  get isUnanswered(): boolean {
+    return this.wentOn || (this.forgotAnswer && this.handedOver.size > 0);
   }
 
   rootOf(one: Did): string {
@@ -210,9 +217,8 @@ export class World {
     const states = members.map((one) => digestIn(one.kept.group));
     const handedOver = [...this.handedOver].map((one) => one.split(" ")[0]);
     const isTwice = new Set(handedOver).size < handedOver.length;
-    if (isTwice && !this.wentOn) wrong.push("a group was handed over twice");
-    if (!isTwice && new Set(states).size > 1)
-      wrong.push("members show different groups");
+    if (isTwice && !this.isUnanswered) wrong.push("a group was handed over twice");
+    if (!isTwice && new Set(states).size > 1) wrong.push("members show different groups");
     const isShown = this.devices.some(({ kept }) => kept.second !== null);
     if (isTwice && !isShown) wrong.push("a second hand-over isn't shown");
     if (!isTwice && isShown) wrong.push("a second hand-over is shown, and there is none");
@@ -229,7 +235,7 @@ export class World {
     if (this.thief.isRemoved && this.methods.get(alice)?.includes("evil"))
       wrong.push("a thief's method is in the document");
     // Who goes on without a device's answer may undo what it alone has done.
-    for (const gone of this.wentOn ? [] : this.wishedOut)
+    for (const gone of this.isUnanswered ? [] : this.wishedOut)
       if (members.some((one) => isIn(one.kept.group, gone))) wrong.push("a removal was undone");
     if (this.thief.isRemoved && members.some((one) => isIn(one.kept.group, mallory)))
       wrong.push("somebody outside came in by an earlier key");
@@ -264,7 +270,7 @@ export class World {
     for (const packet of this.taped.slice(from)) {
       if (packet.is === "text") {
         if (
-          !this.wentOn &&
+          !this.isUnanswered &&
           this.wishedOut.has(packet.to) &&
           packet.text.bundle === null &&
           packet.text.from !== packet.to
