@@ -8,8 +8,15 @@ const root = join(import.meta.dir, "..", "..");
 // The page asks for Node 22.
 const node =
   findRuntimes().find(({ name }) => name === "node 22")?.command ??
-  (Number(process.versions.node.split(".")[0]) >= 22 ? findRuntimes()[0]?.command : null) ??
+  (machinesNodeVersion() >= 22 ? findRuntimes()[0]?.command : null) ??
   null;
+/** Of `node` in the path, not that which Bun says to be; 0 without it. */
+function machinesNodeVersion(): number {
+  const [program] = findRuntimes()[0]?.command ?? [];
+  if (program === undefined) return 0;
+  return Number(/^v(\d+)/.exec(Bun.spawnSync([program, "--version"]).stdout.toString())?.[1] ?? 0);
+}
+
 let sdk: PackedSdk;
 let nodes: TestNodes;
 let page = "";
