@@ -81,7 +81,11 @@ type NodeParts = KnownParts & {
 export type ComposedNodes = Awaited<ReturnType<typeof composeNodes>>;
 
 export async function composeNodes(config: Config, overrides: ComposeParts) {
-  const blocks = await openBlocks({ ...overrides, receipts: receiptsOf(config, overrides.stores) });
+  const blocks = await openBlocks({
+    ...overrides,
+    receipts: receiptsOf(config, overrides.stores),
+    operator: config.operator,
+  });
   const tiers = await openTiers({
     ...overrides,
     receipts: receiptsOf(config, overrides.stores),

@@ -277,7 +277,10 @@ export function addIdentityFlag(command: Command): Command {
 export type CommandSession = Awaited<ReturnType<typeof openSession>>;
 
 /** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
-export function clientCommand<F extends object, A extends (string | undefined)[] = []>(
+export function clientCommand<
+  F extends object,
+  A extends (string | readonly string[] | undefined)[] = [],
+>(
   command: Command,
   work: (session: CommandSession, flags: F, ...values: A) => Promise<void>,
 ): void {

@@ -7,10 +7,12 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
+import { isRecord } from "../client/base/shapes.ts";
 import { isDid } from "../core/codec/did.ts";
 import { parseNetwork } from "../core/message/address.ts";
 import { askJson, createReport, parseUrl, printable } from "./command.ts";
 import { defaultConfigFile, readConfig } from "./config.ts";
+import { confirmed } from "./did-change.ts";
 
 const askTimeoutMs = 60_000;
 
@@ -156,7 +158,7 @@ function registerBlock(block: Command): void {
         "everyone whom this invitation let in, by the beginning of its id",
       )
       .option("--reason <text>", "why, for the list")
-      .option("--yes", "block a network of millions of clients too"),
+      .option("--yes", "do not ask, also for a network of millions of clients"),
   ).action(
     async (
       named: string[],
@@ -167,6 +169,7 @@ function registerBlock(block: Command): void {
       if (subjects.length === 0) throw failed("name whom to block, or an --invitation");
       const broad = yes ? undefined : subjects.find(isBroad);
       if (broad !== undefined) throw failed(`${broad} has millions of clients: confirm with --yes`);
+      if (guests.length > 0) confirmed(blockQuestion(subjects), { yes });
       await change(flags, {
         add: subjects.map((subject) => ({ subject, sender_only: sender, reason })),
         remove: [],
@@ -192,6 +195,10 @@ function registerBlock(block: Command): void {
   });
 }
 
+/** Each subject in a line of its own. */
+export const blockQuestion = (subjects: readonly string[]): string =>
+  `To be blocked:\n${subjects.map((one) => `  ${printable(one)}\n`).join("")}Block them?`;
+
 /** An invitation in the answer of the socket. */
 export type ListedInvitation = Readonly<Record<"id" | "expires_at", string>> & {
   readonly revoked_at: string | null;
@@ -200,7 +207,7 @@ export type ListedInvitation = Readonly<Record<"id" | "expires_at", string>> & {
   readonly uses: readonly { readonly did: string | null; readonly at: string }[];
 };
 
-/** DIDs that registered by an invitation, as `waypost invite list` shows them. */
+/** To be blocked: DIDs that registered by an invitation, as `waypost invite list` shows them, but for the operator's. */
 export async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> {
   const { invitations } = await askNode(flags, "/operations/invitations");
   const found = (invitations as readonly ListedInvitation[]).filter((one) => one.id.startsWith(id));
@@ -209,8 +216,10 @@ export async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> 
     throw failed(
       `${printable(id)} is not the beginning of one invitation's id, of six characters or more`,
     );
-  const guests = one.uses.flatMap(({ did }) => did ?? []);
-  if (guests.length === 0) throw failed("this invitation let no one in");
+  const { operator } = await askNode(flags, "/node");
+  const own = isRecord(operator) ? operator["did"] : null;
+  const guests = one.uses.flatMap(({ did }) => did ?? []).filter((did) => did !== own);
+  if (guests.length === 0) throw failed("this invitation let no one in who can be blocked");
   return guests;
 }
 

@@ -30,7 +30,8 @@ import {
   printable,
   renderBytes,
 } from "./command.ts";
-import { addPlaceFlags, askNode, guestsOf, type NodeFlags } from "./operations.ts";
+import { confirmed } from "./did-change.ts";
+import { addPlaceFlags, askNode, blockQuestion, guestsOf, type NodeFlags } from "./operations.ts";
 
 export function registerReportsCommand(program: Command): void {
   const reports = program
@@ -46,7 +47,12 @@ export function registerReportsCommand(program: Command): void {
     show,
   );
   clientCommand(
-    addIdentityFlag(reports.command("close <id>").description("remove a report for good")),
+    addIdentityFlag(
+      reports
+        .command("close [id...]")
+        .description("remove reports for good")
+        .option("--from <did>", "all by this reporter"),
+    ),
     close,
   );
   const block = reports
@@ -54,7 +60,8 @@ export function registerReportsCommand(program: Command): void {
     .description("block the authors in a report whose signatures hold, on the running node")
     .option("--sender", "only as senders: they still receive")
     .option("--invitation", "everybody whom their invitations let in, too")
-    .option("--network <network...>", "these networks, too");
+    .option("--network <network...>", "these networks, too")
+    .option("--yes", "do not ask");
   clientCommand(addIdentityFlag(addPlaceFlags(block)), blockAuthors);
 }
 
@@ -97,7 +104,11 @@ async function reportsOf(session: CommandSession): Promise<Found[]> {
 }
 
 async function reportNamed(session: CommandSession, named: string): Promise<Found> {
-  const found = (await reportsOf(session)).filter(({ id }) => id.startsWith(named.toLowerCase()));
+  return namedIn(await reportsOf(session), named);
+}
+
+function namedIn(reports: readonly Found[], named: string): Found {
+  const found = reports.filter(({ id }) => id.startsWith(named.toLowerCase()));
   const [one] = found;
   if (named.length >= 6 && one !== undefined && found.length === 1) return one;
   throw failed(
@@ -180,22 +191,40 @@ async function show(session: CommandSession, _flags: object, named: string | und
 
 // ------------------------------------------------------------------------------------------------------- acting
 
-async function close(session: CommandSession, _flags: object, named: string | undefined) {
-  const { id, waiting } = await reportNamed(session, named ?? "");
-  const [failure] = await removeUnread(waiting.parts.flat(), { isAccepted: false });
+type CloseFlags = { readonly from?: string };
+
+/** Nothing is closed when one of the ids names no report. */
+async function close(
+  session: CommandSession,
+  { from }: CloseFlags,
+  named: readonly string[] | undefined = [],
+): Promise<void> {
+  if (named.length === 0 && from === undefined)
+    throw failed("name the reports to close, or their reporter with --from");
+  const found = await reportsOf(session);
+  const theirs = found.filter(({ reporter }) => reporter === from);
+  const closing = [...new Set([...named.map((one) => namedIn(found, one)), ...theirs])];
+  const copies = closing.flatMap(({ waiting }) => waiting.parts.flat());
+  const [failure] = await removeUnread(copies, { isAccepted: false });
   if (failure !== undefined) throw failure.error;
-  session.report.result({ ok: true, id }, `closed ${id}`);
+  const ids = closing.map(({ id }) => id);
+  const text = ids.map((id) => `closed ${id}`).join("\n");
+  session.report.result(
+    { ok: true, closed: ids },
+    text || "There are no reports of this reporter.",
+  );
 }
 
 type BlockFlags = NodeFlags & {
   readonly sender?: boolean;
   readonly invitation?: boolean;
   readonly network?: readonly string[];
+  readonly yes?: boolean;
 };
 
 async function blockAuthors(
   session: CommandSession,
-  { sender = false, invitation = false, network = [], ...flags }: BlockFlags,
+  { sender = false, invitation = false, network = [], yes = false, ...flags }: BlockFlags,
   named: string | undefined,
 ): Promise<void> {
   const found = await reportNamed(session, named ?? "");
@@ -206,7 +235,10 @@ async function blockAuthors(
   if (authors.size === 0)
     throw failed("no signature in this report holds; `waypost block add` blocks without one");
   const guests = invitation ? await guestsBeside([...authors], flags) : [];
-  const subjects = [...new Set<string>([...authors, ...guests, ...network])];
+  // A report must not harm its reporter, who may have come by the same invitation.
+  const others = guests.filter((did) => did !== found.reporter);
+  const subjects = [...new Set<string>([...authors, ...others, ...network])];
+  confirmed(blockQuestion(subjects), { yes });
   const reason = `report ${found.id.slice(0, 8)}`;
   const add = subjects.map((subject) => ({ subject, sender_only: sender, reason }));
   const answer = await askNode(flags, "/operations/blocks", { add, remove: [] });

@@ -39,7 +39,7 @@ let bob: Waypost;
 /** Like bob, with keys against recording. */
 let carol: Waypost;
 let mallory: Waypost;
-/** By the same invitation as mallory. */
+/** By the same invitation as mallory, bob and the operator. */
 let friend: Waypost;
 
 async function operate(path: string, body?: unknown): Promise<Answer> {
@@ -63,15 +63,16 @@ async function person(name: string, invitation: string, announce = false): Promi
 
 beforeAll(async () => {
   nodes = await startTestNodes(inputOf({}));
+  const shared = await invite(4);
   const own = { url, keys: fileKeys(keys), name: "operator", waiting };
-  const me = await Waypost.open({ ...own, invitation: await invite(1) });
+  const me = await Waypost.open({ ...own, invitation: shared });
   operator = me.did;
   await me.close();
   await nodes.stop();
   nodes = await startTestNodes(inputOf({ did: operator }));
-  const [one, two] = [await invite(2), await invite(2)];
-  [bob, carol] = [await person("bob", one), await person("carol", one, true)];
-  [mallory, friend] = [await person("mallory", two), await person("friend", two)];
+  const one = await invite(1);
+  [bob, carol] = [await person("bob", shared), await person("carol", one, true)];
+  [mallory, friend] = [await person("mallory", shared), await person("friend", shared)];
 }, 120_000);
 afterAll(async () => {
   await Promise.all(opened.map((me) => me.close()));
@@ -248,11 +249,27 @@ describe("a report", () => {
 });
 
 describe("the operator", () => {
-  test("blocks the authors, and everybody whom their invitation let in", async () => {
+  test("is never blocked itself, by any command", async () => {
+    const refused = await run(["block", "add", operator, "--sender", "--socket", socket], {
+      cwd: folder.path,
+    });
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringContaining("can't be blocked"),
+    ]);
+    expect((await operate("blocks"))["blocks"]).toEqual([]);
+  });
+
+  test("blocks the authors and whom their invitation let in, but itself and the reporter", async () => {
     const id = await idOf("mallory threatens me");
     const words = ["block", id, "--socket", socket];
     const network = "203.0.113.0/24";
-    const done = await reportsJson(...words, "--invitation", "--network", network);
+    const unasked = await reports(...words, "--invitation");
+    expect([unasked.code, unasked.stderr]).toEqual([1, expect.stringContaining("--yes")]);
+    expect(unasked.stderr).toContain(friend.did);
+    expect(unasked.stderr).not.toContain(bob.did);
+    expect((await operate("blocks"))["blocks"]).toEqual([]);
+    const done = await reportsJson(...words, "--invitation", "--network", network, "--yes");
     expect((done["blocked"] as string[]).sort()).toEqual([mallory.did, friend.did, network].sort());
     const blocks = (await operate("blocks"))["blocks"] as Answer[];
     expect(blocks.map(({ reason }) => reason)).toEqual(
@@ -271,6 +288,21 @@ describe("the operator", () => {
     expect((await reports("close", id.slice(0, 8))).stdout).toBe(`closed ${id}\n`);
     expect((await listed()).map(({ reason }) => reason)).not.toContain("sealed");
     expect((await reports("show", id)).code).toBe(1);
+  });
+
+  test("closes several reports, and all of one reporter", async () => {
+    const ids = [await idOf("edited"), await idOf("files")];
+    const none = await reports("close", ids[0] ?? "", "ffffffff");
+    expect(none.code).toBe(1);
+    expect((await reportsJson("close", ...ids))["closed"]).toEqual(ids);
+    const left = await listed();
+    const carols = left.filter(({ reporter }) => reporter === carol.did).map(({ id }) => id);
+    expect(carols.length).toBeGreaterThan(0);
+    expect((await reportsJson("close", "--from", carol.did))["closed"]).toEqual(carols);
+    expect((await listed()).map(({ id }) => id)).toEqual(
+      left.map(({ id }) => id).filter((id) => !carols.includes(id)),
+    );
+    expect((await reports("close")).code).toBe(1);
   });
 
   test("reads reports as text", async () => {

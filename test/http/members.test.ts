@@ -137,7 +137,7 @@ describe("members", () => {
 
   test("everyone whom an invitation let in is blocked at once", async () => {
     const block = (...words: string[]) =>
-      run(["block", "add", ...words, "--socket", socket, "--json"], { cwd: folder.path });
+      run(["block", "add", ...words, "--yes", "--socket", socket, "--json"], { cwd: folder.path });
     for (const wrong of ["", "zzzzzz", invitation.slice(0, 5)])
       expect((await block("--invitation", wrong)).code).toBe(1);
     expect((await block()).code).toBe(1);

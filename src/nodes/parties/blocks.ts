@@ -4,6 +4,7 @@
  * list as sets in memory, so a check costs a look-up. A change is announced over the bus, and every process reads the list
  * again every ten seconds.
  */
+import type { Config } from "../../config/schema.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import {
@@ -46,7 +47,7 @@ type BlockOutcome = {
 
 export type Blocks = {
   readonly list: () => readonly Block[];
-  /** Durable when it resolves. A store that fails may have a part of the change. */
+  /** Durable when it resolves. A store that fails may have a part of the change. 400 `invalid_request` for `operator.did`. */
   readonly change: (change: BlockChange) => Promise<BlockOutcome | Fault>;
   /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
   readonly checkParties: (to: Did, from: Did | null) => Fault | null;
@@ -61,7 +62,12 @@ export type Blocks = {
 
 const prefix = "/block/";
 
-export async function openBlocks(parts: FollowParts): Promise<Blocks> {
+type BlocksParts = FollowParts & {
+  /** Whose identity is not blocked, since reports wait there. */
+  readonly operator?: Pick<Config["operator"], "did">;
+};
+
+export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   const { receipts, now } = parts;
   const followers = new Set<() => void>();
   let blocks: readonly Block[] = [];
@@ -80,6 +86,12 @@ export async function openBlocks(parts: FollowParts): Promise<Blocks> {
     },
   });
   const change = async ({ add, remove }: BlockChange): Promise<BlockOutcome | Fault> => {
+    const operator = parts.operator?.did ?? null;
+    if (add.some(({ subject }) => subject === operator))
+      return fault(
+        "invalid_request",
+        `${operator} is operator.did, which takes the reports: it can't be blocked`,
+      );
     await read();
     const after = new Map(blocks.map((block) => [block.subject, block]));
     const removed = remove.filter((subject) => after.delete(subject));
