@@ -3,11 +3,19 @@
  * a thief had linked leaves no one in a group, and moves no conversation to another one.
  */
 import { expect, test } from "bun:test";
-import type { GroupRow } from "../../src/client/groups/bundles.ts";
-import { changed, successorOf } from "../../src/client/groups/statements.ts";
+import { type GroupRow, newRow, type SignedStatement } from "../../src/client/groups/bundles.ts";
+import {
+  changed,
+  emptyGroup,
+  type GroupState,
+  statementText,
+  successorOf,
+} from "../../src/client/groups/statements.ts";
+import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
 import { groupAt, putGroup } from "../../src/client/store/group-rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
+import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { peopleAtNodes } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";
@@ -111,6 +119,82 @@ test("a linked device of a thief leaves no one in another's group, and takes it 
   // Nor does the admin's next word bring anything of it back.
   await (await alice.groups.get(id))?.change({ name: "Climbing" });
   await shows(phone, id, { ...facts, name: "Climbing" });
+}, 60_000);
+
+async function signedBy(rootSeed: Uint8Array, state: GroupState): Promise<SignedStatement> {
+  const { id, maker, nonce, name, members } = state;
+  const statement = { id, maker, nonce, name, members };
+  const signature = encodeBase64(await signEd25519(statementText(statement), rootSeed));
+  return { statement, key: encodeHex(await ed25519PublicKey(rootSeed)), signature };
+}
+
+/** Of two devices the one that isn't this. */
+async function removeOther(at: Waypost): Promise<void> {
+  const other = (await at.devices.list()).find(({ isThis }) => !isThis);
+  await at.devices.remove(other?.did as Did);
+}
+
+test("a linked device of a thief empties no group by a way whose first id is made up", async () => {
+  const [alice, mallory] = [await open(place()), await open(place())];
+  const [phone, where] = [await open(place()), place()];
+  await meet(alice, mallory, phone);
+  const { id } = await alice.groups.create("Hiking", [phone.did]);
+  const facts = {
+    ...{ name: "Hiking", admin: alice.did, members: dids(alice, phone) },
+    ...{ standing: "joined" as const, next: null },
+  } satisfies Facts;
+  await shows(phone, id, facts);
+  const thief = await linked(phone, where);
+  await shows(thief, id, facts);
+  const edit = ({ state: { maker, nonce } }: GroupRow): GroupRow => {
+    const gone = { id: crypto.randomUUID(), maker, nonce, next: mallory.did, atMs: 1 };
+    return { ...newRow(emptyGroup(mallory.did, crypto.randomUUID())), former: [gone] };
+  };
+  const again = await say(thief, where, { id, edit });
+  await taken(again, phone);
+  expect(await factsAt(phone, id)).toEqual(facts);
+  await removeOther(phone);
+  expect(await factsAt(phone, id)).toEqual(facts);
+}, 60_000);
+
+test("a linked device of a thief leads a group that was handed over to no one else", async () => {
+  const [bob, mallory] = [await open(place()), await open(place())];
+  const [phone, where] = [await open(place()), place()];
+  await meet(bob, mallory, phone);
+  const { id } = await phone.groups.create("Hiking", [bob.did]);
+  const facts = {
+    ...{ name: "Hiking", admin: bob.did, members: dids(bob, phone) },
+    ...{ standing: "joined" as const, next: null },
+  } satisfies Facts;
+  await until(
+    () => factsAt(bob, id),
+    (found) => found?.standing === "joined",
+  );
+  await (await phone.groups.get(id))?.change({ admin: bob.did });
+  await shows(phone, id, facts);
+  const thief = await linked(phone, where);
+  await shows(thief, id, facts);
+  const { did: next, identity } = mallory;
+  const table = await Table.open(where.store, thief.identity.storeKey);
+  const [first] = (await groupAt(table, id))?.former ?? [];
+  if (first === undefined) throw new Error("the group was not handed over");
+  const { maker, nonce } = first;
+  const before = changed(emptyGroup(maker, nonce), { add: [phone.did, next] }, Date.now());
+  const state = successorOf({ ...before, next }) as GroupState;
+  const statements = [await signedBy(identity.rootSeed, state)];
+  const edit = (row: GroupRow): GroupRow => {
+    return { ...row, state, former: [{ ...first, next, atMs: 1 }], statements };
+  };
+  const again = await say(thief, where, { id, edit });
+  await taken(again, phone);
+  expect(await factsAt(phone, id)).toEqual(facts);
+  await removeOther(phone);
+  await (await phone.groups.get(id))?.send("for Bob alone");
+  await until(
+    async () => (await bob.store.messages(id)).at(-1)?.text,
+    (text) => text === "for Bob alone",
+  );
+  expect(await mallory.store.conversations()).toEqual([]);
 }, 60_000);
 
 test("a linked device of a thief accepts no later invitation, and shuts the identity out of no group", async () => {

@@ -26,6 +26,8 @@ export class Siblings {
     const wasIn = isIn(kept.group, mallory);
     const provenBefore = { ...kept.proven };
     this.#merge(body);
+    if (kept.group.maker === mallory)
+      this.#world.leaks.add("an own device leads to somebody to whom no admin has handed over");
     if (wasIn || !isIn(kept.group, mallory) || kept.group.maker === identity) return;
     const { maker } = kept.group;
     // What was in force by what this device had proven when it looked.
@@ -51,7 +53,7 @@ export class Siblings {
     const succession = { former, state: group };
     const further = rules.furtherOf({ ...kept, state: kept.group }, succession);
     const known = [...counting, ...kept.handOvers];
-    if (further === "given" && !rules.isBacked(succession, known, identity)) this.#ask(body);
+    if (further === "given" && !rules.isBacked(succession, known)) this.#ask(body);
     else if (further !== "held") {
       kept.handOvers = handOversOf(known);
       if (further === "given") this.#go(body);

@@ -157,6 +157,7 @@ export class Thief {
     } else {
       const bad = changed(group, { add: [mallory] }, world.nowMs);
       this.#say(target, null, root, bad);
+      this.#sayWay(target, root);
     }
   }
 
@@ -191,6 +192,25 @@ export class Thief {
     const body = { ...this.#bodyFor(target), ...said };
     const from = did("thief3");
     world.hand({ is: "device", to: target.did, from, root: world.rootOf(bob), head: null, body });
+  }
+
+  /** As if the identity itself had handed its group over to somebody else, and before it did; who says it founded that. */
+  #sayWay(target: Device, root: string): void {
+    const world = this.#world;
+    const { group, former } = target.kept;
+    const at = [...former, group].findIndex(({ maker }) => maker === alice);
+    const first = [...former, group][at];
+    if (first === undefined) return;
+    const { id, maker, nonce } = first;
+    const next = mallory;
+    const state = successorOf({ ...group, id, maker, nonce, next }) ?? group;
+    const body = {
+      ...this.#bodyFor(target),
+      group: state,
+      former: [...former.slice(0, at), { id, maker, nonce, next, atMs: 1 }],
+      bundle: { statements: [{ statement: state, root: world.rootOf(mallory) }], leavings: [] },
+    };
+    world.hand({ is: "device", to: target.did, from: did("thief"), root, head: null, body });
   }
 
   #bodyFor({ kept }: Device): Body {

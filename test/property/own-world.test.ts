@@ -5,7 +5,7 @@
  */
 import { expect, test } from "bun:test";
 import { type GroupState, join, type Statement } from "../../src/client/groups/statements.ts";
-import { type Rules, realRules } from "../model/own-facts.ts";
+import { alice, type Rules, realRules } from "../model/own-facts.ts";
 import { runSchedule } from "../model/own-world.ts";
 
 const schedules = 300;
@@ -22,7 +22,9 @@ const latest = ({ name, members }: Statement): number =>
 const whole = (state: GroupState, other: Statement): GroupState =>
   latest(other) > latest(state) ? { ...state, name: other.name, members: other.members } : state;
 
-const { decideSealing, found, hear, settle } = realRules;
+const { decideSealing, found, hear, isBacked, settle } = realRules;
+const isBackedOrOwn: Rules["isBacked"] = ({ former = [], state }, counting) =>
+  isBacked({ former: former.filter(({ maker }) => maker !== alice), state }, counting);
 const defects: Readonly<Record<string, Partial<Rules>>> = {
   "the whole of a state counts by its time": {
     hear: (state, statement, { signedBy }) =>
@@ -103,6 +105,7 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
   },
   "an earlier key's statement counts where an own device shows it": { siblingCounts: () => true },
   "an own device leads to a group to which no hand-over leads": { isBacked: () => true },
+  "an own group's hand-over counts unsigned": { isBacked: isBackedOrOwn },
   "a device keeps its own way when another one has gone on": { furtherOf: () => "held" },
 };
 

@@ -296,7 +296,7 @@ export function mergeRows(
     owed: held.owed ?? [],
     was: { ...held.was, ...given.was },
     handOvers,
-    former: held.former ?? given.former ?? [],
+    former: held.former ?? [],
     second: held.second ?? given.second ?? null,
     handing: joinWishes(held.handing ?? null, given.handing ?? null),
   };

@@ -89,33 +89,38 @@ function withHandOver<Row extends Succession>(row: Row, one: HandOver): Row {
   return heard === state ? row : { ...row, state: heard };
 }
 
-/** Of two own devices the one that has gone further; where they went different ways, the one that went first. */
+/**
+ * Of two own devices the one that has gone further on the same way. Where they went different ways each keeps its own: what
+ * was followed holds, and of when a device did so there is only its word.
+ */
 export function furtherOf(held: Succession, given: Succession): "held" | "given" | "both" {
   if (held.state.id === given.state.id) return "both";
-  if (namesOf(held).includes(given.state.id)) return "held";
-  if (namesOf(given).includes(held.state.id)) return "given";
-  for (const [i, one] of (held.former ?? []).entries()) {
-    const other = given.former?.[i];
-    if (other === undefined || other.next === one.next) continue;
-    if (other.atMs !== one.atMs) return other.atMs < one.atMs ? "given" : "held";
-    return other.next < one.next ? "given" : "held";
-  }
-  return "held";
+  return namesOf(given).includes(held.state.id) ? "given" : "held";
+}
+
+/** The way as another own device has gone on, from where this one stands: the conversation stays at its place. */
+export function wayOn(held: Succession, given: Succession): readonly Former[] {
+  const { former = [] } = given;
+  const at = former.findIndex(({ id }) => id === held.state.id);
+  return at < 0 ? (held.former ?? []) : [...(held.former ?? []), ...former.slice(at)];
 }
 
 // ------------------------------------------------------------------------------------------------------ own devices
 
-/** Whether the way that another own device says it has gone is one of hand-overs that count, or of this identity's own. */
+/** Whether each id is that of its maker and nonce. */
+export const isNamedRight = ({ former = [], state }: Succession): boolean =>
+  [...former, state].every(({ id, maker, nonce }) => id === groupIdOf(maker, nonce));
+
+/** Whether the way that another own device says it has gone is one of hand-overs that count. */
 export function isBacked(
   { former = [], state }: Succession,
   counting: readonly HandOver[],
-  own: Did,
 ): boolean {
   const isWay = former.every(({ id, maker, nonce, next }, at) => {
     const after = former[at + 1] ?? state;
     const leads = id === groupIdOf(maker, nonce) && after.maker === next && after.nonce === id;
     const isOf = (one: HandOver) => one.id === id && one.next === next;
-    return leads && (maker === own || counting.some(isOf));
+    return leads && counting.some(isOf);
   });
   return isWay && state.id === groupIdOf(state.maker, state.nonce);
 }

@@ -20,12 +20,19 @@ import {
   placeOf,
   upgradeRow,
 } from "../groups/bundles.ts";
-import { furtherOf, isBacked, namesOf } from "../groups/handing.ts";
+import {
+  furtherOf,
+  isBacked,
+  isNamedRight,
+  namesOf,
+  wayOn,
+  withoutNext,
+} from "../groups/handing.ts";
 import {
   askAgainMs,
   digestOf,
   emptyGroup,
-  groupIdOf,
+  type GroupState,
   type HandOver,
   isDue,
   isSame,
@@ -62,24 +69,28 @@ function takeRow(
   listener: GroupListener,
 ): Taken {
   const { own, root } = listener;
-  const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
+  // An own device signs no hand-over twice, so what an earlier own key has signed still leads on.
+  const isCounting = ({ one, by }: Examined["handOvers"][number]) =>
+    by === "in_force" || (by === "earlier" && one.maker === own);
+  const counting = said.handOvers.filter(isCounting).map(({ one }) => one);
   const known = [...counting, ...(held?.handOvers ?? [])];
   const further = held === null ? "given" : furtherOf(held, given);
   if (held !== null && further === "held")
     return { row: followed(held, said, listener), isOwed: false };
-  const isWay = isBacked(given, known, own);
+  const isWay = isBacked(given, known);
   if (further === "given" && !isWay) {
     const [first = given.state] = given.former ?? [];
     return { row: held ?? newRow(emptyGroup(first.maker, first.nonce)), isOwed: true };
   }
+  const way = held === null ? (given.former ?? []) : wayOn(held, given);
   if (given.state.maker === own) {
-    const former = isWay ? (given.former ?? []) : [];
-    const backed = { ...given, former, handOvers: known };
+    const former = isWay ? way : [];
+    const backed = { ...given, state: withBackedNext(given, known), former, handOvers: known };
     const row = held === null ? backed : mergeRows(held, backed, { own, root });
-    return { row, isOwed: false };
+    return { row, isOwed: said.handOvers.some(({ by }) => by === "unknown") };
   }
   const { maker, nonce } = given.state;
-  const begun = { ...newRow(emptyGroup(maker, nonce)), former: given.former ?? [] };
+  const begun = { ...newRow(emptyGroup(maker, nonce)), former: way };
   const { waiting = [], owed = [], joined = 0 } = held ?? {};
   const before = held !== null && further === "both" ? held : { ...begun, waiting, owed, joined };
   const { row, waits } = hearAll(before, said, listener);
@@ -87,6 +98,12 @@ function takeRow(
   const gone = isHeard ? followed(row, said, listener) : row;
   const isOwed = !isHeard || waits.leavings.length > 0 || isMissing(gone, given, said);
   return { row: withOwnWill(gone, given, own), isOwed };
+}
+
+/** Of an own group: to whom it is handed over only as far as that is signed. */
+function withBackedNext({ state }: GroupRow, known: readonly HandOver[]): GroupState {
+  const isSigned = known.some(({ id, next }) => id === state.id && next === state.next);
+  return isSigned ? state : withoutNext(state);
 }
 
 /** Whether an earlier key has signed something that isn't known here, or a key that the record does not show so far. */
@@ -139,9 +156,8 @@ export class OwnGroups {
     { sinceMs, isEcho }: { readonly sinceMs: number; readonly isEcho: boolean },
   ): Promise<StoreChange | null> {
     const { table, did: own, identity, nowMs } = this.#own;
-    const { id, maker, nonce } = given.state;
     const bundle = bundleIn(given);
-    if (bundle === null || id !== groupIdOf(maker, nonce)) return null;
+    if (bundle === null || !isNamedRight(given)) return null;
     const said = await this.#talk.judge(bundle, {
       from: own,
       row: await this.#rowFor(given, table),
@@ -163,7 +179,7 @@ export class OwnGroups {
       this.#talk.hearSoon();
       void attempt(() => this.#ask(after, said));
     }
-    const isOwnGroup = before !== null && maker === own;
+    const isOwnGroup = before !== null && given.state.maker === own;
     const isLost = isOwnGroup && overtaken(before, given, after);
     const what = isLost ? "overtaken" : "group";
     return { type: "changed", conversation: placeOf(after), id: null, what };

@@ -20,6 +20,7 @@ import { ed25519PublicKey, signEd25519 } from "../../../../src/client/keys/crypt
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { OwnGroups } from "../../../../src/client/store/group-own.ts";
 import { factsOf, groupAt, putGroup } from "../../../../src/client/store/group-rows.ts";
+import { rowsOf } from "../../../../src/client/store/keys.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeBase64, encodeHex } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
@@ -141,6 +142,31 @@ test("nothing of a state counts that isn't signed, and no way that no hand-over 
   expect(await factsNow()).toEqual({ ...hiking, admin: next, owed: 2 });
   await talk.hearWaiting();
   expect(await factsNow()).toEqual({ ...hiking, admin: next });
+});
+
+test("no way that another device says counts without ids of its makers, or against one that was followed", async () => {
+  const { groups, talk, table, factsNow } = await device();
+  await groups.take(rowOf(begun, [await stated(begun)]));
+  const { nonce } = begun;
+  const founded = emptyGroup(mallory, "m");
+  for (const id of [begun.id, crypto.randomUUID()]) {
+    const former = [{ id, maker, nonce, next: mallory, atMs: 1 }];
+    await groups.take({ ...newRow(founded), former });
+    await talk.hearWaiting();
+    expect(await factsNow()).toEqual({ ...hiking, owed: 1 });
+  }
+  const way = successorOf({ ...begun, next }) as GroupState;
+  const gone = { id: begun.id, maker, nonce, next, atMs: nowMs };
+  const handOvers = [await handedOver(begun)];
+  await groups.take({ ...rowOf(way, [await stated(way, 6)]), former: [gone], handOvers });
+  expect(await factsNow()).toMatchObject({ admin: next });
+  const other = successorOf({ ...begun, next: mallory }) as GroupState;
+  const former = [{ ...gone, next: mallory, atMs: 1 }];
+  const key = { key: "ab".repeat(32), signature: "" };
+  const said = [...handOvers, { id: begun.id, maker, nonce, next: mallory, ...key }];
+  await groups.take({ ...rowOf(other, []), former, handOvers: said });
+  expect(await factsNow()).toMatchObject({ name: "Hiking", admin: next, standing: "joined" });
+  expect((await table.values<GroupRow>(rowsOf.groups)).length).toBe(1);
 });
 
 test("what an earlier version kept unsigned goes where a statement by the key in force is there", async () => {
