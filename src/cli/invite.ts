@@ -5,14 +5,13 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { renderUnicodeCompact } from "uqr";
 import { failed } from "../app/failure.ts";
-import { dayMs, secondMs } from "../core/codec/time.ts";
+import { dayMs, parseDuration, secondMs } from "../core/codec/time.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
 import {
   countOf,
   createReport,
   parseBetween,
   parseUrl,
-  parseWait,
   printable,
   renderBytes,
 } from "./command.ts";
@@ -60,9 +59,9 @@ export function registerInviteCommands(program: Command): void {
 
 /** Milliseconds; whole seconds travel. */
 function parseLife(text: string): number {
-  const ms = parseWait(text);
-  if (ms >= 60 * secondMs) return ms;
-  throw new InvalidArgumentError("It must be at least a minute.");
+  const ms = parseDuration(text);
+  if (ms !== null && ms >= 60 * secondMs) return ms;
+  throw new InvalidArgumentError("It must be from 1 minute to 30 days, such as 1h or 30d.");
 }
 
 type CreateFlags = NodeFlags & {

@@ -86,7 +86,7 @@ async function* pagesOf(
 
 function lineOf(member: MemberRow): string {
   const { since, seen, waiting, blocked } = textOf(member);
-  const tier = member.tier === null ? "" : `tier ${member.tier}`;
+  const tier = member.tier === null ? "" : `tier ${tierText(member)}`;
   const names = [member.did, ...member.aliases].join(" ");
   const marks = [tier, waiting, blocked].filter((text) => text !== "").join(", ");
   return `${since.slice(0, 10)}  ${seen.padEnd(10)}  ${names}${marks === "" ? "" : `  (${marks})`}`;
@@ -102,7 +102,7 @@ function textOf(member: MemberRow) {
     record: recordText(state),
     since,
     invitation: invitation ?? "none",
-    tier: member.tier ?? "default",
+    tier: tierText(member),
     seen: last_seen ?? "-",
     waiting:
       entries === 0
@@ -110,6 +110,11 @@ function textOf(member: MemberRow) {
         : `${countOf(entries, "message")} waiting, ${renderBytes(member.waiting_bytes ?? 0)}`,
     blocked: blocked === null ? "" : `blocked${blocked === "sender" ? " as a sender" : ""}`,
   };
+}
+
+function tierText({ tier, tier_lost }: MemberRow): string {
+  if (tier === null) return "default";
+  return tier_lost ? `${tier}: has no table in the configuration, so the default counts` : tier;
 }
 
 function recordText(state: MemberRow["state"]): string {

@@ -140,6 +140,10 @@ async function list(session: CommandSession): Promise<void> {
 
 // ------------------------------------------------------------------------------------------------------ showing
 
+/** A signature inside covers the record, and of the envelope a digest alone. */
+const coversTime = ({ authorship, holds }: Judged): boolean =>
+  holds === true && authorship?.is === "outside";
+
 type Judged = Reported & { readonly holds: boolean | null };
 
 async function judge(session: CommandSession, { reporter, messages }: Found): Promise<Judged[]> {
@@ -151,9 +155,14 @@ async function judge(session: CommandSession, { reporter, messages }: Found): Pr
   );
 }
 
-const verdictOf = ({ holds }: Judged): string => {
+const verdictOf = (judged: Judged): string => {
+  const { holds } = judged;
+  const isTimeSigned = coversTime(judged);
   if (holds === null) return "nothing shows who wrote it";
-  return holds ? "its signature holds" : "ITS SIGNATURE DOES NOT HOLD by the author's present keys";
+  const timeNote = isTimeSigned ? "" : ", for its words and not for the time";
+  return holds
+    ? `its signature holds${timeNote}`
+    : "ITS SIGNATURE DOES NOT HOLD by the author's present keys";
 };
 
 function contentOf({ data, mediaType, name, sizeBytes }: Judged): string {
@@ -183,6 +192,7 @@ async function show(session: CommandSession, _flags: object, named: string | und
     group: one.group,
     media_type: one.mediaType,
     signature: one.holds === null ? "unknown" : one.holds ? "holds" : "fails",
+    time_signed: coversTime(one),
     content: contentOf(one),
   }));
   const shown = { ok: true, id, reporter, sent_at: timeOf(sentMs), reason, messages };

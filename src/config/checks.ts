@@ -5,6 +5,7 @@
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 import { isAbsolute, normalize } from "node:path";
+import { dayMs } from "../core/codec/time.ts";
 import {
   isLoopbackAddress,
   isLoopbackListener,
@@ -15,7 +16,7 @@ import {
   parseNetwork,
 } from "../core/message/address.ts";
 import { type InputProblem, renderSizeSetting } from "../storage/setting-problem.ts";
-import { isPublicEndpoint } from "./kinds.ts";
+import { isPublicEndpoint, renderDurationSetting } from "./kinds.ts";
 import { listSettings, renderValue } from "./reference.ts";
 import { type Config, configSchema } from "./schema.ts";
 
@@ -41,6 +42,7 @@ export const configWarnings = remarksOf(
   endpointWarnings,
   storeWarnings,
   sizeWarnings,
+  reportWarnings,
 );
 
 // ------------------------------------------------------------------------------------------------ relations
@@ -217,7 +219,9 @@ function* sizeWarnings(config: Config): Generator<Remark> {
     );
     if (typeof value !== "number" || typeof usual !== "number" || ofMachine.includes(name))
       continue;
-    if (value === 0 || (value <= usual * farFactor && value * farFactor >= usual)) continue;
+    // Without a limit as the default, no number is far from it.
+    if (value === 0 || usual === 0 || (value <= usual * farFactor && value * farFactor >= usual))
+      continue;
     const [shown, expected] = [value, usual].map((one) => renderValue(form, one));
     yield [
       `${section}.${name}`,
@@ -228,6 +232,18 @@ function* sizeWarnings(config: Config): Generator<Remark> {
 
 const metadata = parseAddress("169.254.169.254");
 const ownAddresses = [parseAddress("127.0.0.1"), parseAddress("::1")];
+
+/** The SDK asks for the longest life that the protocol has. */
+const reportLifeMs = 30 * dayMs;
+
+function* reportWarnings({ operator, limits }: Config): Generator<Remark> {
+  if (operator.did === null || limits.ttl_max >= reportLifeMs) return;
+  const life = renderDurationSetting(limits.ttl_max);
+  yield [
+    "limits.ttl_max",
+    `reports to operator.did are lost after ${life}: "30d" keeps them as long as possible`,
+  ];
+}
 
 function* networkWarnings({ server, relay }: Config): Generator<Remark> {
   for (const [i, network] of server.trusted_proxies.entries())

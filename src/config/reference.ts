@@ -14,6 +14,8 @@ type Json = {
   readonly default?: unknown;
   readonly form?: string;
   readonly properties?: Readonly<Record<string, Json>>;
+  /** Of a table of tables: what each has. */
+  readonly additionalProperties?: Json;
 };
 
 const jsonSchemaOf = (schema: z.ZodType): Json =>
@@ -50,7 +52,25 @@ export function renderReference(): string {
       "",
     ].join("\n");
   });
-  return sections.join("\n");
+  return [...sections, renderTierReference()].join("\n");
+}
+
+/** Options of a tier have no default of their own. */
+function renderTierReference(): string {
+  const options = described.properties?.["tiers"]?.additionalProperties?.properties ?? {};
+  const rows = Object.entries(options).map(
+    ([name, { description = "" }]) => `| \`${name}\` | ${description} |`,
+  );
+  return [
+    "### `[tiers.<name>]`",
+    "",
+    "Limits of members to whom `waypost members set-tier` gives this name. What a table lacks is as in `[cache]` and `[relay]`; where the table itself is gone, so is all.",
+    "",
+    "| option | meaning |",
+    "|---|---|",
+    ...rows,
+    "",
+  ].join("\n");
 }
 
 /** Every setting with the value that holds, defaults included, as a file with the same values. */

@@ -117,7 +117,7 @@ describe("a report", () => {
     await bob.report(all.slice(0, 2), "mallory threatens me");
     expect(await shown("mallory threatens me")).toMatchObject([
       { from: mallory.did, content: "an insult", signature: "holds" },
-      { from: mallory.did, content: "a threat", signature: "holds" },
+      { from: mallory.did, content: "a threat", signature: "holds", time_signed: true },
     ]);
     const [one] = await listed();
     expect(one).toMatchObject({ reporter: bob.did, authors: [mallory.did], messages: 2 });
@@ -127,7 +127,12 @@ describe("a report", () => {
     await mallory.send("carol", "an insult of another kind");
     await carol.report(await arrived(carol, mallory, 1), "sealed");
     expect(await shown("sealed")).toMatchObject([
-      { from: mallory.did, content: "an insult of another kind", signature: "holds" },
+      {
+        from: mallory.did,
+        content: "an insult of another kind",
+        signature: "holds",
+        time_signed: true,
+      },
     ]);
   });
 

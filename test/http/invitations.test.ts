@@ -219,6 +219,12 @@ test("an invitation goes from the command over its link and QR code to the SDK, 
     expect((await operate("reload")).json).toMatchObject({ changed: ["directory.registration"] });
     const refused = await waypost("did", "create", "--name", "ann");
     expect([refused.code, refused.json["code"]]).toEqual([1, "invitation_required"]);
+    for (const wrong of ["300d", "30s"]) {
+      const words = ["invite", "create", "--expires", wrong, "--config", config];
+      const refused = await run(words, { cwd: folder.path });
+      expect(refused.code).not.toBe(0);
+      expect(refused.stderr).toContain("from 1 minute to 30 days");
+    }
     const made = (await operate("invite", "create", "--uses", "3", "--note", "choir")).json;
     const link = String(made["link"]);
     expect(link).toBe(`https://${appHost}/#invite=${made["code"]}`);

@@ -93,6 +93,10 @@ describe("a tier", () => {
     expect((await nodes.reload(next.config)).changed).toEqual(["tiers"]);
     expect(await statusesOf(one, 1)).toEqual([202]);
     expect((await rowOf(one))["tier"]).toBe("small");
+    for (const words of [["show", one.did], ["list"]])
+      expect((await command("members", ...words)).stdout).toContain(
+        "small: has no table in the configuration, so the default counts",
+      );
   }, 60_000);
 
   test("has a rate of its own at the Relay", async () => {

@@ -16,7 +16,7 @@ import { isoOf } from "./operation.ts";
 export type MemberParts = {
   readonly members: Members;
   readonly blocks: Pick<Blocks, "list">;
-  readonly tiers: Pick<Tiers, "of" | "set">;
+  readonly tiers: Pick<Tiers, "of" | "set" | "hasTable">;
   /** `null` where the process has none. */
   readonly ledger: Pick<LedgerReader, "account" | "aliasHolder"> | null;
   /** `null` without a Cache. */
@@ -45,6 +45,8 @@ export type MemberRow = {
   readonly waiting_bytes: number | null;
   /** Name of its tier; `null` for the default. */
   readonly tier: string | null;
+  /** Whether the configuration has lost the table of its tier, so that the default counts. */
+  readonly tier_lost: boolean;
   /** Kind of its entry in the block list. */
   readonly blocked: "did" | "sender" | null;
 };
@@ -87,7 +89,7 @@ export async function setTier(
 ): Promise<MemberRow | Fault> {
   const found = await showMember(parts, named);
   if (isFault(found)) return found;
-  return (await parts.tiers.set(found.did, tier)) ?? { ...found, tier };
+  return (await parts.tiers.set(found.did, tier)) ?? { ...found, tier, tier_lost: false };
 }
 
 async function recordOf({ ledger }: MemberParts, did: Did): Promise<MemberRecord | null> {
@@ -111,6 +113,7 @@ async function rowOf(
   record: MemberRecord | null,
 ): Promise<MemberRow> {
   const waiting = mailbox === null ? null : await waitingOf(mailbox, did, record?.life ?? 0, now);
+  const tier = tiers.of(did);
   const block = blocks.list().find(({ subject }) => subject === did);
   return {
     did,
@@ -121,7 +124,8 @@ async function rowOf(
     last_seen: lastSeen,
     waiting_entries: waiting?.entries ?? null,
     waiting_bytes: waiting?.bytes ?? null,
-    tier: tiers.of(did),
+    tier,
+    tier_lost: tier !== null && !tiers.hasTable(tier),
     blocked: block === undefined || block.kind === "network" ? null : block.kind,
   };
 }

@@ -23,6 +23,8 @@ export type MailboxLimits = Pick<
 export type Tiers = {
   /** The name that the operator gave, also when the configuration doesn't have it; `null` for the default. */
   readonly of: (did: Did) => string | null;
+  /** Whether the configuration has a table for this name. */
+  readonly hasTable: (tier: string) => boolean;
   /** `null` gives the default. Durable when it resolves. 404 `not_found` for a name that is not configured. */
   readonly set: (did: Did, tier: string | null) => Promise<Fault | null>;
   /** Cost: one look at a map while somebody has a tier. */
@@ -56,6 +58,7 @@ export async function openTiers(parts: TiersParts): Promise<Tiers> {
     const name = assigned.size === 0 ? undefined : assigned.get(did);
     return name === undefined ? undefined : config.tiers[name];
   };
+  const hasTable = (tier: string): boolean => Object.hasOwn(config.tiers, tier);
   const limiterOf = (name: string): RateLimiter => {
     const known = limiters.get(name);
     if (known !== undefined) return known;
@@ -68,8 +71,9 @@ export async function openTiers(parts: TiersParts): Promise<Tiers> {
   };
   return {
     of: (did) => assigned.get(did) ?? null,
+    hasTable,
     set: async (did, tier) => {
-      if (tier !== null && !Object.hasOwn(config.tiers, tier))
+      if (tier !== null && !hasTable(tier))
         return fault("not_found", `the configuration has no tier ${tier}`);
       if (tier !== null && assigned.size >= assignedMax && !assigned.has(did))
         return fault("invalid_request", `at most ${assignedMax} members can have a tier`);

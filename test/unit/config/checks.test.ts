@@ -68,7 +68,7 @@ test("a number far from its default is a warning, once, and one near it is none"
     "cache.page_bytes_max",
   ]);
   const near: ConfigInput = {
-    directory: { enabled: true, registration_rate: 1_000 },
+    directory: { enabled: true, registration_rate: 1_000, alias_interval: "30d" },
     relay: { ...relay, sessions_max: 100 },
     cache: { ...cache, page_bytes_max: "11KiB" },
   };
@@ -149,4 +149,17 @@ describe("what is allowed and hardly meant is a warning", () => {
     expect(aboutOf(wrong)).toContain(setting);
     expect(aboutOf(right)).not.toContain(setting);
   });
+});
+
+test("reports that are lost before 30 days are a warning", () => {
+  const warned = (ttl_max: string, did: string | null) =>
+    configWarnings(settings({ cache, limits: { ttl_max }, operator: { did } })).filter(
+      ({ setting }) => setting === "limits.ttl_max",
+    );
+  const operator = "did:svc:11111111111111111111";
+  expect(warned("48h", operator).map(({ message }) => message)).toEqual([
+    expect.stringContaining("reports to operator.did are lost after 48h"),
+  ]);
+  expect(warned("30d", operator)).toEqual([]);
+  expect(warned("48h", null)).toEqual([]);
 });

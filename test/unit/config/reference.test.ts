@@ -123,6 +123,12 @@ describe("what is said about settings", () => {
     expect({ missing, outdated }).toEqual({ missing: [], outdated: [] });
     expect(page.includes(renderReference())).toBe(true);
   });
+
+  test("it has the options of a tier, by which members are given limits", () => {
+    const rows = partOf(`${renderReference()}### end`, "### `[tiers.<name>]`", "### end");
+    for (const name of ["recipient_entries_max", "recipient_bytes_max", "recipient_rate"])
+      expect(rows.some((row) => row.startsWith(`| \`${name}\` |`))).toBe(true);
+  });
 });
 
 function partOf(page: string, from: string, to: string): string[] {
