@@ -1,8 +1,9 @@
 /** What the operator of the server says to everybody: maintenance, and a text for who is about to register. */
 import { useEffect, useState } from "preact/hooks";
 import { about } from "../client/net/about.ts";
+import type { About } from "../client/net/answers.ts";
 import { timeoutMsDefault } from "../client/net/http.ts";
-import { noticeIn } from "../client/trust/notice.ts";
+import type { OperatorNotice } from "../client/trust/notice.ts";
 import { me, node, warn } from "./session.ts";
 import { t } from "./words/language.ts";
 
@@ -18,6 +19,13 @@ export function noticeSeen(): void {
   warn("notice", null);
 }
 
+/** What checks one is loaded with the first one. */
+async function noticeOf(said: About): Promise<OperatorNotice | null> {
+  if (said.notice == null) return null;
+  const { noticeIn } = await import("../client/trust/notice.ts");
+  return noticeIn(me.client, said);
+}
+
 /** Asks now and each minute while the page is seen; the function ends it. */
 export function followOperator(): () => void {
   let shown: string | null = null;
@@ -31,7 +39,7 @@ export function followOperator(): () => void {
     // Who has put it away sees it again when it says something else.
     if (text !== shown) warn("maintenance", text);
     shown = text;
-    const notice = await noticeIn(me.client, said);
+    const notice = await noticeOf(said);
     const isNew = notice !== null && notice.issuedAt !== localStorage.getItem(seenAt);
     const issued = isNew ? notice.issuedAt : null;
     if (issued !== noticed) warn("notice", isNew ? `${t.noticeOfOperator} ${notice.text}` : null);

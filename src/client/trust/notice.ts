@@ -4,11 +4,14 @@ import { verifyEd25519 } from "../keys/crypto.ts";
 import type { About } from "../net/answers.ts";
 import { type Client, readDocument } from "./client.ts";
 
+/** `issuedAt` as the operator signed it. */
+export type OperatorNotice = { readonly text: string; readonly issuedAt: string };
+
 /** `null` without a notice that the named operator has signed. */
 export async function noticeIn(
   client: Client,
   { operator, notice: form }: About,
-): Promise<{ readonly text: string; readonly issuedAt: string } | null> {
+): Promise<OperatorNotice | null> {
   const notice = form == null ? null : readNotice(form);
   if (form == null || notice === null || notice.did !== operator?.did) return null;
   const document = await readDocument(client, notice.did);
