@@ -30,7 +30,7 @@ import {
   tableBytes,
   tablesOf,
 } from "./data-file.ts";
-import { dataFile, prepareDirectory, syncPath } from "./lmdb.ts";
+import { dataFile, prepareDirectory, removeUnfinished, syncPath } from "./lmdb.ts";
 import { releaseMapOf } from "./map.ts";
 import { lockFolder, OwnData } from "./owner.ts";
 import {
@@ -96,6 +96,7 @@ export async function openEnvironment(options: EnvironmentOptions): Promise<Envi
     for (const directory of [path, dirname(path)]) syncPath(directory);
     const tables = tablesOf(root);
     const data = await ownData(root, join(path, dataFile));
+    removeUnfinished(path);
     const disk = options.disk ?? openDisk(join(path, dataFile));
     const environment = new Environment(options, { root, tables, data, disk, lock }, counts);
     try {

@@ -11,6 +11,7 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
+  rmSync,
   statSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -81,7 +82,15 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
 export const dataFile = "data.mdb";
 /** A copy that is not finished. */
 export const partialFile = "data.mdb.partial";
+/** Where the library writes a copy. */
+export const copyFolder = "copy";
 export const lockFile = "owner.lock";
+
+/** Of an interrupted copy, beside a whole data file: only for the process that has both locks. */
+export function removeUnfinished(path: string): void {
+  for (const name of [partialFile, `${partialFile}-lock`, copyFolder])
+    rmSync(join(path, name), { recursive: true, force: true });
+}
 
 /** What is missing for `path` to hold a store, or `null`. */
 export function storeAbsence(path: string): string | null {

@@ -5,12 +5,12 @@
  * open, the store can't reuse space that becomes free: it grows instead.
  * Memory of an export: about 135 bytes for each message id.
  */
-import type { Database as LockFile } from "bun:sqlite";
 import {
   chmodSync,
   closeSync,
   copyFileSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   openSync,
   renameSync,
@@ -58,8 +58,17 @@ import {
   verifyRoot,
   verifyTables,
 } from "./data-file.ts";
-import { dataFile, type LmdbOptions, partialFile, storeAbsence, syncPath } from "./lmdb.ts";
-import { lockFolder, OwnData } from "./owner.ts";
+import {
+  copyFolder,
+  dataFile,
+  type LmdbOptions,
+  lockFile,
+  partialFile,
+  removeUnfinished,
+  storeAbsence,
+  syncPath,
+} from "./lmdb.ts";
+import { giveTo, lockFolder, ownedData } from "./owner.ts";
 import { loadPages, type Reads } from "./pages.ts";
 import { bodyAt, type FoundBody, howToGoOn, orderedKey, unsealed } from "./records.ts";
 import { claimsIn, fillLmdb } from "./store.ts";
@@ -83,8 +92,6 @@ export async function backupStore(from: string, to: string): Promise<string> {
   const { records, bytes } = await finishCopy(folder);
   return `copied ${records} records, ${bytes} bytes, to ${folder}; the copy was verified`;
 }
-
-const copyFolder = "copy";
 
 /** An unfinished copy in a folder, as of this moment: by the library, without free pages. */
 async function copyRoot(root: Root, folder: string): Promise<void> {
@@ -217,8 +224,11 @@ export async function restoreStore(path: string, from: string): Promise<string> 
   try {
     copyFileSync(source, join(folder, partialFile));
     chmodSync(join(folder, partialFile), 0o600);
+    const owner = statSync(storeAbsence(folder) === null ? join(folder, dataFile) : folder);
     let aside: string | null = null;
     const { records, bytes } = await finishCopy(folder, () => {
+      giveTo(owner, join(folder, partialFile));
+      giveTo(owner, join(folder, lockFile));
       aside = setAside(folder);
     });
     return `restored ${records} records, ${bytes} bytes${aside === null ? "" : `; the previous store is ${aside}`}`;
@@ -237,15 +247,24 @@ function setAside(folder: string): string | null {
 }
 
 /**
- * Puts a copy without free pages in the place of the data file, whole, verified and synced. No node may have the store
- * open. Throws `full` when the disk has no room for both; an interrupted one leaves the former file.
+ * Puts a copy without free pages in the place of the data file, whole, verified and synced, with its owner, group and
+ * mode. No node may have the store open. Throws `full` when the disk has no room for both; an interrupted one leaves the
+ * former file, and what it left of a copy is removed by the next one, or by the start of a node.
  */
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
   const { bytes: before } = sizeOf(folder);
+  const former = lstatSync(join(folder, dataFile));
+  if (former.isSymbolicLink())
+    throw new StoreError(
+      "unavailable",
+      `${join(folder, dataFile)} is a link: the copy would take its place and free nothing`,
+    );
   const lock = lockFolder(folder);
   const data = ownedData(folder, lock);
   try {
+    giveTo(former, join(folder, lockFile));
+    removeUnfinished(folder);
     const snapshot = await openSnapshot(folder);
     try {
       checkCopyRoom(folder, snapshot.tables);
@@ -254,23 +273,15 @@ export async function compactStore(path: string): Promise<string> {
       await snapshot.close();
       rmSync(join(folder, copyFolder), { recursive: true, force: true });
     }
-    const { records, bytes } = await finishCopy(folder, () =>
-      rmSync(join(folder, "lock.mdb"), { force: true }),
-    );
+    const { records, bytes } = await finishCopy(folder, () => {
+      giveTo(former, join(folder, partialFile));
+      chmodSync(join(folder, partialFile), former.mode & 0o777);
+      rmSync(join(folder, "lock.mdb"), { force: true });
+    });
     return `has ${records} records in ${bytes} bytes, of ${before} before`;
   } finally {
     data.close();
     lock.close();
-  }
-}
-
-/** Also where someone has removed the lock file of a running node. */
-function ownedData(folder: string, lock: LockFile): OwnData {
-  try {
-    return new OwnData(join(folder, dataFile));
-  } catch (error) {
-    lock.close();
-    throw error;
   }
 }
 
@@ -334,6 +345,9 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   if (checkNow(data) === null) throw cutShort(data);
   const root = openRoot(path, { readOnly: true });
   try {
+    // Made by the first reader, and opened by every later one.
+    const readers = join(path, "lock.mdb");
+    if (process.getuid?.() === 0 && existsSync(readers)) giveTo(statSync(data), readers);
     if (!hasFormat(root, path))
       throw new StoreError("unavailable", `${path} is not a finished store`);
     // A table that is opened later would end the transaction.

@@ -6,12 +6,12 @@
  * the other one did not read.
  */
 import { Database as LockFile } from "bun:sqlite";
-import { closeSync, fstatSync, openSync, statSync } from "node:fs";
+import { chownSync, closeSync, fstatSync, openSync, type Stats, statSync } from "node:fs";
 import { join } from "node:path";
 import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
 import { lastTransaction } from "./data-file.ts";
-import { lockFile, unusable } from "./lmdb.ts";
+import { dataFile, lockFile, unusable } from "./lmdb.ts";
 import { systemCalls } from "./system.ts";
 
 /**
@@ -84,4 +84,20 @@ export class OwnData {
   close(): void {
     closeSync(this.descriptor);
   }
+}
+
+/** Also where someone has removed the lock file of a running node. */
+export function ownedData(folder: string, lock: LockFile): OwnData {
+  try {
+    return new OwnData(join(folder, dataFile));
+  } catch (error) {
+    lock.close();
+    throw error;
+  }
+}
+
+/** Gives a file to the owner and group of a store: root works for the service's user, which must open it afterwards. */
+export function giveTo({ uid, gid }: Stats, file: string): void {
+  const found = statSync(file);
+  if (found.uid !== uid || found.gid !== gid) chownSync(file, uid, gid);
 }
