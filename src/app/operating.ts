@@ -1,7 +1,7 @@
 /** What the operator decides in a running process: where it is kept, and who may decide it. */
 import type { Config } from "../config/schema.ts";
 import { type Admin, createAdmin } from "../nodes/operations/admin.ts";
-import { auditRecordsMax, createAudit } from "../nodes/operations/audit.ts";
+import { auditBounds, createAudit } from "../nodes/operations/audit.ts";
 import type { FollowParts } from "../nodes/parties/followed.ts";
 import type { OpenStores } from "../storage/bind.ts";
 import type { Receipts } from "../storage/contract.ts";
@@ -27,7 +27,7 @@ type DecidedParts = Pick<FollowParts, "now" | "log"> & { readonly stores: OpenSt
 export function adminOf(config: Config, { stores, now, log }: DecidedParts): Admin {
   const audit = createAudit({
     receipts: receiptsOf(config, stores),
-    recordsMax: auditRecordsMax,
+    bounds: auditBounds,
     now,
     log,
   });

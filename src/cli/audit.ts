@@ -25,7 +25,8 @@ export function registerAuditCommand(program: Command): void {
 /** A record as it travels. */
 type AuditQuery = Readonly<Record<"at" | "until" | "action" | "outcome", string>> & {
   readonly user: string | null;
-  readonly about: string | null;
+  readonly about: readonly string[];
+  readonly said: readonly string[];
   readonly times: number;
 };
 
@@ -36,11 +37,17 @@ async function show(flags: AuditFlags): Promise<void> {
   createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing was done yet.");
 }
 
-function lineOf({ at, user, action, about, outcome, times, until }: AuditQuery): string {
+/** What an operator wrote stands in quotes, so that it can't look like a subject. */
+const plainText = /^(?:[+-] |from |tier )?[\w:./@%-]+$/;
+const aboutText = (one: string): string => (plainText.test(one) ? one : JSON.stringify(one));
+
+function lineOf(record: AuditQuery): string {
+  const { at, user, action, about, said, outcome, times, until } = record;
+  const words = [...about.map(aboutText), ...said.map((text) => JSON.stringify(text))].join(" ");
   const marks = [
     ...(outcome === "done" ? [] : [`refused: ${outcome}`]),
     ...(times === 1 ? [] : [`${times} times until ${until}`]),
   ];
   const end = marks.length === 0 ? "" : `  (${marks.join(", ")})`;
-  return `${at}  ${(user ?? "-").padEnd(12)}  ${action.padEnd(20)}  ${about ?? ""}${end}`.trimEnd();
+  return `${at}  ${(user ?? "-").padEnd(12)}  ${action.padEnd(20)}  ${words}${end}`.trimEnd();
 }

@@ -85,7 +85,11 @@ async function as({ user, groups }: Who, ...words: readonly string[]): Promise<R
 
 const asModerator = (...words: string[]) => as({ user: moderator, groups: moderators }, ...words);
 
-type Shown = Readonly<Record<"user" | "action" | "about" | "outcome", string | null>>;
+type Shown = Readonly<Record<"user" | "action" | "outcome", string | null>> & {
+  readonly about: readonly string[];
+  readonly said: readonly string[];
+  readonly times: number;
+};
 
 async function audit(...words: string[]): Promise<Shown[]> {
   const { stdout } = await run(["audit", ...words, "--config", file, "--json"], { cwd });
@@ -129,15 +133,16 @@ describe.skipIf(!isRoot)("moderators", () => {
 
   test("are named in the audit with what they did and what they were refused, and it is kept", async () => {
     const seen = async () =>
-      (await audit("--user", "uid 64001")).map(({ action, about, outcome }) => [
+      (await audit("--user", "uid 64001")).map(({ action, about, said, outcome }) => [
         action,
         about,
+        said,
         outcome,
       ]);
     const before = await seen();
-    expect(before).toContainEqual(["blocks.change", "+ 203.0.113.7 (spam)", "done"]);
-    expect(before).toContainEqual(["invitations.create", null, "policy_denied"]);
-    expect(before).toContainEqual(["members.list", null, "done"]);
+    expect(before).toContainEqual(["blocks.change", ["+ 203.0.113.7"], ["spam"], "done"]);
+    expect(before).toContainEqual(["invitations.create", [], [], "policy_denied"]);
+    expect(before).toContainEqual(["members.list", [], [], "done"]);
     expect(await node.kill("SIGTERM")).toBe(0);
     await start();
     expect(await seen()).toEqual(before);
@@ -147,8 +152,31 @@ describe.skipIf(!isRoot)("moderators", () => {
       "uid 64001",
     ]);
     const text = (await run(["audit", "--config", file, "--limit", "500"], { cwd })).stdout;
-    expect(text).toContain("uid 64001     blocks.change         + 203.0.113.7 (spam)\n");
+    expect(text).toContain('uid 64001     blocks.change         + 203.0.113.7 "spam"\n');
     expect(text).toContain("(refused: policy_denied)");
+  }, 60_000);
+
+  test("are found by each subject of a long change, by none that a reason names, and by invitations", async () => {
+    const networks = Array.from({ length: 40 }, (_, n) => `2001:db8:${n + 1}::/64`);
+    const reason = "x) + did:svc:forged (";
+    const words = ["block", "add", ...networks, "198.51.100.9", "--reason", reason];
+    expect(await asModerator(...words)).toMatchObject({ code: 0, stderr: "" });
+    const last = await audit("--about", "198.51.100.9");
+    expect(last.map(({ user, said }) => [user, said])).toEqual([["uid 64001", [reason]]]);
+    expect(await audit("--about", "did:svc:forged")).toEqual([]);
+    const made = await run(["invite", "create", "--config", file, "--json"], { cwd });
+    const { id, code } = JSON.parse(made.stdout) as { id: string; code: string };
+    expect(await audit("--about", id)).toMatchObject([
+      { user: "root", action: "invitations.create" },
+    ]);
+    const all = await run(["audit", "--config", file, "--limit", "500"], { cwd });
+    expect(all.stdout).not.toContain(code);
+    expect(all.stdout).toContain('+ 198.51.100.9 "x) + did:svc:forged ("');
+    const before = await audit("--user", "uid 64001", "--action", "invitations");
+    for (const note of ["a", "b", "c"]) await asModerator("invite", "create", "--note", note);
+    const refused = await audit("--user", "uid 64001", "--action", "invitations");
+    expect(refused.length).toBe(before.length + 1);
+    expect(refused[0]).toMatchObject({ said: ["a"], times: 3, outcome: "policy_denied" });
   }, 60_000);
 
   test("get and lose rights with a reload; a user is named as such", async () => {

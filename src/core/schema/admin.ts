@@ -23,6 +23,19 @@ export const adminActions = [
 
 export type AdminAction = (typeof adminActions)[number];
 
+/** Actions that change nothing. */
+const looks: readonly AdminAction[] = [
+  "members.list",
+  "members.show",
+  "members.explain",
+  "invitations.list",
+  "blocks.list",
+  "storage.networks",
+  "audit.list",
+];
+
+export const changesNothing = (action: AdminAction): boolean => looks.includes(action);
+
 const areaOf = (action: AdminAction): string => action.slice(0, action.indexOf("."));
 
 /** What `server.admin_groups` may give: an action, all actions of an area, or `all`. */

@@ -1,13 +1,14 @@
 /**
  * Who did what on this node, for `waypost audit`: a record for each action that an operator asked for over the admin
- * socket, done or refused, in a store of the node. Records end after 400 days, and beyond ten thousand the oldest go. The
- * same action again within a minute counts in the record that is there, so that a page that asks often fills nothing.
+ * socket, done or refused, in a store of the node. Records end after 400 days. Changes, looks and refused requests have a
+ * bound each, and a user a quarter of it, so that one kind or user never pushes out another's. The same look again within
+ * a minute counts in the record that is there; so do all refused requests of a user for one action, whatever they concern.
  * Source: D634.
  */
 
 import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import type { FaultCode } from "../../core/fault.ts";
-import type { AdminAction } from "../../core/schema/admin.ts";
+import { type AdminAction, changesNothing } from "../../core/schema/admin.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import { decodeRecord, encodeRecord, scanRecords } from "../parties/records.ts";
@@ -21,12 +22,17 @@ export type AuditRecord = {
   readonly user: string | null;
   readonly uid: number | null;
   readonly action: AdminAction;
-  /** Whom or what it concerns, in the words of the caller. */
-  readonly about: string | null;
+  /** Whom or what it concerns, one each, as the caller named it. Of refused ones the first. */
+  readonly about: readonly string[];
+  /** What the caller wrote for people, such as reasons: it names nothing. */
+  readonly said: readonly string[];
   readonly outcome: "done" | FaultCode;
 };
 
-export type AuditedAction = Pick<AuditRecord, "user" | "uid" | "action" | "about" | "outcome">;
+export type AuditedAction = Pick<
+  AuditRecord,
+  "user" | "uid" | "action" | "about" | "said" | "outcome"
+>;
 
 export type Audit = {
   /** Durable when it resolves. A store that fails costs the record, which then is in the log alone. */
@@ -44,22 +50,39 @@ export type AuditSearch = {
   readonly limit: number;
 };
 
-export const auditRecordsMax = 10_000;
+type Kind = "changes" | "looks" | "refused";
+type AuditBounds = Readonly<Record<Kind, number>>;
+export const auditBounds: AuditBounds = { changes: 10_000, looks: 5_000, refused: 2_000 };
+/** Of each bound, for one user. */
+const userShare = 1 / 4;
 const keptMs = 400 * dayMs;
-/** So many records are added between two looks for those beyond the bound. */
+/** So many records are added between two looks for those beyond the bounds. */
 const trimEvery = 100;
-const aboutCharsMax = 500;
+/** An action that concerns more has several records. */
+const aboutsPerRecord = 100;
+const refusedAbouts = 10;
+const aboutCharsMax = 200;
+const saidMax = 20;
+const saidCharsMax = 500;
+/** Records that can still count a repetition. */
+const recentMax = 1_000;
 const prefix = "/audit/";
 
 type Parts = {
   readonly receipts: Receipts;
-  readonly recordsMax: number;
+  readonly bounds: AuditBounds;
   readonly now: () => number;
   readonly log: Log;
 };
 type Kept = { readonly key: string; readonly record: AuditRecord };
 
-export function createAudit({ receipts, recordsMax, now, log }: Parts): Audit {
+/** What failed in the middle may have changed something. */
+function kindOf({ action, outcome }: Pick<AuditRecord, "action" | "outcome">): Kind {
+  if (outcome !== "done" && outcome !== "internal_error") return "refused";
+  return changesNothing(action) ? "looks" : "changes";
+}
+
+export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
   const readAll = async (): Promise<Kept[]> => {
     const all: Kept[] = [];
     for await (const page of scanRecords(receipts, prefix, now))
@@ -67,20 +90,29 @@ export function createAudit({ receipts, recordsMax, now, log }: Parts): Audit {
     return all.sort((a, b) => b.record.untilMs - a.record.untilMs);
   };
   const trim = async (): Promise<void> => {
-    for (const { key } of (await readAll()).slice(recordsMax)) await receipts.remove(key);
+    const all = Map.groupBy(await readAll(), ({ record }) => kindOf(record));
+    for (const [kind, records] of all)
+      for (const { key } of beyond(records, bounds[kind])) await receipts.remove(key);
   };
-  let last: Kept | null = null;
+  const recent = new Map<string, Kept>();
   let added = 0;
   const write = async (action: AuditedAction): Promise<void> => {
     const atMs = now();
-    const before = last;
-    const repeats = before !== null && isRepeated(before.record, action, atMs);
+    const name = repetitionOf(action);
+    const before = recent.get(name.key);
+    const repeats =
+      before !== undefined &&
+      atMs - before.record.atMs < minuteMs &&
+      repetitionOf(before.record).content === name.content;
     const record: AuditRecord = repeats
       ? { ...before.record, untilMs: atMs, times: before.record.times + 1 }
       : { ...action, atMs, untilMs: atMs, times: 1 };
     const key = repeats ? before.key : `${prefix}${atMs}-${crypto.randomUUID()}`;
     await receipts.put(key, encodeRecord(record), atMs + keptMs);
-    last = { key, record };
+    recent.delete(name.key);
+    recent.set(name.key, { key, record });
+    const [oldest] = recent.keys();
+    if (recent.size > recentMax && oldest !== undefined) recent.delete(oldest);
     if (repeats) return;
     added += 1;
     if (added % trimEvery === 1) await trim();
@@ -89,9 +121,10 @@ export function createAudit({ receipts, recordsMax, now, log }: Parts): Audit {
   let writing = Promise.resolve();
   return {
     add: (action) => {
-      const about = action.about?.slice(0, aboutCharsMax) ?? null;
       writing = writing
-        .then(() => write({ ...action, about }))
+        .then(async () => {
+          for (const part of partsOf(action)) await write(part);
+        })
         .catch((error: unknown) => {
           const { user, action: name, outcome } = action;
           log("error", "an action is missing in the audit", { user, action: name, outcome, error });
@@ -102,7 +135,7 @@ export function createAudit({ receipts, recordsMax, now, log }: Parts): Audit {
       const fits = ({ record }: Kept): boolean =>
         (user === null || record.user === user) &&
         (action === null || `${record.action}.`.startsWith(`${action}.`)) &&
-        (about === null || record.about?.includes(about) === true);
+        (about === null || record.about.some((one) => one.includes(about)));
       return (await readAll())
         .filter(fits)
         .slice(0, limit)
@@ -111,12 +144,40 @@ export function createAudit({ receipts, recordsMax, now, log }: Parts): Audit {
   };
 }
 
-function isRepeated(last: AuditRecord, action: AuditedAction, nowMs: number): boolean {
-  return (
-    nowMs - last.atMs < minuteMs &&
-    last.uid === action.uid &&
-    last.action === action.action &&
-    last.about === action.about &&
-    last.outcome === action.outcome
-  );
+/** Of newest first: what a user has beyond its share, and then the oldest of those who have most. */
+function beyond(records: readonly Kept[], max: number): Kept[] {
+  const ofUsers = [...Map.groupBy(records, ({ record }) => record.uid).values()];
+  let share = Math.ceil(max * userShare);
+  const kept = () => ofUsers.reduce((sum, { length }) => sum + Math.min(length, share), 0);
+  while (share > 1 && kept() > max) share -= 1;
+  return ofUsers.flatMap((own) => own.slice(share));
+}
+
+/** All that was done, in records of a bounded size; of a refused request the beginning. */
+function partsOf({ about, said, ...action }: AuditedAction): AuditedAction[] {
+  const abouts = about.map((one) => one.slice(0, aboutCharsMax));
+  const texts = [...new Set(said)].slice(0, saidMax).map((text) => text.slice(0, saidCharsMax));
+  const isRefused = kindOf(action) === "refused";
+  const count = isRefused ? 1 : Math.max(1, Math.ceil(abouts.length / aboutsPerRecord));
+  const size = isRefused ? refusedAbouts : aboutsPerRecord;
+  return Array.from({ length: count }, (_, part) => ({
+    ...action,
+    about: abouts.slice(part * size, (part + 1) * size),
+    said: texts,
+  }));
+}
+
+type Repetition = {
+  /** Of the record that may count it. */
+  readonly key: string;
+  /** Equal in what counts as one. */
+  readonly content: string;
+};
+
+/** The same change counts again only when no other came between. */
+function repetitionOf(record: AuditedAction): Repetition {
+  const { uid, action, outcome, about, said } = record;
+  const kind = kindOf(record);
+  const content = JSON.stringify([uid, action, outcome, kind === "refused" ? null : [about, said]]);
+  return { key: kind === "changes" ? kind : content, content };
 }

@@ -21,14 +21,20 @@ type Plan<S extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
   readonly action: AdminAction;
   /** `null` for one that only reads. */
   readonly request: S | null;
-  /** Whom or what it concerns, for the audit. */
-  readonly about?: (asked: Static<S>) => string | null;
+  /** Whom or what it concerns, one each, for the audit. */
+  readonly about?: (asked: Static<S>) => readonly string[];
+  /** What the operator wrote for people, such as reasons. */
+  readonly said?: (asked: Static<S>) => readonly (string | null)[];
+  /** What it concerned, as the answer names it. */
+  readonly found?: (done: Readonly<Record<string, unknown>>) => readonly unknown[];
   /** The JSON of the answer. */
   readonly handle: (asked: Static<S>, actor: Actor) => Promise<object | Fault> | object | Fault;
 };
 
 type AskedOperation = {
-  readonly about: string | null;
+  readonly about: readonly string[];
+  readonly said: readonly string[];
+  readonly found: (done: object) => readonly string[];
   readonly perform: (actor: Actor) => Promise<object | Fault> | object | Fault;
 };
 
@@ -39,10 +45,12 @@ export type Operation = Pick<Route, "path" | "id" | "summary"> & {
 };
 
 export function operation<S extends TSchema>(plan: Plan<S>): Operation {
-  const { handle, about, request, ...rest } = plan;
+  const { handle, about, said, found, request, ...rest } = plan;
   const check = request === null ? null : compileShape(request);
   const askedOf = (asked: Static<S>): AskedOperation => ({
-    about: about?.(asked) ?? null,
+    about: about?.(asked) ?? [],
+    said: (said?.(asked) ?? []).filter((text) => text !== null),
+    found: (done) => (found?.({ ...done }) ?? []).map(String),
     perform: (actor) => handle(asked, actor),
   });
   return {
@@ -96,10 +104,15 @@ async function perform(
   const logged = { action, user: actor.user, uid: peer?.uid ?? null };
   // Before it is done: what a crash or a full store keeps out of the audit is in the log, without whom it concerns.
   log("info", "an operator asks", logged);
-  const audited = { ...logged, about: asked.about };
+  const { about, said } = asked;
+  const audited = { ...logged, about, said };
   try {
     const done = admin.check(action, peer) ?? (await asked.perform(actor));
-    await admin.audit.add({ ...audited, outcome: isFault(done) ? done.code : "done" });
+    if (isFault(done)) await admin.audit.add({ ...audited, outcome: done.code });
+    else {
+      const all = [...new Set([...about, ...asked.found(done)])];
+      await admin.audit.add({ ...audited, about: all, outcome: "done" });
+    }
     return done;
   } catch (error) {
     await admin.audit.add({ ...audited, outcome: "internal_error" });

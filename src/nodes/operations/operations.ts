@@ -77,7 +77,7 @@ function operationsOf(parts: OperationsParts): Operation[] {
       summary: "Explain why an envelope would or would not reach a recipient",
       request: explainBody,
       about: ({ recipient, sender }) =>
-        sender === null ? recipient : `${recipient} from ${sender}`,
+        sender === null ? [recipient] : [recipient, `from ${sender}`],
       handle: (asked) => explainEnvelope(explain, asked, now),
     }),
   ];
@@ -90,7 +90,8 @@ function noticeOperation(notices: Notices): Operation {
     action: "notices.publish",
     summary: "Show a signed notice to everybody, or remove it",
     request: noticeBody,
-    about: ({ notice }) => notice?.text ?? "none",
+    about: ({ notice }) => (notice === null ? ["none"] : []),
+    said: ({ notice }) => [notice?.text ?? null],
     handle: async ({ notice }) => {
       const refused = notice === null ? await notices.remove() : await notices.publish(notice);
       return refused ?? { notice: notices.current() };
@@ -105,7 +106,8 @@ function maintenanceOperation(maintenance: Maintenance): Operation {
     action: "node.maintenance",
     summary: "Refuse writes for a time, or take them again",
     request: maintenanceBody,
-    about: ({ on, message }) => (on ? `on: ${message ?? ""}` : "off"),
+    about: ({ on }) => [on ? "on" : "off"],
+    said: ({ message }) => [message],
     handle: async ({ on, message }) => {
       await (on ? maintenance.begin(message) : maintenance.end());
       const state = maintenance.state();
@@ -151,7 +153,7 @@ function nodeOperations(parts: OperationsParts): Operation[] {
       id: "erase",
       summary: "Remove what this node holds of a DID",
       request: eraseBody,
-      about: ({ did }) => did,
+      about: ({ did }) => [did],
       handle: async ({ did: text }) => {
         const did = parseDid(text);
         const erased = isFault(did) ? did : await eraseDid(parts, did, now);
@@ -184,7 +186,11 @@ function blockOperations({ blocks, log }: OperationsParts): Operation[] {
       id: "changeBlocks",
       summary: "Block DIDs, senders and networks, or unblock them",
       request: blockBody,
-      about: aboutChange,
+      about: ({ add, remove }) => [
+        ...add.map(({ subject }) => `+ ${subject}`),
+        ...remove.map((subject) => `- ${subject}`),
+      ],
+      said: ({ add }) => add.map(({ reason }) => reason),
       handle: async (asked) => {
         const change = decodeChange(asked);
         const changed = isFault(change) ? change : await blocks.change(change);
@@ -212,14 +218,6 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
   return { add, remove: removed };
 }
 
-/** The subjects that were named, with their reason: what an entry says when it is gone. */
-function aboutChange({ add, remove }: Static<typeof blockBody>): string {
-  const added = add.map(({ subject, reason }) =>
-    reason === null ? subject : `${subject} (${reason})`,
-  );
-  return [...added.map((text) => `+ ${text}`), ...remove.map((text) => `- ${text}`)].join(" ");
-}
-
 function memberOperations(membership: MemberParts): Operation[] {
   return [
     operation({
@@ -228,7 +226,7 @@ function memberOperations(membership: MemberParts): Operation[] {
       id: "members",
       summary: "The members of this node",
       request: membersBody,
-      about: ({ search }) => search,
+      about: ({ search }) => (search === null ? [] : [search]),
       handle: (asked) => listMembers(membership, asked),
     }),
     operation({
@@ -237,7 +235,7 @@ function memberOperations(membership: MemberParts): Operation[] {
       id: "member",
       summary: "One member, by DID or alias",
       request: memberBody,
-      about: ({ member }) => member,
+      about: ({ member }) => [member],
       handle: ({ member }) => showMember(membership, member),
     }),
     operation({
@@ -246,7 +244,7 @@ function memberOperations(membership: MemberParts): Operation[] {
       action: "members.tier",
       summary: "Give a member a tier",
       request: tierBody,
-      about: ({ member, tier }) => `${member}: ${tier ?? "default"}`,
+      about: ({ member, tier }) => [member, `tier ${tier ?? "default"}`],
       handle: (asked) => setTier(membership, asked),
     }),
   ];
@@ -321,7 +319,8 @@ function invitationOperations(
       id: "invite",
       summary: "Make an invitation",
       request: inviteBody,
-      about: ({ note }) => note,
+      said: ({ note }) => [note],
+      found: ({ id }) => [id],
       handle: async ({ uses, life_seconds, note }) => {
         const made = await invitations.create({ uses, lifeMs: life_seconds * secondMs, note });
         if (isFault(made)) return made;
@@ -335,7 +334,8 @@ function invitationOperations(
       id: "revokeInvitation",
       summary: "Revoke an invitation",
       request: revokeBody,
-      about: ({ id }) => invitationNamed(id),
+      about: ({ id }) => [invitationNamed(id)],
+      found: ({ id }) => [id],
       handle: async ({ id }) => {
         const revoked = await invitations.revoke(id);
         if (isFault(revoked)) return revoked;

@@ -1,4 +1,7 @@
-/** The audit of the admin socket: newest first, repetitions in one record, bounded, and never in the way of an action. */
+/**
+ * The audit of the admin socket: newest first, repetitions in one record, bounded for each kind and user, and never in the
+ * way of an action.
+ */
 import { expect, test } from "bun:test";
 import { dayMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import {
@@ -23,11 +26,12 @@ async function openReceipts(): Promise<Receipts> {
 
 type Opened = { readonly audit: Audit; nowMs: number; readonly logged: string[] };
 
-function auditOver(receipts: Receipts, recordsMax = 1_000): Opened {
+function auditOver(receipts: Receipts, max = 1_000): Opened {
   const logged: string[] = [];
   const opened = { nowMs: startMs, logged };
   const log = (_level: string, message: string) => void logged.push(message);
-  const audit = createAudit({ receipts, recordsMax, now: () => opened.nowMs, log });
+  const bounds = { changes: max, looks: max, refused: max };
+  const audit = createAudit({ receipts, bounds, now: () => opened.nowMs, log });
   return Object.assign(opened, { audit });
 }
 
@@ -35,7 +39,8 @@ const action = (about: string): AuditedAction => ({
   user: "alice",
   uid: 1_001,
   action: "members.show",
-  about,
+  about: [about],
+  said: [],
   outcome: "done",
 });
 const all: AuditSearch = { user: null, action: null, about: null, limit: 10_000 };
@@ -64,32 +69,71 @@ test("records are found by user, action, area and what they concern, the newest 
   }
   const aboutsOf = async (sought: Partial<AuditSearch>) =>
     (await opened.audit.list({ ...all, ...sought })).map(({ about }) => about);
-  expect(await aboutsOf({})).toEqual(["carol", "bob"]);
-  expect(await aboutsOf({ limit: 1 })).toEqual(["carol"]);
+  expect(await aboutsOf({})).toEqual([["carol"], ["bob"]]);
+  expect(await aboutsOf({ limit: 1 })).toEqual([["carol"]]);
   expect(
     await Promise.all(["members", "members.show"].map((name) => aboutsOf({ action: name }))),
   ).toEqual([
-    ["carol", "bob"],
-    ["carol", "bob"],
+    [["carol"], ["bob"]],
+    [["carol"], ["bob"]],
   ]);
   expect(await aboutsOf({ action: "members.sh" })).toEqual([]);
 });
 
-test("beyond its bound the oldest go, and after 400 days all", async () => {
+test("beyond its share the oldest of a user go, never another's, and after 400 days all", async () => {
   const receipts = await openReceipts();
-  const opened = auditOver(receipts, 50);
-  for (let n = 0; n <= 200; n++) {
+  const opened = auditOver(receipts, 200);
+  await opened.audit.add({ ...action("carol"), user: "root", uid: 0 });
+  for (let n = 0; n < 200; n++) {
     opened.nowMs += 1;
     await opened.audit.add(action(`member ${n}`));
   }
-  const kept = await opened.audit.list(all);
-  expect([kept.length, kept[0]?.about, kept.at(-1)?.about]).toEqual([
-    50,
-    "member 200",
-    "member 151",
+  const kept = (await opened.audit.list(all)).map(({ about }) => about[0]);
+  expect([kept.length, kept[0], kept.at(-2), kept.at(-1)]).toEqual([
+    51,
+    "member 199",
+    "member 150",
+    "carol",
   ]);
   opened.nowMs += 400 * dayMs;
   expect(await opened.audit.list(all)).toEqual([]);
+});
+
+test("many users together stay within the bound, and those with few records keep them", async () => {
+  const opened = auditOver(await openReceipts(), 40);
+  await opened.audit.add({ ...action("carol"), uid: 0 });
+  for (let n = 0; n < 400; n++) {
+    opened.nowMs += 1;
+    await opened.audit.add({ ...action(`member ${n}`), uid: n % 8 });
+  }
+  await opened.audit.add({ ...action("dave"), uid: 9 });
+  const kept = (await opened.audit.list(all)).map(({ about }) => about[0]);
+  expect(kept).toContain("dave");
+  // Beyond it are those that came since the last look.
+  expect(kept.length).toBeLessThan(40 + 100);
+});
+
+test("refused requests count together and push out nothing, nor do looks", async () => {
+  const opened = auditOver(await openReceipts(), 8);
+  await opened.audit.add({ ...action("a change"), action: "blocks.change" });
+  for (let n = 0; n < 300; n++)
+    await opened.audit.add({ ...action(`did:svc:${n}`), outcome: "policy_denied" });
+  for (let n = 0; n < 300; n++) await opened.audit.add(action(`member ${n}`));
+  const found = await opened.audit.list(all);
+  expect(found.filter(({ about }) => about[0] === "a change")).toHaveLength(1);
+  const refused = found.filter(({ outcome }) => outcome === "policy_denied");
+  expect(refused.map(({ about, times }) => [about, times])).toEqual([[["did:svc:0"], 300]]);
+});
+
+test("an action is found by all that it concerned, and by no words of its user", async () => {
+  const { audit } = auditOver(await openReceipts());
+  const about = Array.from({ length: 250 }, (_, n) => `+ did:svc:number-${n}.`);
+  await audit.add({ ...action(""), action: "blocks.change", about, said: ["+ did:svc:forged"] });
+  const countOf = async (text: string) => (await audit.list({ ...all, about: text })).length;
+  const counts = about.map((one) => countOf(one));
+  expect(new Set(await Promise.all(counts))).toEqual(new Set([1]));
+  expect(await countOf("did:svc:forged")).toBe(0);
+  expect(await audit.list(all)).toHaveLength(3);
 });
 
 test("a store that fails costs the record, which the log has, and not the action", async () => {
