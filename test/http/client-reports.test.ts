@@ -225,7 +225,29 @@ describe("a report", () => {
         forge(() => change),
       );
     await send(carol, "another recipient", original);
-    for (const [reason, signature] of [...lies, ["another recipient", "fails"] as const])
+    // A member with two names, where only one of them was signed.
+    const outer = (message: Answer, members: (envelope: Answer) => object) => {
+      const authorship = message["authorship"] as Answer;
+      const envelope = authorship["envelope"] as Answer;
+      return { authorship: { ...authorship, envelope: { ...envelope, ...members(envelope) } } };
+    };
+    const time = "2020-01-01T00:00:00.000Z";
+    const twoTimes = forge((message) => ({
+      sentMs: Date.parse(time),
+      ...outer(message, ({ timestamp }) => ({ timestamp: time, created_at: timestamp })),
+    }));
+    await send(bob, "two times", twoTimes);
+    const twoRecipients = forge((message) =>
+      outer(message, ({ to }) => ({ to: carol.did, recipient: to })),
+    );
+    await send(carol, "two recipients", twoRecipients);
+    const noText = forge((message) => outer(message, () => ({ tag: "\ud800" })));
+    await send(bob, "no text", noText);
+    const others = ["another recipient", "two times", "two recipients", "no text"];
+    for (const [reason, signature] of [
+      ...lies,
+      ...others.map((reason) => [reason, "fails"] as const),
+    ])
       expect([reason, ...(await shown(reason)).map((one) => one["signature"])]).toEqual([
         reason,
         signature,

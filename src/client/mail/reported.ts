@@ -7,14 +7,14 @@ import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { sha256 } from "#sha256";
 import { decodeBase64, encodeBase64, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import type { JsonObject } from "../../core/codec/json.ts";
 import { parseTimestamp } from "../../core/codec/time.ts";
 import { methodFor, parseMethodKey } from "../../core/ledger/account.ts";
-import { encodeSenderText } from "../../core/message/proof.ts";
+import { recipientIn, timestampIn } from "../../core/message/proof.ts";
 import { encodeSealedSenderText, padRecordTo } from "../../core/message/sealed.ts";
 import { attempt, ClientError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import { verifyEd25519 } from "../keys/crypto.ts";
+import type { EnvelopeJson } from "../net/caches.ts";
 import { activeDocument, type Client } from "../trust/client.ts";
 import type { Authorship } from "./authorship.ts";
 import { parseMediaType } from "./content.ts";
@@ -29,6 +29,7 @@ import {
   type SealBinding,
   sealProfile,
 } from "./seal.ts";
+import { signedTextOf } from "./senders.ts";
 
 /**
  * Whether the named author has signed this message to the reporter. `null`: not shown, or the author's keys can't be looked
@@ -86,25 +87,26 @@ function signedOutside(reporter: Did, message: Shown): Signed | null {
   if (authorship.is !== "outside" || !isRecord(authorship.envelope)) return null;
   const { envelope, plainBytes } = authorship;
   const { payload, message_id: messageId, sender_key_id: keyId, sender_signature: text } = envelope;
-  const to = envelope["to"] ?? envelope["recipient"];
   const [key, nonce] = [bytesIn(authorship.key, keyBytes), bytesIn(authorship.nonce, nonceBytes)];
   const signature = bytesIn(text, 64);
-  if (to !== reporter || envelope["from"] !== from || typeof keyId !== "string") return null;
+  const outer = envelope as EnvelopeJson;
+  if (recipientIn(outer) !== reporter || envelope["from"] !== from || typeof keyId !== "string")
+    return null;
   if (key === null || nonce === null || signature === null || typeof messageId !== "string")
     return null;
   if (!isRecord(payload)) return null;
   const record = encodeRecord(recordIn(message));
-  const timestamp = envelope["timestamp"] ?? envelope["created_at"];
   // Padding adds a ninth at most.
   const isFit = Number.isSafeInteger(plainBytes) && plainBytes <= 2 * record.length;
-  if (!isFit || parseTimestamp(String(timestamp)) !== message.sentMs) return null;
+  if (!isFit || parseTimestamp(String(timestampIn(outer))) !== message.sentMs) return null;
   const isFirst = payload["profile"] === sealProfile;
   const additional = additionalData({ messageId, to: reporter, chunk: null });
   const sealed = isFirst
     ? chacha20poly1305(key, nonce, additional).encrypt(record)
     : chacha20poly1305(key, nonce).encrypt(padRecordTo(record, plainBytes));
   const whole = { ...envelope, payload: { ...payload, ciphertext_b64: encodeBase64(sealed) } };
-  return { keyId, signature, bytes: encodeSenderText(whole as JsonObject) };
+  const bytes = signedTextOf(whole as EnvelopeJson);
+  return bytes === null ? null : { keyId, signature, bytes };
 }
 
 /** The signature covers the record and the envelope's digest. */

@@ -8,6 +8,7 @@ import { sha256 } from "#sha256";
 import { concatBytes, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, minuteMs, parseDuration, parseTimestamp } from "../../core/codec/time.ts";
+import { recipientIn, timestampIn } from "../../core/message/proof.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import { agreementSecrets, type Identity } from "../keys/keys.ts";
@@ -275,10 +276,11 @@ export async function openEnvelope(
   foundMs = performance.now(),
 ): Promise<OpenedEnvelope> {
   const { message_id: messageId } = envelope;
-  const to = eitherOf(envelope, "to", "recipient");
-  const timestamp = eitherOf(envelope, "timestamp", "created_at");
+  const to = recipientIn(envelope);
+  const timestamp = timestampIn(envelope);
   if (typeof messageId !== "string" || to !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
+  if (timestamp === null) throw localError("not_authentic", "the envelope has two times");
   const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
   const opened = await openSealed(envelope, binding, recipient.secretsOf);
   const { file, data, inner } = opened;
@@ -338,13 +340,6 @@ function liveUntil(
     "clock_wrong",
     "the clock of this machine, or of the node, is wrong",
   );
-}
-
-/** A member with two names. Which of them a signature covers is ambiguous in an envelope with both. */
-function eitherOf(envelope: EnvelopeJson, name: string, other: string): unknown {
-  if (envelope[name] !== undefined && envelope[other] !== undefined)
-    throw localError("not_authentic", `the envelope has both ${name} and ${other}`);
-  return envelope[name] ?? envelope[other];
 }
 
 /** Codes of a message that no later attempt will open: it waits until it expires or is removed. */

@@ -141,7 +141,7 @@ function claimOf(envelope: EnvelopeJson, inner: InnerSignature | null): Claim | 
     from,
     keyId: typeof keyId === "string" ? keyId : "",
     signature: typeof text === "string" ? decodeBase64(text) : null,
-    signedBytes: textOf(envelope),
+    signedBytes: signedTextOf(envelope),
   };
 }
 
@@ -156,7 +156,7 @@ async function verifyClaim(
 }
 
 /** `null` when a part of it has no canonical form, such as text with a lone surrogate. */
-function textOf(envelope: EnvelopeJson): Uint8Array | null {
+export function signedTextOf(envelope: EnvelopeJson): Uint8Array | null {
   try {
     return encodeSenderText(envelope);
   } catch {

@@ -120,13 +120,23 @@ const senderText = textOf(
   ],
 );
 
+/** A member with two names; `null` where both are there: which of them a signature covers is ambiguous. */
+function eitherOf(members: JsonObject, name: string, other: string): JsonValue | undefined {
+  if (members[name] !== undefined && members[other] !== undefined) return null;
+  return members[name] ?? members[other];
+}
+
+/** As `eitherOf`. */
+export const recipientIn = (members: JsonObject) => eitherOf(members, "to", "recipient");
+export const timestampIn = (members: JsonObject) => eitherOf(members, "timestamp", "created_at");
+
 /** The outer members but `sender_signature` as text; the opaque parts as hashes of their canonical form. */
 export function encodeSenderText(members: JsonObject): Uint8Array {
   const header = headerMembers(members);
   return senderText({
     ...members,
-    to: members["recipient"] ?? members["to"],
-    timestamp: members["created_at"] ?? members["timestamp"],
+    to: recipientIn(members),
+    timestamp: timestampIn(members),
     header_sha256: Object.keys(header).length === 0 ? "" : digestCanonical(header),
     payload_sha256: digestCanonical(members["payload"] ?? {}),
     key_id: members["sender_key_id"],

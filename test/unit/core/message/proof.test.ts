@@ -5,6 +5,7 @@ import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64, decodeHex, decodeUtf8, utf8 } from "../../../../src/core/codec/bytes.ts";
 import { verifyEd25519 } from "../../../../src/core/codec/crypto.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
+import type { JsonObject } from "../../../../src/core/codec/json.ts";
 import { type Fault, isFault } from "../../../../src/core/fault.ts";
 import type { DidDocument } from "../../../../src/core/ledger/account.ts";
 import {
@@ -15,13 +16,16 @@ import {
   decodeUpdateProof,
   encodeEventProof,
   encodeRetrievalProof,
+  encodeSenderText,
   encodeUpdateProof,
   type ProofSubject,
   type ReplayClaim,
   type RetrievalOperation,
   type RetrievalProof,
+  recipientIn,
   retrievalHeaders,
   sameEndpoint,
+  timestampIn,
   updateHeaders,
 } from "../../../../src/core/message/proof.ts";
 import { presented } from "../../../support/presented.ts";
@@ -266,4 +270,24 @@ test.each(events)("an event proof covers the written text: $name", (event) => {
   expect(decodeUtf8(text)).toBe(event.text);
   const key = decodeHex(event.public_key_hex) as Uint8Array;
   expect(ed25519.verify(decodeBase64(event.signature_b64) as Uint8Array, text, key)).toBe(true);
+});
+
+describe("a member of an envelope with two names", () => {
+  const [to, recipient] = ["did:svc:bob", "did:svc:carol"];
+  const [timestamp, other] = ["2026-01-01T00:00:00.000Z", "2020-01-01T00:00:00.000Z"];
+  const signed = (members: JsonObject) => decodeUtf8(encodeSenderText(members));
+
+  test("is signed alike under either", () => {
+    expect(signed({ recipient: to, created_at: timestamp })).toBe(signed({ to, timestamp }));
+    expect([recipientIn({ recipient: to }), timestampIn({ created_at: timestamp })]).toEqual([
+      to,
+      timestamp,
+    ]);
+  });
+
+  test("is read and signed as none where both are there", () => {
+    const both = { to, recipient, timestamp, created_at: other };
+    expect([recipientIn(both), timestampIn(both)]).toEqual([null, null]);
+    expect(signed(both)).toBe(signed({}));
+  });
 });
