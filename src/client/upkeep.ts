@@ -22,6 +22,8 @@ export class Upkeep {
   readonly #identity: OwnIdentity;
   readonly #options: WaypostOptions;
   readonly #host: UpkeepHost;
+  /** Ends what goes on of an earlier call. */
+  #keeping = new AbortController();
 
   constructor(identity: OwnIdentity, options: WaypostOptions, host: UpkeepHost) {
     this.#identity = identity;
@@ -52,21 +54,29 @@ export class Upkeep {
     if (isRotationDue(secrets, { nowMs: nowMs(), everyMs, rank })) await this.rotate();
   }
 
-  /** Publishes key bundles: makes the next one when it is due, and puts it where a Cache lacks it. */
+  /**
+   * Publishes key bundles: makes the next one when it is due, and puts it where a Cache lacks it. Where one takes none now,
+   * it goes on in the background.
+   */
   async keepBundles(): Promise<void> {
     const { client, did, waiting } = this.#identity;
     const { announce } = this.#options;
-    const keep = async () => {
-      const { keepBundles } = await import("./identity/own-bundles.ts");
-      const devices = await this.#host.session()?.devices.others();
-      const change = (edit: EditIdentity) => this.#identity.change(edit);
-      // Senders compare its times with the nodes' clock.
-      const nowMs = await timeAt(client.relay);
-      const announces = announce ?? null;
-      const keeping = { nowMs, waiting, change, announces };
-      await keepBundles(client, did, devices === undefined ? keeping : { ...keeping, devices });
-    };
-    await this.#identity.inOrder(() => this.orFailed("rotation", keep));
+    this.#keeping.abort();
+    this.#keeping = new AbortController();
+    const signal = AbortSignal.any([this.#keeping.signal, this.#host.signal]);
+    await this.orFailed("rotation", async () => {
+      const { keepBundles, keepTrying } = await import("./identity/own-bundles.ts");
+      const keep = async () => {
+        const devices = await this.#host.session()?.devices.others();
+        const change = (edit: EditIdentity) => this.#identity.change(edit);
+        // Senders compare its times with the nodes' clock.
+        const nowMs = await timeAt(client.relay);
+        const announces = announce ?? null;
+        const keeping = { nowMs, waiting, change, announces };
+        return keepBundles(client, did, devices === undefined ? keeping : { ...keeping, devices });
+      };
+      await keepTrying(() => this.#identity.inOrder(keep), signal);
+    });
   }
 
   /** Infinite for never. */

@@ -8,7 +8,7 @@ import { sha256 } from "#sha256";
 import { encodeHex, parseAgreementKey, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { JsonObject } from "../../core/codec/json.ts";
-import { dayMs, weekMs } from "../../core/codec/time.ts";
+import { dayMs, minuteMs, weekMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { announcesBundle } from "../../core/ledger/account.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
@@ -20,7 +20,15 @@ import {
   renderBundle,
   verifyBundle,
 } from "../../core/message/bundle.ts";
-import { attempt, ClientError, orNull } from "../base/failure.ts";
+import {
+  askedPauseMs,
+  attempt,
+  backoffMs,
+  ClientError,
+  isTemporary,
+  orNull,
+  pause,
+} from "../base/failure.ts";
 import { lackingShape, putBundleShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { decideLacking, decideSealing, newestUnder } from "../keys/agreements.ts";
@@ -62,8 +70,45 @@ type Keeping = {
   readonly announces: boolean | null;
 };
 
-/** `waits`: other devices are to have the key first, or are asked for one. */
-type BundlesOutcome = "none" | "kept" | "waits" | "renewed";
+/**
+ * `waits`: other devices are to have the key first, or are asked for one. `lacks`: a Cache gives no answer now, and the
+ * others have the bundle.
+ */
+type BundlesOutcome = "none" | "kept" | "waits" | "lacks" | "renewed";
+
+/** The longest pause before a Cache is tried again. */
+const pauseMsMax = 5 * minuteMs;
+
+/**
+ * Does it, and goes on in the background until every Cache has the bundle: nobody can write to this identity before. The
+ * first failure is thrown; what waits for other devices is tried again when they answer, or within the hour.
+ */
+export async function keepTrying(
+  keep: () => Promise<BundlesOutcome>,
+  signal: AbortSignal,
+): Promise<void> {
+  const first = await attempt(keep);
+  void goOn(first, keep, signal);
+  if (first instanceof ClientError) throw first;
+}
+
+async function goOn(
+  first: BundlesOutcome | ClientError,
+  keep: () => Promise<BundlesOutcome>,
+  signal: AbortSignal,
+): Promise<void> {
+  let last = first;
+  for (let failures = 1; isUndone(last); failures++) {
+    const asked = last instanceof ClientError ? askedPauseMs(last) : 0;
+    await pause(Math.max(backoffMs(failures, pauseMsMax), asked), signal);
+    if (signal.aborted) return;
+    last = await attempt(keep);
+  }
+}
+
+/** Also after a refusal: a Cache may know the new keys a moment later. */
+const isUndone = (last: BundlesOutcome | ClientError): boolean =>
+  last instanceof ClientError ? last.kind === "refused" || isTemporary(last) : last === "lacks";
 
 /** Makes, signs and puts the bundle of now when it is due, and has the document announce it. */
 export async function keepBundles(
@@ -75,12 +120,13 @@ export async function keepBundles(
   const identity = await withoutEnded(keeping);
   const isAnnounced = announcesBundle(document);
   if (!isAnnounced && !(await mayAnnounce(document, identity, keeping.announces))) return "none";
-  const caches = await cachesWithBundles(client, identity);
-  if (caches.length === 0) return "none";
+  const { caches, isWhole } = await cachesWithBundles(client, identity);
+  if (caches.length === 0) return isWhole ? "none" : "lacks";
   const keeper = new Keeper(client, keeping, { document, identity, caches });
   const kept = await keeper.keep();
-  if (!isAnnounced && kept !== "waits") await keeper.announce();
-  return kept;
+  if (kept === "waits") return kept;
+  if (!isAnnounced) await keeper.announce();
+  return isWhole ? kept : "lacks";
 }
 
 /** A family client on the same DID could not open what is sealed to a bundle: then it is the user's choice. */
@@ -102,11 +148,15 @@ async function mayAnnounce(
 }
 
 /** Of those that answer now: another one gets the bundle at a later look. */
-async function cachesWithBundles(client: Client, identity: Identity): Promise<Reader[]> {
+async function cachesWithBundles(
+  client: Client,
+  identity: Identity,
+): Promise<{ readonly caches: readonly Reader[]; readonly isWhole: boolean }> {
   const readers = await readersOf(client, identity, "Cache");
   const said = await Promise.all(readers.map(({ at }) => attempt(() => about(at))));
   const kept = said.map((one) => !(one instanceof ClientError) && one.key_bundles === true);
-  return readers.filter((_, i) => kept[i]);
+  const isWhole = !said.some((one) => one instanceof ClientError && isTemporary(one));
+  return { caches: readers.filter((_, i) => kept[i]), isWhole };
 }
 
 /** Seeds whose end has come are gone. */
@@ -167,8 +217,10 @@ class Keeper {
       ? Math.max(nowMs, (newestOf(shown)?.issuedAtMs ?? 0) + 1)
       : key.madeMs;
     const bundle = await this.#sign(key, issuedAtMs);
-    for (const [i, cache] of caches.entries())
-      if (!isUpAt(shown[i], key)) await putAt(cache, bundle);
+    const lacking = caches.filter((_, i) => !isUpAt(shown[i], key));
+    const puts = await Promise.all(lacking.map((cache) => attempt(() => putAt(cache, bundle))));
+    const refused = puts.find((put) => put instanceof ClientError);
+    if (refused !== undefined) throw refused;
     await this.#saw(key);
     return isDue ? "renewed" : "kept";
   }
