@@ -19,6 +19,8 @@ type Held = Waiting & { readonly sinceMs: number };
 
 /** How long a message waits for the one that was sent before it. */
 export const heldMs = secondMs;
+/** Messages that are opened and not yet read by the program. */
+const queuedMax = 32;
 /** So many marks of what was handed over are remembered. */
 const handedMax = 1_000;
 
@@ -46,8 +48,8 @@ export class Queue {
     this.#handed = handed;
   }
 
-  get length(): number {
-    return this.#waiting.length;
+  get isFull(): boolean {
+    return this.#waiting.length >= queuedMax;
   }
 
   add(waiting: Waiting): void {
@@ -58,7 +60,10 @@ export class Queue {
     this.#waiting.length = 0;
   }
 
-  /** The first that waits for no other; `null` when there is none now. */
+  /**
+   * The first that waits for no other; `null` when there is none now. In a full queue what they wait for has no place: then
+   * the first of all.
+   */
   take(): Message | null {
     const held = new Set<string>();
     const place = this.#waiting.findIndex((one) => {
@@ -66,7 +71,8 @@ export class Queue {
       if (waits) for (const mark of one.marks) held.add(mark);
       return !waits;
     });
-    const [taken] = place === -1 ? [] : this.#waiting.splice(place, 1);
+    if (place === -1 && !this.isFull) return null;
+    const [taken] = this.#waiting.splice(Math.max(place, 0), 1);
     if (taken === undefined) return null;
     this.#handed.add(taken.marks);
     taken.onGiven();

@@ -87,8 +87,6 @@ export type PollResult = {
 };
 
 const pollMsDefault = 30_000;
-/** Messages that are opened and not yet read by the program. */
-const queuedMax = 32;
 /** How long the sender of a live message waits for the program to acknowledge it. */
 const liveAckMs = 500;
 /** How long it waits at the beginning of a session for the look into the Caches. */
@@ -333,7 +331,7 @@ export class Receiver {
     await acknowledge(acked, this.#before, { isAccepted: false });
     const failed: Unreachable[] = [];
     for (const one of waiting) {
-      while (this.#isFull && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
+      while (this.#queue.isFull && !this.#stop.signal.aborted) await this.#changed.wait(hourMs);
       if (this.#stop.signal.aborted) break;
       const error = await this.#receive(one);
       if (error !== null) failed.push({ endpoint: messageIdsOf(one)[0] ?? "?", error });
@@ -346,10 +344,6 @@ export class Receiver {
     for (const [sender, { messageId, untilMs }] of this.#passed)
       if (listed.has(messageId) || untilMs < performance.now()) this.#passed.delete(sender);
     return { isComplete: unreachable.length + failed.length === 0, unreachable, failed };
-  }
-
-  get #isFull(): boolean {
-    return this.#queue.length >= queuedMax;
   }
 
   /** Remembers where a known message has a copy, until it is acknowledged. */
@@ -476,7 +470,7 @@ export class Receiver {
     for (const untilMs = performance.now() + behindMs; isWaiting() && performance.now() < untilMs; )
       await this.#changed.wait(behindMs);
     const isBehind = this.#hasToLook || this.#passedUntilMs(live) > performance.now();
-    const canOpen = chunkOf(live.envelope) === null && !this.#isFull && !isBehind;
+    const canOpen = chunkOf(live.envelope) === null && !this.#queue.isFull && !isBehind;
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) return this.#pass(live);
     if (known.state !== "queued") return known.state === "acked";
@@ -524,7 +518,7 @@ export class Receiver {
     if (await this.#before.has(digest))
       return this.#remember(version, { state: "acked", digests: new Set([digest]) });
     const opening = attempt(() => this.#read(version)).then((read) =>
-      read instanceof ClientError || this.#isFull ? null : this.#handOver(version, read),
+      read instanceof ClientError || this.#queue.isFull ? null : this.#handOver(version, read),
     );
     const waitMs = this.#inbox.waitMs ?? liveAckMs;
     return Promise.race([opening, pause(waitMs, this.#stop.signal).then(() => null)]);
