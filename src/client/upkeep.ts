@@ -22,8 +22,8 @@ export class Upkeep {
   readonly #identity: OwnIdentity;
   readonly #options: WaypostOptions;
   readonly #host: UpkeepHost;
-  /** Ends what goes on of an earlier call. */
-  #keeping = new AbortController();
+  /** What goes on of an earlier call ends with the next one. */
+  #turn = 0;
 
   constructor(identity: OwnIdentity, options: WaypostOptions, host: UpkeepHost) {
     this.#identity = identity;
@@ -61,9 +61,7 @@ export class Upkeep {
   async keepBundles(): Promise<void> {
     const { client, did, waiting } = this.#identity;
     const { announce } = this.#options;
-    this.#keeping.abort();
-    this.#keeping = new AbortController();
-    const signal = AbortSignal.any([this.#keeping.signal, this.#host.signal]);
+    const turn = ++this.#turn;
     await this.orFailed("rotation", async () => {
       const { keepBundles, keepTrying } = await import("./identity/own-bundles.ts");
       const keep = async () => {
@@ -75,7 +73,8 @@ export class Upkeep {
         const keeping = { nowMs, waiting, change, announces };
         return keepBundles(client, did, devices === undefined ? keeping : { ...keeping, devices });
       };
-      await keepTrying(() => this.#identity.inOrder(keep), signal);
+      const isLast = () => turn === this.#turn;
+      await keepTrying(() => this.#identity.inOrder(keep), isLast, this.#host.signal);
     });
   }
 

@@ -38,7 +38,7 @@ async function shownOf(me: Waypost): Promise<string | null> {
 }
 
 test("a new identity whose first bundles are refused has one soon, and gets what waited for it", async () => {
-  refuse(3);
+  refuse(2);
   const events: WaypostEvent[] = [];
   const me = await openStored({ onEvent: (event) => events.push(event) });
   expect(await shownOf(me)).toBeNull();
@@ -52,14 +52,14 @@ test("a new identity whose first bundles are refused has one soon, and gets what
   // Not one more for each further try.
   const failures = events.filter(({ type }) => type === "failed");
   expect(failures.length).toBeLessThan(3);
-  expect(asked.get(`/cache/keys/${encodeURIComponent(me.did)}`)).toBe(4);
+  expect(asked.get(`/cache/keys/${encodeURIComponent(me.did)}`)).toBe(3);
 }, 60_000);
 
 test("new keys whose bundle is refused have one soon", async () => {
   refuse(0);
   const me = await openStored();
   const before = await shownOf(me);
-  refuse(3);
+  refuse(2);
   await me.devices.replaceKeys();
   const isNew = (id: string | null) => id !== null && id !== before;
   expect(isNew(await until(() => shownOf(me), isNew))).toBe(true);

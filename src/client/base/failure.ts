@@ -93,8 +93,8 @@ const backoffMsMin = 500;
 const backoffMsMax = 30_000;
 
 /** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
-export function backoffMs(failures: number, mostMs = backoffMsMax): number {
-  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), mostMs);
+export function backoffMs(failures: number): number {
+  const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
   return most / 2 + Math.random() * (most / 2);
 }
 

@@ -8,7 +8,7 @@ import { sha256 } from "#sha256";
 import { encodeHex, parseAgreementKey, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { JsonObject } from "../../core/codec/json.ts";
-import { dayMs, minuteMs, weekMs } from "../../core/codec/time.ts";
+import { dayMs, weekMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { announcesBundle } from "../../core/ledger/account.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
@@ -20,15 +20,7 @@ import {
   renderBundle,
   verifyBundle,
 } from "../../core/message/bundle.ts";
-import {
-  askedPauseMs,
-  attempt,
-  backoffMs,
-  ClientError,
-  isTemporary,
-  orNull,
-  pause,
-} from "../base/failure.ts";
+import { attempt, backoffMs, ClientError, isTemporary, orNull, pause } from "../base/failure.ts";
 import { lackingShape, putBundleShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { decideLacking, decideSealing, newestUnder } from "../keys/agreements.ts";
@@ -76,39 +68,29 @@ type Keeping = {
  */
 type BundlesOutcome = "none" | "kept" | "waits" | "lacks" | "renewed";
 
-/** The longest pause before a Cache is tried again. */
-const pauseMsMax = 5 * minuteMs;
-
 /**
- * Does it, and goes on in the background until every Cache has the bundle: nobody can write to this identity before. The
- * first failure is thrown; what waits for other devices is tried again when they answer, or within the hour.
+ * Does it, and goes on in the background until every Cache has the bundle, or it is not the last call any more: nobody can
+ * write to this identity before. The first failure is thrown; what waits for other devices is tried again within the hour.
  */
 export async function keepTrying(
   keep: () => Promise<BundlesOutcome>,
+  isLast: () => boolean,
   signal: AbortSignal,
 ): Promise<void> {
   const first = await attempt(keep);
-  void goOn(first, keep, signal);
+  const goOn = async () => {
+    let last = first;
+    // A refusal may end, too: a Cache knows new keys a moment later.
+    for (let n = 1; last instanceof ClientError ? last.kind !== "local" : last === "lacks"; n++) {
+      // At first half a second to one, at last two and a half minutes to five.
+      await pause(backoffMs(n) * Math.min(n, 10), signal);
+      if (signal.aborted || !isLast()) return;
+      last = await attempt(keep);
+    }
+  };
+  void goOn();
   if (first instanceof ClientError) throw first;
 }
-
-async function goOn(
-  first: BundlesOutcome | ClientError,
-  keep: () => Promise<BundlesOutcome>,
-  signal: AbortSignal,
-): Promise<void> {
-  let last = first;
-  for (let failures = 1; isUndone(last); failures++) {
-    const asked = last instanceof ClientError ? askedPauseMs(last) : 0;
-    await pause(Math.max(backoffMs(failures, pauseMsMax), asked), signal);
-    if (signal.aborted) return;
-    last = await attempt(keep);
-  }
-}
-
-/** Also after a refusal: a Cache may know the new keys a moment later. */
-const isUndone = (last: BundlesOutcome | ClientError): boolean =>
-  last instanceof ClientError ? last.kind === "refused" || isTemporary(last) : last === "lacks";
 
 /** Makes, signs and puts the bundle of now when it is due, and has the document announce it. */
 export async function keepBundles(
@@ -120,7 +102,7 @@ export async function keepBundles(
   const identity = await withoutEnded(keeping);
   const isAnnounced = announcesBundle(document);
   if (!isAnnounced && !(await mayAnnounce(document, identity, keeping.announces))) return "none";
-  const { caches, isWhole } = await cachesWithBundles(client, identity);
+  const [caches, isWhole] = await cachesWithBundles(client, identity);
   if (caches.length === 0) return isWhole ? "none" : "lacks";
   const keeper = new Keeper(client, keeping, { document, identity, caches });
   const kept = await keeper.keep();
@@ -151,12 +133,12 @@ async function mayAnnounce(
 async function cachesWithBundles(
   client: Client,
   identity: Identity,
-): Promise<{ readonly caches: readonly Reader[]; readonly isWhole: boolean }> {
+): Promise<[caches: readonly Reader[], isWhole: boolean]> {
   const readers = await readersOf(client, identity, "Cache");
   const said = await Promise.all(readers.map(({ at }) => attempt(() => about(at))));
   const kept = said.map((one) => !(one instanceof ClientError) && one.key_bundles === true);
   const isWhole = !said.some((one) => one instanceof ClientError && isTemporary(one));
-  return { caches: readers.filter((_, i) => kept[i]), isWhole };
+  return [readers.filter((_, i) => kept[i]), isWhole];
 }
 
 /** Seeds whose end has come are gone. */
@@ -218,9 +200,8 @@ class Keeper {
       : key.madeMs;
     const bundle = await this.#sign(key, issuedAtMs);
     const lacking = caches.filter((_, i) => !isUpAt(shown[i], key));
-    const puts = await Promise.all(lacking.map((cache) => attempt(() => putAt(cache, bundle))));
-    const refused = puts.find((put) => put instanceof ClientError);
-    if (refused !== undefined) throw refused;
+    for (const put of await Promise.allSettled(lacking.map((cache) => putAt(cache, bundle))))
+      if (put.status === "rejected") throw put.reason;
     await this.#saw(key);
     return isDue ? "renewed" : "kept";
   }
