@@ -5,6 +5,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, copyFileSync, mkdirSync, statSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
 import { join } from "node:path";
 import {
   executable,
@@ -178,6 +179,28 @@ describe.skipIf(!isRoot)("moderators", () => {
     expect(refused.length).toBe(before.length + 1);
     expect(refused[0]).toMatchObject({ said: ["a"], times: 3, outcome: "policy_denied" });
   }, 60_000);
+
+  test("find the socket free: connections of one user are few, and idle or stalled ones end", async () => {
+    const half = "POST /operations/members HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{";
+    let open = 0;
+    const ends = Array.from({ length: 100 }, (_, n) => {
+      const held = connect(socket, () => void held.write(n % 2 === 0 ? half : "GET / HT"));
+      open += 1;
+      held.on("error", () => undefined);
+      held.resume();
+      return new Promise<void>((ended) => {
+        held.on("close", () => {
+          open -= 1;
+          ended();
+        });
+      });
+    });
+    while (open > 32) await Bun.sleep(20);
+    expect(open).toBe(32);
+    expect((await asModerator("members", "list")).code).toBe(0);
+    await Promise.all(ends);
+    expect((await run(["members", "list", "--config", file], { cwd })).code).toBe(0);
+  }, 30_000);
 
   test("get and lose rights with a reload; a user is named as such", async () => {
     const nobody = { user: "nobody", groups: moderators };

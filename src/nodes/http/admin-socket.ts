@@ -20,6 +20,15 @@ type AdminSocket = {
 };
 
 const drainPollMs = 20;
+const limits = {
+  /** Of all users, and of one. The public listener needs the descriptors of the process. */
+  connections: 128,
+  connectionsOfUser: 32,
+  /** Until the whole head of a first or next request. */
+  idleMs: 5_000,
+  /** Until the whole body, after its head. */
+  requestMs: 10_000,
+};
 
 /** Owner and group alone may connect (mode 0660). Rejects when the path can't be bound, or the group not be given. */
 export async function listenForPeers({ app, path, group }: AdminSocket): Promise<HttpListener> {
@@ -27,19 +36,40 @@ export async function listenForPeers({ app, path, group }: AdminSocket): Promise
   if (gid !== null) openFolder(dirname(path), gid);
   const peers = new WeakMap<Socket, Peer | null>();
   const open = new Set<Socket>();
+  const closing = createClosing(limits.idleMs);
   let answering = 0;
   const http = createServer(async (request, response) => {
     answering += 1;
-    const peer = peers.get(request.socket) ?? null;
-    await answer(app, request, { response, peer }).catch(() => request.socket.destroy());
+    const { socket } = request;
+    const peer = peers.get(socket) ?? null;
+    closing.stop(socket);
+    const late = setTimeout(() => socket.destroy(), limits.requestMs);
+    request.once("end", () => clearTimeout(late));
+    request.once("close", () => clearTimeout(late));
+    await answer(app, request, { response, peer }).catch(() => socket.destroy());
+    closing.start(socket);
     answering -= 1;
   });
+  const hasRoom = (peer: Peer | null): boolean => {
+    if (open.size >= limits.connections) return false;
+    const isSame = (socket: Socket) => peers.get(socket)?.uid === peer?.uid;
+    return [...open].filter(isSame).length < limits.connectionsOfUser;
+  };
   const bind = () => {
     const server = createSocketServer((socket) => {
-      peers.set(socket, peerOf(descriptorOf(socket)));
-      open.add(socket);
+      const peer = peerOf(descriptorOf(socket));
       socket.on("error", () => socket.destroy());
-      socket.on("close", () => open.delete(socket));
+      if (!hasRoom(peer)) {
+        socket.destroy();
+        return;
+      }
+      peers.set(socket, peer);
+      open.add(socket);
+      closing.start(socket);
+      socket.on("close", () => {
+        open.delete(socket);
+        closing.stop(socket);
+      });
       http.emit("connection", socket);
     });
     const bound = new Promise<void>((resolve, reject) => {
@@ -75,6 +105,31 @@ export async function listenForPeers({ app, path, group }: AdminSocket): Promise
       while (answering > 0 && performance.now() < endsAtMs) await Bun.sleep(drainPollMs);
       for (const socket of open) socket.end();
     },
+  };
+}
+
+type Closing = {
+  /** Ends a connection unless a whole head of a request comes in time: a byte now and then does not help. */
+  readonly start: (socket: Socket) => void;
+  readonly stop: (socket: Socket) => void;
+};
+
+function createClosing(afterMs: number): Closing {
+  const timers = new Map<Socket, Timer>();
+  const stop = (socket: Socket): void => {
+    clearTimeout(timers.get(socket));
+    timers.delete(socket);
+  };
+  return {
+    start: (socket) => {
+      stop(socket);
+      if (!socket.destroyed)
+        timers.set(
+          socket,
+          setTimeout(() => socket.destroy(), afterMs),
+        );
+    },
+    stop,
   };
 }
 
