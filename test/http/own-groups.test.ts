@@ -62,6 +62,11 @@ async function say(
   return open(where);
 }
 
+async function rowAt(device: Waypost, where: Place, id: string): Promise<GroupRow> {
+  const table = await Table.open(where.store, device.identity.storeKey);
+  return (await groupAt(table, id)) as GroupRow;
+}
+
 /** The other device has taken all that this one said before. */
 async function taken(from: Waypost, at: Waypost): Promise<void> {
   const { did } = from;
@@ -175,8 +180,7 @@ test("a linked device of a thief leads a group that was handed over to no one el
   const thief = await linked(phone, where);
   await shows(thief, id, facts);
   const { did: next, identity } = mallory;
-  const table = await Table.open(where.store, thief.identity.storeKey);
-  const [first] = (await groupAt(table, id))?.former ?? [];
+  const [first] = (await rowAt(thief, where, id)).former ?? [];
   if (first === undefined) throw new Error("the group was not handed over");
   const { maker, nonce } = first;
   const before = changed(emptyGroup(maker, nonce), { add: [phone.did, next] }, Date.now());
@@ -225,6 +229,47 @@ test("a linked device of a thief accepts no later invitation, and shuts the iden
     (found) => found?.standing === "asked",
   );
   expect((await factsAt(phone, id))?.standing).toBe("asked");
+}, 60_000);
+
+test("what a removed device said of a group counts no more, also of a later invitation", async () => {
+  const [alice, mine, where] = [await open(place()), place(), place()];
+  const phone = await open(mine);
+  await meet(alice, phone);
+  const { id } = await alice.groups.create("Hiking", [phone.did]);
+  const standsAt = async (me: Waypost, wanted: "joined" | "asked" | "out") =>
+    expect(
+      await until(
+        async () => (await factsAt(me, id))?.standing,
+        (found) => found === wanted,
+      ),
+    ).toBe(wanted);
+  await standsAt(phone, "joined");
+  const thief = await linked(phone, where);
+  await standsAt(thief, "joined");
+  const last = Number.MAX_SAFE_INTEGER;
+  const unknown = crypto.getRandomValues(new Uint8Array(32));
+  const { maker, nonce } = (await rowAt(thief, where, id)).state;
+  const foreign = changed(emptyGroup(maker, nonce), { name: "Foreign" }, Date.now());
+  const statement = await signedBy(unknown, foreign);
+  const edit = (row: GroupRow): GroupRow => {
+    return { ...row, joined: last, statements: [...row.statements, statement] };
+  };
+  const again = await say(thief, where, { id, edit });
+  await taken(again, phone);
+  await removeOther(phone);
+  await (await alice.groups.get(id))?.change({ remove: [phone.did] });
+  await standsAt(phone, "out");
+  await (await alice.groups.get(id))?.change({ add: [phone.did] });
+  await standsAt(phone, "asked");
+  expect((await rowAt(phone, mine, id)).owed?.length).toBe(1);
+  await phone.close();
+  const later = await open(mine);
+  // Each start looks at what waits.
+  const owed = await until(
+    async () => (await rowAt(later, mine, id)).owed?.length,
+    (found) => found === 0,
+  );
+  expect([owed, (await factsAt(later, id))?.standing]).toEqual([0, "asked"]);
 }, 60_000);
 
 test("a device that is linked after the admin's keys were replaced asks for what they had signed before, and shows it then", async () => {

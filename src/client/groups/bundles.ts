@@ -73,7 +73,8 @@ export type GroupRow = Bundle &
     /** Of another's group: nothing in its state but what its maker has signed. Missing in rows of earlier versions. */
     readonly isSigned?: true;
   };
-type OwedRow = { readonly row: GroupRow; readonly sinceMs: number };
+/** `root`: the root key of this identity under which it came, in hex. */
+type OwedRow = { readonly row: GroupRow; readonly sinceMs: number; readonly root: string };
 
 export const newRow = (state: GroupState): GroupRow => ({
   ...{ v: 2, state, root: "", joined: 0, waiting: [], was: {}, isSigned: true },

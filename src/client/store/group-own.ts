@@ -7,7 +7,7 @@
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs } from "../../core/codec/time.ts";
+import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt } from "../base/failure.ts";
 import {
@@ -58,14 +58,22 @@ import type { Batch } from "./table.ts";
 const owedMs = 30 * dayMs;
 const askedMax = 1_000;
 
-type ExaminedGroup = { readonly given: GroupRow; readonly said: Examined };
+/** `until`: the last version of which it may say what this identity wills. */
+type ExaminedGroup = {
+  readonly given: GroupRow;
+  readonly said: Examined;
+  readonly until: number;
+};
 /** `isOwed`: something of it can't be judged so far. */
 type Taken = { readonly row: GroupRow; readonly isOwed: boolean };
+
+/** When it came, and under which root key of this identity, in hex. */
+type Coming = { readonly sinceMs: number; readonly root: string };
 
 /** The row after what another own device has shown. */
 function takeRow(
   held: GroupRow | null,
-  { given, said }: ExaminedGroup,
+  { given, said, until }: ExaminedGroup,
   listener: GroupListener,
 ): Taken {
   const { own, root } = listener;
@@ -97,7 +105,7 @@ function takeRow(
   const isHeard = waits.statements.length === 0;
   const gone = isHeard ? followed(row, said, listener) : row;
   const isOwed = !isHeard || waits.leavings.length > 0 || isMissing(gone, given, said);
-  return { row: withOwnWill(gone, given, own), isOwed };
+  return { row: withOwnWill(gone, given, { own, until }), isOwed };
 }
 
 /** Of an own group: to whom it is handed over only as far as that is signed. */
@@ -123,9 +131,13 @@ function isMissing(row: GroupRow, given: GroupRow, { statements, handOvers }: Ex
 }
 
 /** Whether to be in it is this identity's to say, of the version in which others have it in and of no later one. */
-function withOwnWill(row: GroupRow, given: GroupRow, own: Did): GroupRow {
+function withOwnWill(
+  row: GroupRow,
+  given: GroupRow,
+  { own, until }: { readonly own: Did; readonly until: number },
+): GroupRow {
   if (row.state.id !== given.state.id) return row;
-  const version = row.state.members[own]?.[1] ?? 0;
+  const version = Math.min(row.state.members[own]?.[1] ?? 0, until);
   const joined = Math.max(row.joined, Math.min(given.joined, version));
   const left = Math.min(given.state.left[own] ?? 0, version);
   const isLeft = left > (row.state.left[own] ?? 0);
@@ -148,14 +160,20 @@ export class OwnGroups {
   /** Takes what another own device has of a group. Returns what changed. */
   async take(raw: GroupRow): Promise<StoreChange | null> {
     const given: GroupRow = { ...upgradeRow(raw), waiting: [], owed: [] };
-    return this.#take(given, { sinceMs: this.#own.nowMs(), isEcho: true });
+    const { nowMs } = this.#own;
+    return this.#take(given, { sinceMs: nowMs(), root: await this.#root(), isFirst: true });
+  }
+
+  /** The root key of this device, in hex: another one after each removal. */
+  async #root(): Promise<string> {
+    return encodeHex(await ed25519PublicKey(this.#own.identity.secrets.rootSeed));
   }
 
   async #take(
     given: GroupRow,
-    { sinceMs, isEcho }: { readonly sinceMs: number; readonly isEcho: boolean },
+    { sinceMs, root, isFirst }: Coming & { readonly isFirst: boolean },
   ): Promise<StoreChange | null> {
-    const { table, did: own, identity, nowMs } = this.#own;
+    const { table, did: own, nowMs } = this.#own;
     const bundle = bundleIn(given);
     if (bundle === null || !isNamedRight(given)) return null;
     const said = await this.#talk.judge(bundle, {
@@ -163,13 +181,15 @@ export class OwnGroups {
       row: await this.#rowFor(given, table),
       sinceMs,
     });
-    const root = encodeHex(await ed25519PublicKey(identity.secrets.rootSeed));
+    // What it wills of a later invitation, it can't have meant.
+    const until = isFirst ? Number.MAX_SAFE_INTEGER : Math.floor(sinceMs / secondMs);
     const listener = { own, root, isKnown: false, nowMs: nowMs() };
     const [before, after] = await table.change(async (batch) => {
-      batch.isEcho = isEcho;
+      batch.isEcho = isFirst;
       const held = await this.#rowFor(given, batch);
-      const { row, isOwed } = takeRow(held, { given, said }, listener);
-      const owed = isOwed ? addOwed(row.owed ?? [], { row: given, sinceMs }) : (row.owed ?? []);
+      const { row, isOwed } = takeRow(held, { given, said, until }, listener);
+      const before = row.owed ?? [];
+      const owed = isOwed ? addOwed(before, { row: given, sinceMs, root }) : before;
       const next = { ...row, owed };
       await putGroup(table, batch, next);
       await refile(table, batch, next, own);
@@ -209,9 +229,13 @@ export class OwnGroups {
     }
   }
 
-  /** Once more, what could not be judged; and once what an earlier version has kept unsigned. */
+  /**
+   * Once more, what could not be judged, unless it came under an earlier root key: its device may be one that was removed. And
+   * once what an earlier version has kept unsigned.
+   */
   async #hearOwed(): Promise<void> {
     const { table, nowMs } = this.#own;
+    const root = await this.#root();
     for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
       const row = upgradeRow(raw);
       const { owed = [], state } = row;
@@ -222,12 +246,13 @@ export class OwnGroups {
         if (now !== null) await putGroup(table, batch, { ...now, owed: [] });
       });
       for (const one of owed)
-        if (nowMs() - one.sinceMs < owedMs) await this.#retake(one.row, one.sinceMs, row);
+        if (one.root === root && nowMs() - one.sinceMs < owedMs)
+          await this.#retake(one.row, { sinceMs: one.sinceMs, root }, row);
     }
   }
 
-  async #retake(given: GroupRow, sinceMs: number, before: GroupRow): Promise<void> {
-    const change = await this.#take(given, { sinceMs, isEcho: false });
+  async #retake(given: GroupRow, coming: Coming, before: GroupRow): Promise<void> {
+    const change = await this.#take(given, { ...coming, isFirst: false });
     const after = await groupAt(this.#own.table, before.state.id);
     if (change !== null && after !== null && !isSame(before.state, after.state))
       this.#own.tell(change);

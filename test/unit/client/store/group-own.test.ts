@@ -81,7 +81,7 @@ async function device() {
     const { name, admin, standing } = factsOf(row, own);
     return { name, admin, standing, owed: (row.owed ?? []).length };
   };
-  return { at, table, talk, groups, shown, factsNow };
+  return { at, table, talk, groups, shown, store, factsNow };
 }
 const hiking = { name: "Hiking", admin: maker, standing: "joined", owed: 0 } as const;
 
@@ -167,6 +167,43 @@ test("no way that another device says counts without ids of its makers, or again
   await groups.take({ ...rowOf(other, []), former, handOvers: said });
   expect(await factsNow()).toMatchObject({ name: "Hiking", admin: next, standing: "joined" });
   expect((await table.values<GroupRow>(rowsOf.groups)).length).toBe(1);
+});
+
+for (const [what, edit] of [
+  ["joined", { joined: Number.MAX_SAFE_INTEGER }],
+  ["left", { state: { ...begun, left: { [own]: Number.MAX_SAFE_INTEGER } } }],
+] as const)
+  test(`what waits says of no later invitation that this identity has ${what}`, async () => {
+    const { at, table, groups, talk, factsNow } = await device();
+    await groups.take(rowOf(begun, [await stated(begun)]));
+    const foreign = await stated(changed(begun, { name: "Foreign" }, nowMs + 1_000), 9);
+    await groups.take({ ...rowOf(begun, [foreign]), ...edit });
+    const out = changed(begun, { remove: [own] }, nowMs + 2_000);
+    const again = changed(out, { add: [own] }, nowMs + 4_000);
+    at.nowMs += 5_000;
+    for (const said of [out, again])
+      await groups.take({ ...rowOf(said, [await stated(said)]), joined: 0 });
+    expect(await factsNow()).toEqual({ ...hiking, standing: "asked", owed: 1 });
+    await talk.hearWaiting();
+    expect(await factsNow()).toEqual({ ...hiking, standing: "asked", owed: 1 });
+    await table.change(async (batch) => {
+      const row = await groupAt(table, begun.id, batch);
+      const version = again.members[own]?.[1] ?? 0;
+      if (row !== null) await putGroup(table, batch, { ...row, joined: version });
+    });
+    await talk.hearWaiting();
+    expect(await factsNow()).toEqual({ ...hiking, owed: 1 });
+  });
+
+test("what came under an earlier root key of this identity counts no more: its device may be removed", async () => {
+  const { at, groups, talk, store, factsNow } = await device();
+  at.isAway = true;
+  await groups.take(rowOf(begun, [await stated(begun)]));
+  at.isAway = false;
+  const { secrets } = store.identity;
+  Object.assign(secrets, { rootSeed: seedOf(11) });
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual({ ...hiking, name: "", standing: "out", owed: 0 });
 });
 
 test("what an earlier version kept unsigned goes where a statement by the key in force is there", async () => {
