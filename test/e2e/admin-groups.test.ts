@@ -181,7 +181,8 @@ describe.skipIf(!isRoot)("moderators", () => {
   }, 60_000);
 
   test("find the socket free: connections of one user are few, and idle or stalled ones end", async () => {
-    const half = "POST /operations/members HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{";
+    const half =
+      "POST /operations/members HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{";
     let open = 0;
     const ends = Array.from({ length: 100 }, (_, n) => {
       const held = connect(socket, () => void held.write(n % 2 === 0 ? half : "GET / HT"));
