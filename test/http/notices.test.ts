@@ -4,6 +4,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { checkConfig } from "../../src/config/config.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
+import { minuteMs } from "../../src/core/codec/time.ts";
 import { freePort, run, scratchFolder } from "../support/executable.ts";
 import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -23,9 +24,14 @@ const input: ConfigInput = {
   cache: { enabled: true, public_endpoints: [url] },
 };
 
+/** Of the node; commands have the machine's. */
+const clock = { aheadMs: 0 };
+const realNow = Date.now;
+
 let nodes: TestNodes;
 const dids: Record<string, string> = {};
 beforeAll(async () => {
+  Date.now = () => realNow() + clock.aheadMs;
   nodes = await startTestNodes(input);
   for (const name of ["operator", "mallory"]) {
     const made = await run(["did", "create", "--name", name, "--url", url, "--json"], { cwd });
@@ -33,6 +39,7 @@ beforeAll(async () => {
   }
 }, 60_000);
 afterAll(async () => {
+  Date.now = realNow;
   await nodes.stop();
   folder.remove();
 });
@@ -103,4 +110,15 @@ test("what is not a notice removes none, and a removed or older one stays away",
   const later = await signedBy("operator", "We moved.");
   expect((await publish(later)).code).toBe(0);
   expect(await shown()).toEqual(later);
+}, 60_000);
+
+test("one that was signed by a clock that is ahead is refused, since no other would count until then", async () => {
+  const form = await signedBy("operator", "From tomorrow.");
+  const before = await shown();
+  clock.aheadMs = -10 * minuteMs;
+  const refused = await publish(form);
+  clock.aheadMs = 0;
+  expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining("clock")]);
+  expect(await shown()).toEqual(before);
+  expect((await publish(form)).code).toBe(0);
 }, 60_000);

@@ -4,6 +4,7 @@
  */
 import type { Config } from "../../config/schema.ts";
 import type { VerifySignature } from "../../core/codec/bytes.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import {
   type Notice,
@@ -34,6 +35,7 @@ type NoticeParts = FollowParts & {
 /** The last notice. One that was removed stays, so that no one shows it again: its signature holds for good. */
 type Kept = NoticeForm & { readonly isRemoved?: true };
 
+const aheadMsMax = 5 * minuteMs;
 const prefix = "/notice/";
 const key = `${prefix}now`;
 
@@ -67,6 +69,9 @@ export async function openNotices(parts: NoticeParts): Promise<Notices> {
       if (document === null || !(await verifyNotice(notice, document, verify)))
         return fault("invalid_signature", "operator.did has not signed the notice");
       await read();
+      // It would lock out all that are signed before its time comes.
+      if (notice.issuedAtMs > now() + aheadMsMax)
+        return fault("invalid_request", "it was signed by a clock that is ahead: sign it again");
       if (!isLater(notice, form))
         return fault("invalid_request", "it was signed before the last notice: sign it again");
       await receipts.put(key, encodeRecord(form), now() + keptMs);
