@@ -78,6 +78,8 @@ const answeredMax = 1_000;
 const [waitingMs, ownWaitMs] = [2 * dayMs, 10 * minuteMs];
 const triesMax = 3;
 
+/** What was found of whom, in one look at what members say: each of them is asked for once. */
+type RootsFound = Map<Did, string[] | "not believed" | ClientError>;
 type Said = { readonly group: string; readonly from: Did; readonly digest: string | null };
 
 export class GroupTalk {
@@ -339,38 +341,36 @@ export class GroupTalk {
   async judge(
     bundle: Bundle,
     { from, row, sinceMs }: { readonly from: Did; readonly row: GroupRow | null; sinceMs: number },
+    look: RootsFound = new Map(),
   ): Promise<Examined> {
+    const by = (signer: Did) => ({ signer, from, look });
     const statements: Examined["statements"][number][] = [];
     for (const one of bundle.statements) {
-      const { maker } = one.statement;
-      statements.push({
-        one,
-        by: await this.#judged(maker, from, statementText(one.statement), one),
-      });
+      const text = statementText(one.statement);
+      statements.push({ one, by: await this.#judged(by(one.statement.maker), text, one) });
     }
     const leavings: Examined["leavings"][number][] = [];
     for (const one of bundle.leavings)
-      leavings.push({ one, by: await this.#judged(one.did, from, leavingText(one), one) });
+      leavings.push({ one, by: await this.#judged(by(one.did), leavingText(one), one) });
     const handOvers: Examined["handOvers"][number][] = [];
     for (const one of bundle.handOvers ?? [])
-      handOvers.push({ one, by: await this.#judged(one.maker, from, handOverText(one), one) });
-    const isNextOld = row !== null && (await this.#isNextOld(row));
+      handOvers.push({ one, by: await this.#judged(by(one.maker), handOverText(one), one) });
+    const isNextOld = row !== null && (await this.#isNextOld(row, look));
     return { from, statements, leavings, handOvers, isNextOld, sinceMs };
   }
 
   /** What was not followed so far counts no longer when its key is known to have been replaced. */
-  async #isNextOld({ state, handOvers = [] }: GroupRow): Promise<boolean> {
+  async #isNextOld({ state, handOvers = [] }: GroupRow, look: RootsFound): Promise<boolean> {
     const { id, maker, next } = state;
     if (next === undefined || maker === this.#own.did || !isSelfCertifying(maker)) return false;
-    const of = handOvers.filter((one) => one.id === id && one.next === next);
-    for (const one of of)
-      if ((await this.#judged(maker, maker, handOverText(one), one)) === "in_force") return false;
+    const by = { signer: maker, from: maker, look };
+    for (const one of handOvers.filter((one) => one.id === id && one.next === next))
+      if ((await this.#judged(by, handOverText(one), one)) === "in_force") return false;
     return true;
   }
 
   async #judged(
-    signer: Did,
-    from: Did,
+    { signer, from, look }: { readonly signer: Did; readonly from: Did; readonly look: RootsFound },
     text: Uint8Array,
     { key, signature }: { readonly key: string; readonly signature: string },
   ): Promise<Examined["statements"][number]["by"]> {
@@ -378,10 +378,11 @@ export class GroupTalk {
     const bytes = decodeBase64(signature) ?? new Uint8Array(0);
     if (bytes.length !== 64 || !(await verifyEd25519(bytes, text, publicKey))) return "other";
     const isOwn = from === this.#own.did;
-    const roots = await attempt(() => this.#rootsOf(signer));
+    const roots = look.get(signer) ?? (await attempt(() => this.#rootsOf(signer)));
+    look.set(signer, roots);
     if (roots instanceof ClientError && isOwn) return "unknown";
     if (roots instanceof ClientError) throw roots;
-    if (roots === null) return "other";
+    if (roots === "not believed") return "other";
     const at = roots.indexOf(key);
     // Of a random DID nothing is proven: it counts from the signer only, or from an own device that has heard it there.
     if (!isSelfCertifying(signer))
@@ -390,8 +391,8 @@ export class GroupTalk {
     return at === roots.length - 1 ? "in_force" : "earlier";
   }
 
-  /** The last one is in force. `null` for somebody whose keys are not believed. */
-  async #rootsOf(did: Did): Promise<string[] | null> {
+  /** The last one is in force. */
+  async #rootsOf(did: Did): Promise<string[] | "not believed"> {
     const { client } = this.#own.identity;
     const asked = await attempt(async () =>
       isSelfCertifying(did)
@@ -402,7 +403,7 @@ export class GroupTalk {
     const known = isTemporary(asked) ? client.trust.provenOf(did) : null;
     if (known !== null) return known.state.rootKeys.map(encodeHex);
     if (isTemporary(asked)) throw asked;
-    return null;
+    return "not believed";
   }
 
   /** After a bundle was joined: what the maker owes the others. */
@@ -432,6 +433,7 @@ export class GroupTalk {
   async hearWaiting(): Promise<void> {
     await this.hearOwed();
     const { table, did, nowMs } = this.#own;
+    const look: RootsFound = new Map();
     for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
       const row = upgradeRow(raw);
       const { state, waiting } = row;
@@ -439,7 +441,7 @@ export class GroupTalk {
       const judged: Examined[] = [];
       for (const { from, sinceMs, ...bundle } of waitingIn(row))
         if (nowMs() - sinceMs < waitingMs)
-          judged.push(await this.judge(bundle, { from, row, sinceMs }));
+          judged.push(await this.judge(bundle, { from, row, sinceMs }, look));
       const root = await this.root();
       const heard = await table.change(async (batch) => {
         const row = await groupAt(table, state.id, batch);

@@ -12,6 +12,7 @@ import {
   emptyGroup,
   type GroupState,
   handOverText,
+  leavingText,
   membersOf,
   statementText,
   successorOf,
@@ -64,7 +65,9 @@ async function device() {
   const shown: Did[] = [];
   const table = await Table.open(memoryStore(), seedOf(7));
   const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
+  const asked: Did[] = [];
   const prove = async (did: Did) => {
+    asked.push(did);
     if (at.isAway) throw new ClientError("unreachable", "unreachable", "away");
     return { rootKeys: at.roots[did] ?? [] };
   };
@@ -81,7 +84,7 @@ async function device() {
     const { name, admin, standing } = factsOf(row, own);
     return { name, admin, standing, owed: (row.owed ?? []).length };
   };
-  return { at, table, talk, groups, shown, store, factsNow };
+  return { at, table, talk, groups, shown, asked, store, factsNow };
 }
 const hiking = { name: "Hiking", admin: maker, standing: "joined", owed: 0 } as const;
 
@@ -204,6 +207,21 @@ test("what came under an earlier root key of this identity counts no more: its d
   Object.assign(secrets, { rootSeed: seedOf(11) });
   await talk.hearWaiting();
   expect(await factsNow()).toEqual({ ...hiking, name: "", standing: "out", owed: 0 });
+});
+
+test("each signer is looked up once a look, however much of what waits names them", async () => {
+  const { table, talk, asked } = await device();
+  const leaving = async (version: number) => {
+    const one = { id: begun.id, did: next, version };
+    return { ...one, ...(await signed(leavingText(one), 9)) };
+  };
+  const leavings = await Promise.all([1, 2, 3, 4].map(leaving));
+  const waits = { bundle: { statements: [], leavings }, from: mallory, sinceMs: nowMs };
+  const row = { ...rowOf(begun, []), waiting: [waits, waits] };
+  await table.change((batch) => putGroup(table, batch, row));
+  await talk.hearWaiting();
+  expect(asked.filter((did) => did === next)).toEqual([next]);
+  expect((await groupAt(table, begun.id))?.waiting.length).toBe(2);
 });
 
 test("what an earlier version kept unsigned goes where a statement by the key in force is there", async () => {
