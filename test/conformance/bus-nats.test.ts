@@ -158,7 +158,7 @@ if (absence !== null) {
       const [here, there] = await ends();
       for (const subject of ["s", "flood"])
         await there.subscribe(subject, () => bytes("yes")).ready;
-      server.freeze();
+      await server.freeze();
       try {
         expect(await here.request("s", bytes("?"), 300)).toBe("nobody");
         const message = new Uint8Array(512 * 1024);
@@ -177,7 +177,7 @@ if (absence !== null) {
       const answers = async () => answerTo(await here.request("s", bytes("?"), 10_000)) === "yes";
       await until(answers);
       const message = new Uint8Array(512 * 1024);
-      server.freeze();
+      await server.freeze();
       here.publish("flood", message);
       await server.stop();
       await until(() => !here.stats().connected && !there.stats().connected);

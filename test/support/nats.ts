@@ -1,5 +1,5 @@
 /** A nats-server of a test's own on the loopback interface (Debian's package), or the reason why there is none. */
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "./executable.ts";
@@ -11,7 +11,7 @@ export type NatsServer = {
   readonly stop: () => Promise<void>;
   readonly start: () => Promise<void>;
   /** The process stands still: connections stay open and nothing is read. */
-  readonly freeze: () => void;
+  readonly freeze: () => Promise<void>;
   readonly thaw: () => void;
   readonly end: () => Promise<void>;
 };
@@ -55,7 +55,10 @@ export async function startNats(
     start,
     stop,
     pid: () => child?.pid ?? 0,
-    freeze: () => child?.kill("SIGSTOP"),
+    freeze: async () => {
+      child?.kill("SIGSTOP");
+      while (isRunning(child?.pid ?? 0)) await Bun.sleep(5);
+    },
     thaw: () => child?.kill("SIGCONT"),
     end: async () => {
       child?.kill("SIGCONT");
@@ -72,5 +75,20 @@ async function isOpen(port: number): Promise<boolean> {
     return true;
   } catch {
     return false;
+  }
+}
+
+/** Whether a thread of it still runs: a signal to stop comes late on a busy machine. `false` where `/proc` is missing. */
+function isRunning(pid: number): boolean {
+  const tasks = `/proc/${pid}/task`;
+  if (!existsSync(tasks)) return false;
+  // The state stands behind the name, which is in brackets.
+  const stateOf = (task: string) =>
+    /\) (\w)/.exec(readFileSync(`${tasks}/${task}/stat`, "utf8"))?.[1];
+  try {
+    return readdirSync(tasks).some((task) => stateOf(task) !== "T");
+  } catch {
+    // A thread ended meanwhile.
+    return true;
   }
 }
