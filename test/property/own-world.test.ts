@@ -109,10 +109,19 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
   "a device keeps its own way when another one has gone on": { furtherOf: () => "held" },
 };
 
+/** Where the first schedule is that shows it, of those that few show: one of 8,000 loses a key at such a moment. */
+const firstSeeds: Readonly<Record<string, number>> = {
+  "an answer that was sealed to a lost key is never given again": 10_290,
+};
+
 for (const [what, rules] of Object.entries(defects))
   test(`the world finds that ${what}`, () => {
+    const first = firstSeeds[what] ?? 0;
     let found: readonly string[] = [];
-    for (let seed = 0; seed < 1_000 && found.length === 0; seed++)
+    let seed = first;
+    for (; seed < first + 1_000 && found.length === 0; seed++)
       found = runSchedule(seed, { ...realRules, ...rules });
     expect(found).not.toEqual([]);
+    // By the rules themselves that schedule breaks no law.
+    expect(runSchedule(seed - 1)).toEqual([]);
   });
