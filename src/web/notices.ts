@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { about } from "../client/net/about.ts";
 import type { About } from "../client/net/answers.ts";
-import { timeoutMsDefault } from "../client/net/http.ts";
+import { endpoint } from "../client/net/http.ts";
 import type { OperatorNotice } from "../client/trust/notice.ts";
 import { me, node, warn } from "./session.ts";
 import { t } from "./words/language.ts";
@@ -60,8 +60,7 @@ export function followOperator(): () => void {
 export function useWelcome(): string | null {
   const [text, setText] = useState<string | null>(null);
   useEffect(() => {
-    const clock = { aheadMs: 0, answers: 0 };
-    about({ url: node.directoryUrl, timeoutMs: timeoutMsDefault, clock }).then(
+    about(endpoint(node.directoryUrl)).then(
       ({ operator }) => setText(operator?.welcome ?? null),
       () => undefined,
     );

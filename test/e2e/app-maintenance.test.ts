@@ -33,7 +33,8 @@ appTest(
       },
       stores: { main: { plugin: "memory", block_time_ms: 50 } },
       directory: { enabled: true, rate_limit_loopback: false },
-      relay: relayAt(node),
+      // An operator may end the address with a slash.
+      relay: relayAt(`${node}/`),
       cache: { enabled: true, public_endpoints: [node] },
       operator: { welcome: "Welcome to the club.\nBe kind." },
     };
