@@ -69,8 +69,8 @@ type Keeping = {
 type BundlesOutcome = "none" | "kept" | "waits" | "lacks" | "renewed";
 
 /**
- * Does it, and goes on in the background until every Cache has the bundle, or it is not the last call any more: nobody can
- * write to this identity before. The first failure is thrown; what waits for other devices is tried again within the hour.
+ * Does it, and goes on in the background until every Cache has the bundle, or it is not the last call any more: until
+ * then others can't write to this identity. The first failure is thrown; what waits for other devices is tried again within the hour.
  */
 export async function keepTrying(
   keep: () => Promise<BundlesOutcome>,

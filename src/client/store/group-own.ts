@@ -1,8 +1,8 @@
 /**
  * What own devices take from each other of groups. Of a group that another person has made only what is signed counts, by the
  * same examination as from a member; of this identity's own decisions, that it has accepted or left. What can't be judged so
- * far waits, and who had signed it by an earlier key is asked to say it again. A device that a thief had linked so leaves
- * nobody in a group.
+ * far waits, and who had signed it by an earlier key is asked to say it again. So a device that a thief had linked keeps
+ * no member in a group.
  * Source: docs/protocol.md "Groups", docs/trust.md "Own devices".
  */
 import { encodeHex } from "../../core/codec/bytes.ts";

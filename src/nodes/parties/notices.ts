@@ -1,6 +1,6 @@
 /**
  * The operator's notice to everybody: one at a time, in a store of the node. Only what `operator.did` has signed is taken,
- * so that a moderator, or who breaks into the node, speaks for nobody else.
+ * so that a moderator, or who breaks into the node, can speak in no other name.
  */
 import type { Config } from "../../config/schema.ts";
 import type { VerifySignature } from "../../core/codec/bytes.ts";
