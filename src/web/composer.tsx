@@ -129,7 +129,8 @@ function useWriting({ to, members, answered, onAnswered, onSend }: ComposerProps
     if (text.trim() === "") return;
     const mentions = calledIn(text, members).map(({ did }) => did as Did);
     const calls = mentions.length === 0 ? {} : { mentions: mentions.slice(0, callsMax) };
-    const relation = answered === null ? calls : { ...calls, replyTo: answered.id };
+    const { id: replyTo = null, from: replyFrom = null } = answered ?? {};
+    const relation = { ...calls, replyTo, replyFrom };
     take();
     onAnswered();
     try {

@@ -256,11 +256,8 @@ function EditForm({ message, onDone }: EditProps) {
   );
 }
 
-/** A message of another conversation is not quoted: a stranger may know its id. */
 function Quoted({ answer }: { readonly answer: StoredMessage }) {
-  const { replyTo: id, replyFrom = null, conversation } = answer;
-  const found = useStored(async () => (id === null ? null : me.store.message(id, replyFrom)), [id]);
-  const message = found?.conversation === conversation ? found : null;
+  const message = useStored(() => me.store.answered(answer), [answer.replyTo]);
   return (
     <blockquote>
       <bdi>{message === null ? t.quoteMissing : summaryOf(message)}</bdi>

@@ -154,6 +154,87 @@ test("a member who says something else under the ids of the others' messages kee
   await relay.stop();
 });
 
+/** Mallory's words to Bob or Alice under a name that she chooses. */
+async function saysUnder(
+  mallory: Waypost,
+  to: Did,
+  { text, type }: { readonly text: string; readonly type: string },
+): Promise<void> {
+  const sender = await senderOf(mallory.client, mallory.identity);
+  const source = bytesSource("", `text/plain;waypost=1;${type}`, new TextEncoder().encode(text));
+  const plan = await planSend(mallory.client, to, source.file, { sender });
+  await sendPlan(plan, source, { relay: mallory.client.relay, retries: 0 });
+}
+
+test("an answer quotes what it answers, whoever has called other words by the same id", async () => {
+  const [alice, mallory] = [await people.openStored(), await people.openStored()];
+  let held = Promise.resolve();
+  const relay = relayAt({
+    before: async ({ to }) => {
+      if (to === alice.did) await held;
+      return null;
+    },
+  });
+  const bob = await openBehind(relay.url);
+  await meet(alice, bob, mallory);
+  const group = await alice.groups.create("Three", [bob.did, mallory.did]);
+  for (const me of [bob, mallory])
+    await until(async () => (await me.groups.get(group.id))?.standing, "joined");
+  const bobs = await bob.groups.get(group.id);
+  /** Alice has Mallory's words under the id of Bob's before she has Bob's. */
+  const asked = async (text: string, isInGroup: boolean) => {
+    const { promise, resolve: goOn } = Promise.withResolvers<void>();
+    held = promise;
+    const [{ id } = { id: "" }] = (await bobs?.send(text)) ?? [];
+    const has = async (me: Waypost, what: string, place = group.id) =>
+      until(async () => (await textsAt(me, place)).includes(what), true);
+    await has(mallory, text);
+    const others = `instead of: ${text}`;
+    const type = isInGroup ? `id=${id};group=${group.id}` : `id=${id}`;
+    for (const to of [alice.did, bob.did]) await saysUnder(mallory, to, { text: others, type });
+    for (const me of [alice, bob]) await has(me, others, isInGroup ? group.id : mallory.did);
+    goOn();
+    await has(alice, text);
+    return id;
+  };
+  const quoted = async (text: string) => {
+    const answer = (await bob.store.messages(group.id)).find((one) => one.text === text);
+    const what = answer === undefined ? null : await bob.store.answered(answer);
+    return [answer?.replyFrom ?? null, what?.text ?? null];
+  };
+  const first = await asked("Shall we go?", false);
+  // Who has written elsewhere is nothing that is said here.
+  await group.send("yes", { replyTo: first });
+  await until(() => quoted("yes"), [null, "Shall we go?"]);
+  const second = await asked("And stay?", true);
+  await group.send("gladly", { replyTo: second, replyFrom: bob.did });
+  await until(() => quoted("gladly"), [bob.did, "And stay?"]);
+  await relay.stop();
+});
+
+test("a message of another conversation is not what one answers, for who has learned its id", async () => {
+  const [alice, bob, mallory] = [
+    await people.openStored(),
+    await people.openStored(),
+    await people.openStored(),
+  ];
+  await meet(alice, bob, mallory);
+  const secret = await bob.send(alice.did, "private words");
+  await until(() => textsAt(alice, bob.did), ["private words"]);
+  const type = `reply-to=${secret.id};reply-from=${bob.did}`;
+  await saysUnder(mallory, alice.did, { text: "look", type });
+  await until(() => textsAt(alice, mallory.did), ["look"]);
+  const [look] = await alice.store.messages(mallory.did);
+  expect([look?.replyTo, look?.replyFrom]).toEqual([secret.id, bob.did]);
+  expect(look === undefined ? "none" : await alice.store.answered(look)).toBeNull();
+  await bob.send(alice.did, "and more", { replyTo: secret.id });
+  await until(() => textsAt(alice, bob.did), ["private words", "and more"]);
+  const more = (await alice.store.messages(bob.did)).at(-1);
+  expect(more === undefined ? null : (await alice.store.answered(more))?.text).toBe(
+    "private words",
+  );
+});
+
 test("under an id that a node knows for something else a message goes out again under a new one, and keeps its name", async () => {
   const state = { refusals: 1 };
   const relay = relayAt({

@@ -70,7 +70,7 @@ export function messageOf(
     },
     reply: async (answer, options = {}) => {
       if (from === null) throw localError("no_sender", "this message is not signed");
-      return send(from, answer, { replyTo: id, group, ...options });
+      return send(from, answer, { replyTo: id, replyFrom: from, group, ...options });
     },
     ack,
   };

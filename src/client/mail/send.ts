@@ -265,6 +265,8 @@ export type MessageOptions = ContentNames &
     /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient accept. */
     readonly chunkBytes?: number;
     readonly replyTo?: string | null;
+    /** Who wrote that message: other people may have given one of theirs the same id. */
+    readonly replyFrom?: Did | null;
     readonly group?: string | null;
     /** DIDs of members of the group whom it calls, at most 32. */
     readonly mentions?: readonly Did[];
@@ -290,6 +292,7 @@ const messageOptionNames: Readonly<Record<keyof MessageOptions, true>> = {
   hint: true,
   chunkBytes: true,
   replyTo: true,
+  replyFrom: true,
   group: true,
   mentions: true,
   isForwarded: true,

@@ -56,12 +56,14 @@ export class Passing {
 
   async #add(to: string, content: Content, options: MessageOptions) {
     const { client, trust } = this.#own.identity;
-    const { retries = retriesDefault, onProgress, signal, replyTo, group } = options;
+    const { retries = retriesDefault, onProgress, signal } = options;
+    const { replyTo = null, replyFrom = null, group = null } = options;
     const id = randomUuid();
     const relations = {
       id,
-      replyTo: replyTo ?? null,
-      group: group ?? null,
+      replyTo,
+      replyFrom,
+      group,
       wantsReceipt: options.receipt ?? false,
       mentions: options.mentions ?? [],
       isForwarded: options.isForwarded ?? false,

@@ -125,21 +125,31 @@ export class Sending {
   /** A message has one name, in whichever envelopes it goes out; one to a group has one for each member. */
   async #relationsOf(
     id: string,
-    { replyTo = null, receipt, mediaType = "", ...remarks }: MessageOptions,
+    { replyTo = null, replyFrom, receipt, mediaType = "", ...remarks }: MessageOptions,
     { group, conversation }: Addressed,
   ): Promise<Relations> {
     const { mentions = [], isForwarded = false } = remarks;
     if (mentions.length > mentionsMax)
       throw localError("invalid_argument", `a message calls at most ${mentionsMax} members`);
     const wantsReceipt = receipt ?? this.#asksReceipts;
-    const answered = replyTo === null ? null : await messageById(this.#own.table, replyTo);
-    const replyFrom = answered?.row.from ?? null;
+    const answered = { author: replyFrom ?? null, id: replyTo };
+    const author = await this.#authorIn(conversation, answered);
     const name = isNote(mediaType) ? null : id;
     const state = group?.digest ?? null;
     const row = isWords(mediaType) ? await chosenAt(this.#own.table, conversation) : null;
     const said = { mentions, isForwarded, lastsSeconds: row?.timer?.seconds ?? 0 };
-    const about = { replyTo, replyFrom, group: group?.id ?? null, state };
+    const about = { replyTo, replyFrom: author, group: group?.id ?? null, state };
     return { id: name, ...about, wantsReceipt, ...said };
+  }
+
+  /** Who wrote what is answered, as far as it is said or here. Of another conversation nothing is said to this one. */
+  async #authorIn(
+    conversation: string,
+    { author, id }: { readonly author: Did | null; readonly id: string | null },
+  ): Promise<Did | null> {
+    if (author !== null || id === null) return author;
+    const found = await messageById(this.#own.table, id);
+    return found?.row.conversation === conversation ? found.row.from : null;
   }
 
   /** What is sent to a group names it as its admin now does; here it stays where it was. */

@@ -43,6 +43,7 @@ import {
   removeMessage,
   type StoredMessage,
   stateChange,
+  unverified,
   viewOf,
 } from "./rows.ts";
 import type { Sending } from "./sending.ts";
@@ -198,6 +199,20 @@ export class LocalStore {
     if (found === null) return null;
     const [view = null] = await this.#views(found.row.conversation, [[found.key, found.row]]);
     return view;
+  }
+
+  /**
+   * The message that this one answers, for a quotation. `null` when it isn't in the same conversation: who knows the id of a
+   * message elsewhere can name it. What nothing proves quotes nothing.
+   */
+  async answered({
+    replyTo,
+    replyFrom = null,
+    conversation,
+  }: StoredMessage): Promise<StoredMessage | null> {
+    if (replyTo === null || conversation === unverified) return null;
+    const found = await this.message(replyTo, replyFrom);
+    return found?.conversation === conversation ? found : null;
   }
 
   async #views(
